@@ -1,0 +1,210 @@
+//! What a token says: the claims of a verdict and of an event, in one fixed order.
+//!
+//! The two kinds cannot be taken for each other: a verdict has `verdict` and no `type`, an event has `type` and `data`
+//! and no `verdict`, and each reader insists on its own.
+
+use serde::Serialize;
+
+use crate::error::Invalid;
+use crate::id::{DecisionId, EventId, MandateId, Nonce};
+use crate::json::Object;
+use crate::name::{AgentId, Category, Currency, PolicyVersion, Recipient};
+use crate::request::Request;
+use crate::time::Timestamp;
+use crate::verdict::Verdict;
+
+/// How long a verdict's token is valid, in seconds: `exp` = `iat` + 300.
+pub const VERDICT_LIFETIME_SECONDS: i64 = 300;
+
+/// The claims of a verdict (RFC 7519 for `iss`, `jti`, `iat`, `exp`), in the order in which they are written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct VerdictClaims {
+    /// Who signed: the address under which the key set is published.
+    pub iss: String,
+    /// The decision's id.
+    pub jti: DecisionId,
+    /// When the decision was made, seconds since the Unix epoch.
+    pub iat: i64,
+    /// When the token stops being valid: [`VERDICT_LIFETIME_SECONDS`] after `iat`.
+    pub exp: i64,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The governing mandate; absent on `deny_no_mandate`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mandate: Option<MandateId>,
+    /// The organization's policy set.
+    pub policy_version: PolicyVersion,
+    /// A single-use value: one seen before marks a replay.
+    pub nonce: Nonce,
+    /// What was asked.
+    pub request: Request,
+}
+
+/// The claims of an event, as a webhook receives it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EventClaims<D> {
+    /// Who signed.
+    pub iss: String,
+    /// The event's id; unchanged across retries, hence usable for de-duplication.
+    pub jti: EventId,
+    /// The time of the event, seconds since the Unix epoch.
+    pub iat: i64,
+    /// What happened, for example `mandate.revoked`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The object the event is about, as the API returns it.
+    pub data: D,
+}
+
+impl VerdictClaims {
+    /// The claims as JSON, byte for byte the same each time.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads claims. Names that are not known are passed over, since fields may be added under one version.
+    ///
+    /// # Errors
+    /// The bytes are not strict JSON, a claim is missing, stands twice, or is of another type or form; `exp` does not
+    /// follow from `iat`; or the claims are those of an event.
+    pub fn read(bytes: &[u8]) -> Result<Self, Invalid> {
+        let mut claims = Object::parse_as("claims", bytes)?;
+        if claims.take("type").is_some() {
+            return Err(Invalid::new("type", "must not be there: these are the claims of an event"));
+        }
+        let read = Self {
+            iss: claims.require("iss")?.string()?.into_owned(),
+            jti: DecisionId::parse(&claims.require("jti")?.string()?).map_err(|e| e.at("jti"))?,
+            iat: instant(&mut claims, "iat")?,
+            exp: instant(&mut claims, "exp")?,
+            verdict: Verdict::parse(&claims.require("verdict")?.string()?)?,
+            mandate: match claims.take("mandate") {
+                None => None,
+                Some(field) => Some(MandateId::parse(&field.string()?).map_err(|e| e.at("mandate"))?),
+            },
+            policy_version: PolicyVersion::parse(&claims.require("policy_version")?.string()?)?,
+            nonce: Nonce::parse(&claims.require("nonce")?.string()?).map_err(|e| e.at("nonce"))?,
+            request: read_request(claims.require("request")?.object()?)?,
+        };
+        if read.iat.checked_add(VERDICT_LIFETIME_SECONDS) != Some(read.exp) {
+            let problem = format!("must be iat + {VERDICT_LIFETIME_SECONDS}; got `{}`", read.exp);
+            return Err(Invalid::new("exp", problem));
+        }
+        if read.mandate.is_none() != (read.verdict == Verdict::DenyNoMandate) {
+            let problem = "must be there, except on deny_no_mandate, where there is none";
+            return Err(Invalid::new("mandate", problem));
+        }
+        Ok(read)
+    }
+}
+
+impl<D: Serialize> EventClaims<D> {
+    /// The claims as JSON.
+    ///
+    /// # Errors
+    /// `data` cannot be written as JSON.
+    pub fn to_json(&self) -> Result<String, Invalid> {
+        serde_json::to_string(self).map_err(|e| Invalid::new("data", e.to_string()))
+    }
+}
+
+impl EventClaims<String> {
+    /// Reads claims; `data` is handed over as its JSON text, an object.
+    ///
+    /// # Errors
+    /// The bytes are not strict JSON, a claim is missing, stands twice, or is of another type; or the claims are those
+    /// of a verdict.
+    pub fn read(bytes: &[u8]) -> Result<Self, Invalid> {
+        let mut claims = Object::parse_as("claims", bytes)?;
+        if claims.take("verdict").is_some() {
+            return Err(Invalid::new("verdict", "must not be there: these are the claims of a verdict"));
+        }
+        let data = claims.require("data")?;
+        data.object()?;
+        Ok(Self {
+            iss: claims.require("iss")?.string()?.into_owned(),
+            jti: EventId::parse(&claims.require("jti")?.string()?).map_err(|e| e.at("jti"))?,
+            iat: instant(&mut claims, "iat")?,
+            kind: claims.require("type")?.string()?.into_owned(),
+            data: data.raw().to_owned(),
+        })
+    }
+}
+
+/// The `request` claim. Names that are not known are passed over.
+fn read_request(mut request: Object<'_>) -> Result<Request, Invalid> {
+    let mut text = |name: &'static str| request.require(name)?.string();
+    let agent = AgentId::parse(&text("agent")?).map_err(|e| e.at("request.agent"))?;
+    let currency = Currency::parse(&text("currency")?).map_err(|e| e.at("request.currency"))?;
+    let recipient = Recipient::parse(&text("recipient")?).map_err(|e| e.at("request.recipient"))?;
+    let category = Category::parse(&text("category")?).map_err(|e| e.at("request.category"))?;
+    let amount = request.require("amount")?.amount()?;
+    Ok(Request { agent, amount, currency, recipient, category })
+}
+
+/// Seconds since the Unix epoch, within the range of [`Timestamp`].
+fn instant(claims: &mut Object<'_>, name: &'static str) -> Result<i64, Invalid> {
+    let field = claims.require(name)?;
+    let seconds = field.integer()?;
+    if Timestamp::from_seconds(seconds).seconds() == seconds {
+        Ok(seconds)
+    } else {
+        Err(Invalid::value(name, "must be seconds since the Unix epoch, before the year 10000", field.raw()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const VERDICT: &str = concat!(
+        r#"{"iss":"https://v.example","jti":"dec_00000000000000000000000001","iat":1000,"exp":1300,"#,
+        r#""verdict":"allow","mandate":"mnd_00000000000000000000000002","policy_version":"pol_2026-01-01.1","#,
+        r#""nonce":"n_00000000000000000000000003","request":{"agent":"agt_a","amount":40.5,"currency":"USD","#,
+        r#""recipient":"vendor:v","category":"c"}}"#
+    );
+
+    #[test]
+    fn verdict_claims_come_back_byte_for_byte() {
+        assert_eq!(VerdictClaims::read(VERDICT.as_bytes()).unwrap().to_json(), VERDICT);
+        let longer = VERDICT.replacen('{', r#"{"later":[1],"#, 1);
+        assert_eq!(VerdictClaims::read(longer.as_bytes()).unwrap().to_json(), VERDICT);
+    }
+
+    #[test]
+    fn verdict_claims_that_are_refused() {
+        for (from, to, message) in [
+            ("1300", "1301", "exp must be iat + 300; got `1301`"),
+            ("\"iat\":1000", "\"iat\":1000.0", "iat must be an integer"),
+            ("1300", "\"1300\"", "exp must be a number; got a string"),
+            ("1300", "1e400", "exp must be an integer"),
+            ("1300", "1300,\"exp\":1300", "exp stands twice"),
+            ("1300", "1300,\"type\":\"ping\"", "type must not be there"),
+            ("40.5", "\"40.5\"", "request.amount must be a number; got a string"),
+            ("\"currency\":\"USD\",", "", "request.currency is required"),
+            (r#""mandate":"mnd_00000000000000000000000002","#, "", "mandate must be there"),
+            ("\"allow\"", "\"deny_no_mandate\"", "mandate must be there, except"),
+            ("\"allow\"", "\"allowed\"", "verdict must be allow, review"),
+        ] {
+            assert!(VERDICT.contains(from), "{from}");
+            let refused = VerdictClaims::read(VERDICT.replacen(from, to, 1).as_bytes()).unwrap_err();
+            assert!(refused.to_string().starts_with(message), "{refused} / {message}");
+        }
+    }
+
+    #[test]
+    fn event_claims_come_back_and_no_kind_passes_for_the_other() {
+        let event =
+            r#"{"iss":"i","jti":"evt_00000000000000000000000001","iat":1,"type":"ping","data":{"a":1}}"#;
+        let read = EventClaims::read(event.as_bytes()).unwrap();
+        assert_eq!((read.kind.as_str(), read.data.as_str()), ("ping", r#"{"a":1}"#));
+        assert!(VerdictClaims::read(event.as_bytes()).is_err());
+        assert!(EventClaims::read(VERDICT.as_bytes()).is_err());
+        let both = event.replacen('{', r#"{"verdict":"allow","#, 1);
+        assert!(EventClaims::read(both.as_bytes()).is_err());
+        let data = serde_json::value::RawValue::from_string(read.data.clone()).unwrap();
+        let again = EventClaims { iss: read.iss, jti: read.jti, iat: read.iat, kind: read.kind, data };
+        assert_eq!(again.to_json().unwrap(), event);
+    }
+}

@@ -1,0 +1,65 @@
+//! What is said of input that is not acceptable.
+
+use std::borrow::Cow;
+use std::fmt;
+
+/// An input that was refused: which field, and what is wrong with it in words that say what would be accepted.
+///
+/// The message reads as a sentence that begins with the field, so that it can be shown to a person as it is.
+///
+/// ```
+/// use mandate_core::{Amount, Invalid};
+/// let refused: Invalid = Amount::parse("-1").unwrap_err().at("limits.per_month");
+/// assert_eq!(refused.field(), "limits.per_month");
+/// assert_eq!(refused.to_string(), "limits.per_month must be greater than 0; got `-1`");
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Invalid {
+    field: Cow<'static, str>,
+    problem: String,
+}
+
+/// The longest piece of the caller's own input that a message repeats, in characters.
+const ECHO_CHARS: usize = 80;
+
+impl Invalid {
+    /// A refusal of `field` for the reason `problem`, which continues the sentence that the field's name begins.
+    pub fn new(field: impl Into<Cow<'static, str>>, problem: impl Into<String>) -> Self {
+        Self { field: field.into(), problem: problem.into() }
+    }
+
+    /// A refusal of `value` for `field`: says what is accepted and repeats what came.
+    pub(crate) fn value(field: impl Into<Cow<'static, str>>, accepted: &str, value: &str) -> Self {
+        Self::new(field, format!("{accepted}; got `{}`", echo(value)))
+    }
+
+    /// The same refusal, told of another field.
+    #[must_use]
+    pub fn at(mut self, field: impl Into<Cow<'static, str>>) -> Self {
+        self.field = field.into();
+        self
+    }
+
+    /// The path of the field, for example `limits.currency` or `categories[2]`; `body` for the whole.
+    #[must_use]
+    pub fn field(&self) -> &str {
+        &self.field
+    }
+}
+
+impl fmt::Display for Invalid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.field, self.problem)
+    }
+}
+
+impl std::error::Error for Invalid {}
+
+/// `value` made safe to repeat in a message: control characters escaped, cut at a bound.
+pub(crate) fn echo(value: &str) -> String {
+    let mut shown: String = value.chars().take(ECHO_CHARS).flat_map(char::escape_debug).collect();
+    if value.chars().nth(ECHO_CHARS).is_some() {
+        shown.push('…');
+    }
+    shown
+}

@@ -1,0 +1,483 @@
+//! Strict JSON reading: what a lenient reader would guess at is refused, and the message names the field.
+//!
+//! RFC 8259 leaves duplicate names, very deep nesting and the precision of numbers to the implementation; money and
+//! signatures cannot. [`Object::parse`] refuses duplicate names, trailing bytes, byte order marks, invalid UTF-8 and
+//! nesting beyond [`MAX_DEPTH`]; [`Object::finish`] refuses names that nobody asked for; numbers are handed over as
+//! the text that was written, never as a float.
+//!
+//! ```
+//! use mandate_core::json::Object;
+//! # fn main() -> Result<(), mandate_core::Invalid> {
+//! let mut body = Object::parse(br#"{"amount": 40.50, "currency": "USD"}"#)?;
+//! let amount = body.require("amount")?.amount()?;
+//! let currency = body.require("currency")?.string()?;
+//! body.finish()?;
+//! assert_eq!((amount.to_string().as_str(), currency.as_ref()), ("40.5", "USD"));
+//! # Ok(())
+//! # }
+//! ```
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::amount::{Amount, Total};
+use crate::error::{Invalid, echo};
+
+/// How many objects and arrays may stand inside each other.
+pub const MAX_DEPTH: usize = 32;
+
+/// How many members one object, or elements one array, may have.
+pub const MAX_MEMBERS: usize = 1024;
+
+/// A JSON object whose members are taken out one by one.
+#[derive(Debug)]
+pub struct Object<'a> {
+    path: Cow<'static, str>,
+    members: Vec<(Cow<'a, str>, Option<&'a RawValue>)>,
+    known: Vec<&'static str>,
+}
+
+/// One member of an object or element of an array: where it stands, and its text.
+#[derive(Debug, Clone)]
+pub struct Field<'a> {
+    path: Cow<'static, str>,
+    raw: &'a str,
+}
+
+impl<'a> Object<'a> {
+    /// Reads a whole document that must be one JSON object.
+    ///
+    /// # Errors
+    /// Bytes that are not UTF-8 (with their position), text that is not JSON, a byte order mark, anything behind the
+    /// object, nesting over [`MAX_DEPTH`], a name that stands twice, or a document that is not an object.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Invalid> {
+        Self::parse_as("body", bytes)
+    }
+
+    /// Like [`Object::parse`], with messages that call the document `whole` (for example `header`).
+    ///
+    /// # Errors
+    /// As [`Object::parse`].
+    pub fn parse_as(whole: &'static str, bytes: &'a [u8]) -> Result<Self, Invalid> {
+        let text = std::str::from_utf8(bytes).map_err(|e| {
+            Invalid::new(whole, format!("must be UTF-8; the byte at position {} is not", e.valid_up_to()))
+        })?;
+        if text.starts_with('\u{feff}') {
+            return Err(Invalid::new(whole, "must not begin with a byte order mark"));
+        }
+        if let Some(position) = too_deep(bytes) {
+            return Err(Invalid::new(
+                whole,
+                format!("must be at most {MAX_DEPTH} levels deep; the limit is passed at byte {position}"),
+            ));
+        }
+        let members = match serde_json::from_str::<Members<'a>>(text) {
+            Ok(Members(members)) => members,
+            Err(e) => return Err(explain(whole, text, &e)),
+        };
+        Ok(Self { path: Cow::Borrowed(""), members, known: Vec::new() })
+    }
+
+    /// Takes the member `name` out, if it is there.
+    pub fn take(&mut self, name: &'static str) -> Option<Field<'a>> {
+        self.known.push(name);
+        let raw = self.members.iter_mut().find(|(n, raw)| n == name && raw.is_some())?.1.take()?;
+        Some(Field { path: join(&self.path, name), raw: raw.get() })
+    }
+
+    /// Takes the member `name` out.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn require(&mut self, name: &'static str) -> Result<Field<'a>, Invalid> {
+        self.take(name).ok_or_else(|| Invalid::new(join(&self.path, name), "is required"))
+    }
+
+    /// Ends the reading.
+    ///
+    /// # Errors
+    /// A member was not taken: its name is unknown.
+    pub fn finish(self) -> Result<(), Invalid> {
+        match self.members.iter().find(|(_, raw)| raw.is_some()) {
+            None => Ok(()),
+            Some((name, _)) => {
+                let known = format!("is not a known field; known are {}", self.known.join(", "));
+                Err(Invalid::new(join_owned(&self.path, name), known))
+            }
+        }
+    }
+
+    /// The names of the members that were not taken, in the order of the document.
+    pub fn remaining(&self) -> impl Iterator<Item = &str> {
+        self.members.iter().filter(|(_, raw)| raw.is_some()).map(|(name, _)| name.as_ref())
+    }
+}
+
+impl<'a> Field<'a> {
+    /// Where the value stands, for example `limits.currency`.
+    #[must_use]
+    pub fn path(&self) -> Cow<'static, str> {
+        self.path.clone()
+    }
+
+    /// The JSON text of the value as it was written.
+    #[must_use]
+    pub fn raw(&self) -> &'a str {
+        self.raw
+    }
+
+    /// Whether the value is `null`.
+    #[must_use]
+    pub fn is_null(&self) -> bool {
+        self.raw == "null"
+    }
+
+    /// The value as a string.
+    ///
+    /// # Errors
+    /// It is of another type, or holds an unpaired surrogate.
+    pub fn string(&self) -> Result<Cow<'a, str>, Invalid> {
+        if !self.raw.starts_with('"') {
+            return Err(self.wrong_type("a string"));
+        }
+        match serde_json::from_str::<Text<'a>>(self.raw) {
+            Ok(Text(text)) => Ok(text),
+            Err(_) => Err(Invalid::new(self.path(), "must be a string of valid Unicode")),
+        }
+    }
+
+    /// The value as the text of a number, as written.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn number(&self) -> Result<&'a str, Invalid> {
+        match self.raw.as_bytes().first() {
+            Some(b'-' | b'0'..=b'9') => Ok(self.raw),
+            _ => Err(self.wrong_type("a number")),
+        }
+    }
+
+    /// The value as an amount of money.
+    ///
+    /// # Errors
+    /// It is not a number, or not an [`Amount`].
+    pub fn amount(&self) -> Result<Amount, Invalid> {
+        Amount::parse(self.number()?).map_err(|e| e.at(self.path()))
+    }
+
+    /// The value as a total of amounts, which may be 0.
+    ///
+    /// # Errors
+    /// It is not a number, or not a [`Total`].
+    pub fn total(&self) -> Result<Total, Invalid> {
+        Total::parse(self.number()?).map_err(|e| e.at(self.path()))
+    }
+
+    /// The value as an integer: digits with an optional minus sign. `1.0`, `1e3` and `1e400` are refused.
+    ///
+    /// # Errors
+    /// It is not a number, not an integer, or does not fit 64 bits.
+    pub fn integer(&self) -> Result<i64, Invalid> {
+        let text = self.number()?;
+        text.parse().map_err(|_| {
+            Invalid::value(
+                self.path(),
+                "must be an integer of at most 64 bits, without point or exponent",
+                text,
+            )
+        })
+    }
+
+    /// The value as `true` or `false`.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn boolean(&self) -> Result<bool, Invalid> {
+        match self.raw {
+            "true" => Ok(true),
+            "false" => Ok(false),
+            _ => Err(self.wrong_type("true or false")),
+        }
+    }
+
+    /// The value as an object.
+    ///
+    /// # Errors
+    /// It is of another type, or a name stands in it twice.
+    pub fn object(&self) -> Result<Object<'a>, Invalid> {
+        if !self.raw.starts_with('{') {
+            return Err(self.wrong_type("an object"));
+        }
+        match serde_json::from_str::<Members<'a>>(self.raw) {
+            Ok(Members(members)) => Ok(Object { path: self.path(), members, known: Vec::new() }),
+            Err(e) => Err(nested(&self.path, &e)),
+        }
+    }
+
+    /// The elements of the value, an array.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn array(&self) -> Result<Vec<Field<'a>>, Invalid> {
+        if !self.raw.starts_with('[') {
+            return Err(self.wrong_type("an array"));
+        }
+        match serde_json::from_str::<Elements<'a>>(self.raw) {
+            Ok(Elements(elements)) => Ok(elements
+                .into_iter()
+                .enumerate()
+                .map(|(i, raw)| Field { path: Cow::Owned(format!("{}[{i}]", self.path)), raw: raw.get() })
+                .collect()),
+            Err(e) => Err(nested(&self.path, &e)),
+        }
+    }
+
+    fn wrong_type(&self, wanted: &str) -> Invalid {
+        let got = match self.raw.as_bytes().first() {
+            Some(b'"') => "a string",
+            Some(b'{') => "an object",
+            Some(b'[') => "an array",
+            Some(b't' | b'f') => "a boolean",
+            Some(b'n') => "null",
+            _ => "a number",
+        };
+        Invalid::new(self.path(), format!("must be {wanted}; got {got}"))
+    }
+}
+
+struct Members<'a>(Vec<(Cow<'a, str>, Option<&'a RawValue>)>);
+struct Elements<'a>(Vec<&'a RawValue>);
+struct Text<'a>(Cow<'a, str>);
+
+const DUPLICATE: &str = "duplicate name ";
+const NOT_AN_OBJECT: &str = "not an object";
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor;
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Members<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(NOT_AN_OBJECT)
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members: Vec<(Cow<'de, str>, Option<&'de RawValue>)> = Vec::with_capacity(8);
+                while let Some(Text(name)) = map.next_key()? {
+                    if members.iter().any(|(n, _)| *n == name) {
+                        return Err(serde::de::Error::custom(format_args!("{DUPLICATE}{name}")));
+                    }
+                    if members.len() == MAX_MEMBERS {
+                        return Err(serde::de::Error::custom("more members than are accepted"));
+                    }
+                    members.push((name, Some(map.next_value()?)));
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(MembersVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Elements<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ElementsVisitor;
+        impl<'de> Visitor<'de> for ElementsVisitor {
+            type Value = Elements<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let mut elements = Vec::new();
+                while let Some(raw) = seq.next_element()? {
+                    if elements.len() == MAX_MEMBERS {
+                        return Err(serde::de::Error::custom("more elements than are accepted"));
+                    }
+                    elements.push(raw);
+                }
+                Ok(Elements(elements))
+            }
+        }
+        deserializer.deserialize_seq(ElementsVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for Text<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E>(self, v: &'de str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Borrowed(v)))
+            }
+            fn visit_str<E>(self, v: &str) -> Result<Self::Value, E> {
+                Ok(Text(Cow::Owned(v.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// The position of the bracket that goes beyond [`MAX_DEPTH`], if there is one.
+fn too_deep(bytes: &[u8]) -> Option<usize> {
+    let mut depth = 0_usize;
+    let mut in_string = false;
+    let mut escaped = false;
+    for (position, byte) in bytes.iter().enumerate() {
+        if in_string {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => in_string = false,
+                _ => {}
+            }
+            continue;
+        }
+        match byte {
+            b'"' => in_string = true,
+            b'{' | b'[' => {
+                depth = depth.saturating_add(1);
+                if depth > MAX_DEPTH {
+                    return Some(position);
+                }
+            }
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+    }
+    None
+}
+
+fn explain(whole: &'static str, text: &str, error: &serde_json::Error) -> Invalid {
+    let said = error.to_string();
+    if let Some(name) = duplicate(&said) {
+        return Invalid::new(echo(name), "stands twice in the object");
+    }
+    if error.is_data() {
+        let message = if said.contains(NOT_AN_OBJECT) { "must be a JSON object" } else { "is too large" };
+        return Invalid::new(whole, message);
+    }
+    let position = byte_position(text, error.line(), error.column());
+    Invalid::new(whole, format!("must be JSON and nothing else; it is not at byte {position}"))
+}
+
+fn nested(path: &str, error: &serde_json::Error) -> Invalid {
+    match duplicate(&error.to_string()) {
+        Some(name) => Invalid::new(join_owned(path, name), "stands twice in the object"),
+        None => Invalid::new(path.to_owned(), format!("has more than {MAX_MEMBERS} elements")),
+    }
+}
+
+/// The name out of the message of a duplicate, which ends in ` at line L column C`.
+fn duplicate(message: &str) -> Option<&str> {
+    let name = message.strip_prefix(DUPLICATE)?;
+    Some(name.rfind(" at line ").and_then(|end| name.get(..end)).unwrap_or(name))
+}
+
+fn byte_position(text: &str, line: usize, column: usize) -> usize {
+    let before: usize =
+        text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).fold(0, usize::saturating_add);
+    before.saturating_add(column.saturating_sub(1)).min(text.len())
+}
+
+fn join(path: &str, name: &'static str) -> Cow<'static, str> {
+    if path.is_empty() { Cow::Borrowed(name) } else { Cow::Owned(format!("{path}.{name}")) }
+}
+
+fn join_owned(path: &str, name: &str) -> String {
+    if path.is_empty() { echo(name) } else { format!("{path}.{}", echo(name)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(text: &str) -> String {
+        Object::parse(text.as_bytes()).map(|_| ()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn whole_documents_that_are_refused() {
+        for (text, message) in [
+            ("", "body must be JSON and nothing else; it is not at byte 0"),
+            ("[1]", "body must be a JSON object"),
+            ("{}x", "body must be JSON and nothing else; it is not at byte 2"),
+            ("{} {}", "body must be JSON and nothing else; it is not at byte 3"),
+            ("{\"a\":1,\"a\":2}", "a stands twice in the object"),
+            ("{\"a\":1,\"\\u0061\":2}", "a stands twice in the object"),
+            ("{\"a\":01}", "body must be JSON and nothing else; it is not at byte 6"),
+            ("{\"a\":NaN}", "body must be JSON and nothing else; it is not at byte 5"),
+            ("\u{feff}{}", "body must not begin with a byte order mark"),
+        ] {
+            assert_eq!(refused(text), message, "{text:?}");
+        }
+        let bytes = b"{\"a\":\"\xff\"}";
+        assert_eq!(
+            Object::parse(bytes).unwrap_err().to_string(),
+            "body must be UTF-8; the byte at position 6 is not"
+        );
+    }
+
+    #[test]
+    fn depth_is_bounded_and_brackets_in_strings_do_not_count() {
+        let deep = |n: usize| format!("{{\"a\":{}1{}}}", "[".repeat(n), "]".repeat(n));
+        assert!(Object::parse(deep(31).as_bytes()).is_ok());
+        assert!(refused(&deep(32)).contains("at most 32 levels deep"));
+        assert!(refused(&"{\"a\":".repeat(100_000)).contains("at most 32 levels deep"));
+        assert!(Object::parse(format!("{{\"a\":\"{}\"}}", "[\\\"".repeat(99)).as_bytes()).is_ok());
+    }
+
+    #[test]
+    fn nested_fields_are_named_by_their_path() {
+        let mut body =
+            Object::parse(br#"{"limits":{"currency":7},"list":["a",2],"x":{"a":{},"a":{}}}"#).unwrap();
+        let mut limits = body.require("limits").unwrap().object().unwrap();
+        assert_eq!(
+            limits.require("currency").unwrap().string().unwrap_err().to_string(),
+            "limits.currency must be a string; got a number"
+        );
+        assert_eq!(
+            limits.require("per_transaction").unwrap_err().to_string(),
+            "limits.per_transaction is required"
+        );
+        let list = body.require("list").unwrap().array().unwrap();
+        assert_eq!(list[1].string().unwrap_err().to_string(), "list[1] must be a string; got a number");
+        assert_eq!(
+            body.require("x").unwrap().object().unwrap_err().to_string(),
+            "x.a stands twice in the object"
+        );
+    }
+
+    #[test]
+    fn unknown_names_are_refused() {
+        let mut body = Object::parse(br#"{"a":{"b":1,"c":2}}"#).unwrap();
+        let mut a = body.require("a").unwrap().object().unwrap();
+        a.require("b").unwrap();
+        assert_eq!(a.finish().unwrap_err().to_string(), "a.c is not a known field; known are b");
+    }
+
+    #[test]
+    fn integers_are_digits() {
+        for text in ["1.0", "1e3", "1e400", "9223372036854775808"] {
+            let document = format!("{{\"exp\":{text}}}");
+            let mut body = Object::parse(document.as_bytes()).unwrap();
+            assert!(body.require("exp").unwrap().integer().is_err(), "{text}");
+        }
+        let mut body = Object::parse(b"{\"exp\":\"1\"}").unwrap();
+        assert!(body.require("exp").unwrap().integer().is_err());
+    }
+
+    #[test]
+    fn a_private_spelling_of_a_number_is_an_object_like_any_other() {
+        let mut body = Object::parse(br#"{"amount":{"$serde_json::private::Number":"12"}}"#).unwrap();
+        assert_eq!(
+            body.require("amount").unwrap().amount().unwrap_err().to_string(),
+            "amount must be a number; got an object"
+        );
+    }
+}

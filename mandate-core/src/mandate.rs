@@ -1,0 +1,316 @@
+//! The mandate: data that grants an agent authority to spend.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::amount::{Amount, Total};
+use crate::error::Invalid;
+use crate::id::MandateId;
+use crate::json::{Field, Object};
+use crate::name::{AgentId, Category, Currency, Principal};
+use crate::time::{Day, Timestamp};
+
+/// How many categories a mandate may hold.
+pub const MAX_CATEGORIES: usize = 64;
+
+/// What an organization writes: who may spend, how much, on what, until when.
+///
+/// ```
+/// use mandate_core::{Terms, json::Object};
+/// let body = br#"{
+///     "principal": "role:head-of-it",
+///     "agent": "agt_buyer",
+///     "limits": {"per_transaction": 500, "per_month": 2000, "currency": "USD"},
+///     "categories": ["software", "cloud"],
+///     "review_above": 200,
+///     "expires": "2026-12-31"
+/// }"#;
+/// let terms = Terms::read(Object::parse(body)?)?;
+/// assert_eq!(terms.limits.per_transaction.to_string(), "500");
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Terms {
+    /// The accountable party.
+    pub principal: Principal,
+    /// The agent that may spend.
+    pub agent: AgentId,
+    /// How much it may spend.
+    pub limits: Limits,
+    /// On what: 1 to [`MAX_CATEGORIES`], no duplicates.
+    pub categories: Vec<Category>,
+    /// Amounts above this wait for a person. Absent: none does.
+    pub review_above: Option<Total>,
+    /// The last day, UTC, on which the mandate holds.
+    pub expires: Day,
+    /// Stored and returned; the engine does not read it.
+    pub escrow: Option<EscrowTerms>,
+}
+
+/// The limits of a mandate, all in one currency.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// The most that one authorization may allow.
+    pub per_transaction: Amount,
+    /// The most that a calendar month (UTC) may sum up to. Absent: no such cap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_month: Option<Amount>,
+    /// The currency of all limits.
+    pub currency: Currency,
+}
+
+/// The part of a mandate about escrows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct EscrowTerms {
+    /// Above this an escrow is wanted. Informative.
+    pub required_above: Total,
+}
+
+/// A mandate as recorded. Its terms never change; revoking or replacing it only adds to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mandate {
+    /// Its id.
+    pub id: MandateId,
+    /// What was granted.
+    pub terms: Terms,
+    /// When it was written.
+    pub created_at: Timestamp,
+    /// When it was revoked, if it was.
+    pub revoked_at: Option<Timestamp>,
+    /// The newer mandate of the same agent that took its place, if one did.
+    pub replaced_by: Option<MandateId>,
+}
+
+/// Where a mandate stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum MandateStatus {
+    /// It governs its agent.
+    Active,
+    /// It was revoked.
+    Revoked,
+    /// A newer mandate governs its agent.
+    Replaced,
+    /// Its last day has passed.
+    Expired,
+}
+
+impl Terms {
+    /// Reads the body of POST /v1/mandates.
+    ///
+    /// # Errors
+    /// A field is missing, unknown, of another type or form; or two fields contradict each other.
+    pub fn read(mut body: Object<'_>) -> Result<Self, Invalid> {
+        let principal = Principal::parse(&body.require("principal")?.string()?)?;
+        let agent = AgentId::parse(&body.require("agent")?.string()?)?;
+        let limits = Limits::read(body.require("limits")?.object()?)?;
+        let categories = read_categories(&body.require("categories")?)?;
+        let review_above = body.take("review_above").map(|f| threshold(&f)).transpose()?;
+        let expires = Day::parse(&body.require("expires")?.string()?).map_err(|e| e.at("expires"))?;
+        let escrow = body.take("escrow").map(|f| EscrowTerms::read(f.object()?)).transpose()?;
+        body.finish()?;
+        if let Some(above) = review_above.filter(|above| above.exceeds(limits.per_transaction)) {
+            let most = limits.per_transaction;
+            let problem = format!("must not be above limits.per_transaction, {most}; got `{above}`");
+            return Err(Invalid::new("review_above", problem));
+        }
+        Ok(Self { principal, agent, limits, categories, review_above, expires, escrow })
+    }
+
+    /// Refuses terms that have expired before they are written.
+    ///
+    /// # Errors
+    /// `expires` lies before the day of `now`.
+    pub fn must_hold_at(&self, now: Timestamp) -> Result<(), Invalid> {
+        if self.expires.contains_or_follows(now) {
+            return Ok(());
+        }
+        let problem =
+            format!("must not be in the past; got `{}`, today is {} (UTC)", self.expires, now.day());
+        Err(Invalid::new("expires", problem))
+    }
+}
+
+impl Limits {
+    fn read(mut limits: Object<'_>) -> Result<Self, Invalid> {
+        let currency = limits.require("currency")?;
+        let currency = Currency::parse(&currency.string()?).map_err(|e| e.at("limits.currency"))?;
+        let per_transaction = limits.require("per_transaction")?.amount()?;
+        let per_month = limits.take("per_month").map(|f| f.amount()).transpose()?;
+        limits.finish()?;
+        Ok(Self { per_transaction, per_month, currency })
+    }
+}
+
+impl EscrowTerms {
+    fn read(mut escrow: Object<'_>) -> Result<Self, Invalid> {
+        let required_above = threshold(&escrow.require("required_above")?)?;
+        escrow.finish()?;
+        Ok(Self { required_above })
+    }
+}
+
+/// An amount or 0: above 0 means always.
+fn threshold(field: &Field<'_>) -> Result<Total, Invalid> {
+    if field.number()? == "0" { Ok(Total::ZERO) } else { field.amount().map(Total::from) }
+}
+
+fn read_categories(field: &Field<'_>) -> Result<Vec<Category>, Invalid> {
+    let elements = field.array()?;
+    if elements.is_empty() || elements.len() > MAX_CATEGORIES {
+        let problem = format!("must hold 1 to {MAX_CATEGORIES} categories; got {}", elements.len());
+        return Err(Invalid::new("categories", problem));
+    }
+    let mut categories = Vec::with_capacity(elements.len());
+    for element in elements {
+        let category = Category::parse(&element.string()?).map_err(|e| e.at(element.path()))?;
+        if categories.contains(&category) {
+            return Err(Invalid::value(element.path(), "must not stand twice", category.as_str()));
+        }
+        categories.push(category);
+    }
+    Ok(categories)
+}
+
+impl Mandate {
+    /// Where the mandate stands at `now`.
+    #[must_use]
+    pub fn status(&self, now: Timestamp) -> MandateStatus {
+        if self.revoked_at.is_some() {
+            MandateStatus::Revoked
+        } else if self.replaced_by.is_some() {
+            MandateStatus::Replaced
+        } else if self.terms.expires.contains_or_follows(now) {
+            MandateStatus::Active
+        } else {
+            MandateStatus::Expired
+        }
+    }
+
+    /// The mandate as the API shows it at `now`, to be serialized as JSON.
+    #[must_use]
+    pub fn view(&self, now: Timestamp) -> MandateView<'_> {
+        MandateView {
+            id: self.id,
+            principal: &self.terms.principal,
+            agent: &self.terms.agent,
+            limits: &self.terms.limits,
+            categories: &self.terms.categories,
+            review_above: self.terms.review_above,
+            expires: self.terms.expires,
+            escrow: self.terms.escrow.as_ref(),
+            status: self.status(now),
+            created_at: self.created_at,
+            revoked_at: self.revoked_at,
+            replaced_by: self.replaced_by,
+        }
+    }
+}
+
+/// A mandate as the API shows it.
+#[derive(Debug, Serialize)]
+pub struct MandateView<'a> {
+    id: MandateId,
+    principal: &'a Principal,
+    agent: &'a AgentId,
+    limits: &'a Limits,
+    categories: &'a [Category],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    review_above: Option<Total>,
+    expires: Day,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    escrow: Option<&'a EscrowTerms>,
+    status: MandateStatus,
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replaced_by: Option<MandateId>,
+}
+
+impl fmt::Display for MandateStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Active => "active",
+            Self::Revoked => "revoked",
+            Self::Replaced => "replaced",
+            Self::Expired => "expired",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WHOLE: &str = r#"{"principal":"role:cfo","agent":"agt_a","limits":{"per_transaction":500,"per_month":2e3,
+        "currency":"USD"},"categories":["b","a"],"review_above":200.50,"expires":"2026-12-31",
+        "escrow":{"required_above":0}}"#;
+
+    fn read(body: &str) -> Result<Terms, Invalid> {
+        Terms::read(Object::parse(body.as_bytes())?)
+    }
+
+    #[test]
+    fn a_whole_mandate_is_read_and_shown() {
+        let created_at = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
+        let id = MandateId::from_bytes([0; 16]);
+        let mandate =
+            Mandate { id, terms: read(WHOLE).unwrap(), created_at, revoked_at: None, replaced_by: None };
+        assert_eq!(
+            serde_json::to_string(&mandate.view(created_at)).unwrap(),
+            concat!(
+                r#"{"id":"mnd_00000000000000000000000000","principal":"role:cfo","agent":"agt_a","#,
+                r#""limits":{"per_transaction":500,"per_month":2000,"currency":"USD"},"categories":["b","a"],"#,
+                r#""review_above":200.5,"expires":"2026-12-31","escrow":{"required_above":0},"#,
+                r#""status":"active","created_at":"2026-01-01T00:00:00.000Z"}"#
+            )
+        );
+        let last = Timestamp::parse("2026-12-31T23:59:59.999Z").unwrap();
+        assert_eq!(mandate.status(last), MandateStatus::Active);
+        assert_eq!(mandate.status(Timestamp::from_millis(last.millis() + 1)), MandateStatus::Expired);
+        assert!(mandate.terms.must_hold_at(last).is_ok());
+        assert_eq!(
+            mandate.terms.must_hold_at(last.plus_seconds(1)).unwrap_err().to_string(),
+            "expires must not be in the past; got `2026-12-31`, today is 2027-01-01 (UTC)"
+        );
+    }
+
+    #[test]
+    fn refusals_name_the_field() {
+        for (from, to, message) in [
+            (r#""currency":"USD""#, r#""x":1"#, "limits.currency is required"),
+            (r#""currency":"USD""#, r#""currency":"usd""#, "limits.currency must be 3 to 8 characters"),
+            (r#""per_transaction":500,"#, "", "limits.per_transaction is required"),
+            (
+                r#""per_transaction":500"#,
+                r#""per_transaction":0"#,
+                "limits.per_transaction must be greater than 0",
+            ),
+            (
+                r#""per_transaction":500"#,
+                r#""per_transaction":"500""#,
+                "limits.per_transaction must be a number",
+            ),
+            ("2e3", r#"2e3,"per_day":1"#, "limits.per_day is not a known field"),
+            (r#"["b","a"]"#, "[]", "categories must hold 1 to 64 categories; got 0"),
+            (r#"["b","a"]"#, r#"["a","a"]"#, "categories[1] must not stand twice; got `a`"),
+            (r#"["b","a"]"#, r#"["a","A"]"#, "categories[1] must match"),
+            ("200.50", "500.01", "review_above must not be above limits.per_transaction, 500; got `500.01`"),
+            ("200.50", "null", "review_above must be a number; got null"),
+            ("2026-12-31", "2026-02-30", "expires must be a calendar date"),
+            ("role:cfo", "cfo", "principal must be `role:`"),
+            (
+                r#""required_above":0"#,
+                r#""required_above":-1"#,
+                "escrow.required_above must be greater than 0",
+            ),
+            (r#""agent":"agt_a","#, "", "agent is required"),
+        ] {
+            assert!(WHOLE.contains(from));
+            let refused = read(&WHOLE.replace(from, to)).unwrap_err().to_string();
+            assert!(refused.starts_with(message), "{refused} / {message}");
+        }
+    }
+}

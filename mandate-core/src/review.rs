@@ -1,0 +1,125 @@
+//! The state machine of a review: pending until one resolution wins or its time has passed.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::error::Invalid;
+use crate::time::Timestamp;
+
+/// Where a review stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ReviewStatus {
+    /// A person has not answered yet.
+    Pending,
+    /// Approved: the request was evaluated again and a fresh decision made.
+    Approved,
+    /// Denied.
+    Denied,
+    /// Nobody answered in time.
+    Expired,
+}
+
+/// What a person answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Resolution {
+    /// Let the request be evaluated again, threshold waived.
+    Approve,
+    /// Refuse it.
+    Deny,
+}
+
+/// A review was resolved before: it stands at this status for good.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the review is {0}; only a pending review can be resolved")]
+pub struct AlreadyResolved(pub ReviewStatus);
+
+impl ReviewStatus {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Approved, Self::Denied, Self::Expired];
+
+    /// What a review recorded as `self`, that ends at `expires_at`, is at `now`. A pending review whose time has
+    /// passed is expired whether or not anybody has written that down.
+    ///
+    /// ```
+    /// use mandate_core::{ReviewStatus, Timestamp};
+    /// let ends = Timestamp::from_seconds(100);
+    /// assert_eq!(ReviewStatus::Pending.at(ends, Timestamp::from_seconds(99)), ReviewStatus::Pending);
+    /// assert_eq!(ReviewStatus::Pending.at(ends, ends), ReviewStatus::Expired);
+    /// assert_eq!(ReviewStatus::Denied.at(ends, ends), ReviewStatus::Denied);
+    /// ```
+    #[must_use]
+    pub fn at(self, expires_at: Timestamp, now: Timestamp) -> Self {
+        if self == Self::Pending && now >= expires_at { Self::Expired } else { self }
+    }
+
+    /// The status after `resolution`.
+    ///
+    /// # Errors
+    /// The review is not pending.
+    pub fn resolve(self, resolution: Resolution) -> Result<Self, AlreadyResolved> {
+        match (self, resolution) {
+            (Self::Pending, Resolution::Approve) => Ok(Self::Approved),
+            (Self::Pending, Resolution::Deny) => Ok(Self::Denied),
+            (resolved, _) => Err(AlreadyResolved(resolved)),
+        }
+    }
+
+    /// The word, as bodies carry it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+        }
+    }
+
+    /// Reads the word.
+    ///
+    /// # Errors
+    /// The text is none of the four.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let wanted = "must be pending, approved, denied or expired";
+        Self::ALL
+            .into_iter()
+            .find(|s| s.as_str() == text)
+            .ok_or_else(|| Invalid::value("review", wanted, text))
+    }
+}
+
+impl fmt::Display for ReviewStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for ReviewStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_pending_review_is_resolved() {
+        for status in ReviewStatus::ALL {
+            assert_eq!(ReviewStatus::parse(status.as_str()).unwrap(), status);
+            for (resolution, resolved) in
+                [(Resolution::Approve, ReviewStatus::Approved), (Resolution::Deny, ReviewStatus::Denied)]
+            {
+                let wanted =
+                    if status == ReviewStatus::Pending { Ok(resolved) } else { Err(AlreadyResolved(status)) };
+                assert_eq!(status.resolve(resolution), wanted);
+            }
+        }
+        assert_eq!(
+            AlreadyResolved(ReviewStatus::Denied).to_string(),
+            "the review is denied; only a pending review can be resolved"
+        );
+    }
+}
