@@ -14,7 +14,7 @@ use crate::time::{Day, Timestamp};
 /// How many categories a mandate may hold.
 pub const MAX_CATEGORIES: usize = 64;
 
-/// What an organization writes: who may spend, how much, on what, until when.
+/// What an organization writes: who may spend, how much, on what, until when. Serialized, it is what was read.
 ///
 /// ```
 /// use mandate_core::{Terms, json::Object};
@@ -30,7 +30,7 @@ pub const MAX_CATEGORIES: usize = 64;
 /// assert_eq!(terms.limits.per_transaction.to_string(), "500");
 /// # Ok::<(), mandate_core::Invalid>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Terms {
     /// The accountable party.
     pub principal: Principal,
@@ -41,10 +41,12 @@ pub struct Terms {
     /// On what: 1 to [`MAX_CATEGORIES`], no duplicates.
     pub categories: Vec<Category>,
     /// Amounts above this wait for a person. Absent: none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub review_above: Option<Total>,
     /// The last day, UTC, on which the mandate holds.
     pub expires: Day,
     /// Stored and returned; the engine does not read it.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub escrow: Option<EscrowTerms>,
 }
 
@@ -193,13 +195,7 @@ impl Mandate {
     pub fn view(&self, now: Timestamp) -> MandateView<'_> {
         MandateView {
             id: self.id,
-            principal: &self.terms.principal,
-            agent: &self.terms.agent,
-            limits: &self.terms.limits,
-            categories: &self.terms.categories,
-            review_above: self.terms.review_above,
-            expires: self.terms.expires,
-            escrow: self.terms.escrow.as_ref(),
+            terms: &self.terms,
             status: self.status(now),
             created_at: self.created_at,
             revoked_at: self.revoked_at,
@@ -212,15 +208,8 @@ impl Mandate {
 #[derive(Debug, Serialize)]
 pub struct MandateView<'a> {
     id: MandateId,
-    principal: &'a Principal,
-    agent: &'a AgentId,
-    limits: &'a Limits,
-    categories: &'a [Category],
-    #[serde(skip_serializing_if = "Option::is_none")]
-    review_above: Option<Total>,
-    expires: Day,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    escrow: Option<&'a EscrowTerms>,
+    #[serde(flatten)]
+    terms: &'a Terms,
     status: MandateStatus,
     created_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,123 @@
+//! The two things that a pure function cannot have: the time and randomness. Each has a real and a test source.
+
+use std::sync::Mutex;
+use std::time::UNIX_EPOCH;
+
+use mandate_core::Timestamp;
+
+/// Says what time it is.
+pub trait Clock: Send + Sync + 'static {
+    /// The present instant.
+    fn now(&self) -> Timestamp;
+}
+
+/// Brings random bytes fit for keys.
+pub trait Entropy: Send + Sync + 'static {
+    /// Fills `bytes`.
+    fn fill(&self, bytes: &mut [u8]);
+}
+
+/// The machine's clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    #[allow(clippy::disallowed_methods, reason = "the one place that reads the machine's clock")]
+    fn now(&self) -> Timestamp {
+        let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+}
+
+/// The operating system's generator.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    #[allow(
+        clippy::disallowed_methods,
+        clippy::panic,
+        reason = "the one place that draws; without randomness nothing is safe"
+    )]
+    fn fill(&self, bytes: &mut [u8]) {
+        if let Err(e) = getrandom::fill(bytes) {
+            panic!("the operating system gives no random bytes: {e}");
+        }
+    }
+}
+
+/// A clock that stands still until it is told to move.
+#[derive(Debug)]
+pub struct TestClock(Mutex<Timestamp>);
+
+impl TestClock {
+    /// A clock that shows `at`.
+    #[must_use]
+    pub fn at(at: Timestamp) -> Self {
+        Self(Mutex::new(at))
+    }
+
+    /// Moves the clock by `seconds`, which may be negative.
+    pub fn advance(&self, seconds: i64) {
+        let mut now = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *now = now.plus_seconds(seconds);
+    }
+}
+
+impl Clock for TestClock {
+    fn now(&self) -> Timestamp {
+        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// Draws ids that only grow: time first, random below, and one more than the last where the clock stood or went back.
+pub struct Ids {
+    entropy: std::sync::Arc<dyn Entropy>,
+    last: Mutex<u128>,
+}
+
+impl Ids {
+    /// Ids whose random part comes from `entropy`.
+    #[must_use]
+    pub fn new(entropy: std::sync::Arc<dyn Entropy>) -> Self {
+        Self { entropy, last: Mutex::new(0) }
+    }
+
+    /// The 128 bits of the next id, for something created at `now`.
+    pub fn next(&self, now: Timestamp) -> [u8; 16] {
+        let mut random = [0; 10];
+        self.entropy.fill(&mut random);
+        let millis = now.millis().to_be_bytes();
+        let mut bytes = [0; 16];
+        for (place, byte) in bytes.iter_mut().zip(millis.iter().skip(2).chain(&random)) {
+            *place = *byte;
+        }
+        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *last = u128::from_be_bytes(bytes).max(last.saturating_add(1));
+        last.to_be_bytes()
+    }
+}
+
+impl std::fmt::Debug for Ids {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Ids")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn ids_grow_although_the_clock_stands_or_goes_back() {
+        let ids = Ids::new(Arc::new(SystemEntropy));
+        let mut last = [0; 16];
+        for millis in [1000, 1000, 1000, 1001, 400, 1002] {
+            let next = ids.next(Timestamp::from_millis(millis));
+            assert!(next > last);
+            last = next;
+        }
+        assert_eq!(mandate_core::DecisionId::from_bytes(last).created_at().millis(), 1002);
+    }
+}

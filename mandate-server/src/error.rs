@@ -1,0 +1,117 @@
+//! The two ways in which a request fails: a refusal (4xx), which is an answer like any other, and a fault (5xx).
+
+use std::fmt;
+
+use mandate_core::Invalid;
+
+/// The closed set of refusal codes of the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// The request is malformed, or cannot be carried out as it stands.
+    InvalidRequest,
+    /// The key is missing or revoked.
+    Unauthorized,
+    /// The key is of the wrong class.
+    Forbidden,
+    /// There is no such object for this caller.
+    NotFound,
+    /// An agent of that name exists.
+    NameTaken,
+    /// The idempotency key was used with another request.
+    IdempotencyConflict,
+    /// The key has used up its rate.
+    RateLimited,
+}
+
+impl Code {
+    /// The HTTP status.
+    #[must_use]
+    pub fn status(self) -> u16 {
+        match self {
+            Self::InvalidRequest => 400,
+            Self::Unauthorized => 401,
+            Self::Forbidden => 403,
+            Self::NotFound => 404,
+            Self::NameTaken | Self::IdempotencyConflict => 409,
+            Self::RateLimited => 429,
+        }
+    }
+
+    /// The code, as the error envelope carries it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidRequest => "invalid_request",
+            Self::Unauthorized => "unauthorized",
+            Self::Forbidden => "forbidden",
+            Self::NotFound => "not_found",
+            Self::NameTaken => "name_taken",
+            Self::IdempotencyConflict => "idempotency_conflict",
+            Self::RateLimited => "rate_limited",
+        }
+    }
+}
+
+/// A 4xx: what the caller can mend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// What kind of refusal.
+    pub code: Code,
+    /// What is wrong and what would be accepted.
+    pub message: String,
+}
+
+impl Refusal {
+    /// A refusal with a message.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// 400 for the reason given.
+    pub fn invalid(message: impl Into<String>) -> Self {
+        Self::new(Code::InvalidRequest, message)
+    }
+
+    /// The one 404: it is the same for an absent object and for one that belongs to someone else.
+    #[must_use]
+    pub fn not_found() -> Self {
+        Self::new(Code::NotFound, "no such object")
+    }
+}
+
+impl From<Invalid> for Refusal {
+    fn from(invalid: Invalid) -> Self {
+        Self::invalid(invalid.to_string())
+    }
+}
+
+/// A 5xx: what went wrong on this side. The text goes to the log, never to the caller.
+#[derive(Debug)]
+pub struct Fault(String);
+
+impl Fault {
+    /// A fault described by `what`, which must hold no secret.
+    pub fn new(what: impl Into<String>) -> Self {
+        Self(what.into())
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Fault {}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self(format!("database: {error}"))
+    }
+}
+
+impl From<Invalid> for Fault {
+    fn from(invalid: Invalid) -> Self {
+        Self(format!("a stored value is not valid: {invalid}"))
+    }
+}

@@ -1,0 +1,89 @@
+//! Agents: registered by an organization, each with a key of its own.
+
+use mandate_core::api_key::ApiKey;
+use mandate_core::{AgentId, AgentName, Timestamp};
+use serde::Serialize;
+
+use super::keys::DEFAULT_RATE;
+use super::listing::{self, Cursors, Query};
+use super::{Answer, Call, Scripted};
+use crate::error::{Code, Refusal};
+use crate::store::sql;
+use crate::store::sql::agents::Agent;
+use crate::store::tx::Tx;
+
+/// What it takes to register an agent.
+#[derive(Debug)]
+pub struct Create {
+    /// Its name.
+    pub name: AgentName,
+    /// Its key, drawn before.
+    pub key: ApiKey,
+    /// Its place in the order of creation.
+    pub id: [u8; 16],
+    /// When.
+    pub at: Timestamp,
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    id: &'a AgentId,
+    name: &'a str,
+    created_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent_key: Option<&'a str>,
+}
+
+impl<'a> View<'a> {
+    fn of(agent: &'a Agent) -> Self {
+        Self { id: &agent.id, name: agent.id.name(), created_at: agent.created_at, agent_key: None }
+    }
+}
+
+/// Registers an agent. The answer is the only place where its key ever stands.
+///
+/// # Errors
+/// The name is taken in this environment.
+pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
+    let environment = call.caller.environment.id;
+    let agent = Agent { id: AgentId::of(&command.name), sequence: command.id, created_at: command.at };
+    if !sql::agents::insert(tx, environment, &agent)? {
+        let message = format!("name `{}` is taken by another agent; choose another", command.name);
+        return Err(Refusal::new(Code::NameTaken, message).into());
+    }
+    sql::keys::insert(tx, command.key.hash(), environment, Some(&agent.id), DEFAULT_RATE, command.at)?;
+    let view = View { agent_key: Some(command.key.expose()), ..View::of(&agent) };
+    Ok(Answer { secret: true, ..Answer::new(201, &view)? })
+}
+
+/// The agents of the environment; under an agent key, itself.
+///
+/// # Errors
+/// The cursor does not open.
+pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> Scripted {
+    let environment = call.caller.environment.id;
+    let rows = |before, limit| match &call.caller.agent {
+        None => sql::agents::page(tx, environment, before, limit),
+        Some(own) => {
+            let own = sql::agents::find(tx, environment, own)?;
+            Ok(own.into_iter().filter(|agent| agent.sequence < before).collect())
+        }
+    };
+    listing::page("agents", call, query, cursors, rows, |agent| {
+        let view = serde_json::to_value(View::of(&agent));
+        Ok((agent.sequence, view.map_err(|e| crate::error::Fault::new(e.to_string()))?))
+    })
+}
+
+/// One agent.
+///
+/// # Errors
+/// There is none of that id in the environment, or, under an agent key, it is another.
+pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str) -> Scripted {
+    let id = AgentId::parse(id).map_err(|_| Refusal::not_found())?;
+    if call.caller.agent.as_ref().is_some_and(|own| *own != id) {
+        return Err(Refusal::not_found().into());
+    }
+    let agent = sql::agents::find(tx, call.caller.environment.id, &id)?.ok_or_else(Refusal::not_found)?;
+    Ok(Answer::new(200, &View::of(&agent))?)
+}

@@ -1,0 +1,228 @@
+//! The pure middle of the hot path: a batch and its loaded state in, answers and changed state out.
+//!
+//! No SQL and no async: each request is folded, in order, over the state that the batch before it left.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mandate_core::{
+    DecisionId, Evaluation, Nonce, Request, ReviewId, ReviewStatus, Timestamp, Verdict, evaluate, jwt,
+};
+use serde::Serialize;
+
+use super::decisions::{ReviewView, claims};
+use super::idempotency::{Judgement, answered};
+use super::signing::Keyring;
+use super::{Answer, Environment, Scripted};
+use crate::clock::{Clock, Ids};
+use crate::error::{Fault, Refusal};
+use crate::store::records::{
+    AgentKey, AgentState, DecisionRecord, Mode, ReviewRecord, UsageKey, UsageRecord,
+};
+use crate::store::{Authorization, Decider, Loaded};
+
+/// Decides and signs.
+pub struct Engine {
+    keyring: Keyring,
+    ids: Arc<Ids>,
+    clock: Arc<dyn Clock>,
+    review_seconds: i64,
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("review_seconds", &self.review_seconds).finish_non_exhaustive()
+    }
+}
+
+/// What is decided on, beside the request.
+#[derive(Debug, Clone, Copy)]
+pub struct Grounds<'a> {
+    /// The tenant.
+    pub environment: &'a Environment,
+    /// The mode in force.
+    pub mode: Mode,
+    /// The agent's mandate and newest requests.
+    pub state: &'a AgentState,
+    /// The agent's month.
+    pub usage: &'a UsageRecord,
+    /// The decision whose review is being approved.
+    pub approves: Option<DecisionId>,
+    /// The time.
+    pub now: Timestamp,
+}
+
+/// A decision just made.
+#[derive(Debug)]
+pub struct Fresh {
+    /// The decision.
+    pub decision: DecisionRecord,
+    /// The review that it waits for.
+    pub review: Option<ReviewRecord>,
+    /// Its token.
+    pub token: String,
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    decision: DecisionId,
+    verdict: Verdict,
+    mode: Mode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict_token: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    review: Option<ReviewView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    supersedes: Option<DecisionId>,
+}
+
+impl Engine {
+    /// An engine that signs with `keyring`; its reviews expire after `review_seconds`.
+    #[must_use]
+    pub fn new(keyring: Keyring, ids: Arc<Ids>, clock: Arc<dyn Clock>, review_seconds: i64) -> Self {
+        Self { keyring, ids, clock, review_seconds }
+    }
+
+    /// Makes one decision.
+    ///
+    /// # Errors
+    /// The signing backend cannot sign.
+    pub fn make(&self, grounds: &Grounds<'_>, request: &Request) -> Result<Fresh, Fault> {
+        let now = grounds.now;
+        let mandate = grounds.state.mandate.as_deref();
+        let basis = mandate_core::Basis {
+            spent: grounds.usage.spent,
+            recent_requests: grounds.state.recent.count_at(now),
+        };
+        let evaluation = if grounds.approves.is_some() { Evaluation::Approval } else { Evaluation::Request };
+        let outcome = evaluate(mandate, &basis, request, now, evaluation);
+
+        let id = DecisionId::from_bytes(self.ids.next(now));
+        let review = mandate.filter(|_| outcome.verdict == Verdict::Review).map(|mandate| ReviewRecord {
+            id: ReviewId::from_bytes(self.ids.next(now)),
+            decision: id,
+            status: ReviewStatus::Pending,
+            waits_for: mandate.terms.principal.clone(),
+            expires_at: now.plus_seconds(self.review_seconds),
+            resolved_at: None,
+            fresh: None,
+            reason: None,
+        });
+        let key = self.keyring.signing(grounds.environment.kind);
+        let mut decision = DecisionRecord {
+            environment: grounds.environment.id,
+            id,
+            iat: now.seconds(),
+            verdict: outcome.verdict,
+            mandate: mandate.map(|m| m.id),
+            nonce: Nonce::from_bytes(self.ids.next(now)),
+            request: request.clone(),
+            mode: grounds.mode,
+            reason: outcome.reason.map(|reason| reason.to_string()),
+            denials: outcome.denials,
+            basis,
+            supersedes: grounds.approves,
+            review: review.as_ref().map(|review| review.id),
+            issuer: self.keyring.issuer_id(),
+            signing_key: key.id,
+            signature: [0; 64],
+        };
+        let claims = claims(&decision, self.keyring.issuer(), &grounds.environment.policy_version).to_json();
+        let input = jwt::signing_input(key.signer.kid(), &claims);
+        let signature = key.signer.sign(input.as_bytes());
+        decision.signature = signature.map_err(|e| Fault::new(e.to_string()))?;
+        let token = jwt::assemble(key.signer.kid(), &claims, &decision.signature);
+        Ok(Fresh { decision, review, token })
+    }
+
+    /// Decides on one request of a batch, and notes what has changed.
+    fn authorize(
+        &self,
+        at: &Authorization,
+        request: &Request,
+        now: Timestamp,
+        loaded: &mut Loaded,
+    ) -> Scripted {
+        let lost = || Fault::new("a batch was asked to decide on what it did not load");
+        let environment = &at.call.caller.environment;
+        let agent = AgentKey { environment: environment.id, agent: request.agent.clone() };
+        let usage_key =
+            UsageKey { agent: agent.clone(), month: now.month(), currency: request.currency.clone() };
+        let mode = *loaded.modes.get(&environment.id).ok_or_else(lost)?;
+        let state = loaded.agents.get_mut(&agent).ok_or_else(lost)?;
+        let usage = loaded.usage.get_mut(&usage_key).ok_or_else(lost)?;
+
+        let fresh = self.make(&Grounds { environment, mode, state, usage, approves: None, now }, request)?;
+        let answer = fresh.answer(now)?;
+        state.recent.record(now);
+        usage.requests += 1;
+        usage.count(fresh.decision.verdict, request);
+        loaded.made.agents.insert(agent);
+        loaded.made.usage.insert(usage_key);
+        loaded.made.reviews.extend(fresh.review.map(|review| (environment.id, review)));
+        loaded.made.decisions.push(fresh.decision);
+        Ok(answer)
+    }
+
+    /// Answers one authorization of a batch: from what is kept, or freshly.
+    fn answer(&self, at: &Authorization, now: Timestamp, loaded: &mut Loaded) -> Result<Answer, Fault> {
+        let claimed = at.call.idempotency.as_ref().map(|claim| (claim, claim.key(&at.call.caller)));
+        if let Some((claim, key)) = &claimed {
+            match claim.judge(loaded.kept.get(key), now)? {
+                Judgement::Fresh => {}
+                Judgement::Replay(answer) => return Ok(answer),
+                Judgement::Conflict(refusal) => return Answer::refused(&refusal, at.call.request_id),
+            }
+        }
+        let decided = match &at.request {
+            Ok(request) => self.authorize(at, request, now, loaded),
+            Err(refusal) => Err(Refusal::clone(refusal).into()),
+        };
+        let answer = answered(decided, &at.call)?;
+        if let Some((claim, key)) = claimed {
+            loaded.kept.insert(key.clone(), claim.keep(&answer, now)?);
+            loaded.made.kept.insert(key);
+        }
+        Ok(answer)
+    }
+}
+
+impl Decider for Engine {
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn decide(
+        &self,
+        batch: &[Authorization],
+        now: Timestamp,
+        loaded: &mut Loaded,
+    ) -> Vec<Result<Answer, Fault>> {
+        batch.iter().map(|authorization| self.answer(authorization, now, loaded)).collect()
+    }
+}
+
+impl Fresh {
+    /// The authorization response. The token stands in it on `allow` only.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn answer(&self, now: Timestamp) -> Result<Answer, Fault> {
+        let decision = &self.decision;
+        let verdict_token = (decision.verdict == Verdict::Allow).then_some(self.token.as_str());
+        Answer::new(
+            201,
+            &View {
+                decision: decision.id,
+                verdict: decision.verdict,
+                mode: decision.mode,
+                verdict_token,
+                reason: decision.reason.as_deref(),
+                review: self.review.as_ref().map(|review| ReviewView::of(review, now)),
+                supersedes: decision.supersedes,
+            },
+        )
+    }
+}

@@ -1,0 +1,136 @@
+//! The record of decisions, as the API shows it.
+
+use mandate_core::jwks::Kid;
+use mandate_core::{
+    Basis, DecisionId, Denials, PolicyVersion, Principal, ReviewId, ReviewStatus, Timestamp,
+    VERDICT_LIFETIME_SECONDS, VerdictClaims, jwt,
+};
+use serde::Serialize;
+
+use super::listing::{self, Cursors, Query};
+use super::{Answer, Call, Scripted};
+use crate::error::{Fault, Refusal};
+use crate::store::records::{DecisionRecord, Mode, ReviewRecord};
+use crate::store::sql;
+use crate::store::sql::decisions::Whole;
+use crate::store::tx::Tx;
+
+/// A review as the API shows it.
+#[derive(Debug, Serialize)]
+pub struct ReviewView<'a> {
+    id: ReviewId,
+    status: ReviewStatus,
+    waits_for: &'a Principal,
+    expires_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolved_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision: Option<DecisionId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    #[serde(flatten)]
+    claims: &'a VerdictClaims,
+    mode: Mode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    supersedes: Option<DecisionId>,
+    #[serde(skip_serializing_if = "Denials::is_empty")]
+    denials: Denials,
+    basis: Basis,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    review: Option<ReviewView<'a>>,
+    verdict_token: String,
+}
+
+impl<'a> ReviewView<'a> {
+    /// The review as it stands at `now`.
+    #[must_use]
+    pub fn of(review: &'a ReviewRecord, now: Timestamp) -> Self {
+        let status = review.status.at(review.expires_at, now);
+        Self {
+            id: review.id,
+            status,
+            waits_for: &review.waits_for,
+            expires_at: review.expires_at,
+            // A review that ran out was resolved by its end.
+            resolved_at: review
+                .resolved_at
+                .or((status == ReviewStatus::Expired).then_some(review.expires_at)),
+            decision: review.fresh,
+            reason: review.reason.as_deref(),
+        }
+    }
+}
+
+/// The claims that a decision's token holds.
+#[must_use]
+pub fn claims(decision: &DecisionRecord, issuer: &str, policy_version: &PolicyVersion) -> VerdictClaims {
+    VerdictClaims {
+        iss: issuer.to_owned(),
+        jti: decision.id,
+        iat: decision.iat,
+        exp: decision.iat.saturating_add(VERDICT_LIFETIME_SECONDS),
+        verdict: decision.verdict,
+        mandate: decision.mandate,
+        policy_version: policy_version.clone(),
+        nonce: decision.nonce,
+        request: decision.request.clone(),
+    }
+}
+
+/// The decision object as JSON, its token rebuilt byte for byte from the signature that was kept.
+///
+/// # Errors
+/// A stored value is not valid.
+pub fn show(
+    whole: &Whole,
+    policy_version: &PolicyVersion,
+    now: Timestamp,
+) -> Result<Box<serde_json::value::RawValue>, Fault> {
+    let decision = &whole.decision;
+    let claims = claims(decision, &whole.issuer, policy_version);
+    let view = View {
+        claims: &claims,
+        mode: decision.mode,
+        reason: decision.reason.as_deref(),
+        supersedes: decision.supersedes,
+        denials: decision.denials,
+        basis: decision.basis,
+        review: whole.review.as_ref().map(|review| ReviewView::of(review, now)),
+        verdict_token: jwt::assemble(&Kid::parse(&whole.kid)?, &claims.to_json(), &decision.signature),
+    };
+    serde_json::value::to_raw_value(&view).map_err(|e| Fault::new(format!("cannot write a decision: {e}")))
+}
+
+/// The decisions of the environment; under an agent key, its own.
+///
+/// # Errors
+/// The cursor does not open.
+pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> Scripted {
+    let caller = &call.caller;
+    let rows =
+        |before, limit| sql::decisions::page(tx, caller.environment.id, caller.agent.as_ref(), before, limit);
+    listing::page("decisions", call, query, cursors, rows, |whole| {
+        let shown = show(&whole, &caller.environment.policy_version, cursors.now)?;
+        Ok((whole.decision.id.to_bytes(), shown))
+    })
+}
+
+/// One decision.
+///
+/// # Errors
+/// There is none of that id for this caller.
+pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripted {
+    let caller = &call.caller;
+    let id = DecisionId::parse(id).map_err(|_| Refusal::not_found())?;
+    let whole = sql::decisions::find(tx, caller.environment.id, id)?.ok_or_else(Refusal::not_found)?;
+    if caller.agent.as_ref().is_some_and(|own| *own != whole.decision.request.agent) {
+        return Err(Refusal::not_found().into());
+    }
+    Ok(Answer::new(200, &show(&whole, &caller.environment.policy_version, now)?)?)
+}

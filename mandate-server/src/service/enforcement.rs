@@ -1,0 +1,39 @@
+//! The switch between observe and enforce, one an environment.
+
+use mandate_core::Timestamp;
+use serde::Serialize;
+
+pub use crate::store::records::Mode;
+
+use super::{Answer, Call, Scripted};
+use crate::store::sql;
+use crate::store::tx::Tx;
+
+#[derive(Serialize)]
+struct Enforcement {
+    mode: Mode,
+    since: Timestamp,
+}
+
+/// Switches the mode, from the next decision on. Switching to the mode in force changes nothing, `since` included.
+///
+/// # Errors
+/// The database fails.
+pub fn set(tx: &mut Tx<'_>, call: &Call, mode: Mode, now: Timestamp) -> Scripted {
+    let environment = call.caller.environment.id;
+    let (in_force, mut since) = sql::environments::mode(tx, environment)?;
+    if mode != in_force {
+        since = now;
+        sql::environments::switch(tx, environment, mode, since)?;
+    }
+    Ok(Answer::new(200, &Enforcement { mode, since })?)
+}
+
+/// The mode in force.
+///
+/// # Errors
+/// The database fails.
+pub fn get(tx: &mut Tx<'_>, call: &Call) -> Scripted {
+    let (mode, since) = sql::environments::mode(tx, call.caller.environment.id)?;
+    Ok(Answer::new(200, &Enforcement { mode, since })?)
+}

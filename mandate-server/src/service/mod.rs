@@ -1,0 +1,150 @@
+//! What the API means: scripts over one transaction each, and the pure middle of the hot path.
+//!
+//! Nothing here knows of HTTP, of async or of a database by name.
+
+pub mod agents;
+pub mod decide;
+pub mod decisions;
+pub mod enforcement;
+pub mod idempotency;
+pub mod keys;
+pub mod listing;
+pub mod mandates;
+pub mod organizations;
+pub mod reviews;
+pub mod signing;
+
+use std::sync::Arc;
+
+use mandate_core::api_key::KeyClass;
+use mandate_core::{AgentId, EnvironmentKind, Invalid, PolicyVersion, RequestId, Timestamp};
+use serde::Serialize;
+
+use crate::error::{Fault, Refusal};
+
+/// The environment of one organization: the tenant that every object belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Environment {
+    /// Its number in the store.
+    pub id: i64,
+    /// Sandbox or production.
+    pub kind: EnvironmentKind,
+    /// What is stamped on its decisions.
+    pub policy_version: PolicyVersion,
+}
+
+/// Who stands behind a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The key's number in the store: the scope of idempotency and of the rate.
+    pub key: i64,
+    /// The tenant.
+    pub environment: Environment,
+    /// The agent, for an agent key; none for an organization key.
+    pub agent: Option<AgentId>,
+    /// Requests that the key may make in any 60 seconds.
+    pub rate: u32,
+}
+
+impl Caller {
+    /// The class of the key.
+    #[must_use]
+    pub fn class(&self) -> KeyClass {
+        if self.agent.is_some() { KeyClass::Agent } else { KeyClass::Organization }
+    }
+}
+
+/// One request to the API, after the gate: who calls, and under which idempotency key.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Who calls.
+    pub caller: Arc<Caller>,
+    /// The id of this request, told in errors.
+    pub request_id: RequestId,
+    /// When the request arrived.
+    pub at: Timestamp,
+    /// What makes a retry safe, if the caller sent it.
+    pub idempotency: Option<idempotency::Claim>,
+}
+
+/// How a script ends without an answer of its own.
+#[derive(Debug)]
+pub enum Stop {
+    /// The caller can mend it. Decided before the first write, and committed like a success.
+    Refused(Refusal),
+    /// Something is wrong on this side. Leaves nothing behind.
+    Fault(Fault),
+}
+
+/// What a script returns.
+pub type Scripted = Result<Answer, Stop>;
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Invalid> for Stop {
+    fn from(invalid: Invalid) -> Self {
+        Self::Refused(invalid.into())
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// What is answered, once the transaction has been committed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The JSON body.
+    pub body: Vec<u8>,
+    /// Whether the body holds a secret, so that it must not be kept in the clear.
+    pub secret: bool,
+    /// Whether this was answered before, under the same idempotency key.
+    pub replayed: bool,
+}
+
+impl Answer {
+    /// An answer with `body` written as JSON.
+    ///
+    /// # Errors
+    /// The body cannot be written.
+    pub fn new(status: u16, body: &impl Serialize) -> Result<Self, Fault> {
+        let body =
+            serde_json::to_vec(body).map_err(|e| Fault::new(format!("cannot write an answer: {e}")))?;
+        Ok(Self { status, body, secret: false, replayed: false })
+    }
+
+    /// The error envelope for a refusal of the request `request_id`.
+    ///
+    /// # Errors
+    /// The body cannot be written.
+    pub fn refused(refusal: &Refusal, request_id: RequestId) -> Result<Self, Fault> {
+        let error = ErrorBody { code: refusal.code.as_str(), message: &refusal.message, request_id };
+        Self::new(refusal.code.status(), &Envelope { error })
+    }
+}
+
+/// The error envelope.
+#[derive(Debug, Serialize)]
+pub struct Envelope<'a> {
+    /// Its one member.
+    pub error: ErrorBody<'a>,
+}
+
+/// What an error says.
+#[derive(Debug, Serialize)]
+pub struct ErrorBody<'a> {
+    /// One of the closed set of codes, or `server_error`.
+    pub code: &'static str,
+    /// A sentence for a person.
+    pub message: &'a str,
+    /// The id under which the log tells of it.
+    pub request_id: RequestId,
+}

@@ -1,0 +1,46 @@
+//! Onboarding: an organization, its two environments, and a key for each.
+
+use mandate_core::api_key::ApiKey;
+use mandate_core::{AgentName, EnvironmentKind, PolicyVersion, Timestamp};
+
+use super::Stop;
+use super::keys::DEFAULT_RATE;
+use crate::error::{Code, Refusal};
+use crate::store::records::Mode;
+use crate::store::sql;
+use crate::store::tx::Tx;
+
+/// What it takes to create an organization.
+#[derive(Debug)]
+pub struct Create {
+    /// Its name, of the same form as an agent's.
+    pub name: AgentName,
+    /// The organization key of its sandbox.
+    pub sandbox_key: ApiKey,
+    /// The organization key of its production environment.
+    pub live_key: ApiKey,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Creates an organization. Its sandbox begins in enforce, its production environment in observe.
+///
+/// # Errors
+/// The name is taken.
+pub fn create(tx: &mut Tx<'_>, command: &Create) -> Result<(), Stop> {
+    let name = command.name.as_str();
+    let Some(organization) = sql::environments::insert_organization(tx, name, command.at)? else {
+        let message = format!("name `{name}` is taken by another organization; choose another");
+        return Err(Refusal::new(Code::NameTaken, message).into());
+    };
+    let policy_version = PolicyVersion::parse(&format!("pol_{}.1", command.at.day()))?;
+    for (kind, mode, key) in [
+        (EnvironmentKind::Sandbox, Mode::Enforce, &command.sandbox_key),
+        (EnvironmentKind::Production, Mode::Observe, &command.live_key),
+    ] {
+        let environment =
+            sql::environments::insert(tx, organization, kind, &policy_version, mode, command.at)?;
+        sql::keys::insert(tx, key.hash(), environment, None, DEFAULT_RATE, command.at)?;
+    }
+    Ok(())
+}

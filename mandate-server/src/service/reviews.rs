@@ -1,0 +1,106 @@
+//! Reviews: a person approves or denies, once.
+
+use std::sync::Arc;
+
+use mandate_core::{Resolution, ReviewId, ReviewStatus, Timestamp};
+
+use super::decide::{Engine, Grounds};
+use super::{Answer, Call, Scripted, Stop, decisions};
+use crate::error::{Fault, Refusal};
+use crate::store::records::{AgentKey, AgentState, ReviewRecord, UsageKey};
+use crate::store::sql;
+use crate::store::sql::decisions::Whole;
+use crate::store::tx::Tx;
+
+/// The longest reason given with a denial, in characters.
+pub const MAX_REASON: usize = 500;
+
+/// What it takes to approve.
+#[derive(Debug)]
+pub struct Approve {
+    /// The review's id.
+    pub id: String,
+    /// What decides again.
+    pub engine: Arc<Engine>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What it takes to deny.
+#[derive(Debug)]
+pub struct Deny {
+    /// The review's id.
+    pub id: String,
+    /// What the person says.
+    pub reason: Option<String>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// A pending review, its decision, and the agent, all locked.
+struct Pending {
+    review: ReviewRecord,
+    whole: Whole,
+    agent: AgentKey,
+    state: AgentState,
+}
+
+/// Approves: the request is evaluated again, now, with velocity and review threshold waived. What comes out is a fresh
+/// decision, which can be a denial.
+///
+/// # Errors
+/// There is no such review, or it is not pending.
+pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
+    let Pending { mut review, whole, agent, state } =
+        pending(tx, call, &command.id, Resolution::Approve, command.at)?;
+    let request = &whole.decision.request;
+    let environment = &call.caller.environment;
+    let (mode, _) = sql::environments::mode(tx, environment.id)?;
+    let month = UsageKey { agent, month: command.at.month(), currency: request.currency.clone() };
+    let mut usage = sql::usage::find(tx, &month)?;
+    let approves = Some(whole.decision.id);
+    let grounds = Grounds { environment, mode, state: &state, usage: &usage, approves, now: command.at };
+    let fresh = command.engine.make(&grounds, request)?;
+
+    usage.count(fresh.decision.verdict, request);
+    sql::decisions::insert(tx, &fresh.decision)?;
+    sql::usage::keep(tx, &month, &usage)?;
+    review.fresh = Some(fresh.decision.id);
+    sql::reviews::resolve(tx, environment.id, &review)?;
+    Ok(fresh.answer(command.at)?)
+}
+
+/// Denies. The answer is the decision, its review denied.
+///
+/// # Errors
+/// There is no such review, or it is not pending.
+pub fn deny(tx: &mut Tx<'_>, call: &Call, command: &Deny) -> Scripted {
+    let Pending { mut review, mut whole, .. } = pending(tx, call, &command.id, Resolution::Deny, command.at)?;
+    let environment = &call.caller.environment;
+    review.reason.clone_from(&command.reason);
+    sql::reviews::resolve(tx, environment.id, &review)?;
+    whole.review = Some(review);
+    Ok(Answer::new(200, &decisions::show(&whole, &environment.policy_version, command.at)?)?)
+}
+
+/// Locks the agent, then the review, and moves the review on: exactly one resolution wins.
+fn pending(
+    tx: &mut Tx<'_>,
+    call: &Call,
+    id: &str,
+    resolution: Resolution,
+    now: Timestamp,
+) -> Result<Pending, Stop> {
+    let environment = call.caller.environment.id;
+    let id = ReviewId::parse(id).map_err(|_| Refusal::not_found())?;
+    let decision = sql::reviews::decision(tx, environment, id)?.ok_or_else(Refusal::not_found)?;
+    let lost = || Fault::new("database: a review's decision or agent is not there");
+    let whole = sql::decisions::find(tx, environment, decision)?.ok_or_else(lost)?;
+    let agent = AgentKey { environment, agent: whole.decision.request.agent.clone() };
+    let state = sql::agents::lock(tx, &agent)?.ok_or_else(lost)?;
+    let mut review = sql::reviews::lock(tx, environment, id)?.ok_or_else(lost)?;
+    let status: ReviewStatus = review.status.at(review.expires_at, now);
+    review.status = status.resolve(resolution).map_err(|e| Refusal::invalid(e.to_string()))?;
+    review.resolved_at = Some(now);
+    Ok(Pending { review, whole, agent, state })
+}

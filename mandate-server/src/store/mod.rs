@@ -1,0 +1,165 @@
+//! The store: what is committed is durable, what is not committed is not there.
+//!
+//! Three ways in: [`Store::read`] runs a script over a snapshot, [`Store::write`] runs one in a transaction, and
+//! [`Store::decide`] puts an authorization into the next batch. Nobody hears an answer before its COMMIT has returned.
+
+pub mod records;
+pub mod sql;
+mod sqlite;
+pub mod tx;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use mandate_core::{Request, Timestamp};
+
+use crate::error::{Fault, Refusal};
+use crate::service::{Answer, Call, Stop};
+use records::{
+    AgentKey, AgentState, DecisionRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey, UsageRecord,
+};
+use tx::Tx;
+
+/// How a SQLite database is named.
+const SQLITE: &str = "sqlite://";
+
+/// A request to spend, on its way into a batch.
+#[derive(Debug)]
+pub struct Authorization {
+    /// Who asks; the caller is an agent.
+    pub call: Call,
+    /// What is asked, or why that is refused: a refusal too is kept under its idempotency key.
+    pub request: Result<Request, Refusal>,
+}
+
+/// What a batch of authorizations needs to know, and what it changes. The rows are locked until the batch commits.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The mode of each environment concerned.
+    pub modes: BTreeMap<i64, Mode>,
+    /// The agents concerned.
+    pub agents: BTreeMap<AgentKey, AgentState>,
+    /// Their metering this month, in the currencies that they ask for.
+    pub usage: BTreeMap<UsageKey, UsageRecord>,
+    /// The answers kept before under the idempotency keys that were sent.
+    pub kept: BTreeMap<KeptKey, KeptRecord>,
+    /// What the batch has made and changed: to be written before it commits.
+    pub made: Made,
+}
+
+/// What a batch has made and changed.
+#[derive(Debug, Default)]
+pub struct Made {
+    /// New decisions, in order.
+    pub decisions: Vec<DecisionRecord>,
+    /// New reviews, each with its environment.
+    pub reviews: Vec<(i64, ReviewRecord)>,
+    /// Idempotency keys with a new answer.
+    pub kept: BTreeSet<KeptKey>,
+    /// Agents that made a request.
+    pub agents: BTreeSet<AgentKey>,
+    /// Metering that changed.
+    pub usage: BTreeSet<UsageKey>,
+}
+
+/// The pure middle of a batch, which the service brings.
+pub trait Decider: Send + Sync + 'static {
+    /// The time at which the batch decides.
+    fn now(&self) -> Timestamp;
+
+    /// Answers each authorization, in order, over `loaded`, and notes there what has changed.
+    fn decide(
+        &self,
+        batch: &[Authorization],
+        now: Timestamp,
+        loaded: &mut Loaded,
+    ) -> Vec<Result<Answer, Fault>>;
+}
+
+/// The database, open. Clones share it.
+#[derive(Clone)]
+pub struct Store {
+    sqlite: Arc<sqlite::Sqlite>,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Store")
+    }
+}
+
+impl Store {
+    /// Opens a database that [`migrate`] has brought up to date, and starts the threads that serve it.
+    ///
+    /// # Errors
+    /// The name is not of a known database, or it cannot be opened.
+    pub fn open(database: &str, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
+        Ok(Self { sqlite: Arc::new(sqlite::Sqlite::open(path(database)?, decider)?) })
+    }
+
+    /// Runs `script` over a snapshot of what is committed.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub async fn read<T, S>(&self, script: S) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+    {
+        self.sqlite.read(script).await
+    }
+
+    /// Runs `script` in one transaction. A refusal is committed like a success; a fault leaves nothing behind.
+    ///
+    /// # Errors
+    /// The script ends in a fault, or its transaction could not be committed.
+    pub async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
+    where
+        T: Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+    {
+        self.sqlite.write(script).await
+    }
+
+    /// Decides on an authorization, in a batch with those that wait beside it.
+    ///
+    /// # Errors
+    /// The batch could not be committed.
+    pub async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
+        self.sqlite.decide(authorization).await
+    }
+
+    /// Ends the threads after what they have begun, and folds the log into the database file.
+    pub fn close(&self) {
+        self.sqlite.close();
+    }
+}
+
+/// Brings the database up to the newest schema, creating it if it is not there.
+///
+/// # Errors
+/// The name is not of a known database, it cannot be opened, or a migration fails.
+pub fn migrate(database: &str) -> Result<(), Fault> {
+    sqlite::migrate(path(database)?)
+}
+
+/// Runs one script in one transaction, without the threads of a [`Store`]: for the operator's commands, which work
+/// beside a running server.
+///
+/// # Errors
+/// The database cannot be opened, the script ends in a fault, or the transaction could not be committed.
+pub fn run_once<T>(
+    database: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+) -> Result<Result<T, Refusal>, Fault> {
+    sqlite::run_once(path(database)?, script)
+}
+
+fn path(database: &str) -> Result<&str, Fault> {
+    database.strip_prefix(SQLITE).filter(|path| !path.is_empty()).ok_or_else(|| {
+        Fault::new(format!(
+            "database must be {SQLITE} and the path of a file, for example sqlite://mandate.db"
+        ))
+    })
+}

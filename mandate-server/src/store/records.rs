@@ -1,0 +1,183 @@
+//! What is stored, as the rest of the server sees it: one record a row.
+
+use mandate_core::{
+    AgentId, Basis, Currency, DecisionId, Denials, Invalid, Mandate, MandateId, Month, Nonce, Principal,
+    RecentRequests, Request, ReviewId, ReviewStatus, Timestamp, Total, Verdict,
+};
+use serde::{Serialize, Serializer};
+
+/// Whether verdicts are advice or binding in an environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Verdicts are recorded and nothing blocks.
+    Observe,
+    /// Verdicts bind.
+    Enforce,
+}
+
+impl Mode {
+    /// The word, as bodies carry it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Observe => "observe",
+            Self::Enforce => "enforce",
+        }
+    }
+
+    /// Reads the word.
+    ///
+    /// # Errors
+    /// The text is neither.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        match text {
+            "observe" => Ok(Self::Observe),
+            "enforce" => Ok(Self::Enforce),
+            _ => Err(Invalid::new("mode", "must be observe or enforce")),
+        }
+    }
+}
+
+impl Serialize for Mode {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// A decision: its claims, what the engine knew, and the signature over the claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DecisionRecord {
+    /// The tenant.
+    pub environment: i64,
+    /// The decision's id.
+    pub id: DecisionId,
+    /// When it was made, seconds since the Unix epoch.
+    pub iat: i64,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The mandate that governed.
+    pub mandate: Option<MandateId>,
+    /// The single-use value.
+    pub nonce: Nonce,
+    /// What was asked.
+    pub request: Request,
+    /// The mode in force.
+    pub mode: Mode,
+    /// Why it was denied.
+    pub reason: Option<String>,
+    /// Every denial that held.
+    pub denials: Denials,
+    /// The engine's other inputs.
+    pub basis: Basis,
+    /// The decision whose review was approved by this one.
+    pub supersedes: Option<DecisionId>,
+    /// The review that it waits for.
+    pub review: Option<ReviewId>,
+    /// The number of the issuer named in the token.
+    pub issuer: i64,
+    /// The number of the key that signed.
+    pub signing_key: i64,
+    /// r and s, 32 bytes each.
+    pub signature: [u8; 64],
+}
+
+/// A review.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReviewRecord {
+    /// The review's id.
+    pub id: ReviewId,
+    /// The decision that waits for it.
+    pub decision: DecisionId,
+    /// Its status as written down; see [`ReviewStatus::at`].
+    pub status: ReviewStatus,
+    /// The mandate's principal.
+    pub waits_for: Principal,
+    /// When it expires.
+    pub expires_at: Timestamp,
+    /// When it was resolved.
+    pub resolved_at: Option<Timestamp>,
+    /// The decision that its approval made.
+    pub fresh: Option<DecisionId>,
+    /// What the person who denied it said.
+    pub reason: Option<String>,
+}
+
+/// The metering of one agent in one currency and month.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UsageRecord {
+    /// The sum of the amounts allowed.
+    pub spent: Total,
+    /// How many requests of the agent reached the engine.
+    pub requests: i64,
+    /// Decisions by verdict, in the order of [`Verdict::ALL`].
+    pub verdicts: [i64; 8],
+    /// What `spent` was in the database when it was read; none when there was no row.
+    pub stored: Option<(Total, i64)>,
+}
+
+impl UsageRecord {
+    /// Counts a decision.
+    pub fn count(&mut self, verdict: Verdict, request: &Request) {
+        for (place, counted) in Verdict::ALL.iter().zip(&mut self.verdicts) {
+            *counted += i64::from(*place == verdict);
+        }
+        if verdict == Verdict::Allow {
+            self.spent = self.spent.plus(request.amount);
+        }
+    }
+}
+
+/// Which agent.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AgentKey {
+    /// The tenant.
+    pub environment: i64,
+    /// The agent.
+    pub agent: AgentId,
+}
+
+/// Which row of the metering.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UsageKey {
+    /// Whose.
+    pub agent: AgentKey,
+    /// The calendar month, UTC.
+    pub month: Month,
+    /// The currency.
+    pub currency: Currency,
+}
+
+/// What an agent's row says about deciding.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentState {
+    /// The newest mandate.
+    pub mandate: Option<std::sync::Arc<Mandate>>,
+    /// The newest requests.
+    pub recent: RecentRequests,
+}
+
+/// An answer kept under an idempotency key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptRecord {
+    /// SHA-256 of the request that was answered.
+    pub fingerprint: [u8; 32],
+    /// The status answered.
+    pub status: u16,
+    /// The body answered, encrypted where `sealed`.
+    pub body: Vec<u8>,
+    /// Whether the body is encrypted under the caller's API key.
+    pub sealed: bool,
+    /// When.
+    pub created_at: Timestamp,
+}
+
+/// Which idempotency key of whom.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeptKey {
+    /// The tenant.
+    pub environment: i64,
+    /// The number of the API key that was presented.
+    pub api_key: i64,
+    /// The text of the header.
+    pub name: String,
+}

@@ -1,0 +1,86 @@
+//! Agents and what decides on their requests.
+
+use std::sync::Arc;
+
+use mandate_core::{AgentId, RecentRequests, Timestamp};
+
+use super::mandates;
+use crate::error::Fault;
+use crate::store::records::{AgentKey, AgentState};
+use crate::store::tx::{Row, Tx, Value};
+
+const INSERT: &str = "INSERT INTO agents (environment, agent, sequence, created_at, governing, recent)
+    VALUES ($1, $2, $3, $4, NULL, $5) ON CONFLICT DO NOTHING";
+const STATE: &str = "SELECT a.recent, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+    FROM agents a LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
+    WHERE a.environment = $1 AND a.agent = $2";
+const KEEP_RECENT: &str = "UPDATE agents SET recent = $1 WHERE environment = $2 AND agent = $3";
+const GOVERN: &str = "UPDATE agents SET governing = $1 WHERE environment = $2 AND agent = $3";
+const FIND: &str = "SELECT agent, sequence, created_at FROM agents WHERE environment = $1 AND agent = $2";
+const PAGE: &str = "SELECT agent, sequence, created_at FROM agents
+    WHERE environment = $1 AND sequence < $2 ORDER BY sequence DESC LIMIT $3";
+
+/// An agent as it is listed.
+#[derive(Debug)]
+pub struct Agent {
+    /// Its id.
+    pub id: AgentId,
+    /// Where it stands in the order of creation.
+    pub sequence: [u8; 16],
+    /// When it was registered.
+    pub created_at: Timestamp,
+}
+
+/// Registers an agent. False when the name is taken.
+pub fn insert(tx: &mut Tx<'_>, environment: i64, agent: &Agent) -> Result<bool, Fault> {
+    let recent = RecentRequests::default().to_bytes();
+    let row: [Value; 5] = [
+        environment.into(),
+        agent.id.as_str().into(),
+        agent.sequence.into(),
+        agent.created_at.millis().into(),
+        recent.into(),
+    ];
+    Ok(tx.execute(INSERT, &row)? == 1)
+}
+
+/// Locks an agent and reads what decides on its requests.
+pub fn lock(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault> {
+    let Some(mut row) = tx.lock(STATE, &[key.environment.into(), key.agent.as_str().into()])? else {
+        return Ok(None);
+    };
+    let recent = RecentRequests::from_bytes(&row.blob()?)?;
+    let mandate = mandates::read_joined(&mut row)?.map(Arc::new);
+    Ok(Some(AgentState { mandate, recent }))
+}
+
+/// Writes an agent's newest requests.
+pub fn keep_recent(tx: &mut Tx<'_>, key: &AgentKey, recent: &RecentRequests) -> Result<(), Fault> {
+    tx.execute_one(
+        KEEP_RECENT,
+        &[recent.to_bytes().into(), key.environment.into(), key.agent.as_str().into()],
+    )
+}
+
+/// Makes `mandate` the one that governs the agent.
+pub fn govern(tx: &mut Tx<'_>, key: &AgentKey, mandate: mandate_core::MandateId) -> Result<(), Fault> {
+    tx.execute_one(GOVERN, &[mandate.to_bytes().into(), key.environment.into(), key.agent.as_str().into()])
+}
+
+/// One agent.
+pub fn find(tx: &mut Tx<'_>, environment: i64, agent: &AgentId) -> Result<Option<Agent>, Fault> {
+    tx.row(FIND, &[environment.into(), agent.as_str().into()])?.map(read).transpose()
+}
+
+/// At most `limit` agents registered before `before`, newest first.
+pub fn page(tx: &mut Tx<'_>, environment: i64, before: [u8; 16], limit: i64) -> Result<Vec<Agent>, Fault> {
+    tx.query(PAGE, &[environment.into(), before.into(), limit.into()])?.into_iter().map(read).collect()
+}
+
+fn read(mut row: Row) -> Result<Agent, Fault> {
+    Ok(Agent {
+        id: AgentId::parse(&row.text()?)?,
+        sequence: row.bytes()?,
+        created_at: Timestamp::from_millis(row.integer()?),
+    })
+}

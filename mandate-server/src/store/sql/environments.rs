@@ -1,0 +1,58 @@
+//! Organizations and their environments.
+
+use mandate_core::{EnvironmentKind, PolicyVersion, Timestamp};
+
+use crate::error::Fault;
+use crate::store::records::Mode;
+use crate::store::tx::Tx;
+
+const INSERT_ORGANIZATION: &str = "INSERT INTO organizations (name, created_at) VALUES ($1, $2)
+    ON CONFLICT DO NOTHING";
+const FIND_ORGANIZATION: &str = "SELECT organization FROM organizations WHERE name = $1";
+const INSERT: &str = "INSERT INTO environments (organization, kind, policy_version, mode, since)
+    VALUES ($1, $2, $3, $4, $5)";
+const FIND: &str = "SELECT environment FROM environments WHERE organization = $1 AND kind = $2";
+const MODE: &str = "SELECT mode, since FROM environments WHERE environment = $1";
+const SWITCH: &str = "UPDATE environments SET mode = $1, since = $2 WHERE environment = $3";
+
+/// Writes an organization; gives its number, or nothing when the name is taken.
+pub fn insert_organization(tx: &mut Tx<'_>, name: &str, at: Timestamp) -> Result<Option<i64>, Fault> {
+    if tx.execute(INSERT_ORGANIZATION, &[name.into(), at.millis().into()])? == 0 {
+        return Ok(None);
+    }
+    let row = tx.row(FIND_ORGANIZATION, &[name.into()])?;
+    row.map(|mut row| row.integer()).transpose()
+}
+
+/// Writes an environment; gives its number.
+pub fn insert(
+    tx: &mut Tx<'_>,
+    organization: i64,
+    kind: EnvironmentKind,
+    policy_version: &PolicyVersion,
+    mode: Mode,
+    since: Timestamp,
+) -> Result<i64, Fault> {
+    let row = [
+        organization.into(),
+        kind.as_str().into(),
+        policy_version.as_str().into(),
+        mode.as_str().into(),
+        since.millis().into(),
+    ];
+    tx.execute_one(INSERT, &row)?;
+    let row = tx.row(FIND, &[organization.into(), kind.as_str().into()])?;
+    row.ok_or_else(|| Fault::new("database: an environment just written is not there"))?.integer()
+}
+
+/// The mode in force, and since when.
+pub fn mode(tx: &mut Tx<'_>, environment: i64) -> Result<(Mode, Timestamp), Fault> {
+    let row = tx.lock(MODE, &[environment.into()])?;
+    let mut row = row.ok_or_else(|| Fault::new("database: a key's environment is not there"))?;
+    Ok((Mode::parse(&row.text()?)?, Timestamp::from_millis(row.integer()?)))
+}
+
+/// Switches the mode.
+pub fn switch(tx: &mut Tx<'_>, environment: i64, mode: Mode, since: Timestamp) -> Result<(), Fault> {
+    tx.execute_one(SWITCH, &[mode.as_str().into(), since.millis().into(), environment.into()])
+}

@@ -1,0 +1,87 @@
+//! Mandates.
+
+use mandate_core::json::Object;
+use mandate_core::{AgentId, Mandate, MandateId, Terms, Timestamp};
+
+use crate::error::Fault;
+use crate::store::tx::{Row, Tx};
+
+const INSERT: &str =
+    "INSERT INTO mandates (environment, mandate, agent, terms, created_at) VALUES ($1, $2, $3, $4, $5)";
+const REPLACE: &str = "UPDATE mandates SET replaced_by = $1 WHERE environment = $2 AND mandate = $3";
+const REVOKE: &str =
+    "UPDATE mandates SET revoked_at = $1 WHERE environment = $2 AND mandate = $3 AND revoked_at IS NULL";
+const FIND: &str = "SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
+    WHERE environment = $1 AND mandate = $2";
+const PAGE: &str = "SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
+    WHERE environment = $1 AND mandate < $2 ORDER BY mandate DESC LIMIT $3";
+const PAGE_OF_AGENT: &str = "SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
+    WHERE environment = $1 AND agent = $2 AND mandate < $3 ORDER BY mandate DESC LIMIT $4";
+
+/// Writes a mandate.
+pub fn insert(tx: &mut Tx<'_>, environment: i64, mandate: &Mandate) -> Result<(), Fault> {
+    let terms = serde_json::to_string(&mandate.terms).map_err(|e| Fault::new(e.to_string()))?;
+    tx.execute_one(
+        INSERT,
+        &[
+            environment.into(),
+            mandate.id.to_bytes().into(),
+            mandate.terms.agent.as_str().into(),
+            terms.into(),
+            mandate.created_at.millis().into(),
+        ],
+    )
+}
+
+/// Notes that `by` has taken the place of `replaced`.
+pub fn replace(tx: &mut Tx<'_>, environment: i64, replaced: MandateId, by: MandateId) -> Result<(), Fault> {
+    tx.execute_one(REPLACE, &[by.to_bytes().into(), environment.into(), replaced.to_bytes().into()])
+}
+
+/// Notes that the mandate is revoked.
+pub fn revoke(tx: &mut Tx<'_>, environment: i64, mandate: MandateId, at: Timestamp) -> Result<(), Fault> {
+    tx.execute_one(REVOKE, &[at.millis().into(), environment.into(), mandate.to_bytes().into()])
+}
+
+/// One mandate.
+pub fn find(tx: &mut Tx<'_>, environment: i64, mandate: MandateId) -> Result<Option<Mandate>, Fault> {
+    match tx.row(FIND, &[environment.into(), mandate.to_bytes().into()])? {
+        Some(mut row) => read_joined(&mut row),
+        None => Ok(None),
+    }
+}
+
+/// At most `limit` mandates written before `before`, newest first; of one agent, or of all.
+pub fn page(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    agent: Option<&AgentId>,
+    before: [u8; 16],
+    limit: i64,
+) -> Result<Vec<Mandate>, Fault> {
+    let rows = match agent {
+        None => tx.query(PAGE, &[environment.into(), before.into(), limit.into()])?,
+        Some(agent) => tx.query(
+            PAGE_OF_AGENT,
+            &[environment.into(), agent.as_str().into(), before.into(), limit.into()],
+        )?,
+    };
+    rows.into_iter().filter_map(|mut row| read_joined(&mut row).transpose()).collect()
+}
+
+/// Reads a mandate's six columns, which an outer join may have left empty.
+pub fn read_joined(row: &mut Row) -> Result<Option<Mandate>, Fault> {
+    let Some(id) = row.maybe_bytes()? else { return Ok(None) };
+    let agent = row.text()?;
+    let terms = Terms::read(Object::parse(row.text()?.as_bytes())?)?;
+    if terms.agent.as_str() != agent {
+        return Err(Fault::new("database: a mandate's terms name another agent than its row"));
+    }
+    Ok(Some(Mandate {
+        id: MandateId::from_bytes(id),
+        terms,
+        created_at: Timestamp::from_millis(row.integer()?),
+        revoked_at: row.maybe_integer()?.map(Timestamp::from_millis),
+        replaced_by: row.maybe_bytes()?.map(MandateId::from_bytes),
+    }))
+}

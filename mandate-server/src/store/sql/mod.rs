@@ -1,0 +1,16 @@
+//! The single copy of each query, a file a table, one text for every database.
+//!
+//! Parameters first appear in ascending order: SQLite numbers `$n` by first appearance.
+#![allow(
+    clippy::missing_errors_doc,
+    reason = "each of these fails when the database does, or a stored value is not valid"
+)]
+
+pub mod agents;
+pub mod decisions;
+pub mod environments;
+pub mod idempotency;
+pub mod keys;
+pub mod mandates;
+pub mod reviews;
+pub mod usage;

@@ -1,0 +1,77 @@
+//! Reviews.
+
+use mandate_core::{DecisionId, Principal, ReviewId, ReviewStatus, Timestamp};
+
+use crate::error::Fault;
+use crate::store::records::ReviewRecord;
+use crate::store::tx::{Row, Tx};
+
+const INSERT: &str = "INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
+    VALUES ($1, $2, $3, $4, $5, $6)";
+const FIND: &str = "SELECT review, decision, status, waits_for, expires_at, resolved_at, fresh, reason
+    FROM reviews WHERE environment = $1 AND review = $2";
+const FIND_DECISION: &str = "SELECT decision FROM reviews WHERE environment = $1 AND review = $2";
+const RESOLVE: &str = "UPDATE reviews SET status = $1, resolved_at = $2, fresh = $3, reason = $4
+    WHERE environment = $5 AND review = $6 AND status = 'pending'";
+
+/// Writes a review.
+pub fn insert(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Result<(), Fault> {
+    tx.execute_one(
+        INSERT,
+        &[
+            environment.into(),
+            review.id.to_bytes().into(),
+            review.decision.to_bytes().into(),
+            review.status.as_str().into(),
+            review.waits_for.as_str().into(),
+            review.expires_at.millis().into(),
+        ],
+    )
+}
+
+/// The decision that waits for a review.
+pub fn decision(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<Option<DecisionId>, Fault> {
+    let row = tx.row(FIND_DECISION, &[environment.into(), review.to_bytes().into()])?;
+    row.map(|mut row| Ok(DecisionId::from_bytes(row.bytes()?))).transpose()
+}
+
+/// One review, held until the transaction ends.
+pub fn lock(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<Option<ReviewRecord>, Fault> {
+    match tx.lock(FIND, &[environment.into(), review.to_bytes().into()])? {
+        Some(mut row) => read_joined(&mut row),
+        None => Ok(None),
+    }
+}
+
+/// Writes down how a pending review was resolved.
+///
+/// # Errors
+/// It is not pending any more: exactly one resolution wins.
+pub fn resolve(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Result<(), Fault> {
+    tx.execute_one(
+        RESOLVE,
+        &[
+            review.status.as_str().into(),
+            review.resolved_at.map(Timestamp::millis).into(),
+            review.fresh.map(DecisionId::to_bytes).into(),
+            review.reason.clone().into(),
+            environment.into(),
+            review.id.to_bytes().into(),
+        ],
+    )
+}
+
+/// Reads a review's eight columns, which an outer join may have left empty.
+pub fn read_joined(row: &mut Row) -> Result<Option<ReviewRecord>, Fault> {
+    let Some(id) = row.maybe_bytes()? else { return Ok(None) };
+    Ok(Some(ReviewRecord {
+        id: ReviewId::from_bytes(id),
+        decision: DecisionId::from_bytes(row.bytes()?),
+        status: ReviewStatus::parse(&row.text()?)?,
+        waits_for: Principal::parse(&row.text()?)?,
+        expires_at: Timestamp::from_millis(row.integer()?),
+        resolved_at: row.maybe_integer()?.map(Timestamp::from_millis),
+        fresh: row.maybe_bytes()?.map(DecisionId::from_bytes),
+        reason: row.maybe_text()?,
+    }))
+}

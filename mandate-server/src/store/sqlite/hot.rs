@@ -1,0 +1,78 @@
+//! The two ends of a batch of authorizations: load what it needs, keep what it made.
+
+use std::collections::btree_map::Entry;
+
+use rusqlite::Connection;
+
+use super::super::records::{AgentKey, UsageKey};
+use super::super::tx::Tx;
+use super::super::{Authorization, Decider, Loaded, sql};
+use super::Ground;
+use crate::error::Fault;
+use crate::service::Answer;
+
+/// Decides on a batch inside the open transaction.
+pub(super) fn run(
+    connection: &Connection,
+    decider: &dyn Decider,
+    batch: &[Authorization],
+) -> Result<Vec<Result<Answer, Fault>>, Fault> {
+    let mut ground = Ground(connection);
+    let mut tx = Tx::new(&mut ground);
+    let now = decider.now();
+    let mut loaded = load(&mut tx, batch, now.month())?;
+    let answers = decider.decide(batch, now, &mut loaded);
+    keep(&mut tx, &loaded)?;
+    Ok(answers)
+}
+
+/// Reads the state of all that the batch concerns. The writer is the lock.
+fn load(tx: &mut Tx<'_>, batch: &[Authorization], month: mandate_core::Month) -> Result<Loaded, Fault> {
+    let mut loaded = Loaded::default();
+    for authorization in batch {
+        let caller = &authorization.call.caller;
+        let environment = caller.environment.id;
+        if let Some(claim) = &authorization.call.idempotency {
+            let key = claim.key(caller);
+            if let Some(kept) = sql::idempotency::lock(tx, &key)? {
+                loaded.kept.insert(key, kept);
+            }
+        }
+        let Ok(request) = &authorization.request else { continue };
+        if let Entry::Vacant(place) = loaded.modes.entry(environment) {
+            place.insert(sql::environments::mode(tx, environment)?.0);
+        }
+        let agent = AgentKey { environment, agent: request.agent.clone() };
+        if let Entry::Vacant(place) = loaded.agents.entry(agent.clone()) {
+            let state = sql::agents::lock(tx, &agent)?;
+            place.insert(state.ok_or_else(|| Fault::new("database: an agent key's agent is not there"))?);
+        }
+        let usage = UsageKey { agent, month, currency: request.currency.clone() };
+        if let Entry::Vacant(place) = loaded.usage.entry(usage) {
+            let record = sql::usage::find(tx, place.key())?;
+            place.insert(record);
+        }
+    }
+    Ok(loaded)
+}
+
+/// Writes what the batch made and changed.
+fn keep(tx: &mut Tx<'_>, loaded: &Loaded) -> Result<(), Fault> {
+    let lost = || Fault::new("a batch noted a change to a row that it did not load");
+    for decision in &loaded.made.decisions {
+        sql::decisions::insert(tx, decision)?;
+    }
+    for (environment, review) in &loaded.made.reviews {
+        sql::reviews::insert(tx, *environment, review)?;
+    }
+    for key in &loaded.made.agents {
+        sql::agents::keep_recent(tx, key, &loaded.agents.get(key).ok_or_else(lost)?.recent)?;
+    }
+    for key in &loaded.made.usage {
+        sql::usage::keep(tx, key, loaded.usage.get(key).ok_or_else(lost)?)?;
+    }
+    for key in &loaded.made.kept {
+        sql::idempotency::keep(tx, key, loaded.kept.get(key).ok_or_else(lost)?)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! SQLite: one writer thread that commits in batches, and a few readers beside it.
+
+mod hot;
+mod readers;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
+
+use super::tx::{Row, Session, Tx, Value};
+use super::{Authorization, Decider};
+use crate::error::{Fault, Refusal};
+use crate::service::{Answer, Stop};
+use readers::Readers;
+use writer::Writer;
+
+/// How long a connection waits for another process that holds the write lock.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Statements that each connection keeps prepared.
+const STATEMENT_CACHE: usize = 128;
+/// Page cache of each connection, in KiB.
+const CACHE_KIB: i64 = 16 * 1024;
+
+mod migrations {
+    refinery::embed_migrations!("src/store/migrations/sqlite");
+}
+
+/// An open database and its threads.
+pub(super) struct Sqlite {
+    writer: Writer,
+    readers: Readers,
+}
+
+impl Sqlite {
+    pub(super) fn open(path: &str, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
+        let writer = Writer::start(connect(path)?, decider)?;
+        let readers = Readers::start(path)?;
+        Ok(Self { writer, readers })
+    }
+
+    pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+    {
+        self.readers.run(script).await
+    }
+
+    pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
+    where
+        T: Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+    {
+        self.writer.write(script).await
+    }
+
+    pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
+        self.writer.decide(authorization).await
+    }
+
+    pub(super) fn close(&self) {
+        self.readers.close();
+        self.writer.close();
+    }
+}
+
+pub(super) fn migrate(path: &str) -> Result<(), Fault> {
+    let mut connection = connect(path)?;
+    migrations::migrations::runner()
+        .run(&mut connection)
+        .map(|_| ())
+        .map_err(|e| Fault::new(format!("database: cannot migrate {path}: {e}")))
+}
+
+pub(super) fn run_once<T>(
+    path: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+) -> Result<Result<T, Refusal>, Fault> {
+    if !Path::new(path).exists() {
+        return Err(Fault::new(format!(
+            "database: there is no file {path}; `mandate-server serve` creates it"
+        )));
+    }
+    let mut connection = connect(path)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let result = match script(&mut Tx::new(&mut Ground(&transaction))) {
+        Ok(value) => Ok(value),
+        Err(Stop::Refused(refusal)) => Err(refusal),
+        Err(Stop::Fault(fault)) => return Err(fault),
+    };
+    transaction.commit()?;
+    Ok(result)
+}
+
+/// Opens a connection with the settings that durability rests on.
+fn connect(path: &str) -> Result<Connection, Fault> {
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)
+        .map_err(|e| Fault::new(format!("database: cannot open {path}: {e}")))?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    connection.pragma_update(None, "journal_mode", "WAL")?;
+    // NORMAL would lose acknowledged commits when the machine fails.
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "foreign_keys", "ON")?;
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    Ok(connection)
+}
+
+/// A connection as the ground of a transaction.
+struct Ground<'a>(&'a Connection);
+
+impl Session for Ground<'_> {
+    fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
+        let mut statement = self.0.prepare_cached(sql)?;
+        let columns = statement.column_count();
+        let mut found = statement.query(params_from_iter(parameters))?;
+        let mut rows = Vec::new();
+        while let Some(row) = found.next()? {
+            let mut values = Vec::with_capacity(columns);
+            for column in 0..columns {
+                values.push(match row.get_ref(column)? {
+                    ValueRef::Null => Value::Null,
+                    ValueRef::Integer(value) => Value::Integer(value),
+                    ValueRef::Real(_) => return Err(Fault::new("database: a column of floats")),
+                    ValueRef::Text(text) => Value::Text(
+                        String::from_utf8(text.to_vec())
+                            .map_err(|_| Fault::new("database: text is not UTF-8"))?,
+                    ),
+                    ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+                });
+            }
+            rows.push(Row::new(values));
+        }
+        Ok(rows)
+    }
+
+    fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
+        Ok(self.0.prepare_cached(sql)?.execute(params_from_iter(parameters))?)
+    }
+}
+
+impl rusqlite::ToSql for Value {
+    fn to_sql(&self) -> rusqlite::Result<rusqlite::types::ToSqlOutput<'_>> {
+        use rusqlite::types::ToSqlOutput::Borrowed;
+        Ok(Borrowed(match self {
+            Self::Null => ValueRef::Null,
+            Self::Integer(value) => ValueRef::Integer(*value),
+            Self::Text(value) => ValueRef::Text(value.as_bytes()),
+            Self::Blob(value) => ValueRef::Blob(value),
+        }))
+    }
+}

@@ -1,0 +1,178 @@
+//! The one thread that writes. While a batch commits, the next one gathers; no timer is needed.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::super::tx::Tx;
+use super::super::{Authorization, Decider};
+use super::{Ground, hot};
+use crate::error::{Fault, Refusal};
+use crate::service::{Answer, Stop};
+
+/// How many jobs one transaction may hold.
+const MAX_BATCH: usize = 256;
+/// How many jobs may wait; more wait at the door.
+const MAX_WAITING: usize = 4096;
+
+/// Tells a waiter how its transaction ended: with the text of the fault, if it did not commit.
+type Tell = Box<dyn FnOnce(Result<(), &str>) + Send>;
+/// A script, run inside the batch; it brings its own ending.
+type Script = Box<dyn FnOnce(&Connection) -> Tell + Send>;
+
+enum Job {
+    Script(Script),
+    Decide(Authorization, oneshot::Sender<Result<Answer, Fault>>),
+}
+
+/// The writer thread and the way to it.
+pub(super) struct Writer {
+    jobs: Mutex<Option<mpsc::Sender<Job>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Writer {
+    pub(super) fn start(connection: Connection, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
+        let (jobs, waiting) = mpsc::channel(MAX_WAITING);
+        let thread = std::thread::Builder::new()
+            .name("writer".to_owned())
+            .spawn(move || serve(&connection, decider.as_ref(), waiting))
+            .map_err(|e| Fault::new(format!("cannot start the writer thread: {e}")))?;
+        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
+    }
+
+    pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
+    where
+        T: Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let job = move |connection: &Connection| -> Tell {
+            let result = in_savepoint(connection, || script(&mut Tx::new(&mut Ground(connection))));
+            Box::new(move |committed| {
+                let result = match (result, committed) {
+                    (Err(Stop::Fault(fault)), _) => Err(fault),
+                    (_, Err(why)) => Err(Fault::new(why)),
+                    (Ok(value), Ok(())) => Ok(Ok(value)),
+                    (Err(Stop::Refused(refusal)), Ok(())) => Ok(Err(refusal)),
+                };
+                // A caller that has gone away needs no answer.
+                let _ = answer.send(result);
+            })
+        };
+        self.send(Job::Script(Box::new(job))).await?;
+        answered.await.map_err(|_| gone())?
+    }
+
+    pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Job::Decide(authorization, answer)).await?;
+        answered.await.map_err(|_| gone())?
+    }
+
+    /// Lets the thread end what waits, and joins it.
+    pub(super) fn close(&self) {
+        drop(self.jobs.lock().unwrap_or_else(PoisonError::into_inner).take());
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+
+    async fn send(&self, job: Job) -> Result<(), Fault> {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        jobs.ok_or_else(gone)?.send(job).await.map_err(|_| gone())
+    }
+}
+
+fn gone() -> Fault {
+    Fault::new("the writer has ended")
+}
+
+fn serve(connection: &Connection, decider: &dyn Decider, mut waiting: mpsc::Receiver<Job>) {
+    let mut jobs = Vec::with_capacity(MAX_BATCH);
+    while waiting.blocking_recv_many(&mut jobs, MAX_BATCH) > 0 {
+        run(connection, decider, &mut jobs);
+    }
+    // Folds the log into the database file, so that a copy of the one file is whole after an orderly end.
+    if let Err(e) = connection.pragma_update(None, "wal_checkpoint", "TRUNCATE") {
+        tracing::debug!(error = %e, "the log was not folded in at the end");
+    }
+}
+
+/// Runs all jobs in one transaction and tells each waiter how it ended.
+///
+/// None of the jobs has been answered yet, so that any order among them is a true one: scripts come first.
+fn run(connection: &Connection, decider: &dyn Decider, jobs: &mut Vec<Job>) {
+    let began = connection.execute_batch("BEGIN IMMEDIATE");
+    let mut tells: Vec<Tell> = Vec::new();
+    let (mut batch, mut waiters) = (Vec::new(), Vec::new());
+    for job in jobs.drain(..) {
+        match job {
+            Job::Script(script) if began.is_ok() => tells.push(script(connection)),
+            // Dropping the script drops its waiter's channel: the waiter hears a fault.
+            Job::Script(_) => {}
+            Job::Decide(authorization, waiter) => {
+                batch.push(authorization);
+                waiters.push(waiter);
+            }
+        }
+    }
+    if let Err(e) = began {
+        tracing::error!(error = %e, "a transaction could not begin");
+        tell_all(waiters, &format!("database: {e}"));
+        return;
+    }
+    let answers = if batch.is_empty() {
+        Ok(Vec::new())
+    } else {
+        in_savepoint(connection, || Ok(hot::run(connection, decider, &batch)?))
+    };
+    let committed = commit(connection);
+    let told = committed.as_ref().copied().map_err(String::as_str);
+    for tell in tells {
+        tell(told);
+    }
+    match (answers, told) {
+        (Ok(answers), Ok(())) => {
+            for (waiter, answer) in waiters.into_iter().zip(answers) {
+                let _ = waiter.send(answer);
+            }
+        }
+        (Err(Stop::Fault(fault)), _) => tell_all(waiters, &fault.to_string()),
+        (Err(Stop::Refused(refusal)), _) => tell_all(waiters, &refusal.message),
+        (Ok(_), Err(why)) => tell_all(waiters, why),
+    }
+}
+
+fn commit(connection: &Connection) -> Result<(), String> {
+    connection.execute_batch("COMMIT").map_err(|e| {
+        tracing::error!(error = %e, "a transaction could not be committed");
+        if let Err(e) = connection.execute_batch("ROLLBACK") {
+            tracing::debug!(error = %e, "nothing was left to roll back");
+        }
+        format!("database: cannot commit: {e}")
+    })
+}
+
+fn tell_all(waiters: Vec<oneshot::Sender<Result<Answer, Fault>>>, why: &str) {
+    for waiter in waiters {
+        let _ = waiter.send(Err(Fault::new(why)));
+    }
+}
+
+/// Runs `script` so that a fault, or a panic, undoes what it did and nothing else.
+fn in_savepoint<T>(connection: &Connection, script: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
+    let step = |sql| connection.prepare_cached(sql).and_then(|mut s| s.execute([])).map_err(Fault::from);
+    step("SAVEPOINT script")?;
+    let result = catch_unwind(AssertUnwindSafe(script))
+        .unwrap_or_else(|_| Err(Stop::Fault(Fault::new("a script panicked; see the line before this one"))));
+    if matches!(result, Err(Stop::Fault(_))) {
+        step("ROLLBACK TO script")?;
+    }
+    step("RELEASE script")?;
+    result
+}

@@ -1,0 +1,204 @@
+//! One transaction, as scripts see it: texts of SQL, values in, rows out. The same for every database.
+#![allow(clippy::missing_errors_doc, reason = "each of these fails when the database does")]
+
+use std::fmt;
+
+use crate::error::Fault;
+
+/// A value on its way into or out of the database.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Value {
+    /// Nothing.
+    Null,
+    /// A number or an instant in milliseconds.
+    Integer(i64),
+    /// A text.
+    Text(String),
+    /// Bytes.
+    Blob(Vec<u8>),
+}
+
+/// Values hold tenants' data and hashes of keys, so that only their type is shown.
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Null => "null",
+            Self::Integer(_) => "integer",
+            Self::Text(_) => "text",
+            Self::Blob(_) => "blob",
+        })
+    }
+}
+
+impl From<i64> for Value {
+    fn from(value: i64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<&str> for Value {
+    fn from(value: &str) -> Self {
+        Self::Text(value.to_owned())
+    }
+}
+
+impl From<String> for Value {
+    fn from(value: String) -> Self {
+        Self::Text(value)
+    }
+}
+
+impl From<Vec<u8>> for Value {
+    fn from(value: Vec<u8>) -> Self {
+        Self::Blob(value)
+    }
+}
+
+impl<const N: usize> From<[u8; N]> for Value {
+    fn from(value: [u8; N]) -> Self {
+        Self::Blob(value.to_vec())
+    }
+}
+
+impl<T: Into<Value>> From<Option<T>> for Value {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+/// One row of a result, read from left to right.
+#[derive(Debug)]
+pub struct Row {
+    values: std::vec::IntoIter<Value>,
+    column: usize,
+}
+
+impl Row {
+    /// A row of these values.
+    #[must_use]
+    pub fn new(values: Vec<Value>) -> Self {
+        Self { values: values.into_iter(), column: 0 }
+    }
+
+    fn next(&mut self) -> Option<Value> {
+        self.column += 1;
+        self.values.next()
+    }
+
+    fn unexpected(&self, wanted: &str) -> Fault {
+        Fault::new(format!("database: column {} is not {wanted}", self.column))
+    }
+
+    /// The next column, a number.
+    pub fn integer(&mut self) -> Result<i64, Fault> {
+        self.maybe_integer()?.ok_or_else(|| self.unexpected("an integer"))
+    }
+
+    /// The next column, a number or nothing.
+    pub fn maybe_integer(&mut self) -> Result<Option<i64>, Fault> {
+        match self.next() {
+            Some(Value::Integer(value)) => Ok(Some(value)),
+            Some(Value::Null) => Ok(None),
+            _ => Err(self.unexpected("an integer or null")),
+        }
+    }
+
+    /// The next column, a text.
+    pub fn text(&mut self) -> Result<String, Fault> {
+        self.maybe_text()?.ok_or_else(|| self.unexpected("a text"))
+    }
+
+    /// The next column, a text or nothing.
+    pub fn maybe_text(&mut self) -> Result<Option<String>, Fault> {
+        match self.next() {
+            Some(Value::Text(value)) => Ok(Some(value)),
+            Some(Value::Null) => Ok(None),
+            _ => Err(self.unexpected("a text or null")),
+        }
+    }
+
+    /// The next column, bytes.
+    pub fn blob(&mut self) -> Result<Vec<u8>, Fault> {
+        match self.next() {
+            Some(Value::Blob(value)) => Ok(value),
+            _ => Err(self.unexpected("bytes")),
+        }
+    }
+
+    /// The next column, exactly `N` bytes.
+    pub fn bytes<const N: usize>(&mut self) -> Result<[u8; N], Fault> {
+        self.maybe_bytes()?.ok_or_else(|| self.unexpected("bytes"))
+    }
+
+    /// The next column, exactly `N` bytes or nothing.
+    pub fn maybe_bytes<const N: usize>(&mut self) -> Result<Option<[u8; N]>, Fault> {
+        match self.next() {
+            Some(Value::Null) => Ok(None),
+            Some(Value::Blob(value)) => {
+                value.try_into().map(Some).map_err(|_| self.unexpected(&format!("{N} bytes")))
+            }
+            _ => Err(self.unexpected("bytes or null")),
+        }
+    }
+}
+
+/// What a database must offer to be the ground of a transaction.
+pub trait Session {
+    /// Runs a statement that returns rows.
+    fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault>;
+
+    /// Runs a statement that changes rows; says how many.
+    fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault>;
+}
+
+/// One transaction.
+///
+/// Whoever decides, or changes what decides, first takes the agents' rows through [`Tx::lock`]: limits hold by locks,
+/// not by isolation levels. Idempotency rows come before agents' rows, each kind sorted.
+pub struct Tx<'a> {
+    session: &'a mut dyn Session,
+}
+
+impl fmt::Debug for Tx<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tx")
+    }
+}
+
+impl<'a> Tx<'a> {
+    /// A transaction over an open session.
+    pub fn new(session: &'a mut dyn Session) -> Self {
+        Self { session }
+    }
+
+    /// The rows of `sql`.
+    pub fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
+        self.session.query(sql, parameters)
+    }
+
+    /// The one row of `sql`, if there is one.
+    pub fn row(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Option<Row>, Fault> {
+        Ok(self.session.query(sql, parameters)?.into_iter().next())
+    }
+
+    /// The one row of `sql`, held until the transaction ends. With SQLite the writer is the lock.
+    pub fn lock(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Option<Row>, Fault> {
+        self.row(sql, parameters)
+    }
+
+    /// Changes rows; says how many.
+    pub fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
+        self.session.execute(sql, parameters)
+    }
+
+    /// Changes exactly one row.
+    ///
+    /// # Errors
+    /// Another number of rows met the condition: what the script knew of them was not true.
+    pub fn execute_one(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
+        match self.session.execute(sql, parameters)? {
+            1 => Ok(()),
+            n => Err(Fault::new(format!("database: {n} rows instead of one changed by {sql}"))),
+        }
+    }
+}
