@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::error::Invalid;
 use crate::id::{DecisionId, EventId, MandateId, Nonce};
-use crate::json::Object;
+use crate::json::{Object, canonical};
 use crate::name::{AgentId, Category, Currency, PolicyVersion, Recipient};
 use crate::request::Request;
 use crate::time::Timestamp;
@@ -121,7 +121,11 @@ impl EventClaims<String> {
             return Err(Invalid::new("verdict", "must not be there: these are the claims of a verdict"));
         }
         let data = claims.require("data")?;
-        data.object()?;
+        // Refuses duplicate names at any depth: two readers must not see two different objects.
+        canonical(data.raw().as_bytes()).map_err(|e| {
+            let path = format!("data.{}", e.field());
+            e.at(path)
+        })?;
         Ok(Self {
             iss: claims.require("iss")?.string()?.into_owned(),
             jti: EventId::parse(&claims.require("jti")?.string()?).map_err(|e| e.at("jti"))?,
@@ -201,6 +205,9 @@ mod tests {
         assert_eq!((read.kind.as_str(), read.data.as_str()), ("ping", r#"{"a":1}"#));
         assert!(VerdictClaims::read(event.as_bytes()).is_err());
         assert!(EventClaims::read(VERDICT.as_bytes()).is_err());
+        let deep = event.replace(r#"{"a":1}"#, r#"{"a":{"b":[{"c":1,"c":2}]}}"#);
+        let refused = EventClaims::read(deep.as_bytes()).unwrap_err();
+        assert_eq!(refused.to_string(), "data.a.b[0].c stands twice in the object");
         let both = event.replacen('{', r#"{"verdict":"allow","#, 1);
         assert!(EventClaims::read(both.as_bytes()).is_err());
         let data = serde_json::value::RawValue::from_string(read.data.clone()).unwrap();

@@ -12,26 +12,42 @@
 //!
 //! - **Deciding in a service of your own**: read a mandate with [`Terms::read`], a request with [`Request::read`], keep
 //!   [`RecentRequests`] and the month's [`Total`] for each agent, and call [`evaluate`].
+//! - **Verifying in a checkout of your own**: [`jwks::KeySet::parse`], [`verify::verify_verdict`], and a
+//!   [`replay::NonceStore`], so that no verdict is settled twice.
+//! - **Signing**: [`VerdictClaims::to_json`] and [`jwt::sign`], under a key of [`es256`].
 //! - **Reading bodies strictly**: [`json::Object`].
 #![warn(missing_docs, clippy::float_arithmetic, clippy::arithmetic_side_effects)]
 #![cfg_attr(test, allow(clippy::arithmetic_side_effects, clippy::float_arithmetic))]
 
 mod amount;
+pub mod api_key;
+mod base64url;
 mod claims;
+pub mod cursor;
+mod environment;
 mod error;
+pub mod es256;
 mod id;
 pub mod json;
+pub mod jwks;
+pub mod jwt;
 mod mandate;
 mod name;
 mod policy;
+pub mod replay;
 mod request;
 mod review;
 mod time;
 mod usage;
+#[cfg(test)]
+#[cfg(feature = "p256")]
+mod vectors;
 mod verdict;
+pub mod verify;
 
 pub use amount::{Amount, Total};
 pub use claims::{EventClaims, VERDICT_LIFETIME_SECONDS, VerdictClaims};
+pub use environment::EnvironmentKind;
 pub use error::Invalid;
 pub use id::{DecisionId, EventId, MandateId, Nonce, RequestId, ReviewId};
 pub use mandate::{EscrowTerms, Limits, MAX_CATEGORIES, Mandate, MandateStatus, MandateView, Terms};

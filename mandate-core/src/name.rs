@@ -27,7 +27,7 @@ macro_rules! names {
             /// Reads the text.
             ///
             /// # Errors
-            #[doc = concat!("It ", $wanted, " or is refused.")]
+            /// The text has another form; the message says which is accepted.
             pub fn parse(text: &str) -> Result<Self, Invalid> {
                 let shape: fn(&str) -> bool = $shape;
                 if shape(text) { Ok(Self(text.into())) } else { Err(Invalid::value($field, $wanted, text)) }

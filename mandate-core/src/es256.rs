@@ -1,0 +1,214 @@
+//! ES256: ECDSA on P-256 with SHA-256 (RFC 7518, section 3.4), behind one trait to sign and one to verify.
+//!
+//! Two backends do the arithmetic, each a module with a `Signer` and a `Verifier`, and each compiled in by the cargo
+//! feature of its name: `p256`, pure Rust, the default; and `aws-lc-rs`, several times faster, which needs a C compiler.
+//! [`signer`] and [`verifier`] take the fastest that is there. A key kept elsewhere, in an HSM say, is a [`Signer`] of
+//! the embedder's own.
+//!
+//! A signature is the 64 bytes `r ‖ s`; the DER form is refused. `r` and `s` must lie between 1 and n − 1. Beyond that
+//! ECDSA is malleable: with `(r, s)` also `(r, n − s)` verifies, so whoever holds one token can write a second one with
+//! the same claims. A replay is therefore known by the nonce in the claims, never by the bytes of a token.
+//!
+//! ```
+//! use mandate_core::es256::{self, SecretKey};
+//! use mandate_core::{EnvironmentKind, jwks::Kid};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // In earnest, 32 bytes from the operating system's random generator.
+//! let secret = SecretKey::from_bytes([7; 32])?;
+//! let signer = es256::signer(&secret, Kid::for_key(secret.public_key(), EnvironmentKind::Sandbox))?;
+//! let signature = signer.sign(b"message")?;
+//!
+//! let verifier = es256::verifier(signer.public_key())?;
+//! assert!(verifier.verify(b"message", &signature));
+//! assert!(!verifier.verify(b"another message", &signature));
+//! # Ok(())
+//! # }
+//! ```
+
+#[cfg(feature = "aws-lc-rs")]
+pub mod aws_lc_rs;
+#[cfg(feature = "p256")]
+pub mod p256;
+
+use std::fmt;
+use std::sync::Arc;
+
+use zeroize::Zeroizing;
+
+#[cfg(feature = "aws-lc-rs")]
+use self::aws_lc_rs as fastest;
+#[cfg(all(feature = "p256", not(feature = "aws-lc-rs")))]
+use self::p256 as fastest;
+use crate::jwks::Kid;
+
+#[cfg(not(any(feature = "p256", feature = "aws-lc-rs")))]
+compile_error!("mandate-core needs a backend for ES256: turn on the feature `p256` or `aws-lc-rs`");
+
+/// Bytes of a coordinate, of a secret key, and of each half of a signature.
+const FIELD_BYTES: usize = 32;
+
+/// Bytes of a signature: `r` and `s`, each a big-endian number of 32 bytes.
+pub const SIGNATURE_BYTES: usize = 64;
+
+/// The order n of the base point of P-256 (NIST SP 800-186, section 3.2.1.3).
+const ORDER: [u8; FIELD_BYTES] = [
+    0xff, 0xff, 0xff, 0xff, 0x00, 0x00, 0x00, 0x00, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xbc,
+    0xe6, 0xfa, 0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51,
+];
+
+/// What marks a point that is written with both coordinates (SEC 1, section 2.3.3).
+const UNCOMPRESSED: u8 = 4;
+
+/// Signs messages under a key that has a name.
+pub trait Signer: fmt::Debug + Send + Sync {
+    /// The name under which the public key is published.
+    fn kid(&self) -> &Kid;
+
+    /// The key that verifies what this signs.
+    fn public_key(&self) -> &PublicKey;
+
+    /// The signature of `message`, `r ‖ s`.
+    ///
+    /// # Errors
+    /// The backend could not sign. The software backends do so only when the machine is out of memory or randomness.
+    fn sign(&self, message: &[u8]) -> Result<[u8; SIGNATURE_BYTES], SigningFailed>;
+}
+
+/// Checks signatures under one public key.
+pub trait Verifier: fmt::Debug + Send + Sync {
+    /// Whether `signature`, `r ‖ s`, is one of `message`.
+    fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool;
+}
+
+/// A signature could not be made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the signing backend could not sign")]
+pub struct SigningFailed;
+
+/// Why bytes are not a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidKey {
+    /// The secret is 0, or not below the order of the curve. Draw 32 new random bytes.
+    #[error("the secret key must lie between 1 and n - 1, n being the order of P-256")]
+    SecretOutOfRange,
+    /// The two coordinates belong to no point of P-256.
+    #[error("the public key must be a point on P-256")]
+    NotOnCurve,
+    /// The backend refused a key that is good.
+    #[error("the signing backend could not take the key")]
+    Backend,
+}
+
+/// A point on P-256 that verifies signatures. Holding one is the proof that it lies on the curve.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PublicKey {
+    x: [u8; FIELD_BYTES],
+    y: [u8; FIELD_BYTES],
+}
+
+/// The number that signs. Wiped from memory when dropped, and never shown by `Debug`.
+#[derive(Clone)]
+pub struct SecretKey {
+    secret: Zeroizing<[u8; FIELD_BYTES]>,
+    public: PublicKey,
+}
+
+/// A signer of the fastest backend that is compiled in.
+///
+/// # Errors
+/// [`InvalidKey::Backend`], when memory is exhausted.
+pub fn signer(secret: &SecretKey, kid: Kid) -> Result<Arc<dyn Signer>, InvalidKey> {
+    Ok(Arc::new(fastest::Signer::new(secret, kid)?))
+}
+
+/// A verifier of the fastest backend that is compiled in.
+///
+/// # Errors
+/// [`InvalidKey::Backend`], when memory is exhausted.
+pub fn verifier(key: &PublicKey) -> Result<Arc<dyn Verifier>, InvalidKey> {
+    Ok(Arc::new(fastest::Verifier::new(key)?))
+}
+
+impl PublicKey {
+    /// The point with these coordinates, big-endian.
+    ///
+    /// # Errors
+    /// [`InvalidKey::NotOnCurve`].
+    pub fn from_coordinates(x: [u8; FIELD_BYTES], y: [u8; FIELD_BYTES]) -> Result<Self, InvalidKey> {
+        let key = Self { x, y };
+        match fastest::Verifier::new(&key) {
+            Ok(_) => Ok(key),
+            Err(_) => Err(InvalidKey::NotOnCurve),
+        }
+    }
+
+    /// The coordinate x, big-endian.
+    #[must_use]
+    pub fn x(&self) -> &[u8; FIELD_BYTES] {
+        &self.x
+    }
+
+    /// The coordinate y, big-endian.
+    #[must_use]
+    pub fn y(&self) -> &[u8; FIELD_BYTES] {
+        &self.y
+    }
+
+    /// The point in the uncompressed form of SEC 1, section 2.3.3: 4, x, y.
+    fn sec1(&self) -> Vec<u8> {
+        [&[UNCOMPRESSED], self.x.as_slice(), &self.y].concat()
+    }
+
+    /// The point in the uncompressed form of SEC 1, as a backend has written it.
+    fn from_sec1(point: &[u8]) -> Result<Self, InvalidKey> {
+        let coordinates = point.strip_prefix(&[UNCOMPRESSED]).ok_or(InvalidKey::Backend)?;
+        let (x, y) = coordinates.split_first_chunk().ok_or(InvalidKey::Backend)?;
+        Ok(Self { x: *x, y: y.try_into().map_err(|_| InvalidKey::Backend)? })
+    }
+}
+
+impl SecretKey {
+    /// The key whose secret are these 32 bytes, which must come from a cryptographic random generator.
+    ///
+    /// # Errors
+    /// [`InvalidKey::SecretOutOfRange`], which random bytes meet about once in 2³² draws: draw again.
+    pub fn from_bytes(secret: [u8; FIELD_BYTES]) -> Result<Self, InvalidKey> {
+        let secret = Zeroizing::new(secret);
+        // Big-endian numbers of one length compare as bytes do. How long the comparison takes tells at most that the
+        // key's first 32 bits are all set.
+        if *secret == [0; FIELD_BYTES] || *secret >= ORDER {
+            return Err(InvalidKey::SecretOutOfRange);
+        }
+        let public = fastest::public_key(&secret)?;
+        Ok(Self { secret, public })
+    }
+
+    /// The key that verifies what this one signs.
+    #[must_use]
+    pub fn public_key(&self) -> &PublicKey {
+        &self.public
+    }
+
+    /// The secret itself, for whoever keeps it, encrypted.
+    #[must_use]
+    pub fn expose(&self) -> &[u8; FIELD_BYTES] {
+        &self.secret
+    }
+}
+
+impl fmt::Debug for SecretKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SecretKey").field("public", &self.public).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for PublicKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PublicKey(")?;
+        self.x.iter().chain(&self.y).try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        f.write_str(")")
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,283 @@
+//! JSON Web Key Sets (RFC 7517): the public keys, by name, that a stranger checks tokens with.
+//!
+//! ```
+//! use mandate_core::jwks::{KeySet, Kid};
+//! let document = br#"{"keys":[{"kty":"EC","crv":"P-256","alg":"ES256","use":"sig","kid":"sandbox-1",
+//!     "x":"l8tFrhx-34tV3hRICRDY9zCkDlpBhF42UQUfWVAWBFs","y":"9VE4jf_Ok_o64zbTTlcuNJajHmt6v9TDVrU0CdvGRDA"}]}"#;
+//! let keys = KeySet::parse(document)?;
+//! let key = keys.find(&Kid::parse("sandbox-1")?).ok_or("no such key")?;
+//! assert!(key.kid().is_sandbox());
+//! assert!(!key.verify(b"message", &[1; 64]));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+use crate::EnvironmentKind;
+use crate::base64url;
+use crate::error::Invalid;
+use crate::es256::{self, PublicKey, SIGNATURE_BYTES, Verifier};
+use crate::json::{Field, Object};
+
+/// The longest key set that is read, in bytes.
+pub const MAX_KEY_SET_BYTES: usize = 64 * 1024;
+
+/// How many keys a set may have, those that are passed over included.
+pub const MAX_KEYS: usize = 64;
+
+/// The longest key id, in characters.
+pub const MAX_KID_CHARS: usize = 128;
+
+/// What the id of a sandbox key begins with.
+const SANDBOX: &str = "sandbox-";
+
+/// Members of a JWK that are secret, of every key type: those of RFC 7518, section 6, and `priv` of `AKP` keys.
+const SECRET_MEMBERS: [&str; 9] = ["d", "k", "p", "q", "dp", "dq", "qi", "oth", "priv"];
+
+/// The name of a signing key: 1 to 128 printable ASCII characters but the space, `"` and `\`.
+///
+/// The names of this service's own keys are RFC 7638 thumbprints, see [`Kid::for_key`].
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Kid(String);
+
+/// A published key, ready to verify.
+#[derive(Debug, Clone)]
+pub struct VerificationKey {
+    kid: Kid,
+    public: PublicKey,
+    verifier: Arc<dyn Verifier>,
+}
+
+/// Keys by name, in the order of publication.
+#[derive(Debug, Clone, Default)]
+pub struct KeySet {
+    keys: Vec<VerificationKey>,
+}
+
+impl Kid {
+    /// Reads a key id.
+    ///
+    /// # Errors
+    /// It is empty, too long, or has another character.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let fits = (1..=MAX_KID_CHARS).contains(&text.len());
+        if fits && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\') {
+            return Ok(Self(text.to_owned()));
+        }
+        let accepted = "must be 1 to 128 printable ASCII characters without space, quote or backslash";
+        Err(Invalid::value("kid", accepted, text))
+    }
+
+    /// The name under which this service publishes `key`: its RFC 7638 thumbprint (SHA-256), with `sandbox-` before
+    /// it in the sandbox.
+    ///
+    /// ```
+    /// use mandate_core::{EnvironmentKind, es256::SecretKey, jwks::Kid};
+    /// let key = SecretKey::from_bytes([7; 32])?;
+    /// let kid = Kid::for_key(key.public_key(), EnvironmentKind::Sandbox);
+    /// assert_eq!(kid.as_str(), "sandbox-gWjt7nmB1udyFpLYVp0SxJnI8lJEvl7q8AFYZRqnGV8");
+    /// # Ok::<(), mandate_core::es256::InvalidKey>(())
+    /// ```
+    #[must_use]
+    pub fn for_key(key: &PublicKey, environment: EnvironmentKind) -> Self {
+        let print = thumbprint(key);
+        Self(if environment.is_sandbox() { format!("{SANDBOX}{print}") } else { print })
+    }
+
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether the name says that the key signs for the sandbox, where no money is real.
+    #[must_use]
+    pub fn is_sandbox(&self) -> bool {
+        self.0.starts_with(SANDBOX)
+    }
+}
+
+impl fmt::Display for Kid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl VerificationKey {
+    /// Prepares `public` for verifying under the name `kid`.
+    ///
+    /// # Errors
+    /// The backend is out of memory.
+    pub fn new(kid: Kid, public: PublicKey) -> Result<Self, es256::InvalidKey> {
+        Ok(Self { kid, public, verifier: es256::verifier(&public)? })
+    }
+
+    /// The name.
+    #[must_use]
+    pub fn kid(&self) -> &Kid {
+        &self.kid
+    }
+
+    /// The point.
+    #[must_use]
+    pub fn public_key(&self) -> &PublicKey {
+        &self.public
+    }
+
+    /// Whether `signature`, `r ‖ s`, is one of `message` under this key.
+    #[must_use]
+    pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool {
+        self.verifier.verify(message, signature)
+    }
+}
+
+impl KeySet {
+    /// A set of `keys`.
+    ///
+    /// # Errors
+    /// Two have one name, or there are more than [`MAX_KEYS`].
+    pub fn new(keys: Vec<VerificationKey>) -> Result<Self, Invalid> {
+        if keys.len() > MAX_KEYS {
+            return Err(Invalid::new(
+                "keys",
+                format!("must have at most {MAX_KEYS} elements; got {}", keys.len()),
+            ));
+        }
+        for (i, key) in keys.iter().enumerate() {
+            if keys.iter().take(i).any(|before| before.kid == key.kid) {
+                return Err(Invalid::new("keys", format!("must not have two keys named `{}`", key.kid)));
+            }
+        }
+        Ok(Self { keys })
+    }
+
+    /// Reads a JWK Set.
+    ///
+    /// Keys for other purposes are passed over, as RFC 7517, section 5 asks: those whose `kty`, `crv`, `alg`, `use` or
+    /// `key_ops` say that they don't verify ES256. So is a key for ES256 whose `kid` is absent or has a form that
+    /// [`Kid`] does not: no token can name it. Members that are not known, of the set or of a key, are ignored;
+    /// `x5u` and its like are never followed.
+    ///
+    /// # Errors
+    /// More than [`MAX_KEY_SET_BYTES`] or [`MAX_KEYS`]; not strict JSON; no array `keys`; a member of the wrong type; a
+    /// secret member (`d`, `k`, `p` and so on) in any key; coordinates that are not 32 bytes in base64url or not on the
+    /// curve; two keys for ES256 with one name.
+    pub fn parse(document: &[u8]) -> Result<Self, Invalid> {
+        if document.len() > MAX_KEY_SET_BYTES {
+            let length = document.len();
+            return Err(Invalid::new(
+                "key set",
+                format!("must be at most {MAX_KEY_SET_BYTES} bytes; got {length}"),
+            ));
+        }
+        let elements = Object::parse_as("key set", document)?.require("keys")?.array()?;
+        if elements.len() > MAX_KEYS {
+            let length = elements.len();
+            return Err(Invalid::new("keys", format!("must have at most {MAX_KEYS} elements; got {length}")));
+        }
+        let keys: Result<Vec<_>, _> = elements.iter().filter_map(|jwk| read_jwk(jwk).transpose()).collect();
+        Self::new(keys?)
+    }
+
+    /// The set as a JWK Set, to be published.
+    ///
+    /// ```
+    /// use mandate_core::{EnvironmentKind, es256::SecretKey, jwks::{KeySet, Kid, VerificationKey}};
+    /// let public = *SecretKey::from_bytes([7; 32])?.public_key();
+    /// let kid = Kid::for_key(&public, EnvironmentKind::Production);
+    /// let keys = KeySet::new(vec![VerificationKey::new(kid.clone(), public)?])?;
+    /// let read = KeySet::parse(keys.to_json().as_bytes())?;
+    /// assert_eq!(read.find(&kid).map(|key| *key.public_key()), Some(public));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let keys: Vec<_> = self.keys.iter().map(write_jwk).collect();
+        format!(r#"{{"keys":[{}]}}"#, keys.join(","))
+    }
+
+    /// The key of that name.
+    #[must_use]
+    pub fn find(&self, kid: &Kid) -> Option<&VerificationKey> {
+        self.keys.iter().find(|key| key.kid == *kid)
+    }
+
+    /// The keys, in the order of publication.
+    pub fn iter(&self) -> impl Iterator<Item = &VerificationKey> {
+        self.keys.iter()
+    }
+
+    /// How many keys there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.keys.len()
+    }
+
+    /// Whether the set has no key, so that it verifies nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.keys.is_empty()
+    }
+}
+
+/// The RFC 7638 thumbprint: SHA-256 of the required members in alphabetical order, in base64url.
+fn thumbprint(key: &PublicKey) -> String {
+    let (x, y) = (base64url::encode(key.x()), base64url::encode(key.y()));
+    let required = format!(r#"{{"crv":"P-256","kty":"EC","x":"{x}","y":"{y}"}}"#);
+    base64url::encode(&Sha256::digest(required))
+}
+
+fn write_jwk(key: &VerificationKey) -> String {
+    let (x, y) = (base64url::encode(key.public.x()), base64url::encode(key.public.y()));
+    let kid = &key.kid;
+    format!(r#"{{"kty":"EC","crv":"P-256","x":"{x}","y":"{y}","kid":"{kid}","alg":"ES256","use":"sig"}}"#)
+}
+
+/// One element of `keys`: nothing when the key is for another purpose, or has no name that a token could give.
+fn read_jwk(field: &Field<'_>) -> Result<Option<VerificationKey>, Invalid> {
+    let mut jwk = field.object()?;
+    for name in SECRET_MEMBERS {
+        if let Some(secret) = jwk.take(name) {
+            return Err(Invalid::new(
+                secret.path(),
+                "is part of a secret key and must not be in a published set",
+            ));
+        }
+    }
+    let mut says = |name, wanted| jwk.take(name).map(|f| f.string().map(|text| text == wanted)).transpose();
+    let family = says("kty", "EC")? == Some(true) && says("crv", "P-256")? == Some(true);
+    let purpose = says("alg", "ES256")? != Some(false) && says("use", "sig")? != Some(false);
+    let operations = jwk.take("key_ops").map(|f| verifies(&f)).transpose()?;
+    if !family || !purpose || operations == Some(false) {
+        return Ok(None);
+    }
+    let (x, y) = (coordinate(&mut jwk, "x")?, coordinate(&mut jwk, "y")?);
+    let public = PublicKey::from_coordinates(x, y)
+        .map_err(|e| Invalid::new(field.path(), format!("is refused: {e}")))?;
+    let Some(kid) = jwk.take("kid") else { return Ok(None) };
+    let Ok(kid) = Kid::parse(&kid.string()?) else { return Ok(None) };
+    VerificationKey::new(kid, public)
+        .map(Some)
+        .map_err(|e| Invalid::new(field.path(), format!("is refused: {e}")))
+}
+
+/// Whether `key_ops` (RFC 7517, section 4.3) lets the key verify.
+fn verifies(key_ops: &Field<'_>) -> Result<bool, Invalid> {
+    let mut found = false;
+    for operation in key_ops.array()? {
+        found |= operation.string()? == "verify";
+    }
+    Ok(found)
+}
+
+fn coordinate(jwk: &mut Object<'_>, name: &'static str) -> Result<[u8; 32], Invalid> {
+    let field = jwk.require(name)?;
+    base64url::decode_array(&field.string()?)
+        .ok_or_else(|| Invalid::new(field.path(), "must be 32 bytes in base64url without padding"))
+}
+
+#[cfg(test)]
+mod tests;

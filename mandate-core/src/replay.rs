@@ -1,0 +1,221 @@
+//! Replay: a verdict is good for one settlement, and its nonce tells whether it was used before.
+//!
+//! A counterparty keeps the nonces that it has accepted, by issuer, until the tokens that carry them cannot verify any
+//! more. What keeps them is a [`NonceStore`]: [`MemoryNonces`] serves one process; several processes need one that they
+//! share, a table with a unique key for example.
+//!
+//! ```
+//! use mandate_core::Timestamp;
+//! use mandate_core::replay::{Claimed, MemoryNonces, NonceStore};
+//! let nonces = MemoryNonces::new();
+//! let now = Timestamp::from_seconds(1000);
+//! let until = now.plus_seconds(330);
+//! assert_eq!(nonces.claim("https://verdicts.example", "n_1", until, now)?, Claimed::Fresh);
+//! assert_eq!(nonces.claim("https://verdicts.example", "n_1", until, now)?, Claimed::Replayed);
+//! # Ok::<(), mandate_core::replay::NoncesFull>(())
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashSet};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::time::Timestamp;
+
+/// How many nonces a [`MemoryNonces`] keeps unless told otherwise: about 150 MB, and 3,000 a second for 330 seconds.
+pub const DEFAULT_MAX_NONCES: usize = 1_000_000;
+
+/// Whether a nonce was seen before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "a replayed nonce must not be settled"]
+pub enum Claimed {
+    /// It was not, and now belongs to the caller.
+    Fresh,
+    /// It was: the token is a replay.
+    Replayed,
+}
+
+/// Remembers nonces by issuer.
+pub trait NonceStore {
+    /// Why the store could not tell.
+    type Error: std::error::Error;
+
+    /// Takes the nonce of an issuer, if nobody has before. Of any number of callers at once, one hears
+    /// [`Claimed::Fresh`].
+    ///
+    /// The entry must be kept through the whole of `until`, and may be forgotten when `now` is later. `until` already
+    /// includes every leeway: see [`VerifiedVerdict::claim_nonce`](crate::verify::VerifiedVerdict::claim_nonce).
+    ///
+    /// # Errors
+    /// The store cannot tell, and the caller must not settle.
+    fn claim(
+        &self,
+        issuer: &str,
+        nonce: &str,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Claimed, Self::Error>;
+}
+
+/// A [`NonceStore`] in memory, for one process. It forgets when the process ends: a token that was accepted shortly
+/// before a restart can be accepted once more after it.
+pub struct MemoryNonces {
+    kept: Mutex<Kept>,
+    most: usize,
+}
+
+/// A [`MemoryNonces`] is full of nonces that cannot be forgotten yet. Nothing is accepted until some can.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the nonce store is full: it keeps at most {most}, and none of them has expired")]
+pub struct NoncesFull {
+    /// How many it keeps.
+    pub most: usize,
+}
+
+/// Issuer and nonce.
+type Name = Arc<(Box<str>, Box<str>)>;
+
+#[derive(Default)]
+struct Kept {
+    names: HashSet<Name>,
+    /// The same names, the one that is forgotten first on top.
+    by_time: BinaryHeap<Reverse<(Timestamp, Name)>>,
+}
+
+impl MemoryNonces {
+    /// An empty store that keeps up to [`DEFAULT_MAX_NONCES`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_limit(DEFAULT_MAX_NONCES)
+    }
+
+    /// An empty store that keeps up to `most` nonces.
+    #[must_use]
+    pub fn with_limit(most: usize) -> Self {
+        Self { kept: Mutex::default(), most }
+    }
+
+    /// How many nonces are kept. Those that have expired are counted until the next claim.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner).names.len()
+    }
+
+    /// Whether no nonce is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Default for MemoryNonces {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl NonceStore for MemoryNonces {
+    type Error = NoncesFull;
+
+    fn claim(
+        &self,
+        issuer: &str,
+        nonce: &str,
+        until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Claimed, NoncesFull> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.forget(now);
+        let name: Name = Arc::new((issuer.into(), nonce.into()));
+        if kept.names.contains(&name) {
+            return Ok(Claimed::Replayed);
+        }
+        if kept.names.len() >= self.most {
+            return Err(NoncesFull { most: self.most });
+        }
+        kept.by_time.push(Reverse((until, Arc::clone(&name))));
+        kept.names.insert(name);
+        Ok(Claimed::Fresh)
+    }
+}
+
+impl Kept {
+    fn forget(&mut self, now: Timestamp) {
+        while self.by_time.peek().is_some_and(|Reverse((until, _))| *until < now) {
+            if let Some(Reverse((_, name))) = self.by_time.pop() {
+                self.names.remove(&name);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for MemoryNonces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryNonces").field("most", &self.most).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_seconds(seconds)
+    }
+
+    #[test]
+    fn one_nonce_of_one_issuer_is_fresh_once() {
+        let nonces = MemoryNonces::new();
+        for (issuer, nonce, claimed) in [
+            ("a", "1", Claimed::Fresh),
+            ("a", "1", Claimed::Replayed),
+            ("b", "1", Claimed::Fresh),
+            ("a", "2", Claimed::Fresh),
+            ("a2", "", Claimed::Fresh),
+            ("b", "1", Claimed::Replayed),
+        ] {
+            assert_eq!(nonces.claim(issuer, nonce, at(10), at(0)), Ok(claimed), "{issuer} {nonce}");
+        }
+    }
+
+    #[test]
+    fn is_remembered_through_the_last_instant_and_then_forgotten() {
+        let nonces = MemoryNonces::new();
+        let claim = |nonce, until, now| nonces.claim("a", nonce, at(until), at(now)).unwrap();
+        assert_eq!(claim("long", 100, 0), Claimed::Fresh);
+        assert_eq!(claim("short", 10, 0), Claimed::Fresh);
+        assert_eq!(claim("short", 10, 10), Claimed::Replayed);
+        assert_eq!(claim("short", 10, 11), Claimed::Fresh);
+        assert_eq!(claim("long", 100, 100), Claimed::Replayed);
+        assert_eq!(claim("third", 200, 101), Claimed::Fresh);
+        assert_eq!(nonces.len(), 1);
+    }
+
+    #[test]
+    fn a_full_store_refuses_until_something_expires() {
+        let nonces = MemoryNonces::with_limit(2);
+        let claim = |nonce, now| nonces.claim("a", nonce, at(10), at(now));
+        assert_eq!(claim("1", 0), Ok(Claimed::Fresh));
+        assert_eq!(claim("2", 0), Ok(Claimed::Fresh));
+        assert_eq!(claim("3", 0), Err(NoncesFull { most: 2 }));
+        assert_eq!(claim("1", 0), Ok(Claimed::Replayed));
+        assert_eq!(claim("3", 11), Ok(Claimed::Fresh));
+    }
+
+    #[test]
+    fn of_many_threads_one_wins() {
+        let nonces = MemoryNonces::new();
+        let fresh: usize = std::thread::scope(|scope| {
+            let claims: Vec<_> = (0..16)
+                .map(|_| {
+                    scope.spawn(|| {
+                        let claims = (0..100).map(|n| nonces.claim("a", &n.to_string(), at(10), at(0)));
+                        claims.filter(|c| *c == Ok(Claimed::Fresh)).count()
+                    })
+                })
+                .collect();
+            claims.into_iter().map(|c| c.join().unwrap()).sum()
+        });
+        assert_eq!(fresh, 100);
+    }
+}

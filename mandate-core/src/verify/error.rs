@@ -1,0 +1,177 @@
+//! What verification says when it fails: one check, what was expected, what was found.
+
+use std::fmt;
+
+use crate::amount::Amount;
+use crate::environment::EnvironmentKind;
+use crate::error::{Invalid, echo};
+use crate::id::MandateId;
+use crate::jwks::Kid;
+use crate::jwt::TokenRefused;
+use crate::name::{Currency, Recipient};
+use crate::time::Timestamp;
+use crate::verdict::Verdict;
+
+/// What a signed token is about, told by its claims.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TokenKind {
+    /// It has `verdict` and no `type`.
+    Verdict,
+    /// It has `type` and no `verdict`.
+    Event,
+    /// Neither, or both.
+    Other,
+}
+
+/// The check that a token failed. No message repeats the token or its signature.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VerifyError {
+    /// The token itself: its form, its key or its signature.
+    #[error(transparent)]
+    Token(#[from] TokenRefused),
+    /// It is signed, and of another kind.
+    #[error("the token must be {expected}; it is {found}")]
+    Kind {
+        /// The kind that was asked for.
+        expected: TokenKind,
+        /// The kind that the claims have.
+        found: TokenKind,
+    },
+    /// A claim is absent, stands twice, or is of another type or form.
+    #[error("the claims are refused: {0}")]
+    Claims(Invalid),
+    /// Another service signed.
+    #[error("the issuer must be `{expected}`; the token has `{}`", echo(found))]
+    Issuer {
+        /// The issuer that was asked for.
+        expected: String,
+        /// The claim `iss`.
+        found: String,
+    },
+    /// A key of the other kind of environment signed.
+    #[error("the token must be of the {expected} environment; its key is `{kid}`")]
+    Environment {
+        /// The kind that was asked for.
+        expected: EnvironmentKind,
+        /// The name of the key. Those of the sandbox begin with `sandbox-`.
+        kid: Kid,
+    },
+    /// It is not issued yet: one of the two clocks is wrong.
+    #[error("the token is issued in the future, at {issued_at}; now is {now}")]
+    IssuedAt {
+        /// The claim `iat`.
+        issued_at: Timestamp,
+        /// The caller's time.
+        now: Timestamp,
+    },
+    /// It is not valid any more.
+    #[error("the token has expired, at {expires_at}; now is {now}")]
+    Expiry {
+        /// The claim `exp`.
+        expires_at: Timestamp,
+        /// The caller's time.
+        now: Timestamp,
+    },
+    /// The request was not allowed.
+    #[error("the verdict must be `allow`; it is `{found}`")]
+    Verdict {
+        /// The claim `verdict`.
+        found: Verdict,
+    },
+    /// Another amount was allowed.
+    #[error("the amount must be {expected}; the signed one is {found}")]
+    Amount {
+        /// The amount that is to be settled.
+        expected: Amount,
+        /// The claim `request.amount`.
+        found: Amount,
+    },
+    /// Another currency was allowed.
+    #[error("the currency must be {expected}; the signed one is {found}")]
+    Currency {
+        /// The currency that is to be settled.
+        expected: Currency,
+        /// The claim `request.currency`.
+        found: Currency,
+    },
+    /// Another recipient was allowed.
+    #[error("the recipient must be `{expected}`; the signed one is `{found}`")]
+    Recipient {
+        /// Who is to be paid.
+        expected: Recipient,
+        /// The claim `request.recipient`.
+        found: Recipient,
+    },
+    /// Another mandate governs.
+    #[error("the mandate must be {expected}; the signed one is {}", shown(*found))]
+    Mandate {
+        /// The mandate that was asked for.
+        expected: MandateId,
+        /// The claim `mandate`.
+        found: Option<MandateId>,
+    },
+}
+
+/// Why a nonce could not be claimed. Nothing may be settled.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotClaimed<E> {
+    /// It was claimed before.
+    #[error("this is a replay: `{nonce}` was seen before")]
+    Replayed {
+        /// The nonce of the verdict, or the id of the event.
+        nonce: String,
+    },
+    /// It is so old that a store may have forgotten it.
+    #[error("too late to tell whether this is a replay: the token expired too long ago")]
+    Expired,
+    /// The store failed.
+    #[error("the nonce store cannot tell whether this is a replay: {0}")]
+    Store(#[source] E),
+}
+
+impl VerifyError {
+    /// The name of the check, which stays the same from version to version.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Token(refused) => refused.name(),
+            Self::Kind { .. } => "kind",
+            Self::Claims(_) => "claims",
+            Self::Issuer { .. } => "issuer",
+            Self::Environment { .. } => "environment",
+            Self::IssuedAt { .. } => "issued_at",
+            Self::Expiry { .. } => "expiry",
+            Self::Verdict { .. } => "verdict",
+            Self::Amount { .. } => "amount",
+            Self::Currency { .. } => "currency",
+            Self::Recipient { .. } => "recipient",
+            Self::Mandate { .. } => "mandate",
+        }
+    }
+}
+
+impl<E> NotClaimed<E> {
+    /// The name of the check, which stays the same from version to version.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Replayed { .. } => "replay",
+            Self::Expired => "expiry",
+            Self::Store(_) => "nonce_store",
+        }
+    }
+}
+
+impl fmt::Display for TokenKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Verdict => "a verdict",
+            Self::Event => "an event",
+            Self::Other => "neither a verdict nor an event",
+        })
+    }
+}
+
+fn shown(mandate: Option<MandateId>) -> String {
+    mandate.map_or_else(|| "absent".to_owned(), |id| id.to_string())
+}

@@ -1,0 +1,74 @@
+//! What a counterparty expects of a token.
+
+use crate::amount::Amount;
+use crate::environment::EnvironmentKind;
+use crate::error::Invalid;
+use crate::id::MandateId;
+use crate::name::{Currency, Recipient};
+use crate::time::Timestamp;
+
+/// The most that two clocks may differ by, in seconds, however lenient the caller.
+pub const MAX_LEEWAY_SECONDS: i64 = 30;
+
+/// How far the caller's clock and the issuer's may differ: 0 seconds unless said otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Leeway(i64);
+
+/// What a counterparty is about to settle, and when. What is `None` is not checked.
+#[derive(Debug, Clone)]
+pub struct Expected<'a> {
+    /// The address of the service that signs, `{verdicts_url}`, character for character.
+    pub issuer: &'a str,
+    /// What time it is.
+    pub now: Timestamp,
+    /// How far the two clocks may differ.
+    pub leeway: Leeway,
+    /// The kind of environment. Whoever moves real money must expect [`EnvironmentKind::Production`]: one key set
+    /// publishes the keys of the sandbox too, where anyone may be allowed anything.
+    pub environment: Option<EnvironmentKind>,
+    /// The amount, equal in value.
+    pub amount: Option<Amount>,
+    /// The currency. An amount without it is only half a comparison.
+    pub currency: Option<Currency>,
+    /// Who is to be paid.
+    pub recipient: Option<Recipient>,
+    /// The mandate under which the agent spends.
+    pub mandate: Option<MandateId>,
+}
+
+impl Leeway {
+    /// A leeway of 0 to [`MAX_LEEWAY_SECONDS`].
+    ///
+    /// # Errors
+    /// It is negative or greater.
+    pub fn from_seconds(seconds: i64) -> Result<Self, Invalid> {
+        if (0..=MAX_LEEWAY_SECONDS).contains(&seconds) {
+            return Ok(Self(seconds));
+        }
+        let accepted = format!("must be from 0 to {MAX_LEEWAY_SECONDS} seconds");
+        Err(Invalid::value("leeway", &accepted, &seconds.to_string()))
+    }
+
+    /// The seconds.
+    #[must_use]
+    pub fn seconds(self) -> i64 {
+        self.0
+    }
+}
+
+impl<'a> Expected<'a> {
+    /// A token of `issuer` that is valid `now`, without leeway, whatever the request.
+    #[must_use]
+    pub fn new(issuer: &'a str, now: Timestamp) -> Self {
+        Self {
+            issuer,
+            now,
+            leeway: Leeway::default(),
+            environment: None,
+            amount: None,
+            currency: None,
+            recipient: None,
+            mandate: None,
+        }
+    }
+}
