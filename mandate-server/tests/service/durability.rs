@@ -1,0 +1,92 @@
+//! What is acknowledged is there; what ended in a fault is not.
+
+use mandate_core::AgentId;
+use mandate_server::error::{Fault, Refusal};
+use mandate_server::service::{Stop, agents, organizations};
+use mandate_server::store::{self, Authorization};
+
+use crate::world::{World, random_key};
+use mandate_core::api_key::KeyClass;
+
+#[tokio::test]
+async fn a_fault_or_a_panic_undoes_its_own_script_and_no_other() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    let spoil = |how: fn()| {
+        let call = world.call(&world.organization);
+        world.store.write::<(), _>(move |tx| {
+            let create = agents::Create {
+                name: mandate_core::AgentName::parse("ghost").unwrap(),
+                key: random_key(KeyClass::Agent),
+                id: [9; 16],
+                at: call.at,
+            };
+            agents::create(tx, &call, &create)?;
+            how();
+            Err(Stop::Fault(Fault::new("spoilt")))
+        })
+    };
+    let ((fault, panic), asked) = tokio::join!(
+        async { tokio::join!(spoil(|| ()), spoil(|| panic!("spoilt"))) },
+        world.ask(&agent, "1")
+    );
+    assert!(fault.is_err() && panic.is_err());
+    assert_eq!(asked["verdict"], "allow");
+    let call = world.call(&world.organization);
+    let ghost = world.store.read(move |tx| agents::get(tx, &call, "agt_ghost")).await.unwrap();
+    assert!(matches!(ghost, Err(Stop::Refused(_))));
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "allow", "the writer goes on");
+}
+
+#[tokio::test]
+async fn an_authorization_that_cannot_be_decided_harms_no_other_batch() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    let call = world.call(&agent);
+    let mut request = World::request(&agent, "1");
+    request.agent = AgentId::parse("agt_ghost").unwrap();
+    let ghost = world.store.decide(Authorization { call: call.clone(), request: Ok(request) }).await;
+    assert!(ghost.is_err());
+    let refused = Err(Refusal::invalid("amount is required"));
+    let refused = world.store.decide(Authorization { call, request: refused }).await.unwrap();
+    assert_eq!(refused.status, 400);
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
+}
+
+#[tokio::test]
+async fn operator_commands_work_beside_the_running_store_and_names_are_taken_once() {
+    let world = World::new().await;
+    let create = |name: &str| organizations::Create {
+        name: mandate_core::AgentName::parse(name).unwrap(),
+        sandbox_key: random_key(KeyClass::Organization),
+        live_key: random_key(KeyClass::Organization),
+        at: mandate_server::clock::Clock::now(&*world.clock),
+    };
+    let (fresh, taken) = (create("other"), create("acme"));
+    assert!(store::run_once(&world.database, |tx| organizations::create(tx, &fresh)).unwrap().is_ok());
+    let refused =
+        store::run_once(&world.database, |tx| organizations::create(tx, &taken)).unwrap().unwrap_err();
+    assert_eq!(refused.message, "name `acme` is taken by another organization; choose another");
+    let other = crate::world::find(&world.store, &fresh.sandbox_key, fresh.at).await;
+    assert_ne!(other.environment.id, world.organization.environment.id);
+    assert!(store::run_once("sqlite:///nowhere/at/all.db", |_| Ok(())).is_err());
+    assert!(store::migrate("postgres://x").is_err());
+}
+
+#[tokio::test]
+async fn a_closed_store_is_whole_in_its_one_file() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    world.ask(&agent, "1").await;
+    world.store.close();
+    let path = world.database.strip_prefix("sqlite://").unwrap();
+    let left = std::fs::metadata(format!("{path}-wal")).map_or(0, |m| m.len());
+    assert_eq!(left, 0, "the log is folded in");
+    let gone = world
+        .store
+        .decide(Authorization { call: world.call(&agent), request: Ok(World::request(&agent, "1")) });
+    assert!(gone.await.is_err());
+}

@@ -1,0 +1,8 @@
+//! The service over a real database, with a clock that the tests move: what time and order do to decisions.
+
+mod agents_and_mandates;
+mod durability;
+mod limits;
+mod replays;
+mod reviews;
+mod world;

@@ -1,0 +1,174 @@
+//! A database, an engine, an organization with one agent, and a clock.
+
+use std::sync::Arc;
+
+use mandate_core::api_key::{ApiKey, KeyClass};
+use mandate_core::json::Object;
+use mandate_core::{AgentId, AgentName, EnvironmentKind, MandateId, Request, RequestId, Terms, Timestamp};
+use mandate_server::clock::{Clock, Entropy, Ids, SystemEntropy, TestClock};
+use mandate_server::error::Fault;
+use mandate_server::service::decide::Engine;
+use mandate_server::service::idempotency::{self, Claim};
+use mandate_server::service::signing::{self, Keyring, MasterKey};
+use mandate_server::service::{
+    Answer, Call, Caller, Scripted, agents, decisions, keys, mandates, organizations, reviews,
+};
+use mandate_server::store::tx::Tx;
+use mandate_server::store::{self, Authorization, Store};
+use serde_json::Value;
+
+pub(crate) const ISSUER: &str = "https://verdicts.example";
+
+/// Everything that a test talks to.
+pub(crate) struct World {
+    pub(crate) clock: Arc<TestClock>,
+    pub(crate) store: Store,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) database: String,
+    pub(crate) organization: Arc<Caller>,
+    pub(crate) organization_key: ApiKey,
+    ids: Arc<Ids>,
+    _folder: tempfile::TempDir,
+}
+
+pub(crate) fn random_key(class: KeyClass) -> ApiKey {
+    let mut random = [0; 32];
+    SystemEntropy.fill(&mut random);
+    ApiKey::from_random(class, EnvironmentKind::Sandbox, &random)
+}
+
+impl World {
+    /// A world at noon of 15 June 2026, with an organization.
+    pub(crate) async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let database = format!("sqlite://{}", folder.path().join("test.db").display());
+        let clock = Arc::new(TestClock::at(Timestamp::parse("2026-06-15T12:00:00Z").unwrap()));
+        let now = clock.now();
+        store::migrate(&database).unwrap();
+        let organization_key = random_key(KeyClass::Organization);
+        let create = organizations::Create {
+            name: AgentName::parse("acme").unwrap(),
+            sandbox_key: organization_key.clone(),
+            live_key: random_key(KeyClass::Organization),
+            at: now,
+        };
+        let keyring = store::run_once(&database, |tx| {
+            organizations::create(tx, &create)?;
+            Ok(keyring(tx, now)?)
+        });
+        let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
+        let shared: Arc<dyn Clock> = Arc::clone(&clock) as _;
+        let engine = Arc::new(Engine::new(keyring.unwrap().unwrap(), Arc::clone(&ids), shared, 86_400));
+        let store = Store::open(&database, Arc::clone(&engine) as _).unwrap();
+        let organization = find(&store, &organization_key, now).await;
+        Self { clock, store, engine, database, organization, organization_key, ids, _folder: folder }
+    }
+
+    pub(crate) fn call(&self, caller: &Arc<Caller>) -> Call {
+        let request_id = RequestId::from_bytes(self.ids.next(self.clock.now()));
+        Call { caller: Arc::clone(caller), request_id, at: self.clock.now(), idempotency: None }
+    }
+
+    /// Runs a script as the API does.
+    pub(crate) async fn write<S>(&self, call: Call, script: S) -> Answer
+    where
+        S: Fn(&mut Tx<'_>, &Call) -> Scripted + Send + 'static,
+    {
+        let run = move |tx: &mut Tx<'_>| Ok(idempotency::once(tx, &call, |tx| script(tx, &call))?);
+        self.store.write(run).await.unwrap().unwrap()
+    }
+
+    /// Registers an agent.
+    pub(crate) async fn agent(&self, name: &str) -> Arc<Caller> {
+        let key = random_key(KeyClass::Agent);
+        let id = self.ids.next(self.clock.now());
+        let create = agents::Create {
+            name: AgentName::parse(name).unwrap(),
+            key: key.clone(),
+            id,
+            at: self.clock.now(),
+        };
+        let answer = self
+            .write(self.call(&self.organization), move |tx, call| agents::create(tx, call, &create))
+            .await;
+        assert_eq!(answer.status, 201);
+        find(&self.store, &key, self.clock.now()).await
+    }
+
+    /// Writes a mandate for an agent: `extra` is JSON members beside the required ones.
+    pub(crate) async fn mandate(&self, agent: &Caller, per_month: u32, extra: &str) -> String {
+        let agent = agent.agent.as_ref().unwrap();
+        let body = format!(
+            r#"{{"principal":"role:cfo","agent":"{agent}","categories":["c"],"expires":"2026-12-31",
+                "limits":{{"per_transaction":500,"per_month":{per_month},"currency":"USD"}}{extra}}}"#
+        );
+        let answer = self.write_mandate(&body).await;
+        assert_eq!(answer["status"], "active", "{answer}");
+        answer["id"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) async fn write_mandate(&self, body: &str) -> Value {
+        let terms = Terms::read(Object::parse(body.as_bytes()).unwrap()).unwrap();
+        let at = self.clock.now();
+        let create = mandates::Create { terms, id: MandateId::from_bytes(self.ids.next(at)), at };
+        let answer =
+            self.write(self.call(&self.organization), move |tx, call| mandates::create(tx, call, &create));
+        json(&answer.await)
+    }
+
+    pub(crate) async fn revoke(&self, id: &str) -> Answer {
+        let (id, now) = (id.to_owned(), self.clock.now());
+        self.write(self.call(&self.organization), move |tx, call| mandates::revoke(tx, call, &id, now)).await
+    }
+
+    pub(crate) fn request(caller: &Caller, amount: &str) -> Request {
+        let body = format!(r#"{{"amount":{amount},"currency":"USD","recipient":"vendor:v","category":"c"}}"#);
+        Request::read(caller.agent.clone().unwrap(), Object::parse(body.as_bytes()).unwrap()).unwrap()
+    }
+
+    /// Asks for money in category `c`.
+    pub(crate) async fn ask(&self, caller: &Arc<Caller>, amount: &str) -> Value {
+        json(&self.decide(self.call(caller), amount).await)
+    }
+
+    pub(crate) async fn decide(&self, call: Call, amount: &str) -> Answer {
+        let request = Ok(Self::request(&call.caller, amount));
+        self.store.decide(Authorization { call, request }).await.unwrap()
+    }
+
+    pub(crate) fn claim(&self, name: &str, body: &str, key: &ApiKey) -> Option<Claim> {
+        Some(Claim::new(name, "POST", "/v1/authorizations", body.as_bytes(), key).unwrap())
+    }
+
+    pub(crate) async fn decision(&self, caller: &Arc<Caller>, id: &Value) -> Value {
+        let (call, id, now) = (self.call(caller), id.as_str().unwrap().to_owned(), self.clock.now());
+        json(&self.store.read(move |tx| decisions::get(tx, &call, &id, now)).await.unwrap().unwrap())
+    }
+
+    pub(crate) async fn approve(&self, review: &Value) -> Answer {
+        let id = review.as_str().unwrap().to_owned();
+        let approve = reviews::Approve { id, engine: Arc::clone(&self.engine), at: self.clock.now() };
+        self.write(self.call(&self.organization), move |tx, call| reviews::approve(tx, call, &approve)).await
+    }
+
+    pub(crate) async fn deny(&self, review: &Value, reason: Option<&str>) -> Answer {
+        let id = review.as_str().unwrap().to_owned();
+        let deny = reviews::Deny { id, reason: reason.map(ToOwned::to_owned), at: self.clock.now() };
+        self.write(self.call(&self.organization), move |tx, call| reviews::deny(tx, call, &deny)).await
+    }
+}
+
+fn keyring(tx: &mut Tx<'_>, now: Timestamp) -> Result<Keyring, Fault> {
+    let master = MasterKey::from_bytes([7; 32]);
+    signing::ensure(tx, &master, &SystemEntropy, now)?;
+    Keyring::load(tx, &master, ISSUER)
+}
+
+pub(crate) async fn find(store: &Store, key: &ApiKey, now: Timestamp) -> Arc<Caller> {
+    let hash = key.hash();
+    Arc::new(store.read(move |tx| keys::find(tx, &hash, now)).await.unwrap().unwrap().unwrap())
+}
+
+pub(crate) fn json(answer: &Answer) -> Value {
+    serde_json::from_slice(&answer.body).unwrap()
+}
