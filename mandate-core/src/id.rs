@@ -126,6 +126,12 @@ ids! {
     Nonce = "n_";
     /// The id of an event, `evt_…`; the `jti` of its token.
     EventId = "evt_";
+    /// The id of a webhook, `whk_…`.
+    WebhookId = "whk_";
+    /// The id of an escrow, `esc_…`.
+    EscrowId = "esc_";
+    /// The id of an export, `exp_…`.
+    ExportId = "exp_";
     /// The id of a request to the API, `req_…`, as `X-Request-Id` carries it.
     RequestId = "req_";
 }

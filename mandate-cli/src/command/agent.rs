@@ -1,0 +1,30 @@
+//! `mandate agent`: register agents.
+
+use mandate_core::api_key::KeyClass;
+
+use super::Answer;
+use crate::args::Agent;
+use crate::client::Client;
+use crate::exit::{Exit, Failure};
+use crate::output::{Output, printable, warn};
+
+pub(super) fn run(args: Agent, output: &mut Output) -> Result<Exit, Failure> {
+    let Agent::Create { name, service } = args;
+    let client = Client::new(&service, KeyClass::Organization)?;
+    let body = client.post("/agents", Some(&serde_json::json!({ "name": name }).to_string()))?;
+    if output.is_json() {
+        output.body(&body);
+        return Ok(Exit::Success);
+    }
+    tell(&body, output).map_err(|failure| client.told(failure))?;
+    warn("the agent key is shown this once: keep it where only the agent can read it");
+    Ok(Exit::Success)
+}
+
+fn tell(body: &str, output: &mut Output) -> Result<(), Failure> {
+    let mut agent = Answer::read(body)?;
+    let (id, key) = (agent.text("id")?, agent.text("agent_key")?);
+    output.line("agent", printable(&id));
+    output.line("agent_key", printable(&key));
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! `mandate authorize`: ask whether money may be spent.
+
+use std::borrow::Cow;
+
+use mandate_core::api_key::KeyClass;
+use mandate_core::{Category, Currency, Recipient, Verdict};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::{Answer, unknown};
+use crate::args::Authorize;
+use crate::client::Client;
+use crate::exit::{Exit, Failure};
+use crate::output::{CAUTION, ERROR, GOOD, Output, printable, warn};
+
+/// The mode in which a verdict is advice.
+const OBSERVE: &str = "observe";
+
+#[derive(Serialize)]
+struct Body<'a> {
+    amount: &'a RawValue,
+    currency: &'a Currency,
+    recipient: &'a Recipient,
+    category: &'a Category,
+}
+
+pub(super) fn run(args: &Authorize, output: &mut Output) -> Result<Exit, Failure> {
+    let client = Client::new(&args.service, KeyClass::Agent)?;
+    let answer = client.post("/authorizations", Some(&body(args)?))?;
+    let (verdict, mode) = tell(&answer, output).map_err(|failure| client.told(failure))?;
+    let exit = match verdict {
+        Verdict::Allow => Exit::Success,
+        Verdict::Review => Exit::Review,
+        _ => Exit::Denied,
+    };
+    if exit != Exit::Success && mode == OBSERVE && !args.strict {
+        warn(format_args!(
+            "{verdict}, but in observe mode nothing blocks; with --strict this would be exit code {}",
+            exit as u8
+        ));
+        return Ok(Exit::Success);
+    }
+    Ok(exit)
+}
+
+/// The request. The amount goes out as the text that was typed.
+fn body(args: &Authorize) -> Result<String, Failure> {
+    let unsendable = |e: serde_json::Error| Failure::new(Exit::Usage, e.to_string());
+    let amount = RawValue::from_string(args.amount.clone()).map_err(unsendable)?;
+    let Authorize { currency, to: recipient, category, .. } = args;
+    serde_json::to_string(&Body { amount: &amount, currency, recipient, category }).map_err(unsendable)
+}
+
+/// Says what the service answered; gives verdict and mode.
+fn tell<'a>(answer: &'a str, output: &mut Output) -> Result<(Verdict, Cow<'a, str>), Failure> {
+    let mut authorization = Answer::read(answer)?;
+    let verdict = Verdict::parse(&authorization.text("verdict")?).map_err(|e| unknown(&e.to_string()))?;
+    let mode = authorization.text("mode")?;
+    if output.is_json() {
+        output.body(answer);
+        return Ok((verdict, mode));
+    }
+    let style = match verdict {
+        Verdict::Allow => GOOD,
+        Verdict::Review => CAUTION,
+        _ => ERROR,
+    };
+    output.line("verdict", format_args!("{style}{verdict}{style:#}"));
+    for (label, name) in [("reason", "reason"), ("decision", "decision")] {
+        authorization.show(label, name, output)?;
+    }
+    output.line("mode", printable(&mode));
+    if let Some(mut review) = authorization.object("review")? {
+        for (label, name) in [("review", "id"), ("waits for", "waits_for"), ("expires", "expires_at")] {
+            review.show(label, name, output)?;
+        }
+    }
+    authorization.show("token", "verdict_token", output)?;
+    Ok((verdict, mode))
+}

@@ -1,0 +1,129 @@
+//! How a command ends: the exit codes, and the failure that says why.
+
+use std::fmt::{self, Write as _};
+use std::process::ExitCode;
+
+use crate::output::{BOLD, ERROR, printable};
+
+/// What the process tells its caller. The numbers are part of the interface: `docs/cli.md` lists them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// The verdict is valid, or the service did what was asked.
+    Success = 0,
+    /// The arguments cannot be used. Nothing was done.
+    Usage = 2,
+    /// A file or a standard stream could not be read or written.
+    Io = 3,
+
+    /// The token is not a well-formed verdict token.
+    MalformedToken = 10,
+    /// The signature does not verify, or the key set lacks the key that the token names.
+    Signature = 11,
+    /// The verdict has expired.
+    Expired = 12,
+    /// The verdict was issued in the future.
+    NotYetValid = 13,
+    /// Another issuer than the one expected.
+    Issuer = 14,
+    /// A signed token of another kind, such as an event.
+    WrongKind = 15,
+    /// The verdict is another than `allow`.
+    NotAllowed = 16,
+    /// Amount, currency, recipient or mandate differ from what was expected.
+    Mismatch = 17,
+    /// The nonce was presented before.
+    Replayed = 18,
+    /// The key set cannot be fetched or is not one.
+    KeySet = 19,
+
+    /// The service decided `deny_*`.
+    Denied = 20,
+    /// The service decided `review`: a person has to resolve it.
+    Review = 21,
+
+    /// The request is not acceptable: found before it was sent, or answered 400.
+    InvalidRequest = 30,
+    /// The API key is missing, mistyped, or not accepted (401).
+    Unauthorized = 31,
+    /// The API key is of the wrong class (403).
+    Forbidden = 32,
+    /// There is no such object (404).
+    NotFound = 33,
+    /// The request is in conflict with an earlier one (409): the idempotency key or the name is taken.
+    Conflict = 34,
+    /// Too many requests (429).
+    RateLimited = 35,
+    /// The service failed (5xx).
+    ServerError = 36,
+    /// The service could not be reached.
+    Unreachable = 37,
+    /// The answer is not one that the contract knows.
+    UnknownAnswer = 38,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// Why a command failed: a sentence, facts that help to find the cause, and what to do next.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// The kind.
+    pub(crate) exit: Exit,
+    message: String,
+    notes: Vec<(&'static str, String)>,
+    answer: Option<String>,
+}
+
+/// Columns of a note's label.
+const LABEL_WIDTH: usize = 16;
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
+        Self { exit, message: message.into(), notes: Vec::new(), answer: None }
+    }
+
+    /// The same failure, counted as another kind.
+    pub(crate) fn of_kind(self, exit: Exit) -> Self {
+        Self { exit, ..self }
+    }
+
+    /// The same failure with one more fact.
+    pub(crate) fn note(mut self, label: &'static str, value: impl fmt::Display) -> Self {
+        self.notes.push((label, value.to_string()));
+        self
+    }
+
+    /// The same failure with advice.
+    pub(crate) fn next(self, advice: impl fmt::Display) -> Self {
+        self.note("next", advice)
+    }
+
+    /// The message alone.
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// The same failure with what those who asked for JSON hear: the service's answer, for example.
+    pub(crate) fn with_answer(mut self, body: &str) -> Self {
+        self.answer = Some(body.to_owned());
+        self
+    }
+
+    /// What those who asked for JSON hear.
+    pub(crate) fn answer(&self) -> Option<&str> {
+        self.answer.as_deref()
+    }
+
+    /// Text for standard error, with styles.
+    pub(crate) fn render(&self) -> String {
+        let mut text = format!("{ERROR}error:{ERROR:#} {}\n", printable(&self.message));
+        for (label, value) in &self.notes {
+            let _ = writeln!(text, "  {BOLD}{label:<LABEL_WIDTH$}{BOLD:#}{}", printable(value));
+        }
+        text
+    }
+}

@@ -1,0 +1,133 @@
+//! The HTTP transport: which addresses are talked to, with which limits.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::Agent;
+use ureq::http::Uri;
+use ureq::tls::{RootCerts, TlsConfig};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// For one request and its whole answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const INCOMPLETE: &str = "it must be a complete URL that begins with https://";
+const USER_AGENT: &str = concat!("mandate/", env!("CARGO_PKG_VERSION"));
+
+/// An address that may be talked to: https anywhere, http on loopback only, without user, password, query or fragment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Address {
+    text: String,
+    plain: bool,
+}
+
+impl FromStr for Address {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let uri = Uri::from_str(text).map_err(|e| format!("it is not a URL: {e}"))?;
+        let (Some(authority), Some(host)) = (uri.authority(), uri.host().filter(|h| !h.is_empty())) else {
+            return Err(INCOMPLETE.to_owned());
+        };
+        if authority.as_str().contains('@') || text.contains(['?', '#']) {
+            return Err("it must have no user, password, query or fragment".to_owned());
+        }
+        let plain = match uri.scheme_str() {
+            Some("https") => false,
+            Some("http") if is_loopback(host) => true,
+            Some("http") => return Err("http is accepted for this machine only; use https".to_owned()),
+            _ => return Err(INCOMPLETE.to_owned()),
+        };
+        Ok(Self { text: text.trim_end_matches('/').to_owned(), plain })
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Address {
+    /// The address with `path`, which begins with a slash, behind it.
+    pub(crate) fn join(&self, path: &str) -> Self {
+        Self { text: format!("{}{path}", self.text), plain: self.plain }
+    }
+
+    /// The text, without a slash at its end.
+    pub(crate) fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// A client for this address. Statuses are not errors, and redirects are not followed: neither a key nor the trust
+    /// in a key set moves to an address that nobody named.
+    pub(crate) fn agent(&self) -> Agent {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let tls = TlsConfig::builder()
+            .root_certs(RootCerts::PlatformVerifier)
+            .unversioned_rustls_crypto_provider(provider)
+            .build();
+        let config = Agent::config_builder()
+            .tls_config(tls)
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_global(Some(REQUEST_TIMEOUT))
+            .user_agent(USER_AGENT);
+        // Through a proxy, a plain request would leave the machine.
+        let config = if self.plain { config.proxy(None) } else { config };
+        config.build().new_agent()
+    }
+}
+
+fn is_loopback(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_http_stays_on_the_machine() {
+        for text in [
+            "https://api.example.com/v1",
+            "https://10.0.0.1:8443",
+            "http://127.0.0.1:8080/v1",
+            "http://127.9.9.9",
+            "http://[::1]:1/v1",
+            "http://localhost:3000",
+        ] {
+            assert!(text.parse::<Address>().is_ok(), "{text}");
+        }
+        for text in [
+            "http://api.example.com/v1",
+            "http://127.0.0.1.example.com",
+            "http://127.0.0.1@example.com",
+            "http://localhost.example.com",
+            "http://0.0.0.0",
+            "http://[::ffff:127.0.0.1]",
+            "http://[::]",
+            "https://user:secret@example.com",
+            "https://example.com/?a=b",
+            "https://example.com/#a",
+            "https://:8080/v1",
+            "ftp://example.com",
+            "file:///etc/passwd",
+            "example.com",
+            "/v1",
+            "",
+        ] {
+            assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_slash_at_the_end_makes_no_difference() {
+        let address: Address = "https://example.com/v1/".parse().unwrap();
+        assert_eq!(address.join("/agents").as_str(), "https://example.com/v1/agents");
+    }
+}

@@ -1,0 +1,150 @@
+//! The state machine of an escrow: money locked for a deal until it is released to the seller or refunded to the buyer.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::error::Invalid;
+
+/// Where an escrow stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum EscrowState {
+    /// The buyer's funds are locked in the contract.
+    Funded,
+    /// The condition was attested.
+    Delivered,
+    /// Funds moved to the seller. Final.
+    Released,
+    /// Funds returned to the buyer. Final.
+    Refunded,
+    /// A party disputed the deal.
+    Disputed,
+}
+
+/// An escrow cannot go where it was asked to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("an escrow that is {from} cannot become {to}; {}", Next(*from))]
+pub struct NoTransition {
+    /// Where it stands.
+    pub from: EscrowState,
+    /// Where it was asked to go.
+    pub to: EscrowState,
+}
+
+/// What may follow, in words.
+struct Next(EscrowState);
+
+impl EscrowState {
+    /// All of them.
+    pub const ALL: [Self; 5] =
+        [Self::Funded, Self::Delivered, Self::Released, Self::Refunded, Self::Disputed];
+
+    /// The states that may follow; none after a final one.
+    #[must_use]
+    pub const fn next(self) -> &'static [Self] {
+        match self {
+            Self::Funded => &[Self::Delivered, Self::Refunded, Self::Disputed],
+            Self::Delivered => &[Self::Released, Self::Disputed],
+            Self::Disputed => &[Self::Released, Self::Refunded],
+            Self::Released | Self::Refunded => &[],
+        }
+    }
+
+    /// Goes to `to`.
+    ///
+    /// ```
+    /// use mandate_core::EscrowState;
+    /// assert!(EscrowState::Funded.transition(EscrowState::Delivered).is_ok());
+    /// let refused = EscrowState::Funded.transition(EscrowState::Released).unwrap_err();
+    /// assert_eq!(
+    ///     refused.to_string(),
+    ///     "an escrow that is funded cannot become released; it can become delivered, refunded or disputed"
+    /// );
+    /// ```
+    ///
+    /// # Errors
+    /// `to` may not follow.
+    pub fn transition(self, to: Self) -> Result<Self, NoTransition> {
+        if self.next().contains(&to) { Ok(to) } else { Err(NoTransition { from: self, to }) }
+    }
+
+    /// The word, as bodies and events carry it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Funded => "funded",
+            Self::Delivered => "delivered",
+            Self::Released => "released",
+            Self::Refunded => "refunded",
+            Self::Disputed => "disputed",
+        }
+    }
+
+    /// Reads the word.
+    ///
+    /// # Errors
+    /// The text is none of the five.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let wanted = "must be funded, delivered, released, refunded or disputed";
+        Self::ALL
+            .into_iter()
+            .find(|s| s.as_str() == text)
+            .ok_or_else(|| Invalid::value("state", wanted, text))
+    }
+}
+
+impl fmt::Display for Next {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.next() {
+            [] => f.write_str("that state is final"),
+            [only] => write!(f, "it can become {only}"),
+            [first, last] => write!(f, "it can become {first} or {last}"),
+            [first, between @ .., last] => {
+                write!(f, "it can become {first}")?;
+                between.iter().try_for_each(|state| write!(f, ", {state}"))?;
+                write!(f, " or {last}")
+            }
+        }
+    }
+}
+
+impl fmt::Display for EscrowState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for EscrowState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pair_of_states() {
+        let allowed = [
+            "funded delivered",
+            "funded refunded",
+            "funded disputed",
+            "delivered released",
+            "delivered disputed",
+            "disputed released",
+            "disputed refunded",
+        ];
+        for from in EscrowState::ALL {
+            assert_eq!(EscrowState::parse(from.as_str()).unwrap(), from);
+            for to in EscrowState::ALL {
+                let wanted = allowed.contains(&format!("{from} {to}").as_str());
+                assert_eq!(from.transition(to).is_ok(), wanted, "{from} {to}");
+            }
+        }
+        assert_eq!(
+            EscrowState::Released.transition(EscrowState::Funded).unwrap_err().to_string(),
+            "an escrow that is released cannot become funded; that state is final"
+        );
+    }
+}
