@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
-use mandate_core::{AgentId, AgentName, EnvironmentKind, MandateId, Request, RequestId, Terms, Timestamp};
+use mandate_core::{AgentName, EnvironmentKind, MandateId, Request, RequestId, Terms, Timestamp};
 use mandate_server::clock::{Clock, Entropy, Ids, SystemEntropy, TestClock};
 use mandate_server::error::Fault;
 use mandate_server::service::decide::Engine;

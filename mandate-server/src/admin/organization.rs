@@ -1,0 +1,81 @@
+//! `organization create`: onboarding.
+
+use std::io::Write;
+
+use mandate_core::api_key::{ApiKey, KeyClass};
+use mandate_core::{AgentName, EnvironmentKind, Timestamp};
+use serde::Serialize;
+use zeroize::Zeroizing;
+
+use crate::clock::Entropy;
+use crate::error::{Fault, Refusal};
+use crate::service::organizations;
+use crate::store;
+
+/// An organization and its keys, to be shown once.
+#[derive(Debug)]
+pub struct Created {
+    name: AgentName,
+    sandbox_key: ApiKey,
+    live_key: ApiKey,
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    organization: &'a AgentName,
+    organization_key: &'a str,
+    live_organization_key: &'a str,
+}
+
+/// A new organization key.
+#[must_use]
+pub fn new_key(kind: EnvironmentKind, entropy: &dyn Entropy) -> ApiKey {
+    let mut random = Zeroizing::new([0; 32]);
+    entropy.fill(&mut *random);
+    ApiKey::from_random(KeyClass::Organization, kind, &random)
+}
+
+/// Creates the organization `name` with a key for each of its environments.
+///
+/// # Errors
+/// The database fails; or, inside, the name is taken.
+pub fn create(
+    database: &str,
+    name: AgentName,
+    at: Timestamp,
+    entropy: &dyn Entropy,
+) -> Result<Result<Created, Refusal>, Fault> {
+    let sandbox_key = new_key(EnvironmentKind::Sandbox, entropy);
+    let live_key = new_key(EnvironmentKind::Production, entropy);
+    let command = organizations::Create { name, sandbox_key, live_key, at };
+    let created = store::run_once(database, |tx| organizations::create(tx, &command))?;
+    let organizations::Create { name, sandbox_key, live_key, .. } = command;
+    Ok(created.map(|()| Created { name, sandbox_key, live_key }))
+}
+
+impl Created {
+    /// Shows the keys, for a person.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    pub fn tell(&self, out: &mut impl Write) -> std::io::Result<()> {
+        writeln!(out, "organization     {}", self.name)?;
+        writeln!(out, "sandbox key      {}", self.sandbox_key.expose())?;
+        writeln!(out, "production key   {}", self.live_key.expose())?;
+        writeln!(out, "\nThe keys are shown this once and are stored nowhere: keep them now.")
+    }
+
+    /// Shows the keys as one line of JSON.
+    ///
+    /// # Errors
+    /// `out` cannot be written.
+    pub fn json(&self, out: &mut impl Write) -> std::io::Result<()> {
+        let view = View {
+            organization: &self.name,
+            organization_key: self.sandbox_key.expose(),
+            live_organization_key: self.live_key.expose(),
+        };
+        serde_json::to_writer(&mut *out, &view)?;
+        writeln!(out)
+    }
+}

@@ -1,0 +1,483 @@
+//! Settings, and the only reader of the environment and of configuration files.
+//!
+//! A flag wins over a `MANDATE_*` variable, that over the TOML file, that over the default. The master key is a secret
+//! and comes from a variable or from a file of its own, never from the command line.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use figment::providers::{Env, Format as _, Serialized, Toml};
+use figment::value::{Dict, Map};
+use figment::{Figment, Metadata, Profile, Provider, Source};
+use hyper::Uri;
+use hyper::http::uri::Scheme;
+use serde::{Deserialize, Serialize};
+use tracing::level_filters::LevelFilter;
+use zeroize::Zeroizing;
+
+use crate::service::signing::MasterKey;
+
+/// What the names of variables begin with.
+const VARIABLE_PREFIX: &str = "MANDATE_";
+/// The variable that names the configuration file.
+const CONFIG_VARIABLE: &str = "MANDATE_CONFIG";
+/// The variable that holds the master key.
+const MASTER_KEY_VARIABLE: &str = "MANDATE_MASTER_KEY";
+/// The variable that names the file of the master key.
+const MASTER_KEY_FILE_VARIABLE: &str = "MANDATE_MASTER_KEY_FILE";
+/// What a base URL ends with.
+pub const VERSION_PATH: &str = "/v1";
+/// How a database is named.
+pub const SQLITE: &str = "sqlite://";
+/// How long a person has to answer a review, in seconds: 24 hours.
+pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
+/// The longest that a review may wait, in seconds: 366 days.
+pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
+
+/// The settings that can be typed. All are optional: variables, the file and the defaults stand behind them.
+#[derive(Debug, Clone, Default, Serialize, clap::Args)]
+#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
+pub struct Flags {
+    /// Read settings from this TOML file [env: MANDATE_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+
+    /// The database [env: MANDATE_DATABASE] [default: sqlite://mandate.db]
+    #[arg(long, value_name = "sqlite://PATH")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub server: ServerFlags,
+}
+
+/// The settings of a server that listens.
+#[derive(Debug, Clone, Default, Serialize, clap::Args)]
+#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
+pub struct ServerFlags {
+    /// Where the API listens [env: MANDATE_API_ADDRESS] [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_address: Option<String>,
+
+    /// Where strangers find the key set [env: MANDATE_PUBLIC_ADDRESS] [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_address: Option<String>,
+
+    /// Where liveness and readiness are told [env: MANDATE_OPS_ADDRESS] [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ops_address: Option<String>,
+
+    /// The API's address as clients see it; ends in /v1 [env: MANDATE_BASE_URL] [default: from the listener]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_url: Option<String>,
+
+    /// The issuer of signed tokens, where the key set is published [env: MANDATE_VERDICTS_URL] [default: from the
+    /// listener]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdicts_url: Option<String>,
+
+    /// Where the machine-readable contract is published [env: MANDATE_DOCS_URL] [default: from the listener]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub docs_url: Option<String>,
+
+    /// How long a review waits for a person [env: MANDATE_REVIEW_EXPIRY_SECONDS] [default: 86400]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub review_expiry_seconds: Option<i64>,
+
+    /// Say that a proxy in front speaks TLS, so that plain HTTP may leave this machine [env: MANDATE_BEHIND_PROXY]
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub behind_proxy: bool,
+
+    /// How the log is written: text or json [env: MANDATE_LOG_FORMAT] [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_format: Option<String>,
+
+    /// What is logged: off, error, warn, info, debug or trace [env: MANDATE_LOG_LEVEL] [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_level: Option<String>,
+}
+
+/// How the log is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Every setting but the master key, checked.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The database, `sqlite://PATH`.
+    pub database: String,
+    /// Where the API listens; port 0 takes a free one.
+    pub api_address: SocketAddr,
+    /// Where the public listener listens.
+    pub public_address: SocketAddr,
+    /// Where the ops listener listens.
+    pub ops_address: SocketAddr,
+    /// The API's address as clients see it. Absent: the listener's.
+    pub base_url: Option<String>,
+    /// The issuer of tokens. Absent: the public listener's address.
+    pub verdicts_url: Option<String>,
+    /// Where the contract is published. Absent: the public listener's address.
+    pub docs_url: Option<String>,
+    /// How long a review waits, in seconds.
+    pub review_expiry_seconds: i64,
+    /// How the log is written.
+    pub log_format: LogFormat,
+    /// What is logged.
+    pub log_level: LevelFilter,
+}
+
+/// What a server needs to start. The master key is never shown by `Debug`.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The settings.
+    pub settings: Settings,
+    /// What the private parts of the signing keys are encrypted under.
+    pub master_key: MasterKey,
+}
+
+/// A setting that cannot be used: its name, where it came from, and what would be accepted.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ConfigRefused {
+    setting: String,
+    source: String,
+    problem: String,
+}
+
+impl fmt::Display for ConfigRefused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): {}", self.setting, self.source, self.problem)
+    }
+}
+
+impl std::error::Error for ConfigRefused {}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        Self {
+            database: format!("{SQLITE}mandate.db"),
+            api_address: loopback(8080),
+            public_address: loopback(8081),
+            ops_address: loopback(9090),
+            base_url: None,
+            verdicts_url: None,
+            docs_url: None,
+            review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
+            log_format: LogFormat::Text,
+            log_level: LevelFilter::INFO,
+        }
+    }
+}
+
+/// The settings as they were written.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    database: String,
+    api_address: String,
+    public_address: String,
+    ops_address: String,
+    base_url: Option<String>,
+    verdicts_url: Option<String>,
+    docs_url: Option<String>,
+    review_expiry_seconds: i64,
+    behind_proxy: bool,
+    log_format: String,
+    log_level: String,
+}
+
+/// The names of all settings: of the variables behind the prefix, and of the keys in the file.
+const NAMES: &[&str] = &[
+    "database",
+    "api_address",
+    "public_address",
+    "ops_address",
+    "base_url",
+    "verdicts_url",
+    "docs_url",
+    "review_expiry_seconds",
+    "behind_proxy",
+    "log_format",
+    "log_level",
+];
+
+impl Settings {
+    /// Gathers the settings from the flags, the environment, the file and the defaults.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the first setting that cannot be used.
+    pub fn load(flags: &Flags) -> Result<Self, ConfigRefused> {
+        let mut figment = Figment::from(Serialized::defaults(Written::from(Self::default())));
+        if let Some(path) = config_file(flags)? {
+            figment = figment.merge(Toml::file_exact(path));
+        }
+        let figment = figment.merge(Env::prefixed(VARIABLE_PREFIX).only(NAMES)).merge(flags.clone());
+        let written: Written = figment.extract().map_err(|e| ConfigRefused::from_figment(&figment, &e))?;
+        written.check(&Origins(&figment))
+    }
+}
+
+impl Written {
+    fn check(self, origins: &Origins<'_>) -> Result<Settings, ConfigRefused> {
+        let proxied = self.behind_proxy;
+        let listen = |name, text: &str| origins.check(name, text, |text| address(text, proxied));
+        let url = |name, text: Option<String>, check: fn(&str) -> Result<String, String>| {
+            text.map(|text| origins.check(name, &text, check)).transpose()
+        };
+        let settings = Settings {
+            database: origins.check("database", &self.database, database)?,
+            api_address: listen("api_address", &self.api_address)?,
+            public_address: listen("public_address", &self.public_address)?,
+            ops_address: listen("ops_address", &self.ops_address)?,
+            base_url: url("base_url", self.base_url, base_url)?,
+            verdicts_url: url("verdicts_url", self.verdicts_url, site_url)?,
+            docs_url: url("docs_url", self.docs_url, site_url)?,
+            review_expiry_seconds: origins.check(
+                "review_expiry_seconds",
+                &self.review_expiry_seconds.to_string(),
+                review_expiry,
+            )?,
+            log_format: origins.check("log_format", &self.log_format, log_format)?,
+            log_level: origins.check("log_level", &self.log_level, log_level)?,
+        };
+        for (name, url, address) in [
+            ("base_url", &settings.base_url, settings.api_address),
+            ("verdicts_url", &settings.verdicts_url, settings.public_address),
+        ] {
+            if url.is_none() && !address.ip().is_loopback() {
+                let problem =
+                    format!("is needed: clients cannot tell it from the listener's address, {address}");
+                return Err(origins.refused(name, problem));
+            }
+        }
+        Ok(settings)
+    }
+}
+
+impl From<Settings> for Written {
+    fn from(settings: Settings) -> Self {
+        Self {
+            database: settings.database,
+            api_address: settings.api_address.to_string(),
+            public_address: settings.public_address.to_string(),
+            ops_address: settings.ops_address.to_string(),
+            base_url: None,
+            verdicts_url: None,
+            docs_url: None,
+            review_expiry_seconds: settings.review_expiry_seconds,
+            behind_proxy: false,
+            log_format: "text".to_owned(),
+            log_level: settings.log_level.to_string(),
+        }
+    }
+}
+
+/// The flags as a source of settings.
+impl Provider for Flags {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(COMMAND_LINE)
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        Serialized::defaults(self).data()
+    }
+}
+
+const COMMAND_LINE: &str = "command line";
+
+/// Tells where each setting came from.
+struct Origins<'a>(&'a Figment);
+
+impl Origins<'_> {
+    fn check<T>(
+        &self,
+        name: &str,
+        text: &str,
+        check: impl FnOnce(&str) -> Result<T, String>,
+    ) -> Result<T, ConfigRefused> {
+        check(text).map_err(|problem| self.refused(name, problem))
+    }
+
+    fn refused(&self, name: &str, problem: String) -> ConfigRefused {
+        ConfigRefused { setting: name.to_owned(), source: origin(name, self.0.find_metadata(name)), problem }
+    }
+}
+
+impl ConfigRefused {
+    fn from_figment(figment: &Figment, error: &figment::Error) -> Self {
+        let name = match &error.kind {
+            figment::error::Kind::UnknownField(name, _) => name.clone(),
+            _ => error.path.join("."),
+        };
+        let metadata = error.metadata.as_ref().or_else(|| figment.find_metadata(&name));
+        let setting = if name.is_empty() { "configuration".to_owned() } else { name };
+        Self { source: origin(&setting, metadata), setting, problem: error.kind.to_string() }
+    }
+
+    fn variable(name: &str, problem: impl Into<String>) -> Self {
+        Self { setting: name.to_owned(), source: "environment variable".to_owned(), problem: problem.into() }
+    }
+}
+
+fn origin(name: &str, metadata: Option<&Metadata>) -> String {
+    match metadata {
+        Some(Metadata { source: Some(Source::File(path)), .. }) => format!("file {}", path.display()),
+        Some(metadata) if metadata.name == COMMAND_LINE => format!("flag --{}", name.replace('_', "-")),
+        Some(metadata) if metadata.name.contains(VARIABLE_PREFIX) => {
+            format!("environment variable {VARIABLE_PREFIX}{}", name.to_uppercase())
+        }
+        _ => "default".to_owned(),
+    }
+}
+
+/// Reads the master key from its variable or its file.
+///
+/// # Errors
+/// There is none, there are two, or what is there is not a key. The message never repeats any of it.
+pub fn master_key() -> Result<MasterKey, ConfigRefused> {
+    let (setting, text) = match (variable(MASTER_KEY_VARIABLE)?, variable(MASTER_KEY_FILE_VARIABLE)?) {
+        (Some(key), None) => (MASTER_KEY_VARIABLE, key),
+        (None, Some(path)) => (MASTER_KEY_FILE_VARIABLE, read_master_key(Path::new(path.as_str()))?),
+        (Some(_), Some(_)) => {
+            let problem = format!("is set, and so is {MASTER_KEY_FILE_VARIABLE}; set one of them");
+            return Err(ConfigRefused::variable(MASTER_KEY_VARIABLE, problem));
+        }
+        (None, None) => return Err(ConfigRefused::variable(MASTER_KEY_VARIABLE, NO_MASTER_KEY)),
+    };
+    MasterKey::parse(text.trim_end_matches(['\r', '\n']))
+        .map_err(|_| ConfigRefused::variable(setting, "the master key must be 64 hexadecimal characters"))
+}
+
+const NO_MASTER_KEY: &str = "is not set, nor is MANDATE_MASTER_KEY_FILE. The signing keys are encrypted under the \
+master key; without it no verdict can be signed. Make one once, and keep it safe and apart from the database:\n
+    (umask 077; openssl rand -hex 32 > mandate-master.key)
+    export MANDATE_MASTER_KEY_FILE=mandate-master.key";
+
+fn read_master_key(path: &Path) -> Result<Zeroizing<String>, ConfigRefused> {
+    let read = std::fs::read_to_string(path).map(Zeroizing::new);
+    let problem = |e| format!("the file {} cannot be read: {e}", path.display());
+    read.map_err(|e| ConfigRefused::variable(MASTER_KEY_FILE_VARIABLE, problem(e)))
+}
+
+fn config_file(flags: &Flags) -> Result<Option<PathBuf>, ConfigRefused> {
+    let (source, path) = match &flags.config {
+        Some(path) => ("flag --config", path.clone()),
+        None => match variable(CONFIG_VARIABLE)? {
+            Some(path) => ("environment variable MANDATE_CONFIG", PathBuf::from(path.as_str())),
+            None => return Ok(None),
+        },
+    };
+    match std::fs::File::open(&path) {
+        Ok(_) => Ok(Some(path)),
+        Err(e) => Err(ConfigRefused {
+            setting: "config".to_owned(),
+            source: source.to_owned(),
+            problem: format!("the file {} cannot be read: {e}", path.display()),
+        }),
+    }
+}
+
+/// The variable `name`; an empty one counts as absent.
+#[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+fn variable(name: &str) -> Result<Option<Zeroizing<String>>, ConfigRefused> {
+    match std::env::var(name).map(Zeroizing::new) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.is_empty())),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => Err(ConfigRefused::variable(name, "must be UTF-8")),
+    }
+}
+
+/// Whether Cargo has started this program.
+#[must_use]
+pub fn started_by_cargo() -> bool {
+    variable("CARGO").is_ok_and(|value| value.is_some())
+}
+
+fn database(text: &str) -> Result<String, String> {
+    match text.strip_prefix(SQLITE) {
+        Some(path) if !path.is_empty() => Ok(text.to_owned()),
+        _ => {
+            Err(format!("must be {SQLITE} and the path of a file, such as {SQLITE}mandate.db; got `{text}`"))
+        }
+    }
+}
+
+fn address(text: &str, proxied: bool) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| format!("must be an IP address and a port, such as 127.0.0.1:8080; got `{text}`"))?;
+    if address.ip().is_loopback() || proxied {
+        return Ok(address);
+    }
+    Err(format!(
+        "{address} can be reached from other machines, and this server speaks plain HTTP. Listen on loopback, or let a \
+         proxy speak TLS in front of it and say so with behind_proxy"
+    ))
+}
+
+fn base_url(text: &str) -> Result<String, String> {
+    let problem = || {
+        format!(
+            "must be an https URL that ends in {VERSION_PATH}, such as https://api.example.com/v1; got `{text}`"
+        )
+    };
+    if text.ends_with(VERSION_PATH) && is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
+}
+
+fn site_url(text: &str) -> Result<String, String> {
+    let problem = || {
+        format!(
+            "must be an https URL without a slash at its end, such as https://verdicts.example.com; got `{text}`"
+        )
+    };
+    if is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
+}
+
+/// Whether `text` is https, or http on this machine, without user, query, fragment, or a slash at its end.
+fn is_site(text: &str) -> bool {
+    let Ok(uri) = text.parse::<Uri>() else { return false };
+    let Some(host) = uri.host().filter(|host| !host.is_empty()) else { return false };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let local = host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let secure = uri.scheme() == Some(&Scheme::HTTPS) || (uri.scheme() == Some(&Scheme::HTTP) && local);
+    secure && !text.contains(['?', '#', '@']) && !text.ends_with('/')
+}
+
+fn review_expiry(text: &str) -> Result<i64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=MAX_REVIEW_EXPIRY_SECONDS).contains(seconds));
+    seconds.ok_or_else(|| format!("must be between 1 and {MAX_REVIEW_EXPIRY_SECONDS}; got `{text}`"))
+}
+
+fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(format!("must be text or json; got `{text}`")),
+    }
+}
+
+fn log_level(text: &str) -> Result<LevelFilter, String> {
+    text.parse().map_err(|_| format!("must be off, error, warn, info, debug or trace; got `{text}`"))
+}
+
+#[cfg(test)]
+#[path = "config/tests.rs"]
+mod tests;

@@ -1,0 +1,192 @@
+//! Precedence, and what is said of settings that cannot be used.
+#![expect(clippy::result_large_err, reason = "the shape of figment's own test harness")]
+
+use figment::Jail;
+
+use super::*;
+
+/// What `Settings::load` refuses with when a file, variables and flags are as given.
+fn refused(file: &str, variables: &[(&str, &str)], flags: &Flags) -> String {
+    let mut message = String::new();
+    Jail::expect_with(|jail| {
+        let mut flags = flags.clone();
+        if !file.is_empty() {
+            jail.create_file("server.toml", file)?;
+            flags.config = Some("server.toml".into());
+        }
+        for (name, value) in variables {
+            jail.set_env(name, value);
+        }
+        message = Settings::load(&flags)
+            .unwrap_err()
+            .to_string()
+            .replace(&jail.directory().display().to_string(), "DIR");
+        Ok(())
+    });
+    message
+}
+
+fn flags(server: ServerFlags) -> Flags {
+    Flags { server, ..Flags::default() }
+}
+
+#[test]
+fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
+    Jail::expect_with(|jail| {
+        assert_eq!(Settings::load(&Flags::default()).unwrap().api_address.to_string(), "127.0.0.1:8080");
+        jail.create_file(
+            "server.toml",
+            "api_address = \"127.0.0.1:1\"\nreview_expiry_seconds = 7\nbehind_proxy = true",
+        )?;
+        jail.set_env("MANDATE_CONFIG", "server.toml");
+        let from_file = Settings::load(&Flags::default()).unwrap();
+        assert_eq!((from_file.api_address.port(), from_file.review_expiry_seconds), (1, 7));
+        jail.set_env("MANDATE_API_ADDRESS", "127.0.0.1:2");
+        jail.set_env("MANDATE_REVIEW_EXPIRY_SECONDS", "8");
+        jail.set_env("MANDATE_AGENT_KEY", "somebody else's variable");
+        let from_variables = Settings::load(&Flags::default()).unwrap();
+        assert_eq!((from_variables.api_address.port(), from_variables.review_expiry_seconds), (2, 8));
+        let typed =
+            flags(ServerFlags { api_address: Some("127.0.0.1:3".to_owned()), ..ServerFlags::default() });
+        let from_flags = Settings::load(&typed).unwrap();
+        assert_eq!((from_flags.api_address.port(), from_flags.review_expiry_seconds), (3, 8));
+        Ok(())
+    });
+}
+
+#[test]
+fn every_refusal_names_the_setting_and_its_source() {
+    let none = Flags::default();
+    for (file, variables, flags, message) in [
+        (
+            "",
+            &[("MANDATE_API_ADDRESS", "here")][..],
+            &none,
+            "api_address (environment variable MANDATE_API_ADDRESS): must be an IP address and a port, such as 127.0.0.1:8080; got `here`",
+        ),
+        (
+            "database = \"postgres://x\"",
+            &[],
+            &none,
+            "database (file DIR/server.toml): must be sqlite:// and the path of a file, such as sqlite://mandate.db; got `postgres://x`",
+        ),
+        (
+            "",
+            &[],
+            &flags(ServerFlags { log_level: Some("loud".to_owned()), ..ServerFlags::default() }),
+            "log_level (flag --log-level): must be off, error, warn, info, debug or trace; got `loud`",
+        ),
+        (
+            "",
+            &[("MANDATE_REVIEW_EXPIRY_SECONDS", "soon")],
+            &none,
+            "review_expiry_seconds (environment variable MANDATE_REVIEW_EXPIRY_SECONDS): invalid type: found string \"soon\", expected i64",
+        ),
+        (
+            "review_expiry_seconds = 0",
+            &[],
+            &none,
+            "review_expiry_seconds (file DIR/server.toml): must be between 1 and 31622400; got `0`",
+        ),
+        (
+            "",
+            &[("MANDATE_BASE_URL", "http://api.example.com/v1")],
+            &none,
+            "base_url (environment variable MANDATE_BASE_URL): must be an https URL that ends in /v1, such as https://api.example.com/v1; got `http://api.example.com/v1`",
+        ),
+        (
+            "verdicts_url = \"https://verdicts.example.com/\"",
+            &[],
+            &none,
+            "verdicts_url (file DIR/server.toml): must be an https URL without a slash at its end, such as https://verdicts.example.com; got `https://verdicts.example.com/`",
+        ),
+        (
+            "behind_proxy = true\nops_address = \"0.0.0.0:9090\"\napi_address = \"0.0.0.0:80\"",
+            &[],
+            &none,
+            "base_url (default): is needed: clients cannot tell it from the listener's address, 0.0.0.0:80",
+        ),
+    ] {
+        assert_eq!(refused(file, variables, flags), message);
+    }
+}
+
+#[test]
+fn names_that_are_not_known_are_refused_in_the_file() {
+    let message = refused("adress = 1", &[], &Flags::default());
+    assert!(message.starts_with("adress (file DIR/server.toml): unknown field"), "{message}");
+    let message = refused("master_key = \"00\"", &[], &Flags::default());
+    assert!(message.starts_with("master_key (file DIR/server.toml): unknown field"), "{message}");
+    let message = refused("= 1", &[], &Flags::default());
+    assert!(message.starts_with("configuration (file DIR/server.toml): "), "{message}");
+}
+
+#[test]
+fn plain_http_beyond_this_machine_must_be_asked_for_in_so_many_words() {
+    let message = refused("", &[("MANDATE_PUBLIC_ADDRESS", "0.0.0.0:8081")], &Flags::default());
+    assert!(message.contains("say so with behind_proxy"), "{message}");
+    Jail::expect_with(|jail| {
+        jail.set_env("MANDATE_BEHIND_PROXY", "true");
+        jail.set_env("MANDATE_PUBLIC_ADDRESS", "0.0.0.0:8081");
+        jail.set_env("MANDATE_VERDICTS_URL", "https://verdicts.example.com");
+        assert_eq!(Settings::load(&Flags::default()).unwrap().public_address.port(), 8081);
+        Ok(())
+    });
+}
+
+#[test]
+fn a_file_that_is_not_there_is_told_with_its_source() {
+    Jail::expect_with(|jail| {
+        jail.set_env("MANDATE_CONFIG", "absent.toml");
+        let message = Settings::load(&Flags::default()).unwrap_err().to_string();
+        assert!(message.starts_with(
+            "config (environment variable MANDATE_CONFIG): the file absent.toml cannot be read"
+        ));
+        Ok(())
+    });
+}
+
+#[test]
+fn the_master_key_comes_from_one_place_and_is_never_repeated() {
+    Jail::expect_with(|jail| {
+        let refused = master_key().unwrap_err().to_string();
+        assert!(refused.contains("openssl rand -hex 32"), "{refused}");
+        let key = "ab".repeat(32);
+        jail.set_env("MANDATE_MASTER_KEY", &key[1..]);
+        let refused = master_key().unwrap_err().to_string();
+        assert!(refused.contains("64 hexadecimal") && !refused.contains("baba"), "{refused}");
+        jail.set_env("MANDATE_MASTER_KEY", &key);
+        let config = Config { settings: Settings::default(), master_key: master_key().unwrap() };
+        assert!(!format!("{config:?}").contains("abab"));
+        jail.create_file("key", &format!("{key}\n"))?;
+        jail.set_env("MANDATE_MASTER_KEY_FILE", "key");
+        assert!(master_key().unwrap_err().to_string().contains("set one of them"));
+        jail.set_env("MANDATE_MASTER_KEY", "");
+        assert!(master_key().is_ok());
+        Ok(())
+    });
+}
+
+#[test]
+fn urls() {
+    for (ok, text) in [
+        (true, "https://api.example.com/v1"),
+        (true, "http://127.0.0.1:8080/v1"),
+        (true, "http://[::1]:8080/v1"),
+        (true, "http://localhost/v1"),
+        (false, "http://10.0.0.1/v1"),
+        (false, "https://api.example.com/v1/"),
+        (false, "https://user@api.example.com/v1"),
+        (false, "https://api.example.com/v1?x=/v1"),
+        (false, "api.example.com/v1"),
+        (false, "/v1"),
+        (false, "https:///v1"),
+        (false, "ftp://api.example.com/v1"),
+    ] {
+        assert_eq!(base_url(text).is_ok(), ok, "{text}");
+    }
+    assert!(
+        site_url("https://docs.example.com/mandate").is_ok()
+            && site_url("https://docs.example.com/").is_err()
+    );
+}

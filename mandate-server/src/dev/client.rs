@@ -1,0 +1,55 @@
+//! A client of the demonstration's own API, as anybody could write one.
+
+use std::time::Duration;
+
+use mandate_core::jwks::KeySet;
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
+
+use crate::app::Urls;
+use crate::error::Fault;
+use crate::http::KEY_SET_PATH;
+
+/// How long an answer may take, in seconds.
+const ANSWER_SECONDS: u64 = 10;
+
+/// A client of one server.
+pub(super) struct Client {
+    http: reqwest::Client,
+    pub(super) urls: Urls,
+}
+
+impl Client {
+    pub(super) fn new(urls: Urls) -> Result<Self, Fault> {
+        let http = reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(ANSWER_SECONDS)).build();
+        Ok(Self { http: http.map_err(unanswered)?, urls })
+    }
+
+    /// Posts `body` with an API key. Anything but a 2xx is a fault.
+    pub(super) async fn post(&self, key: &str, path: &str, body: &Value) -> Result<Value, Fault> {
+        let request = self.http.post(format!("{}{path}", self.urls.base)).bearer_auth(key).json(body);
+        let response = request.send().await.map_err(unanswered)?;
+        let (status, text) = read(response).await?;
+        if !status.is_success() {
+            return Err(Fault::new(format!("POST {path} was answered with {status}: {text}")));
+        }
+        serde_json::from_str(&text).map_err(|e| Fault::new(format!("the answer to POST {path}: {e}")))
+    }
+
+    /// The public keys, as a stranger fetches them.
+    pub(super) async fn key_set(&self) -> Result<KeySet, Fault> {
+        let url = format!("{}{KEY_SET_PATH}", self.urls.verdicts);
+        let (_, text) = read(self.http.get(url).send().await.map_err(unanswered)?).await?;
+        KeySet::parse(text.as_bytes()).map_err(|e| Fault::new(format!("the key set: {e}")))
+    }
+}
+
+async fn read(response: Response) -> Result<(StatusCode, String), Fault> {
+    let status = response.status();
+    Ok((status, response.text().await.map_err(unanswered)?))
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "the shape of map_err")]
+fn unanswered(error: reqwest::Error) -> Fault {
+    Fault::new(format!("the service does not answer: {error}"))
+}

@@ -1,0 +1,32 @@
+//! `/v1/agents`.
+
+use mandate_core::AgentName;
+
+use super::gate::Admitted;
+use super::reply::Failure;
+use crate::service::{Answer, agents};
+
+/// POST /v1/agents
+pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
+    let post = request.post().await?;
+    let name = post.parse(|mut body| {
+        let name = AgentName::parse(&body.require("name")?.string()?)?;
+        body.finish().map(|()| name)
+    });
+    let command =
+        name.map(|name| agents::Create { name, key: post.new_agent_key(), id: post.new_id(), at: post.at() });
+    post.write(command, agents::create).await
+}
+
+/// GET /v1/agents
+pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
+    let (page, cursors) = (request.page()?, request.cursors());
+    request.read(move |tx, call| agents::list(tx, call, &page, &cursors)).await
+}
+
+/// GET /v1/agents/{id}
+pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
+    request.no_query()?;
+    let id = request.id.clone();
+    request.read(move |tx, call| agents::get(tx, call, &id)).await
+}

@@ -1,0 +1,188 @@
+//! Who stands behind a key, remembered, and forgotten as soon as any key has changed.
+//!
+//! The store numbers its keys' changes. That revision is read every [`POLL_MILLIS`]; when it has moved, everything
+//! remembered is dropped, and when it could not be read for [`TRUST_MILLIS`], nothing remembered is trusted. So a key
+//! that is revoked stops within a second, whichever process revokes it. A caller is remembered only if the revision did
+//! not move while it was looked up.
+
+use std::num::NonZeroUsize;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use lru::LruCache;
+use mandate_core::Timestamp;
+use mandate_core::api_key::ApiKey;
+use tokio::sync::watch;
+use tokio::time::MissedTickBehavior;
+use tracing::warn;
+
+use crate::error::Fault;
+use crate::service::{Caller, keys};
+use crate::store::Store;
+
+/// How often the revision is read, in milliseconds.
+const POLL_MILLIS: u64 = 250;
+/// How long after the last reading of the revision what is remembered is trusted, in milliseconds.
+const TRUST_MILLIS: u64 = 1000;
+/// Callers that are remembered. One takes about 200 bytes.
+const MAX_CALLERS: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
+
+type KeyHash = [u8; 32];
+
+/// The callers behind the keys that were seen lately.
+pub(crate) struct Callers {
+    store: Store,
+    known: Mutex<Known>,
+}
+
+impl Callers {
+    pub(crate) fn new(store: Store) -> Self {
+        Self { store, known: Mutex::new(Known::new()) }
+    }
+
+    /// The caller behind `key`, if the key is in force at `now`.
+    pub(crate) async fn find(&self, key: &ApiKey, now: Timestamp) -> Result<Option<Arc<Caller>>, Fault> {
+        let hash = key.hash();
+        if let Some(caller) = self.known().get(&hash, Instant::now()) {
+            return Ok(Some(caller));
+        }
+        let (revision, caller) = self
+            .store
+            .read(move |tx| Ok::<_, Fault>((keys::revision(tx)?, keys::find(tx, &hash, now)?)))
+            .await??;
+        let Some(caller) = caller.map(Arc::new) else { return Ok(None) };
+        self.known().remember(hash, &caller, revision);
+        Ok(Some(caller))
+    }
+
+    /// Follows the revision until `stop` changes.
+    pub(crate) async fn follow(self: Arc<Self>, mut stop: watch::Receiver<bool>) {
+        let mut tick = tokio::time::interval(Duration::from_millis(POLL_MILLIS));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {}
+                _ = stop.changed() => return,
+            }
+            let began = Instant::now();
+            match self.store.read(keys::revision).await.and_then(|revision| revision) {
+                Ok(revision) => self.known().confirm(revision, began),
+                Err(fault) => {
+                    warn!(reason = %fault, "the keys' revision cannot be read; every key is looked up");
+                }
+            }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The callers that are remembered as of one revision.
+struct Known {
+    revision: i64,
+    /// When it was last known that the store stands at that revision.
+    confirmed: Option<Instant>,
+    callers: LruCache<KeyHash, Arc<Caller>>,
+}
+
+impl Known {
+    fn new() -> Self {
+        Self { revision: 0, confirmed: None, callers: LruCache::sparse(MAX_CALLERS) }
+    }
+
+    /// The caller, if what is remembered can be trusted at `now`.
+    fn get(&mut self, hash: &KeyHash, now: Instant) -> Option<Arc<Caller>> {
+        let age = now.saturating_duration_since(self.confirmed?);
+        if age > Duration::from_millis(TRUST_MILLIS) { None } else { self.callers.get(hash).cloned() }
+    }
+
+    /// The store stood at `revision` after `at`.
+    fn confirm(&mut self, revision: i64, at: Instant) {
+        self.move_to(revision);
+        if revision == self.revision {
+            self.confirmed = Some(at);
+        }
+    }
+
+    /// The store knew `caller` at `revision`.
+    fn remember(&mut self, hash: KeyHash, caller: &Arc<Caller>, revision: i64) {
+        self.move_to(revision);
+        if revision == self.revision {
+            self.callers.put(hash, Arc::clone(caller));
+        }
+    }
+
+    fn move_to(&mut self, revision: i64) {
+        if revision > self.revision {
+            self.revision = revision;
+            self.callers.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::Environment;
+    use mandate_core::{EnvironmentKind, PolicyVersion};
+
+    const HASH: KeyHash = [7; 32];
+
+    fn caller() -> Arc<Caller> {
+        let policy_version = PolicyVersion::parse("pol_2026-11-21.1").unwrap();
+        let environment = Environment { id: 1, kind: EnvironmentKind::Sandbox, policy_version };
+        Arc::new(Caller { key: 1, environment, agent: None, rate: 1 })
+    }
+
+    #[test]
+    fn nothing_is_trusted_before_the_first_confirmation_or_long_after_the_last() {
+        let (mut known, start) = (Known::new(), Instant::now());
+        let after = |millis| start + Duration::from_millis(millis);
+        known.remember(HASH, &caller(), 4);
+        assert!(known.get(&HASH, start).is_none());
+        known.confirm(4, start);
+        assert!(known.get(&HASH, after(TRUST_MILLIS)).is_some());
+        assert!(known.get(&HASH, after(TRUST_MILLIS + 1)).is_none());
+        known.confirm(4, after(900));
+        assert!(known.get(&HASH, after(1900)).is_some());
+    }
+
+    #[test]
+    fn a_change_of_any_key_forgets_everything() {
+        let (mut known, start) = (Known::new(), Instant::now());
+        known.confirm(4, start);
+        known.remember(HASH, &caller(), 4);
+        known.confirm(5, start);
+        assert!(known.get(&HASH, start).is_none());
+    }
+
+    #[test]
+    fn what_was_looked_up_before_the_change_is_not_remembered_after_it() {
+        let (mut known, start) = (Known::new(), Instant::now());
+        known.confirm(5, start);
+        known.remember(HASH, &caller(), 4);
+        assert!(known.get(&HASH, start).is_none());
+    }
+
+    #[test]
+    fn a_late_confirmation_of_an_old_revision_confirms_nothing() {
+        let (mut known, start) = (Known::new(), Instant::now());
+        known.remember(HASH, &caller(), 5);
+        known.confirm(4, start);
+        assert!(known.get(&HASH, start).is_none());
+    }
+
+    #[test]
+    fn the_number_of_callers_is_bounded() {
+        let (mut known, start, caller) = (Known::new(), Instant::now(), caller());
+        known.confirm(1, start);
+        for number in 0..=MAX_CALLERS.get() {
+            let mut hash = HASH;
+            hash[..8].copy_from_slice(&number.to_be_bytes());
+            known.remember(hash, &caller, 1);
+        }
+        assert_eq!(known.callers.len(), MAX_CALLERS.get());
+    }
+}

@@ -1,0 +1,23 @@
+//! `/v1/enforcement`.
+
+use super::gate::Admitted;
+use super::reply::Failure;
+use crate::service::Answer;
+use crate::service::enforcement::{self, Mode};
+
+/// POST /v1/enforcement
+pub(super) async fn set(request: Admitted) -> Result<Answer, Failure> {
+    let post = request.post().await?;
+    let now = post.at();
+    let mode = post.parse(|mut body| {
+        let mode = Mode::parse(&body.require("mode")?.string()?)?;
+        body.finish().map(|()| mode)
+    });
+    post.write(mode, move |tx, call, mode| enforcement::set(tx, call, *mode, now)).await
+}
+
+/// GET /v1/enforcement
+pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
+    request.no_query()?;
+    request.read(enforcement::get).await
+}

@@ -1,0 +1,343 @@
+//! What a handler reads of a request: body, query and Idempotency-Key become typed values or a refusal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderMap, HeaderName};
+use mandate_core::api_key::{ApiKey, KeyClass};
+use mandate_core::json::Object;
+use mandate_core::{Invalid, Timestamp};
+
+use super::Api;
+use super::gate::Admitted;
+use super::reply::Failure;
+use crate::error::Refusal;
+use crate::service::idempotency::{self, Claim};
+use crate::service::listing::{Cursors, Query};
+use crate::service::{Answer, Call, Scripted, Stop};
+use crate::store::tx::Tx;
+
+/// The largest body, in bytes.
+pub(crate) const MAX_BODY_BYTES: usize = 64 * 1024;
+/// How long a body may take to arrive, in seconds.
+const BODY_READ_SECONDS: u64 = 15;
+/// How many objects a page holds when nothing is said.
+const DEFAULT_LIMIT: u32 = 20;
+/// How many objects a page holds at most.
+const MAX_LIMIT: u32 = 100;
+/// The longest piece of what was sent that a message repeats, in characters.
+const SHOWN_CHARS: usize = 200;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const JSON: &str = "application/json";
+
+/// A POST whose body has arrived.
+pub(super) struct Post {
+    pub(super) api: Arc<Api>,
+    pub(super) call: Call,
+    /// What stands in the path in the place of `{id}`.
+    pub(super) id: String,
+    body: Result<Bytes, Refusal>,
+}
+
+impl Admitted {
+    /// Takes the body in. What is wrong with it is kept for the handler, so that it is refused under the idempotency
+    /// key like anything else.
+    pub(super) async fn post(self) -> Result<Post, Failure> {
+        let Self { api, mut call, key, id, head, body } = self;
+        let content = read(body).await?;
+        call.idempotency = claim(&head, content.bytes(), &key)?;
+        let body = no_query(head.uri.query()).and_then(|()| content.checked(&head.headers));
+        Ok(Post { api, call, id, body })
+    }
+
+    /// Runs `script` over what is committed.
+    pub(super) async fn read<S>(self, script: S) -> Result<Answer, Failure>
+    where
+        S: FnOnce(&mut Tx<'_>, &Call) -> Scripted + Send + 'static,
+    {
+        let Self { api, call, .. } = self;
+        Ok(api.store.read(move |tx| script(tx, &call)).await??)
+    }
+
+    /// When the request arrived.
+    pub(super) fn at(&self) -> Timestamp {
+        self.call.at
+    }
+
+    /// What cursors are issued and opened with.
+    pub(super) fn cursors(&self) -> Cursors {
+        Cursors { key: Arc::clone(&self.api.cursor_key), now: self.call.at }
+    }
+
+    /// The page asked for, of a list without filters.
+    pub(super) fn page(&self) -> Result<Query, Refusal> {
+        let [limit, cursor] = parameters(self.head.uri.query(), ["limit", "cursor"])?;
+        Ok(Query { limit: limit.as_deref().map_or(Ok(DEFAULT_LIMIT), page_size)?, cursor })
+    }
+
+    /// Checks that nothing is asked for that is not known.
+    pub(super) fn no_query(&self) -> Result<(), Refusal> {
+        no_query(self.head.uri.query())
+    }
+}
+
+impl Post {
+    /// When the request arrived.
+    pub(super) fn at(&self) -> Timestamp {
+        self.call.at
+    }
+
+    /// The 128 bits of a new id.
+    pub(super) fn new_id(&self) -> [u8; 16] {
+        self.api.ids.next(self.call.at)
+    }
+
+    /// A new key of an agent in the caller's environment.
+    pub(super) fn new_agent_key(&self) -> ApiKey {
+        let mut random = zeroize::Zeroizing::new([0; 32]);
+        self.api.entropy.fill(&mut *random);
+        ApiKey::from_random(KeyClass::Agent, self.call.caller.environment.kind, &random)
+    }
+
+    /// What `parse` makes of the body, a JSON object.
+    pub(super) fn parse<T>(
+        &self,
+        parse: impl FnOnce(Object<'_>) -> Result<T, Invalid>,
+    ) -> Result<T, Refusal> {
+        let body = self.body.as_ref().map_err(Clone::clone)?;
+        Ok(Object::parse(body).and_then(parse)?)
+    }
+
+    /// What `parse` makes of a body that may also be absent, which is the same as `{}`.
+    pub(super) fn parse_optional<T>(
+        &self,
+        parse: impl FnOnce(Object<'_>) -> Result<T, Invalid>,
+    ) -> Result<T, Refusal> {
+        match &self.body {
+            Ok(body) if body.is_empty() => Ok(Object::parse(b"{}").and_then(parse)?),
+            _ => self.parse(parse),
+        }
+    }
+
+    /// Checks that the body is absent or `{}`.
+    pub(super) fn no_body(&self) -> Result<(), Refusal> {
+        self.parse_optional(|body| {
+            body.finish()?;
+            Ok(())
+        })
+    }
+
+    /// Runs `script` with `command` in one transaction, at most once under one idempotency key. A command that is
+    /// refused is kept under that key like one that is carried out.
+    pub(super) async fn write<C, S>(self, command: Result<C, Refusal>, script: S) -> Result<Answer, Failure>
+    where
+        C: Send + 'static,
+        S: Fn(&mut Tx<'_>, &Call, &C) -> Scripted + Send + 'static,
+    {
+        let Self { api, call, .. } = self;
+        let written = api.store.write(move |tx| {
+            let answer = idempotency::once(tx, &call, |tx| match &command {
+                Ok(command) => script(tx, &call, command),
+                Err(refusal) => Err(Stop::Refused(refusal.clone())),
+            });
+            Ok(answer?)
+        });
+        Ok(written.await??)
+    }
+}
+
+/// A body as it arrived: whole, or its beginning when it is too large.
+enum Content {
+    Whole(Bytes),
+    TooLarge(Bytes),
+}
+
+impl Content {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Whole(bytes) | Self::TooLarge(bytes) => bytes,
+        }
+    }
+
+    fn checked(self, headers: &HeaderMap) -> Result<Bytes, Refusal> {
+        match self {
+            Self::TooLarge(_) => {
+                Err(Refusal::invalid(format!("body must be at most {MAX_BODY_BYTES} bytes long")))
+            }
+            Self::Whole(bytes) if !bytes.is_empty() && !is_json(headers) => {
+                Err(Refusal::invalid(format!("Content-Type must be {JSON}")))
+            }
+            Self::Whole(bytes) => Ok(bytes),
+        }
+    }
+}
+
+/// Reads a body, up to the limit and for no longer than is allowed.
+async fn read(body: Incoming) -> Result<Content, Refusal> {
+    let reading = tokio::time::timeout(Duration::from_secs(BODY_READ_SECONDS), collect(body));
+    reading
+        .await
+        .map_err(|_| Refusal::invalid(format!("body must arrive within {BODY_READ_SECONDS} seconds")))?
+        .map_err(|_| Refusal::invalid("body ended before it was complete"))
+}
+
+async fn collect(mut body: Incoming) -> Result<Content, hyper::Error> {
+    let Some(mut first) = next_chunk(&mut body).await? else { return Ok(Content::Whole(Bytes::new())) };
+    // Nearly every body comes in one piece.
+    let Some(second) = next_chunk(&mut body).await? else { return Ok(limited(first)) };
+    let mut whole = BytesMut::from(first.split_to(first.len().min(MAX_BODY_BYTES + 1)));
+    let mut next = Some(second);
+    while let Some(chunk) = next {
+        whole.extend_from_slice(&chunk);
+        if whole.len() > MAX_BODY_BYTES {
+            break;
+        }
+        next = next_chunk(&mut body).await?;
+    }
+    Ok(limited(whole.freeze()))
+}
+
+/// The next piece of the body that is data and not empty.
+async fn next_chunk(body: &mut Incoming) -> Result<Option<Bytes>, hyper::Error> {
+    while let Some(frame) = body.frame().await {
+        match frame?.into_data() {
+            Ok(data) if !data.is_empty() => return Ok(Some(data)),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+/// The body, or as much of it as is certain to have arrived whatever the pieces: an idempotency key is bound to that.
+fn limited(mut bytes: Bytes) -> Content {
+    if bytes.len() <= MAX_BODY_BYTES {
+        return Content::Whole(bytes);
+    }
+    bytes.truncate(MAX_BODY_BYTES);
+    Content::TooLarge(bytes)
+}
+
+fn claim(head: &hyper::http::request::Parts, body: &[u8], key: &ApiKey) -> Result<Option<Claim>, Refusal> {
+    let mut values = head.headers.get_all(IDEMPOTENCY_KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    if values.next().is_some() {
+        return Err(Refusal::invalid("Idempotency-Key must be sent once"));
+    }
+    let text = String::from_utf8_lossy(value.as_bytes());
+    Claim::new(&text, head.method.as_str(), head.uri.path(), body, key).map(Some)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(header::CONTENT_TYPE).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return false };
+    let essence = value.to_str().ok().and_then(|text| text.split(';').next());
+    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON))
+}
+
+/// The values of the parameters `known`, in that order; any other parameter, and any that stands twice, is refused.
+fn parameters<const N: usize>(query: Option<&str>, known: [&str; N]) -> Result<[Option<String>; N], Refusal> {
+    let mut found = [const { None }; N];
+    for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
+        let place = known.iter().zip(&mut found).find(|(known, _)| **known == name);
+        let Some((_, place)) = place else { return Err(unknown(&name, &known)) };
+        if place.replace(value.into_owned()).is_some() {
+            return Err(Refusal::invalid(format!("{name} must be given once")));
+        }
+    }
+    Ok(found)
+}
+
+fn unknown(name: &str, known: &[&str]) -> Refusal {
+    let known = if known.is_empty() {
+        "none is known here".to_owned()
+    } else {
+        format!("known are {}", known.join(", "))
+    };
+    Refusal::invalid(format!("{} is not a known parameter; {known}", shown(name)))
+}
+
+fn no_query(query: Option<&str>) -> Result<(), Refusal> {
+    parameters(query, []).map(|[]| ())
+}
+
+fn page_size(text: &str) -> Result<u32, Refusal> {
+    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let limit = text.parse().ok().filter(|limit| digits && (1..=MAX_LIMIT).contains(limit));
+    limit.ok_or_else(|| Refusal::invalid(format!("limit must be an integer between 1 and {MAX_LIMIT}")))
+}
+
+/// `text` made safe to repeat in a message: control characters escaped, cut at a bound.
+pub(super) fn shown(text: &str) -> String {
+    let mut shown: String = text.chars().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
+    if text.chars().nth(SHOWN_CHARS).is_some() {
+        shown.push('…');
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hyper::header::HeaderValue;
+
+    #[test]
+    fn the_limit_of_a_page() {
+        for (limit, text) in [(Some(1), "1"), (Some(100), "100"), (Some(20), "020")] {
+            assert_eq!(page_size(text).ok(), limit, "{text}");
+        }
+        for text in ["0", "101", "1.0", "ten", "", "-1", "+1", " 1", "1e1", "4294967297", "１"] {
+            let refused = page_size(text).unwrap_err();
+            assert_eq!(refused.message, "limit must be an integer between 1 and 100", "{text}");
+        }
+    }
+
+    #[test]
+    fn parameters_are_known_and_stand_once() {
+        let read = |query| parameters(query, ["limit", "cursor"]).map_err(|refused| refused.message);
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(read(None), Ok([None, None]));
+        assert_eq!(read(Some("cursor=cur_a%2Db&limit=5")), Ok([some("5"), some("cur_a-b")]));
+        assert_eq!(read(Some("limit=")), Ok([some(""), None]));
+        assert_eq!(read(Some("limit=1&limit=1")), Err("limit must be given once".to_owned()));
+        assert_eq!(
+            read(Some("Limit=1")),
+            Err("Limit is not a known parameter; known are limit, cursor".to_owned())
+        );
+        assert!(no_query(Some("")).is_ok());
+        assert_eq!(
+            no_query(Some("x=1")).unwrap_err().message,
+            "x is not a known parameter; none is known here"
+        );
+    }
+
+    #[test]
+    fn a_body_is_json_by_its_content_type() {
+        for (json, values) in [
+            (true, &["application/json"][..]),
+            (true, &["application/json; charset=utf-8"]),
+            (true, &["Application/JSON ;x=y"]),
+            (false, &[]),
+            (false, &[""]),
+            (false, &["text/plain"]),
+            (false, &["application/json5"]),
+            (false, &["application/x-www-form-urlencoded; application/json"]),
+            (false, &["application/json", "application/json"]),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::CONTENT_TYPE, HeaderValue::from_static(value));
+            }
+            assert_eq!(is_json(&headers), json, "{values:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_repeated_is_bounded_and_escaped() {
+        assert_eq!(shown("a\u{1b}b"), "a\\u{1b}b");
+        assert_eq!(shown(&"x".repeat(300)).chars().count(), SHOWN_CHARS + 1);
+    }
+}

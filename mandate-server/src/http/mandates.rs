@@ -1,0 +1,36 @@
+//! `/v1/mandates`.
+
+use mandate_core::{MandateId, Terms};
+
+use super::gate::Admitted;
+use super::reply::Failure;
+use crate::service::{Answer, mandates};
+
+/// POST /v1/mandates
+pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
+    let post = request.post().await?;
+    let (id, at) = (MandateId::from_bytes(post.new_id()), post.at());
+    let command = post.parse(Terms::read).map(|terms| mandates::Create { terms, id, at });
+    post.write(command, mandates::create).await
+}
+
+/// GET /v1/mandates
+pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
+    let (page, cursors) = (request.page()?, request.cursors());
+    request.read(move |tx, call| mandates::list(tx, call, &page, &cursors)).await
+}
+
+/// GET /v1/mandates/{id}
+pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
+    request.no_query()?;
+    let (id, now) = (request.id.clone(), request.at());
+    request.read(move |tx, call| mandates::get(tx, call, &id, now)).await
+}
+
+/// POST /v1/mandates/{id}/revoke
+pub(super) async fn revoke(request: Admitted) -> Result<Answer, Failure> {
+    let post = request.post().await?;
+    let (id, now) = (post.id.clone(), post.at());
+    let nothing = post.no_body();
+    post.write(nothing, move |tx, call, ()| mandates::revoke(tx, call, &id, now)).await
+}

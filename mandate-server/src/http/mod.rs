@@ -1,0 +1,59 @@
+//! The three listeners, and the one way of a request through them: gate, input, handler, reply.
+
+mod agents;
+mod authorizations;
+mod callers;
+mod decisions;
+mod enforcement;
+mod gate;
+mod input;
+mod listen;
+mod mandates;
+mod ops;
+mod public;
+mod rate;
+mod reply;
+mod reviews;
+pub mod routes;
+
+use std::sync::Arc;
+
+use hyper::header::HeaderValue;
+use mandate_core::cursor::CursorKey;
+use tokio::sync::Semaphore;
+
+use crate::clock::{Clock, Entropy, Ids};
+use crate::service::decide::Engine;
+use crate::store::Store;
+
+pub use reply::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
+
+pub(crate) use callers::Callers;
+pub(crate) use listen::{RequestIds, Site, serve};
+pub(crate) use ops::Ops;
+pub(crate) use public::Public;
+pub(crate) use rate::Rates;
+pub(crate) use routes::Routes;
+
+/// Where a site publishes its keys.
+pub const KEY_SET_PATH: &str = "/.well-known/jwks.json";
+
+/// Requests that are under way behind the gate at a time; those beyond are told to come again.
+pub(crate) const MAX_UNDER_WAY: usize = 4096;
+
+/// The API: what its handlers work with.
+pub(crate) struct Api {
+    pub(crate) store: Store,
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) ids: Arc<Ids>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) cursor_key: Arc<CursorKey>,
+    pub(crate) callers: Arc<Callers>,
+    pub(crate) rates: rate::Rates,
+    pub(crate) routes: routes::Routes,
+    /// Room for the requests that are under way behind the gate.
+    pub(crate) room: Semaphore,
+    /// Where the key set is in fact.
+    pub(crate) key_set_location: HeaderValue,
+}

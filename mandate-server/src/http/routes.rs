@@ -1,0 +1,175 @@
+//! The table: every operation of the API.
+
+use std::fmt;
+use std::pin::Pin;
+
+use hyper::Method;
+use mandate_core::api_key::KeyClass;
+
+use super::gate::Admitted;
+use super::reply::{Failure, Reply};
+use super::{agents, authorizations, decisions, enforcement, mandates, reviews};
+use crate::error::Fault;
+
+use Key::{Agent, Any, Organization};
+
+/// The table that a newcomer reads as the API: method, path, key class, handler.
+#[must_use]
+#[rustfmt::skip]
+pub fn table() -> Vec<Route> {
+    const GET: Method = Method::GET;
+    const POST: Method = Method::POST;
+    vec![
+        route(POST, "/v1/agents",               Organization, agents::create),
+        route(GET,  "/v1/agents",               Any,          agents::list),
+        route(GET,  "/v1/agents/{id}",          Any,          agents::get),
+        route(POST, "/v1/mandates",             Organization, mandates::create),
+        route(GET,  "/v1/mandates",             Any,          mandates::list),
+        route(GET,  "/v1/mandates/{id}",        Any,          mandates::get),
+        route(POST, "/v1/mandates/{id}/revoke", Organization, mandates::revoke),
+        route(POST, "/v1/authorizations",       Agent,        authorizations::create),
+        route(POST, "/v1/reviews/{id}/approve", Organization, reviews::approve),
+        route(POST, "/v1/reviews/{id}/deny",    Organization, reviews::deny),
+        route(POST, "/v1/enforcement",          Organization, enforcement::set),
+        route(GET,  "/v1/enforcement",          Organization, enforcement::get),
+        route(GET,  "/v1/decisions",            Any,          decisions::list),
+        route(GET,  "/v1/decisions/{id}",       Any,          decisions::get),
+    ]
+}
+
+/// Whose key an operation takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Key {
+    /// An organization's.
+    Organization,
+    /// An agent's.
+    Agent,
+    /// Either; an agent's reaches the agent's own objects.
+    Any,
+}
+
+impl Key {
+    /// Whether a key of `class` will do.
+    #[must_use]
+    pub fn takes(self, class: KeyClass) -> bool {
+        match self {
+            Self::Organization => class == KeyClass::Organization,
+            Self::Agent => class == KeyClass::Agent,
+            Self::Any => true,
+        }
+    }
+}
+
+/// One row of the table.
+pub struct Route {
+    /// The method.
+    pub method: Method,
+    /// The path; `{id}` stands for one segment.
+    pub path: &'static str,
+    /// Whose key it takes.
+    pub key: Key,
+    handler: Handler,
+}
+
+pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
+type Handler = Box<dyn Fn(Admitted) -> Answering + Send + Sync>;
+
+fn route<H, F, R>(method: Method, path: &'static str, key: Key, handler: H) -> Route
+where
+    H: Fn(Admitted) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<R, Failure>> + Send + 'static,
+    R: Into<Reply>,
+{
+    let handler = move |request| -> Answering {
+        let answering = handler(request);
+        Box::pin(async move { answering.await.map(Into::into) })
+    };
+    Route { method, path, key, handler: Box::new(handler) }
+}
+
+impl Route {
+    /// Runs the handler.
+    pub(super) fn run(&self, request: Admitted) -> Answering {
+        (self.handler)(request)
+    }
+}
+
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ({:?})", self.method, self.path, self.key)
+    }
+}
+
+/// The table, arranged for finding a path. Paths are compared as they were sent: nothing is decoded, no slash is
+/// added or taken away.
+pub(crate) struct Routes(matchit::Router<Vec<Route>>);
+
+impl Routes {
+    /// The table of the API.
+    pub(crate) fn new() -> Result<Self, Fault> {
+        let mut paths: Vec<Vec<Route>> = Vec::new();
+        for route in table() {
+            match paths.iter_mut().find(|rows| rows.iter().any(|row| row.path == route.path)) {
+                Some(rows) => rows.push(route),
+                None => paths.push(vec![route]),
+            }
+        }
+        let mut router = matchit::Router::new();
+        for rows in paths {
+            let Some(path) = rows.first().map(|row| row.path) else { continue };
+            router.insert(path, rows).map_err(|e| Fault::new(format!("the route {path}: {e}")))?;
+        }
+        Ok(Self(router))
+    }
+
+    /// The operations on `path`, and what stands in the place of `{id}`; nothing when there is no such path.
+    pub(super) fn find<'p>(&self, path: &'p str) -> Option<(&[Route], &'p str)> {
+        let found = self.0.at(path).ok()?;
+        Some((found.value, found.params.get("id").unwrap_or_default()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn no_operation_stands_twice() {
+        let mut seen = HashSet::new();
+        assert!(table().iter().all(|row| seen.insert((row.method.clone(), row.path))));
+    }
+
+    #[test]
+    fn paths_are_compared_as_they_were_sent() {
+        let routes = Routes::new().unwrap();
+        for (path, id) in [
+            ("/v1/agents", Some("")),
+            ("/v1/agents/agt_a", Some("agt_a")),
+            ("/v1/agents/%61gt_a", Some("%61gt_a")),
+            ("/v1/agents/..", Some("..")),
+            ("/v1/mandates/mnd_1/revoke", Some("mnd_1")),
+            ("/v1/agents/", None),
+            ("/v1//agents", None),
+            ("//v1/agents", None),
+            ("/v1/agents/a/", None),
+            ("/v1/agents/a/b", None),
+            ("/v1/agents//", None),
+            ("/v1/mandates//revoke", None),
+            ("/v1/%61gents", None),
+            ("/V1/agents", None),
+            ("/v1/Agents", None),
+            ("/v1", None),
+            ("/", None),
+            ("", None),
+            ("*", None),
+            ("/v1/reviews", None),
+            ("/v1/reviews/rev_1", None),
+            ("/v1/policies", None),
+            ("/v2/agents", None),
+        ] {
+            assert_eq!(routes.find(path).map(|(_, id)| id), id, "{path}");
+        }
+        assert_eq!(routes.find("/v1/agents").unwrap().0.len(), 2);
+    }
+}

@@ -1,0 +1,12 @@
+//! The mandate service: decides whether an autonomous agent may spend money, and records and signs each decision.
+
+pub mod admin;
+pub mod app;
+pub mod clock;
+pub mod config;
+pub mod dev;
+pub mod error;
+pub mod http;
+pub mod logs;
+pub mod service;
+pub mod store;

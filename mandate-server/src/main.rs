@@ -1,0 +1,195 @@
+//! The command line of the server, and its exit codes.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Parser, Subcommand};
+use mandate_core::AgentName;
+use mandate_server::admin::organization;
+use mandate_server::app::{App, stop_signal};
+use mandate_server::clock::{Clock as _, SystemClock, SystemEntropy};
+use mandate_server::config::{self, Config, Flags, Settings};
+use mandate_server::{dev, logs};
+use tracing::info;
+use tracing::level_filters::LevelFilter;
+
+/// What was asked for was refused, or failed.
+const FAILED: u8 = 1;
+/// The command line or the configuration cannot be used. clap ends with the same code.
+const USAGE: u8 = 2;
+
+/// Decides whether an autonomous agent may spend money, and records and signs each decision.
+#[derive(Debug, Parser)]
+#[command(name = "mandate-server", version, arg_required_else_help = true, after_help = ROOT_HELP)]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const ROOT_HELP: &str = "\
+Examples:
+  mandate-server dev                         See it all at once, on this machine
+  mandate-server serve --config server.toml  Serve in earnest
+  mandate-server organization create acme    Onboard an organization, beside a running server
+
+Exit codes:
+  0 done    1 refused or failed    2 the command line or the configuration cannot be used";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve the API, the public keys and the ops endpoints
+    #[command(after_help = SERVE_HELP)]
+    Serve(Flags),
+    /// Set up, demonstrate and serve the whole service on this machine
+    #[command(after_help = DEV_HELP)]
+    Dev(dev::Options),
+    /// Onboard organizations
+    #[command(subcommand)]
+    Organization(Organization),
+}
+
+const SERVE_HELP: &str = "\
+Examples:
+  (umask 077; openssl rand -hex 32 > mandate-master.key)     Once; keep it apart from the database
+  MANDATE_MASTER_KEY_FILE=mandate-master.key mandate-server serve
+
+  # server.toml, for: mandate-server serve --config server.toml
+  database = \"sqlite:///var/lib/mandate/mandate.db\"
+  api_address = \"127.0.0.1:8080\"
+  base_url = \"https://api.example.com/v1\"
+  verdicts_url = \"https://verdicts.example.com\"
+
+Flags win over MANDATE_* variables, these over the file, that over the defaults.
+The master key encrypts the signing keys; it comes from MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE.
+SIGTERM and Ctrl-C end the requests that are under way, and then the server.";
+
+const DEV_HELP: &str = "\
+Examples:
+  mandate-server dev
+  mandate-server dev --data /tmp/demo --fresh --port 9000
+  mandate-server dev --json --port 0 | jq -r .base_url
+
+Everything is kept in mandate-dev.db; the keys that open it stand beside it in mandate-dev.json.";
+
+#[derive(Debug, Subcommand)]
+#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
+enum Organization {
+    /// Create an organization; the keys of its two environments are shown once
+    #[command(after_help = ORGANIZATION_HELP)]
+    Create {
+        /// Its name: lower-case letters, digits, `_` and `-`
+        #[arg(value_parser = AgentName::parse)]
+        name: AgentName,
+
+        /// The database [env: MANDATE_DATABASE] [default: sqlite://mandate.db]
+        #[arg(long, value_name = "sqlite://PATH")]
+        database: Option<String>,
+
+        /// Read settings from this TOML file [env: MANDATE_CONFIG]
+        #[arg(long, value_name = "FILE")]
+        config: Option<std::path::PathBuf>,
+
+        /// Print one line of JSON
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+const ORGANIZATION_HELP: &str = "\
+Examples:
+  mandate-server organization create acme
+  mandate-server organization create acme --database sqlite:///var/lib/mandate/mandate.db --json
+
+The server may be running. `serve` creates the database, so start it once before.";
+
+/// Why a command did not end well: the exit code, and what to say.
+struct Failure(u8, String);
+
+fn main() -> ExitCode {
+    let ended = match Args::parse().command {
+        Command::Serve(flags) => serve(&flags),
+        Command::Dev(options) => {
+            logs::start(config::LogFormat::Text, LevelFilter::WARN);
+            run(dev::run(options)).map_err(|e| failed(&e))
+        }
+        Command::Organization(Organization::Create { name, database, config, json }) => {
+            create_organization(name, &Flags { database, config, ..Flags::default() }, json)
+        }
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure(code, message)) => {
+            let _ = writeln!(anstream::stderr(), "error: {message}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn serve(flags: &Flags) -> Result<(), Failure> {
+    let settings = Settings::load(flags).map_err(|e| unusable(&e))?;
+    let master_key = config::master_key().map_err(|e| unusable(&e))?;
+    logs::start(settings.log_format, settings.log_level);
+    run(async {
+        let config = Config { settings, master_key };
+        let running = App::start(config, Arc::new(SystemClock), Arc::new(SystemEntropy)).await?;
+        let urls = &running.urls;
+        info!(api = %running.api, public = %running.public, ops = %running.ops, "listening");
+        info!(base_url = urls.base, verdicts_url = urls.verdicts, docs_url = urls.docs, "serving");
+        let told = stop_signal().await;
+        info!("stopping");
+        running.stop().await;
+        told
+    })
+    .map_err(|e| failed(&e))
+}
+
+fn create_organization(name: AgentName, flags: &Flags, json: bool) -> Result<(), Failure> {
+    let settings = Settings::load(flags).map_err(|e| unusable(&e))?;
+    let now = SystemClock.now();
+    let created =
+        organization::create(&settings.database, name, now, &SystemEntropy).map_err(|e| failed(&e))?;
+    let created = created.map_err(|refusal| failed(&refusal.message))?;
+    let mut out = std::io::stdout().lock();
+    let shown = if json { created.json(&mut out) } else { created.tell(&mut out) };
+    shown.map_err(|e| failed(&format!("the keys could not be shown, and are lost: {e}")))
+}
+
+fn run<T>(
+    work: impl Future<Output = Result<T, mandate_server::error::Fault>>,
+) -> Result<T, mandate_server::error::Fault> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| mandate_server::error::Fault::new(format!("no threads: {e}")))?;
+    runtime.block_on(work)
+}
+
+fn failed(why: &impl ToString) -> Failure {
+    Failure(FAILED, why.to_string())
+}
+
+fn unusable(why: &impl ToString) -> Failure {
+    Failure(USAGE, why.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_tree_is_sound() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_teaches_with_an_example() {
+        fn check(command: &clap::Command) {
+            if !command.has_subcommands() {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.starts_with("Examples:\n"), "{}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Args::command());
+    }
+}
