@@ -1,13 +1,29 @@
 //! `/v1/decisions`.
 
+use mandate_core::{AgentId, MandateId, ReviewStatus, Timestamp, Verdict};
+
 use super::gate::Admitted;
+use super::input::parameter;
 use super::reply::Failure;
+use crate::service::enforcement::Mode;
 use crate::service::{Answer, decisions};
+use crate::store::sql::decisions::Filter;
 
 /// GET /v1/decisions
 pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
-    let (page, cursors) = (request.page()?, request.cursors());
-    request.read(move |tx, call| decisions::list(tx, call, &page, &cursors)).await
+    let (page, [agent, verdict, mandate, mode, review, since, until]) =
+        request.filtered(["agent", "verdict", "mandate", "mode", "review", "since", "until"])?;
+    let filter = Filter {
+        agent: parameter("agent", agent, AgentId::parse)?,
+        verdict: parameter("verdict", verdict, Verdict::parse)?,
+        mandate: parameter("mandate", mandate, MandateId::parse)?,
+        mode: parameter("mode", mode, Mode::parse)?,
+        review: parameter("review", review, ReviewStatus::parse)?,
+        since: parameter("since", since, Timestamp::parse)?,
+        until: parameter("until", until, Timestamp::parse)?,
+    };
+    let cursors = request.cursors();
+    request.read(move |tx, call| decisions::list(tx, call, &filter, &page, &cursors)).await
 }
 
 /// GET /v1/decisions/{id}

@@ -16,7 +16,7 @@ use super::gate::Admitted;
 use super::reply::Failure;
 use crate::error::Refusal;
 use crate::service::idempotency::{self, Claim};
-use crate::service::listing::{Cursors, Query};
+use crate::service::listing::{Cursors, From, Query};
 use crate::service::{Answer, Call, Scripted, Stop};
 use crate::store::tx::Tx;
 
@@ -28,6 +28,8 @@ const BODY_READ_SECONDS: u64 = 15;
 const DEFAULT_LIMIT: u32 = 20;
 /// How many objects a page holds at most.
 const MAX_LIMIT: u32 = 100;
+/// The parameters of every list.
+const PAGE: [&str; 4] = ["limit", "cursor", "starting_after", "ending_before"];
 /// The longest piece of what was sent that a message repeats, in characters.
 const SHOWN_CHARS: usize = 200;
 
@@ -75,8 +77,28 @@ impl Admitted {
 
     /// The page asked for, of a list without filters.
     pub(super) fn page(&self) -> Result<Query, Refusal> {
-        let [limit, cursor] = parameters(self.head.uri.query(), ["limit", "cursor"])?;
-        Ok(Query { limit: limit.as_deref().map_or(Ok(DEFAULT_LIMIT), page_size)?, cursor })
+        self.filtered([]).map(|(query, [])| query)
+    }
+
+    /// The page asked for, and the values of the list's `filters`, in that order.
+    pub(super) fn filtered<const N: usize>(
+        &self,
+        filters: [&'static str; N],
+    ) -> Result<(Query, [Option<String>; N]), Refusal> {
+        let ([limit, cursor, after, before], values) = parameters(self.head.uri.query(), PAGE, filters)?;
+        let limit = limit.as_deref().map_or(Ok(DEFAULT_LIMIT), page_size)?;
+        let from = match (cursor, after, before) {
+            (None, None, None) => From::Newest,
+            (Some(cursor), None, None) => From::Cursor(cursor),
+            (None, Some(id), None) => From::After(id),
+            (None, None, Some(id)) => From::Before(id),
+            _ => {
+                return Err(Refusal::invalid(
+                    "only one of cursor, starting_after and ending_before can be given",
+                ));
+            }
+        };
+        Ok((Query { limit, from }, values))
     }
 
     /// Checks that nothing is asked for that is not known.
@@ -238,17 +260,33 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON))
 }
 
-/// The values of the parameters `known`, in that order; any other parameter, and any that stands twice, is refused.
-fn parameters<const N: usize>(query: Option<&str>, known: [&str; N]) -> Result<[Option<String>; N], Refusal> {
-    let mut found = [const { None }; N];
+/// The values of the parameters `first` and `then`, in that order; any other parameter, and any that stands twice, is
+/// refused.
+fn parameters<const N: usize, const M: usize>(
+    query: Option<&str>,
+    first: [&str; N],
+    then: [&str; M],
+) -> Result<([Option<String>; N], [Option<String>; M]), Refusal> {
+    let (mut found, mut also) = ([const { None }; N], [const { None }; M]);
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
-        let place = known.iter().zip(&mut found).find(|(known, _)| **known == name);
-        let Some((_, place)) = place else { return Err(unknown(&name, &known)) };
+        let mut places = first.iter().zip(&mut found).chain(then.iter().zip(&mut also));
+        let Some((_, place)) = places.find(|(known, _)| **known == name) else {
+            return Err(unknown(&name, &[first.as_slice(), &then].concat()));
+        };
         if place.replace(value.into_owned()).is_some() {
             return Err(Refusal::invalid(format!("{name} must be given once")));
         }
     }
-    Ok(found)
+    Ok((found, also))
+}
+
+/// What `parse` makes of a parameter that was given.
+pub(super) fn parameter<T>(
+    name: &'static str,
+    value: Option<String>,
+    parse: impl FnOnce(&str) -> Result<T, Invalid>,
+) -> Result<Option<T>, Refusal> {
+    Ok(value.map(|value| parse(&value).map_err(|e| e.at(name))).transpose()?)
 }
 
 fn unknown(name: &str, known: &[&str]) -> Refusal {
@@ -261,7 +299,7 @@ fn unknown(name: &str, known: &[&str]) -> Refusal {
 }
 
 fn no_query(query: Option<&str>) -> Result<(), Refusal> {
-    parameters(query, []).map(|[]| ())
+    parameters(query, [], []).map(|([], [])| ())
 }
 
 fn page_size(text: &str) -> Result<u32, Refusal> {
@@ -297,11 +335,11 @@ mod tests {
 
     #[test]
     fn parameters_are_known_and_stand_once() {
-        let read = |query| parameters(query, ["limit", "cursor"]).map_err(|refused| refused.message);
+        let read = |query| parameters(query, ["limit"], ["cursor"]).map_err(|refused| refused.message);
         let some = |text: &str| Some(text.to_owned());
-        assert_eq!(read(None), Ok([None, None]));
-        assert_eq!(read(Some("cursor=cur_a%2Db&limit=5")), Ok([some("5"), some("cur_a-b")]));
-        assert_eq!(read(Some("limit=")), Ok([some(""), None]));
+        assert_eq!(read(None), Ok(([None], [None])));
+        assert_eq!(read(Some("cursor=cur_a%2Db&limit=5")), Ok(([some("5")], [some("cur_a-b")])));
+        assert_eq!(read(Some("limit=")), Ok(([some("")], [None])));
         assert_eq!(read(Some("limit=1&limit=1")), Err("limit must be given once".to_owned()));
         assert_eq!(
             read(Some("Limit=1")),

@@ -5,7 +5,7 @@ use mandate_core::{AgentId, AgentName, Timestamp};
 use serde::Serialize;
 
 use super::keys::DEFAULT_RATE;
-use super::listing::{self, Cursors, Query};
+use super::listing::{Cursors, Query, Walk};
 use super::{Answer, Call, Scripted};
 use crate::error::{Code, Refusal};
 use crate::store::sql;
@@ -59,20 +59,21 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
 /// The agents of the environment; under an agent key, itself.
 ///
 /// # Errors
-/// The cursor does not open.
+/// The cursor does not open, or names another list.
 pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> Scripted {
     let environment = call.caller.environment.id;
-    let rows = |before, limit| match &call.caller.agent {
-        None => sql::agents::page(tx, environment, before, limit),
-        Some(own) => {
-            let own = sql::agents::find(tx, environment, own)?;
-            Ok(own.into_iter().filter(|agent| agent.sequence < before).collect())
-        }
+    let place = |id: &str| match AgentId::parse(id) {
+        Ok(id) => Ok(sql::agents::find(tx, environment, &id)?.map(|agent| agent.sequence)),
+        Err(_) => Ok(None),
     };
-    listing::page("agents", call, query, cursors, rows, |agent| {
-        let view = serde_json::to_value(View::of(&agent));
-        Ok((agent.sequence, view.map_err(|e| crate::error::Fault::new(e.to_string()))?))
-    })
+    let walk = Walk::open("agents", String::new(), call, query, cursors, place)?;
+    let mut found = sql::agents::page(tx, environment, &walk.slice)?;
+    if let Some(own) = &call.caller.agent {
+        found = sql::agents::find(tx, environment, own)?.into_iter().collect();
+        found.retain(|agent| walk.slice.contains(agent.sequence));
+    }
+    let rows = found.iter().map(|agent| (agent.sequence, View::of(agent))).collect();
+    walk.answer(rows, None)
 }
 
 /// One agent.

@@ -7,13 +7,16 @@ use mandate_core::{
 };
 use serde::Serialize;
 
-use super::listing::{self, Cursors, Query};
+use super::listing::{Cursors, Query, Walk};
 use super::{Answer, Call, Scripted};
 use crate::error::{Fault, Refusal};
 use crate::store::records::{DecisionRecord, Mode, ReviewRecord};
 use crate::store::sql;
-use crate::store::sql::decisions::Whole;
+use crate::store::sql::decisions::{Filter, Whole};
 use crate::store::tx::Tx;
+
+/// How many rows one page's search looks at, at most.
+pub const SEARCHED_ROWS: i64 = 1_000;
 
 /// A review as the API shows it.
 #[derive(Debug, Serialize)]
@@ -107,18 +110,46 @@ pub fn show(
     serde_json::value::to_raw_value(&view).map_err(|e| Fault::new(format!("cannot write a decision: {e}")))
 }
 
-/// The decisions of the environment; under an agent key, its own.
+/// The decisions of the environment that meet `filter`; under an agent key, its own.
+///
+/// A search that finds little gives up after [`SEARCHED_ROWS`] and says that there is more: such a page may be empty.
 ///
 /// # Errors
 /// The cursor does not open.
-pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> Scripted {
-    let caller = &call.caller;
-    let rows =
-        |before, limit| sql::decisions::page(tx, caller.environment.id, caller.agent.as_ref(), before, limit);
-    listing::page("decisions", call, query, cursors, rows, |whole| {
-        let shown = show(&whole, &caller.environment.policy_version, cursors.now)?;
-        Ok((whole.decision.id.to_bytes(), shown))
-    })
+pub fn list(tx: &mut Tx<'_>, call: &Call, filter: &Filter, query: &Query, cursors: &Cursors) -> Scripted {
+    let environment = &call.caller.environment;
+    let place = |id: &str| Ok(DecisionId::parse(id).ok().map(DecisionId::to_bytes));
+    let walk = Walk::open("decisions", canonical(filter), call, query, cursors, place)?;
+    let mut filter = filter.clone();
+    if let Some(own) = &call.caller.agent {
+        if filter.agent.as_ref().is_some_and(|agent| agent != own) {
+            return walk.answer(Vec::<(_, ())>::new(), None);
+        }
+        filter.agent = Some(own.clone());
+    }
+    let found = sql::decisions::search(tx, environment.id, &filter, &walk.slice, cursors.now, SEARCHED_ROWS)?;
+    let mut rows = Vec::with_capacity(found.ids.len());
+    for id in found.ids {
+        let whole = sql::decisions::find(tx, environment.id, id)?;
+        let whole = whole.ok_or_else(|| Fault::new("database: a decision just found is not there"))?;
+        rows.push((id.to_bytes(), show(&whole, &environment.policy_version, cursors.now)?));
+    }
+    walk.answer(rows, found.reached.map(DecisionId::to_bytes))
+}
+
+/// One text for one set of filters.
+fn canonical(filter: &Filter) -> String {
+    let Filter { agent, verdict, mandate, mode, review, since, until } = filter;
+    let parts = [
+        agent.as_ref().map(|agent| format!("agent={agent}")),
+        verdict.map(|verdict| format!("verdict={verdict}")),
+        mandate.map(|mandate| format!("mandate={mandate}")),
+        mode.map(|mode| format!("mode={}", mode.as_str())),
+        review.map(|review| format!("review={review}")),
+        since.map(|since| format!("since={}", since.millis())),
+        until.map(|until| format!("until={}", until.millis())),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("&")
 }
 
 /// One decision.

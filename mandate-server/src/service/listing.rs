@@ -6,19 +6,34 @@
 use std::sync::Arc;
 
 use mandate_core::Timestamp;
+use mandate_core::api_key::KeyClass;
 use mandate_core::cursor::{CursorKey, Scope};
 use serde::Serialize;
 
-use super::{Answer, Call, Scripted};
+use super::{Answer, Call, Scripted, Stop};
 use crate::error::{Fault, Refusal};
+use crate::store::records::{Direction, Position, Slice};
 
 /// Which page is asked for.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// How many rows at most, 1 to 100.
     pub limit: u32,
-    /// The `next_cursor` of the page before.
-    pub cursor: Option<String>,
+    /// Where the page begins.
+    pub from: From,
+}
+
+/// Where a page begins.
+#[derive(Debug, Clone)]
+pub enum From {
+    /// At the newest row.
+    Newest,
+    /// Where the page before has ended: its `next_cursor`.
+    Cursor(String),
+    /// Behind the object of this id: `starting_after`.
+    After(String),
+    /// Before the object of this id, towards the newest: `ending_before`.
+    Before(String),
 }
 
 /// What cursors are issued and opened with.
@@ -30,8 +45,18 @@ pub struct Cursors {
     pub now: Timestamp,
 }
 
-/// A row's place in its list: 128 bits that sort by creation.
-pub type Position = [u8; 16];
+/// A walk through one list, at the beginning of one of its pages.
+#[derive(Debug)]
+pub struct Walk<'a> {
+    list: &'static str,
+    filters: String,
+    class: KeyClass,
+    caller: String,
+    cursors: &'a Cursors,
+    limit: usize,
+    /// The rows to look for: one more than the page holds tells whether there are more.
+    pub slice: Slice,
+}
 
 #[derive(Serialize)]
 struct Page<T> {
@@ -41,49 +66,84 @@ struct Page<T> {
     next_cursor: Option<String>,
 }
 
-/// Answers with one page of `list`. `rows` gives at most so many rows before a position, newest first.
-///
-/// # Errors
-/// The cursor does not open, or the rows cannot be read.
-pub fn page<T, S: Serialize>(
-    list: &str,
-    call: &Call,
-    query: &Query,
-    cursors: &Cursors,
-    rows: impl FnOnce(Position, i64) -> Result<Vec<T>, Fault>,
-    show: impl Fn(T) -> Result<(Position, S), Fault>,
-) -> Scripted {
-    let caller = match &call.caller.agent {
-        Some(agent) => format!("{} {agent}", call.caller.environment.id),
-        None => call.caller.environment.id.to_string(),
-    };
-    let scope = Scope { list, filters: "", class: call.caller.class(), caller: &caller };
-    let before = match &query.cursor {
-        None => [0xff; 16],
-        Some(cursor) => open(cursor, &scope, cursors)?,
-    };
-    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
-    // One more than asked for tells whether there are more.
-    let mut found = rows(before, i64::from(query.limit) + 1)?;
-    let has_more = found.len() > limit;
-    found.truncate(limit);
-    let mut end = before;
-    let mut data = Vec::with_capacity(found.len());
-    for row in found {
-        let (position, view) = show(row)?;
-        end = position;
-        data.push(view);
+impl<'a> Walk<'a> {
+    /// Finds the beginning of the page. `filters` must be one text for one set of filters; `place` gives the position
+    /// of the object with an id, if the id is one of this list.
+    ///
+    /// # Errors
+    /// The cursor does not open, or an id is not one of this list.
+    pub fn open(
+        list: &'static str,
+        filters: String,
+        call: &Call,
+        query: &Query,
+        cursors: &'a Cursors,
+        place: impl FnOnce(&str) -> Result<Option<Position>, Fault>,
+    ) -> Result<Self, Stop> {
+        let caller = match &call.caller.agent {
+            Some(agent) => format!("{} {agent}", call.caller.environment.id),
+            None => call.caller.environment.id.to_string(),
+        };
+        let slice =
+            Slice { direction: Direction::Older, from: [0xff; 16], limit: i64::from(query.limit) + 1 };
+        let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+        let mut walk = Self { list, filters, class: call.caller.class(), caller, cursors, limit, slice };
+        let (name, direction, id) = match &query.from {
+            From::Newest => return Ok(walk),
+            From::Cursor(cursor) => {
+                (walk.slice.direction, walk.slice.from) = walk.place_of(cursor)?;
+                return Ok(walk);
+            }
+            From::After(id) => ("starting_after", Direction::Older, id),
+            From::Before(id) => ("ending_before", Direction::Newer, id),
+        };
+        walk.slice.direction = direction;
+        walk.slice.from = place(id)?.ok_or_else(|| {
+            Refusal::invalid(format!("{name} must be the id of an object of this list; got `{id}`"))
+        })?;
+        Ok(walk)
     }
-    let next_cursor = has_more.then(|| {
-        let position = format!("{:032x}", u128::from_be_bytes(end));
-        cursors.key.issue(&scope, &position, cursors.now)
-    });
-    Ok(Answer::new(200, &Page { data, has_more, next_cursor })?)
-}
 
-fn open(cursor: &str, scope: &Scope<'_>, cursors: &Cursors) -> Result<Position, Refusal> {
-    let position =
-        cursors.key.open(cursor, scope, cursors.now).map_err(|e| Refusal::invalid(e.to_string()))?;
-    let position = u128::from_str_radix(&position, 16);
-    position.map(u128::to_be_bytes).map_err(|_| Refusal::invalid("cursor expired or malformed"))
+    /// Answers with the page: `rows` in the order of the walk, at most as many as [`Walk::slice`] asked for. When a search
+    /// was given up before it had found them, `reached` is where it goes on.
+    ///
+    /// # Errors
+    /// The page cannot be written.
+    pub fn answer<S: Serialize>(self, mut rows: Vec<(Position, S)>, reached: Option<Position>) -> Scripted {
+        let more_than_fit = rows.len() > self.limit;
+        rows.truncate(self.limit);
+        let end = if more_than_fit { rows.last().map(|(position, _)| *position) } else { reached };
+        let mut data: Vec<S> = rows.into_iter().map(|(_, row)| row).collect();
+        if self.slice.direction == Direction::Newer {
+            data.reverse();
+        }
+        let next_cursor = end.map(|end| self.cursor(end));
+        Ok(Answer::new(200, &Page { data, has_more: next_cursor.is_some(), next_cursor })?)
+    }
+
+    fn scope(&self) -> Scope<'_> {
+        Scope { list: self.list, filters: &self.filters, class: self.class, caller: &self.caller }
+    }
+
+    fn cursor(&self, end: Position) -> String {
+        let direction = match self.slice.direction {
+            Direction::Older => '-',
+            Direction::Newer => '+',
+        };
+        let position = format!("{direction}{:032x}", u128::from_be_bytes(end));
+        self.cursors.key.issue(&self.scope(), &position, self.cursors.now)
+    }
+
+    fn place_of(&self, cursor: &str) -> Result<(Direction, Position), Refusal> {
+        let refused = |e: mandate_core::cursor::CursorRefused| Refusal::invalid(e.to_string());
+        let opened = self.cursors.key.open(cursor, &self.scope(), self.cursors.now).map_err(refused)?;
+        let (direction, position) = match opened.split_at_checked(1) {
+            Some(("-", position)) => (Direction::Older, position),
+            Some(("+", position)) => (Direction::Newer, position),
+            _ => return Err(refused(mandate_core::cursor::CursorRefused)),
+        };
+        let position = u128::from_str_radix(position, 16);
+        let position = position.map_err(|_| refused(mandate_core::cursor::CursorRefused))?;
+        Ok((direction, position.to_be_bytes()))
+    }
 }

@@ -1,8 +1,8 @@
 //! Mandates: written, read and revoked. The newest of an agent governs it.
 
-use mandate_core::{Mandate, MandateId, MandateView, Terms, Timestamp};
+use mandate_core::{Mandate, MandateId, Terms, Timestamp};
 
-use super::listing::{self, Cursors, Query};
+use super::listing::{Cursors, Query, Walk};
 use super::{Answer, Call, Scripted};
 use crate::error::{Fault, Refusal};
 use crate::store::records::AgentKey;
@@ -53,13 +53,11 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
 /// The cursor does not open.
 pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> Scripted {
     let caller = &call.caller;
-    let rows =
-        |before, limit| sql::mandates::page(tx, caller.environment.id, caller.agent.as_ref(), before, limit);
-    listing::page("mandates", call, query, cursors, rows, |mandate| {
-        let view: MandateView<'_> = mandate.view(cursors.now);
-        let shown = serde_json::value::to_raw_value(&view).map_err(|e| Fault::new(e.to_string()))?;
-        Ok((mandate.id.to_bytes(), shown))
-    })
+    let place = |id: &str| Ok(MandateId::parse(id).ok().map(MandateId::to_bytes));
+    let walk = Walk::open("mandates", String::new(), call, query, cursors, place)?;
+    let found = sql::mandates::page(tx, caller.environment.id, caller.agent.as_ref(), &walk.slice)?;
+    let rows = found.iter().map(|mandate| (mandate.id.to_bytes(), mandate.view(cursors.now))).collect();
+    walk.answer(rows, None)
 }
 
 /// One mandate.

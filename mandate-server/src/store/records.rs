@@ -6,6 +6,40 @@ use mandate_core::{
 };
 use serde::{Serialize, Serializer};
 
+/// A row's place in its list: 128 bits that sort by creation.
+pub type Position = [u8; 16];
+
+/// Which way a list is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From newer rows to older ones.
+    Older,
+    /// From older rows to newer ones.
+    Newer,
+}
+
+/// A piece of a list.
+#[derive(Debug, Clone, Copy)]
+pub struct Slice {
+    /// Which way.
+    pub direction: Direction,
+    /// Where it begins; the row at this position is not part of it.
+    pub from: Position,
+    /// How many rows at most.
+    pub limit: i64,
+}
+
+impl Slice {
+    /// Whether a row at `position` lies behind the beginning.
+    #[must_use]
+    pub fn contains(&self, position: Position) -> bool {
+        match self.direction {
+            Direction::Older => position < self.from,
+            Direction::Newer => position > self.from,
+        }
+    }
+}
+
 /// Whether verdicts are advice or binding in an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {

@@ -93,7 +93,10 @@ async fn an_agent_sees_itself_and_nobody_else() {
     let got =
         world.store.read(move |tx| mandate_server::service::decisions::get(tx, &other, &decision, now)).await;
     assert!(got.unwrap().is_err());
-    let query = mandate_server::service::listing::Query { limit: 100, cursor: None };
+    let query = mandate_server::service::listing::Query {
+        limit: 100,
+        from: mandate_server::service::listing::From::Newest,
+    };
     let key = std::sync::Arc::new(mandate_core::cursor::CursorKey::new([1; 32]));
     let cursors = mandate_server::service::listing::Cursors { key, now };
     let listed =

@@ -3,6 +3,7 @@
 mod agents_and_mandates;
 mod durability;
 mod limits;
+mod lists;
 mod replays;
 mod reviews;
 mod world;

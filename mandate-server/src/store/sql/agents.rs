@@ -6,7 +6,7 @@ use mandate_core::{AgentId, RecentRequests, Timestamp};
 
 use super::mandates;
 use crate::error::Fault;
-use crate::store::records::{AgentKey, AgentState};
+use crate::store::records::{AgentKey, AgentState, Direction, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "INSERT INTO agents (environment, agent, sequence, created_at, governing, recent)
@@ -17,8 +17,10 @@ const STATE: &str = "SELECT a.recent, m.mandate, m.agent, m.terms, m.created_at,
 const KEEP_RECENT: &str = "UPDATE agents SET recent = $1 WHERE environment = $2 AND agent = $3";
 const GOVERN: &str = "UPDATE agents SET governing = $1 WHERE environment = $2 AND agent = $3";
 const FIND: &str = "SELECT agent, sequence, created_at FROM agents WHERE environment = $1 AND agent = $2";
-const PAGE: &str = "SELECT agent, sequence, created_at FROM agents
+const OLDER: &str = "SELECT agent, sequence, created_at FROM agents
     WHERE environment = $1 AND sequence < $2 ORDER BY sequence DESC LIMIT $3";
+const NEWER: &str = "SELECT agent, sequence, created_at FROM agents
+    WHERE environment = $1 AND sequence > $2 ORDER BY sequence ASC LIMIT $3";
 
 /// An agent as it is listed.
 #[derive(Debug)]
@@ -72,9 +74,14 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, agent: &AgentId) -> Result<Option
     tx.row(FIND, &[environment.into(), agent.as_str().into()])?.map(read).transpose()
 }
 
-/// At most `limit` agents registered before `before`, newest first.
-pub fn page(tx: &mut Tx<'_>, environment: i64, before: [u8; 16], limit: i64) -> Result<Vec<Agent>, Fault> {
-    tx.query(PAGE, &[environment.into(), before.into(), limit.into()])?.into_iter().map(read).collect()
+/// A slice of the agents of an environment.
+pub fn page(tx: &mut Tx<'_>, environment: i64, slice: &Slice) -> Result<Vec<Agent>, Fault> {
+    let sql = match slice.direction {
+        Direction::Older => OLDER,
+        Direction::Newer => NEWER,
+    };
+    let rows = tx.query(sql, &[environment.into(), slice.from.into(), slice.limit.into()])?;
+    rows.into_iter().map(read).collect()
 }
 
 fn read(mut row: Row) -> Result<Agent, Fault> {

@@ -2,12 +2,12 @@
 
 use mandate_core::{
     AgentId, Amount, Basis, Category, Currency, DecisionId, Denials, MandateId, Nonce, Recipient, Request,
-    ReviewId, Total, Verdict,
+    ReviewId, ReviewStatus, Timestamp, Total, Verdict,
 };
 
 use super::reviews;
 use crate::error::Fault;
-use crate::store::records::{DecisionRecord, Mode, ReviewRecord};
+use crate::store::records::{DecisionRecord, Direction, Mode, ReviewRecord, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce, agent, amount,
@@ -32,8 +32,47 @@ macro_rules! select {
     };
 }
 const FIND: &str = select!("AND d.decision = $2");
-const PAGE: &str = select!("AND d.decision < $2 ORDER BY d.decision DESC LIMIT $3");
-const PAGE_OF_AGENT: &str = select!("AND d.agent = $2 AND d.decision < $3 ORDER BY d.decision DESC LIMIT $4");
+
+/// A search looks at ids and what filters ask for, and at nothing else.
+macro_rules! scan {
+    ($condition:literal) => {
+        concat!(
+            "SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
+            FROM decisions d LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+            WHERE d.environment = $1 AND ",
+            $condition
+        )
+    };
+}
+const OLDER: &str = scan!("d.decision < $2 AND d.decision >= $3 ORDER BY d.decision DESC LIMIT $4");
+const NEWER: &str = scan!("d.decision > $2 AND d.decision < $3 ORDER BY d.decision ASC LIMIT $4");
+const OLDER_OF_AGENT: &str =
+    scan!("d.agent = $2 AND d.decision < $3 AND d.decision >= $4 ORDER BY d.decision DESC LIMIT $5");
+const NEWER_OF_AGENT: &str =
+    scan!("d.agent = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5");
+const OLDER_OF_VERDICT: &str =
+    scan!("d.verdict = $2 AND d.decision < $3 AND d.decision >= $4 ORDER BY d.decision DESC LIMIT $5");
+const NEWER_OF_VERDICT: &str =
+    scan!("d.verdict = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5");
+
+/// Which decisions are looked for. What is absent does not matter.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Of this agent.
+    pub agent: Option<AgentId>,
+    /// With this verdict.
+    pub verdict: Option<Verdict>,
+    /// Under this mandate.
+    pub mandate: Option<MandateId>,
+    /// Made in this mode.
+    pub mode: Option<Mode>,
+    /// With a review of this status.
+    pub review: Option<ReviewStatus>,
+    /// Made at this instant or later.
+    pub since: Option<Timestamp>,
+    /// Made before this instant.
+    pub until: Option<Timestamp>,
+}
 
 /// A decision with all that its token and its JSON need.
 #[derive(Debug, Clone)]
@@ -81,22 +120,81 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, id: DecisionId) -> Result<Option<
     tx.row(FIND, &[environment.into(), id.to_bytes().into()])?.map(read).transpose()
 }
 
-/// At most `limit` decisions made before `before`, newest first; of one agent, or of all.
-pub fn page(
+/// The ids of decisions that meet a filter.
+#[derive(Debug)]
+pub struct Found {
+    /// At most as many as the slice asked for, in the order of the walk.
+    pub ids: Vec<DecisionId>,
+    /// Where the search was given up; nothing when it has found enough, or has come to the end.
+    pub reached: Option<DecisionId>,
+}
+
+/// Searches a slice for what meets `filter`. It looks at no more than `most` rows, whatever the size of the log.
+pub fn search(
     tx: &mut Tx<'_>,
     environment: i64,
-    agent: Option<&AgentId>,
-    before: [u8; 16],
-    limit: i64,
-) -> Result<Vec<Whole>, Fault> {
-    let rows = match agent {
-        None => tx.query(PAGE, &[environment.into(), before.into(), limit.into()])?,
-        Some(agent) => tx.query(
-            PAGE_OF_AGENT,
-            &[environment.into(), agent.as_str().into(), before.into(), limit.into()],
-        )?,
+    filter: &Filter,
+    slice: &Slice,
+    now: Timestamp,
+    most: i64,
+) -> Result<Found, Fault> {
+    let first = |at: Timestamp| DecisionId::new(at, 0).to_bytes();
+    let since = filter.since.map_or([0; 16], first);
+    let until = filter.until.map_or([0xff; 16], first);
+    let (sql, from, to) = match slice.direction {
+        Direction::Older => ([OLDER, OLDER_OF_AGENT, OLDER_OF_VERDICT], slice.from.min(until), since),
+        // The row at `from` is left out, so that a search from `since` on begins just before it.
+        Direction::Newer => {
+            let before_since = u128::from_be_bytes(since).saturating_sub(1).to_be_bytes();
+            ([NEWER, NEWER_OF_AGENT, NEWER_OF_VERDICT], slice.from.max(before_since), until)
+        }
     };
-    rows.into_iter().map(read).collect()
+    let whole = filter.mandate.is_none() && filter.mode.is_none() && filter.review.is_none();
+    let driven = whole && (filter.agent.is_none() || filter.verdict.is_none());
+    let looked_at = if driven { slice.limit } else { most };
+    let [all, of_agent, of_verdict] = sql;
+    // Only reviews have a review.
+    let verdict = filter.verdict.or(filter.review.map(|_| Verdict::Review));
+    let environment = Value::from(environment);
+    let (from, to, limit) = (Value::from(from), Value::from(to), Value::from(looked_at));
+    let rows = match (&filter.agent, verdict) {
+        (Some(agent), _) => tx.query(of_agent, &[environment, agent.as_str().into(), from, to, limit])?,
+        (None, Some(verdict)) => {
+            tx.query(of_verdict, &[environment, verdict.as_str().into(), from, to, limit])?
+        }
+        (None, None) => tx.query(all, &[environment, from, to, limit])?,
+    };
+    let wanted = usize::try_from(slice.limit).unwrap_or(usize::MAX);
+    let exhausted = i64::try_from(rows.len()).unwrap_or(i64::MAX) < looked_at;
+    let (mut ids, mut last) = (Vec::new(), None);
+    for mut row in rows {
+        let id = DecisionId::from_bytes(row.bytes()?);
+        last = Some(id);
+        if filter.meets(&mut row, now)? {
+            ids.push(id);
+            if ids.len() == wanted {
+                break;
+            }
+        }
+    }
+    let reached = if exhausted || ids.len() == wanted { None } else { last };
+    Ok(Found { ids, reached })
+}
+
+impl Filter {
+    /// Whether a row of a search, behind its id, meets what no index has looked after.
+    fn meets(&self, row: &mut Row, now: Timestamp) -> Result<bool, Fault> {
+        let verdict = Verdict::parse(&row.text()?)?;
+        let mandate = row.maybe_bytes()?.map(MandateId::from_bytes);
+        let mode = Mode::parse(&row.text()?)?;
+        let status = row.maybe_text()?.map(|status| ReviewStatus::parse(&status)).transpose()?;
+        let expires_at = row.maybe_integer()?.map(Timestamp::from_millis);
+        let status = status.zip(expires_at).map(|(status, expires_at)| status.at(expires_at, now));
+        Ok(self.verdict.is_none_or(|wanted| wanted == verdict)
+            && (self.mandate.is_none() || self.mandate == mandate)
+            && self.mode.is_none_or(|wanted| wanted == mode)
+            && (self.review.is_none() || self.review == status))
+    }
 }
 
 fn read(mut row: Row) -> Result<Whole, Fault> {

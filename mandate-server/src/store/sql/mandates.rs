@@ -4,6 +4,7 @@ use mandate_core::json::Object;
 use mandate_core::{AgentId, Mandate, MandateId, Terms, Timestamp};
 
 use crate::error::Fault;
+use crate::store::records::{Direction, Slice};
 use crate::store::tx::{Row, Tx};
 
 const INSERT: &str =
@@ -13,10 +14,20 @@ const REVOKE: &str =
     "UPDATE mandates SET revoked_at = $1 WHERE environment = $2 AND mandate = $3 AND revoked_at IS NULL";
 const FIND: &str = "SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
     WHERE environment = $1 AND mandate = $2";
-const PAGE: &str = "SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
-    WHERE environment = $1 AND mandate < $2 ORDER BY mandate DESC LIMIT $3";
-const PAGE_OF_AGENT: &str = "SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
-    WHERE environment = $1 AND agent = $2 AND mandate < $3 ORDER BY mandate DESC LIMIT $4";
+
+macro_rules! page {
+    ($condition:literal) => {
+        concat!(
+            "SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
+            WHERE environment = $1 AND ",
+            $condition
+        )
+    };
+}
+const OLDER: &str = page!("mandate < $2 ORDER BY mandate DESC LIMIT $3");
+const NEWER: &str = page!("mandate > $2 ORDER BY mandate ASC LIMIT $3");
+const OLDER_OF_AGENT: &str = page!("agent = $2 AND mandate < $3 ORDER BY mandate DESC LIMIT $4");
+const NEWER_OF_AGENT: &str = page!("agent = $2 AND mandate > $3 ORDER BY mandate ASC LIMIT $4");
 
 /// Writes a mandate.
 pub fn insert(tx: &mut Tx<'_>, environment: i64, mandate: &Mandate) -> Result<(), Fault> {
@@ -51,20 +62,21 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, mandate: MandateId) -> Result<Opt
     }
 }
 
-/// At most `limit` mandates written before `before`, newest first; of one agent, or of all.
+/// A slice of the mandates of an environment, or of one agent.
 pub fn page(
     tx: &mut Tx<'_>,
     environment: i64,
     agent: Option<&AgentId>,
-    before: [u8; 16],
-    limit: i64,
+    slice: &Slice,
 ) -> Result<Vec<Mandate>, Fault> {
+    let (all, of_agent) = match slice.direction {
+        Direction::Older => (OLDER, OLDER_OF_AGENT),
+        Direction::Newer => (NEWER, NEWER_OF_AGENT),
+    };
+    let (from, limit) = (slice.from.into(), slice.limit.into());
     let rows = match agent {
-        None => tx.query(PAGE, &[environment.into(), before.into(), limit.into()])?,
-        Some(agent) => tx.query(
-            PAGE_OF_AGENT,
-            &[environment.into(), agent.as_str().into(), before.into(), limit.into()],
-        )?,
+        None => tx.query(all, &[environment.into(), from, limit])?,
+        Some(agent) => tx.query(of_agent, &[environment.into(), agent.as_str().into(), from, limit])?,
     };
     rows.into_iter().filter_map(|mut row| read_joined(&mut row).transpose()).collect()
 }

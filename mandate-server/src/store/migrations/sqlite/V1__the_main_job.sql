@@ -103,6 +103,8 @@ CREATE TABLE decisions (
     PRIMARY KEY (environment, decision)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX decisions_by_agent ON decisions (environment, agent, decision);
+-- Each verdict's rows end in time order: a new one is appended at one of eight places.
+CREATE INDEX decisions_by_verdict ON decisions (environment, verdict, decision);
 
 CREATE TABLE reviews (
     environment INTEGER NOT NULL,
