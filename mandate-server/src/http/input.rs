@@ -84,7 +84,7 @@ impl Admitted {
     pub(super) fn filtered<const N: usize>(
         &self,
         filters: [&'static str; N],
-    ) -> Result<(Query, [Option<String>; N]), Refusal> {
+    ) -> Result<(Query, Values<N>), Refusal> {
         let ([limit, cursor, after, before], values) = parameters(self.head.uri.query(), PAGE, filters)?;
         let limit = limit.as_deref().map_or(Ok(DEFAULT_LIMIT), page_size)?;
         let from = match (cursor, after, before) {
@@ -260,13 +260,16 @@ fn is_json(headers: &HeaderMap) -> bool {
     essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON))
 }
 
+/// The values of parameters, each if it was given.
+pub(super) type Values<const N: usize> = [Option<String>; N];
+
 /// The values of the parameters `first` and `then`, in that order; any other parameter, and any that stands twice, is
 /// refused.
 fn parameters<const N: usize, const M: usize>(
     query: Option<&str>,
     first: [&str; N],
     then: [&str; M],
-) -> Result<([Option<String>; N], [Option<String>; M]), Refusal> {
+) -> Result<(Values<N>, Values<M>), Refusal> {
     let (mut found, mut also) = ([const { None }; N], [const { None }; M]);
     for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
         let mut places = first.iter().zip(&mut found).chain(then.iter().zip(&mut also));
