@@ -1,4 +1,10 @@
 //! The service over a real database, with a clock that the tests move: what time and order do to decisions.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
 
 mod agents_and_mandates;
 mod durability;
