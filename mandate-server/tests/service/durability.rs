@@ -48,19 +48,19 @@ async fn an_authorization_that_cannot_be_decided_harms_no_other_in_its_batch() {
     let mut request = World::request(&agent, "1");
     request.agent = AgentId::parse("agt_ghost").unwrap();
     let ghost = Authorization { call: call.clone(), request: Ok(request) };
-    let refused = Authorization { call, request: Err(Refusal::invalid("amount is required")) };
+    let malformed = Authorization { call, request: Err(Refusal::invalid("amount is required")) };
 
     // The writer is held until all three wait, so that they come into one batch.
-    let (release, held) = std::sync::mpsc::channel();
-    let held = std::sync::Mutex::new(held);
+    let (release, gate) = std::sync::mpsc::channel();
+    let gate = std::sync::Mutex::new(gate);
     let hold = world.store.write(move |_| {
-        held.lock().unwrap().recv().unwrap();
+        gate.lock().unwrap().recv().unwrap();
         Ok(())
     });
     let (_, ghost, refused, asked, ()) = tokio::join!(
         hold,
         world.store.decide(ghost),
-        world.store.decide(refused),
+        world.store.decide(malformed),
         world.ask(&agent, "1"),
         async { release.send(()).unwrap() },
     );
