@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use hyper::header::HeaderValue;
 use tokio::net::TcpListener;
-use tokio::signal::ctrl_c;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -126,16 +125,29 @@ impl Running {
     }
 }
 
-/// Waits for the sign to stop: Ctrl-C, or SIGTERM.
-///
-/// # Errors
-/// The operating system does not tell of signals.
-pub async fn stop_signal() -> Result<(), Fault> {
-    let deaf = |e| Fault::new(format!("signals cannot be received: {e}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
-    tokio::select! {
-        interrupted = ctrl_c() => interrupted.map_err(deaf),
-        _ = terminate.recv() => Ok(()),
+/// The sign to stop: Ctrl-C, or SIGTERM. What arrives before anybody waits for it is not lost.
+#[derive(Debug)]
+pub struct StopSignal {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignal {
+    /// Begins to listen for the sign, which from now on does not end the process by itself.
+    ///
+    /// # Errors
+    /// The operating system does not tell of signals.
+    pub fn listen() -> Result<Self, Fault> {
+        let listen = |kind| signal(kind).map_err(|e| Fault::new(format!("signals cannot be received: {e}")));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for the sign.
+    pub async fn received(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod agents;
 mod authorizations;
+mod body;
 mod callers;
 mod decisions;
 mod enforcement;
