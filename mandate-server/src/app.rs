@@ -18,6 +18,7 @@ use crate::http::{
 };
 use crate::service::Stop;
 use crate::service::decide::Engine;
+use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
 use crate::store::{self, Decider, Store};
 
@@ -99,6 +100,7 @@ impl App {
             callers: Arc::clone(&callers),
             rates: Rates::new(),
             routes: Routes::new()?,
+            webhook_reach: if settings.loopback_webhooks { Reach::Loopback } else { Reach::Public },
             room: Semaphore::new(MAX_UNDER_WAY),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
         });

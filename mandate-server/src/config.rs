@@ -67,6 +67,9 @@ pub struct Settings {
     pub docs_url: Option<String>,
     /// How long a review waits, in seconds.
     pub review_expiry_seconds: i64,
+    /// Whether webhooks may be on this machine, over plain HTTP. Only the developer mode says so: no flag, variable or
+    /// file does.
+    pub loopback_webhooks: bool,
     /// How the log is written.
     pub log_format: LogFormat,
     /// What is logged.
@@ -110,6 +113,7 @@ impl Default for Settings {
             verdicts_url: None,
             docs_url: None,
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
+            loopback_webhooks: false,
             log_format: LogFormat::Text,
             log_level: LevelFilter::INFO,
         }
@@ -184,6 +188,7 @@ impl Written {
                 &self.review_expiry_seconds.to_string(),
                 review_expiry,
             )?,
+            loopback_webhooks: false,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
             log_level: origins.check("log_level", &self.log_level, log_level)?,
         };

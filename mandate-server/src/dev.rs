@@ -130,6 +130,7 @@ fn listening(port: u16) -> Settings {
         api_address: address(0),
         public_address: address(1),
         ops_address: address(2),
+        loopback_webhooks: true,
         ..Settings::default()
     }
 }

@@ -58,6 +58,15 @@ impl Admitted {
         Ok(api.store.read(move |tx| script(tx, &call)).await??)
     }
 
+    /// Runs `script`, which deletes, in one transaction. Made twice, it finds nothing: it needs no idempotency key.
+    pub(super) async fn delete<S>(self, script: S) -> Result<Answer, Failure>
+    where
+        S: Fn(&mut Tx<'_>, &Call) -> Scripted + Send + 'static,
+    {
+        let Self { api, call, .. } = self;
+        Ok(api.store.write(move |tx| script(tx, &call)).await??)
+    }
+
     /// When the request arrived.
     pub(super) fn at(&self) -> Timestamp {
         self.call.at

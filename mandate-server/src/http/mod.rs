@@ -6,6 +6,7 @@ mod body;
 mod callers;
 mod decisions;
 mod enforcement;
+mod events;
 mod gate;
 mod input;
 mod listen;
@@ -16,6 +17,7 @@ mod rate;
 mod reply;
 mod reviews;
 pub mod routes;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -25,6 +27,7 @@ use tokio::sync::Semaphore;
 
 use crate::clock::{Clock, Entropy, Ids};
 use crate::service::decide::Engine;
+use crate::service::endpoint::Reach;
 use crate::store::Store;
 
 pub use reply::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
@@ -53,6 +56,8 @@ pub(crate) struct Api {
     pub(crate) callers: Arc<Callers>,
     pub(crate) rates: rate::Rates,
     pub(crate) routes: routes::Routes,
+    /// How far webhooks may be.
+    pub(crate) webhook_reach: Reach,
     /// Room for the requests that are under way behind the gate.
     pub(crate) room: Semaphore,
     /// Where the key set is in fact.

@@ -11,4 +11,6 @@ mod gate;
 mod hosts;
 mod keys;
 mod replays;
+mod server;
+mod webhooks;
 mod world;

@@ -8,6 +8,7 @@
 
 mod agents_and_mandates;
 mod durability;
+mod events;
 mod limits;
 mod lists;
 mod replays;
