@@ -15,6 +15,7 @@ mod rate;
 mod reply;
 mod reviews;
 pub mod routes;
+mod usage;
 
 use std::sync::Arc;
 

@@ -13,6 +13,7 @@ pub mod mandates;
 pub mod organizations;
 pub mod reviews;
 pub mod signing;
+pub mod usage;
 
 use std::sync::Arc;
 

@@ -12,4 +12,5 @@ mod limits;
 mod lists;
 mod replays;
 mod reviews;
+mod usage;
 mod world;

@@ -1,0 +1,5 @@
+//! The server over its real listeners, with a clock that the tests move.
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+
+mod server;
+mod usage;
