@@ -79,15 +79,16 @@ impl App {
             let (clock, entropy) = (Arc::clone(&clock), Arc::clone(&entropy));
             blocking(move || prepare(&database, &master_key, &issuer, &*clock, &*entropy)).await?
         };
-        let public = Arc::new(Public::new(keyring.public_key_set())?);
         let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
         let request_ids = Arc::new(RequestIds { ids: Arc::clone(&ids), clock: Arc::clone(&clock) });
         let review_seconds = settings.review_expiry_seconds;
-        let engine = Arc::new(Engine::new(keyring, Arc::clone(&ids), Arc::clone(&clock), review_seconds));
+        let engine =
+            Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), review_seconds));
         let store = {
             let (database, decider) = (settings.database, Arc::clone(&engine) as Arc<dyn Decider>);
             blocking(move || Store::open(&database, decider)).await?
         };
+        let public = Arc::new(Public::new(keyring, store.clone(), Arc::clone(&clock))?);
         let callers = Arc::new(Callers::new(store.clone()));
         let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
         let api = Arc::new(Api {

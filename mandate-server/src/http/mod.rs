@@ -1,10 +1,12 @@
 //! The three listeners, and the one way of a request through them: gate, input, handler, reply.
 
+mod accept;
 mod agents;
 mod authorizations;
 mod callers;
 mod decisions;
 mod enforcement;
+mod escrows;
 mod gate;
 mod input;
 mod listen;

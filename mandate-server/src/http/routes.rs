@@ -8,7 +8,7 @@ use mandate_core::api_key::KeyClass;
 
 use super::gate::Admitted;
 use super::reply::{Failure, Reply};
-use super::{agents, authorizations, decisions, enforcement, mandates, reviews, usage};
+use super::{agents, authorizations, decisions, enforcement, escrows, mandates, reviews, usage};
 use crate::error::Fault;
 
 use Key::{Agent, Any, Organization};
@@ -34,6 +34,10 @@ pub fn table() -> Vec<Route> {
         route(GET,  "/v1/enforcement",          Organization, enforcement::get),
         route(GET,  "/v1/decisions",            Any,          decisions::list),
         route(GET,  "/v1/decisions/{id}",       Any,          decisions::get),
+        route(POST, "/v1/escrows",              Organization, escrows::create),
+        route(GET,  "/v1/escrows",              Any,          escrows::list),
+        route(GET,  "/v1/escrows/{id}",         Any,          escrows::get),
+        route(POST, "/v1/escrows/{id}/transitions", Organization, escrows::transition),
         route(GET,  "/v1/usage",                Any,          usage::list),
     ]
 }

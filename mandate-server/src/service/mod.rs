@@ -6,6 +6,7 @@ pub mod agents;
 pub mod decide;
 pub mod decisions;
 pub mod enforcement;
+pub mod escrows;
 pub mod idempotency;
 pub mod keys;
 pub mod listing;

@@ -1,5 +1,6 @@
 //! The server over its real listeners, with a clock that the tests move.
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
 
+mod escrows;
 mod server;
 mod usage;

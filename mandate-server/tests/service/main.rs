@@ -8,6 +8,7 @@
 
 mod agents_and_mandates;
 mod durability;
+mod escrows;
 mod limits;
 mod lists;
 mod replays;

@@ -69,6 +69,11 @@ impl World {
         Call { caller: Arc::clone(caller), request_id, at: self.clock.now(), idempotency: None }
     }
 
+    /// The 128 bits of a new id.
+    pub(crate) fn new_id(&self) -> [u8; 16] {
+        self.ids.next(self.clock.now())
+    }
+
     /// Runs a script as the API does.
     pub(crate) async fn write<S>(&self, call: Call, script: S) -> Answer
     where

@@ -9,6 +9,7 @@
 pub mod agents;
 pub mod decisions;
 pub mod environments;
+pub mod escrows;
 pub mod idempotency;
 pub mod keys;
 pub mod mandates;
