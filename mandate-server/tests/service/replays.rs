@@ -1,6 +1,6 @@
 //! Idempotency: one effect for one key, whatever happens.
 
-use crate::world::{World, json, random_key};
+use crate::world::{World, claim, json, random_key};
 use mandate_core::api_key::KeyClass;
 use mandate_core::{AgentName, Timestamp};
 use mandate_server::clock::Clock;
@@ -16,7 +16,7 @@ async fn many_at_once_under_one_key_have_one_effect() {
         .map(|_| {
             let (world, agent) = (std::sync::Arc::clone(&world), std::sync::Arc::clone(&agent));
             let mut call = world.call(&agent);
-            call.idempotency = world.claim("one", "{\"amount\":7}", &key);
+            call.idempotency = Some(claim("one", "{\"amount\":7}", &key));
             tokio::spawn(async move { world.decide(call, "7").await })
         })
         .collect();
@@ -27,7 +27,7 @@ async fn many_at_once_under_one_key_have_one_effect() {
     assert_eq!(answers.iter().filter(|a| !a.replayed).count(), 1);
     assert!(answers.iter().all(|a| a.body == answers[0].body && a.status == 201));
     let mut call = world.call(&agent);
-    call.idempotency = world.claim("one", "{\"amount\":8}", &key);
+    call.idempotency = Some(claim("one", "{\"amount\":8}", &key));
     let conflict = world.decide(call, "8").await;
     assert_eq!((conflict.status, &json(&conflict)["error"]["code"]), (409, &"idempotency_conflict".into()));
     let next = world.ask(&agent, "1").await;
@@ -46,7 +46,7 @@ async fn a_secret_is_kept_sealed_and_replayed_whole_for_a_day() {
     };
     let run = |name: &'static str| {
         let mut call = world.call(&world.organization);
-        call.idempotency = world.claim(name, "{\"name\":\"a\"}", &world.organization_key);
+        call.idempotency = Some(claim(name, "{\"name\":\"a\"}", &world.organization_key));
         let create = create(world.clock.now());
         world.write(call, move |tx, call| agents::create(tx, call, &create))
     };

@@ -141,10 +141,6 @@ impl World {
         self.store.decide(Authorization { call, request }).await.unwrap()
     }
 
-    pub(crate) fn claim(&self, name: &str, body: &str, key: &ApiKey) -> Option<Claim> {
-        Some(Claim::new(name, "POST", "/v1/authorizations", body.as_bytes(), key).unwrap())
-    }
-
     pub(crate) async fn decision(&self, caller: &Arc<Caller>, id: &Value) -> Value {
         let (call, id, now) = (self.call(caller), id.as_str().unwrap().to_owned(), self.clock.now());
         json(&self.store.read(move |tx| decisions::get(tx, &call, &id, now)).await.unwrap().unwrap())
@@ -161,6 +157,10 @@ impl World {
         let deny = reviews::Deny { id, reason: reason.map(ToOwned::to_owned), at: self.clock.now() };
         self.write(self.call(&self.organization), move |tx, call| reviews::deny(tx, call, &deny)).await
     }
+}
+
+pub(crate) fn claim(name: &str, body: &str, key: &ApiKey) -> Claim {
+    Claim::new(name, "POST", "/v1/authorizations", body.as_bytes(), key).unwrap()
 }
 
 fn keyring(tx: &mut Tx<'_>, now: Timestamp) -> Result<Keyring, Fault> {
