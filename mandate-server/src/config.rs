@@ -94,6 +94,16 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub review_expiry_seconds: Option<i64>,
 
+    /// Who moves the funds of escrows: local or http [env: MANDATE_SETTLEMENT] [default: local]
+    #[arg(long, value_name = "ADAPTER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settlement: Option<String>,
+
+    /// Where http settlement posts its instructions [env: MANDATE_SETTLEMENT_URL]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settlement_url: Option<String>,
+
     /// Say that a proxy in front speaks TLS, so that plain HTTP may leave this machine [env: MANDATE_BEHIND_PROXY]
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -108,6 +118,15 @@ pub struct ServerFlags {
     #[arg(long, value_name = "LEVEL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,
+}
+
+/// Who moves the funds of escrows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettlementSetting {
+    /// The record alone: an instruction is settled when it is written down.
+    Local,
+    /// The provider who takes instructions at this URL.
+    Http(String),
 }
 
 /// How the log is written.
@@ -138,6 +157,8 @@ pub struct Settings {
     pub docs_url: Option<String>,
     /// How long a review waits, in seconds.
     pub review_expiry_seconds: i64,
+    /// Who moves the funds of escrows.
+    pub settlement: SettlementSetting,
     /// How the log is written.
     pub log_format: LogFormat,
     /// What is logged.
@@ -181,6 +202,7 @@ impl Default for Settings {
             verdicts_url: None,
             docs_url: None,
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
+            settlement: SettlementSetting::Local,
             log_format: LogFormat::Text,
             log_level: LevelFilter::INFO,
         }
@@ -199,6 +221,8 @@ struct Written {
     verdicts_url: Option<String>,
     docs_url: Option<String>,
     review_expiry_seconds: i64,
+    settlement: String,
+    settlement_url: Option<String>,
     behind_proxy: bool,
     log_format: String,
     log_level: String,
@@ -214,6 +238,8 @@ const NAMES: &[&str] = &[
     "verdicts_url",
     "docs_url",
     "review_expiry_seconds",
+    "settlement",
+    "settlement_url",
     "behind_proxy",
     "log_format",
     "log_level",
@@ -255,6 +281,7 @@ impl Written {
                 &self.review_expiry_seconds.to_string(),
                 review_expiry,
             )?,
+            settlement: settlement(&self.settlement, self.settlement_url.as_deref(), origins)?,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
             log_level: origins.check("log_level", &self.log_level, log_level)?,
         };
@@ -283,6 +310,8 @@ impl From<Settings> for Written {
             verdicts_url: None,
             docs_url: None,
             review_expiry_seconds: settings.review_expiry_seconds,
+            settlement: "local".to_owned(),
+            settlement_url: None,
             behind_proxy: false,
             log_format: "text".to_owned(),
             log_level: settings.log_level.to_string(),
@@ -464,6 +493,21 @@ fn is_site(text: &str) -> bool {
 fn review_expiry(text: &str) -> Result<i64, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=MAX_REVIEW_EXPIRY_SECONDS).contains(seconds));
     seconds.ok_or_else(|| format!("must be between 1 and {MAX_REVIEW_EXPIRY_SECONDS}; got `{text}`"))
+}
+
+fn settlement(
+    adapter: &str,
+    url: Option<&str>,
+    origins: &Origins<'_>,
+) -> Result<SettlementSetting, ConfigRefused> {
+    let refused = |name, problem: &str| Err(origins.refused(name, problem.to_owned()));
+    match (adapter, url) {
+        ("local", None) => Ok(SettlementSetting::Local),
+        ("http", Some(url)) => origins.check("settlement_url", url, site_url).map(SettlementSetting::Http),
+        ("local", Some(_)) => refused("settlement_url", "is of no use where settlement is local"),
+        ("http", None) => refused("settlement_url", "is needed where settlement is http"),
+        _ => refused("settlement", &format!("must be local or http; got `{adapter}`")),
+    }
 }
 
 fn log_format(text: &str) -> Result<LogFormat, String> {

@@ -1,5 +1,7 @@
 //! `/v1/escrows`.
 
+use std::sync::Arc;
+
 use mandate_core::json::{Field, Object};
 use mandate_core::{DecisionId, EscrowId, EscrowState, Invalid, Timestamp};
 
@@ -12,6 +14,8 @@ use crate::service::escrows::{self, Address, MAX_ARBITER, MAX_CONDITION, MAX_NOT
 pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
     let post = request.post().await?;
     let (id, at) = (EscrowId::from_bytes(post.new_id()), post.at());
+    let api = Arc::clone(&post.api);
+    let settlement = api.settlement.recorded(post.call.caller.environment.kind);
     let mut contract = [0; 32];
     post.api.entropy.fill(&mut contract);
     let command = post.parse(|mut body| {
@@ -22,11 +26,14 @@ pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
             refund_after: read(&body.require("refund_after")?, Timestamp::parse)?,
             id,
             contract: Address(contract),
+            settlement,
             at,
         };
         body.finish().map(|()| command)
     });
-    post.write(command, escrows::create).await
+    let answer = post.write(command, escrows::create).await;
+    api.settlement.wake();
+    answer
 }
 
 /// GET /v1/escrows
@@ -45,13 +52,18 @@ pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
 /// POST /v1/escrows/{id}/transitions
 pub(super) async fn transition(request: Admitted) -> Result<Answer, Failure> {
     let post = request.post().await?;
+    let api = Arc::clone(&post.api);
+    let settlement = api.settlement.recorded(post.call.caller.environment.kind);
     let command = post.parse(transition_body).map(|(to, note)| escrows::Transition {
         id: post.id.clone(),
         to,
         note,
+        settlement,
         at: post.at(),
     });
-    post.write(command, escrows::transition).await
+    let answer = post.write(command, escrows::transition).await;
+    api.settlement.wake();
+    answer
 }
 
 fn transition_body(mut body: Object<'_>) -> Result<(EscrowState, Option<String>), Invalid> {

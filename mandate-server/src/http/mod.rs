@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 
 use crate::clock::{Clock, Entropy, Ids};
 use crate::service::decide::Engine;
+use crate::settlement::Settlement;
 use crate::store::Store;
 
 pub use reply::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
@@ -51,6 +52,7 @@ pub(crate) struct Api {
     pub(crate) ids: Arc<Ids>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) settlement: Arc<Settlement>,
     pub(crate) cursor_key: Arc<CursorKey>,
     pub(crate) callers: Arc<Callers>,
     pub(crate) rates: rate::Rates,

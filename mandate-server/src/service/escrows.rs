@@ -12,7 +12,7 @@ use super::signing::Keyring;
 use super::{Answer, Call, Scripted};
 use crate::error::{Fault, Refusal};
 use crate::store::sql;
-use crate::store::sql::escrows::{Entry, Escrow};
+use crate::store::sql::escrows::{Entry, EntryKey, Escrow, SettlementStatus};
 use crate::store::tx::Tx;
 
 /// The longest condition, in characters.
@@ -42,6 +42,8 @@ pub struct Create {
     pub id: EscrowId,
     /// Its address, drawn before.
     pub contract: Address,
+    /// Where an instruction stands that has just been recorded.
+    pub settlement: SettlementStatus,
     /// When.
     pub at: Timestamp,
 }
@@ -55,6 +57,8 @@ pub struct Transition {
     pub to: EscrowState,
     /// What is said with it, to everybody who holds the address.
     pub note: Option<String>,
+    /// Where an instruction stands that has just been recorded.
+    pub settlement: SettlementStatus,
     /// When.
     pub at: Timestamp,
 }
@@ -88,6 +92,8 @@ struct EntryView<'a> {
     at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settlement: Option<SettlementStatus>,
 }
 
 /// The claims of a contract's token. They have neither `verdict` nor `type`: it passes for neither verdict nor event.
@@ -139,6 +145,7 @@ impl<'a> View<'a> {
             disputed: entry.disputed,
             at: entry.at,
             note: entry.note.as_deref(),
+            settlement: entry.settlement,
         });
         Ok(Self {
             escrow: Some(escrow.id),
@@ -205,7 +212,9 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         let message = format!("decision {id} has an escrow: {there}; there is one for each decision");
         return Err(Refusal::invalid(message).into());
     }
-    let funded = Entry { state: EscrowState::Funded, disputed: false, at: command.at, note: None };
+    let settlement = Some(command.settlement);
+    let funded =
+        Entry { state: EscrowState::Funded, disputed: false, at: command.at, note: None, settlement };
     enter(tx, environment.id, &mut escrow, funded)?;
     Ok(Answer::new(201, &View::of(&escrow)?)?)
 }
@@ -221,7 +230,8 @@ pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripte
     let from = stands(&escrow)?;
     let state = from.state.transition(command.to).map_err(|e| Refusal::invalid(e.to_string()))?;
     let disputed = from.disputed || state == EscrowState::Disputed;
-    let entry = Entry { state, disputed, at: command.at, note: command.note.clone() };
+    let settlement = moves_funds(state).then_some(command.settlement);
+    let entry = Entry { state, disputed, at: command.at, note: command.note.clone(), settlement };
     enter(tx, environment, &mut escrow, entry)?;
     Ok(Answer::new(200, &View::of(&escrow)?)?)
 }
@@ -231,6 +241,39 @@ fn enter(tx: &mut Tx<'_>, environment: i64, escrow: &mut Escrow, entry: Entry) -
     sql::escrows::append(tx, environment, escrow.id, escrow.history.len(), &entry)?;
     escrow.history.push(entry);
     Ok(())
+}
+
+/// Whether funds move when an escrow enters `state`: into it, to the seller, or back to the buyer.
+#[must_use]
+pub fn moves_funds(state: EscrowState) -> bool {
+    matches!(state, EscrowState::Funded | EscrowState::Released | EscrowState::Refunded)
+}
+
+/// At most `limit` instructions that are to be sent by `now`, each with its escrow and the number of attempts made.
+///
+/// # Errors
+/// The database fails.
+pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey, Escrow, i64)>, Fault> {
+    let mut instructions = Vec::new();
+    for (key, attempts) in sql::escrows::due(tx, now, limit)? {
+        let escrow = sql::escrows::find(tx, key.environment, key.escrow)?;
+        let escrow = escrow.ok_or_else(|| Fault::new("database: a history without an escrow"))?;
+        instructions.push((key, escrow, attempts));
+    }
+    Ok(instructions)
+}
+
+/// Writes down how an attempt at an instruction ended; while it is pending, the next one is made at `next_at`.
+///
+/// # Errors
+/// The database fails.
+pub fn settle(
+    tx: &mut Tx<'_>,
+    key: &EntryKey,
+    status: SettlementStatus,
+    next_at: Timestamp,
+) -> Result<(), Fault> {
+    sql::escrows::settle(tx, key, status, (status == SettlementStatus::Pending).then_some(next_at))
 }
 
 /// The escrows of the environment; under an agent key, its own.

@@ -3,4 +3,5 @@
 
 mod escrows;
 mod server;
+mod settlement;
 mod usage;

@@ -8,11 +8,12 @@ use mandate_server::clock::{Clock as _, Entropy as _, SystemEntropy};
 use mandate_server::service::escrows::{self, Address, Create, Transition};
 use mandate_server::service::listing::{Cursors, From, Query};
 use mandate_server::service::{Answer, Caller};
+use mandate_server::store::sql::escrows::SettlementStatus;
 use serde_json::{Value, json};
 
 use crate::world::{self, World};
 
-fn create(world: &World, decision: &Value) -> Create {
+pub(crate) fn create(world: &World, decision: &Value) -> Create {
     let mut contract = [0; 32];
     SystemEntropy.fill(&mut contract);
     Create {
@@ -22,11 +23,12 @@ fn create(world: &World, decision: &Value) -> Create {
         refund_after: Timestamp::parse("2026-07-01T00:00:00Z").unwrap(),
         id: EscrowId::from_bytes(world.new_id()),
         contract: Address(contract),
+        settlement: SettlementStatus::Settled,
         at: world.clock.now(),
     }
 }
 
-async fn open(world: &World, create: Create) -> Answer {
+pub(crate) async fn open(world: &World, create: Create) -> Answer {
     let call = world.call(&world.organization);
     world.write(call, move |tx, call| escrows::create(tx, call, &create)).await
 }
@@ -38,14 +40,20 @@ async fn escrow(world: &World, agent: &Arc<Caller>, amount: &str) -> Value {
     world::json(&answer)
 }
 
-async fn go(world: &World, escrow: &Value, to: EscrowState, note: Option<&str>) -> Answer {
+pub(crate) async fn go(world: &World, escrow: &Value, to: EscrowState, note: Option<&str>) -> Answer {
     let id = escrow["escrow"].as_str().unwrap().to_owned();
-    let command = Transition { id, to, note: note.map(ToOwned::to_owned), at: world.clock.now() };
+    let command = Transition {
+        id,
+        to,
+        note: note.map(ToOwned::to_owned),
+        settlement: SettlementStatus::Settled,
+        at: world.clock.now(),
+    };
     let call = world.call(&world.organization);
     world.write(call, move |tx, call| escrows::transition(tx, call, &command)).await
 }
 
-async fn get(world: &World, caller: &Arc<Caller>, escrow: &Value) -> Option<Value> {
+pub(crate) async fn get(world: &World, caller: &Arc<Caller>, escrow: &Value) -> Option<Value> {
     let (call, id) = (world.call(caller), escrow["escrow"].as_str().unwrap().to_owned());
     let found = world.store.read(move |tx| escrows::get(tx, &call, &id)).await.unwrap();
     found.ok().map(|answer| world::json(&answer))
@@ -69,7 +77,7 @@ async fn an_escrow_is_what_its_decision_allowed() {
     let whole = json!({"escrow": id, "contract": contract, "state": "funded", "disputed": false,
         "decision": decision, "amount": 40.5, "currency": "USD", "buyer": "agt_a", "seller": "vendor:v",
         "arbiter": "Hague", "condition": "delivered in one piece", "refund_after": "2026-07-01T00:00:00.000Z",
-        "history": [{"state": "funded", "disputed": false, "at": "2026-06-15T12:00:00.000Z"}],
+        "history": [{"state": "funded", "disputed": false, "at": "2026-06-15T12:00:00.000Z", "settlement": "settled"}],
         "created_at": "2026-06-15T12:00:00.000Z"});
     assert_eq!((answer.status, &opened), (201, &whole));
     assert_eq!(get(&world, &world.organization, &opened).await.as_ref(), Some(&whole));
@@ -120,10 +128,10 @@ async fn the_history_is_kept_and_a_dispute_is_never_forgotten() {
     assert_eq!(
         ended["history"],
         json!([
-            {"state": "funded", "disputed": false, "at": "2026-06-15T12:00:00.000Z"},
+            {"state": "funded", "disputed": false, "at": "2026-06-15T12:00:00.000Z", "settlement": "settled"},
             {"state": "delivered", "disputed": false, "at": "2026-06-15T12:01:00.000Z", "note": "left with the porter"},
             {"state": "disputed", "disputed": true, "at": "2026-06-15T12:02:00.000Z"},
-            {"state": "released", "disputed": true, "at": "2026-06-15T12:03:00.000Z", "note": "the porter had it"},
+            {"state": "released", "disputed": true, "at": "2026-06-15T12:03:00.000Z", "note": "the porter had it", "settlement": "settled"},
         ])
     );
     let refused = go(&world, &escrow, EscrowState::Refunded, None).await;

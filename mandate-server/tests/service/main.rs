@@ -13,5 +13,6 @@ mod limits;
 mod lists;
 mod replays;
 mod reviews;
+mod settlement;
 mod usage;
 mod world;

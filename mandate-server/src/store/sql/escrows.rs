@@ -1,8 +1,10 @@
 //! Escrows and the states that they have been in.
 
 use mandate_core::{
-    AgentId, Amount, Currency, DecisionId, EnvironmentKind, EscrowId, EscrowState, Recipient, Timestamp,
+    AgentId, Amount, Currency, DecisionId, EnvironmentKind, EscrowId, EscrowState, Invalid, Recipient,
+    Timestamp,
 };
+use serde::{Serialize, Serializer};
 
 use super::keys::kind;
 use crate::error::Fault;
@@ -13,8 +15,16 @@ const INSERT: &str =
     "INSERT INTO escrows (environment, escrow, contract, decision, agent, arbiter, condition,
         refund_after)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (environment, decision) DO NOTHING";
-const APPEND: &str = "INSERT INTO escrow_history (environment, escrow, number, state, disputed, at, note)
-    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+const APPEND: &str = "INSERT INTO escrow_history (environment, escrow, number, state, disputed, at, note,
+        settlement, next_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+const DUE: &str = "SELECT h.environment, h.escrow, h.number, h.attempts FROM escrow_history h
+    WHERE h.settlement = 'pending' AND h.next_at <= $1 AND NOT EXISTS (SELECT 1 FROM escrow_history b
+        WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number
+            AND b.settlement = 'pending')
+    ORDER BY h.next_at LIMIT $2";
+const SETTLE: &str = "UPDATE escrow_history SET settlement = $1, attempts = attempts + 1, next_at = $2
+    WHERE environment = $3 AND escrow = $4 AND number = $5 AND settlement = 'pending'";
 const FIND_OF_DECISION: &str = "SELECT escrow FROM escrows WHERE environment = $1 AND decision = $2";
 const LOCK: &str = "SELECT escrow FROM escrows WHERE environment = $1 AND escrow = $2";
 
@@ -23,7 +33,7 @@ macro_rules! select {
     ($from:literal, $order:literal) => {
         concat!(
             "SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
-                e.condition, e.refund_after, h.state, h.disputed, h.at, h.note
+                e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
             FROM (SELECT * FROM escrows WHERE ",
             $from,
             ") e
@@ -85,6 +95,61 @@ pub struct Entry {
     pub at: Timestamp,
     /// What was said.
     pub note: Option<String>,
+    /// What became of the instruction to move the funds, where the state moves them.
+    pub settlement: Option<SettlementStatus>,
+}
+
+/// What has become of an instruction to move funds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettlementStatus {
+    /// It is recorded, and its end is not known yet.
+    Pending,
+    /// It was carried out.
+    Settled,
+    /// It will not be carried out.
+    Refused,
+}
+
+impl SettlementStatus {
+    /// The word, as bodies carry it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Settled => "settled",
+            Self::Refused => "refused",
+        }
+    }
+
+    /// Reads the word.
+    ///
+    /// # Errors
+    /// The text is none of the three.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        match text {
+            "pending" => Ok(Self::Pending),
+            "settled" => Ok(Self::Settled),
+            "refused" => Ok(Self::Refused),
+            _ => Err(Invalid::new("status", "must be pending, settled or refused")),
+        }
+    }
+}
+
+impl Serialize for SettlementStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// Which state of which escrow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryKey {
+    /// The tenant.
+    pub environment: i64,
+    /// The escrow.
+    pub escrow: EscrowId,
+    /// The place in its history, from 0 on.
+    pub number: usize,
 }
 
 /// Writes an escrow, without its history. False when there is one of this decision.
@@ -110,17 +175,55 @@ pub fn append(
     number: usize,
     entry: &Entry,
 ) -> Result<(), Fault> {
-    let number = i64::try_from(number).map_err(|_| Fault::new("an escrow's history is too long"))?;
-    let row: [Value; 7] = [
+    let pending = entry.settlement == Some(SettlementStatus::Pending);
+    let row: [Value; 9] = [
         environment.into(),
         escrow.to_bytes().into(),
-        number.into(),
+        place(number)?.into(),
         entry.state.as_str().into(),
         i64::from(entry.disputed).into(),
         entry.at.millis().into(),
         entry.note.clone().into(),
+        entry.settlement.map(SettlementStatus::as_str).into(),
+        pending.then_some(entry.at.millis()).into(),
     ];
     tx.execute_one(APPEND, &row)
+}
+
+/// At most `limit` instructions that are to be sent by `now`, each with the number of attempts made. One waits for those
+/// before it in its escrow.
+pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey, i64)>, Fault> {
+    let rows = tx.query(DUE, &[now.millis().into(), limit.into()])?.into_iter();
+    rows.map(|mut row| {
+        let environment = row.integer()?;
+        let escrow = EscrowId::from_bytes(row.bytes()?);
+        let number =
+            usize::try_from(row.integer()?).map_err(|_| Fault::new("database: escrow_history.number"))?;
+        Ok((EntryKey { environment, escrow, number }, row.integer()?))
+    })
+    .collect()
+}
+
+/// Writes down how an attempt at a pending instruction ended, and when the next one is to be made. One that has ended
+/// stays as it is.
+pub fn settle(
+    tx: &mut Tx<'_>,
+    key: &EntryKey,
+    status: SettlementStatus,
+    next_at: Option<Timestamp>,
+) -> Result<(), Fault> {
+    let row: [Value; 5] = [
+        status.as_str().into(),
+        next_at.map(Timestamp::millis).into(),
+        key.environment.into(),
+        key.escrow.to_bytes().into(),
+        place(key.number)?.into(),
+    ];
+    tx.execute(SETTLE, &row).map(|_| ())
+}
+
+fn place(number: usize) -> Result<i64, Fault> {
+    i64::try_from(number).map_err(|_| Fault::new("an escrow's history is too long"))
 }
 
 /// The escrow that was made from a decision.
@@ -179,6 +282,7 @@ fn fold(rows: Vec<Row>) -> Result<Vec<Escrow>, Fault> {
             disputed: row.integer()? != 0,
             at: Timestamp::from_millis(row.integer()?),
             note: row.maybe_text()?,
+            settlement: row.maybe_text()?.map(|status| SettlementStatus::parse(&status)).transpose()?,
         };
         match escrows.last_mut().filter(|last| last.id == escrow.id) {
             Some(last) => last.history.push(entry),

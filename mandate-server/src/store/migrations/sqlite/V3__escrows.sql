@@ -15,7 +15,8 @@ CREATE TABLE escrows (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX escrows_by_agent ON escrows (environment, agent, escrow);
 
--- The states that an escrow has been in, from 0 on; the last is where it stands. No state comes twice.
+-- The states that an escrow has been in, from 0 on; the last is where it stands. No state comes twice, so that escrow and
+-- state name the instruction that moves the funds. `settlement` says what became of it; `next_at` is when it is sent.
 CREATE TABLE escrow_history (
     environment INTEGER NOT NULL,
     escrow      BLOB    NOT NULL,
@@ -24,7 +25,11 @@ CREATE TABLE escrow_history (
     disputed    INTEGER NOT NULL,
     at          INTEGER NOT NULL,
     note        TEXT,
+    settlement  TEXT CHECK (settlement IN ('pending', 'settled', 'refused')),
+    attempts    INTEGER NOT NULL DEFAULT 0,
+    next_at     INTEGER,
     PRIMARY KEY (environment, escrow, number),
     UNIQUE (environment, escrow, state),
     FOREIGN KEY (environment, escrow) REFERENCES escrows (environment, escrow)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX escrow_history_due ON escrow_history (next_at) WHERE settlement = 'pending';
