@@ -20,7 +20,9 @@ use crate::service::Stop;
 use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
+use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
+use crate::worker::settle;
 
 /// The server.
 #[derive(Debug)]
@@ -79,23 +81,26 @@ impl App {
             let (clock, entropy) = (Arc::clone(&clock), Arc::clone(&entropy));
             blocking(move || prepare(&database, &master_key, &issuer, &*clock, &*entropy)).await?
         };
-        let public = Arc::new(Public::new(keyring.public_key_set())?);
         let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
         let request_ids = Arc::new(RequestIds { ids: Arc::clone(&ids), clock: Arc::clone(&clock) });
         let review_seconds = settings.review_expiry_seconds;
-        let engine = Arc::new(Engine::new(keyring, Arc::clone(&ids), Arc::clone(&clock), review_seconds));
+        let settlement = Arc::new(Settlement::new(&settings.settlement, keyring.clone())?);
+        let engine =
+            Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), review_seconds));
         let store = {
             let (database, decider) = (settings.database, Arc::clone(&engine) as Arc<dyn Decider>);
             blocking(move || Store::open(&database, decider)).await?
         };
+        let public = Arc::new(Public::new(keyring, store.clone(), Arc::clone(&clock))?);
         let callers = Arc::new(Callers::new(store.clone()));
         let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
         let api = Arc::new(Api {
             store: store.clone(),
             engine,
             ids,
-            clock,
+            clock: Arc::clone(&clock),
             entropy,
+            settlement: Arc::clone(&settlement),
             cursor_key,
             callers: Arc::clone(&callers),
             rates: Rates::new(),
@@ -108,6 +113,7 @@ impl App {
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let ops = Arc::new(Ops { store: store.clone(), stopping: serving.stopping() });
         serving.spawn(|stopping| callers.follow(stopping));
+        serving.spawn(|stopping| settle::run(store.clone(), settlement, clock, stopping));
         let api = serving.listen(sockets.api, api, &request_ids);
         let public = serving.listen(sockets.public, public, &request_ids);
         let ops = observing.listen(sockets.ops, ops, &request_ids);

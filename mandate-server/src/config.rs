@@ -39,6 +39,15 @@ pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
 /// The longest that a review may wait, in seconds: 366 days.
 pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
 
+/// Who moves the funds of escrows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettlementSetting {
+    /// The record alone: an instruction is settled when it is written down.
+    Local,
+    /// The provider who takes instructions at this URL.
+    Http(String),
+}
+
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
@@ -70,6 +79,8 @@ pub struct Settings {
     /// Whether webhooks may be on this machine, over plain HTTP. Only the developer mode says so: no flag, variable or
     /// file does.
     pub loopback_webhooks: bool,
+    /// Who moves the funds of escrows.
+    pub settlement: SettlementSetting,
     /// How the log is written.
     pub log_format: LogFormat,
     /// What is logged.
@@ -114,6 +125,7 @@ impl Default for Settings {
             docs_url: None,
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
             loopback_webhooks: false,
+            settlement: SettlementSetting::Local,
             log_format: LogFormat::Text,
             log_level: LevelFilter::INFO,
         }
@@ -132,6 +144,8 @@ struct Written {
     verdicts_url: Option<String>,
     docs_url: Option<String>,
     review_expiry_seconds: i64,
+    settlement: String,
+    settlement_url: Option<String>,
     behind_proxy: bool,
     log_format: String,
     log_level: String,
@@ -147,6 +161,8 @@ const NAMES: &[&str] = &[
     "verdicts_url",
     "docs_url",
     "review_expiry_seconds",
+    "settlement",
+    "settlement_url",
     "behind_proxy",
     "log_format",
     "log_level",
@@ -189,6 +205,7 @@ impl Written {
                 review_expiry,
             )?,
             loopback_webhooks: false,
+            settlement: settlement(&self.settlement, self.settlement_url.as_deref(), origins)?,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
             log_level: origins.check("log_level", &self.log_level, log_level)?,
         };
@@ -217,6 +234,8 @@ impl From<Settings> for Written {
             verdicts_url: None,
             docs_url: None,
             review_expiry_seconds: settings.review_expiry_seconds,
+            settlement: "local".to_owned(),
+            settlement_url: None,
             behind_proxy: false,
             log_format: "text".to_owned(),
             log_level: settings.log_level.to_string(),
@@ -330,6 +349,21 @@ fn variable(name: &str) -> Result<Option<Zeroizing<String>>, ConfigRefused> {
 #[must_use]
 pub fn started_by_cargo() -> bool {
     variable("CARGO").is_ok_and(|value| value.is_some())
+}
+
+fn settlement(
+    adapter: &str,
+    url: Option<&str>,
+    origins: &Origins<'_>,
+) -> Result<SettlementSetting, ConfigRefused> {
+    let refused = |name, problem: &str| Err(origins.refused(name, problem.to_owned()));
+    match (adapter, url) {
+        ("local", None) => Ok(SettlementSetting::Local),
+        ("http", Some(url)) => origins.check("settlement_url", url, site_url).map(SettlementSetting::Http),
+        ("local", Some(_)) => refused("settlement_url", "is of no use where settlement is local"),
+        ("http", None) => refused("settlement_url", "is needed where settlement is http"),
+        _ => refused("settlement", &format!("must be local or http; got `{adapter}`")),
+    }
 }
 
 #[cfg(test)]

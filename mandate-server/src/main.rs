@@ -40,7 +40,7 @@ Exit codes:
 enum Command {
     /// Serve the API, the public keys and the ops endpoints
     #[command(after_help = SERVE_HELP)]
-    Serve(Flags),
+    Serve(Box<Flags>),
     /// Set up, demonstrate and serve the whole service on this machine
     #[command(after_help = DEV_HELP)]
     Dev(dev::Options),

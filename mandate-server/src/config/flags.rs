@@ -69,6 +69,16 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub review_expiry_seconds: Option<i64>,
 
+    /// Who moves the funds of escrows: local or http [env: MANDATE_SETTLEMENT] [default: local]
+    #[arg(long, value_name = "ADAPTER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settlement: Option<String>,
+
+    /// Where http settlement posts its instructions [env: MANDATE_SETTLEMENT_URL]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settlement_url: Option<String>,
+
     /// Say that a proxy in front speaks TLS, so that plain HTTP may leave this machine [env: MANDATE_BEHIND_PROXY]
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -109,6 +109,36 @@ fn every_refusal_names_the_setting_and_its_source() {
 }
 
 #[test]
+fn settlement_takes_a_url_where_it_is_http_and_nowhere_else() {
+    let (adapter, url) = ("MANDATE_SETTLEMENT", "MANDATE_SETTLEMENT_URL");
+    for (variables, message) in [
+        (
+            &[(adapter, "bank")][..],
+            "settlement (environment variable MANDATE_SETTLEMENT): must be local or http; got `bank`",
+        ),
+        (&[(adapter, "http")], "settlement_url (default): is needed where settlement is http"),
+        (
+            &[(url, "https://provider.example")],
+            "settlement_url (environment variable MANDATE_SETTLEMENT_URL): is of no use where settlement is local",
+        ),
+        (
+            &[(adapter, "http"), (url, "http://provider.example")],
+            "settlement_url (environment variable MANDATE_SETTLEMENT_URL): must be an https URL without a slash at \
+             its end, such as https://verdicts.example.com; got `http://provider.example`",
+        ),
+    ] {
+        assert_eq!(refused("", variables, &Flags::default()), message);
+    }
+    Jail::expect_with(|jail| {
+        jail.set_env(adapter, "http");
+        jail.set_env(url, "https://provider.example/in");
+        let settings = Settings::load(&Flags::default()).unwrap();
+        assert_eq!(settings.settlement, SettlementSetting::Http("https://provider.example/in".to_owned()));
+        Ok(())
+    });
+}
+
+#[test]
 fn names_that_are_not_known_are_refused_in_the_file() {
     let message = refused("adress = 1", &[], &Flags::default());
     assert!(message.starts_with("adress (file server.toml): unknown field"), "{message}");

@@ -103,6 +103,11 @@ impl Admitted {
         Ok((Query { limit, from }, values))
     }
 
+    /// The values of the parameters `known`, in that order; no others are accepted.
+    pub(super) fn parameters<const N: usize>(&self, known: [&str; N]) -> Result<Values<N>, Refusal> {
+        parameters(self.head.uri.query(), known, []).map(|(values, [])| values)
+    }
+
     /// Checks that nothing is asked for that is not known.
     pub(super) fn no_query(&self) -> Result<(), Refusal> {
         no_query(self.head.uri.query())

@@ -1,11 +1,13 @@
 //! The three listeners, and the one way of a request through them: gate, input, handler, reply.
 
+mod accept;
 mod agents;
 mod authorizations;
 mod body;
 mod callers;
 mod decisions;
 mod enforcement;
+mod escrows;
 mod events;
 mod gate;
 mod input;
@@ -17,6 +19,7 @@ mod rate;
 mod reply;
 mod reviews;
 pub mod routes;
+mod usage;
 mod webhooks;
 
 use std::sync::Arc;
@@ -28,6 +31,7 @@ use tokio::sync::Semaphore;
 use crate::clock::{Clock, Entropy, Ids};
 use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
+use crate::settlement::Settlement;
 use crate::store::Store;
 
 pub use reply::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
@@ -52,6 +56,7 @@ pub(crate) struct Api {
     pub(crate) ids: Arc<Ids>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) settlement: Arc<Settlement>,
     pub(crate) cursor_key: Arc<CursorKey>,
     pub(crate) callers: Arc<Callers>,
     pub(crate) rates: rate::Rates,

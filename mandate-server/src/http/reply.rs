@@ -20,7 +20,7 @@ pub const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotenc
 /// After how many seconds a request may be made again that there was no room for.
 const OVERLOAD_RETRY_AFTER_SECONDS: u32 = 1;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// An answer is what its Content-Type says, whatever a browser makes of its bytes.
 const NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");

@@ -8,7 +8,9 @@ use mandate_core::api_key::KeyClass;
 
 use super::gate::Admitted;
 use super::reply::{Failure, Reply};
-use super::{agents, authorizations, decisions, enforcement, events, mandates, reviews, webhooks};
+use super::{
+    agents, authorizations, decisions, enforcement, escrows, events, mandates, reviews, usage, webhooks,
+};
 use crate::error::Fault;
 
 use Key::{Agent, Any, Organization};
@@ -42,6 +44,11 @@ pub fn table() -> Vec<Route> {
         route(POST, "/v1/webhooks/{id}/ping",   Organization, webhooks::ping),
         route(GET,  "/v1/events",               Organization, events::list),
         route(GET,  "/v1/events/{id}",          Organization, events::get),
+        route(POST, "/v1/escrows",              Organization, escrows::create),
+        route(GET,  "/v1/escrows",              Any,          escrows::list),
+        route(GET,  "/v1/escrows/{id}",         Any,          escrows::get),
+        route(POST, "/v1/escrows/{id}/transitions", Organization, escrows::transition),
+        route(GET,  "/v1/usage",                Any,          usage::list),
     ]
 }
 

@@ -7,6 +7,7 @@ pub mod decide;
 pub mod decisions;
 pub mod endpoint;
 pub mod enforcement;
+pub mod escrows;
 pub mod events;
 pub mod idempotency;
 pub mod keys;
@@ -16,6 +17,7 @@ pub mod organizations;
 pub mod outbox;
 pub mod reviews;
 pub mod signing;
+pub mod usage;
 pub mod webhooks;
 
 use std::sync::Arc;

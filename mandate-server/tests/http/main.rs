@@ -7,10 +7,13 @@
 )]
 
 mod bodies;
+mod escrows;
 mod gate;
 mod hosts;
 mod keys;
 mod replays;
 mod server;
+mod settlement;
+mod usage;
 mod webhooks;
 mod world;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use mandate_core::api_key::ApiKey;
 use mandate_core::{AgentName, EnvironmentKind, Timestamp};
 use mandate_server::admin::organization::new_key;
 use mandate_server::app::{App, Running};
@@ -19,7 +18,10 @@ pub(crate) struct Server {
     pub(crate) running: Running,
     pub(crate) http: Client,
     pub(crate) organization_key: String,
+    /// The organization's key for production.
+    pub(crate) live_key: String,
     pub(crate) settings: Settings,
+    clock: Arc<TestClock>,
     _folder: tempfile::TempDir,
 }
 
@@ -48,8 +50,8 @@ impl Server {
         let clock = Arc::new(TestClock::at(noon()));
         let running = run(&settings, &clock).await;
         let http = Client::builder().no_proxy().build().unwrap();
-        let organization_key = create_organization(&settings, "acme").expose().to_owned();
-        Self { running, http, organization_key, settings, _folder: folder }
+        let (organization_key, live_key) = create_organization(&settings, "acme");
+        Self { running, clock, http, organization_key, live_key, settings, _folder: folder }
     }
 
     pub(crate) fn get(&self, key: &str, path: &str) -> RequestBuilder {
@@ -69,7 +71,11 @@ impl Server {
 
     /// Registers an agent with a mandate for USD in category `c`, 500 at a time, 1,000 a month. Gives its key.
     pub(crate) async fn agent(&self, name: &str) -> String {
-        let key = &self.organization_key;
+        self.agent_of(&self.organization_key, name).await
+    }
+
+    /// Registers an agent with such a mandate in the environment of `key`.
+    pub(crate) async fn agent_of(&self, key: &str, name: &str) -> String {
         let agent = self.post(key, "/agents", &json!({ "name": name }), 201).await;
         let mandate = json!({"principal": "role:cfo", "agent": agent["id"], "categories": ["c"],
             "limits": {"per_transaction": 500, "per_month": 1000, "currency": "USD"}, "expires": "2026-12-31"});
@@ -83,9 +89,14 @@ impl Server {
         self.post(agent_key, "/authorizations", &request, 201).await
     }
 
+    /// Moves the clock.
+    pub(crate) fn advance(&self, seconds: i64) {
+        self.clock.advance(seconds);
+    }
+
     /// Another organization's key.
     pub(crate) fn stranger(&self) -> String {
-        create_organization(&self.settings, "other").expose().to_owned()
+        create_organization(&self.settings, "other").0
     }
 }
 
@@ -94,7 +105,7 @@ async fn run(settings: &Settings, clock: &Arc<TestClock>) -> Running {
     App::start(config, Arc::clone(clock) as _, Arc::new(SystemEntropy)).await.unwrap()
 }
 
-fn create_organization(settings: &Settings, name: &str) -> ApiKey {
+fn create_organization(settings: &Settings, name: &str) -> (String, String) {
     let create = organizations::Create {
         name: AgentName::parse(name).unwrap(),
         sandbox_key: new_key(EnvironmentKind::Sandbox, &SystemEntropy),
@@ -102,7 +113,7 @@ fn create_organization(settings: &Settings, name: &str) -> ApiKey {
         at: noon(),
     };
     store::run_once(&settings.database, |tx| organizations::create(tx, &create)).unwrap().unwrap();
-    create.sandbox_key
+    (create.sandbox_key.expose().to_owned(), create.live_key.expose().to_owned())
 }
 
 async fn answered(response: Response, status: u16) -> Value {

@@ -38,19 +38,27 @@ pub(crate) fn random_key(class: KeyClass) -> ApiKey {
 }
 
 impl World {
-    /// A world at noon of 15 June 2026, with an organization.
+    /// A world at noon of 15 June 2026, with an organization's sandbox.
     pub(crate) async fn new() -> Self {
+        Self::of(EnvironmentKind::Sandbox).await
+    }
+
+    /// A world with an organization's environment of this kind.
+    pub(crate) async fn of(kind: EnvironmentKind) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let database = format!("sqlite://{}", folder.path().join("test.db").display());
         let clock = Arc::new(TestClock::at(Timestamp::parse("2026-06-15T12:00:00Z").unwrap()));
         let now = clock.now();
         store::migrate(&database).unwrap();
-        let organization_key = random_key(KeyClass::Organization);
         let create = organizations::Create {
             name: AgentName::parse("acme").unwrap(),
-            sandbox_key: organization_key.clone(),
+            sandbox_key: random_key(KeyClass::Organization),
             live_key: random_key(KeyClass::Organization),
             at: now,
+        };
+        let organization_key = match kind {
+            EnvironmentKind::Sandbox => create.sandbox_key.clone(),
+            EnvironmentKind::Production => create.live_key.clone(),
         };
         let keyring = store::run_once(&database, |tx| {
             organizations::create(tx, &create)?;
@@ -72,6 +80,11 @@ impl World {
     /// The id of a new event.
     pub(crate) fn event(&self) -> EventId {
         EventId::from_bytes(self.ids.next(self.clock.now()))
+    }
+
+    /// The 128 bits of a new id.
+    pub(crate) fn new_id(&self) -> [u8; 16] {
+        self.ids.next(self.clock.now())
     }
 
     /// Runs a script as the API does.

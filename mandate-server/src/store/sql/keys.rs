@@ -124,6 +124,7 @@ pub fn issuer(tx: &mut Tx<'_>, url: &str) -> Result<i64, Fault> {
     row.ok_or_else(|| Fault::new("database: an issuer just written is not there"))?.integer()
 }
 
-fn kind(text: &str) -> Result<EnvironmentKind, Fault> {
+/// Reads the kind of an environment.
+pub(super) fn kind(text: &str) -> Result<EnvironmentKind, Fault> {
     EnvironmentKind::parse(text).ok_or_else(|| Fault::new("database: an unknown kind of environment"))
 }

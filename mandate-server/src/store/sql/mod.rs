@@ -10,6 +10,7 @@ pub mod agents;
 pub mod decisions;
 pub mod deliveries;
 pub mod environments;
+pub mod escrows;
 pub mod events;
 pub mod idempotency;
 pub mod keys;
