@@ -96,8 +96,14 @@ async fn the_table_holds_for_every_operation() {
 #[tokio::test]
 async fn a_method_that_a_path_does_not_have_is_400_without_allow() {
     let world = World::start().await;
-    for path in table().iter().map(|route| route.path.replace("{id}", "mnd_1")) {
+    let table = table();
+    for row in &table {
+        let path = row.path.replace("{id}", "mnd_1");
+        let there = |method: &&str| table.iter().any(|r| r.path == row.path && r.method.as_str() == *method);
         for method in ["HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "BREW", "get"] {
+            if there(&method) {
+                continue;
+            }
             let reply = world.send(method, &path, &world.organization, "", "").await;
             assert_eq!((reply.status, reply.header("allow")), (400, None), "{method} {path}");
             if method == "HEAD" {

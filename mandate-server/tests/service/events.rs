@@ -72,7 +72,7 @@ async fn page(world: &World, kind: Option<EventKind>, limit: u32, from: From) ->
 }
 
 /// All events, newest first.
-async fn log(world: &World) -> Vec<Value> {
+pub(crate) async fn log(world: &World) -> Vec<Value> {
     let page = page(world, None, 100, From::Newest).await;
     assert_eq!(page["has_more"], false);
     page["data"].as_array().unwrap().clone()
