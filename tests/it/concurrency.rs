@@ -10,6 +10,10 @@ use serde_json::{Value, json};
 
 use crate::harness::{Agent, Answer, TestServer, authorization, terms};
 
+/// Threads that ask for one agent, and how often each does.
+const HAMMERING: usize = 64;
+const BLOWS: usize = 12;
+
 /// Runs `work` on so many threads at once, each told its number.
 fn at_once<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let start = Barrier::new(threads);
@@ -40,30 +44,47 @@ fn with_verdict<'a>(decisions: &'a [Value], verdict: &str) -> impl Iterator<Item
     decisions.iter().filter(move |decision| decision["verdict"] == verdict)
 }
 
-#[test]
-fn of_64_threads_ten_requests_a_minute_get_through() {
-    const THREADS: usize = 64;
-    const EACH: usize = 12;
-    let server = TestServer::start();
-    let agent = server.demo().buyer("buyer");
+/// 64 threads ask for the same amount, over and over.
+fn hammer(agent: &Agent, amount: u32) -> Vec<Answer> {
     let start = Instant::now();
-    let asked = at_once(THREADS, |_| {
+    let asked = at_once(HAMMERING, |_| {
         let client = agent.client.apart();
-        (0..EACH).map(|_| client.post("/authorizations", &authorization(1))).collect::<Vec<_>>()
+        (0..BLOWS).map(|_| client.post("/authorizations", &authorization(amount))).collect::<Vec<_>>()
     });
     assert!(start.elapsed() < Duration::from_mins(1), "the machine is too slow for this test");
-    let wanted =
-        BTreeMap::from([("allow".to_owned(), 10), ("deny_velocity".to_owned(), THREADS * EACH - 10)]);
-    assert_eq!(count(asked.into_iter().flatten()), wanted);
+    asked.into_iter().flatten().collect()
+}
+
+#[test]
+fn of_64_threads_ten_requests_a_minute_get_through() {
+    let server = TestServer::start();
+    let agent = server.demo().buyer("buyer");
+    let wanted = [("allow".to_owned(), 10), ("deny_velocity".to_owned(), HAMMERING * BLOWS - 10)];
+    assert_eq!(count(hammer(&agent, 1)), BTreeMap::from(wanted));
 
     let kept = agent.client.decisions();
-    assert_eq!((kept.len(), with_verdict(&kept, "allow").count()), (THREADS * EACH, 10));
+    assert_eq!((kept.len(), with_verdict(&kept, "allow").count()), (HAMMERING * BLOWS, 10));
     let nonces: HashSet<_> = kept.iter().map(|decision| decision["nonce"].as_str().unwrap()).collect();
     assert_eq!(nonces.len(), kept.len());
 }
 
 #[test]
-fn no_allow_too_many_in_a_month() {
+fn of_64_threads_none_gets_one_allow_too_many_in_a_month() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let agent = organization.agent("buyer");
+    let mut limited = terms(&agent.id);
+    limited["limits"]["per_month"] = json!(100);
+    organization.mandate(&limited);
+    // Three times 30 fit into 100; after that the month denies before the velocity rule does.
+    let wanted = [("allow".to_owned(), 3), ("deny_limit".to_owned(), HAMMERING * BLOWS - 3)];
+    assert_eq!(count(hammer(&agent, 30)), BTreeMap::from(wanted));
+    let last = agent.client.decisions().remove(0);
+    assert_eq!(last["basis"], json!({ "spent": 90, "recent_requests": 10 }));
+}
+
+#[test]
+fn many_agents_spend_what_their_months_permit() {
     const AGENTS: usize = 12;
     let server = TestServer::start();
     let organization = server.demo();
