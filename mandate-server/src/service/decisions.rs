@@ -12,7 +12,9 @@ use super::{Answer, Call, Scripted};
 use crate::error::{Fault, Refusal};
 use crate::store::records::{DecisionRecord, Mode, ReviewRecord};
 use crate::store::sql;
-use crate::store::sql::decisions::{Filter, Whole};
+use crate::store::sql::decisions::Whole;
+
+pub use crate::store::sql::decisions::Filter;
 use crate::store::tx::Tx;
 
 /// How many rows one page's search looks at, at most.

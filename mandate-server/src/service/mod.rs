@@ -50,6 +50,8 @@ pub struct Caller {
     pub agent: Option<AgentId>,
     /// Requests that the key may make in any 60 seconds.
     pub rate: u32,
+    /// When the key stops, if that is known.
+    pub expires_at: Option<Timestamp>,
 }
 
 impl Caller {
