@@ -7,6 +7,8 @@ mod callers;
 mod decisions;
 mod enforcement;
 mod escrows;
+mod exports;
+mod file;
 mod gate;
 mod input;
 mod listen;
@@ -29,6 +31,7 @@ use crate::clock::{Clock, Entropy, Ids};
 use crate::service::decide::Engine;
 use crate::settlement::Settlement;
 use crate::store::Store;
+use crate::worker::export::Exports;
 
 pub use reply::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
 
@@ -53,6 +56,7 @@ pub(crate) struct Api {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) settlement: Arc<Settlement>,
+    pub(crate) exports: Arc<Exports>,
     pub(crate) cursor_key: Arc<CursorKey>,
     pub(crate) callers: Arc<Callers>,
     pub(crate) rates: rate::Rates,

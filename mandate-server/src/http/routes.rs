@@ -8,7 +8,7 @@ use mandate_core::api_key::KeyClass;
 
 use super::gate::Admitted;
 use super::reply::{Failure, Reply};
-use super::{agents, authorizations, decisions, enforcement, escrows, mandates, reviews, usage};
+use super::{agents, authorizations, decisions, enforcement, escrows, exports, mandates, reviews, usage};
 use crate::error::Fault;
 
 use Key::{Agent, Any, Organization};
@@ -38,6 +38,8 @@ pub fn table() -> Vec<Route> {
         route(GET,  "/v1/escrows",              Any,          escrows::list),
         route(GET,  "/v1/escrows/{id}",         Any,          escrows::get),
         route(POST, "/v1/escrows/{id}/transitions", Organization, escrows::transition),
+        route(POST, "/v1/exports",              Organization, exports::create),
+        route(GET,  "/v1/exports/{id}",         Organization, exports::get),
         route(GET,  "/v1/usage",                Any,          usage::list),
     ]
 }

@@ -97,6 +97,7 @@ pub fn show(
 ) -> Result<Box<serde_json::value::RawValue>, Fault> {
     let decision = &whole.decision;
     let claims = claims(decision, &whole.issuer, policy_version);
+    let verdict_token = assemble(whole, &claims)?;
     let view = View {
         claims: &claims,
         mode: decision.mode,
@@ -105,9 +106,21 @@ pub fn show(
         denials: decision.denials,
         basis: decision.basis,
         review: whole.review.as_ref().map(|review| ReviewView::of(review, now)),
-        verdict_token: jwt::assemble(&Kid::parse(&whole.kid)?, &claims.to_json(), &decision.signature),
+        verdict_token,
     };
     serde_json::value::to_raw_value(&view).map_err(|e| Fault::new(format!("cannot write a decision: {e}")))
+}
+
+/// The decision's token, rebuilt alike.
+///
+/// # Errors
+/// A stored value is not valid.
+pub fn token(whole: &Whole, policy_version: &PolicyVersion) -> Result<String, Fault> {
+    assemble(whole, &claims(&whole.decision, &whole.issuer, policy_version))
+}
+
+fn assemble(whole: &Whole, claims: &VerdictClaims) -> Result<String, Fault> {
+    Ok(jwt::assemble(&Kid::parse(&whole.kid)?, &claims.to_json(), &whole.decision.signature))
 }
 
 /// The decisions of the environment that meet `filter`; under an agent key, its own.

@@ -7,6 +7,7 @@ pub mod decide;
 pub mod decisions;
 pub mod enforcement;
 pub mod escrows;
+pub mod exports;
 pub mod idempotency;
 pub mod keys;
 pub mod listing;

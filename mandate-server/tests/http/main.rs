@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
 
 mod escrows;
+mod exports;
 mod server;
 mod settlement;
 mod usage;

@@ -10,6 +10,7 @@ pub mod agents;
 pub mod decisions;
 pub mod environments;
 pub mod escrows;
+pub mod exports;
 pub mod idempotency;
 pub mod keys;
 pub mod mandates;
