@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use hyper::header::HeaderValue;
 use tokio::net::TcpListener;
-use tokio::signal::ctrl_c;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -19,6 +18,7 @@ use crate::http::{
 };
 use crate::service::Stop;
 use crate::service::decide::Engine;
+use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
@@ -108,6 +108,7 @@ impl App {
             callers: Arc::clone(&callers),
             rates: Rates::new(),
             routes: Routes::new()?,
+            webhook_reach: if settings.loopback_webhooks { Reach::Loopback } else { Reach::Public },
             room: Semaphore::new(MAX_UNDER_WAY),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
         });
@@ -136,16 +137,29 @@ impl Running {
     }
 }
 
-/// Waits for the sign to stop: Ctrl-C, or SIGTERM.
-///
-/// # Errors
-/// The operating system does not tell of signals.
-pub async fn stop_signal() -> Result<(), Fault> {
-    let deaf = |e| Fault::new(format!("signals cannot be received: {e}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
-    tokio::select! {
-        interrupted = ctrl_c() => interrupted.map_err(deaf),
-        _ = terminate.recv() => Ok(()),
+/// The sign to stop: Ctrl-C, or SIGTERM. What arrives before anybody waits for it is not lost.
+#[derive(Debug)]
+pub struct StopSignal {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignal {
+    /// Begins to listen for the sign, which from now on does not end the process by itself.
+    ///
+    /// # Errors
+    /// The operating system does not tell of signals.
+    pub fn listen() -> Result<Self, Fault> {
+        let listen = |kind| signal(kind).map_err(|e| Fault::new(format!("signals cannot be received: {e}")));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for the sign.
+    pub async fn received(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }
 

@@ -3,20 +3,24 @@
 //! A flag wins over a `MANDATE_*` variable, that over the TOML file, that over the default. The master key is a secret
 //! and comes from a variable or from a file of its own, never from the command line.
 
+mod check;
+mod flags;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use figment::providers::{Env, Format as _, Serialized, Toml};
-use figment::value::{Dict, Map};
-use figment::{Figment, Metadata, Profile, Provider, Source};
-use hyper::Uri;
-use hyper::http::uri::Scheme;
+use figment::{Figment, Metadata, Source};
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 use zeroize::Zeroizing;
 
 use crate::service::signing::MasterKey;
+use check::{address, base_url, database, log_format, log_level, review_expiry, site_url};
+use flags::COMMAND_LINE;
+
+pub use flags::{Flags, ServerFlags};
 
 /// What the names of variables begin with.
 const VARIABLE_PREFIX: &str = "MANDATE_";
@@ -34,96 +38,6 @@ pub const SQLITE: &str = "sqlite://";
 pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
 /// The longest that a review may wait, in seconds: 366 days.
 pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
-
-/// The settings that can be typed. All are optional: variables, the file and the defaults stand behind them.
-#[derive(Debug, Clone, Default, Serialize, clap::Args)]
-#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
-pub struct Flags {
-    /// Read settings from this TOML file [env: MANDATE_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip)]
-    pub config: Option<PathBuf>,
-
-    /// The database [env: MANDATE_DATABASE] [default: sqlite://mandate.db]
-    #[arg(long, value_name = "sqlite://PATH")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub database: Option<String>,
-
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub server: ServerFlags,
-}
-
-/// The settings of a server that listens.
-#[derive(Debug, Clone, Default, Serialize, clap::Args)]
-#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
-pub struct ServerFlags {
-    /// Where the API listens [env: MANDATE_API_ADDRESS] [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub api_address: Option<String>,
-
-    /// Where strangers find the key set [env: MANDATE_PUBLIC_ADDRESS] [default: 127.0.0.1:8081]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub public_address: Option<String>,
-
-    /// Where liveness and readiness are told [env: MANDATE_OPS_ADDRESS] [default: 127.0.0.1:9090]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ops_address: Option<String>,
-
-    /// The API's address as clients see it; ends in /v1 [env: MANDATE_BASE_URL] [default: from the listener]
-    #[arg(long, value_name = "URL")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub base_url: Option<String>,
-
-    /// The issuer of signed tokens, where the key set is published [env: MANDATE_VERDICTS_URL] [default: from the
-    /// listener]
-    #[arg(long, value_name = "URL")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verdicts_url: Option<String>,
-
-    /// Where the machine-readable contract is published [env: MANDATE_DOCS_URL] [default: from the listener]
-    #[arg(long, value_name = "URL")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub docs_url: Option<String>,
-
-    /// How long a review waits for a person [env: MANDATE_REVIEW_EXPIRY_SECONDS] [default: 86400]
-    #[arg(long, value_name = "SECONDS")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub review_expiry_seconds: Option<i64>,
-
-    /// Who moves the funds of escrows: local or http [env: MANDATE_SETTLEMENT] [default: local]
-    #[arg(long, value_name = "ADAPTER")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub settlement: Option<String>,
-
-    /// Where http settlement posts its instructions [env: MANDATE_SETTLEMENT_URL]
-    #[arg(long, value_name = "URL")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub settlement_url: Option<String>,
-
-    /// Where exports are kept [env: MANDATE_EXPORTS_DIRECTORY] [default: beside the database]
-    #[arg(long, value_name = "DIR")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub exports_directory: Option<PathBuf>,
-
-    /// Say that a proxy in front speaks TLS, so that plain HTTP may leave this machine [env: MANDATE_BEHIND_PROXY]
-    #[arg(long)]
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub behind_proxy: bool,
-
-    /// How the log is written: text or json [env: MANDATE_LOG_FORMAT] [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_format: Option<String>,
-
-    /// What is logged: off, error, warn, info, debug or trace [env: MANDATE_LOG_LEVEL] [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_level: Option<String>,
-}
 
 /// Who moves the funds of escrows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -162,6 +76,9 @@ pub struct Settings {
     pub docs_url: Option<String>,
     /// How long a review waits, in seconds.
     pub review_expiry_seconds: i64,
+    /// Whether webhooks may be on this machine, over plain HTTP. Only the developer mode says so: no flag, variable or
+    /// file does.
+    pub loopback_webhooks: bool,
     /// Who moves the funds of escrows.
     pub settlement: SettlementSetting,
     /// Where exports are kept. Absent: beside the database.
@@ -209,6 +126,7 @@ impl Default for Settings {
             verdicts_url: None,
             docs_url: None,
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
+            loopback_webhooks: false,
             settlement: SettlementSetting::Local,
             exports_directory: None,
             log_format: LogFormat::Text,
@@ -298,6 +216,7 @@ impl Written {
                 &self.review_expiry_seconds.to_string(),
                 review_expiry,
             )?,
+            loopback_webhooks: false,
             settlement: settlement(&self.settlement, self.settlement_url.as_deref(), origins)?,
             exports_directory: self.exports_directory,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
@@ -337,19 +256,6 @@ impl From<Settings> for Written {
         }
     }
 }
-
-/// The flags as a source of settings.
-impl Provider for Flags {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(COMMAND_LINE)
-    }
-
-    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        Serialized::defaults(self).data()
-    }
-}
-
-const COMMAND_LINE: &str = "command line";
 
 /// Tells where each setting came from.
 struct Origins<'a>(&'a Figment);
@@ -459,61 +365,6 @@ pub fn started_by_cargo() -> bool {
     variable("CARGO").is_ok_and(|value| value.is_some())
 }
 
-fn database(text: &str) -> Result<String, String> {
-    match text.strip_prefix(SQLITE) {
-        Some(path) if !path.is_empty() => Ok(text.to_owned()),
-        _ => {
-            Err(format!("must be {SQLITE} and the path of a file, such as {SQLITE}mandate.db; got `{text}`"))
-        }
-    }
-}
-
-fn address(text: &str, proxied: bool) -> Result<SocketAddr, String> {
-    let address: SocketAddr = text
-        .parse()
-        .map_err(|_| format!("must be an IP address and a port, such as 127.0.0.1:8080; got `{text}`"))?;
-    if address.ip().is_loopback() || proxied {
-        return Ok(address);
-    }
-    Err(format!(
-        "{address} can be reached from other machines, and this server speaks plain HTTP. Listen on loopback, or let a \
-         proxy speak TLS in front of it and say so with behind_proxy"
-    ))
-}
-
-fn base_url(text: &str) -> Result<String, String> {
-    let problem = || {
-        format!(
-            "must be an https URL that ends in {VERSION_PATH}, such as https://api.example.com/v1; got `{text}`"
-        )
-    };
-    if text.ends_with(VERSION_PATH) && is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
-}
-
-fn site_url(text: &str) -> Result<String, String> {
-    let problem = || {
-        format!(
-            "must be an https URL without a slash at its end, such as https://verdicts.example.com; got `{text}`"
-        )
-    };
-    if is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
-}
-
-/// Whether `text` is https, or http on this machine, without user, query, fragment, or a slash at its end.
-fn is_site(text: &str) -> bool {
-    let Ok(uri) = text.parse::<Uri>() else { return false };
-    let Some(host) = uri.host().filter(|host| !host.is_empty()) else { return false };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let local = host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let secure = uri.scheme() == Some(&Scheme::HTTPS) || (uri.scheme() == Some(&Scheme::HTTP) && local);
-    secure && !text.contains(['?', '#', '@']) && !text.ends_with('/')
-}
-
-fn review_expiry(text: &str) -> Result<i64, String> {
-    let seconds = text.parse().ok().filter(|seconds| (1..=MAX_REVIEW_EXPIRY_SECONDS).contains(seconds));
-    seconds.ok_or_else(|| format!("must be between 1 and {MAX_REVIEW_EXPIRY_SECONDS}; got `{text}`"))
-}
-
 fn settlement(
     adapter: &str,
     url: Option<&str>,
@@ -529,18 +380,5 @@ fn settlement(
     }
 }
 
-fn log_format(text: &str) -> Result<LogFormat, String> {
-    match text {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err(format!("must be text or json; got `{text}`")),
-    }
-}
-
-fn log_level(text: &str) -> Result<LevelFilter, String> {
-    text.parse().map_err(|_| format!("must be off, error, warn, info, debug or trace; got `{text}`"))
-}
-
 #[cfg(test)]
-#[path = "config/tests.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mandate_core::json::{Field, Object};
-use mandate_core::{DecisionId, EscrowId, EscrowState, Invalid, Timestamp};
+use mandate_core::{DecisionId, EscrowId, EscrowState, EventId, Invalid, Timestamp};
 
 use super::gate::Admitted;
 use super::reply::Failure;
@@ -14,6 +14,7 @@ use crate::service::escrows::{self, Address, MAX_ARBITER, MAX_CONDITION, MAX_NOT
 pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
     let post = request.post().await?;
     let (id, at) = (EscrowId::from_bytes(post.new_id()), post.at());
+    let event = EventId::from_bytes(post.new_id());
     let api = Arc::clone(&post.api);
     let settlement = api.settlement.recorded(post.call.caller.environment.kind);
     let mut contract = [0; 32];
@@ -26,6 +27,7 @@ pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
             refund_after: read(&body.require("refund_after")?, Timestamp::parse)?,
             id,
             contract: Address(contract),
+            event,
             settlement,
             at,
         };
@@ -59,6 +61,7 @@ pub(super) async fn transition(request: Admitted) -> Result<Answer, Failure> {
         to,
         note,
         settlement,
+        event: EventId::from_bytes(post.new_id()),
         at: post.at(),
     });
     let answer = post.write(command, escrows::transition).await;

@@ -3,10 +3,12 @@
 mod accept;
 mod agents;
 mod authorizations;
+mod body;
 mod callers;
 mod decisions;
 mod enforcement;
 mod escrows;
+mod events;
 mod exports;
 mod file;
 mod gate;
@@ -20,6 +22,7 @@ mod reply;
 mod reviews;
 pub mod routes;
 mod usage;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -29,6 +32,7 @@ use tokio::sync::Semaphore;
 
 use crate::clock::{Clock, Entropy, Ids};
 use crate::service::decide::Engine;
+use crate::service::endpoint::Reach;
 use crate::settlement::Settlement;
 use crate::store::Store;
 use crate::worker::export::Exports;
@@ -61,6 +65,8 @@ pub(crate) struct Api {
     pub(crate) callers: Arc<Callers>,
     pub(crate) rates: rate::Rates,
     pub(crate) routes: routes::Routes,
+    /// How far webhooks may be.
+    pub(crate) webhook_reach: Reach,
     /// Room for the requests that are under way behind the gate.
     pub(crate) room: Semaphore,
     /// Where the key set is in fact.

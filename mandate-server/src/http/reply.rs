@@ -130,7 +130,7 @@ impl From<Fault> for Failure {
 pub(crate) fn render(outcome: Result<Reply, Failure>, id: RequestId) -> Response<Body> {
     let Reply(mut response) = outcome.unwrap_or_else(|failure| failed(&failure, id));
     let headers = response.headers_mut();
-    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
+    if let Ok(id) = HeaderValue::try_from(id.to_string()) {
         headers.insert(X_REQUEST_ID, id);
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFFING);

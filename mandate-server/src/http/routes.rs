@@ -8,7 +8,10 @@ use mandate_core::api_key::KeyClass;
 
 use super::gate::Admitted;
 use super::reply::{Failure, Reply};
-use super::{agents, authorizations, decisions, enforcement, escrows, exports, mandates, reviews, usage};
+use super::{
+    agents, authorizations, decisions, enforcement, escrows, events, exports, mandates, reviews, usage,
+    webhooks,
+};
 use crate::error::Fault;
 
 use Key::{Agent, Any, Organization};
@@ -17,6 +20,7 @@ use Key::{Agent, Any, Organization};
 #[must_use]
 #[rustfmt::skip]
 pub fn table() -> Vec<Route> {
+    const DELETE: Method = Method::DELETE;
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
     vec![
@@ -34,6 +38,13 @@ pub fn table() -> Vec<Route> {
         route(GET,  "/v1/enforcement",          Organization, enforcement::get),
         route(GET,  "/v1/decisions",            Any,          decisions::list),
         route(GET,  "/v1/decisions/{id}",       Any,          decisions::get),
+        route(POST, "/v1/webhooks",             Organization, webhooks::create),
+        route(GET,  "/v1/webhooks",             Organization, webhooks::list),
+        route(GET,  "/v1/webhooks/{id}",        Organization, webhooks::get),
+        route(DELETE, "/v1/webhooks/{id}",      Organization, webhooks::delete),
+        route(POST, "/v1/webhooks/{id}/ping",   Organization, webhooks::ping),
+        route(GET,  "/v1/events",               Organization, events::list),
+        route(GET,  "/v1/events/{id}",          Organization, events::get),
         route(POST, "/v1/escrows",              Organization, escrows::create),
         route(GET,  "/v1/escrows",              Any,          escrows::list),
         route(GET,  "/v1/escrows/{id}",         Any,          escrows::get),
@@ -156,6 +167,7 @@ mod tests {
             ("/v1/agents/%61gt_a", Some("%61gt_a")),
             ("/v1/agents/..", Some("..")),
             ("/v1/mandates/mnd_1/revoke", Some("mnd_1")),
+            ("/v1/webhooks/whk_1/ping", Some("whk_1")),
             ("/v1/agents/", None),
             ("/v1//agents", None),
             ("//v1/agents", None),

@@ -3,14 +3,15 @@
 use std::fmt;
 
 use mandate_core::{
-    AgentId, Amount, Currency, DecisionId, EscrowId, EscrowState, Recipient, Timestamp, Verdict, jwt,
+    AgentId, Amount, Currency, DecisionId, EscrowId, EscrowState, EventId, Recipient, Timestamp, Verdict, jwt,
 };
 use serde::{Serialize, Serializer};
 
 use super::listing::{Cursors, Query, Walk};
 use super::signing::Keyring;
-use super::{Answer, Call, Scripted};
+use super::{Answer, Call, Scripted, outbox};
 use crate::error::{Fault, Refusal};
+use crate::store::records::EventRecord;
 use crate::store::sql;
 use crate::store::sql::escrows::{Entry, EntryKey, Escrow, SettlementStatus};
 use crate::store::tx::Tx;
@@ -42,6 +43,8 @@ pub struct Create {
     pub id: EscrowId,
     /// Its address, drawn before.
     pub contract: Address,
+    /// The id of the event that tells of it.
+    pub event: EventId,
     /// Where an instruction stands that has just been recorded.
     pub settlement: SettlementStatus,
     /// When.
@@ -59,6 +62,8 @@ pub struct Transition {
     pub note: Option<String>,
     /// Where an instruction stands that has just been recorded.
     pub settlement: SettlementStatus,
+    /// The id of the event that tells of it.
+    pub event: EventId,
     /// When.
     pub at: Timestamp,
 }
@@ -94,6 +99,14 @@ struct EntryView<'a> {
     note: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     settlement: Option<SettlementStatus>,
+}
+
+/// What an event tells of an escrow.
+#[derive(Serialize)]
+struct EventView {
+    escrow: EscrowId,
+    state: EscrowState,
+    disputed: bool,
 }
 
 /// The claims of a contract's token. They have neither `verdict` nor `type`: it passes for neither verdict nor event.
@@ -215,7 +228,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let settlement = Some(command.settlement);
     let funded =
         Entry { state: EscrowState::Funded, disputed: false, at: command.at, note: None, settlement };
-    enter(tx, environment.id, &mut escrow, funded)?;
+    enter(tx, environment.id, &mut escrow, funded, command.event)?;
     Ok(Answer::new(201, &View::of(&escrow)?)?)
 }
 
@@ -232,13 +245,22 @@ pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripte
     let disputed = from.disputed || state == EscrowState::Disputed;
     let settlement = moves_funds(state).then_some(command.settlement);
     let entry = Entry { state, disputed, at: command.at, note: command.note.clone(), settlement };
-    enter(tx, environment, &mut escrow, entry)?;
+    enter(tx, environment, &mut escrow, entry, command.event)?;
     Ok(Answer::new(200, &View::of(&escrow)?)?)
 }
 
-/// Writes down that an escrow enters a state. Every change of every escrow goes through here.
-fn enter(tx: &mut Tx<'_>, environment: i64, escrow: &mut Escrow, entry: Entry) -> Result<(), Fault> {
+/// Writes down that an escrow enters a state, with the event that tells of it. Every change of every escrow goes through
+/// here.
+fn enter(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    escrow: &mut Escrow,
+    entry: Entry,
+    event: EventId,
+) -> Result<(), Fault> {
     sql::escrows::append(tx, environment, escrow.id, escrow.history.len(), &entry)?;
+    let data = outbox::data(&EventView { escrow: escrow.id, state: entry.state, disputed: entry.disputed })?;
+    outbox::write(tx, &EventRecord { environment, id: event, kind: entry.state.into(), at: entry.at, data })?;
     escrow.history.push(entry);
     Ok(())
 }

@@ -1,8 +1,20 @@
-//! The server over its real listeners, with a clock that the tests move.
-#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on has failed")]
+//! The listeners over real connections: the gate, what is read of a request, and how it is answered.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
 
+mod bodies;
 mod escrows;
 mod exports;
+mod gate;
+mod hosts;
+mod keys;
+mod replays;
 mod server;
 mod settlement;
 mod usage;
+mod webhooks;
+mod world;

@@ -11,6 +11,7 @@ use mandate_server::service::{Answer, Caller};
 use mandate_server::store::sql::escrows::SettlementStatus;
 use serde_json::{Value, json};
 
+use crate::events::log;
 use crate::world::{self, World};
 
 pub(crate) fn create(world: &World, decision: &Value) -> Create {
@@ -23,6 +24,7 @@ pub(crate) fn create(world: &World, decision: &Value) -> Create {
         refund_after: Timestamp::parse("2026-07-01T00:00:00Z").unwrap(),
         id: EscrowId::from_bytes(world.new_id()),
         contract: Address(contract),
+        event: world.event(),
         settlement: SettlementStatus::Settled,
         at: world.clock.now(),
     }
@@ -47,6 +49,7 @@ pub(crate) async fn go(world: &World, escrow: &Value, to: EscrowState, note: Opt
         to,
         note: note.map(ToOwned::to_owned),
         settlement: SettlementStatus::Settled,
+        event: world.event(),
         at: world.clock.now(),
     };
     let call = world.call(&world.organization);
@@ -189,4 +192,26 @@ async fn an_agent_sees_the_escrows_it_pays_into() {
     assert_eq!(page(&a, 100, From::Newest).await.0, [first]);
     let before = From::Before(first.to_owned());
     assert_eq!(page(&world.organization, 100, before).await.0, [second]);
+}
+
+#[tokio::test]
+async fn every_state_that_an_escrow_enters_is_told_of() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    let opened = escrow(&world, &agent, "40").await;
+    for to in [EscrowState::Disputed, EscrowState::Refunded] {
+        assert_eq!(go(&world, &opened, to, None).await.status, 200);
+    }
+    assert_eq!(go(&world, &opened, EscrowState::Released, None).await.status, 400, "refused: no event");
+    let told: Vec<_> = log(&world).await.iter().map(|e| json!([e["type"], e["data"]])).collect();
+    let data = |state, disputed| json!({"escrow": opened["escrow"], "state": state, "disputed": disputed});
+    assert_eq!(
+        told,
+        [
+            json!(["escrow.refunded", data("refunded", true)]),
+            json!(["escrow.disputed", data("disputed", true)]),
+            json!(["escrow.funded", data("funded", false)]),
+        ]
+    );
 }

@@ -9,6 +9,7 @@
 mod agents_and_mandates;
 mod durability;
 mod escrows;
+mod events;
 mod exports;
 mod limits;
 mod lists;
