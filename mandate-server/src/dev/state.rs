@@ -17,6 +17,8 @@ use crate::config::SQLITE;
 use crate::error::Fault;
 
 const DATABASE: &str = "mandate-dev.db";
+/// Where its exports are kept.
+const EXPORTS: &str = "mandate-dev.db-exports";
 /// What SQLite keeps beside a database.
 const BESIDE: [&str; 2] = ["mandate-dev.db-wal", "mandate-dev.db-shm"];
 const KEYS: &str = "mandate-dev.json";
@@ -136,8 +138,14 @@ fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Fault {
     Fault::new(format!("the file {} cannot be read: {why}; --fresh starts over", path.display()))
 }
 
-/// Deletes the database and the keys, the keys last: a database without them could not be opened.
+/// Deletes the database, its exports and the keys, the keys last: a database without them could not be opened.
 fn remove(directory: &Path) -> Result<(), Fault> {
+    match fs::remove_dir_all(directory.join(EXPORTS)) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            return Err(Fault::new(format!("the directory {EXPORTS} cannot be deleted: {e}")));
+        }
+        _ => {}
+    }
     for name in [DATABASE].into_iter().chain(BESIDE).chain([KEYS]) {
         let path = directory.join(name);
         match fs::remove_file(&path) {

@@ -9,7 +9,8 @@ use mandate_core::api_key::KeyClass;
 use super::gate::Admitted;
 use super::reply::{Failure, Reply};
 use super::{
-    agents, authorizations, decisions, enforcement, escrows, events, mandates, reviews, usage, webhooks,
+    agents, authorizations, decisions, enforcement, escrows, events, exports, mandates, reviews, usage,
+    webhooks,
 };
 use crate::error::Fault;
 
@@ -48,6 +49,8 @@ pub fn table() -> Vec<Route> {
         route(GET,  "/v1/escrows",              Any,          escrows::list),
         route(GET,  "/v1/escrows/{id}",         Any,          escrows::get),
         route(POST, "/v1/escrows/{id}/transitions", Organization, escrows::transition),
+        route(POST, "/v1/exports",              Organization, exports::create),
+        route(GET,  "/v1/exports/{id}",         Organization, exports::get),
         route(GET,  "/v1/usage",                Any,          usage::list),
     ]
 }

@@ -9,6 +9,7 @@ pub mod endpoint;
 pub mod enforcement;
 pub mod escrows;
 pub mod events;
+pub mod exports;
 pub mod idempotency;
 pub mod keys;
 pub mod listing;
