@@ -10,9 +10,7 @@ use super::gate::Admitted;
 use super::reply::{Failure, Reply};
 use crate::error::Fault;
 use crate::service::Answer;
-use crate::service::exports::{self, Sha256Hex};
-use crate::store::sql::decisions::Filter;
-use crate::store::sql::exports::Format;
+use crate::service::exports::{self, Filter, Format, Sha256Hex};
 
 const NDJSON: &str = "application/x-ndjson";
 const CSV: &str = "text/csv";

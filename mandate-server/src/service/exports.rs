@@ -8,10 +8,11 @@ use serde::{Serialize, Serializer};
 use super::{Answer, Call, Scripted, Stop};
 use crate::error::{Fault, Refusal};
 use crate::store::sql;
-use crate::store::sql::decisions::Filter;
-use crate::store::sql::exports::{Export, ExportStatus, Format};
+use crate::store::sql::exports::{Export, ExportStatus};
 use crate::store::tx::Tx;
 
+pub use crate::store::sql::decisions::Filter;
+pub use crate::store::sql::exports::Format;
 pub use write::{Build, Written, write};
 
 /// How long an export is kept, in seconds: 7 days.
