@@ -13,7 +13,7 @@ use crate::credential;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::http::Address;
-use crate::output::say;
+use crate::output::{Output, say};
 
 /// What follows the host in a base URL.
 const VERSION_PATH: &str = "/v1";
@@ -65,7 +65,7 @@ impl Client {
             match (pause.filter(|pause| *pause <= MAX_RETRY_AFTER), tried) {
                 (Some(pause), _) => wait(pause),
                 (None, Ok(reply)) if (200..300).contains(&reply.status) => return Ok(self.accept(reply)),
-                (None, Ok(reply)) => return Err(self.told(self.refused(&reply))),
+                (None, Ok(reply)) => return Err(self.told(self.refused(path, &reply))),
                 (None, Err(e)) => return Err(self.told(self.unreachable(&e))),
             }
         }
@@ -74,6 +74,16 @@ impl Client {
     /// The failure with the key under which the request can be repeated.
     pub(crate) fn told(&self, failure: Failure) -> Failure {
         failure.note("idempotency key", &self.idempotency_key)
+    }
+
+    /// Notes how to have the answer again, in case it cannot be shown.
+    pub(crate) fn note_if_lost(&self, output: &mut Output) {
+        let key = &self.idempotency_key;
+        output.note_if_lost("idempotency key", key);
+        output.note_if_lost(
+            "next",
+            format_args!("repeat the command with --idempotency-key {key:?}: it gives the same answer again"),
+        );
     }
 
     fn send(&self, path: &str, body: Option<&str>) -> Result<Reply, ureq::Error> {
@@ -104,7 +114,7 @@ impl Client {
         reply.body
     }
 
-    fn refused(&self, reply: &Reply) -> Failure {
+    fn refused(&self, path: &str, reply: &Reply) -> Failure {
         let Some((code, message, request_id)) = envelope(&reply.body) else {
             return self.foreign(reply);
         };
@@ -123,6 +133,10 @@ impl Client {
             Exit::Forbidden => {
                 failure.next("use a key of the other class: agents ask, organizations do everything else")
             }
+            Exit::NotFound if is_collection(path) => failure.next(format_args!(
+                "is {} the API's address? there is no {path}; set --base-url or MANDATE_BASE_URL",
+                self.base
+            )),
             Exit::NotFound => {
                 failure.next("check the id; objects of other organizations and environments are not visible")
             }
@@ -160,6 +174,11 @@ impl Client {
         Failure::new(Exit::Unreachable, format!("{} cannot be reached: {error}", self.base))
             .next(self.again())
     }
+}
+
+/// Whether `path` names no object, so that the API always has it.
+fn is_collection(path: &str) -> bool {
+    path.rfind('/') == Some(0)
 }
 
 /// Whether another attempt may do better, and the pause that the service asks for.

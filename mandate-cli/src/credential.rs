@@ -31,7 +31,7 @@ pub(crate) fn find(key_file: Option<&Source>, class: KeyClass) -> Result<ApiKey,
             Err(Failure::new(Exit::Usage, format!("{direct} and {file} are both set"))
                 .next("unset one of them"))
         }
-        (Some(text), None) => parse(&text, direct, class),
+        (Some(text), None) => parse(without_line_break(&text), direct, class),
         (None, Some(path)) => read(&Source::File(Path::new(path.as_str()).to_owned()), class),
         (None, None) => {
             let article = if class == KeyClass::Agent { "an agent key" } else { "an organization key" };

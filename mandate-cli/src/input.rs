@@ -51,7 +51,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// The text without the one line break that a file or `echo` puts behind it.
+/// The text without the one line break that a file, a variable or `echo` may have behind it.
 pub(crate) fn without_line_break(text: &str) -> &str {
     text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
 }

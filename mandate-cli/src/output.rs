@@ -26,16 +26,27 @@ pub(crate) struct Output {
     json: bool,
     closed: bool,
     failure: Option<io::Error>,
+    notes: Vec<(&'static str, String)>,
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json, closed: false, failure: None }
+        Self { json, closed: false, failure: None, notes: Vec::new() }
     }
 
     /// Whether JSON was asked for.
     pub(crate) fn is_json(&self) -> bool {
         self.json
+    }
+
+    /// A fact that helps when standard output cannot be written; otherwise it is not mentioned.
+    pub(crate) fn note_if_lost(&mut self, label: &'static str, value: impl fmt::Display) {
+        self.notes.push((label, value.to_string()));
+    }
+
+    /// Whether something could not be written.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.failure.is_some()
     }
 
     /// A labelled line. The value may carry styles but no control characters of foreign origin.
@@ -81,15 +92,13 @@ impl Output {
         failure.exit
     }
 
-    /// The end of the run: output that was lost makes a success a failure.
+    /// The end of the run: output that was lost is told of, and makes a success a failure.
     pub(crate) fn finish(self, exit: Exit) -> Exit {
-        match self.failure {
-            Some(e) if exit == Exit::Success => {
-                say(&Failure::new(Exit::Io, format!("standard output cannot be written: {e}")).render());
-                Exit::Io
-            }
-            _ => exit,
-        }
+        let Some(e) = self.failure else { return exit };
+        let failure = Failure::new(Exit::Io, format!("standard output cannot be written: {e}"));
+        let notes = self.notes.into_iter();
+        say(&notes.fold(failure, |failure, (label, value)| failure.note(label, value)).render());
+        if exit == Exit::Success { Exit::Io } else { exit }
     }
 }
 

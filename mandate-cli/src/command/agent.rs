@@ -12,12 +12,15 @@ pub(super) fn run(args: Agent, output: &mut Output) -> Result<Exit, Failure> {
     let Agent::Create { name, service } = args;
     let client = Client::new(&service, KeyClass::Organization)?;
     let body = client.post("/agents", Some(&serde_json::json!({ "name": name }).to_string()))?;
+    client.note_if_lost(output);
     if output.is_json() {
         output.body(&body);
         return Ok(Exit::Success);
     }
     tell(&body, output).map_err(|failure| client.told(failure))?;
-    warn("the agent key is shown this once: keep it where only the agent can read it");
+    if !output.is_lost() {
+        warn("the agent key is shown this once: keep it where only the agent can read it");
+    }
     Ok(Exit::Success)
 }
 

@@ -28,6 +28,7 @@ pub(super) fn run(args: &Authorize, output: &mut Output) -> Result<Exit, Failure
     let client = Client::new(&args.service, KeyClass::Agent)?;
     let answer = client.post("/authorizations", Some(&body(args)?))?;
     let (verdict, mode) = tell(&answer, output).map_err(|failure| client.told(failure))?;
+    client.note_if_lost(output);
     let exit = match verdict {
         Verdict::Allow => Exit::Success,
         Verdict::Review => Exit::Review,
@@ -56,6 +57,10 @@ fn tell<'a>(answer: &'a str, output: &mut Output) -> Result<(Verdict, Cow<'a, st
     let mut authorization = Answer::read(answer)?;
     let verdict = Verdict::parse(&authorization.text("verdict")?).map_err(|e| unknown(&e.to_string()))?;
     let mode = authorization.text("mode")?;
+    let decision = authorization.optional("decision")?;
+    if let Some(decision) = &decision {
+        output.note_if_lost("decision", decision);
+    }
     if output.is_json() {
         output.body(answer);
         return Ok((verdict, mode));
@@ -66,8 +71,9 @@ fn tell<'a>(answer: &'a str, output: &mut Output) -> Result<(Verdict, Cow<'a, st
         _ => ERROR,
     };
     output.line("verdict", format_args!("{style}{verdict}{style:#}"));
-    for (label, name) in [("reason", "reason"), ("decision", "decision")] {
-        authorization.show(label, name, output)?;
+    authorization.show("reason", "reason", output)?;
+    if let Some(decision) = decision {
+        output.line("decision", printable(&decision));
     }
     output.line("mode", printable(&mode));
     if let Some(mut review) = authorization.object("review")? {

@@ -24,6 +24,7 @@ pub(super) fn run(args: Mandate, output: &mut Output) -> Result<Exit, Failure> {
             (client, body)
         }
     };
+    client.note_if_lost(output);
     if output.is_json() {
         output.body(&body);
     } else {

@@ -184,6 +184,28 @@ fn exit_of(error: &VerifyError) -> Exit {
     }
 }
 
+/// What it means that `check` failed with `exit`, and what to do.
+fn advice(check: &str, exit: Exit) -> &'static str {
+    match (check, exit) {
+        ("claims", _) => "the claims are not those of a verdict; tell the issuer",
+        ("unknown_key", _) => "the issuer's keys do not have the one that signed; fetch its key set again",
+        (_, Exit::MalformedToken) => {
+            "the token is not whole, or was changed; ask for it again as it was issued"
+        }
+        (_, Exit::Signature) => "the token was changed, or the issuer did not sign it; ask for a genuine one",
+        (_, Exit::Expired) => "the token is too old; ask for a new verdict",
+        (_, Exit::NotYetValid) => "the two clocks disagree; check this machine's, or allow some --leeway",
+        (_, Exit::Issuer) => {
+            "the token comes from another issuer; check --issuer, or ask for one of that issuer"
+        }
+        (_, Exit::WrongKind) => "the token is genuine, but no verdict; ask for the token of a verdict",
+        (_, Exit::NotAllowed) => "the payment was not allowed; ask for a token whose verdict is allow",
+        (_, Exit::Mismatch) => "the token is for another payment; ask for one for what is to be settled",
+        (_, Exit::Replayed) => "the token was used before; ask for a new verdict",
+        _ => "see the line above",
+    }
+}
+
 impl Refusal {
     fn new(check: Option<&'static str>, message: String, exit: Exit) -> Self {
         Self { check, message, exit_code: exit as u8, exit }
@@ -220,7 +242,9 @@ impl Report {
         let sandbox = self.checks.iter().any(|line| line.value == SANDBOX);
         output.text(&match (&self.error, sandbox) {
             (Some(refusal), _) => {
-                format!("{ERROR}NOT VALID{ERROR:#}: {} failed\n", refusal.check.unwrap_or_default())
+                let check = refusal.check.unwrap_or_default();
+                let advice = advice(check, refusal.exit);
+                format!("{ERROR}NOT VALID{ERROR:#} ({check}): {advice}; do not deliver\n")
             }
             (None, true) => format!("{GOOD}VALID{GOOD:#}, {CAUTION}{SANDBOX}{CAUTION:#}\n"),
             (None, false) => format!("{GOOD}VALID{GOOD:#}\n"),

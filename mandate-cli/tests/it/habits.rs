@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::Stdio;
 
-use crate::harness::{Ran, mandate, run};
+use crate::harness::{Ran, Service, mandate, run};
 
 const TOKEN: &str = "e30.e30.AA";
 
@@ -59,4 +59,37 @@ fn output_that_is_lost_is_a_failure() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let ran: Ran = mandate(&["inspect", TOKEN]).stdout(full).stderr(Stdio::piped()).output().unwrap().into();
     ran.code(3).says("standard output cannot be written");
+}
+
+#[test]
+fn an_answer_that_is_lost_can_be_had_again() {
+    let agent = r#"{"id":"agt_buyer","agent_key":"ak_sandbox_given"}"#;
+    let mandate = r#"{"id":"mnd_1","agent":"agt_buyer","status":"revoked","expires":"2999-12-31"}"#;
+    let allow = r#"{"decision":"dec_1","verdict":"allow","mode":"enforce"}"#;
+    let deny = r#"{"decision":"dec_1","verdict":"deny_limit","mode":"enforce"}"#;
+    let authorize = ["authorize", "4", "USD", "--to", "vendor:acme", "--category", "software"];
+    for (args, body, exit, decision) in [
+        (&["agent", "create", "buyer"][..], agent, 3, ""),
+        (&["mandate", "revoke", "mnd_00000000000000000000000001"], mandate, 3, ""),
+        (&authorize, allow, 3, "  decision        dec_1\n"),
+        (&authorize, deny, 20, "  decision        dec_1\n"),
+    ] {
+        for json in [false, true] {
+            let service = Service::new(&[("200 OK", body)]);
+            let mut command =
+                if args == authorize { service.agent(args) } else { service.organization(args) };
+            command.args(json.then_some("--json")).args(["--idempotency-key", "k 1"]);
+            let full = File::options().write(true).open("/dev/full").unwrap();
+            let ran = Ran::from(command.stdout(full).stderr(Stdio::piped()).output().unwrap()).code(exit);
+            let (error, notes) = ran.err.split_once('\n').unwrap();
+            assert!(error.starts_with("error: standard output cannot be written: "), "{error}");
+            assert_eq!(
+                notes,
+                format!(
+                    "{decision}  idempotency key k 1\n  next            repeat the command with --idempotency-key \"k 1\": it gives the same answer again\n"
+                )
+            );
+            service.request();
+        }
+    }
 }

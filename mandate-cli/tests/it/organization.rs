@@ -109,6 +109,10 @@ fn a_mandate_is_revoked() {
     let request = service.request();
     assert_eq!(request.line, "POST /v1/mandates/mnd_00000000000000000000000001/revoke HTTP/1.1");
     assert_eq!((request.body.as_str(), request.header("content-type")), ("", None));
+    let service = Service::new(&[("404 Not Found", &error("not_found", "no such object"))]);
+    let mut command = service.organization(&["mandate", "revoke", "mnd_00000000000000000000000001"]);
+    run_with_stdin(&mut command, b"").code(33).says("check the id");
+    service.request();
     for id in ["mnd_1", "../agents", "mnd_00000000000000000000000001/../x", "agt_buyer"] {
         run_with_stdin(&mut mandate(&["mandate", "revoke", id]), b"").code(2).says("must be `mnd_`");
     }
@@ -120,7 +124,12 @@ fn refusals_have_their_codes_and_say_what_to_do() {
         ("400 Bad Request", "invalid_request", 30, "mend what the message names"),
         ("401 Unauthorized", "unauthorized", 31, "its operator issues keys"),
         ("403 Forbidden", "forbidden", 32, "use a key of the other class"),
-        ("404 Not Found", "not_found", 33, "check the id"),
+        (
+            "404 Not Found",
+            "not_found",
+            33,
+            "the API's address? there is no /agents; set --base-url or MANDATE_BASE_URL",
+        ),
         ("409 Conflict", "idempotency_conflict", 34, "leave it out, or take a new one"),
         ("409 Conflict", "name_taken", 34, "choose another name"),
         ("418 Teapot", "teapot", 38, ""),
@@ -230,6 +239,7 @@ fn keys_come_from_the_environment_or_a_file() {
     let file = path.to_str().unwrap();
     for (args, variable, stdin) in [
         (vec![], Some(("MANDATE_ORGANIZATION_KEY", organization_key())), String::new()),
+        (vec![], Some(("MANDATE_ORGANIZATION_KEY", format!("{}\n", organization_key()))), String::new()),
         (vec![], Some(("MANDATE_ORGANIZATION_KEY_FILE", file.to_owned())), String::new()),
         (vec!["--key-file", file], Some(("MANDATE_ORGANIZATION_KEY", "ignored".to_owned())), String::new()),
         (vec!["--key-file", "-"], None, format!("{}\r\n", organization_key())),
@@ -257,6 +267,7 @@ fn a_key_that_cannot_work_is_refused_before_anything_is_sent() {
         (vec![], 31, "this command needs an organization key, and there is none"),
         (vec![("MANDATE_ORGANIZATION_KEY", String::new())], 31, "and there is none"),
         (vec![("MANDATE_ORGANIZATION_KEY", mistyped.clone())], 31, "mistyped: its checksum does not match"),
+        (vec![("MANDATE_ORGANIZATION_KEY", format!("{good}\n\n"))], 31, "the API key is refused"),
         (vec![("MANDATE_ORGANIZATION_KEY", "secretish".to_owned())], 31, "an API key begins with"),
         (
             vec![("MANDATE_ORGANIZATION_KEY", agent_key())],

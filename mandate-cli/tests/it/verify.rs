@@ -50,7 +50,9 @@ VALID, sandbox - not real money
     assert_eq!((first.out, first.err.as_str()), (all.clone(), ""));
     let again = ran(&mut command).code(18);
     let start = all.split_once("replay").unwrap().0;
-    let end = format!("replay       this is a replay: `{NONCE}` was seen before\nNOT VALID: replay failed\n");
+    let end = format!(
+        "replay       this is a replay: `{NONCE}` was seen before\nNOT VALID (replay): the token was used before; ask for a new verdict; do not deliver\n"
+    );
     assert_eq!(again.out, format!("{start}{end}"));
 }
 
@@ -118,7 +120,7 @@ fn json_says_the_same() {
 fn check(token: &str, args: &[&str], code: i32, name: &str) {
     let folder = tempfile::tempdir().unwrap();
     let jwks = jwks_file(folder.path());
-    let text = ran(verify(token, &jwks).args(args)).code(code).shows(&format!("NOT VALID: {name} failed\n"));
+    let text = ran(verify(token, &jwks).args(args)).code(code).shows(&format!("\nNOT VALID ({name}): the "));
     assert!(!text.out.contains("\nVALID"), "{text:?}");
     let json = ran(verify(token, &jwks).args(args).arg("--json")).code(code).json();
     assert_eq!((&json["valid"], &json["error"]["check"]), (&json!(false), &json!(name)), "{json}");
