@@ -51,6 +51,7 @@ pub(crate) async fn register(
 }
 
 struct Registrar {
+    base_url: Target,
     connection: Connection,
     organization: HeaderValue,
     agents: Uri,
@@ -61,7 +62,8 @@ impl Registrar {
     async fn new(base_url: &Target, organization: HeaderValue) -> Result<Self, Failure> {
         let path = |name| format!("{}/{name}", base_url.path()).parse::<Uri>();
         let (agents, mandates) = (path("agents")?, path("mandates")?);
-        Ok(Self { connection: base_url.connect().await?, organization, agents, mandates })
+        let connection = base_url.connect().await?;
+        Ok(Self { base_url: base_url.clone(), connection, organization, agents, mandates })
     }
 
     async fn register(&mut self, name: &str) -> Result<HeaderValue, Failure> {
@@ -81,6 +83,8 @@ impl Registrar {
                     let seconds = response.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
                     let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(1);
                     tokio::time::sleep(Duration::from_secs(seconds)).await;
+                    // The server ends connections that are idle for long.
+                    self.connection = self.base_url.connect().await?;
                 }
                 status => {
                     return Err(format!(

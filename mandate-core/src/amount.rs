@@ -49,6 +49,14 @@ pub struct Total(i128);
 impl Amount {
     /// Reads the text of a JSON number, exactly. An exponent is honoured: `1e2` is 100.
     ///
+    /// ```
+    /// use mandate_core::Amount;
+    /// assert_eq!(Amount::parse("1e2")?.to_string(), "100");
+    /// let refused = Amount::parse("0.00").unwrap_err();
+    /// assert_eq!(refused.to_string(), "amount must be greater than 0; got `0.00`");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// The text is not a JSON number, is 0 or less, or has more digits than an amount holds; nothing is rounded.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
@@ -66,6 +74,14 @@ impl Amount {
     }
 
     /// The difference `self - other`, if it is greater than 0.
+    ///
+    /// ```
+    /// use mandate_core::Amount;
+    /// let (paid, fee) = (Amount::parse("40.50")?, Amount::parse("0.50")?);
+    /// assert_eq!(paid.minus(fee), Some(Amount::parse("40")?));
+    /// assert_eq!(fee.minus(fee), None);
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     #[must_use]
     pub fn minus(self, other: Self) -> Option<Self> {
         self.0.checked_sub(other.0).filter(|units| *units > 0).map(Self)
@@ -77,6 +93,14 @@ impl Total {
     pub const ZERO: Self = Self(0);
 
     /// Reads the text of a JSON number that is 0 or more.
+    ///
+    /// ```
+    /// use mandate_core::Total;
+    /// assert_eq!(Total::parse("0")?, Total::ZERO);
+    /// assert_eq!(Total::parse("980.250")?.to_string(), "980.25");
+    /// assert!(Total::parse("-1").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// The text is not a JSON number, is negative, has more than 8 fractional digits, or is out of range.
@@ -95,18 +119,41 @@ impl Total {
     }
 
     /// The total with `amount` added. Stops at the largest total there is, about 1.7 × 10³⁰, rather than wrap.
+    ///
+    /// ```
+    /// use mandate_core::{Amount, Total};
+    /// let tenth = Amount::parse("0.1")?;
+    /// assert_eq!(Total::ZERO.plus(tenth).plus(tenth).plus(tenth).to_string(), "0.3");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     #[must_use]
     pub fn plus(self, amount: Amount) -> Self {
         Self(self.0.saturating_add(amount.0))
     }
 
     /// Whether the total is greater than `limit`.
+    ///
+    /// ```
+    /// use mandate_core::{Amount, Total};
+    /// let limit = Amount::parse("1000")?;
+    /// assert!(!Total::parse("1000")?.exceeds(limit));
+    /// assert!(Total::parse("1000.00000001")?.exceeds(limit));
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     #[must_use]
     pub fn exceeds(self, limit: Amount) -> bool {
         self.0 > limit.0
     }
 
     /// What is left up to `limit`: 0 when the total has reached it.
+    ///
+    /// ```
+    /// use mandate_core::{Amount, Total};
+    /// let limit = Amount::parse("1000")?;
+    /// assert_eq!(Total::parse("980.25")?.remaining(limit).to_string(), "19.75");
+    /// assert_eq!(Total::parse("1200")?.remaining(limit), Total::ZERO);
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     #[must_use]
     pub fn remaining(self, limit: Amount) -> Self {
         Self(limit.0.saturating_sub(self.0).max(0))

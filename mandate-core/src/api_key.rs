@@ -34,6 +34,12 @@ const CHECKSUM_CHARS: usize = 6;
 const CHECKSUMS: u64 = 56_800_235_584;
 
 /// Whose key it is, and hence what it may do.
+///
+/// ```
+/// use mandate_core::{EnvironmentKind, api_key::KeyClass};
+/// assert_eq!(KeyClass::Organization.as_str(), "organization");
+/// assert_eq!(KeyClass::Organization.prefix(EnvironmentKind::Production), "sk_live_");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyClass {
     /// An organization's: registers agents, writes and revokes mandates, resolves reviews, switches enforcement.
@@ -43,6 +49,14 @@ pub enum KeyClass {
 }
 
 /// A key, whole. Wiped from memory when dropped, and never shown by `Debug`.
+///
+/// ```
+/// use mandate_core::{EnvironmentKind, api_key::{ApiKey, KeyClass}};
+/// let key = ApiKey::parse("ak_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye")?;
+/// assert_eq!((key.class(), key.kind()), (KeyClass::Agent, EnvironmentKind::Sandbox));
+/// assert_eq!(format!("{key:?}"), "ApiKey(ak_sandbox_…)");
+/// # Ok::<(), mandate_core::api_key::ApiKeyRefused>(())
+/// ```
 #[derive(Clone)]
 pub struct ApiKey {
     class: KeyClass,
@@ -51,6 +65,12 @@ pub struct ApiKey {
 }
 
 /// Why a text is not an API key. No message repeats any of the text.
+///
+/// ```
+/// use mandate_core::api_key::{ApiKey, ApiKeyRefused};
+/// assert_eq!(ApiKey::parse("ak_sandbox_1fJjkk").unwrap_err(), ApiKeyRefused::Length { found: 6 });
+/// assert_eq!(ApiKeyRefused::Checksum.to_string(), "the API key is mistyped: its checksum does not match");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ApiKeyRefused {
     /// It begins with none of the four prefixes.
@@ -84,6 +104,11 @@ impl KeyClass {
     }
 
     /// What a key of this class begins with in an environment of this kind, for example `sk_live_`.
+    ///
+    /// ```
+    /// use mandate_core::{EnvironmentKind, api_key::KeyClass};
+    /// assert_eq!(KeyClass::Agent.prefix(EnvironmentKind::Production), "ak_live_");
+    /// ```
     #[must_use]
     pub const fn prefix(self, kind: EnvironmentKind) -> &'static str {
         match (self, kind) {
@@ -103,6 +128,14 @@ impl fmt::Display for KeyClass {
 
 impl ApiKey {
     /// The key that these bytes make; they must come from a cryptographic random generator.
+    ///
+    /// ```
+    /// use mandate_core::{EnvironmentKind, api_key::{ApiKey, KeyClass}};
+    /// // In earnest, 32 bytes from the operating system's random generator.
+    /// let key = ApiKey::from_random(KeyClass::Organization, EnvironmentKind::Production, &[7; 32]);
+    /// assert!(key.expose().starts_with("sk_live_"));
+    /// assert_eq!(key.expose().len(), "sk_live_".len() + 49);
+    /// ```
     #[must_use]
     pub fn from_random(class: KeyClass, kind: EnvironmentKind, random: &[u8; 32]) -> Self {
         let mut text = Zeroizing::new(String::with_capacity(64));
@@ -119,6 +152,13 @@ impl ApiKey {
     }
 
     /// Reads a key.
+    ///
+    /// ```
+    /// use mandate_core::api_key::{ApiKey, ApiKeyRefused};
+    /// assert!(ApiKey::parse("ak_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye").is_ok());
+    /// let mistyped = ApiKey::parse("ak_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pyf");
+    /// assert_eq!(mistyped.unwrap_err(), ApiKeyRefused::Checksum);
+    /// ```
     ///
     /// # Errors
     /// The text does not have the form of a key, or its checksum is wrong. Whether the key was ever issued, only the
@@ -152,6 +192,15 @@ impl ApiKey {
 
     /// The SHA-256 of the whole text: what a service keeps in the key's place. The key has 256 random bits, so that a
     /// plain hash is as good as a slow one.
+    ///
+    /// ```
+    /// use std::collections::HashMap;
+    /// use mandate_core::api_key::ApiKey;
+    /// let key = ApiKey::parse("ak_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye")?;
+    /// let callers = HashMap::from([(key.hash(), "agt_buyer")]);
+    /// assert_eq!(callers.get(&key.hash()), Some(&"agt_buyer"));
+    /// # Ok::<(), mandate_core::api_key::ApiKeyRefused>(())
+    /// ```
     #[must_use]
     pub fn hash(&self) -> [u8; 32] {
         Sha256::digest(self.text.as_bytes()).into()

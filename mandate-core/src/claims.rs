@@ -17,6 +17,27 @@ use crate::verdict::Verdict;
 pub const VERDICT_LIFETIME_SECONDS: i64 = 300;
 
 /// The claims of a verdict (RFC 7519 for `iss`, `jti`, `iat`, `exp`), in the order in which they are written.
+///
+/// ```
+/// use mandate_core::{DecisionId, Nonce, PolicyVersion, Timestamp, VERDICT_LIFETIME_SECONDS, Verdict, VerdictClaims};
+/// # use mandate_core::{AgentId, Request, json::Object};
+/// # let body = br#"{"amount": 40.50, "currency": "USD", "recipient": "vendor:acme", "category": "software"}"#;
+/// # let request = Request::read(AgentId::parse("agt_buyer")?, Object::parse(body)?)?;
+/// let now = Timestamp::parse("2026-03-01T12:00:00Z")?;
+/// let claims = VerdictClaims {
+///     iss: "https://verdicts.example".to_owned(),
+///     jti: DecisionId::new(now, 1),
+///     iat: now.seconds(),
+///     exp: now.seconds() + VERDICT_LIFETIME_SECONDS,
+///     verdict: Verdict::DenyNoMandate,
+///     mandate: None,
+///     policy_version: PolicyVersion::parse("pol_2026-03-01.1")?,
+///     nonce: Nonce::new(now, 2),
+///     request,
+/// };
+/// assert_eq!(VerdictClaims::read(claims.to_json().as_bytes())?, claims);
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VerdictClaims {
     /// Who signed: the address under which the key set is published.
@@ -41,6 +62,20 @@ pub struct VerdictClaims {
 }
 
 /// The claims of an event, as a webhook receives it.
+///
+/// ```
+/// use mandate_core::{EventClaims, EventId, EventKind, Timestamp};
+/// let now = Timestamp::parse("2026-03-01T12:00:00Z")?;
+/// let claims = EventClaims {
+///     iss: "https://verdicts.example".to_owned(),
+///     jti: EventId::new(now, 1),
+///     iat: now.seconds(),
+///     kind: EventKind::Ping.as_str().to_owned(),
+///     data: std::collections::BTreeMap::from([("hello", "world")]),
+/// };
+/// assert_eq!(EventClaims::read(claims.to_json()?.as_bytes())?.data, r#"{"hello":"world"}"#);
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EventClaims<D> {
     /// Who signed.
@@ -58,12 +93,30 @@ pub struct EventClaims<D> {
 
 impl VerdictClaims {
     /// The claims as JSON, byte for byte the same each time.
+    ///
+    /// ```
+    /// use mandate_core::{VerdictClaims, es256, jwks::Kid, jwt};
+    /// # let text = include_str!("../../tests/vectors/verdicts.json");
+    /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
+    /// # let token = jwt::Unverified::parse(vectors["vectors"][0]["token"].as_str().unwrap())?;
+    /// # let claims = VerdictClaims::read(token.unverified_claims())?;
+    /// let signer = es256::signer(&es256::SecretKey::from_bytes([7; 32])?, Kid::parse("key-1")?)?;
+    /// let token = jwt::sign(&*signer, &claims.to_json())?;
+    /// assert_eq!(jwt::Unverified::parse(&token)?.unverified_claims(), claims.to_json().as_bytes());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
         serde_json::to_string(self).unwrap_or_default()
     }
 
     /// Reads claims. Names that are not known are passed over, since fields may be added under one version.
+    ///
+    /// ```
+    /// use mandate_core::VerdictClaims;
+    /// let refused = VerdictClaims::read(br#"{"type":"ping","data":{}}"#).unwrap_err();
+    /// assert_eq!(refused.to_string(), "type must not be there: these are the claims of an event");
+    /// ```
     ///
     /// # Errors
     /// The bytes are not strict JSON, a claim is missing, stands twice, or is of another type or form; `exp` does not
@@ -102,6 +155,19 @@ impl VerdictClaims {
 impl<D: Serialize> EventClaims<D> {
     /// The claims as JSON.
     ///
+    /// ```
+    /// use mandate_core::{EventClaims, EventId};
+    /// let claims = EventClaims {
+    ///     iss: "https://verdicts.example".to_owned(),
+    ///     jti: EventId::from_bytes([0; 16]),
+    ///     iat: 0,
+    ///     kind: "ping".to_owned(),
+    ///     data: [0; 0],
+    /// };
+    /// assert!(claims.to_json()?.ends_with(r#""iat":0,"type":"ping","data":[]}"#));
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// `data` cannot be written as JSON.
     pub fn to_json(&self) -> Result<String, Invalid> {
@@ -111,6 +177,12 @@ impl<D: Serialize> EventClaims<D> {
 
 impl EventClaims<String> {
     /// Reads claims; `data` is handed over as its JSON text, an object.
+    ///
+    /// ```
+    /// use mandate_core::EventClaims;
+    /// let refused = EventClaims::read(br#"{"verdict":"allow"}"#).unwrap_err();
+    /// assert_eq!(refused.to_string(), "verdict must not be there: these are the claims of a verdict");
+    /// ```
     ///
     /// # Errors
     /// The bytes are not strict JSON, a claim is missing, stands twice, or is of another type; or the claims are those

@@ -53,10 +53,25 @@ const BLOCK_BYTES: usize = 64;
 const SEPARATOR: u8 = 0;
 
 /// The key that cursors are signed under. Wiped from memory when dropped, and never shown by `Debug`.
+///
+/// ```
+/// use mandate_core::cursor::CursorKey;
+/// // In earnest, 32 bytes from the operating system's random generator.
+/// let key = CursorKey::new([7; 32]);
+/// assert_eq!(format!("{key:?}"), "CursorKey(…)");
+/// ```
 #[derive(Clone)]
 pub struct CursorKey(Zeroizing<[u8; BLOCK_BYTES]>);
 
 /// The walk that a cursor belongs to. All of it must be the same when the cursor is opened.
+///
+/// ```
+/// use mandate_core::{Timestamp, api_key::KeyClass, cursor::{CursorKey, Scope}};
+/// let (key, now) = (CursorKey::new([7; 32]), Timestamp::from_seconds(1_772_362_800));
+/// let scope = Scope { list: "reviews", filters: "", class: KeyClass::Agent, caller: "agt_buyer" };
+/// let cursor = key.issue(&scope, "rev_1", now);
+/// assert!(key.open(&cursor, &Scope { caller: "agt_other", ..scope }, now).is_err());
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scope<'a> {
     /// The name of the list, without a zero byte.
@@ -70,6 +85,13 @@ pub struct Scope<'a> {
 }
 
 /// The one answer to every cursor that does not open, so that nothing is told of why.
+///
+/// ```
+/// use mandate_core::{Timestamp, api_key::KeyClass, cursor::{CursorKey, CursorRefused, Scope}};
+/// let scope = Scope { list: "reviews", filters: "", class: KeyClass::Agent, caller: "agt_buyer" };
+/// let opened = CursorKey::new([7; 32]).open("cur_AAAA", &scope, Timestamp::from_seconds(0));
+/// assert_eq!(opened, Err(CursorRefused));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("cursor expired or malformed")]
 pub struct CursorRefused;
@@ -87,6 +109,14 @@ impl CursorKey {
     /// The cursor behind `position`, the last id of a page for instance.
     ///
     /// A position so long that the cursor passes [`MAX_CURSOR_BYTES`] never opens; ids are far from that.
+    ///
+    /// ```
+    /// use mandate_core::{Timestamp, api_key::KeyClass, cursor::{CursorKey, Scope}};
+    /// let scope = Scope { list: "decisions", filters: "", class: KeyClass::Agent, caller: "agt_buyer" };
+    /// let last_of_the_page = "dec_01kjm6n2z80000000000000001";
+    /// let cursor = CursorKey::new([7; 32]).issue(&scope, last_of_the_page, Timestamp::from_seconds(1_772_362_800));
+    /// assert!(cursor.starts_with("cur_"));
+    /// ```
     #[must_use]
     pub fn issue(&self, scope: &Scope<'_>, position: &str, now: Timestamp) -> String {
         let issued = now.millis().to_be_bytes();
@@ -99,6 +129,16 @@ impl CursorKey {
     }
 
     /// The position that `cursor` stands for.
+    ///
+    /// ```
+    /// use mandate_core::{Timestamp, api_key::KeyClass, cursor::{CURSOR_LIFETIME_SECONDS, CursorKey, Scope}};
+    /// let scope = Scope { list: "decisions", filters: "", class: KeyClass::Agent, caller: "agt_buyer" };
+    /// let (key, issued) = (CursorKey::new([7; 32]), Timestamp::from_seconds(1_772_362_800));
+    /// let cursor = key.issue(&scope, "dec_1", issued);
+    /// let last = issued.plus_seconds(CURSOR_LIFETIME_SECONDS);
+    /// assert_eq!(key.open(&cursor, &scope, last).as_deref(), Ok("dec_1"));
+    /// assert!(key.open(&cursor, &scope, last.plus_seconds(1)).is_err());
+    /// ```
     ///
     /// # Errors
     /// The cursor was not issued under this key for this scope, was issued more than [`CURSOR_LIFETIME_SECONDS`] ago,

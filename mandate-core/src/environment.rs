@@ -30,6 +30,12 @@ impl EnvironmentKind {
     }
 
     /// The kind that [`EnvironmentKind::as_str`] calls `text`.
+    ///
+    /// ```
+    /// use mandate_core::EnvironmentKind;
+    /// assert_eq!(EnvironmentKind::parse("sandbox"), Some(EnvironmentKind::Sandbox));
+    /// assert_eq!(EnvironmentKind::parse("Sandbox"), None);
+    /// ```
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text)

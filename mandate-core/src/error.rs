@@ -24,16 +24,34 @@ const ECHO_CHARS: usize = 80;
 
 impl Invalid {
     /// A refusal of `field` for the reason `problem`, which continues the sentence that the field's name begins.
+    ///
+    /// ```
+    /// use mandate_core::Invalid;
+    /// let refused = Invalid::new("name", "is taken");
+    /// assert_eq!(refused.to_string(), "name is taken");
+    /// ```
     pub fn new(field: impl Into<Cow<'static, str>>, problem: impl Into<String>) -> Self {
         Self { field: field.into(), problem: problem.into() }
     }
 
     /// A refusal of `value` for `field`: says what is `accepted` and repeats what came, shortened and escaped.
+    ///
+    /// ```
+    /// use mandate_core::Invalid;
+    /// let refused = Invalid::value("limit", "must be a number from 1 to 200", "a\nb");
+    /// assert_eq!(refused.to_string(), "limit must be a number from 1 to 200; got `a\\nb`");
+    /// ```
     pub fn value(field: impl Into<Cow<'static, str>>, accepted: &str, value: &str) -> Self {
         Self::new(field, format!("{accepted}; got `{}`", echo(value)))
     }
 
     /// The same refusal, told of another field.
+    ///
+    /// ```
+    /// use mandate_core::{Day, Invalid};
+    /// let refused: Invalid = Day::parse("soon").map_err(|e| e.at("expires")).unwrap_err();
+    /// assert_eq!(refused.field(), "expires");
+    /// ```
     #[must_use]
     pub fn at(mut self, field: impl Into<Cow<'static, str>>) -> Self {
         self.field = field.into();

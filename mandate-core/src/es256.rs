@@ -60,6 +60,23 @@ const ORDER: [u8; FIELD_BYTES] = [
 const UNCOMPRESSED: u8 = 4;
 
 /// Signs messages under a key that has a name.
+///
+/// A key in a module of its own, which can be out of reach:
+///
+/// ```
+/// use mandate_core::es256::{self, PublicKey, SIGNATURE_BYTES, Signer, SigningFailed};
+/// use mandate_core::{jwks::Kid, jwt};
+/// #[derive(Debug)]
+/// struct Remote(Kid, PublicKey);
+/// impl Signer for Remote {
+///     fn kid(&self) -> &Kid { &self.0 }
+///     fn public_key(&self) -> &PublicKey { &self.1 }
+///     fn sign(&self, _: &[u8]) -> Result<[u8; SIGNATURE_BYTES], SigningFailed> { Err(SigningFailed) }
+/// }
+/// # let public = *es256::SecretKey::from_bytes([7; 32])?.public_key();
+/// assert_eq!(jwt::sign(&Remote(Kid::parse("hsm-1")?, public), "{}"), Err(SigningFailed));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Signer: fmt::Debug + Send + Sync {
     /// The name under which the public key is published.
     fn kid(&self) -> &Kid;
@@ -75,6 +92,14 @@ pub trait Signer: fmt::Debug + Send + Sync {
 }
 
 /// Checks signatures under one public key.
+///
+/// ```
+/// use mandate_core::es256::{self, SecretKey, Verifier};
+/// let secret = SecretKey::from_bytes([7; 32])?;
+/// let verifier: std::sync::Arc<dyn Verifier> = es256::verifier(secret.public_key())?;
+/// assert!(!verifier.verify(b"message", &[0; 64]));
+/// # Ok::<(), es256::InvalidKey>(())
+/// ```
 pub trait Verifier: fmt::Debug + Send + Sync {
     /// Whether `signature`, `r ‖ s`, is one of `message`.
     fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool;
@@ -86,6 +111,11 @@ pub trait Verifier: fmt::Debug + Send + Sync {
 pub struct SigningFailed;
 
 /// Why bytes are not a key.
+///
+/// ```
+/// use mandate_core::es256::{InvalidKey, PublicKey};
+/// assert_eq!(PublicKey::from_coordinates([1; 32], [2; 32]), Err(InvalidKey::NotOnCurve));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidKey {
     /// The secret is 0, or not below the order of the curve. Draw 32 new random bytes.
@@ -100,6 +130,13 @@ pub enum InvalidKey {
 }
 
 /// A point on P-256 that verifies signatures. Holding one is the proof that it lies on the curve.
+///
+/// ```
+/// use mandate_core::es256::{PublicKey, SecretKey};
+/// let key = *SecretKey::from_bytes([7; 32])?.public_key();
+/// assert_eq!(PublicKey::from_coordinates(*key.x(), *key.y())?, key);
+/// # Ok::<(), mandate_core::es256::InvalidKey>(())
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PublicKey {
     x: [u8; FIELD_BYTES],
@@ -107,6 +144,14 @@ pub struct PublicKey {
 }
 
 /// The number that signs. Wiped from memory when dropped, and never shown by `Debug`.
+///
+/// ```
+/// use mandate_core::es256::SecretKey;
+/// let secret = SecretKey::from_bytes([7; 32])?;
+/// assert_eq!(secret.expose(), &[7; 32]);
+/// assert!(!format!("{secret:?}").contains("0707"));
+/// # Ok::<(), mandate_core::es256::InvalidKey>(())
+/// ```
 #[derive(Clone)]
 pub struct SecretKey {
     secret: Zeroizing<[u8; FIELD_BYTES]>,
@@ -114,6 +159,14 @@ pub struct SecretKey {
 }
 
 /// A signer of the fastest backend that is compiled in.
+///
+/// ```
+/// use mandate_core::{es256::{self, SecretKey}, jwks::Kid};
+/// let signer = es256::signer(&SecretKey::from_bytes([7; 32])?, Kid::parse("key-1")?)?;
+/// assert_eq!(signer.kid().as_str(), "key-1");
+/// assert_eq!(signer.sign(b"message")?.len(), es256::SIGNATURE_BYTES);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// [`InvalidKey::Backend`], when memory is exhausted.
@@ -123,6 +176,14 @@ pub fn signer(secret: &SecretKey, kid: Kid) -> Result<Arc<dyn Signer>, InvalidKe
 
 /// A verifier of the fastest backend that is compiled in.
 ///
+/// ```
+/// use mandate_core::{es256::{self, SecretKey}, jwks::Kid};
+/// let signer = es256::signer(&SecretKey::from_bytes([7; 32])?, Kid::parse("key-1")?)?;
+/// let verifier = es256::verifier(signer.public_key())?;
+/// assert!(verifier.verify(b"message", &signer.sign(b"message")?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// [`InvalidKey::Backend`], when memory is exhausted.
 pub fn verifier(key: &PublicKey) -> Result<Arc<dyn Verifier>, InvalidKey> {
@@ -131,6 +192,14 @@ pub fn verifier(key: &PublicKey) -> Result<Arc<dyn Verifier>, InvalidKey> {
 
 impl PublicKey {
     /// The point with these coordinates, big-endian.
+    ///
+    /// ```
+    /// use mandate_core::es256::{PublicKey, SecretKey};
+    /// let key = *SecretKey::from_bytes([7; 32])?.public_key();
+    /// assert_eq!(PublicKey::from_coordinates(*key.x(), *key.y())?, key);
+    /// assert!(PublicKey::from_coordinates(*key.y(), *key.x()).is_err());
+    /// # Ok::<(), mandate_core::es256::InvalidKey>(())
+    /// ```
     ///
     /// # Errors
     /// [`InvalidKey::NotOnCurve`].
@@ -169,6 +238,12 @@ impl PublicKey {
 
 impl SecretKey {
     /// The key whose secret are these 32 bytes, which must come from a cryptographic random generator.
+    ///
+    /// ```
+    /// use mandate_core::es256::{InvalidKey, SecretKey};
+    /// assert!(SecretKey::from_bytes([7; 32]).is_ok());
+    /// assert_eq!(SecretKey::from_bytes([0xff; 32]).unwrap_err(), InvalidKey::SecretOutOfRange);
+    /// ```
     ///
     /// # Errors
     /// [`InvalidKey::SecretOutOfRange`], which random bytes meet about once in 2³² draws: draw again.

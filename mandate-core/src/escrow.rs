@@ -7,6 +7,14 @@ use serde::{Serialize, Serializer};
 use crate::error::Invalid;
 
 /// Where an escrow stands.
+///
+/// ```
+/// use mandate_core::EscrowState;
+/// let state = EscrowState::Funded.transition(EscrowState::Delivered)?.transition(EscrowState::Released)?;
+/// assert_eq!(state.as_str(), "released");
+/// assert!(state.next().is_empty());
+/// # Ok::<(), mandate_core::NoTransition>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EscrowState {
     /// The buyer's funds are locked in the contract.
@@ -22,6 +30,12 @@ pub enum EscrowState {
 }
 
 /// An escrow cannot go where it was asked to go.
+///
+/// ```
+/// use mandate_core::{EscrowState, NoTransition};
+/// let NoTransition { from, to } = EscrowState::Refunded.transition(EscrowState::Funded).unwrap_err();
+/// assert_eq!((from, to), (EscrowState::Refunded, EscrowState::Funded));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an escrow that is {from} cannot become {to}; {}", Next(*from))]
 pub struct NoTransition {
@@ -40,6 +54,11 @@ impl EscrowState {
         [Self::Funded, Self::Delivered, Self::Released, Self::Refunded, Self::Disputed];
 
     /// The states that may follow; none after a final one.
+    ///
+    /// ```
+    /// use mandate_core::EscrowState;
+    /// assert_eq!(EscrowState::Disputed.next(), [EscrowState::Released, EscrowState::Refunded]);
+    /// ```
     #[must_use]
     pub const fn next(self) -> &'static [Self] {
         match self {
@@ -81,6 +100,13 @@ impl EscrowState {
     }
 
     /// Reads the word.
+    ///
+    /// ```
+    /// use mandate_core::EscrowState;
+    /// assert_eq!(EscrowState::parse("disputed")?, EscrowState::Disputed);
+    /// assert!(EscrowState::parse("open").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// The text is none of the five.

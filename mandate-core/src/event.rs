@@ -8,6 +8,12 @@ use crate::error::Invalid;
 use crate::escrow::EscrowState;
 
 /// What an event reports: a state that has already changed.
+///
+/// ```
+/// use mandate_core::{EscrowState, EventKind};
+/// assert_eq!(EventKind::MandateRevoked.as_str(), "mandate.revoked");
+/// assert_eq!(EventKind::from(EscrowState::Released), EventKind::EscrowReleased);
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
     /// A verdict came back review and waits for a person.

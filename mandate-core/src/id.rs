@@ -41,6 +41,15 @@ fn read_base32(text: &str) -> Option<u128> {
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident = $prefix:literal;)*) => {$(
         $(#[$doc])*
+        ///
+        /// ```
+        #[doc = concat!("use mandate_core::{", stringify!($name), ", Timestamp};")]
+        #[doc = concat!("let id = ", stringify!($name), "::new(Timestamp::from_millis(1_700_000_000_000), 7);")]
+        #[doc = concat!("assert_eq!(id.to_string(), \"", $prefix, "01hf7yat000000000000000007\");")]
+        #[doc = concat!("assert_eq!(", stringify!($name), "::parse(&id.to_string())?, id);")]
+        /// assert_eq!(id.created_at().millis(), 1_700_000_000_000);
+        /// # Ok::<(), mandate_core::Invalid>(())
+        /// ```
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub struct $name(u128);
 
@@ -49,6 +58,12 @@ macro_rules! ids {
             pub const PREFIX: &'static str = $prefix;
 
             /// The id of something created at `at`. The upper 48 bits of `random` are not used.
+            ///
+            /// ```
+            #[doc = concat!("use mandate_core::{", stringify!($name), " as Id, Timestamp};")]
+            /// let at = Timestamp::from_seconds(1_700_000_000);
+            /// assert!(Id::new(at, u128::MAX) < Id::new(at.plus_seconds(1), 0), "ids sort by creation");
+            /// ```
             #[must_use]
             pub fn new(at: Timestamp, random: u128) -> Self {
                 let millis = u128::try_from(at.millis()).unwrap_or(0);
@@ -56,6 +71,12 @@ macro_rules! ids {
             }
 
             /// Reads the text of an id, in its one spelling.
+            ///
+            /// ```
+            #[doc = concat!("use mandate_core::", stringify!($name), " as Id;")]
+            #[doc = concat!("assert!(Id::parse(\"", $prefix, "01hf7yat000000000000000007\").is_ok());")]
+            #[doc = concat!("assert!(Id::parse(\"", $prefix, "01HF7YAT000000000000000007\").is_err());")]
+            /// ```
             ///
             /// # Errors
             /// Another prefix, length or alphabet.
@@ -67,6 +88,11 @@ macro_rules! ids {
             }
 
             /// The id from its 128 bits, most significant byte first.
+            ///
+            /// ```
+            #[doc = concat!("use mandate_core::", stringify!($name), " as Id;")]
+            /// assert_eq!(Id::from_bytes([7; 16]).to_bytes(), [7; 16]);
+            /// ```
             #[must_use]
             pub fn from_bytes(bytes: [u8; 16]) -> Self {
                 Self(u128::from_be_bytes(bytes))
@@ -108,15 +134,6 @@ macro_rules! ids {
 
 ids! {
     /// The id of a mandate, `mnd_…`.
-    ///
-    /// ```
-    /// use mandate_core::{MandateId, Timestamp};
-    /// let id = MandateId::new(Timestamp::from_millis(1_700_000_000_000), 7);
-    /// assert_eq!(id.to_string(), "mnd_01hf7yat000000000000000007");
-    /// assert_eq!(MandateId::parse(&id.to_string())?, id);
-    /// assert_eq!(id.created_at().millis(), 1_700_000_000_000);
-    /// # Ok::<(), mandate_core::Invalid>(())
-    /// ```
     MandateId = "mnd_";
     /// The id of a decision, `dec_…`; the `jti` of its token.
     DecisionId = "dec_";

@@ -45,6 +45,14 @@ pub struct Object<'a> {
 }
 
 /// One member of an object or element of an array: where it stands, and its text.
+///
+/// ```
+/// use mandate_core::json::Object;
+/// let limits = Object::parse(br#"{"limits": {"per_month": 2000.00}}"#)?.require("limits")?;
+/// let field = limits.object()?.require("per_month")?;
+/// assert_eq!((field.path().as_ref(), field.raw()), ("limits.per_month", "2000.00"));
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Field<'a> {
     path: Cow<'static, str>,
@@ -86,6 +94,13 @@ impl<'a> Object<'a> {
     }
 
     /// Takes the member `name` out, if it is there.
+    ///
+    /// ```
+    /// let mut body = mandate_core::json::Object::parse(br#"{"review_above": 200}"#)?;
+    /// assert!(body.take("review_above").is_some());
+    /// assert!(body.take("escrow").is_none());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     pub fn take(&mut self, name: &'static str) -> Option<Field<'a>> {
         self.known.push(name);
         let raw = self.members.iter_mut().find(|(n, raw)| n == name && raw.is_some())?.1.take()?;
@@ -94,6 +109,12 @@ impl<'a> Object<'a> {
 
     /// Takes the member `name` out.
     ///
+    /// ```
+    /// let mut body = mandate_core::json::Object::parse(b"{}")?;
+    /// assert_eq!(body.require("amount").unwrap_err().to_string(), "amount is required");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// It is not there.
     pub fn require(&mut self, name: &'static str) -> Result<Field<'a>, Invalid> {
@@ -101,6 +122,12 @@ impl<'a> Object<'a> {
     }
 
     /// Ends the reading.
+    ///
+    /// ```
+    /// let body = mandate_core::json::Object::parse(br#"{"agent": "agt_buyer"}"#)?;
+    /// assert_eq!(body.finish().unwrap_err().field(), "agent");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// A member was not taken: its name is unknown.
@@ -169,6 +196,12 @@ impl<'a> Field<'a> {
 
     /// The value as an amount of money.
     ///
+    /// ```
+    /// let amount = mandate_core::json::Object::parse(br#"{"amount": 40.50}"#)?.require("amount")?;
+    /// assert_eq!(amount.amount()?.to_string(), "40.5");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// It is not a number, or not an [`Amount`].
     pub fn amount(&self) -> Result<Amount, Invalid> {
@@ -184,6 +217,12 @@ impl<'a> Field<'a> {
     }
 
     /// The value as an integer: digits with an optional minus sign. `1.0`, `1e3` and `1e400` are refused.
+    ///
+    /// ```
+    /// let limit = mandate_core::json::Object::parse(br#"{"limit": 50}"#)?.require("limit")?;
+    /// assert_eq!(limit.integer()?, 50);
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// It is not a number, not an integer, or does not fit 64 bits.

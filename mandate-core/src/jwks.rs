@@ -40,10 +40,25 @@ const SECRET_MEMBERS: [&str; 9] = ["d", "k", "p", "q", "dp", "dq", "qi", "oth", 
 /// The name of a signing key: 1 to 128 printable ASCII characters but the space, `"` and `\`.
 ///
 /// The names of this service's own keys are RFC 7638 thumbprints, see [`Kid::for_key`].
+///
+/// ```
+/// use mandate_core::jwks::Kid;
+/// assert!(Kid::parse("sandbox-1")?.is_sandbox());
+/// assert!(!Kid::parse("key-1")?.is_sandbox());
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Kid(String);
 
 /// A published key, ready to verify.
+///
+/// ```
+/// use mandate_core::{es256, jwks::{Kid, VerificationKey}};
+/// # let signer = es256::signer(&es256::SecretKey::from_bytes([7; 32])?, Kid::parse("key-1")?)?;
+/// let key = VerificationKey::new(signer.kid().clone(), *signer.public_key())?;
+/// assert!(key.verify(b"message", &signer.sign(b"message")?));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct VerificationKey {
     kid: Kid,
@@ -52,6 +67,13 @@ pub struct VerificationKey {
 }
 
 /// Keys by name, in the order of publication.
+///
+/// ```
+/// use mandate_core::jwks::KeySet;
+/// let keys = KeySet::parse(br#"{"keys": [{"kty": "RSA", "kid": "for something else"}]}"#)?;
+/// assert!(keys.is_empty());
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct KeySet {
     keys: Vec<VerificationKey>,
@@ -59,6 +81,13 @@ pub struct KeySet {
 
 impl Kid {
     /// Reads a key id.
+    ///
+    /// ```
+    /// use mandate_core::jwks::Kid;
+    /// assert_eq!(Kid::parse("key-1")?.as_str(), "key-1");
+    /// assert!(Kid::parse("key 1").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// It is empty, too long, or has another character.
@@ -109,6 +138,14 @@ impl fmt::Display for Kid {
 impl VerificationKey {
     /// Prepares `public` for verifying under the name `kid`.
     ///
+    /// ```
+    /// use mandate_core::{es256::SecretKey, jwks::{Kid, VerificationKey}};
+    /// let public = *SecretKey::from_bytes([7; 32])?.public_key();
+    /// let key = VerificationKey::new(Kid::parse("key-1")?, public)?;
+    /// assert_eq!(key.public_key(), &public);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// The backend is out of memory.
     pub fn new(kid: Kid, public: PublicKey) -> Result<Self, es256::InvalidKey> {
@@ -128,6 +165,13 @@ impl VerificationKey {
     }
 
     /// Whether `signature`, `r ‖ s`, is one of `message` under this key.
+    ///
+    /// ```
+    /// use mandate_core::{es256::SecretKey, jwks::{Kid, VerificationKey}};
+    /// let key = VerificationKey::new(Kid::parse("key-1")?, *SecretKey::from_bytes([7; 32])?.public_key())?;
+    /// assert!(!key.verify(b"message", &[1; 64]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn verify(&self, message: &[u8], signature: &[u8; SIGNATURE_BYTES]) -> bool {
         self.verifier.verify(message, signature)
@@ -136,6 +180,15 @@ impl VerificationKey {
 
 impl KeySet {
     /// A set of `keys`.
+    ///
+    /// ```
+    /// use mandate_core::{es256::SecretKey, jwks::{KeySet, Kid, VerificationKey}};
+    /// let key = VerificationKey::new(Kid::parse("key-1")?, *SecretKey::from_bytes([7; 32])?.public_key())?;
+    /// assert_eq!(KeySet::new(vec![key.clone()])?.len(), 1);
+    /// let refused = KeySet::new(vec![key.clone(), key]).unwrap_err();
+    /// assert_eq!(refused.to_string(), "keys must not have two keys named `key-1`");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// Two have one name, or there are more than [`MAX_KEYS`].
@@ -160,6 +213,12 @@ impl KeySet {
     /// `key_ops` say that they don't verify ES256. So is a key for ES256 whose `kid` is absent or has a form that
     /// [`Kid`] does not: no token can name it. Members that are not known, of the set or of a key, are ignored;
     /// `x5u` and its like are never followed.
+    ///
+    /// ```
+    /// use mandate_core::jwks::KeySet;
+    /// let refused = KeySet::parse(br#"{"keys": [{"kty": "EC", "crv": "P-256", "d": "AQ"}]}"#);
+    /// assert!(refused.is_err(), "a secret key does not belong in a published set");
+    /// ```
     ///
     /// # Errors
     /// More than [`MAX_KEY_SET_BYTES`] or [`MAX_KEYS`]; not strict JSON; no array `keys`; a member of the wrong type; a
@@ -200,12 +259,31 @@ impl KeySet {
     }
 
     /// The key of that name.
+    ///
+    /// ```
+    /// use mandate_core::{es256::SecretKey, jwks::{KeySet, Kid, VerificationKey}};
+    /// let kid = Kid::parse("key-1")?;
+    /// let public = *SecretKey::from_bytes([7; 32])?.public_key();
+    /// let keys = KeySet::new(vec![VerificationKey::new(kid.clone(), public)?])?;
+    /// assert!(keys.find(&kid).is_some());
+    /// assert!(keys.find(&Kid::parse("key-2")?).is_none());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn find(&self, kid: &Kid) -> Option<&VerificationKey> {
         self.keys.iter().find(|key| key.kid == *kid)
     }
 
     /// The keys, in the order of publication.
+    ///
+    /// ```
+    /// use mandate_core::{es256::SecretKey, jwks::{KeySet, Kid, VerificationKey}};
+    /// # let public = *SecretKey::from_bytes([7; 32])?.public_key();
+    /// let key = |kid| Ok::<_, Box<dyn std::error::Error>>(VerificationKey::new(Kid::parse(kid)?, public)?);
+    /// let keys = KeySet::new(vec![key("new")?, key("old")?])?;
+    /// assert!(keys.iter().map(|key| key.kid().as_str()).eq(["new", "old"]));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = &VerificationKey> {
         self.keys.iter()
     }

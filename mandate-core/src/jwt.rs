@@ -45,6 +45,16 @@ const ALGORITHM: &str = "ES256";
 const DER_SEQUENCE: u8 = 0x30;
 
 /// A token whose form is right. Nothing is known yet of who wrote it.
+///
+/// ```
+/// use mandate_core::{es256, jwks::Kid, jwt};
+/// # let signer = es256::signer(&es256::SecretKey::from_bytes([7; 32])?, Kid::parse("key-1")?)?;
+/// let token = jwt::sign(&*signer, r#"{"hello":"world"}"#)?;
+/// let unverified = jwt::Unverified::parse(&token)?;
+/// assert_eq!(unverified.kid().as_str(), "key-1");
+/// assert_eq!(unverified.unverified_claims(), br#"{"hello":"world"}"#);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Unverified<'a> {
     signing_input: &'a str,
@@ -54,6 +64,16 @@ pub struct Unverified<'a> {
 }
 
 /// What stood in a token whose signature verified.
+///
+/// ```
+/// use mandate_core::{es256, jwks::{KeySet, Kid, VerificationKey}, jwt};
+/// # let signer = es256::signer(&es256::SecretKey::from_bytes([7; 32])?, Kid::parse("key-1")?)?;
+/// # let keys = KeySet::new(vec![VerificationKey::new(signer.kid().clone(), *signer.public_key())?])?;
+/// let token = jwt::sign(&*signer, "{}")?;
+/// let verified = jwt::Unverified::parse(&token)?.verify(&keys)?;
+/// assert_eq!((verified.kid().as_str(), verified.claims()), ("key-1", b"{}".as_slice()));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     kid: Kid,
@@ -74,6 +94,13 @@ pub enum Part {
 /// Which check a token failed. No message repeats the token; of the header at most a short piece is named.
 ///
 /// The checks are made in the order in which they stand here.
+///
+/// ```
+/// use mandate_core::jwt::{TokenRefused, Unverified};
+/// let refused = Unverified::parse("a.b").unwrap_err();
+/// assert_eq!(refused, TokenRefused::Parts { found: 2 });
+/// assert_eq!(refused.to_string(), "the token must have 3 parts with a full stop between them; got 2");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenRefused {
     /// It is longer than [`MAX_TOKEN_BYTES`].
@@ -138,6 +165,14 @@ pub enum TokenRefused {
 
 /// The token of `claims`, a JSON object, signed.
 ///
+/// ```
+/// use mandate_core::{es256, jwks::Kid, jwt};
+/// let signer = es256::signer(&es256::SecretKey::from_bytes([7; 32])?, Kid::parse("key-1")?)?;
+/// let token = jwt::sign(&*signer, r#"{"hello":"world"}"#)?;
+/// assert_eq!(token.split('.').count(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// The signer could not sign.
 pub fn sign(signer: &dyn Signer, claims: &str) -> Result<String, SigningFailed> {
@@ -147,6 +182,13 @@ pub fn sign(signer: &dyn Signer, claims: &str) -> Result<String, SigningFailed> 
 }
 
 /// What is signed: header and claims in base64url, a full stop between them (RFC 7515, section 5.1).
+///
+/// ```
+/// use mandate_core::{jwks::Kid, jwt};
+/// let input = jwt::signing_input(&Kid::parse("key-1")?, "{}");
+/// assert_eq!(input, "eyJhbGciOiJFUzI1NiIsImtpZCI6ImtleS0xIiwidHlwIjoiSldUIn0.e30");
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[must_use]
 pub fn signing_input(kid: &Kid, claims: &str) -> String {
     let header = format!(r#"{{"alg":"{ALGORITHM}","kid":"{kid}","typ":"JWT"}}"#);
@@ -182,6 +224,12 @@ fn append(mut input: String, signature: &[u8; SIGNATURE_BYTES]) -> String {
 
 impl<'a> Unverified<'a> {
     /// Reads a token, up to the point where a key is needed.
+    ///
+    /// ```
+    /// use mandate_core::jwt::Unverified;
+    /// let unsigned = "eyJhbGciOiJub25lIn0.e30."; // {"alg":"none"}
+    /// assert_eq!(Unverified::parse(unsigned).unwrap_err().name(), "algorithm");
+    /// ```
     ///
     /// # Errors
     /// The first of the checks that fails, of those of [`TokenRefused`] up to `SignatureForm`.
@@ -222,6 +270,15 @@ impl<'a> Unverified<'a> {
 
     /// Checks the signature under the key of the token's `kid`.
     ///
+    /// ```
+    /// use mandate_core::{es256, jwks::{KeySet, Kid}, jwt};
+    /// # let signer = es256::signer(&es256::SecretKey::from_bytes([7; 32])?, Kid::parse("key-1")?)?;
+    /// let token = jwt::sign(&*signer, "{}")?;
+    /// let refused = jwt::Unverified::parse(&token)?.verify(&KeySet::default()).unwrap_err();
+    /// assert_eq!(refused.to_string(), "the key set has no key for ES256 named `key-1`");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
     /// # Errors
     /// [`TokenRefused::UnknownKey`] and [`TokenRefused::Signature`].
     pub fn verify(self, keys: &KeySet) -> Result<Verified, TokenRefused> {
@@ -258,6 +315,12 @@ impl Verified {
 
 impl TokenRefused {
     /// The name of the check, which stays the same from version to version.
+    ///
+    /// ```
+    /// use mandate_core::jwt::Unverified;
+    /// assert_eq!(Unverified::parse("a.b").unwrap_err().name(), "parts");
+    /// assert_eq!(Unverified::parse("e30=.e30.").unwrap_err().name(), "encoding");
+    /// ```
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

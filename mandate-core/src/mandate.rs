@@ -51,6 +51,17 @@ pub struct Terms {
 }
 
 /// The limits of a mandate, all in one currency.
+///
+/// ```
+/// use mandate_core::{Amount, Currency, Limits};
+/// let limits = Limits {
+///     per_transaction: Amount::parse("500")?,
+///     per_month: Some(Amount::parse("2000")?),
+///     currency: Currency::parse("USD")?,
+/// };
+/// assert!(limits.per_month > Some(limits.per_transaction));
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Limits {
     /// The most that one authorization may allow.
@@ -63,6 +74,13 @@ pub struct Limits {
 }
 
 /// The part of a mandate about escrows.
+///
+/// ```
+/// use mandate_core::{Amount, EscrowTerms, Total};
+/// let escrow = EscrowTerms { required_above: Total::parse("1000")? };
+/// assert!(Total::from(Amount::parse("1500")?) > escrow.required_above);
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EscrowTerms {
     /// Above this an escrow is wanted. Informative.
@@ -70,6 +88,19 @@ pub struct EscrowTerms {
 }
 
 /// A mandate as recorded. Its terms never change; revoking or replacing it only adds to it.
+///
+/// ```
+/// use mandate_core::{Mandate, MandateId, MandateStatus, Terms, Timestamp, json::Object};
+/// # let body = br#"{"principal": "role:head-of-it", "agent": "agt_buyer", "categories": ["cloud"],
+/// #     "limits": {"per_transaction": 500, "currency": "USD"}, "expires": "2026-12-31"}"#;
+/// # let terms = Terms::read(Object::parse(body)?)?;
+/// let now = Timestamp::parse("2026-06-01T12:00:00Z")?;
+/// let mandate =
+///     Mandate { id: MandateId::new(now, 1), terms, created_at: now, revoked_at: None, replaced_by: None };
+/// let revoked = Mandate { revoked_at: Some(now), ..mandate };
+/// assert_eq!(revoked.status(now), MandateStatus::Revoked);
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mandate {
     /// Its id.
@@ -85,6 +116,10 @@ pub struct Mandate {
 }
 
 /// Where a mandate stands.
+///
+/// ```
+/// assert_eq!(mandate_core::MandateStatus::Active.to_string(), "active");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MandateStatus {
@@ -100,6 +135,13 @@ pub enum MandateStatus {
 
 impl Terms {
     /// Reads the body of POST /v1/mandates.
+    ///
+    /// ```
+    /// use mandate_core::{Terms, json::Object};
+    /// let body = Object::parse(br#"{"principal": "head-of-it"}"#)?;
+    /// assert_eq!(Terms::read(body).unwrap_err().field(), "principal");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// A field is missing, unknown, of another type or form; or two fields contradict each other.
@@ -121,6 +163,16 @@ impl Terms {
     }
 
     /// Refuses terms that have expired before they are written.
+    ///
+    /// ```
+    /// use mandate_core::{Terms, Timestamp, json::Object};
+    /// # let body = br#"{"principal": "role:head-of-it", "agent": "agt_buyer", "categories": ["cloud"],
+    /// #     "limits": {"per_transaction": 500, "currency": "USD"}, "expires": "2026-12-31"}"#;
+    /// let terms = Terms::read(Object::parse(body)?)?; // "expires": "2026-12-31"
+    /// assert!(terms.must_hold_at(Timestamp::parse("2026-12-31T23:59:59Z")?).is_ok());
+    /// assert!(terms.must_hold_at(Timestamp::parse("2027-01-01T00:00:00Z")?).is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// `expires` lies before the day of `now`.
@@ -181,6 +233,18 @@ fn read_categories(field: &Field<'_>) -> Result<Vec<Category>, Invalid> {
 
 impl Mandate {
     /// Where the mandate stands at `now`.
+    ///
+    /// ```
+    /// use mandate_core::{Mandate, MandateId, MandateStatus, Terms, Timestamp, json::Object};
+    /// # let body = br#"{"principal": "role:head-of-it", "agent": "agt_buyer", "categories": ["cloud"],
+    /// #     "limits": {"per_transaction": 500, "currency": "USD"}, "expires": "2026-12-31"}"#;
+    /// # let (terms, id) = (Terms::read(Object::parse(body)?)?, MandateId::from_bytes([0; 16]));
+    /// # let created_at = Timestamp::from_seconds(0);
+    /// let mandate = Mandate { id, terms, created_at, revoked_at: None, replaced_by: None };
+    /// assert_eq!(mandate.status(Timestamp::parse("2026-12-31T12:00:00Z")?), MandateStatus::Active);
+    /// assert_eq!(mandate.status(Timestamp::parse("2027-01-01T00:00:00Z")?), MandateStatus::Expired);
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     #[must_use]
     pub fn status(&self, now: Timestamp) -> MandateStatus {
         if self.revoked_at.is_some() {
@@ -195,6 +259,18 @@ impl Mandate {
     }
 
     /// The mandate as the API shows it at `now`, to be serialized as JSON.
+    ///
+    /// ```
+    /// use mandate_core::{Mandate, MandateId, Terms, Timestamp, json::Object};
+    /// # let body = br#"{"principal": "role:head-of-it", "agent": "agt_buyer", "categories": ["cloud"],
+    /// #     "limits": {"per_transaction": 500, "currency": "USD"}, "expires": "2026-12-31"}"#;
+    /// # let (terms, id) = (Terms::read(Object::parse(body)?)?, MandateId::from_bytes([0; 16]));
+    /// # let created_at = Timestamp::from_seconds(0);
+    /// let mandate = Mandate { id, terms, created_at, revoked_at: None, replaced_by: None };
+    /// let shown = serde_json::to_value(mandate.view(created_at))?;
+    /// assert_eq!((&shown["agent"], &shown["status"]), (&"agt_buyer".into(), &"active".into()));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn view(&self, now: Timestamp) -> MandateView<'_> {
         MandateView {

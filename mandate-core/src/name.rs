@@ -26,6 +26,11 @@ macro_rules! names {
         impl $name {
             /// Reads the text.
             ///
+            /// ```
+            #[doc = concat!("let refused = mandate_core::", stringify!($name), "::parse(\"é\").unwrap_err();")]
+            #[doc = concat!("assert_eq!(refused.to_string(), \"", $field, " ", $wanted, "; got `é`\");")]
+            /// ```
+            ///
             /// # Errors
             /// The text has another form; the message says which is accepted.
             pub fn parse(text: &str) -> Result<Self, Invalid> {
@@ -62,6 +67,13 @@ macro_rules! names {
 
 names! {
     /// The name of an agent, unique within one environment of an organization.
+    ///
+    /// ```
+    /// use mandate_core::AgentName;
+    /// assert_eq!(AgentName::parse("buyer-7")?.as_str(), "buyer-7");
+    /// assert!(AgentName::parse("Buyer 7").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     AgentName, "name", "must match [a-z0-9][a-z0-9_-]{0,63}",
         |t| shaped(t, "", 64, is_lower_alnum, |b| is_lower_alnum(b) || b == b'_' || b == b'-');
 
@@ -78,24 +90,59 @@ names! {
         |t| shaped(t, AgentId::PREFIX, 64, is_lower_alnum, |b| is_lower_alnum(b) || b == b'_' || b == b'-');
 
     /// The accountable party of a mandate, `role:<role_name>`.
+    ///
+    /// ```
+    /// use mandate_core::Principal;
+    /// assert_eq!(Principal::parse("role:head-of-it")?.as_str(), "role:head-of-it");
+    /// assert!(Principal::parse("head-of-it").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     Principal, "principal", "must be `role:` and a name that matches [a-z0-9][a-z0-9_.-]{0,63}",
         |t| shaped(t, "role:", 64, is_lower_alnum, |b| is_lower_alnum(b) || matches!(b, b'_' | b'.' | b'-'));
 
     /// Who is to be paid, `vendor:<name>`.
+    ///
+    /// ```
+    /// use mandate_core::Recipient;
+    /// assert_eq!(Recipient::parse("vendor:Acme")?.as_str(), "vendor:Acme");
+    /// assert!(Recipient::parse("Acme").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     Recipient, "recipient", "must be `vendor:` and a name that matches [A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
         |t| shaped(t, "vendor:", 128, |b| b.is_ascii_alphanumeric(),
             |b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'));
 
     /// What the money is for. A mandate allows categories by exact match.
+    ///
+    /// ```
+    /// use mandate_core::Category;
+    /// assert_eq!(Category::parse("cloud.compute")?.as_str(), "cloud.compute");
+    /// assert!(Category::parse("Cloud").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     Category, "category", "must match [a-z0-9][a-z0-9_.-]{0,63}",
         |t| shaped(t, "", 64, is_lower_alnum, |b| is_lower_alnum(b) || matches!(b, b'_' | b'.' | b'-'));
 
     /// A currency: an ISO 4217 code such as `USD`, or a token such as `USDC`.
+    ///
+    /// ```
+    /// use mandate_core::Currency;
+    /// assert_eq!(Currency::parse("USDC")?.as_str(), "USDC");
+    /// assert!(Currency::parse("usdc").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     Currency, "currency", "must be 3 to 8 characters of A-Z and 0-9, the first a letter",
         |t| t.len() >= 3 && shaped(t, "", 8, |b| b.is_ascii_uppercase(),
             |b| b.is_ascii_uppercase() || b.is_ascii_digit());
 
     /// The organization's policy set, `pol_<date>.<n>`. It is stamped on decisions and says nothing of the rules.
+    ///
+    /// ```
+    /// use mandate_core::PolicyVersion;
+    /// assert_eq!(PolicyVersion::parse("pol_2026-03-01.1")?.as_str(), "pol_2026-03-01.1");
+    /// assert!(PolicyVersion::parse("2026-03-01").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     PolicyVersion, "policy_version", "must be `pol_` and up to 60 characters of 0-9, `-` and `.`",
         |t| shaped(t, "pol_", 60, |b| b.is_ascii_digit(), |b| b.is_ascii_digit() || matches!(b, b'-' | b'.'));
 }

@@ -12,6 +12,24 @@ use crate::usage::{Basis, VELOCITY_REQUESTS, VELOCITY_WINDOW_SECONDS};
 use crate::verdict::{Denials, Verdict};
 
 /// Which rules apply.
+///
+/// ```
+/// use mandate_core::{Basis, Evaluation, Timestamp, Total, Verdict, evaluate};
+/// # use mandate_core::{AgentId, Mandate, MandateId, Request, Terms, json::Object};
+/// # let now = Timestamp::parse("2026-06-01T12:00:00Z")?;
+/// # let terms = Terms::read(Object::parse(br#"{"principal": "role:head-of-it", "agent": "agt_buyer",
+/// #     "limits": {"per_transaction": 500, "currency": "USD"}, "categories": ["cloud"], "review_above": 200,
+/// #     "expires": "2026-12-31"}"#)?)?;
+/// # let id = MandateId::new(now, 1);
+/// # let mandate = Mandate { id, terms, created_at: now, revoked_at: None, replaced_by: None };
+/// # let body = br#"{"amount": 300, "currency": "USD", "recipient": "vendor:acme", "category": "cloud"}"#;
+/// # let request = Request::read(AgentId::parse("agt_buyer")?, Object::parse(body)?)?;
+/// let basis = Basis { spent: Total::ZERO, recent_requests: 0 };
+/// let decide = |evaluation| evaluate(Some(&mandate), &basis, &request, now, evaluation).verdict;
+/// assert_eq!(decide(Evaluation::Request), Verdict::Review);
+/// assert_eq!(decide(Evaluation::Approval), Verdict::Allow);
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Evaluation {
     /// A request of the agent: all rules.
@@ -21,6 +39,19 @@ pub enum Evaluation {
 }
 
 /// What the engine returns.
+///
+/// ```
+/// use mandate_core::{Basis, Evaluation, Timestamp, Total, evaluate};
+/// # use mandate_core::{AgentId, Request, json::Object};
+/// # let body = br#"{"amount": 300, "currency": "USD", "recipient": "vendor:acme", "category": "cloud"}"#;
+/// # let request = Request::read(AgentId::parse("agt_buyer")?, Object::parse(body)?)?;
+/// # let now = Timestamp::from_seconds(0);
+/// let basis = Basis { spent: Total::ZERO, recent_requests: 10 };
+/// let outcome = evaluate(None, &basis, &request, now, Evaluation::Request);
+/// assert_eq!(outcome.verdict.as_str(), "deny_no_mandate");
+/// assert_eq!(outcome.denials.to_string(), "deny_no_mandate deny_velocity");
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outcome<'a> {
     /// The verdict.
@@ -32,6 +63,14 @@ pub struct Outcome<'a> {
 }
 
 /// Why a request was denied. Its text names the value and the rule.
+///
+/// ```
+/// use mandate_core::{AgentId, Reason};
+/// let agent = AgentId::parse("agt_buyer")?;
+/// assert_eq!(Reason::NoMandate { agent: &agent }.to_string(), "agent agt_buyer has no mandate");
+/// assert_eq!(Reason::Velocity.to_string(), "more than 10 requests in 60 seconds");
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each field is what its variant's text names")]
 pub enum Reason<'a> {

@@ -36,6 +36,29 @@ pub enum Claimed {
 }
 
 /// Remembers nonces by issuer.
+///
+/// A store of one's own, over a table with a unique key:
+///
+/// ```
+/// use mandate_core::{Timestamp, replay::{Claimed, NonceStore}};
+/// # use std::{collections::BTreeSet, convert::Infallible, sync::Mutex};
+/// # struct Table(Mutex<BTreeSet<[String; 2]>>);
+/// # impl Table {
+/// #     fn insert(&self, issuer: &str, nonce: &str, _until: Timestamp) -> Result<bool, Infallible> {
+/// #         Ok(self.0.lock().unwrap().insert([issuer.to_owned(), nonce.to_owned()]))
+/// #     }
+/// # }
+/// impl NonceStore for Table {
+///     type Error = Infallible; // In earnest, the database's.
+///     fn claim(&self, issuer: &str, nonce: &str, until: Timestamp, _: Timestamp) -> Result<Claimed, Infallible> {
+///         Ok(if self.insert(issuer, nonce, until)? { Claimed::Fresh } else { Claimed::Replayed })
+///     }
+/// }
+/// # let (table, at) = (Table(Mutex::default()), Timestamp::from_seconds(0));
+/// # assert_eq!(table.claim("https://verdicts.example", "n_1", at, at)?, Claimed::Fresh);
+/// # assert_eq!(table.claim("https://verdicts.example", "n_1", at, at)?, Claimed::Replayed);
+/// # Ok::<(), Infallible>(())
+/// ```
 pub trait NonceStore {
     /// Why the store could not tell.
     type Error: std::error::Error;
@@ -59,12 +82,27 @@ pub trait NonceStore {
 
 /// A [`NonceStore`] in memory, for one process. It forgets when the process ends: a token that was accepted shortly
 /// before a restart can be accepted once more after it.
+///
+/// ```
+/// use mandate_core::{Timestamp, replay::{Claimed, MemoryNonces, NonceStore}};
+/// let (nonces, now) = (MemoryNonces::new(), Timestamp::from_seconds(1000));
+/// assert_eq!(nonces.claim("https://verdicts.example", "n_1", now.plus_seconds(330), now)?, Claimed::Fresh);
+/// assert_eq!(nonces.len(), 1);
+/// # Ok::<(), mandate_core::replay::NoncesFull>(())
+/// ```
 pub struct MemoryNonces {
     kept: Mutex<Kept>,
     most: usize,
 }
 
 /// A [`MemoryNonces`] is full of nonces that cannot be forgotten yet. Nothing is accepted until some can.
+///
+/// ```
+/// use mandate_core::{Timestamp, replay::{MemoryNonces, NonceStore, NoncesFull}};
+/// let at = Timestamp::from_seconds(1000);
+/// let claimed = MemoryNonces::with_limit(0).claim("https://verdicts.example", "n_1", at, at);
+/// assert_eq!(claimed, Err(NoncesFull { most: 0 }));
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the nonce store is full: it keeps at most {most}, and none of them has expired")]
 pub struct NoncesFull {
@@ -90,6 +128,16 @@ impl MemoryNonces {
     }
 
     /// An empty store that keeps up to `most` nonces.
+    ///
+    /// ```
+    /// use mandate_core::{Timestamp, replay::{Claimed, MemoryNonces, NonceStore}};
+    /// let (nonces, now) = (MemoryNonces::with_limit(1), Timestamp::from_seconds(1000));
+    /// let claim = |nonce, now: Timestamp| nonces.claim("https://a.example", nonce, now.plus_seconds(330), now);
+    /// assert_eq!(claim("n_1", now)?, Claimed::Fresh);
+    /// assert!(claim("n_2", now).is_err(), "full");
+    /// assert_eq!(claim("n_2", now.plus_seconds(331))?, Claimed::Fresh);
+    /// # Ok::<(), mandate_core::replay::NoncesFull>(())
+    /// ```
     #[must_use]
     pub fn with_limit(most: usize) -> Self {
         Self { kept: Mutex::default(), most }

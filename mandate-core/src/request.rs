@@ -33,6 +33,14 @@ pub struct Request {
 impl Request {
     /// Reads the body of POST /v1/authorizations. The agent is the one that the key names, never the body.
     ///
+    /// ```
+    /// use mandate_core::{AgentId, Request, json::Object};
+    /// let body = Object::parse(br#"{"amount": "40.50", "currency": "USD"}"#)?;
+    /// let refused = Request::read(AgentId::parse("agt_buyer")?, body).unwrap_err();
+    /// assert_eq!(refused.to_string(), "amount must be a number; got a string");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// A field is missing, unknown, of another type, or of a form that is not accepted.
     pub fn read(agent: AgentId, mut body: Object<'_>) -> Result<Self, Invalid> {

@@ -8,6 +8,14 @@ use crate::error::Invalid;
 use crate::time::Timestamp;
 
 /// Where a review stands.
+///
+/// ```
+/// use mandate_core::{Resolution, ReviewStatus, Timestamp};
+/// let (ends, now) = (Timestamp::from_seconds(86_400), Timestamp::from_seconds(60));
+/// let status = ReviewStatus::Pending.at(ends, now).resolve(Resolution::Approve)?;
+/// assert_eq!(status.as_str(), "approved");
+/// # Ok::<(), mandate_core::AlreadyResolved>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ReviewStatus {
     /// A person has not answered yet.
@@ -21,6 +29,12 @@ pub enum ReviewStatus {
 }
 
 /// What a person answers.
+///
+/// ```
+/// use mandate_core::{Resolution, ReviewStatus};
+/// assert_eq!(ReviewStatus::Pending.resolve(Resolution::Approve)?, ReviewStatus::Approved);
+/// # Ok::<(), mandate_core::AlreadyResolved>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Resolution {
     /// Let the request be evaluated again, threshold waived.
@@ -30,6 +44,12 @@ pub enum Resolution {
 }
 
 /// A review was resolved before: it stands at this status for good.
+///
+/// ```
+/// use mandate_core::{AlreadyResolved, ReviewStatus};
+/// let refused = AlreadyResolved(ReviewStatus::Expired);
+/// assert_eq!(refused.to_string(), "the review is expired; only a pending review can be resolved");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the review is {0}; only a pending review can be resolved")]
 pub struct AlreadyResolved(pub ReviewStatus);
@@ -55,6 +75,13 @@ impl ReviewStatus {
 
     /// The status after `resolution`.
     ///
+    /// ```
+    /// use mandate_core::{AlreadyResolved, Resolution, ReviewStatus};
+    /// assert_eq!(ReviewStatus::Pending.resolve(Resolution::Deny), Ok(ReviewStatus::Denied));
+    /// let refused = ReviewStatus::Denied.resolve(Resolution::Approve);
+    /// assert_eq!(refused, Err(AlreadyResolved(ReviewStatus::Denied)));
+    /// ```
+    ///
     /// # Errors
     /// The review is not pending.
     pub fn resolve(self, resolution: Resolution) -> Result<Self, AlreadyResolved> {
@@ -77,6 +104,13 @@ impl ReviewStatus {
     }
 
     /// Reads the word.
+    ///
+    /// ```
+    /// use mandate_core::ReviewStatus;
+    /// assert_eq!(ReviewStatus::parse("pending")?, ReviewStatus::Pending);
+    /// assert!(ReviewStatus::parse("open").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// The text is none of the four.

@@ -44,6 +44,14 @@ pub struct Timestamp(i64);
 pub struct Day(Date);
 
 /// A calendar month, UTC. Written `YYYY-MM`.
+///
+/// ```
+/// use mandate_core::{Month, Timestamp};
+/// let month = Timestamp::parse("2026-02-28T23:59:59.999Z")?.month();
+/// assert_eq!(month.to_string(), "2026-02");
+/// assert!(month < Month::parse("2026-03")?);
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Month {
     year: u16,
@@ -52,18 +60,36 @@ pub struct Month {
 
 impl Timestamp {
     /// The instant `millis` milliseconds after the Unix epoch; what lies outside 1970 to 9999 becomes its nearer end.
+    ///
+    /// ```
+    /// use mandate_core::Timestamp;
+    /// assert_eq!(Timestamp::from_millis(1_500).to_string(), "1970-01-01T00:00:01.500Z");
+    /// assert_eq!(Timestamp::from_millis(-1), Timestamp::from_millis(0));
+    /// ```
     #[must_use]
     pub fn from_millis(millis: i64) -> Self {
         Self(millis.clamp(0, LAST_MILLIS))
     }
 
     /// The instant `seconds` seconds after the Unix epoch, bounded as in [`Timestamp::from_millis`].
+    ///
+    /// ```
+    /// use mandate_core::Timestamp;
+    /// assert_eq!(Timestamp::from_seconds(1_772_362_800).to_string(), "2026-03-01T11:00:00.000Z");
+    /// ```
     #[must_use]
     pub fn from_seconds(seconds: i64) -> Self {
         Self::from_millis(seconds.saturating_mul(SECOND))
     }
 
     /// Reads RFC 3339 text with any offset; fractions below a millisecond are cut off.
+    ///
+    /// ```
+    /// use mandate_core::Timestamp;
+    /// assert_eq!(Timestamp::parse("1970-01-01T00:00:01.2345Z")?.millis(), 1_234);
+    /// assert!(Timestamp::parse("2026-03-01").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// The text is not an RFC 3339 instant between 1970 and 9999.
@@ -92,24 +118,51 @@ impl Timestamp {
     }
 
     /// The instant `seconds` later.
+    ///
+    /// ```
+    /// use mandate_core::Timestamp;
+    /// let at = Timestamp::parse("2026-12-31T23:59:30Z")?;
+    /// assert_eq!(at.plus_seconds(60).to_string(), "2027-01-01T00:00:30.000Z");
+    /// assert_eq!(at.plus_seconds(-30).to_string(), "2026-12-31T23:59:00.000Z");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     #[must_use]
     pub fn plus_seconds(self, seconds: i64) -> Self {
         Self::from_millis(self.0.saturating_add(seconds.saturating_mul(SECOND)))
     }
 
     /// How many milliseconds after `earlier` this is; negative when it is before.
+    ///
+    /// ```
+    /// use mandate_core::Timestamp;
+    /// let (earlier, later) = (Timestamp::from_seconds(10), Timestamp::from_millis(12_500));
+    /// assert_eq!(later.millis_since(earlier), 2_500);
+    /// assert_eq!(earlier.millis_since(later), -2_500);
+    /// ```
     #[must_use]
     pub fn millis_since(self, earlier: Self) -> i64 {
         self.0.saturating_sub(earlier.0)
     }
 
     /// The calendar day of the instant.
+    ///
+    /// ```
+    /// use mandate_core::{Day, Timestamp};
+    /// assert_eq!(Timestamp::parse("2026-03-01T00:30:00+01:00")?.day(), Day::parse("2026-02-28")?);
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     #[must_use]
     pub fn day(self) -> Day {
         Day(self.utc().date())
     }
 
     /// The calendar month of the instant.
+    ///
+    /// ```
+    /// use mandate_core::{Month, Timestamp};
+    /// assert_eq!(Timestamp::parse("2026-03-01T00:30:00+01:00")?.month(), Month::parse("2026-02")?);
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     #[must_use]
     pub fn month(self) -> Month {
         let date = self.utc().date();
@@ -125,6 +178,14 @@ impl Timestamp {
 impl Day {
     /// Reads `YYYY-MM-DD`, a day that the calendar has, from 1970 on.
     ///
+    /// ```
+    /// use mandate_core::Day;
+    /// assert_eq!(Day::parse("2028-02-29")?.to_string(), "2028-02-29");
+    /// let refused = Day::parse("2026-2-1").unwrap_err();
+    /// assert_eq!(refused.to_string(), "date must be a calendar date in the form YYYY-MM-DD; got `2026-2-1`");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// The text has another form or names no day.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
@@ -135,12 +196,27 @@ impl Day {
     }
 
     /// Whether `at` lies in this day or before it.
+    ///
+    /// ```
+    /// use mandate_core::{Day, Timestamp};
+    /// let last = Day::parse("2026-12-31")?;
+    /// assert!(last.contains_or_follows(Timestamp::parse("2026-12-31T23:59:59Z")?));
+    /// assert!(!last.contains_or_follows(Timestamp::parse("2027-01-01T00:00:00Z")?));
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     #[must_use]
     pub fn contains_or_follows(self, at: Timestamp) -> bool {
         at.day() <= self
     }
 
     /// 00:00 UTC of the day.
+    ///
+    /// ```
+    /// use mandate_core::Day;
+    /// let start = Day::parse("2026-12-31")?.start();
+    /// assert_eq!(start.to_string(), "2026-12-31T00:00:00.000Z");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     #[must_use]
     pub fn start(self) -> Timestamp {
         Timestamp::from_seconds(self.0.midnight().as_utc().unix_timestamp())
@@ -149,6 +225,13 @@ impl Day {
 
 impl Month {
     /// Reads `YYYY-MM`.
+    ///
+    /// ```
+    /// use mandate_core::Month;
+    /// assert_eq!(Month::parse("2026-02")?.to_string(), "2026-02");
+    /// assert!(Month::parse("2026-13").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// The text has another form or names no month from 1970 on.

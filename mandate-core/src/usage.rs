@@ -29,6 +29,13 @@ pub struct RecentRequests(Vec<Timestamp>);
 
 impl RecentRequests {
     /// Adds a request made at `at`, and forgets the oldest beyond ten.
+    ///
+    /// ```
+    /// use mandate_core::{RecentRequests, Timestamp};
+    /// let mut recent = RecentRequests::default();
+    /// (0..25).for_each(|second| recent.record(Timestamp::from_seconds(second)));
+    /// assert_eq!(recent.count_at(Timestamp::from_seconds(25)), 10);
+    /// ```
     pub fn record(&mut self, at: Timestamp) {
         if self.0.len() == KEPT {
             self.0.remove(0);
@@ -39,6 +46,14 @@ impl RecentRequests {
     /// How many of the known requests lie in the 60 seconds before `now`: 0 to 10.
     ///
     /// An instant after `now` (a clock was set back) counts, so that no jump of a clock opens the window.
+    ///
+    /// ```
+    /// use mandate_core::{RecentRequests, Timestamp};
+    /// let mut recent = RecentRequests::default();
+    /// recent.record(Timestamp::from_millis(1_000));
+    /// assert_eq!(recent.count_at(Timestamp::from_millis(60_999)), 1);
+    /// assert_eq!(recent.count_at(Timestamp::from_millis(61_000)), 0);
+    /// ```
     #[must_use]
     pub fn count_at(&self, now: Timestamp) -> u32 {
         let within = |at: &&Timestamp| now.millis_since(**at) < VELOCITY_WINDOW_SECONDS.saturating_mul(1000);
@@ -46,12 +61,27 @@ impl RecentRequests {
     }
 
     /// The instants as bytes to be stored: 8 each (milliseconds, most significant first), oldest first.
+    ///
+    /// ```
+    /// use mandate_core::{RecentRequests, Timestamp};
+    /// let mut recent = RecentRequests::default();
+    /// recent.record(Timestamp::from_millis(258));
+    /// assert_eq!(recent.to_bytes(), [0, 0, 0, 0, 0, 0, 1, 2]);
+    /// ```
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         self.0.iter().flat_map(|at| at.millis().to_be_bytes()).collect()
     }
 
     /// Reads what [`RecentRequests::to_bytes`] wrote.
+    ///
+    /// ```
+    /// use mandate_core::{RecentRequests, Timestamp};
+    /// let recent = RecentRequests::from_bytes(&[0, 0, 0, 0, 0, 0, 1, 2])?;
+    /// assert_eq!(recent.count_at(Timestamp::from_millis(258)), 1);
+    /// assert!(RecentRequests::from_bytes(&[0; 7]).is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// Not a whole number of instants, or more than ten.
@@ -65,6 +95,14 @@ impl RecentRequests {
 }
 
 /// The engine's inputs beside mandate and request. Kept with each decision, so that anyone can compute it again.
+///
+/// ```
+/// use mandate_core::{Basis, RecentRequests, Timestamp, Total};
+/// let (recent, now) = (RecentRequests::default(), Timestamp::from_seconds(1_772_362_800));
+/// let basis = Basis { spent: Total::parse("700")?, recent_requests: recent.count_at(now) };
+/// assert_eq!(basis.recent_requests, 0);
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Basis {
     /// The sum of the agent's `allow` decisions in the request's currency, this calendar month (UTC).
@@ -75,6 +113,13 @@ pub struct Basis {
 
 impl Basis {
     /// Reads the `basis` of a decision.
+    ///
+    /// ```
+    /// use mandate_core::{Basis, json::Object};
+    /// let basis = Basis::read(Object::parse(br#"{"spent": 700.5, "recent_requests": 3}"#)?)?;
+    /// assert_eq!((basis.spent.to_string().as_str(), basis.recent_requests), ("700.5", 3));
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// A field is missing or of another type.

@@ -7,6 +7,13 @@ use serde::{Serialize, Serializer};
 use crate::error::Invalid;
 
 /// What the service answers to a request for money.
+///
+/// ```
+/// use mandate_core::Verdict;
+/// assert_eq!(Verdict::parse("deny_limit")?, Verdict::DenyLimit);
+/// assert_eq!(Verdict::ALL.into_iter().filter(|verdict| verdict.is_denial()).count(), 6);
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Verdict {
     /// Within all limits.
@@ -57,6 +64,13 @@ impl Verdict {
 
     /// Reads a code.
     ///
+    /// ```
+    /// use mandate_core::Verdict;
+    /// assert_eq!(Verdict::parse("allow")?, Verdict::Allow);
+    /// assert!(Verdict::parse("ALLOW").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// The text is none of the eight codes.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
@@ -68,6 +82,12 @@ impl Verdict {
     }
 
     /// Whether this is one of the six denials.
+    ///
+    /// ```
+    /// use mandate_core::Verdict;
+    /// assert!(Verdict::DenyVelocity.is_denial());
+    /// assert!(!Verdict::Review.is_denial());
+    /// ```
     #[must_use]
     pub fn is_denial(self) -> bool {
         !matches!(self, Self::Allow | Self::Review)
@@ -113,16 +133,37 @@ pub struct Denials(u8);
 
 impl Denials {
     /// Adds a denial. `allow` and `review` are none and change nothing.
+    ///
+    /// ```
+    /// use mandate_core::{Denials, Verdict};
+    /// let mut denials = Denials::default();
+    /// denials.add(Verdict::Review);
+    /// assert!(denials.is_empty());
+    /// ```
     pub fn add(&mut self, verdict: Verdict) {
         self.0 |= verdict.bit();
     }
 
     /// The denials, in the order of evaluation.
+    ///
+    /// ```
+    /// use mandate_core::{Denials, Verdict};
+    /// let denials = Denials::parse("deny_velocity deny_expired")?;
+    /// assert!(denials.iter().eq([Verdict::DenyExpired, Verdict::DenyVelocity]));
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     pub fn iter(self) -> impl Iterator<Item = Verdict> {
         Verdict::ALL.into_iter().filter(move |v| self.0 & v.bit() != 0)
     }
 
     /// The denial that wins, if any held.
+    ///
+    /// ```
+    /// use mandate_core::{Denials, Verdict};
+    /// assert_eq!(Denials::parse("deny_velocity deny_limit")?.first(), Some(Verdict::DenyLimit));
+    /// assert_eq!(Denials::default().first(), None);
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     #[must_use]
     pub fn first(self) -> Option<Verdict> {
         self.iter().next()
@@ -135,6 +176,14 @@ impl Denials {
     }
 
     /// Reads codes parted by single spaces, as [`Denials`] is displayed; the empty text is the empty set.
+    ///
+    /// ```
+    /// use mandate_core::Denials;
+    /// assert_eq!(Denials::parse("deny_limit deny_category")?.to_string(), "deny_limit deny_category");
+    /// assert!(Denials::parse("")?.is_empty());
+    /// assert!(Denials::parse("allow").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
     ///
     /// # Errors
     /// A word is not the code of a denial.

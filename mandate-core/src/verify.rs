@@ -73,6 +73,22 @@ const BINDING_CLAIMS: [&str; 2] = ["aud", "nbf"];
 
 /// Verifies the token of a verdict that is about to be settled. The [module](self) says which checks are made.
 ///
+/// ```
+/// use mandate_core::verify::{Expected, verify_verdict};
+/// # let text = include_str!("../../tests/vectors/verdicts.json");
+/// # let vectors: serde_json::Value = serde_json::from_str(text)?;
+/// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
+/// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
+/// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
+/// let expected = Expected {
+///     amount: Some(mandate_core::Amount::parse("41")?),
+///     ..Expected::new("https://verdicts.example", now)
+/// };
+/// let refused = verify_verdict(token, &keys, &expected).unwrap_err();
+/// assert_eq!(refused.to_string(), "the amount must be 41; the signed one is 40.5");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 /// The first check that failed.
 pub fn verify_verdict(
@@ -132,6 +148,17 @@ pub fn verify_event(
 ///
 /// For looking into the past: an export, a dispute. **Never settle on it**: neither the expiry nor the verdict nor the
 /// request is checked.
+///
+/// ```
+/// use mandate_core::verify::audit_verdict_ignoring_expiry;
+/// # let text = include_str!("../../tests/vectors/verdicts.json");
+/// # let vectors: serde_json::Value = serde_json::from_str(text)?;
+/// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
+/// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
+/// let audited = audit_verdict_ignoring_expiry(token, &keys, "https://verdicts.example")?;
+/// assert_eq!(audited.claims().request.amount.to_string(), "40.5");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Errors
 /// The first check that failed, of those up to `issuer`.

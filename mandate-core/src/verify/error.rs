@@ -13,6 +13,12 @@ use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
 /// What a signed token is about, told by its claims.
+///
+/// ```
+/// use mandate_core::verify::{TokenKind, VerifyError};
+/// let refused = VerifyError::Kind { expected: TokenKind::Verdict, found: TokenKind::Event };
+/// assert_eq!(refused.to_string(), "the token must be a verdict; it is an event");
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TokenKind {
     /// It has `verdict` and no `type`.
@@ -24,6 +30,12 @@ pub enum TokenKind {
 }
 
 /// The check that a token failed. No message repeats the token or its signature.
+///
+/// ```
+/// use mandate_core::{Verdict, verify::VerifyError};
+/// let refused = VerifyError::Verdict { found: Verdict::Review };
+/// assert_eq!(refused.to_string(), "the verdict must be `allow`; it is `review`");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
     /// The token itself: its form, its key or its signature.
@@ -113,6 +125,12 @@ pub enum VerifyError {
 }
 
 /// Why a nonce could not be claimed. Nothing may be settled.
+///
+/// ```
+/// use mandate_core::{replay::NoncesFull, verify::NotClaimed};
+/// let refused = NotClaimed::<NoncesFull>::Replayed { nonce: "n_1".to_owned() };
+/// assert_eq!(refused.to_string(), "this is a replay: `n_1` was seen before");
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotClaimed<E> {
     /// It was claimed before.
@@ -131,6 +149,13 @@ pub enum NotClaimed<E> {
 
 impl VerifyError {
     /// The name of the check, which stays the same from version to version.
+    ///
+    /// ```
+    /// use mandate_core::{jwks::KeySet, Timestamp, verify::{Expected, verify_verdict}};
+    /// let expected = Expected::new("https://verdicts.example", Timestamp::from_seconds(0));
+    /// let refused = verify_verdict("a.b", &KeySet::default(), &expected).unwrap_err();
+    /// assert_eq!(refused.name(), "parts");
+    /// ```
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {
@@ -152,6 +177,12 @@ impl VerifyError {
 
 impl<E> NotClaimed<E> {
     /// The name of the check, which stays the same from version to version.
+    ///
+    /// ```
+    /// use mandate_core::{replay::NoncesFull, verify::NotClaimed};
+    /// assert_eq!(NotClaimed::<NoncesFull>::Expired.name(), "expiry");
+    /// assert_eq!(NotClaimed::Store(NoncesFull { most: 0 }).name(), "nonce_store");
+    /// ```
     #[must_use]
     pub fn name(&self) -> &'static str {
         match self {

@@ -11,10 +11,31 @@ use crate::time::Timestamp;
 pub const MAX_LEEWAY_SECONDS: i64 = 30;
 
 /// How far the caller's clock and the issuer's may differ: 0 seconds unless said otherwise.
+///
+/// ```
+/// use mandate_core::verify::Leeway;
+/// assert_eq!(Leeway::default().seconds(), 0);
+/// assert!(Leeway::from_seconds(5)? > Leeway::default());
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Leeway(i64);
 
 /// What a counterparty is about to settle, and when. What is `None` is not checked.
+///
+/// ```
+/// use mandate_core::verify::{Expected, Leeway};
+/// use mandate_core::{Amount, Currency, EnvironmentKind, Timestamp};
+/// let expected = Expected {
+///     leeway: Leeway::from_seconds(5)?,
+///     environment: Some(EnvironmentKind::Production),
+///     amount: Some(Amount::parse("40.50")?),
+///     currency: Some(Currency::parse("USD")?),
+///     ..Expected::new("https://verdicts.example", Timestamp::from_seconds(1_772_366_400))
+/// };
+/// assert!(expected.recipient.is_none(), "whoever is to be paid");
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct Expected<'a> {
     /// The address of the service that signs, `{verdicts_url}`, character for character.
@@ -39,6 +60,14 @@ pub struct Expected<'a> {
 impl Leeway {
     /// A leeway of 0 to [`MAX_LEEWAY_SECONDS`].
     ///
+    /// ```
+    /// use mandate_core::verify::Leeway;
+    /// assert_eq!(Leeway::from_seconds(30)?.seconds(), 30);
+    /// let refused = Leeway::from_seconds(31).unwrap_err();
+    /// assert_eq!(refused.to_string(), "leeway must be from 0 to 30 seconds; got `31`");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
     /// # Errors
     /// It is negative or greater.
     pub fn from_seconds(seconds: i64) -> Result<Self, Invalid> {
@@ -58,6 +87,13 @@ impl Leeway {
 
 impl<'a> Expected<'a> {
     /// A token of `issuer` that is valid `now`, without leeway, whatever the request.
+    ///
+    /// ```
+    /// use mandate_core::{Timestamp, verify::Expected};
+    /// let expected = Expected::new("https://verdicts.example", Timestamp::from_seconds(1_772_366_400));
+    /// assert_eq!(expected.leeway.seconds(), 0);
+    /// assert!(expected.amount.is_none());
+    /// ```
     #[must_use]
     pub fn new(issuer: &'a str, now: Timestamp) -> Self {
         Self {

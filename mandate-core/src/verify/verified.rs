@@ -21,6 +21,19 @@ pub struct Check {
 }
 
 /// An `allow` that was signed by the service, is valid now, and says what was expected.
+///
+/// ```
+/// use mandate_core::verify::{Expected, verify_verdict};
+/// # let text = include_str!("../../../tests/vectors/verdicts.json");
+/// # let vectors: serde_json::Value = serde_json::from_str(text)?;
+/// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
+/// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
+/// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
+/// let verdict = verify_verdict(token, &keys, &Expected::new("https://verdicts.example", now))?;
+/// assert!(verdict.kid_is_sandbox(), "no real money may move");
+/// assert_eq!(verdict.claims().request.recipient.as_str(), "vendor:acme");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct VerifiedVerdict {
     pub(super) kid: Kid,
@@ -29,6 +42,19 @@ pub struct VerifiedVerdict {
 }
 
 /// An event that was signed by the service.
+///
+/// ```
+/// use mandate_core::verify::{Expected, verify_event};
+/// # let text = include_str!("../../../tests/vectors/events.json");
+/// # let vectors: serde_json::Value = serde_json::from_str(text)?;
+/// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
+/// # let body = vectors["vectors"][0]["token"].as_str().unwrap();
+/// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
+/// let event = verify_event(body, &keys, &Expected::new("https://verdicts.example", now))?;
+/// assert_eq!(event.claims().kind, "mandate.revoked");
+/// assert!(event.claims().data.starts_with('{'));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug, Clone)]
 pub struct VerifiedEvent {
     pub(super) kid: Kid,
@@ -64,6 +90,19 @@ impl VerifiedVerdict {
     }
 
     /// The checks that passed, in the order in which they were made.
+    ///
+    /// ```
+    /// use mandate_core::verify::{Expected, verify_verdict};
+    /// # let text = include_str!("../../../tests/vectors/verdicts.json");
+    /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
+    /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
+    /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
+    /// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
+    /// let verdict = verify_verdict(token, &keys, &Expected::new("https://verdicts.example", now))?;
+    /// let first = &verdict.checks()[0];
+    /// assert_eq!((first.name, first.value.as_str()), ("algorithm", "ES256"));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     #[must_use]
     pub fn checks(&self) -> &[Check] {
         &self.checks
@@ -73,6 +112,20 @@ impl VerifiedVerdict {
     /// that share what they know, one succeeds.
     ///
     /// The nonce is remembered until no verifier would take the token any more: [`MAX_LEEWAY_SECONDS`] after its expiry.
+    ///
+    /// ```
+    /// use mandate_core::{replay::MemoryNonces, verify::{Expected, verify_verdict}};
+    /// # let text = include_str!("../../../tests/vectors/verdicts.json");
+    /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
+    /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
+    /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
+    /// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
+    /// let verdict = verify_verdict(token, &keys, &Expected::new("https://verdicts.example", now))?;
+    /// let nonces = MemoryNonces::new();
+    /// assert!(verdict.claim_nonce(&nonces, now).is_ok());
+    /// assert_eq!(verdict.claim_nonce(&nonces, now).unwrap_err().name(), "replay");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The nonce was seen before (`replay`), the verdict has expired since it was verified (`expiry`), or the store
@@ -103,6 +156,20 @@ impl VerifiedEvent {
     }
 
     /// Takes note of the event's id, which is the same at every attempt to deliver it.
+    ///
+    /// ```
+    /// use mandate_core::{replay::MemoryNonces, verify::{Expected, verify_event}};
+    /// # let text = include_str!("../../../tests/vectors/events.json");
+    /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
+    /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
+    /// # let body = vectors["vectors"][0]["token"].as_str().unwrap();
+    /// # let now = mandate_core::Timestamp::parse("2026-03-01T12:00:10Z")?;
+    /// let event = verify_event(body, &keys, &Expected::new("https://verdicts.example", now))?;
+    /// let seen = MemoryNonces::new();
+    /// assert!(event.claim_id(&seen, now).is_ok());
+    /// assert_eq!(event.claim_id(&seen, now).unwrap_err().name(), "replay");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     /// The event came before (`replay`: answer 2xx and do nothing), it is older than [`EVENT_ARRIVAL_SECONDS`]
