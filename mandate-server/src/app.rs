@@ -14,9 +14,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use crate::clock::{Clock, Entropy, Ids};
 use crate::config::{Config, Settings, VERSION_PATH};
 use crate::error::Fault;
-use crate::http::{
-    Api, Callers, KEY_SET_PATH, MAX_UNDER_WAY, Ops, Public, Rates, RequestIds, Routes, Site, serve,
-};
+use crate::http::contract::Hosts;
+use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, RequestIds, Routes, Site, serve};
 use crate::service::Stop;
 use crate::service::decide::Engine;
 use crate::service::signing::{self, Keyring, MasterKey};
@@ -79,7 +78,8 @@ impl App {
             let (clock, entropy) = (Arc::clone(&clock), Arc::clone(&entropy));
             blocking(move || prepare(&database, &master_key, &issuer, &*clock, &*entropy)).await?
         };
-        let public = Arc::new(Public::new(keyring.public_key_set())?);
+        let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
+        let public = Arc::new(Public::new(keyring.public_key_set(), hosts)?);
         let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
         let request_ids = Arc::new(RequestIds { ids: Arc::clone(&ids), clock: Arc::clone(&clock) });
         let review_seconds = settings.review_expiry_seconds;
@@ -100,7 +100,7 @@ impl App {
             callers: Arc::clone(&callers),
             rates: Rates::new(),
             routes: Routes::new()?,
-            room: Semaphore::new(MAX_UNDER_WAY),
+            room: Semaphore::new(settings.max_under_way),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
         });
 

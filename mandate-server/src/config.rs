@@ -35,6 +35,9 @@ pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
 /// The longest that a review may wait, in seconds: 366 days.
 pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
 
+/// Requests that are under way behind the gate at a time. It is no setting: the store's queue is as long.
+const MAX_UNDER_WAY: usize = 4096;
+
 /// The settings that can be typed. All are optional: variables, the file and the defaults stand behind them.
 #[derive(Debug, Clone, Default, Serialize, clap::Args)]
 #[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
@@ -138,6 +141,8 @@ pub struct Settings {
     pub docs_url: Option<String>,
     /// How long a review waits, in seconds.
     pub review_expiry_seconds: i64,
+    /// Requests that are under way behind the gate at a time; those beyond are told to come again.
+    pub max_under_way: usize,
     /// How the log is written.
     pub log_format: LogFormat,
     /// What is logged.
@@ -181,6 +186,7 @@ impl Default for Settings {
             verdicts_url: None,
             docs_url: None,
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
+            max_under_way: MAX_UNDER_WAY,
             log_format: LogFormat::Text,
             log_level: LevelFilter::INFO,
         }
@@ -255,6 +261,7 @@ impl Written {
                 &self.review_expiry_seconds.to_string(),
                 review_expiry,
             )?,
+            max_under_way: MAX_UNDER_WAY,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
             log_level: origins.check("log_level", &self.log_level, log_level)?,
         };
