@@ -17,6 +17,8 @@
 //! # }
 //! ```
 
+mod canonical;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -25,6 +27,8 @@ use serde_json::value::RawValue;
 
 use crate::amount::{Amount, Total};
 use crate::error::{Invalid, echo};
+
+pub use canonical::canonical;
 
 /// How many objects and arrays may stand inside each other.
 pub const MAX_DEPTH: usize = 32;
@@ -248,63 +252,6 @@ impl<'a> Field<'a> {
     }
 }
 
-/// One spelling of a document for all that mean the same: members sorted by name, no white space, amounts normalised.
-///
-/// ```
-/// use mandate_core::json::canonical;
-/// let one = canonical(br#"{"b": [1.0, "x"], "a": {}}"#)?;
-/// assert_eq!(one, r#"{"a":{},"b":[1,"x"]}"#);
-/// # Ok::<(), mandate_core::Invalid>(())
-/// ```
-///
-/// # Errors
-/// As [`Object::parse`], and for duplicate names at any depth.
-pub fn canonical(bytes: &[u8]) -> Result<String, Invalid> {
-    let mut out = String::with_capacity(bytes.len());
-    write_object(Object::parse(bytes)?, &mut out)?;
-    Ok(out)
-}
-
-fn write_object(mut object: Object<'_>, out: &mut String) -> Result<(), Invalid> {
-    object.members.sort_by(|(a, _), (b, _)| a.cmp(b));
-    out.push('{');
-    for (place, (name, raw)) in object.members.iter().enumerate() {
-        let path = Cow::Owned(join_owned(&object.path, name));
-        out.push_str(if place == 0 { "" } else { "," });
-        write_string(name, out)?;
-        out.push(':');
-        write_value(&Field { path, raw: raw.map_or("null", RawValue::get) }, out)?;
-    }
-    out.push('}');
-    Ok(())
-}
-
-/// The depth is bounded by [`MAX_DEPTH`], which [`Object::parse`] has checked for the whole document.
-fn write_value(field: &Field<'_>, out: &mut String) -> Result<(), Invalid> {
-    match field.raw.as_bytes().first() {
-        Some(b'{') => return write_object(field.object()?, out),
-        Some(b'[') => {
-            out.push('[');
-            for (place, element) in field.array()?.iter().enumerate() {
-                out.push_str(if place == 0 { "" } else { "," });
-                write_value(element, out)?;
-            }
-            out.push(']');
-        }
-        Some(b'"') => write_string(&field.string()?, out)?,
-        _ => match Amount::parse(field.raw) {
-            Ok(amount) => out.push_str(&amount.to_string()),
-            Err(_) => out.push_str(field.raw),
-        },
-    }
-    Ok(())
-}
-
-fn write_string(text: &str, out: &mut String) -> Result<(), Invalid> {
-    out.push_str(&serde_json::to_string(text).map_err(|e| Invalid::new("body", e.to_string()))?);
-    Ok(())
-}
-
 struct Members<'a>(Vec<(Cow<'a, str>, Option<&'a RawValue>)>);
 struct Elements<'a>(Vec<&'a RawValue>);
 struct Text<'a>(Cow<'a, str>);
@@ -451,99 +398,4 @@ fn join_owned(path: &str, name: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refused(text: &str) -> String {
-        Object::parse(text.as_bytes()).map(|_| ()).unwrap_err().to_string()
-    }
-
-    #[test]
-    fn whole_documents_that_are_refused() {
-        for (text, message) in [
-            ("", "body must be JSON and nothing else; it is not at byte 0"),
-            ("[1]", "body must be a JSON object"),
-            ("{}x", "body must be JSON and nothing else; it is not at byte 2"),
-            ("{} {}", "body must be JSON and nothing else; it is not at byte 3"),
-            ("{\"a\":1,\"a\":2}", "a stands twice in the object"),
-            ("{\"a\":1,\"\\u0061\":2}", "a stands twice in the object"),
-            ("{\"a\":01}", "body must be JSON and nothing else; it is not at byte 6"),
-            ("{\"a\":NaN}", "body must be JSON and nothing else; it is not at byte 5"),
-            ("\u{feff}{}", "body must not begin with a byte order mark"),
-        ] {
-            assert_eq!(refused(text), message, "{text:?}");
-        }
-        let bytes = b"{\"a\":\"\xff\"}";
-        assert_eq!(
-            Object::parse(bytes).unwrap_err().to_string(),
-            "body must be UTF-8; the byte at position 6 is not"
-        );
-    }
-
-    #[test]
-    fn depth_is_bounded_and_brackets_in_strings_do_not_count() {
-        let deep = |n: usize| format!("{{\"a\":{}1{}}}", "[".repeat(n), "]".repeat(n));
-        assert!(Object::parse(deep(31).as_bytes()).is_ok());
-        assert!(refused(&deep(32)).contains("at most 32 levels deep"));
-        assert!(refused(&"{\"a\":".repeat(100_000)).contains("at most 32 levels deep"));
-        assert!(Object::parse(format!("{{\"a\":\"{}\"}}", "[\\\"".repeat(99)).as_bytes()).is_ok());
-    }
-
-    #[test]
-    fn nested_fields_are_named_by_their_path() {
-        let mut body =
-            Object::parse(br#"{"limits":{"currency":7},"list":["a",2],"x":{"a":{},"a":{}}}"#).unwrap();
-        let mut limits = body.require("limits").unwrap().object().unwrap();
-        assert_eq!(
-            limits.require("currency").unwrap().string().unwrap_err().to_string(),
-            "limits.currency must be a string; got a number"
-        );
-        assert_eq!(
-            limits.require("per_transaction").unwrap_err().to_string(),
-            "limits.per_transaction is required"
-        );
-        let list = body.require("list").unwrap().array().unwrap();
-        assert_eq!(list[1].string().unwrap_err().to_string(), "list[1] must be a string; got a number");
-        assert_eq!(
-            body.require("x").unwrap().object().unwrap_err().to_string(),
-            "x.a stands twice in the object"
-        );
-    }
-
-    #[test]
-    fn unknown_names_are_refused() {
-        let mut body = Object::parse(br#"{"a":{"b":1,"c":2}}"#).unwrap();
-        let mut a = body.require("a").unwrap().object().unwrap();
-        a.require("b").unwrap();
-        assert_eq!(a.finish().unwrap_err().to_string(), "a.c is not a known field; known are b");
-    }
-
-    #[test]
-    fn integers_are_digits() {
-        for text in ["1.0", "1e3", "1e400", "9223372036854775808"] {
-            let document = format!("{{\"exp\":{text}}}");
-            let mut body = Object::parse(document.as_bytes()).unwrap();
-            assert!(body.require("exp").unwrap().integer().is_err(), "{text}");
-        }
-        let mut body = Object::parse(b"{\"exp\":\"1\"}").unwrap();
-        assert!(body.require("exp").unwrap().integer().is_err());
-    }
-
-    #[test]
-    fn documents_that_mean_the_same_have_one_spelling() {
-        let one = r#"{"amount":40,"list":[{"a":null,"b":true},-1.50],"text":"\u00e9\n"}"#;
-        let other = r#" { "text" : "é\u000a", "list":[ {"b":true,"a":null}, -1.50 ] ,"amount":4.0e1 } "#;
-        assert_eq!(canonical(one.as_bytes()).unwrap(), canonical(other.as_bytes()).unwrap());
-        assert_ne!(canonical(br#"{"a":1}"#).unwrap(), canonical(br#"{"a":"1"}"#).unwrap());
-        assert!(canonical(br#"{"a":{"b":1,"b":1}}"#).is_err() && canonical(b"[]").is_err());
-    }
-
-    #[test]
-    fn a_private_spelling_of_a_number_is_an_object_like_any_other() {
-        let mut body = Object::parse(br#"{"amount":{"$serde_json::private::Number":"12"}}"#).unwrap();
-        assert_eq!(
-            body.require("amount").unwrap().amount().unwrap_err().to_string(),
-            "amount must be a number; got an object"
-        );
-    }
-}
+mod tests;

@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use hyper::header::HeaderValue;
 use tokio::net::TcpListener;
-use tokio::signal::ctrl_c;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -18,8 +17,11 @@ use crate::http::contract::Hosts;
 use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, RequestIds, Routes, Site, serve};
 use crate::service::Stop;
 use crate::service::decide::Engine;
+use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
+use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
+use crate::worker::settle;
 
 /// The server.
 #[derive(Debug)]
@@ -78,28 +80,32 @@ impl App {
             let (clock, entropy) = (Arc::clone(&clock), Arc::clone(&entropy));
             blocking(move || prepare(&database, &master_key, &issuer, &*clock, &*entropy)).await?
         };
-        let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
-        let public = Arc::new(Public::new(keyring.public_key_set(), hosts)?);
         let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
         let request_ids = Arc::new(RequestIds { ids: Arc::clone(&ids), clock: Arc::clone(&clock) });
         let review_seconds = settings.review_expiry_seconds;
-        let engine = Arc::new(Engine::new(keyring, Arc::clone(&ids), Arc::clone(&clock), review_seconds));
+        let settlement = Arc::new(Settlement::new(&settings.settlement, keyring.clone())?);
+        let engine =
+            Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), review_seconds));
         let store = {
             let (database, decider) = (settings.database, Arc::clone(&engine) as Arc<dyn Decider>);
             blocking(move || Store::open(&database, decider)).await?
         };
+        let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
+        let public = Arc::new(Public::new(keyring, hosts, store.clone(), Arc::clone(&clock))?);
         let callers = Arc::new(Callers::new(store.clone()));
         let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
         let api = Arc::new(Api {
             store: store.clone(),
             engine,
             ids,
-            clock,
+            clock: Arc::clone(&clock),
             entropy,
+            settlement: Arc::clone(&settlement),
             cursor_key,
             callers: Arc::clone(&callers),
             rates: Rates::new(),
             routes: Routes::new()?,
+            webhook_reach: if settings.loopback_webhooks { Reach::Loopback } else { Reach::Public },
             room: Semaphore::new(settings.max_under_way),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
         });
@@ -107,6 +113,7 @@ impl App {
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let ops = Arc::new(Ops { store: store.clone(), stopping: serving.stopping() });
         serving.spawn(|stopping| callers.follow(stopping));
+        serving.spawn(|stopping| settle::run(store.clone(), settlement, clock, stopping));
         let api = serving.listen(sockets.api, api, &request_ids);
         let public = serving.listen(sockets.public, public, &request_ids);
         let ops = observing.listen(sockets.ops, ops, &request_ids);
@@ -126,16 +133,29 @@ impl Running {
     }
 }
 
-/// Waits for the sign to stop: Ctrl-C, or SIGTERM.
-///
-/// # Errors
-/// The operating system does not tell of signals.
-pub async fn stop_signal() -> Result<(), Fault> {
-    let deaf = |e| Fault::new(format!("signals cannot be received: {e}"));
-    let mut terminate = signal(SignalKind::terminate()).map_err(deaf)?;
-    tokio::select! {
-        interrupted = ctrl_c() => interrupted.map_err(deaf),
-        _ = terminate.recv() => Ok(()),
+/// The sign to stop: Ctrl-C, or SIGTERM. What arrives before anybody waits for it is not lost.
+#[derive(Debug)]
+pub struct StopSignal {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopSignal {
+    /// Begins to listen for the sign, which from now on does not end the process by itself.
+    ///
+    /// # Errors
+    /// The operating system does not tell of signals.
+    pub fn listen() -> Result<Self, Fault> {
+        let listen = |kind| signal(kind).map_err(|e| Fault::new(format!("signals cannot be received: {e}")));
+        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
+    }
+
+    /// Waits for the sign.
+    pub async fn received(&mut self) {
+        tokio::select! {
+            _ = self.interrupt.recv() => {}
+            _ = self.terminate.recv() => {}
+        }
     }
 }
 

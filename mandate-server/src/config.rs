@@ -3,20 +3,24 @@
 //! A flag wins over a `MANDATE_*` variable, that over the TOML file, that over the default. The master key is a secret
 //! and comes from a variable or from a file of its own, never from the command line.
 
+mod check;
+mod flags;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use figment::providers::{Env, Format as _, Serialized, Toml};
-use figment::value::{Dict, Map};
-use figment::{Figment, Metadata, Profile, Provider, Source};
-use hyper::Uri;
-use hyper::http::uri::Scheme;
+use figment::{Figment, Metadata, Source};
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 use zeroize::Zeroizing;
 
 use crate::service::signing::MasterKey;
+use check::{address, base_url, database, log_format, log_level, review_expiry, site_url};
+use flags::COMMAND_LINE;
+
+pub use flags::{Flags, ServerFlags};
 
 /// What the names of variables begin with.
 const VARIABLE_PREFIX: &str = "MANDATE_";
@@ -38,79 +42,13 @@ pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
 /// Requests that are under way behind the gate at a time. It is no setting: the store's queue is as long.
 const MAX_UNDER_WAY: usize = 4096;
 
-/// The settings that can be typed. All are optional: variables, the file and the defaults stand behind them.
-#[derive(Debug, Clone, Default, Serialize, clap::Args)]
-#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
-pub struct Flags {
-    /// Read settings from this TOML file [env: MANDATE_CONFIG]
-    #[arg(long, value_name = "FILE")]
-    #[serde(skip)]
-    pub config: Option<PathBuf>,
-
-    /// The database [env: MANDATE_DATABASE] [default: sqlite://mandate.db]
-    #[arg(long, value_name = "sqlite://PATH")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub database: Option<String>,
-
-    #[command(flatten)]
-    #[serde(flatten)]
-    pub server: ServerFlags,
-}
-
-/// The settings of a server that listens.
-#[derive(Debug, Clone, Default, Serialize, clap::Args)]
-#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
-pub struct ServerFlags {
-    /// Where the API listens [env: MANDATE_API_ADDRESS] [default: 127.0.0.1:8080]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub api_address: Option<String>,
-
-    /// Where strangers find the key set [env: MANDATE_PUBLIC_ADDRESS] [default: 127.0.0.1:8081]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub public_address: Option<String>,
-
-    /// Where liveness and readiness are told [env: MANDATE_OPS_ADDRESS] [default: 127.0.0.1:9090]
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub ops_address: Option<String>,
-
-    /// The API's address as clients see it; ends in /v1 [env: MANDATE_BASE_URL] [default: from the listener]
-    #[arg(long, value_name = "URL")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub base_url: Option<String>,
-
-    /// The issuer of signed tokens, where the key set is published [env: MANDATE_VERDICTS_URL] [default: from the
-    /// listener]
-    #[arg(long, value_name = "URL")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub verdicts_url: Option<String>,
-
-    /// Where the machine-readable contract is published [env: MANDATE_DOCS_URL] [default: from the listener]
-    #[arg(long, value_name = "URL")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub docs_url: Option<String>,
-
-    /// How long a review waits for a person [env: MANDATE_REVIEW_EXPIRY_SECONDS] [default: 86400]
-    #[arg(long, value_name = "SECONDS")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub review_expiry_seconds: Option<i64>,
-
-    /// Say that a proxy in front speaks TLS, so that plain HTTP may leave this machine [env: MANDATE_BEHIND_PROXY]
-    #[arg(long)]
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub behind_proxy: bool,
-
-    /// How the log is written: text or json [env: MANDATE_LOG_FORMAT] [default: text]
-    #[arg(long, value_name = "FORMAT")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_format: Option<String>,
-
-    /// What is logged: off, error, warn, info, debug or trace [env: MANDATE_LOG_LEVEL] [default: info]
-    #[arg(long, value_name = "LEVEL")]
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub log_level: Option<String>,
+/// Who moves the funds of escrows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettlementSetting {
+    /// The record alone: an instruction is settled when it is written down.
+    Local,
+    /// The provider who takes instructions at this URL.
+    Http(String),
 }
 
 /// How the log is written.
@@ -143,6 +81,11 @@ pub struct Settings {
     pub review_expiry_seconds: i64,
     /// Requests that are under way behind the gate at a time; those beyond are told to come again.
     pub max_under_way: usize,
+    /// Whether webhooks may be on this machine, over plain HTTP. Only the developer mode says so: no flag, variable or
+    /// file does.
+    pub loopback_webhooks: bool,
+    /// Who moves the funds of escrows.
+    pub settlement: SettlementSetting,
     /// How the log is written.
     pub log_format: LogFormat,
     /// What is logged.
@@ -187,6 +130,8 @@ impl Default for Settings {
             docs_url: None,
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
             max_under_way: MAX_UNDER_WAY,
+            loopback_webhooks: false,
+            settlement: SettlementSetting::Local,
             log_format: LogFormat::Text,
             log_level: LevelFilter::INFO,
         }
@@ -205,6 +150,8 @@ struct Written {
     verdicts_url: Option<String>,
     docs_url: Option<String>,
     review_expiry_seconds: i64,
+    settlement: String,
+    settlement_url: Option<String>,
     behind_proxy: bool,
     log_format: String,
     log_level: String,
@@ -220,6 +167,8 @@ const NAMES: &[&str] = &[
     "verdicts_url",
     "docs_url",
     "review_expiry_seconds",
+    "settlement",
+    "settlement_url",
     "behind_proxy",
     "log_format",
     "log_level",
@@ -262,6 +211,8 @@ impl Written {
                 review_expiry,
             )?,
             max_under_way: MAX_UNDER_WAY,
+            loopback_webhooks: false,
+            settlement: settlement(&self.settlement, self.settlement_url.as_deref(), origins)?,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
             log_level: origins.check("log_level", &self.log_level, log_level)?,
         };
@@ -290,25 +241,14 @@ impl From<Settings> for Written {
             verdicts_url: None,
             docs_url: None,
             review_expiry_seconds: settings.review_expiry_seconds,
+            settlement: "local".to_owned(),
+            settlement_url: None,
             behind_proxy: false,
             log_format: "text".to_owned(),
             log_level: settings.log_level.to_string(),
         }
     }
 }
-
-/// The flags as a source of settings.
-impl Provider for Flags {
-    fn metadata(&self) -> Metadata {
-        Metadata::named(COMMAND_LINE)
-    }
-
-    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
-        Serialized::defaults(self).data()
-    }
-}
-
-const COMMAND_LINE: &str = "command line";
 
 /// Tells where each setting came from.
 struct Origins<'a>(&'a Figment);
@@ -418,73 +358,20 @@ pub fn started_by_cargo() -> bool {
     variable("CARGO").is_ok_and(|value| value.is_some())
 }
 
-fn database(text: &str) -> Result<String, String> {
-    match text.strip_prefix(SQLITE) {
-        Some(path) if !path.is_empty() => Ok(text.to_owned()),
-        _ => {
-            Err(format!("must be {SQLITE} and the path of a file, such as {SQLITE}mandate.db; got `{text}`"))
-        }
+fn settlement(
+    adapter: &str,
+    url: Option<&str>,
+    origins: &Origins<'_>,
+) -> Result<SettlementSetting, ConfigRefused> {
+    let refused = |name, problem: &str| Err(origins.refused(name, problem.to_owned()));
+    match (adapter, url) {
+        ("local", None) => Ok(SettlementSetting::Local),
+        ("http", Some(url)) => origins.check("settlement_url", url, site_url).map(SettlementSetting::Http),
+        ("local", Some(_)) => refused("settlement_url", "is of no use where settlement is local"),
+        ("http", None) => refused("settlement_url", "is needed where settlement is http"),
+        _ => refused("settlement", &format!("must be local or http; got `{adapter}`")),
     }
-}
-
-fn address(text: &str, proxied: bool) -> Result<SocketAddr, String> {
-    let address: SocketAddr = text
-        .parse()
-        .map_err(|_| format!("must be an IP address and a port, such as 127.0.0.1:8080; got `{text}`"))?;
-    if address.ip().is_loopback() || proxied {
-        return Ok(address);
-    }
-    Err(format!(
-        "{address} can be reached from other machines, and this server speaks plain HTTP. Listen on loopback, or let a \
-         proxy speak TLS in front of it and say so with behind_proxy"
-    ))
-}
-
-fn base_url(text: &str) -> Result<String, String> {
-    let problem = || {
-        format!(
-            "must be an https URL that ends in {VERSION_PATH}, such as https://api.example.com/v1; got `{text}`"
-        )
-    };
-    if text.ends_with(VERSION_PATH) && is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
-}
-
-fn site_url(text: &str) -> Result<String, String> {
-    let problem = || {
-        format!(
-            "must be an https URL without a slash at its end, such as https://verdicts.example.com; got `{text}`"
-        )
-    };
-    if is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
-}
-
-/// Whether `text` is https, or http on this machine, without user, query, fragment, or a slash at its end.
-fn is_site(text: &str) -> bool {
-    let Ok(uri) = text.parse::<Uri>() else { return false };
-    let Some(host) = uri.host().filter(|host| !host.is_empty()) else { return false };
-    let bare = host.trim_start_matches('[').trim_end_matches(']');
-    let local = host == "localhost" || bare.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let secure = uri.scheme() == Some(&Scheme::HTTPS) || (uri.scheme() == Some(&Scheme::HTTP) && local);
-    secure && !text.contains(['?', '#', '@']) && !text.ends_with('/')
-}
-
-fn review_expiry(text: &str) -> Result<i64, String> {
-    let seconds = text.parse().ok().filter(|seconds| (1..=MAX_REVIEW_EXPIRY_SECONDS).contains(seconds));
-    seconds.ok_or_else(|| format!("must be between 1 and {MAX_REVIEW_EXPIRY_SECONDS}; got `{text}`"))
-}
-
-fn log_format(text: &str) -> Result<LogFormat, String> {
-    match text {
-        "text" => Ok(LogFormat::Text),
-        "json" => Ok(LogFormat::Json),
-        _ => Err(format!("must be text or json; got `{text}`")),
-    }
-}
-
-fn log_level(text: &str) -> Result<LevelFilter, String> {
-    text.parse().map_err(|_| format!("must be off, error, warn, info, debug or trace; got `{text}`"))
 }
 
 #[cfg(test)]
-#[path = "config/tests.rs"]
 mod tests;

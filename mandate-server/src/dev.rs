@@ -12,7 +12,7 @@ use std::sync::Arc;
 use mandate_core::AgentName;
 use serde::Serialize;
 
-use crate::app::{App, Running, stop_signal};
+use crate::app::{App, Running, StopSignal};
 use crate::clock::{Clock, Entropy, SystemClock, SystemEntropy};
 use crate::config::{Config, Settings, started_by_cargo};
 use crate::error::Fault;
@@ -67,21 +67,26 @@ struct Ready<'a> {
 /// # Errors
 /// The directory cannot be used, a port is taken, or the demonstration does not go as it must.
 pub async fn run(options: Options) -> Result<(), Fault> {
+    let mut stop = StopSignal::listen()?;
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
     let data = Data::open(&options.data, options.fresh, entropy.as_ref())?;
-    set_up(&data, clock.now())?;
+    set_up(&data, clock.now()).map_err(|fault| Fault::new(format!("{fault}; --fresh starts over")))?;
     let config = Config {
         settings: Settings { database: data.database(), ..listening(options.port) },
         master_key: MasterKey::parse(&data.keys.master_key)?,
     };
     let running =
         App::start(config, clock.clone(), entropy as Arc<dyn Entropy>).await.map_err(with_a_hint)?;
-    let shown = show(&options, data, &running, clock.as_ref()).await;
-    if shown.is_ok() {
-        stop_signal().await?;
-    }
+    let serving = async {
+        show(&options, data, &running, clock.as_ref()).await?;
+        std::future::pending().await
+    };
+    let ended = tokio::select! {
+        failed = serving => failed,
+        () = stop.received() => Ok(()),
+    };
     running.stop().await;
-    shown
+    ended
 }
 
 async fn show(options: &Options, data: Data, running: &Running, clock: &dyn Clock) -> Result<(), Fault> {
@@ -116,7 +121,7 @@ fn set_up(data: &Data, now: mandate_core::Timestamp) -> Result<(), Fault> {
         let command = organizations::Create { name, sandbox_key, live_key, at: now };
         organizations::create(tx, &command)
     })?;
-    created.map_err(|refusal| Fault::new(format!("{}; --fresh starts over", refusal.message)))
+    created.map_err(|refusal| Fault::new(refusal.message))
 }
 
 fn listening(port: u16) -> Settings {
@@ -125,6 +130,7 @@ fn listening(port: u16) -> Settings {
         api_address: address(0),
         public_address: address(1),
         ops_address: address(2),
+        loopback_webhooks: true,
         ..Settings::default()
     }
 }

@@ -9,4 +9,6 @@ pub mod error;
 pub mod http;
 pub mod logs;
 pub mod service;
+pub mod settlement;
 pub mod store;
+pub mod worker;

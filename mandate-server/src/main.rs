@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::{Parser, Subcommand};
 use mandate_core::AgentName;
 use mandate_server::admin::organization;
-use mandate_server::app::{App, stop_signal};
+use mandate_server::app::{App, StopSignal};
 use mandate_server::clock::{Clock as _, SystemClock, SystemEntropy};
 use mandate_server::config::{self, Config, Flags, Settings};
 use mandate_server::http::contract::{self, Hosts};
@@ -41,12 +41,12 @@ Exit codes:
 enum Command {
     /// Serve the API, the public keys and the ops endpoints
     #[command(after_help = SERVE_HELP)]
-    Serve(Flags),
+    Serve(Box<Flags>),
     /// Set up, demonstrate and serve the whole service on this machine
     #[command(after_help = DEV_HELP)]
     Dev(dev::Options),
     /// Onboard organizations
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Examples:\n  mandate-server organization create acme")]
     Organization(Organization),
     /// Print the contract of the API, an OpenAPI 3.1 document
     #[command(after_help = OPENAPI_HELP)]
@@ -55,7 +55,7 @@ enum Command {
 
 const SERVE_HELP: &str = "\
 Examples:
-  (umask 077; openssl rand -hex 32 > mandate-master.key)     Once; keep it apart from the database
+  (umask 077; openssl rand -hex 32 > mandate-master.key)  # once; keep it apart from the database
   MANDATE_MASTER_KEY_FILE=mandate-master.key mandate-server serve
 
   # server.toml, for: mandate-server serve --config server.toml
@@ -142,15 +142,16 @@ fn serve(flags: &Flags) -> Result<(), Failure> {
     let master_key = config::master_key().map_err(|e| unusable(&e))?;
     logs::start(settings.log_format, settings.log_level);
     run(async {
+        let mut stop = StopSignal::listen()?;
         let config = Config { settings, master_key };
         let running = App::start(config, Arc::new(SystemClock), Arc::new(SystemEntropy)).await?;
         let urls = &running.urls;
         info!(api = %running.api, public = %running.public, ops = %running.ops, "listening");
         info!(base_url = urls.base, verdicts_url = urls.verdicts, docs_url = urls.docs, "serving");
-        let told = stop_signal().await;
+        stop.received().await;
         info!("stopping");
         running.stop().await;
-        told
+        Ok(())
     })
     .map_err(|e| failed(&e))
 }
@@ -200,10 +201,8 @@ mod tests {
     #[test]
     fn every_command_teaches_with_an_example() {
         fn check(command: &clap::Command) {
-            if !command.has_subcommands() {
-                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-                assert!(help.starts_with("Examples:\n"), "{}", command.get_name());
-            }
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Examples:\n"), "{}", command.get_name());
             command.get_subcommands().for_each(check);
         }
         check(&Args::command());

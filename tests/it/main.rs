@@ -1,5 +1,29 @@
 //! One binary of tests over real binaries and real listeners.
-#![allow(clippy::arithmetic_side_effects, reason = "an overflow in a test is a failure of the test")]
+//!
+//! `tests/run` installs what they need and builds the binaries; after that `cargo nextest run --workspace` does too.
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "what cannot go on is a failed test"
+)]
 
-mod engine;
 mod harness;
+
+mod agents;
+mod authorizations;
+mod concurrency;
+mod crash;
+mod decisions;
+mod enforcement;
+mod engine;
+mod first_command;
+mod flow;
+mod jwks;
+mod load;
+mod mandates;
+mod reviews;
+mod strangers;
+mod tidy;

@@ -40,10 +40,11 @@ pub(crate) fn contest(criterion: &mut Criterion, name: &str, contenders: &[Conte
         }
     }
     group.finish();
-    let medians: Vec<_> = contenders.iter().filter_map(Contender::median).collect();
-    let Some(first) = medians.first() else { return };
-    for (contender, median) in contenders.iter().zip(&medians) {
-        println!("{name:<18} {:<36} {median:>9.0} ns  {:>7.2}", contender.name, median / first);
+    let medians = contenders.iter().filter_map(|contender| Some((contender.name, contender.median()?)));
+    let medians: Vec<_> = medians.collect();
+    let Some((_, first)) = medians.first() else { return };
+    for (contender, median) in &medians {
+        println!("{name:<18} {contender:<36} {median:>9.0} ns  {:>7.2}", median / first);
     }
     println!();
 }

@@ -54,6 +54,18 @@ pub fn create(
 }
 
 impl Created {
+    /// The key of its sandbox.
+    #[must_use]
+    pub fn sandbox_key(&self) -> &ApiKey {
+        &self.sandbox_key
+    }
+
+    /// The key of its production environment.
+    #[must_use]
+    pub fn live_key(&self) -> &ApiKey {
+        &self.live_key
+    }
+
     /// Shows the keys, for a person.
     ///
     /// # Errors

@@ -17,10 +17,7 @@ fn refused(file: &str, variables: &[(&str, &str)], flags: &Flags) -> String {
         for (name, value) in variables {
             jail.set_env(name, value);
         }
-        message = Settings::load(&flags)
-            .unwrap_err()
-            .to_string()
-            .replace(&jail.directory().display().to_string(), "DIR");
+        message = Settings::load(&flags).unwrap_err().to_string();
         Ok(())
     });
     message
@@ -68,7 +65,7 @@ fn every_refusal_names_the_setting_and_its_source() {
             "database = \"postgres://x\"",
             &[],
             &none,
-            "database (file DIR/server.toml): must be sqlite:// and the path of a file, such as sqlite://mandate.db; got `postgres://x`",
+            "database (file server.toml): must be sqlite:// and the path of a file, such as sqlite://mandate.db; got `postgres://x`",
         ),
         (
             "",
@@ -86,7 +83,7 @@ fn every_refusal_names_the_setting_and_its_source() {
             "review_expiry_seconds = 0",
             &[],
             &none,
-            "review_expiry_seconds (file DIR/server.toml): must be between 1 and 31622400; got `0`",
+            "review_expiry_seconds (file server.toml): must be between 1 and 31622400; got `0`",
         ),
         (
             "",
@@ -98,7 +95,7 @@ fn every_refusal_names_the_setting_and_its_source() {
             "verdicts_url = \"https://verdicts.example.com/\"",
             &[],
             &none,
-            "verdicts_url (file DIR/server.toml): must be an https URL without a slash at its end, such as https://verdicts.example.com; got `https://verdicts.example.com/`",
+            "verdicts_url (file server.toml): must be an https URL without a slash at its end, such as https://verdicts.example.com; got `https://verdicts.example.com/`",
         ),
         (
             "behind_proxy = true\nops_address = \"0.0.0.0:9090\"\napi_address = \"0.0.0.0:80\"",
@@ -112,13 +109,43 @@ fn every_refusal_names_the_setting_and_its_source() {
 }
 
 #[test]
+fn settlement_takes_a_url_where_it_is_http_and_nowhere_else() {
+    let (adapter, url) = ("MANDATE_SETTLEMENT", "MANDATE_SETTLEMENT_URL");
+    for (variables, message) in [
+        (
+            &[(adapter, "bank")][..],
+            "settlement (environment variable MANDATE_SETTLEMENT): must be local or http; got `bank`",
+        ),
+        (&[(adapter, "http")], "settlement_url (default): is needed where settlement is http"),
+        (
+            &[(url, "https://provider.example")],
+            "settlement_url (environment variable MANDATE_SETTLEMENT_URL): is of no use where settlement is local",
+        ),
+        (
+            &[(adapter, "http"), (url, "http://provider.example")],
+            "settlement_url (environment variable MANDATE_SETTLEMENT_URL): must be an https URL without a slash at \
+             its end, such as https://verdicts.example.com; got `http://provider.example`",
+        ),
+    ] {
+        assert_eq!(refused("", variables, &Flags::default()), message);
+    }
+    Jail::expect_with(|jail| {
+        jail.set_env(adapter, "http");
+        jail.set_env(url, "https://provider.example/in");
+        let settings = Settings::load(&Flags::default()).unwrap();
+        assert_eq!(settings.settlement, SettlementSetting::Http("https://provider.example/in".to_owned()));
+        Ok(())
+    });
+}
+
+#[test]
 fn names_that_are_not_known_are_refused_in_the_file() {
     let message = refused("adress = 1", &[], &Flags::default());
-    assert!(message.starts_with("adress (file DIR/server.toml): unknown field"), "{message}");
+    assert!(message.starts_with("adress (file server.toml): unknown field"), "{message}");
     let message = refused("master_key = \"00\"", &[], &Flags::default());
-    assert!(message.starts_with("master_key (file DIR/server.toml): unknown field"), "{message}");
+    assert!(message.starts_with("master_key (file server.toml): unknown field"), "{message}");
     let message = refused("= 1", &[], &Flags::default());
-    assert!(message.starts_with("configuration (file DIR/server.toml): "), "{message}");
+    assert!(message.starts_with("configuration (file server.toml): "), "{message}");
 }
 
 #[test]

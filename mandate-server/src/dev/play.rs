@@ -210,7 +210,7 @@ impl<W: Write> Scene<'_, W> {
         };
         let verdict = verdict.as_str();
         self.say(format_args!(
-            "  {amount:>4} {CURRENCY} for {RECIPIENT}   {style}{verdict:<13}{style:#}{remark}"
+            "  {amount:>4} {CURRENCY} for {RECIPIENT}   {style}{verdict:<14}{style:#}{remark}"
         ))
     }
 

@@ -44,7 +44,8 @@ impl Callers {
     pub(crate) async fn find(&self, key: &ApiKey, now: Timestamp) -> Result<Option<Arc<Caller>>, Fault> {
         let hash = key.hash();
         if let Some(caller) = self.known().get(&hash, Instant::now()) {
-            return Ok(Some(caller));
+            // A key that has come to its end while it was remembered is not in force.
+            return Ok(Some(caller).filter(|caller| caller.expires_at.is_none_or(|end| now < end)));
         }
         let (revision, caller) = self
             .store
@@ -133,7 +134,7 @@ mod tests {
     fn caller() -> Arc<Caller> {
         let policy_version = PolicyVersion::parse("pol_2026-11-21.1").unwrap();
         let environment = Environment { id: 1, kind: EnvironmentKind::Sandbox, policy_version };
-        Arc::new(Caller { key: 1, environment, agent: None, rate: 1 })
+        Arc::new(Caller { key: 1, environment, agent: None, rate: 1, expires_at: None })
     }
 
     #[test]

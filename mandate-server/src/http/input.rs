@@ -1,17 +1,15 @@
 //! What a handler reads of a request: body, query and Idempotency-Key become typed values or a refusal.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
-use hyper::header::{self, HeaderMap, HeaderName};
+use bytes::Bytes;
+use hyper::header::HeaderName;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
 use mandate_core::{Invalid, Timestamp};
 
 use super::Api;
+use super::body;
 use super::gate::Admitted;
 use super::reply::Failure;
 use crate::error::Refusal;
@@ -20,10 +18,6 @@ use crate::service::listing::{Cursors, From, Query};
 use crate::service::{Answer, Call, Scripted, Stop};
 use crate::store::tx::Tx;
 
-/// The largest body, in bytes.
-pub(crate) const MAX_BODY_BYTES: usize = 64 * 1024;
-/// How long a body may take to arrive, in seconds.
-const BODY_READ_SECONDS: u64 = 15;
 /// How many objects a page holds when nothing is said.
 pub(super) const DEFAULT_LIMIT: u32 = 20;
 /// How many objects a page holds at most.
@@ -34,7 +28,6 @@ const PAGE: [&str; 4] = ["limit", "cursor", "starting_after", "ending_before"];
 const SHOWN_CHARS: usize = 200;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const JSON: &str = "application/json";
 
 /// A POST whose body has arrived.
 pub(super) struct Post {
@@ -50,7 +43,7 @@ impl Admitted {
     /// key like anything else.
     pub(super) async fn post(self) -> Result<Post, Failure> {
         let Self { api, mut call, key, id, head, body } = self;
-        let content = read(body).await?;
+        let content = body::read(body).await?;
         call.idempotency = claim(&head, content.bytes(), &key)?;
         let body = no_query(head.uri.query()).and_then(|()| content.checked(&head.headers));
         Ok(Post { api, call, id, body })
@@ -63,6 +56,15 @@ impl Admitted {
     {
         let Self { api, call, .. } = self;
         Ok(api.store.read(move |tx| script(tx, &call)).await??)
+    }
+
+    /// Runs `script`, which deletes, in one transaction. Made twice, it finds nothing: it needs no idempotency key.
+    pub(super) async fn delete<S>(self, script: S) -> Result<Answer, Failure>
+    where
+        S: Fn(&mut Tx<'_>, &Call) -> Scripted + Send + 'static,
+    {
+        let Self { api, call, .. } = self;
+        Ok(api.store.write(move |tx| script(tx, &call)).await??)
     }
 
     /// When the request arrived.
@@ -101,6 +103,11 @@ impl Admitted {
         Ok((Query { limit, from }, values))
     }
 
+    /// The values of the parameters `known`, in that order; no others are accepted.
+    pub(super) fn parameters<const N: usize>(&self, known: [&str; N]) -> Result<Values<N>, Refusal> {
+        parameters(self.head.uri.query(), known, []).map(|(values, [])| values)
+    }
+
     /// Checks that nothing is asked for that is not known.
     pub(super) fn no_query(&self) -> Result<(), Refusal> {
         no_query(self.head.uri.query())
@@ -131,6 +138,9 @@ impl Post {
         parse: impl FnOnce(Object<'_>) -> Result<T, Invalid>,
     ) -> Result<T, Refusal> {
         let body = self.body.as_ref().map_err(Clone::clone)?;
+        if body.is_empty() {
+            return Err(Refusal::invalid("body must be a JSON object; it is empty"));
+        }
         Ok(Object::parse(body).and_then(parse)?)
     }
 
@@ -172,77 +182,6 @@ impl Post {
     }
 }
 
-/// A body as it arrived: whole, or its beginning when it is too large.
-enum Content {
-    Whole(Bytes),
-    TooLarge(Bytes),
-}
-
-impl Content {
-    fn bytes(&self) -> &[u8] {
-        match self {
-            Self::Whole(bytes) | Self::TooLarge(bytes) => bytes,
-        }
-    }
-
-    fn checked(self, headers: &HeaderMap) -> Result<Bytes, Refusal> {
-        match self {
-            Self::TooLarge(_) => {
-                Err(Refusal::invalid(format!("body must be at most {MAX_BODY_BYTES} bytes long")))
-            }
-            Self::Whole(bytes) if !bytes.is_empty() && !is_json(headers) => {
-                Err(Refusal::invalid(format!("Content-Type must be {JSON}")))
-            }
-            Self::Whole(bytes) => Ok(bytes),
-        }
-    }
-}
-
-/// Reads a body, up to the limit and for no longer than is allowed.
-async fn read(body: Incoming) -> Result<Content, Refusal> {
-    let reading = tokio::time::timeout(Duration::from_secs(BODY_READ_SECONDS), collect(body));
-    reading
-        .await
-        .map_err(|_| Refusal::invalid(format!("body must arrive within {BODY_READ_SECONDS} seconds")))?
-        .map_err(|_| Refusal::invalid("body ended before it was complete"))
-}
-
-async fn collect(mut body: Incoming) -> Result<Content, hyper::Error> {
-    let Some(mut first) = next_chunk(&mut body).await? else { return Ok(Content::Whole(Bytes::new())) };
-    // Nearly every body comes in one piece.
-    let Some(second) = next_chunk(&mut body).await? else { return Ok(limited(first)) };
-    let mut whole = BytesMut::from(first.split_to(first.len().min(MAX_BODY_BYTES + 1)));
-    let mut next = Some(second);
-    while let Some(chunk) = next {
-        whole.extend_from_slice(&chunk);
-        if whole.len() > MAX_BODY_BYTES {
-            break;
-        }
-        next = next_chunk(&mut body).await?;
-    }
-    Ok(limited(whole.freeze()))
-}
-
-/// The next piece of the body that is data and not empty.
-async fn next_chunk(body: &mut Incoming) -> Result<Option<Bytes>, hyper::Error> {
-    while let Some(frame) = body.frame().await {
-        match frame?.into_data() {
-            Ok(data) if !data.is_empty() => return Ok(Some(data)),
-            _ => {}
-        }
-    }
-    Ok(None)
-}
-
-/// The body, or as much of it as is certain to have arrived whatever the pieces: an idempotency key is bound to that.
-fn limited(mut bytes: Bytes) -> Content {
-    if bytes.len() <= MAX_BODY_BYTES {
-        return Content::Whole(bytes);
-    }
-    bytes.truncate(MAX_BODY_BYTES);
-    Content::TooLarge(bytes)
-}
-
 fn claim(head: &hyper::http::request::Parts, body: &[u8], key: &ApiKey) -> Result<Option<Claim>, Refusal> {
     let mut values = head.headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -251,13 +190,6 @@ fn claim(head: &hyper::http::request::Parts, body: &[u8], key: &ApiKey) -> Resul
     }
     let text = String::from_utf8_lossy(value.as_bytes());
     Claim::new(&text, head.method.as_str(), head.uri.path(), body, key).map(Some)
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let mut values = headers.get_all(header::CONTENT_TYPE).iter();
-    let (Some(value), None) = (values.next(), values.next()) else { return false };
-    let essence = value.to_str().ok().and_then(|text| text.split(';').next());
-    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON))
 }
 
 /// The values of parameters, each if it was given.
@@ -323,7 +255,6 @@ pub(super) fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hyper::header::HeaderValue;
 
     #[test]
     fn the_limit_of_a_page() {
@@ -353,27 +284,6 @@ mod tests {
             no_query(Some("x=1")).unwrap_err().message,
             "x is not a known parameter; none is known here"
         );
-    }
-
-    #[test]
-    fn a_body_is_json_by_its_content_type() {
-        for (json, values) in [
-            (true, &["application/json"][..]),
-            (true, &["application/json; charset=utf-8"]),
-            (true, &["Application/JSON ;x=y"]),
-            (false, &[]),
-            (false, &[""]),
-            (false, &["text/plain"]),
-            (false, &["application/json5"]),
-            (false, &["application/x-www-form-urlencoded; application/json"]),
-            (false, &["application/json", "application/json"]),
-        ] {
-            let mut headers = HeaderMap::new();
-            for value in values {
-                headers.append(header::CONTENT_TYPE, HeaderValue::from_static(value));
-            }
-            assert_eq!(is_json(&headers), json, "{values:?}");
-        }
     }
 
     #[test]

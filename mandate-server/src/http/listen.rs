@@ -156,3 +156,97 @@ fn panicked(panic: &(dyn std::any::Any + Send)) -> Fault {
         panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
     Fault::new(format!("a handler panicked: {}", message.unwrap_or("no message")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{SystemClock, SystemEntropy};
+    use hyper::StatusCode;
+    use std::net::SocketAddr;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::sync::Notify;
+    use tokio::task::JoinHandle;
+
+    /// A site that panics, that waits until it is told, or that answers.
+    #[derive(Default)]
+    struct Probe {
+        entered: Notify,
+        leave: Notify,
+    }
+
+    impl Site for Probe {
+        async fn respond(
+            self: Arc<Self>,
+            request: Request<Incoming>,
+            _: &mut Told,
+        ) -> Result<Reply, Failure> {
+            match request.uri().path() {
+                "/panic" => panic!("by request"),
+                "/wait" => {
+                    self.entered.notify_one();
+                    self.leave.notified().await;
+                }
+                _ => {}
+            }
+            Ok(Reply::text(StatusCode::OK, "done\n"))
+        }
+    }
+
+    async fn start() -> (SocketAddr, Arc<Probe>, watch::Sender<bool>, JoinHandle<()>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, probe, stop) =
+            (listener.local_addr().unwrap(), Arc::new(Probe::default()), watch::Sender::new(false));
+        let ids =
+            RequestIds { ids: Arc::new(Ids::new(Arc::new(SystemEntropy))), clock: Arc::new(SystemClock) };
+        let serving = tokio::spawn(serve(listener, Arc::clone(&probe), Arc::new(ids), stop.subscribe()));
+        (address, probe, stop, serving)
+    }
+
+    async fn get(address: SocketAddr, path: &str, headers: &str) -> String {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_fault_like_any_other() {
+        let (address, _probe, _stop, _serving) = start().await;
+        let answer = get(address, "/panic", "").await;
+        assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+        assert!(answer.contains(r#"{"error":{"code":"server_error","#) && !answer.contains("by request"));
+        assert!(answer.contains("\r\nx-request-id: req_"), "{answer}");
+        assert!(get(address, "/", "").await.starts_with("HTTP/1.1 200 "), "the listener goes on");
+    }
+
+    #[tokio::test]
+    async fn a_head_that_is_too_large_is_refused() {
+        let (address, _probe, _stop, _serving) = start().await;
+        let (large, small) = (MAX_HEAD_BYTES, MAX_HEAD_BYTES - 1000);
+        for (bytes, status) in [(large, "431"), (small, "200")] {
+            let answer = get(address, "/", &format!("X: {}\r\n", "x".repeat(bytes))).await;
+            assert_eq!(answer.split(' ').nth(1), Some(status));
+        }
+        let many = "X: x\r\n".repeat(101);
+        assert_eq!(get(address, "/", &many).await.split(' ').nth(1), Some("431"));
+    }
+
+    #[tokio::test]
+    async fn what_is_under_way_is_ended_when_the_server_stops() {
+        let (address, probe, stop, serving) = start().await;
+        let waiting = tokio::spawn(async move { get(address, "/wait", "").await });
+        probe.entered.notified().await;
+        let idle = TcpStream::connect(address).await.unwrap();
+        stop.send_replace(true);
+        while TcpStream::connect(address).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!serving.is_finished());
+        probe.leave.notify_one();
+        assert!(waiting.await.unwrap().ends_with("\r\n\r\ndone\n"));
+        serving.await.unwrap();
+        drop(idle);
+    }
+}

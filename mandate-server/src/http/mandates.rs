@@ -1,6 +1,6 @@
 //! `/v1/mandates`.
 
-use mandate_core::{MandateId, Terms};
+use mandate_core::{EventId, MandateId, Terms};
 
 use super::gate::Admitted;
 use super::reply::Failure;
@@ -30,7 +30,7 @@ pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
 /// POST /v1/mandates/{id}/revoke
 pub(super) async fn revoke(request: Admitted) -> Result<Answer, Failure> {
     let post = request.post().await?;
-    let (id, now) = (post.id.clone(), post.at());
-    let nothing = post.no_body();
-    post.write(nothing, move |tx, call, ()| mandates::revoke(tx, call, &id, now)).await
+    let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
+    let command = post.no_body().map(|()| mandates::Revoke { id: post.id.clone(), event, at });
+    post.write(command, mandates::revoke).await
 }

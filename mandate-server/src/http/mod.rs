@@ -1,11 +1,16 @@
 //! The three listeners, and the one way of a request through them: gate, input, handler, reply.
 
+mod accept;
 mod agents;
 mod authorizations;
+mod body;
 mod callers;
 pub mod contract;
 mod decisions;
+mod document;
 mod enforcement;
+mod escrows;
+mod events;
 mod gate;
 mod input;
 mod listen;
@@ -17,6 +22,8 @@ mod reference;
 mod reply;
 mod reviews;
 pub mod routes;
+mod usage;
+mod webhooks;
 
 use std::sync::Arc;
 
@@ -26,6 +33,8 @@ use tokio::sync::Semaphore;
 
 use crate::clock::{Clock, Entropy, Ids};
 use crate::service::decide::Engine;
+use crate::service::endpoint::Reach;
+use crate::settlement::Settlement;
 use crate::store::Store;
 
 pub use reply::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
@@ -47,10 +56,13 @@ pub(crate) struct Api {
     pub(crate) ids: Arc<Ids>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
+    pub(crate) settlement: Arc<Settlement>,
     pub(crate) cursor_key: Arc<CursorKey>,
     pub(crate) callers: Arc<Callers>,
     pub(crate) rates: rate::Rates,
     pub(crate) routes: routes::Routes,
+    /// How far webhooks may be.
+    pub(crate) webhook_reach: Reach,
     /// Room for the requests that are under way behind the gate.
     pub(crate) room: Semaphore,
     /// Where the key set is in fact.

@@ -20,7 +20,7 @@ pub const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotenc
 /// After how many seconds a request may be made again that there was no room for.
 const OVERLOAD_RETRY_AFTER_SECONDS: u32 = 1;
 
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// An answer is what its Content-Type says, whatever a browser makes of its bytes.
 const NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
@@ -122,7 +122,7 @@ impl From<Fault> for Failure {
 pub(crate) fn render(outcome: Result<Reply, Failure>, id: RequestId) -> Response<Body> {
     let Reply(mut response) = outcome.unwrap_or_else(|failure| failed(&failure, id));
     let headers = response.headers_mut();
-    if let Ok(id) = HeaderValue::from_str(&id.to_string()) {
+    if let Ok(id) = HeaderValue::try_from(id.to_string()) {
         headers.insert(X_REQUEST_ID, id);
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFFING);

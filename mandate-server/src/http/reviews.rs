@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use mandate_core::Invalid;
 use mandate_core::json::Object;
+use mandate_core::{EventId, Invalid};
 
 use super::gate::Admitted;
 use super::reply::Failure;
@@ -15,16 +15,18 @@ const MAX_REASON_CHARS: usize = 500;
 /// POST /v1/reviews/{id}/approve
 pub(super) async fn approve(request: Admitted) -> Result<Answer, Failure> {
     let post = request.post().await?;
+    let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
     let engine = Arc::clone(&post.api.engine);
-    let command = post.no_body().map(|()| reviews::Approve { id: post.id.clone(), engine, at: post.at() });
+    let command = post.no_body().map(|()| reviews::Approve { id: post.id.clone(), engine, event, at });
     post.write(command, reviews::approve).await
 }
 
 /// POST /v1/reviews/{id}/deny
 pub(super) async fn deny(request: Admitted) -> Result<Answer, Failure> {
     let post = request.post().await?;
+    let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
     let reason = post.parse_optional(reason);
-    let command = reason.map(|reason| reviews::Deny { id: post.id.clone(), reason, at: post.at() });
+    let command = reason.map(|reason| reviews::Deny { id: post.id.clone(), reason, event, at });
     post.write(command, reviews::deny).await
 }
 

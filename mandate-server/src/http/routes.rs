@@ -9,37 +9,52 @@ use mandate_core::api_key::KeyClass;
 use super::contract::{self, Operation};
 use super::gate::Admitted;
 use super::reply::{Failure, Reply};
-use super::{agents, authorizations, decisions, enforcement, mandates, reviews};
+use super::{
+    agents, authorizations, decisions, enforcement, escrows, events, mandates, reviews, usage, webhooks,
+};
 use crate::error::Fault;
 
 use Key::{Agent, Any, Organization};
 
 /// How many operations the contract has: the rows of the table, and the key set of the public listener.
-pub const OPERATIONS: usize = 15;
+pub const OPERATIONS: usize = 27;
 /// On how many paths they stand.
-pub const PATHS: usize = 12;
+pub const PATHS: usize = 21;
 
 /// The table that a newcomer reads as the API: method, path, key class, handler, and what the contract says of it.
 #[must_use]
 #[rustfmt::skip]
 pub fn table() -> Vec<Route> {
+    const DELETE: Method = Method::DELETE;
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
     vec![
-        route(POST, "/v1/agents",               Organization, agents::create,         contract::agents::create),
-        route(GET,  "/v1/agents",               Any,          agents::list,           contract::agents::list),
-        route(GET,  "/v1/agents/{id}",          Any,          agents::get,            contract::agents::get),
-        route(POST, "/v1/mandates",             Organization, mandates::create,       contract::mandates::create),
-        route(GET,  "/v1/mandates",             Any,          mandates::list,         contract::mandates::list),
-        route(GET,  "/v1/mandates/{id}",        Any,          mandates::get,          contract::mandates::get),
-        route(POST, "/v1/mandates/{id}/revoke", Organization, mandates::revoke,       contract::mandates::revoke),
-        route(POST, "/v1/authorizations",       Agent,        authorizations::create, contract::authorizations::create),
-        route(POST, "/v1/reviews/{id}/approve", Organization, reviews::approve,       contract::reviews::approve),
-        route(POST, "/v1/reviews/{id}/deny",    Organization, reviews::deny,          contract::reviews::deny),
-        route(POST, "/v1/enforcement",          Organization, enforcement::set,       contract::enforcement::set),
-        route(GET,  "/v1/enforcement",          Organization, enforcement::get,       contract::enforcement::get),
-        route(GET,  "/v1/decisions",            Any,          decisions::list,        contract::decisions::list),
-        route(GET,  "/v1/decisions/{id}",       Any,          decisions::get,         contract::decisions::get),
+        route(POST,   "/v1/agents",                   Organization, agents::create,         contract::agents::create),
+        route(GET,    "/v1/agents",                   Any,          agents::list,           contract::agents::list),
+        route(GET,    "/v1/agents/{id}",              Any,          agents::get,            contract::agents::get),
+        route(POST,   "/v1/mandates",                 Organization, mandates::create,       contract::mandates::create),
+        route(GET,    "/v1/mandates",                 Any,          mandates::list,         contract::mandates::list),
+        route(GET,    "/v1/mandates/{id}",            Any,          mandates::get,          contract::mandates::get),
+        route(POST,   "/v1/mandates/{id}/revoke",     Organization, mandates::revoke,       contract::mandates::revoke),
+        route(POST,   "/v1/authorizations",           Agent,        authorizations::create, contract::authorizations::create),
+        route(POST,   "/v1/reviews/{id}/approve",     Organization, reviews::approve,       contract::reviews::approve),
+        route(POST,   "/v1/reviews/{id}/deny",        Organization, reviews::deny,          contract::reviews::deny),
+        route(POST,   "/v1/enforcement",              Organization, enforcement::set,       contract::enforcement::set),
+        route(GET,    "/v1/enforcement",              Organization, enforcement::get,       contract::enforcement::get),
+        route(GET,    "/v1/decisions",                Any,          decisions::list,        contract::decisions::list),
+        route(GET,    "/v1/decisions/{id}",           Any,          decisions::get,         contract::decisions::get),
+        route(POST,   "/v1/webhooks",                 Organization, webhooks::create,       contract::webhooks::create),
+        route(GET,    "/v1/webhooks",                 Organization, webhooks::list,         contract::webhooks::list),
+        route(GET,    "/v1/webhooks/{id}",            Organization, webhooks::get,          contract::webhooks::get),
+        route(DELETE, "/v1/webhooks/{id}",            Organization, webhooks::delete,       contract::webhooks::delete),
+        route(POST,   "/v1/webhooks/{id}/ping",       Organization, webhooks::ping,         contract::webhooks::ping),
+        route(GET,    "/v1/events",                   Organization, events::list,           contract::events::list),
+        route(GET,    "/v1/events/{id}",              Organization, events::get,            contract::events::get),
+        route(POST,   "/v1/escrows",                  Organization, escrows::create,        contract::escrows::create),
+        route(GET,    "/v1/escrows",                  Any,          escrows::list,          contract::escrows::list),
+        route(GET,    "/v1/escrows/{id}",             Any,          escrows::get,           contract::escrows::get),
+        route(POST,   "/v1/escrows/{id}/transitions", Organization, escrows::transition,    contract::escrows::transition),
+        route(GET,    "/v1/usage",                    Any,          usage::list,            contract::usage::list),
     ]
 }
 
@@ -163,6 +178,7 @@ mod tests {
             ("/v1/agents/%61gt_a", Some("%61gt_a")),
             ("/v1/agents/..", Some("..")),
             ("/v1/mandates/mnd_1/revoke", Some("mnd_1")),
+            ("/v1/webhooks/whk_1/ping", Some("whk_1")),
             ("/v1/agents/", None),
             ("/v1//agents", None),
             ("//v1/agents", None),

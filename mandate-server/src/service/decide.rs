@@ -6,18 +6,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use mandate_core::{
-    DecisionId, Evaluation, Nonce, Request, ReviewId, ReviewStatus, Timestamp, Verdict, evaluate, jwt,
+    DecisionId, Evaluation, EventId, EventKind, Nonce, Request, ReviewId, ReviewStatus, Timestamp, Verdict,
+    evaluate, jwt,
 };
 use serde::Serialize;
 
-use super::decisions::{ReviewView, claims};
+use super::decisions::{ReviewView, claims, show_signed};
 use super::idempotency::{Judgement, answered};
 use super::signing::Keyring;
 use super::{Answer, Environment, Scripted};
 use crate::clock::{Clock, Ids};
 use crate::error::{Fault, Refusal};
 use crate::store::records::{
-    AgentKey, AgentState, DecisionRecord, Mode, ReviewRecord, UsageKey, UsageRecord,
+    AgentKey, AgentState, DecisionRecord, EventRecord, Mode, ReviewRecord, UsageKey, UsageRecord,
 };
 use crate::store::{Authorization, Decider, Loaded};
 
@@ -161,9 +162,30 @@ impl Engine {
         usage.count(fresh.decision.verdict, request);
         loaded.made.agents.insert(agent);
         loaded.made.usage.insert(usage_key);
+        if fresh.review.is_some() {
+            loaded.made.events.push(self.review_pending(environment, &fresh, now)?);
+        }
         loaded.made.reviews.extend(fresh.review.map(|review| (environment.id, review)));
         loaded.made.decisions.push(fresh.decision);
         Ok(answer)
+    }
+
+    /// The event that a decision waits for a person.
+    fn review_pending(
+        &self,
+        environment: &Environment,
+        fresh: &Fresh,
+        now: Timestamp,
+    ) -> Result<EventRecord, Fault> {
+        let Fresh { decision, review, token } = fresh;
+        let claims = claims(decision, self.keyring.issuer(), &environment.policy_version);
+        Ok(EventRecord {
+            environment: environment.id,
+            id: EventId::from_bytes(self.ids.next(now)),
+            kind: EventKind::DecisionReviewPending,
+            at: now,
+            data: show_signed(decision, review.as_ref(), &claims, token, now)?,
+        })
     }
 
     /// Answers one authorization of a batch: from what is kept, or freshly.

@@ -12,7 +12,9 @@ use super::{Answer, Call, Scripted};
 use crate::error::{Fault, Refusal};
 use crate::store::records::{DecisionRecord, Mode, ReviewRecord};
 use crate::store::sql;
-use crate::store::sql::decisions::{Filter, Whole};
+use crate::store::sql::decisions::Whole;
+
+pub use crate::store::sql::decisions::Filter;
 use crate::store::tx::Tx;
 
 /// How many rows one page's search looks at, at most.
@@ -47,7 +49,7 @@ struct View<'a> {
     basis: Basis,
     #[serde(skip_serializing_if = "Option::is_none")]
     review: Option<ReviewView<'a>>,
-    verdict_token: String,
+    verdict_token: &'a str,
 }
 
 impl<'a> ReviewView<'a> {
@@ -97,15 +99,30 @@ pub fn show(
 ) -> Result<Box<serde_json::value::RawValue>, Fault> {
     let decision = &whole.decision;
     let claims = claims(decision, &whole.issuer, policy_version);
+    let token = jwt::assemble(&Kid::parse(&whole.kid)?, &claims.to_json(), &decision.signature);
+    show_signed(decision, whole.review.as_ref(), &claims, &token, now)
+}
+
+/// The decision object as JSON, of a decision whose claims and token are at hand.
+///
+/// # Errors
+/// It cannot be written.
+pub fn show_signed(
+    decision: &DecisionRecord,
+    review: Option<&ReviewRecord>,
+    claims: &VerdictClaims,
+    verdict_token: &str,
+    now: Timestamp,
+) -> Result<Box<serde_json::value::RawValue>, Fault> {
     let view = View {
-        claims: &claims,
+        claims,
         mode: decision.mode,
         reason: decision.reason.as_deref(),
         supersedes: decision.supersedes,
         denials: decision.denials,
         basis: decision.basis,
-        review: whole.review.as_ref().map(|review| ReviewView::of(review, now)),
-        verdict_token: jwt::assemble(&Kid::parse(&whole.kid)?, &claims.to_json(), &decision.signature),
+        review: review.map(|review| ReviewView::of(review, now)),
+        verdict_token,
     };
     serde_json::value::to_raw_value(&view).map_err(|e| Fault::new(format!("cannot write a decision: {e}")))
 }

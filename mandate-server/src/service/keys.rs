@@ -21,6 +21,7 @@ pub fn find(tx: &mut Tx<'_>, hash: &[u8; 32], now: Timestamp) -> Result<Option<C
         environment: Environment { id: key.environment, kind: key.kind, policy_version: key.policy_version },
         agent: key.agent,
         rate: key.rate,
+        expires_at: key.expires_at,
     }))
 }
 

@@ -1,11 +1,11 @@
 //! Mandates: written, read and revoked. The newest of an agent governs it.
 
-use mandate_core::{Mandate, MandateId, Terms, Timestamp};
+use mandate_core::{EventId, EventKind, Mandate, MandateId, Terms, Timestamp};
 
 use super::listing::{Cursors, Query, Walk};
-use super::{Answer, Call, Scripted};
+use super::{Answer, Call, Scripted, outbox};
 use crate::error::{Fault, Refusal};
-use crate::store::records::AgentKey;
+use crate::store::records::{AgentKey, EventRecord};
 use crate::store::sql;
 use crate::store::tx::Tx;
 
@@ -16,6 +16,17 @@ pub struct Create {
     pub terms: Terms,
     /// Its id, drawn before.
     pub id: MandateId,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What it takes to revoke a mandate.
+#[derive(Debug)]
+pub struct Revoke {
+    /// Its id.
+    pub id: String,
+    /// The id of the event that tells of it, drawn before.
+    pub event: EventId,
     /// When.
     pub at: Timestamp,
 }
@@ -76,7 +87,8 @@ pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripted {
 ///
 /// # Errors
 /// There is none of that id, or another one governs the agent, so that revoking this one would stop nobody.
-pub fn revoke(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripted {
+pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
+    let Revoke { id, event, at } = command;
     let agent = find(tx, call, id)?.terms.agent;
     let key = AgentKey { environment: call.caller.environment.id, agent };
     let state = sql::agents::lock(tx, &key)?;
@@ -84,7 +96,7 @@ pub fn revoke(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripte
     // Read again, now that the agent is locked.
     let mut mandate = find(tx, call, id)?;
     if mandate.revoked_at.is_some() {
-        return Ok(Answer::new(200, &mandate.view(now))?);
+        return Ok(Answer::new(200, &mandate.view(*at))?);
     }
     let governing =
         governing.ok_or_else(|| Fault::new("database: an agent with a mandate has none that governs"))?;
@@ -95,9 +107,13 @@ pub fn revoke(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripte
         );
         return Err(Refusal::invalid(message).into());
     }
-    sql::mandates::revoke(tx, key.environment, mandate.id, now)?;
-    mandate.revoked_at = Some(now);
-    Ok(Answer::new(200, &mandate.view(now))?)
+    sql::mandates::revoke(tx, key.environment, mandate.id, *at)?;
+    mandate.revoked_at = Some(*at);
+    let data = outbox::data(&mandate.view(*at))?;
+    let answer = Answer::new(200, &data)?;
+    let kind = EventKind::MandateRevoked;
+    outbox::write(tx, &EventRecord { environment: key.environment, id: *event, kind, at: *at, data })?;
+    Ok(answer)
 }
 
 fn find(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<Mandate, super::Stop> {

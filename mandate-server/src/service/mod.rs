@@ -5,14 +5,20 @@
 pub mod agents;
 pub mod decide;
 pub mod decisions;
+pub mod endpoint;
 pub mod enforcement;
+pub mod escrows;
+pub mod events;
 pub mod idempotency;
 pub mod keys;
 pub mod listing;
 pub mod mandates;
 pub mod organizations;
+pub mod outbox;
 pub mod reviews;
 pub mod signing;
+pub mod usage;
+pub mod webhooks;
 
 use std::sync::Arc;
 
@@ -44,6 +50,8 @@ pub struct Caller {
     pub agent: Option<AgentId>,
     /// Requests that the key may make in any 60 seconds.
     pub rate: u32,
+    /// When the key stops, if that is known.
+    pub expires_at: Option<Timestamp>,
 }
 
 impl Caller {
@@ -119,6 +127,12 @@ impl Answer {
         let body =
             serde_json::to_vec(body).map_err(|e| Fault::new(format!("cannot write an answer: {e}")))?;
         Ok(Self { status, body, secret: false, replayed: false })
+    }
+
+    /// An answer without a body: 204.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { status: 204, body: Vec::new(), secret: false, replayed: false }
     }
 
     /// The error envelope for a refusal of the request `request_id`.

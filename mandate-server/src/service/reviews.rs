@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use mandate_core::{Resolution, ReviewId, ReviewStatus, Timestamp};
+use mandate_core::{EventId, EventKind, Resolution, ReviewId, ReviewStatus, Timestamp};
+use serde_json::value::RawValue;
 
 use super::decide::{Engine, Grounds};
-use super::{Answer, Call, Scripted, Stop, decisions};
+use super::{Answer, Call, Scripted, Stop, decisions, outbox};
 use crate::error::{Fault, Refusal};
-use crate::store::records::{AgentKey, AgentState, ReviewRecord, UsageKey};
+use crate::store::records::{AgentKey, AgentState, EventRecord, ReviewRecord, UsageKey};
 use crate::store::sql;
 use crate::store::sql::decisions::Whole;
 use crate::store::tx::Tx;
@@ -22,6 +23,8 @@ pub struct Approve {
     pub id: String,
     /// What decides again.
     pub engine: Arc<Engine>,
+    /// The id of the event that tells of it, drawn before.
+    pub event: EventId,
     /// When.
     pub at: Timestamp,
 }
@@ -33,6 +36,8 @@ pub struct Deny {
     pub id: String,
     /// What the person says.
     pub reason: Option<String>,
+    /// The id of the event that tells of it, drawn before.
+    pub event: EventId,
     /// When.
     pub at: Timestamp,
 }
@@ -51,7 +56,7 @@ struct Pending {
 /// # Errors
 /// There is no such review, or it is not pending.
 pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
-    let Pending { mut review, whole, agent, state } =
+    let Pending { mut review, mut whole, agent, state } =
         pending(tx, call, &command.id, Resolution::Approve, command.at)?;
     let request = &whole.decision.request;
     let environment = &call.caller.environment;
@@ -67,6 +72,8 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     sql::usage::keep(tx, &month, &usage)?;
     review.fresh = Some(fresh.decision.id);
     sql::reviews::resolve(tx, environment.id, &review)?;
+    whole.review = Some(review);
+    resolved(tx, call, &whole, command.event, command.at)?;
     Ok(fresh.answer(command.at)?)
 }
 
@@ -80,7 +87,23 @@ pub fn deny(tx: &mut Tx<'_>, call: &Call, command: &Deny) -> Scripted {
     review.reason.clone_from(&command.reason);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
-    Ok(Answer::new(200, &decisions::show(&whole, &environment.policy_version, command.at)?)?)
+    let shown = resolved(tx, call, &whole, command.event, command.at)?;
+    Ok(Answer::new(200, &shown)?)
+}
+
+/// Writes the event that the review of a decision is resolved; gives the decision as it is shown.
+fn resolved(
+    tx: &mut Tx<'_>,
+    call: &Call,
+    whole: &Whole,
+    id: EventId,
+    at: Timestamp,
+) -> Result<Box<RawValue>, Fault> {
+    let environment = &call.caller.environment;
+    let data = decisions::show(whole, &environment.policy_version, at)?;
+    let event = EventRecord { environment: environment.id, id, kind: EventKind::DecisionResolved, at, data };
+    outbox::write(tx, &event)?;
+    Ok(event.data)
 }
 
 /// Locks the agent, then the review, and moves the review on: exactly one resolution wins.

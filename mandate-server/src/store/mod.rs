@@ -17,7 +17,8 @@ use mandate_core::{Request, Timestamp};
 use crate::error::{Fault, Refusal};
 use crate::service::{Answer, Call, Stop};
 use records::{
-    AgentKey, AgentState, DecisionRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey, UsageRecord,
+    AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
+    UsageRecord,
 };
 use tx::Tx;
 
@@ -55,6 +56,8 @@ pub struct Made {
     pub decisions: Vec<DecisionRecord>,
     /// New reviews, each with its environment.
     pub reviews: Vec<(i64, ReviewRecord)>,
+    /// New events.
+    pub events: Vec<EventRecord>,
     /// Idempotency keys with a new answer.
     pub kept: BTreeSet<KeptKey>,
     /// Agents that made a request.

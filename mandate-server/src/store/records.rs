@@ -1,10 +1,11 @@
 //! What is stored, as the rest of the server sees it: one record a row.
 
 use mandate_core::{
-    AgentId, Basis, Currency, DecisionId, Denials, Invalid, Mandate, MandateId, Month, Nonce, Principal,
-    RecentRequests, Request, ReviewId, ReviewStatus, Timestamp, Total, Verdict,
+    AgentId, Basis, Currency, DecisionId, Denials, EventId, EventKind, Invalid, Mandate, MandateId, Month,
+    Nonce, Principal, RecentRequests, Request, ReviewId, ReviewStatus, Timestamp, Total, Verdict, WebhookId,
 };
 use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 
 /// A row's place in its list: 128 bits that sort by creation.
 pub type Position = [u8; 16];
@@ -214,4 +215,102 @@ pub struct KeptKey {
     pub api_key: i64,
     /// The text of the header.
     pub name: String,
+}
+
+/// What has happened.
+#[derive(Debug, Clone)]
+pub struct EventRecord {
+    /// The tenant.
+    pub environment: i64,
+    /// The event's id, the same in every attempt to deliver it.
+    pub id: EventId,
+    /// What it reports.
+    pub kind: EventKind,
+    /// When.
+    pub at: Timestamp,
+    /// The object that the event is about, as the API showed it then.
+    pub data: Box<RawValue>,
+}
+
+/// Where an organization wants to hear of what happens.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WebhookRecord {
+    /// The webhook's id.
+    pub id: WebhookId,
+    /// Where events are sent.
+    pub url: String,
+    /// Which types of them.
+    pub events: std::collections::BTreeSet<EventKind>,
+    /// When it was registered.
+    pub created_at: Timestamp,
+}
+
+/// Where a delivery stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DeliveryState {
+    /// There will be another attempt.
+    Pending,
+    /// The receiver has acknowledged.
+    Delivered,
+    /// The time for attempts is over.
+    Failed,
+    /// The webhook was deleted before.
+    Ended,
+}
+
+impl DeliveryState {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Pending, Self::Delivered, Self::Failed, Self::Ended];
+
+    /// The word, as bodies carry it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Delivered => "delivered",
+            Self::Failed => "failed",
+            Self::Ended => "ended",
+        }
+    }
+
+    /// Reads the word.
+    ///
+    /// # Errors
+    /// The text is none of the four.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        Self::ALL
+            .into_iter()
+            .find(|s| s.as_str() == text)
+            .ok_or_else(|| Invalid::new("status", "must be pending, delivered, failed or ended"))
+    }
+}
+
+impl Serialize for DeliveryState {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// An event on its way to a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeliveryRecord {
+    /// The webhook.
+    pub webhook: WebhookId,
+    /// Where it stands.
+    pub state: DeliveryState,
+    /// When the next attempt is due, while it is pending.
+    pub due_at: Timestamp,
+    /// What was tried, in order.
+    pub attempts: Vec<AttemptRecord>,
+}
+
+/// One POST to a webhook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptRecord {
+    /// When.
+    pub at: Timestamp,
+    /// The HTTP status that was answered.
+    pub status: Option<i64>,
+    /// Why there was no answer.
+    pub error: Option<String>,
 }

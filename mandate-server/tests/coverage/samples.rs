@@ -18,7 +18,11 @@ pub(crate) struct Sample {
 /// A fresh sample of an operation, named as in the table.
 pub(crate) async fn sample(tenant: &Tenant, method: &str, path: &str) -> Sample {
     match (method, path) {
-        ("GET", "/v1/agents" | "/v1/mandates" | "/v1/decisions" | "/v1/enforcement") => nothing(),
+        (
+            "GET",
+            "/v1/agents" | "/v1/mandates" | "/v1/decisions" | "/v1/enforcement" | "/v1/webhooks"
+            | "/v1/events" | "/v1/escrows" | "/v1/usage",
+        ) => nothing(),
         ("POST", "/v1/agents") => body(json!({"name": tenant.name()})),
         ("GET", "/v1/agents/{id}") => object(own_agent(tenant).await, "agt_nobody"),
         ("POST", "/v1/mandates") => body(terms(&own_agent(tenant).await)),
@@ -29,10 +33,7 @@ pub(crate) async fn sample(tenant: &Tenant, method: &str, path: &str) -> Sample 
             object(text(&mandate["id"]), "mnd_00000000000000000000000000")
         }
         ("POST", "/v1/authorizations") => body(request(40)),
-        ("GET", "/v1/decisions/{id}") => {
-            let decision = ask(tenant, &tenant.agent_key, 40).await;
-            object(text(&decision["decision"]), "dec_00000000000000000000000000")
-        }
+        ("GET", "/v1/decisions/{id}") => object(allowed(tenant).await, "dec_00000000000000000000000000"),
         ("POST", "/v1/reviews/{id}/approve") => {
             object(review(tenant).await, "rev_00000000000000000000000000")
         }
@@ -41,6 +42,22 @@ pub(crate) async fn sample(tenant: &Tenant, method: &str, path: &str) -> Sample 
             Sample { id: review(tenant).await, absent, body: json!({"reason": "not this quarter"}) }
         }
         ("POST", "/v1/enforcement") => body(json!({"mode": "observe"})),
+        ("POST", "/v1/webhooks") => body(subscription()),
+        ("GET" | "DELETE", "/v1/webhooks/{id}") | ("POST", "/v1/webhooks/{id}/ping") => {
+            object(webhook(tenant).await, "whk_00000000000000000000000000")
+        }
+        ("GET", "/v1/events/{id}") => {
+            let ping = format!("/v1/webhooks/{}/ping", webhook(tenant).await);
+            let event = tenant.create(&ping, &json!({})).await;
+            object(text(&event["event"]), "evt_00000000000000000000000000")
+        }
+        ("POST", "/v1/escrows") => body(deal(&allowed(tenant).await)),
+        ("GET", "/v1/escrows/{id}") => object(escrow(tenant).await, "esc_00000000000000000000000000"),
+        ("POST", "/v1/escrows/{id}/transitions") => {
+            let absent = "esc_00000000000000000000000000";
+            let body = json!({"to": "delivered", "note": "signed for"});
+            Sample { id: escrow(tenant).await, absent, body }
+        }
         _ => panic!("{method} {path} has no sample: add one here, so that the walk covers it"),
     }
 }
@@ -75,6 +92,23 @@ async fn review(tenant: &Tenant) -> String {
     text(&ask(tenant, &key, 300).await["review"]["id"])
 }
 
+/// An allow of the tenant's agent.
+async fn allowed(tenant: &Tenant) -> String {
+    own_mandate(tenant).await;
+    let answer = ask(tenant, &tenant.agent_key, 40).await;
+    assert_eq!(answer["verdict"], "allow", "{answer}");
+    text(&answer["decision"])
+}
+
+async fn webhook(tenant: &Tenant) -> String {
+    text(&tenant.create("/v1/webhooks", &subscription()).await["webhook"])
+}
+
+/// An escrow that the tenant's agent buys with.
+async fn escrow(tenant: &Tenant) -> String {
+    text(&tenant.create("/v1/escrows", &deal(&allowed(tenant).await)).await["escrow"])
+}
+
 async fn ask(tenant: &Tenant, key: &str, amount: u32) -> Value {
     tenant.client.post("/v1/authorizations", &request(amount)).bearer_auth(key).asked().await.json()
 }
@@ -88,6 +122,19 @@ pub(crate) fn terms(agent: &str) -> Value {
         "review_above": 200,
         "expires": "2027-06-30",
         "escrow": {"required_above": 0},
+    })
+}
+
+fn subscription() -> Value {
+    json!({"url": "https://hooks.example.com/mandate", "events": ["mandate.revoked"]})
+}
+
+fn deal(decision: &str) -> Value {
+    json!({
+        "decision": decision,
+        "arbiter": "the chamber of commerce",
+        "condition": "goods received",
+        "refund_after": "2027-06-30T00:00:00Z",
     })
 }
 

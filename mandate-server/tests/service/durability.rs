@@ -40,19 +40,35 @@ async fn a_fault_or_a_panic_undoes_its_own_script_and_no_other() {
 }
 
 #[tokio::test]
-async fn an_authorization_that_cannot_be_decided_harms_no_other_batch() {
+async fn an_authorization_that_cannot_be_decided_harms_no_other_in_its_batch() {
     let world = World::new().await;
     let agent = world.agent("a").await;
     world.mandate(&agent, 1_000, "").await;
     let call = world.call(&agent);
     let mut request = World::request(&agent, "1");
     request.agent = AgentId::parse("agt_ghost").unwrap();
-    let ghost = world.store.decide(Authorization { call: call.clone(), request: Ok(request) }).await;
+    let ghost = Authorization { call: call.clone(), request: Ok(request) };
+    let malformed = Authorization { call, request: Err(Refusal::invalid("amount is required")) };
+
+    // The writer is held until all three wait, so that they come into one batch.
+    let (release, gate) = std::sync::mpsc::channel();
+    let gate = std::sync::Mutex::new(gate);
+    let hold = world.store.write(move |_| {
+        gate.lock().unwrap().recv().unwrap();
+        Ok(())
+    });
+    let (_, ghost, refused, asked, ()) = tokio::join!(
+        hold,
+        world.store.decide(ghost),
+        world.store.decide(malformed),
+        world.ask(&agent, "1"),
+        async { release.send(()).unwrap() },
+    );
     assert!(ghost.is_err());
-    let refused = Err(Refusal::invalid("amount is required"));
-    let refused = world.store.decide(Authorization { call, request: refused }).await.unwrap();
-    assert_eq!(refused.status, 400);
-    assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
+    assert_eq!(refused.unwrap().status, 400);
+    assert_eq!(asked["verdict"], "allow");
+    let basis = world.decision(&agent, &asked["decision"]).await["basis"].clone();
+    assert_eq!(basis, serde_json::json!({"spent": 0, "recent_requests": 0}), "decided once");
 }
 
 #[tokio::test]

@@ -8,8 +8,12 @@
 
 mod agents_and_mandates;
 mod durability;
+mod escrows;
+mod events;
 mod limits;
 mod lists;
 mod replays;
 mod reviews;
+mod settlement;
+mod usage;
 mod world;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
-use mandate_core::{AgentName, EnvironmentKind, MandateId, Request, RequestId, Terms, Timestamp};
+use mandate_core::{AgentName, EnvironmentKind, EventId, MandateId, Request, RequestId, Terms, Timestamp};
 use mandate_server::clock::{Clock, Entropy, Ids, SystemEntropy, TestClock};
 use mandate_server::error::Fault;
 use mandate_server::service::decide::Engine;
@@ -38,19 +38,27 @@ pub(crate) fn random_key(class: KeyClass) -> ApiKey {
 }
 
 impl World {
-    /// A world at noon of 15 June 2026, with an organization.
+    /// A world at noon of 15 June 2026, with an organization's sandbox.
     pub(crate) async fn new() -> Self {
+        Self::of(EnvironmentKind::Sandbox).await
+    }
+
+    /// A world with an organization's environment of this kind.
+    pub(crate) async fn of(kind: EnvironmentKind) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let database = format!("sqlite://{}", folder.path().join("test.db").display());
         let clock = Arc::new(TestClock::at(Timestamp::parse("2026-06-15T12:00:00Z").unwrap()));
         let now = clock.now();
         store::migrate(&database).unwrap();
-        let organization_key = random_key(KeyClass::Organization);
         let create = organizations::Create {
             name: AgentName::parse("acme").unwrap(),
-            sandbox_key: organization_key.clone(),
+            sandbox_key: random_key(KeyClass::Organization),
             live_key: random_key(KeyClass::Organization),
             at: now,
+        };
+        let organization_key = match kind {
+            EnvironmentKind::Sandbox => create.sandbox_key.clone(),
+            EnvironmentKind::Production => create.live_key.clone(),
         };
         let keyring = store::run_once(&database, |tx| {
             organizations::create(tx, &create)?;
@@ -67,6 +75,16 @@ impl World {
     pub(crate) fn call(&self, caller: &Arc<Caller>) -> Call {
         let request_id = RequestId::from_bytes(self.ids.next(self.clock.now()));
         Call { caller: Arc::clone(caller), request_id, at: self.clock.now(), idempotency: None }
+    }
+
+    /// The id of a new event.
+    pub(crate) fn event(&self) -> EventId {
+        EventId::from_bytes(self.ids.next(self.clock.now()))
+    }
+
+    /// The 128 bits of a new id.
+    pub(crate) fn new_id(&self) -> [u8; 16] {
+        self.ids.next(self.clock.now())
     }
 
     /// Runs a script as the API does.
@@ -95,6 +113,19 @@ impl World {
         find(&self.store, &key, self.clock.now()).await
     }
 
+    /// Creates another organization.
+    pub(crate) async fn stranger(&self) -> Arc<Caller> {
+        let (key, now) = (random_key(KeyClass::Organization), self.clock.now());
+        let create = organizations::Create {
+            name: AgentName::parse("stranger").unwrap(),
+            sandbox_key: key.clone(),
+            live_key: random_key(KeyClass::Organization),
+            at: now,
+        };
+        self.store.write(move |tx| organizations::create(tx, &create)).await.unwrap().unwrap();
+        find(&self.store, &key, now).await
+    }
+
     /// Writes a mandate for an agent: `extra` is JSON members beside the required ones.
     pub(crate) async fn mandate(&self, agent: &Caller, per_month: u32, extra: &str) -> String {
         let agent = agent.agent.as_ref().unwrap();
@@ -117,8 +148,8 @@ impl World {
     }
 
     pub(crate) async fn revoke(&self, id: &str) -> Answer {
-        let (id, now) = (id.to_owned(), self.clock.now());
-        self.write(self.call(&self.organization), move |tx, call| mandates::revoke(tx, call, &id, now)).await
+        let revoke = mandates::Revoke { id: id.to_owned(), event: self.event(), at: self.clock.now() };
+        self.write(self.call(&self.organization), move |tx, call| mandates::revoke(tx, call, &revoke)).await
     }
 
     pub(crate) fn request(caller: &Caller, amount: &str) -> Request {
@@ -143,13 +174,15 @@ impl World {
 
     pub(crate) async fn approve(&self, review: &Value) -> Answer {
         let id = review.as_str().unwrap().to_owned();
-        let approve = reviews::Approve { id, engine: Arc::clone(&self.engine), at: self.clock.now() };
+        let (engine, event) = (Arc::clone(&self.engine), self.event());
+        let approve = reviews::Approve { id, engine, event, at: self.clock.now() };
         self.write(self.call(&self.organization), move |tx, call| reviews::approve(tx, call, &approve)).await
     }
 
     pub(crate) async fn deny(&self, review: &Value, reason: Option<&str>) -> Answer {
         let id = review.as_str().unwrap().to_owned();
-        let deny = reviews::Deny { id, reason: reason.map(ToOwned::to_owned), at: self.clock.now() };
+        let (reason, event) = (reason.map(ToOwned::to_owned), self.event());
+        let deny = reviews::Deny { id, reason, event, at: self.clock.now() };
         self.write(self.call(&self.organization), move |tx, call| reviews::deny(tx, call, &deny)).await
     }
 }

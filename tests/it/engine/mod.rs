@@ -23,7 +23,7 @@ const CATEGORIES: [&str; 3] = ["software", "cloud", "cloud.compute"];
 /// How many of the answers must have met each rule, or the campaign has not looked.
 const SEEN_AT_LEAST: usize = 5;
 /// Up to seven digits before the point and eight behind it: what an amount holds in any combination.
-const MOST_UNITS: u128 = 9_999_999_99999999;
+const MOST_UNITS: u128 = 999_999_999_999_999;
 
 /// One thing that happens. Sizes that depend on the history are settled when it happens.
 #[derive(Debug, Clone)]
@@ -48,7 +48,7 @@ fn money() -> impl Strategy<Value = u128> {
     prop_oneof![
         1_u128..5,
         (1_u128..12).prop_map(|n| n * 25_000_000),
-        (1_u128..12).prop_map(|n| n * 100_00000000),
+        (1_u128..12).prop_map(|n| n * 10_000_000_000),
         1..=MOST_UNITS,
     ]
 }

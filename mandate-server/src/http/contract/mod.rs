@@ -12,11 +12,15 @@ pub mod authorizations;
 pub mod decisions;
 pub mod enforcement;
 pub mod errors;
+pub mod escrows;
+pub mod events;
 pub(super) mod key_set;
 pub mod mandates;
 mod operation;
 pub mod reviews;
+pub mod usage;
 pub mod values;
+pub mod webhooks;
 
 use std::collections::BTreeMap;
 

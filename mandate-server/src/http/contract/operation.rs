@@ -131,7 +131,7 @@ impl Operation {
         let page = page(self.refer::<T>(), &T::name());
         self.schemas.push((name.clone(), page));
         for name in ["Limit", "Cursor", "StartingAfter", "EndingBefore"] {
-            self = self.with(|operation| operation.parameter_ref(parameter(name)));
+            self = self.shares(name);
         }
         let mut content = Content::new(Some(Ref::from_schema_name(name)));
         content.example = Some(json!({"data": [example], "has_more": false}));
@@ -141,6 +141,18 @@ impl Operation {
             .content(JSON, content);
         self.answers.push((200, response));
         self
+    }
+
+    /// One of the [`parameters`].
+    pub(super) fn shares(self, parameter_name: &str) -> Self {
+        self.with(|operation| operation.parameter_ref(parameter(parameter_name)))
+    }
+
+    /// That it answers nothing when all is well, 204.
+    pub(super) fn gives_nothing(self, description: &str) -> Self {
+        let nothing =
+            ResponseBuilder::new().description(description).header_ref(X_REQUEST_ID, header(X_REQUEST_ID));
+        self.answers(204, nothing)
     }
 
     /// An answer that [`Operation::gives`] cannot say.

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use crate::store::records::DeliveryState;
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, Type};
@@ -49,6 +50,14 @@ values! {
     ReviewId = id(mandate_core::ReviewId::PREFIX);
     /// The id of a request, also in the header X-Request-Id.
     RequestId = id(mandate_core::RequestId::PREFIX);
+    /// A webhook's id.
+    WebhookId = id(mandate_core::WebhookId::PREFIX);
+    /// An event's id; its `jti` when it is delivered.
+    EventId = id(mandate_core::EventId::PREFIX);
+    /// An escrow's id.
+    EscrowId = id(mandate_core::EscrowId::PREFIX);
+    /// The address of an escrow's contract. Who holds it may read the contract, without a key.
+    ContractAddress = text("^[0-9a-f]{64}$", ADDRESS);
     /// A single-use value.
     Nonce = id(mandate_core::Nonce::PREFIX);
     /// The accountable party, a role.
@@ -80,6 +89,8 @@ values! {
         .pattern(Some(SINCE_1970))
         .format(Some(SchemaFormat::KnownFormat(KnownFormat::Date)))
         .examples([json!("2027-06-30")]);
+    /// A calendar month, UTC.
+    Month = text("^(19[7-9][0-9]|[2-9][0-9]{3})-(0[1-9]|1[0-2])$", "2026-06");
     /// Seconds since the Unix epoch.
     Seconds = ObjectBuilder::new().schema_type(Type::Integer).examples([json!(1_781_524_800)]);
     /// What was decided: `allow`, `review`, or one of six denials.
@@ -92,6 +103,14 @@ values! {
     ReviewStatus = one_of(mandate_core::ReviewStatus::ALL.map(mandate_core::ReviewStatus::as_str));
     /// Where a mandate stands.
     MandateStatus = one_of(["active", "revoked", "replaced", "expired"]);
+    /// Where an escrow stands.
+    EscrowState = one_of(mandate_core::EscrowState::ALL.map(mandate_core::EscrowState::as_str));
+    /// Whether funds have moved.
+    SettlementStatus = one_of(["pending", "settled", "refused"]);
+    /// What kind of event.
+    EventType = one_of(mandate_core::EventKind::ALL.map(mandate_core::EventKind::as_str));
+    /// Where a delivery stands.
+    DeliveryStatus = one_of(DeliveryState::ALL.map(DeliveryState::as_str));
     /// What kind of error.
     ErrorCode = one_of(super::errors::codes());
     /// A token: a JWT, signed with ES256.
@@ -101,6 +120,8 @@ values! {
         .examples([json!(TOKEN)]);
 }
 
+/// An address as examples show it.
+pub(super) const ADDRESS: &str = "3f1d8a5c0e7b92461f8d3ca5b7094e6213d8fa5c7be09264f1380dca5b7e9246";
 /// A token as examples show it, cut short.
 pub(super) const TOKEN: &str = "eyJhbGciOiJFUzI1NiJ9.eyJ2ZXJkaWN0IjoiYWxsb3cifQ.c2lnbmF0dXJl";
 

@@ -13,6 +13,7 @@ const INSERT: &str = "INSERT INTO environments (organization, kind, policy_versi
     VALUES ($1, $2, $3, $4, $5)";
 const FIND: &str = "SELECT environment FROM environments WHERE organization = $1 AND kind = $2";
 const MODE: &str = "SELECT mode, since FROM environments WHERE environment = $1";
+const LOCK: &str = "SELECT environment FROM environments WHERE environment = $1";
 const SWITCH: &str = "UPDATE environments SET mode = $1, since = $2 WHERE environment = $3";
 
 /// Writes an organization; gives its number, or nothing when the name is taken.
@@ -50,6 +51,12 @@ pub fn mode(tx: &mut Tx<'_>, environment: i64) -> Result<(Mode, Timestamp), Faul
     let row = tx.lock(MODE, &[environment.into()])?;
     let mut row = row.ok_or_else(|| Fault::new("database: a key's environment is not there"))?;
     Ok((Mode::parse(&row.text()?)?, Timestamp::from_millis(row.integer()?)))
+}
+
+/// Holds an environment until the transaction ends: for what is bounded by the environment as a whole.
+pub fn lock(tx: &mut Tx<'_>, environment: i64) -> Result<(), Fault> {
+    let row = tx.lock(LOCK, &[environment.into()])?;
+    row.map(|_| ()).ok_or_else(|| Fault::new("database: a key's environment is not there"))
 }
 
 /// Switches the mode.

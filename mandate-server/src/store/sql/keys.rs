@@ -7,7 +7,7 @@ use crate::store::tx::Tx;
 
 const INSERT: &str =
     "INSERT INTO api_keys (hash, environment, agent, rate, created_at) VALUES ($1, $2, $3, $4, $5)";
-const FIND: &str = "SELECT k.api_key, k.environment, k.agent, k.rate, e.kind, e.policy_version
+const FIND: &str = "SELECT k.api_key, k.environment, k.agent, k.rate, k.expires_at, e.kind, e.policy_version
     FROM api_keys k JOIN environments e ON e.environment = k.environment
     WHERE k.hash = $1 AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)";
 const REVISION: &str = "SELECT revision FROM revisions WHERE name = 'api_keys'";
@@ -30,6 +30,8 @@ pub struct ApiKeyRecord {
     pub agent: Option<AgentId>,
     /// Requests in any 60 seconds.
     pub rate: u32,
+    /// When it stops.
+    pub expires_at: Option<Timestamp>,
     /// The kind of the environment.
     pub kind: EnvironmentKind,
     /// The environment's policy version.
@@ -79,6 +81,7 @@ pub fn find(tx: &mut Tx<'_>, hash: [u8; 32], now: Timestamp) -> Result<Option<Ap
         environment: row.integer()?,
         agent: row.maybe_text()?.map(|agent| AgentId::parse(&agent)).transpose()?,
         rate: u32::try_from(row.integer()?).map_err(|_| Fault::new("database: api_keys.rate"))?,
+        expires_at: row.maybe_integer()?.map(Timestamp::from_millis),
         kind: kind(&row.text()?)?,
         policy_version: PolicyVersion::parse(&row.text()?)?,
     }))
@@ -124,6 +127,7 @@ pub fn issuer(tx: &mut Tx<'_>, url: &str) -> Result<i64, Fault> {
     row.ok_or_else(|| Fault::new("database: an issuer just written is not there"))?.integer()
 }
 
-fn kind(text: &str) -> Result<EnvironmentKind, Fault> {
+/// Reads the kind of an environment.
+pub(super) fn kind(text: &str) -> Result<EnvironmentKind, Fault> {
     EnvironmentKind::parse(text).ok_or_else(|| Fault::new("database: an unknown kind of environment"))
 }

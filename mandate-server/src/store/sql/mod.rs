@@ -8,9 +8,13 @@
 
 pub mod agents;
 pub mod decisions;
+pub mod deliveries;
 pub mod environments;
+pub mod escrows;
+pub mod events;
 pub mod idempotency;
 pub mod keys;
 pub mod mandates;
 pub mod reviews;
 pub mod usage;
+pub mod webhooks;

@@ -1,10 +1,11 @@
 //! The metering, and the month's spending.
 
-use mandate_core::Total;
+use mandate_core::{AgentId, Currency, Mandate, Month, Total};
 
+use super::mandates;
 use crate::error::Fault;
 use crate::store::records::{UsageKey, UsageRecord};
-use crate::store::tx::{Tx, Value};
+use crate::store::tx::{Row, Tx, Value};
 
 const FIND: &str =
     "SELECT spent, requests, allow, review, deny_no_mandate, deny_revoked, deny_expired, deny_limit,
@@ -20,6 +21,37 @@ const KEEP: &str = "INSERT INTO usage (environment, month, agent, currency, spen
         deny_category = excluded.deny_category, deny_velocity = excluded.deny_velocity
     WHERE usage.spent = $15 AND usage.requests = $16";
 
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked,
+                u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity,
+                m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+            FROM usage u
+            JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
+            LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
+            WHERE u.environment = $1 AND u.month = $2 AND ",
+            $condition,
+            " ORDER BY u.agent, u.currency LIMIT $5"
+        )
+    };
+}
+const PAGE: &str = select!("(u.agent, u.currency) > ($3, $4)");
+const PAGE_OF_AGENT: &str = select!("u.agent = $3 AND u.currency > $4");
+
+/// The metering of one agent in one currency, and the mandate that governs the agent now.
+#[derive(Debug)]
+pub struct Metered {
+    /// The agent.
+    pub agent: AgentId,
+    /// The currency.
+    pub currency: Currency,
+    /// The counters.
+    pub usage: UsageRecord,
+    /// The newest mandate.
+    pub mandate: Option<Mandate>,
+}
+
 /// The metering of one agent, month and currency. The agent must be locked. Without a row, everything is 0.
 pub fn find(tx: &mut Tx<'_>, key: &UsageKey) -> Result<UsageRecord, Fault> {
     let parameters = [
@@ -29,6 +61,39 @@ pub fn find(tx: &mut Tx<'_>, key: &UsageKey) -> Result<UsageRecord, Fault> {
         key.currency.as_str().into(),
     ];
     let Some(mut row) = tx.row(FIND, &parameters)? else { return Ok(UsageRecord::default()) };
+    read(&mut row)
+}
+
+/// At most `limit` rows of a month that stand behind an agent and a currency, in the order of agents and currencies;
+/// of one agent, or of all.
+pub fn page(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    month: Month,
+    agent: Option<&AgentId>,
+    after: (&str, &str),
+    limit: i64,
+) -> Result<Vec<Metered>, Fault> {
+    let (sql, from) = match agent {
+        None => (PAGE, after.0),
+        Some(agent) => (PAGE_OF_AGENT, agent.as_str()),
+    };
+    let parameters =
+        [environment.into(), month.to_string().into(), from.into(), after.1.into(), limit.into()];
+    let rows = tx.query(sql, &parameters)?.into_iter();
+    rows.map(|mut row| {
+        Ok(Metered {
+            agent: AgentId::parse(&row.text()?)?,
+            currency: Currency::parse(&row.text()?)?,
+            usage: read(&mut row)?,
+            mandate: mandates::read_joined(&mut row)?,
+        })
+    })
+    .collect()
+}
+
+/// Reads the ten counters.
+fn read(row: &mut Row) -> Result<UsageRecord, Fault> {
     let spent = Total::parse(&row.text()?)?;
     let requests = row.integer()?;
     let mut verdicts = [0; 8];

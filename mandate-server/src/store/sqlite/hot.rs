@@ -65,6 +65,10 @@ fn keep(tx: &mut Tx<'_>, loaded: &Loaded) -> Result<(), Fault> {
     for (environment, review) in &loaded.made.reviews {
         sql::reviews::insert(tx, *environment, review)?;
     }
+    for event in &loaded.made.events {
+        sql::events::insert(tx, event)?;
+        sql::deliveries::fan_out(tx, event)?;
+    }
     for key in &loaded.made.agents {
         sql::agents::keep_recent(tx, key, &loaded.agents.get(key).ok_or_else(lost)?.recent)?;
     }

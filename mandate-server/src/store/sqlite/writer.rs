@@ -126,26 +126,37 @@ fn run(connection: &Connection, decider: &dyn Decider, jobs: &mut Vec<Job>) {
         tell_all(waiters, &format!("database: {e}"));
         return;
     }
-    let answers = if batch.is_empty() {
-        Ok(Vec::new())
-    } else {
-        in_savepoint(connection, || Ok(hot::run(connection, decider, &batch)?))
-    };
+    let answers = decide(connection, decider, &batch);
     let committed = commit(connection);
     let told = committed.as_ref().copied().map_err(String::as_str);
     for tell in tells {
         tell(told);
     }
-    match (answers, told) {
-        (Ok(answers), Ok(())) => {
-            for (waiter, answer) in waiters.into_iter().zip(answers) {
-                let _ = waiter.send(answer);
-            }
-        }
-        (Err(Stop::Fault(fault)), _) => tell_all(waiters, &fault.to_string()),
-        (Err(Stop::Refused(refusal)), _) => tell_all(waiters, &refusal.message),
-        (Ok(_), Err(why)) => tell_all(waiters, why),
+    for (waiter, answer) in waiters.into_iter().zip(answers) {
+        let _ = waiter.send(told.map_err(Fault::new).and(answer));
     }
+}
+
+/// Decides on all of a batch together; if that ends in a fault, on each alone, so that one harms no other.
+fn decide(
+    connection: &Connection,
+    decider: &dyn Decider,
+    batch: &[Authorization],
+) -> Vec<Result<Answer, Fault>> {
+    let together = |batch: &[Authorization]| {
+        in_savepoint(connection, || Ok(hot::run(connection, decider, batch)?)).map_err(|stop| match stop {
+            Stop::Fault(fault) => fault,
+            Stop::Refused(refusal) => Fault::new(refusal.message),
+        })
+    };
+    if batch.is_empty() {
+        return Vec::new();
+    }
+    together(batch).unwrap_or_else(|fault| {
+        tracing::error!(fault = %fault, authorizations = batch.len(), "a batch could not be decided together");
+        let alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
+        batch.iter().map(|one| alone(one)?.ok_or_else(gone)?).collect()
+    })
 }
 
 fn commit(connection: &Connection) -> Result<(), String> {
@@ -166,6 +177,10 @@ fn tell_all(waiters: Vec<oneshot::Sender<Result<Answer, Fault>>>, why: &str) {
 
 /// Runs `script` so that a fault, or a panic, undoes what it did and nothing else.
 fn in_savepoint<T>(connection: &Connection, script: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
+    if connection.is_autocommit() {
+        // A statement before this one met such an error that the database undid the whole transaction.
+        return Err(Fault::new("database: the transaction was undone").into());
+    }
     let step = |sql| connection.prepare_cached(sql).and_then(|mut s| s.execute([])).map_err(Fault::from);
     step("SAVEPOINT script")?;
     let result = catch_unwind(AssertUnwindSafe(script))

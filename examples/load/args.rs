@@ -1,0 +1,75 @@
+//! The command line, and the key, which never stands on it.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use std::time::Duration;
+
+use clap::Parser;
+use clap::builder::RangedU64ValueParser;
+use mandate_core::api_key::{ApiKey, KeyClass};
+
+use crate::Failure;
+use crate::http::Target;
+use crate::mix::Mix;
+
+/// The variable that holds the organization's key.
+const KEY_VARIABLE: &str = "MANDATE_ORGANIZATION_KEY";
+
+/// Ask a mandate server on this machine for authorizations, and measure it
+///
+/// Reads an organization's key from MANDATE_ORGANIZATION_KEY, registers new agents with it, writes a mandate for each, and then
+/// asks for authorizations as those agents. An agent is allowed 10 requests in 60 seconds; what it asks beyond that is a
+/// deny_velocity, which costs the server as much.
+#[derive(Debug, Parser)]
+#[command(name = "load")]
+pub(crate) struct Args {
+    /// The API, on a loopback address: http://127.0.0.1:PORT/v1
+    #[arg(long, value_name = "URL", value_parser = Target::parse)]
+    pub(crate) base_url: Target,
+
+    /// How many agents ask
+    #[arg(long, value_name = "N", default_value = "1000", value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
+    pub(crate) agents: usize,
+
+    /// How many connections are kept open, each with one request at a time
+    #[arg(long, value_name = "N", default_value = "64", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
+    pub(crate) connections: usize,
+
+    /// Stop after so many seconds
+    #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
+    seconds: u64,
+
+    /// Stop after so many requests
+    #[arg(long, value_name = "N", default_value = "2000000", value_parser = RangedU64ValueParser::<usize>::new().range(1..=20_000_000))]
+    pub(crate) requests: usize,
+
+    /// What is asked, in shares
+    #[arg(long, value_name = "MIX", default_value = "allow=85,review=5,deny_limit=5,deny_category=5", value_parser = Mix::parse)]
+    pub(crate) mix: Mix,
+
+    /// Get this URL for as long beforehand, as a ceiling to compare with: http://127.0.0.1:PORT/livez
+    #[arg(long, value_name = "URL", value_parser = Target::parse)]
+    pub(crate) ceiling: Option<Target>,
+
+    /// Print one line of JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Args {
+    pub(crate) fn duration(&self) -> Duration {
+        Duration::from_secs(self.seconds)
+    }
+}
+
+/// The organization's key, from the environment.
+#[expect(clippy::disallowed_methods, reason = "the home of the environment in this command")]
+pub(crate) fn organization_key() -> Result<ApiKey, Failure> {
+    let text = std::env::var(KEY_VARIABLE).map_err(|e| format!("{KEY_VARIABLE}: {e}"))?;
+    let key = ApiKey::parse(&text).map_err(|e| format!("{KEY_VARIABLE}: {e}"))?;
+    match key.class() {
+        KeyClass::Organization => Ok(key),
+        KeyClass::Agent => {
+            Err(format!("{KEY_VARIABLE} must be an organization's key; it is an agent's").into())
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Verifies tokens as a stranger would: against the key set that the service publishes.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hyper::header::LOCATION;
+use mandate_core::Timestamp;
+use mandate_core::jwks::KeySet;
+use mandate_core::verify::{Expected, verify_verdict};
+use mandate_core::{Amount, Currency, Recipient};
+
+use crate::Failure;
+use crate::http::Target;
+
+/// Where the key set is, on every host.
+const KEY_SET_PATH: &str = "/.well-known/jwks.json";
+
+/// The time.
+#[expect(clippy::disallowed_methods, reason = "the home of the clock in this command")]
+pub(crate) fn now() -> Timestamp {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// Verifies all the tokens, each as of its arrival, and tells how many there were.
+pub(crate) async fn verify(base_url: &Target, tokens: &[(String, Timestamp)]) -> Result<usize, Failure> {
+    let redirect = base_url.connect().await?.get(KEY_SET_PATH).await?;
+    let location =
+        redirect.headers.get(LOCATION).ok_or("the API does not say where its key set is")?.to_str()?;
+    let issuer = location.strip_suffix(KEY_SET_PATH).ok_or("the key set is not at its place")?;
+    let published = Target::parse(location)?;
+    let document = published.connect().await?.get(published.path()).await?;
+    let keys = KeySet::parse(&document.body)?;
+    for (token, arrived) in tokens {
+        let expected = Expected {
+            amount: Some(Amount::parse("40")?),
+            currency: Some(Currency::parse("USD")?),
+            recipient: Some(Recipient::parse("vendor:acme")?),
+            ..Expected::new(issuer, *arrived)
+        };
+        verify_verdict(token, &keys, &expected)?;
+    }
+    Ok(tokens.len())
+}

@@ -1,0 +1,132 @@
+//! The types of events: what a webhook is told of.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+use crate::error::Invalid;
+use crate::escrow::EscrowState;
+
+/// What an event reports: a state that has already changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum EventKind {
+    /// A verdict came back review and waits for a person.
+    DecisionReviewPending,
+    /// A review was approved, denied or has expired.
+    DecisionResolved,
+    /// A mandate was revoked.
+    MandateRevoked,
+    /// A mandate has seven days left.
+    MandateExpiring,
+    /// The buyer's funds are locked in the contract.
+    EscrowFunded,
+    /// The condition was attested.
+    EscrowDelivered,
+    /// Funds moved to the seller.
+    EscrowReleased,
+    /// Funds returned to the buyer.
+    EscrowRefunded,
+    /// A party disputed the deal.
+    EscrowDisputed,
+    /// Somebody asked to hear from a webhook.
+    Ping,
+}
+
+impl EventKind {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::DecisionReviewPending,
+        Self::DecisionResolved,
+        Self::MandateRevoked,
+        Self::MandateExpiring,
+        Self::EscrowFunded,
+        Self::EscrowDelivered,
+        Self::EscrowReleased,
+        Self::EscrowRefunded,
+        Self::EscrowDisputed,
+        Self::Ping,
+    ];
+
+    /// The word, as claims and bodies carry it under `type`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::DecisionReviewPending => "decision.review_pending",
+            Self::DecisionResolved => "decision.resolved",
+            Self::MandateRevoked => "mandate.revoked",
+            Self::MandateExpiring => "mandate.expiring",
+            Self::EscrowFunded => "escrow.funded",
+            Self::EscrowDelivered => "escrow.delivered",
+            Self::EscrowReleased => "escrow.released",
+            Self::EscrowRefunded => "escrow.refunded",
+            Self::EscrowDisputed => "escrow.disputed",
+            Self::Ping => "ping",
+        }
+    }
+
+    /// Reads the word.
+    ///
+    /// ```
+    /// use mandate_core::EventKind;
+    /// assert_eq!(EventKind::parse("mandate.revoked")?, EventKind::MandateRevoked);
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The text is none of the ten.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
+            let wanted = "must be decision.review_pending, decision.resolved, mandate.revoked, mandate.expiring, \
+                          escrow.funded, escrow.delivered, escrow.released, escrow.refunded, escrow.disputed or ping";
+            Invalid::value("type", wanted, text)
+        })
+    }
+}
+
+/// An escrow that has reached a state.
+impl From<EscrowState> for EventKind {
+    fn from(state: EscrowState) -> Self {
+        match state {
+            EscrowState::Funded => Self::EscrowFunded,
+            EscrowState::Delivered => Self::EscrowDelivered,
+            EscrowState::Released => Self::EscrowReleased,
+            EscrowState::Refunded => Self::EscrowRefunded,
+            EscrowState::Disputed => Self::EscrowDisputed,
+        }
+    }
+}
+
+impl fmt::Display for EventKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for EventKind {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_type_has_one_word() {
+        for (place, kind) in EventKind::ALL.into_iter().enumerate() {
+            assert_eq!(EventKind::parse(kind.as_str()).unwrap(), kind);
+            assert_eq!(EventKind::ALL.iter().position(|other| other.as_str() == kind.as_str()), Some(place));
+            let refused = EventKind::parse(&kind.as_str().to_uppercase()).unwrap_err().to_string();
+            assert!(refused.starts_with("type must be ") && refused.contains(kind.as_str()), "{refused}");
+        }
+        assert!(EventKind::parse("").is_err() && EventKind::parse("mandate.created").is_err());
+    }
+
+    #[test]
+    fn each_state_of_an_escrow_has_its_event() {
+        for state in EscrowState::ALL {
+            assert_eq!(EventKind::from(state).as_str(), format!("escrow.{state}"));
+        }
+    }
+}

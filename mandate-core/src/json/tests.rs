@@ -1,0 +1,86 @@
+//! What is read and what is refused.
+
+use super::*;
+
+fn refused(text: &str) -> String {
+    Object::parse(text.as_bytes()).map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn whole_documents_that_are_refused() {
+    for (text, message) in [
+        ("", "body must be JSON and nothing else; it is not at byte 0"),
+        ("[1]", "body must be a JSON object"),
+        ("{}x", "body must be JSON and nothing else; it is not at byte 2"),
+        ("{} {}", "body must be JSON and nothing else; it is not at byte 3"),
+        ("{\"a\":1,\"a\":2}", "a stands twice in the object"),
+        ("{\"a\":1,\"\\u0061\":2}", "a stands twice in the object"),
+        ("{\"a\":01}", "body must be JSON and nothing else; it is not at byte 6"),
+        ("{\"a\":NaN}", "body must be JSON and nothing else; it is not at byte 5"),
+        ("\u{feff}{}", "body must not begin with a byte order mark"),
+    ] {
+        assert_eq!(refused(text), message, "{text:?}");
+    }
+    let bytes = b"{\"a\":\"\xff\"}";
+    assert_eq!(
+        Object::parse(bytes).unwrap_err().to_string(),
+        "body must be UTF-8; the byte at position 6 is not"
+    );
+}
+
+#[test]
+fn depth_is_bounded_and_brackets_in_strings_do_not_count() {
+    let deep = |n: usize| format!("{{\"a\":{}1{}}}", "[".repeat(n), "]".repeat(n));
+    assert!(Object::parse(deep(31).as_bytes()).is_ok());
+    assert!(refused(&deep(32)).contains("at most 32 levels deep"));
+    assert!(refused(&"{\"a\":".repeat(100_000)).contains("at most 32 levels deep"));
+    assert!(Object::parse(format!("{{\"a\":\"{}\"}}", "[\\\"".repeat(99)).as_bytes()).is_ok());
+}
+
+#[test]
+fn nested_fields_are_named_by_their_path() {
+    let mut body = Object::parse(br#"{"limits":{"currency":7},"list":["a",2],"x":{"a":{},"a":{}}}"#).unwrap();
+    let mut limits = body.require("limits").unwrap().object().unwrap();
+    assert_eq!(
+        limits.require("currency").unwrap().string().unwrap_err().to_string(),
+        "limits.currency must be a string; got a number"
+    );
+    assert_eq!(
+        limits.require("per_transaction").unwrap_err().to_string(),
+        "limits.per_transaction is required"
+    );
+    let list = body.require("list").unwrap().array().unwrap();
+    assert_eq!(list[1].string().unwrap_err().to_string(), "list[1] must be a string; got a number");
+    assert_eq!(
+        body.require("x").unwrap().object().unwrap_err().to_string(),
+        "x.a stands twice in the object"
+    );
+}
+
+#[test]
+fn unknown_names_are_refused() {
+    let mut body = Object::parse(br#"{"a":{"b":1,"c":2}}"#).unwrap();
+    let mut a = body.require("a").unwrap().object().unwrap();
+    a.require("b").unwrap();
+    assert_eq!(a.finish().unwrap_err().to_string(), "a.c is not a known field; known are b");
+}
+
+#[test]
+fn integers_are_digits() {
+    for text in ["1.0", "1e3", "1e400", "9223372036854775808"] {
+        let document = format!("{{\"exp\":{text}}}");
+        let mut body = Object::parse(document.as_bytes()).unwrap();
+        assert!(body.require("exp").unwrap().integer().is_err(), "{text}");
+    }
+    let mut body = Object::parse(b"{\"exp\":\"1\"}").unwrap();
+    assert!(body.require("exp").unwrap().integer().is_err());
+}
+
+#[test]
+fn a_private_spelling_of_a_number_is_an_object_like_any_other() {
+    let mut body = Object::parse(br#"{"amount":{"$serde_json::private::Number":"12"}}"#).unwrap();
+    assert_eq!(
+        body.require("amount").unwrap().amount().unwrap_err().to_string(),
+        "amount must be a number; got an object"
+    );
+}

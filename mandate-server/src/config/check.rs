@@ -1,0 +1,76 @@
+//! What each setting must be; a message says what would be accepted.
+
+use std::net::{IpAddr, SocketAddr};
+
+use hyper::Uri;
+use hyper::http::uri::Scheme;
+use tracing::level_filters::LevelFilter;
+
+use super::{LogFormat, MAX_REVIEW_EXPIRY_SECONDS, SQLITE, VERSION_PATH};
+
+pub(super) fn database(text: &str) -> Result<String, String> {
+    match text.strip_prefix(SQLITE) {
+        Some(path) if !path.is_empty() => Ok(text.to_owned()),
+        _ => {
+            Err(format!("must be {SQLITE} and the path of a file, such as {SQLITE}mandate.db; got `{text}`"))
+        }
+    }
+}
+
+pub(super) fn address(text: &str, proxied: bool) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| format!("must be an IP address and a port, such as 127.0.0.1:8080; got `{text}`"))?;
+    if address.ip().is_loopback() || proxied {
+        return Ok(address);
+    }
+    Err(format!(
+        "{address} can be reached from other machines, and this server speaks plain HTTP. Listen on loopback, or let a \
+         proxy speak TLS in front of it and say so with behind_proxy"
+    ))
+}
+
+pub(super) fn base_url(text: &str) -> Result<String, String> {
+    let problem = || {
+        format!(
+            "must be an https URL that ends in {VERSION_PATH}, such as https://api.example.com/v1; got `{text}`"
+        )
+    };
+    if text.ends_with(VERSION_PATH) && is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
+}
+
+pub(super) fn site_url(text: &str) -> Result<String, String> {
+    let problem = || {
+        format!(
+            "must be an https URL without a slash at its end, such as https://verdicts.example.com; got `{text}`"
+        )
+    };
+    if is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
+}
+
+/// Whether `text` is https, or http on this machine, without user, query, fragment, or a slash at its end.
+fn is_site(text: &str) -> bool {
+    let Ok(uri) = text.parse::<Uri>() else { return false };
+    let Some(host) = uri.host().filter(|host| !host.is_empty()) else { return false };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    let local = host == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let secure = uri.scheme() == Some(&Scheme::HTTPS) || (uri.scheme() == Some(&Scheme::HTTP) && local);
+    secure && !text.contains(['?', '#', '@']) && !text.ends_with('/')
+}
+
+pub(super) fn review_expiry(text: &str) -> Result<i64, String> {
+    let seconds = text.parse().ok().filter(|seconds| (1..=MAX_REVIEW_EXPIRY_SECONDS).contains(seconds));
+    seconds.ok_or_else(|| format!("must be between 1 and {MAX_REVIEW_EXPIRY_SECONDS}; got `{text}`"))
+}
+
+pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {
+    match text {
+        "text" => Ok(LogFormat::Text),
+        "json" => Ok(LogFormat::Json),
+        _ => Err(format!("must be text or json; got `{text}`")),
+    }
+}
+
+pub(super) fn log_level(text: &str) -> Result<LevelFilter, String> {
+    text.parse().map_err(|_| format!("must be off, error, warn, info, debug or trace; got `{text}`"))
+}

@@ -1,0 +1,107 @@
+//! The settings that can be typed on the command line.
+
+use std::path::PathBuf;
+
+use figment::providers::Serialized;
+use figment::value::{Dict, Map};
+use figment::{Metadata, Profile, Provider};
+use serde::Serialize;
+
+/// What settings that were typed are called as a source.
+pub(super) const COMMAND_LINE: &str = "command line";
+
+/// The settings that can be typed. All are optional: variables, the file and the defaults stand behind them.
+#[derive(Debug, Clone, Default, Serialize, clap::Args)]
+#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
+pub struct Flags {
+    /// Read settings from this TOML file [env: MANDATE_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    pub config: Option<PathBuf>,
+
+    /// The database [env: MANDATE_DATABASE] [default: sqlite://mandate.db]
+    #[arg(long, value_name = "sqlite://PATH")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub database: Option<String>,
+
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub server: ServerFlags,
+}
+
+/// The settings of a server that listens.
+#[derive(Debug, Clone, Default, Serialize, clap::Args)]
+#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
+pub struct ServerFlags {
+    /// Where the API listens [env: MANDATE_API_ADDRESS] [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub api_address: Option<String>,
+
+    /// Where strangers find the key set [env: MANDATE_PUBLIC_ADDRESS] [default: 127.0.0.1:8081]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_address: Option<String>,
+
+    /// Where liveness and readiness are told [env: MANDATE_OPS_ADDRESS] [default: 127.0.0.1:9090]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ops_address: Option<String>,
+
+    /// The API's address as clients see it; ends in /v1 [env: MANDATE_BASE_URL] [default: from the listener]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub base_url: Option<String>,
+
+    /// The issuer of signed tokens, where the key set is published [env: MANDATE_VERDICTS_URL] [default: from the
+    /// listener]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub verdicts_url: Option<String>,
+
+    /// Where the machine-readable contract is published [env: MANDATE_DOCS_URL] [default: from the listener]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub docs_url: Option<String>,
+
+    /// How long a review waits for a person [env: MANDATE_REVIEW_EXPIRY_SECONDS] [default: 86400]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub review_expiry_seconds: Option<i64>,
+
+    /// Who moves the funds of escrows: local or http [env: MANDATE_SETTLEMENT] [default: local]
+    #[arg(long, value_name = "ADAPTER")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settlement: Option<String>,
+
+    /// Where http settlement posts its instructions [env: MANDATE_SETTLEMENT_URL]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settlement_url: Option<String>,
+
+    /// Say that a proxy in front speaks TLS, so that plain HTTP may leave this machine [env: MANDATE_BEHIND_PROXY]
+    #[arg(long)]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub behind_proxy: bool,
+
+    /// How the log is written: text or json [env: MANDATE_LOG_FORMAT] [default: text]
+    #[arg(long, value_name = "FORMAT")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_format: Option<String>,
+
+    /// What is logged: off, error, warn, info, debug or trace [env: MANDATE_LOG_LEVEL] [default: info]
+    #[arg(long, value_name = "LEVEL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log_level: Option<String>,
+}
+
+/// The flags as a source of settings.
+impl Provider for Flags {
+    fn metadata(&self) -> Metadata {
+        Metadata::named(COMMAND_LINE)
+    }
+
+    fn data(&self) -> Result<Map<Profile, Dict>, figment::Error> {
+        Serialized::defaults(self).data()
+    }
+}

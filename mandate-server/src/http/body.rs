@@ -1,0 +1,172 @@
+//! The body of a request: read up to a limit and within a time, and JSON by its Content-Type.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http_body_util::BodyExt as _;
+use hyper::body::Body;
+use hyper::header::{self, HeaderMap};
+
+use crate::error::Refusal;
+
+/// The largest body, in bytes.
+pub(crate) const MAX_BODY_BYTES: usize = 64 * 1024;
+/// How long a body may take to arrive, in seconds.
+const BODY_READ_SECONDS: u64 = 15;
+const JSON: &str = "application/json";
+
+/// A body as it arrived: whole, or its beginning when it is too large.
+pub(super) enum Content {
+    Whole(Bytes),
+    /// As much of it as the limit allows, whatever the pieces it came in: an idempotency key is bound to that.
+    TooLarge(Bytes),
+}
+
+impl Content {
+    /// What is kept of it.
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Whole(bytes) | Self::TooLarge(bytes) => bytes,
+        }
+    }
+
+    /// The body, when it is whole, and JSON by its Content-Type or empty.
+    pub(super) fn checked(self, headers: &HeaderMap) -> Result<Bytes, Refusal> {
+        match self {
+            Self::TooLarge(_) => {
+                Err(Refusal::invalid(format!("body must be at most {MAX_BODY_BYTES} bytes long")))
+            }
+            Self::Whole(bytes) if !bytes.is_empty() && !is_json(headers) => {
+                Err(Refusal::invalid(format!("Content-Type must be {JSON}")))
+            }
+            Self::Whole(bytes) => Ok(bytes),
+        }
+    }
+}
+
+/// Reads a body, up to the limit and for no longer than is allowed.
+pub(super) async fn read(body: impl Body<Data = Bytes> + Unpin) -> Result<Content, Refusal> {
+    let reading = tokio::time::timeout(Duration::from_secs(BODY_READ_SECONDS), collect(body));
+    reading
+        .await
+        .map_err(|_| Refusal::invalid(format!("body must arrive within {BODY_READ_SECONDS} seconds")))?
+        .map_err(|_| Refusal::invalid("body ended before it was complete"))
+}
+
+async fn collect<B: Body<Data = Bytes> + Unpin>(mut body: B) -> Result<Content, B::Error> {
+    let first = next_chunk(&mut body).await?.unwrap_or_default();
+    if first.len() > MAX_BODY_BYTES {
+        return Ok(limited(first));
+    }
+    // Nearly every body comes in one piece.
+    let Some(second) = next_chunk(&mut body).await? else { return Ok(Content::Whole(first)) };
+    let mut whole = BytesMut::from(first);
+    whole.extend_from_slice(&second);
+    while whole.len() <= MAX_BODY_BYTES {
+        let Some(chunk) = next_chunk(&mut body).await? else { break };
+        whole.extend_from_slice(&chunk);
+    }
+    Ok(limited(whole.freeze()))
+}
+
+/// The next piece of the body that is data and not empty.
+async fn next_chunk<B: Body<Data = Bytes> + Unpin>(body: &mut B) -> Result<Option<Bytes>, B::Error> {
+    while let Some(frame) = body.frame().await {
+        match frame?.into_data() {
+            Ok(data) if !data.is_empty() => return Ok(Some(data)),
+            _ => {}
+        }
+    }
+    Ok(None)
+}
+
+fn limited(mut bytes: Bytes) -> Content {
+    if bytes.len() <= MAX_BODY_BYTES {
+        return Content::Whole(bytes);
+    }
+    bytes.truncate(MAX_BODY_BYTES);
+    Content::TooLarge(bytes)
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let mut values = headers.get_all(header::CONTENT_TYPE).iter();
+    let (Some(value), None) = (values.next(), values.next()) else { return false };
+    let essence = value.to_str().ok().and_then(|text| text.split(';').next());
+    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::{StreamExt as _, stream};
+    use http_body_util::StreamBody;
+    use hyper::body::Frame;
+    use hyper::header::HeaderValue;
+
+    type Piece = Result<Frame<Bytes>, &'static str>;
+
+    #[expect(clippy::unnecessary_wraps, reason = "the shape of a stream's items")]
+    fn piece(bytes: usize) -> Piece {
+        Ok(Frame::data(Bytes::from(vec![b' '; bytes])))
+    }
+
+    /// How much of a body of these pieces is kept, and whether that is all of it.
+    async fn kept(pieces: Vec<Piece>) -> Result<(usize, bool), String> {
+        let content = read(StreamBody::new(stream::iter(pieces))).await.map_err(|refused| refused.message)?;
+        Ok((content.bytes().len(), matches!(content, Content::Whole(_))))
+    }
+
+    #[tokio::test]
+    async fn a_body_is_kept_up_to_its_limit_whatever_its_pieces() {
+        let trailers = || Ok(Frame::trailers(HeaderMap::new()));
+        for (whole, bytes, pieces) in [
+            (true, 0, vec![]),
+            (true, 0, vec![piece(0), piece(0)]),
+            (true, 7, vec![piece(7)]),
+            (true, 9, vec![piece(0), piece(7), piece(0), piece(2), trailers()]),
+            (true, MAX_BODY_BYTES, vec![piece(MAX_BODY_BYTES)]),
+            (true, MAX_BODY_BYTES, vec![piece(1), piece(MAX_BODY_BYTES - 1)]),
+            (false, MAX_BODY_BYTES, vec![piece(MAX_BODY_BYTES + 1)]),
+            (false, MAX_BODY_BYTES, vec![piece(MAX_BODY_BYTES), piece(1)]),
+            (false, MAX_BODY_BYTES, vec![piece(1), piece(1), piece(5 * MAX_BODY_BYTES)]),
+        ] {
+            assert_eq!(kept(pieces).await, Ok((bytes, whole)));
+        }
+        let cut = kept(vec![piece(7), Err("gone")]).await;
+        assert_eq!(cut, Err("body ended before it was complete".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn an_endless_body_is_not_read_to_its_end() {
+        let endless = StreamBody::new(stream::repeat_with(|| piece(1000)));
+        assert!(matches!(read(endless).await, Ok(Content::TooLarge(_))));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_does_not_arrive_is_not_waited_for() {
+        let slow = StreamBody::new(stream::iter([piece(7)]).chain(stream::pending()));
+        let refused = read(slow).await.err().unwrap();
+        assert_eq!(refused.message, "body must arrive within 15 seconds");
+    }
+
+    #[test]
+    fn a_body_is_json_by_its_content_type() {
+        for (json, values) in [
+            (true, &["application/json"][..]),
+            (true, &["application/json; charset=utf-8"]),
+            (true, &["Application/JSON ;x=y"]),
+            (false, &[]),
+            (false, &[""]),
+            (false, &["text/plain"]),
+            (false, &["application/json5"]),
+            (false, &["application/x-www-form-urlencoded; application/json"]),
+            (false, &["application/json", "application/json"]),
+        ] {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::CONTENT_TYPE, HeaderValue::from_static(value));
+            }
+            assert_eq!(is_json(&headers), json, "{values:?}");
+        }
+    }
+}

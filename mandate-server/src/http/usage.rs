@@ -1,0 +1,20 @@
+//! `/v1/usage`.
+
+use mandate_core::{AgentId, Month};
+
+use super::gate::Admitted;
+use super::input::parameter;
+use super::reply::Failure;
+use crate::service::{Answer, usage};
+
+/// GET /v1/usage
+pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
+    let [month, agent, cursor] = request.parameters(["month", "agent", "cursor"])?;
+    let query = usage::Query {
+        month: parameter("month", month, Month::parse)?,
+        agent: parameter("agent", agent, AgentId::parse)?,
+        cursor,
+    };
+    let cursors = request.cursors();
+    request.read(move |tx, call| usage::list(tx, call, &query, &cursors)).await
+}

@@ -1,0 +1,368 @@
+//! Escrows: money locked for a deal, from an allow decision, and the public contract that tells of it.
+
+use std::fmt;
+
+use mandate_core::{
+    AgentId, Amount, Currency, DecisionId, EscrowId, EscrowState, EventId, Recipient, Timestamp, Verdict, jwt,
+};
+use serde::{Serialize, Serializer};
+
+use super::listing::{Cursors, Query, Walk};
+use super::signing::Keyring;
+use super::{Answer, Call, Scripted, outbox};
+use crate::error::{Fault, Refusal};
+use crate::store::records::EventRecord;
+use crate::store::sql;
+use crate::store::sql::escrows::{Entry, EntryKey, Escrow, SettlementStatus};
+use crate::store::tx::Tx;
+
+/// The longest condition, in characters.
+pub const MAX_CONDITION: usize = 2_000;
+/// The longest name of an arbiter, in characters.
+pub const MAX_ARBITER: usize = 200;
+/// The longest note on a transition, in characters.
+pub const MAX_NOTE: usize = 500;
+
+/// The address of a contract: 32 random bytes, written as 64 lower-case hexadecimal digits. Who holds it may read the
+/// contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address(pub [u8; 32]);
+
+/// What it takes to open an escrow.
+#[derive(Debug)]
+pub struct Create {
+    /// The decision that allows the payment.
+    pub decision: DecisionId,
+    /// Who is to be asked in a dispute.
+    pub arbiter: Option<String>,
+    /// What must be met.
+    pub condition: String,
+    /// When the buyer may have the funds back.
+    pub refund_after: Timestamp,
+    /// Its id, drawn before.
+    pub id: EscrowId,
+    /// Its address, drawn before.
+    pub contract: Address,
+    /// The id of the event that tells of it.
+    pub event: EventId,
+    /// Where an instruction stands that has just been recorded.
+    pub settlement: SettlementStatus,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What it takes to move an escrow on.
+#[derive(Debug)]
+pub struct Transition {
+    /// The escrow's id.
+    pub id: String,
+    /// Where it is to go.
+    pub to: EscrowState,
+    /// What is said with it, to everybody who holds the address.
+    pub note: Option<String>,
+    /// Where an instruction stands that has just been recorded.
+    pub settlement: SettlementStatus,
+    /// The id of the event that tells of it.
+    pub event: EventId,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// An escrow as the API shows it; without `escrow` and `decision`, as its contract shows it to strangers.
+#[derive(Serialize)]
+struct View<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    escrow: Option<EscrowId>,
+    contract: Address,
+    state: EscrowState,
+    disputed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    decision: Option<DecisionId>,
+    amount: Amount,
+    currency: &'a Currency,
+    buyer: &'a AgentId,
+    seller: &'a Recipient,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    arbiter: Option<&'a str>,
+    condition: &'a str,
+    refund_after: Timestamp,
+    history: Vec<EntryView<'a>>,
+    created_at: Timestamp,
+}
+
+#[derive(Serialize)]
+struct EntryView<'a> {
+    state: EscrowState,
+    disputed: bool,
+    at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settlement: Option<SettlementStatus>,
+}
+
+/// What an event tells of an escrow.
+#[derive(Serialize)]
+struct EventView {
+    escrow: EscrowId,
+    state: EscrowState,
+    disputed: bool,
+}
+
+/// The claims of a contract's token. They have neither `verdict` nor `type`: it passes for neither verdict nor event.
+#[derive(Serialize)]
+struct ContractClaims<'a> {
+    iss: &'a str,
+    iat: i64,
+    contract: View<'a>,
+}
+
+impl Address {
+    /// Reads the 64 digits, in their one spelling.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        let mut address = [0; 32];
+        if pairs.len() != address.len() || !rest.is_empty() {
+            return None;
+        }
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        for (byte, [high, low]) in address.iter_mut().zip(pairs) {
+            *byte = digit(*high)? << 4 | digit(*low)?;
+        }
+        Some(Self(address))
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'a> View<'a> {
+    fn of(escrow: &'a Escrow) -> Result<Self, Fault> {
+        let (first, last) = (escrow.history.first(), stands(escrow)?);
+        let history = escrow.history.iter().map(|entry| EntryView {
+            state: entry.state,
+            disputed: entry.disputed,
+            at: entry.at,
+            note: entry.note.as_deref(),
+            settlement: entry.settlement,
+        });
+        Ok(Self {
+            escrow: Some(escrow.id),
+            contract: Address(escrow.contract),
+            state: last.state,
+            disputed: last.disputed,
+            decision: Some(escrow.decision),
+            amount: escrow.amount,
+            currency: &escrow.currency,
+            buyer: &escrow.buyer,
+            seller: &escrow.seller,
+            arbiter: escrow.arbiter.as_deref(),
+            condition: &escrow.condition,
+            refund_after: escrow.refund_after,
+            history: history.collect(),
+            created_at: first.unwrap_or(last).at,
+        })
+    }
+
+    fn to_strangers(escrow: &'a Escrow) -> Result<Self, Fault> {
+        Ok(Self { escrow: None, decision: None, ..Self::of(escrow)? })
+    }
+}
+
+/// Opens an escrow, funded, from an allow decision that has none.
+///
+/// # Errors
+/// There is no such decision, it is no `allow`, it has an escrow, or the funds would be due back at once.
+pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
+    let environment = &call.caller.environment;
+    let (id, refund_after) = (command.decision, command.refund_after);
+    if refund_after <= command.at {
+        let message =
+            format!("refund_after must be in the future; got `{refund_after}`, now is {}", command.at);
+        return Err(Refusal::invalid(message).into());
+    }
+    let Some(whole) = sql::decisions::find(tx, environment.id, id)? else {
+        let message = format!("decision must be one of this environment; got `{id}`");
+        return Err(Refusal::invalid(message).into());
+    };
+    let verdict = whole.decision.verdict;
+    if verdict != Verdict::Allow {
+        let message = format!("decision must be an allow; {id} is {verdict}");
+        return Err(Refusal::invalid(message).into());
+    }
+    let request = whole.decision.request;
+    let mut escrow = Escrow {
+        id: command.id,
+        kind: environment.kind,
+        contract: command.contract.0,
+        decision: id,
+        buyer: request.agent,
+        amount: request.amount,
+        currency: request.currency,
+        seller: request.recipient,
+        arbiter: command.arbiter.clone(),
+        condition: command.condition.clone(),
+        refund_after,
+        history: Vec::new(),
+    };
+    if !sql::escrows::insert(tx, environment.id, &escrow)? {
+        let there = sql::escrows::of_decision(tx, environment.id, id)?;
+        let there = there.ok_or_else(|| Fault::new("database: a decision's escrow is not there"))?;
+        let message = format!("decision {id} has an escrow: {there}; there is one for each decision");
+        return Err(Refusal::invalid(message).into());
+    }
+    let settlement = Some(command.settlement);
+    let funded =
+        Entry { state: EscrowState::Funded, disputed: false, at: command.at, note: None, settlement };
+    enter(tx, environment.id, &mut escrow, funded, command.event)?;
+    Ok(Answer::new(201, &View::of(&escrow)?)?)
+}
+
+/// Moves an escrow on.
+///
+/// # Errors
+/// There is none of that id, or it cannot go there from where it stands.
+pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripted {
+    let environment = call.caller.environment.id;
+    let id = EscrowId::parse(&command.id).map_err(|_| Refusal::not_found())?;
+    let mut escrow = sql::escrows::lock(tx, environment, id)?.ok_or_else(Refusal::not_found)?;
+    let from = stands(&escrow)?;
+    let state = from.state.transition(command.to).map_err(|e| Refusal::invalid(e.to_string()))?;
+    let disputed = from.disputed || state == EscrowState::Disputed;
+    let settlement = moves_funds(state).then_some(command.settlement);
+    let entry = Entry { state, disputed, at: command.at, note: command.note.clone(), settlement };
+    enter(tx, environment, &mut escrow, entry, command.event)?;
+    Ok(Answer::new(200, &View::of(&escrow)?)?)
+}
+
+/// Writes down that an escrow enters a state, with the event that tells of it. Every change of every escrow goes through
+/// here.
+fn enter(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    escrow: &mut Escrow,
+    entry: Entry,
+    event: EventId,
+) -> Result<(), Fault> {
+    sql::escrows::append(tx, environment, escrow.id, escrow.history.len(), &entry)?;
+    let data = outbox::data(&EventView { escrow: escrow.id, state: entry.state, disputed: entry.disputed })?;
+    outbox::write(tx, &EventRecord { environment, id: event, kind: entry.state.into(), at: entry.at, data })?;
+    escrow.history.push(entry);
+    Ok(())
+}
+
+/// Whether funds move when an escrow enters `state`: into it, to the seller, or back to the buyer.
+#[must_use]
+pub fn moves_funds(state: EscrowState) -> bool {
+    matches!(state, EscrowState::Funded | EscrowState::Released | EscrowState::Refunded)
+}
+
+/// At most `limit` instructions that are to be sent by `now`, each with its escrow and the number of attempts made.
+///
+/// # Errors
+/// The database fails.
+pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey, Escrow, i64)>, Fault> {
+    let mut instructions = Vec::new();
+    for (key, attempts) in sql::escrows::due(tx, now, limit)? {
+        let escrow = sql::escrows::find(tx, key.environment, key.escrow)?;
+        let escrow = escrow.ok_or_else(|| Fault::new("database: a history without an escrow"))?;
+        instructions.push((key, escrow, attempts));
+    }
+    Ok(instructions)
+}
+
+/// Writes down how an attempt at an instruction ended; while it is pending, the next one is made at `next_at`.
+///
+/// # Errors
+/// The database fails.
+pub fn settle(
+    tx: &mut Tx<'_>,
+    key: &EntryKey,
+    status: SettlementStatus,
+    next_at: Timestamp,
+) -> Result<(), Fault> {
+    sql::escrows::settle(tx, key, status, (status == SettlementStatus::Pending).then_some(next_at))
+}
+
+/// The escrows of the environment; under an agent key, its own.
+///
+/// # Errors
+/// The cursor does not open.
+pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> Scripted {
+    let caller = &call.caller;
+    let place = |id: &str| Ok(EscrowId::parse(id).ok().map(EscrowId::to_bytes));
+    let walk = Walk::open("escrows", String::new(), call, query, cursors, place)?;
+    let found = sql::escrows::page(tx, caller.environment.id, caller.agent.as_ref(), &walk.slice)?;
+    let rows = found.iter().map(|escrow| Ok((escrow.id.to_bytes(), View::of(escrow)?)));
+    walk.answer(rows.collect::<Result<_, Fault>>()?, None)
+}
+
+/// One escrow.
+///
+/// # Errors
+/// There is none of that id for this caller.
+pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str) -> Scripted {
+    let caller = &call.caller;
+    let id = EscrowId::parse(id).map_err(|_| Refusal::not_found())?;
+    let escrow = sql::escrows::find(tx, caller.environment.id, id)?.ok_or_else(Refusal::not_found)?;
+    if caller.agent.as_ref().is_some_and(|own| *own != escrow.buyer) {
+        return Err(Refusal::not_found().into());
+    }
+    Ok(Answer::new(200, &View::of(&escrow)?)?)
+}
+
+/// The contract at an address, for anybody who holds the address.
+///
+/// # Errors
+/// There is none.
+pub fn contract(tx: &mut Tx<'_>, address: Address) -> Scripted {
+    let escrow = sql::escrows::at_address(tx, address.0)?.ok_or_else(Refusal::not_found)?;
+    Ok(Answer::new(200, &View::to_strangers(&escrow)?)?)
+}
+
+/// The contract at an address as a token (ES256), which tells where it stands at `now`.
+///
+/// # Errors
+/// There is none, or it cannot be signed.
+pub fn signed_contract(tx: &mut Tx<'_>, address: Address, keyring: &Keyring, now: Timestamp) -> Scripted {
+    let escrow = sql::escrows::at_address(tx, address.0)?.ok_or_else(Refusal::not_found)?;
+    let contract = View::to_strangers(&escrow)?;
+    let claims = ContractClaims { iss: keyring.issuer(), iat: now.seconds(), contract };
+    let claims = serde_json::to_string(&claims).map_err(|e| Fault::new(e.to_string()))?;
+    let token = jwt::sign(&*keyring.signing(escrow.kind).signer, &claims);
+    let body = token.map_err(|e| Fault::new(e.to_string()))?.into_bytes();
+    Ok(Answer { status: 200, body, secret: false, replayed: false })
+}
+
+/// Where an escrow stands.
+fn stands(escrow: &Escrow) -> Result<&Entry, Fault> {
+    escrow.history.last().ok_or_else(|| Fault::new("database: an escrow without a state"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_has_one_spelling() {
+        let address = Address([0xa9; 32]);
+        assert_eq!(Address::parse(&address.to_string()), Some(address));
+        for text in ["", "a9", &"A9".repeat(32), &"g9".repeat(32), &"a9".repeat(33), &"é".repeat(32)] {
+            assert_eq!(Address::parse(text), None, "{text}");
+        }
+    }
+}

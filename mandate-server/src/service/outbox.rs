@@ -1,0 +1,36 @@
+//! The outbox: an event is written in the transaction of the change that it reports, with its deliveries.
+
+use mandate_core::WebhookId;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::error::Fault;
+use crate::store::records::EventRecord;
+use crate::store::sql;
+use crate::store::tx::Tx;
+
+/// Writes an event, and a delivery to each webhook that subscribes to its type.
+///
+/// # Errors
+/// The database fails.
+pub fn write(tx: &mut Tx<'_>, event: &EventRecord) -> Result<(), Fault> {
+    sql::events::insert(tx, event)?;
+    sql::deliveries::fan_out(tx, event)
+}
+
+/// Writes an event that is for one webhook only, whatever it subscribes to.
+///
+/// # Errors
+/// The database fails.
+pub fn write_to(tx: &mut Tx<'_>, event: &EventRecord, webhook: WebhookId) -> Result<(), Fault> {
+    sql::events::insert(tx, event)?;
+    sql::deliveries::insert(tx, event, webhook)
+}
+
+/// The object that an event is about, as the API shows it.
+///
+/// # Errors
+/// It cannot be written.
+pub fn data(view: &impl Serialize) -> Result<Box<RawValue>, Fault> {
+    serde_json::value::to_raw_value(view).map_err(|e| Fault::new(format!("cannot write an event: {e}")))
+}

@@ -1,0 +1,120 @@
+//! The metering: what was asked, decided and spent in a month, from counters that are written with each decision.
+
+use mandate_core::cursor::Scope;
+use mandate_core::{AgentId, Amount, Currency, MandateStatus, Month, Timestamp, Total, Verdict};
+use serde::ser::SerializeMap as _;
+use serde::{Serialize, Serializer};
+
+use super::listing::Cursors;
+use super::{Answer, Call, Scripted};
+use crate::error::Refusal;
+use crate::store::sql;
+use crate::store::sql::usage::Metered;
+use crate::store::tx::Tx;
+
+/// How many rows one answer holds at most: an agent has one a currency.
+pub const MAX_ROWS: usize = 1_000;
+/// The name of the list, in cursors.
+const LIST: &str = "usage";
+
+/// Whose metering is asked for.
+#[derive(Debug, Clone)]
+pub struct Query {
+    /// The calendar month, UTC; none: the present one.
+    pub month: Option<Month>,
+    /// The agent; none: all that the caller may see.
+    pub agent: Option<AgentId>,
+    /// The `next_cursor` of the answer before.
+    pub cursor: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Page {
+    month: Month,
+    data: Vec<View>,
+    has_more: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_cursor: Option<String>,
+}
+
+#[derive(Serialize)]
+struct View {
+    agent: AgentId,
+    currency: Currency,
+    requests: i64,
+    verdicts: Verdicts,
+    spent: Total,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per_month: Option<Amount>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<Total>,
+}
+
+/// A count for each verdict, 0 included.
+struct Verdicts([i64; 8]);
+
+impl Serialize for Verdicts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (verdict, count) in Verdict::ALL.iter().zip(self.0) {
+            map.serialize_entry(verdict.as_str(), &count)?;
+        }
+        map.end()
+    }
+}
+
+impl View {
+    /// The row as it stands at `now`. What remains is told of the present month only: the cap is today's.
+    fn of(metered: Metered, month: Month, now: Timestamp) -> Self {
+        let Metered { agent, currency, usage, mandate } = metered;
+        let governs = mandate.filter(|m| month == now.month() && m.status(now) == MandateStatus::Active);
+        let limits = governs.map(|m| m.terms.limits).filter(|limits| limits.currency == currency);
+        let per_month = limits.and_then(|limits| limits.per_month);
+        Self {
+            agent,
+            currency,
+            requests: usage.requests,
+            verdicts: Verdicts(usage.verdicts),
+            spent: usage.spent,
+            per_month,
+            remaining: per_month.map(|cap| usage.spent.remaining(cap)),
+        }
+    }
+}
+
+/// The metering of a month, in the order of agents and currencies; under an agent key, the agent's own.
+///
+/// # Errors
+/// The cursor does not open.
+pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> Scripted {
+    let (caller, now) = (&call.caller, cursors.now);
+    let month = query.month.unwrap_or_else(|| now.month());
+    let filters = match &query.agent {
+        Some(agent) => format!("month={month}&agent={agent}"),
+        None => format!("month={month}"),
+    };
+    let who = match &caller.agent {
+        Some(own) => format!("{} {own}", caller.environment.id),
+        None => caller.environment.id.to_string(),
+    };
+    let scope = Scope { list: LIST, filters: &filters, class: caller.class(), caller: &who };
+    let position = match &query.cursor {
+        None => String::new(),
+        Some(cursor) => cursors.key.open(cursor, &scope, now).map_err(|e| Refusal::invalid(e.to_string()))?,
+    };
+    let hidden = caller.agent.is_some() && query.agent.is_some() && caller.agent != query.agent;
+    let mut rows = if hidden {
+        Vec::new()
+    } else {
+        let agent = caller.agent.as_ref().or(query.agent.as_ref());
+        let after = position.split_once(' ').unwrap_or_default();
+        let limit = i64::try_from(MAX_ROWS).unwrap_or(i64::MAX).saturating_add(1);
+        sql::usage::page(tx, caller.environment.id, month, agent, after, limit)?
+    };
+    let has_more = rows.len() > MAX_ROWS;
+    rows.truncate(MAX_ROWS);
+    let last = rows.last().filter(|_| has_more).map(|row| format!("{} {}", row.agent, row.currency));
+    let next_cursor = last.map(|position| cursors.key.issue(&scope, &position, now));
+    let data = rows.into_iter().map(|row| View::of(row, month, now)).collect();
+    Ok(Answer::new(200, &Page { month, data, has_more, next_cursor })?)
+}

@@ -1,0 +1,181 @@
+//! Webhooks: where an organization wants to hear of what happens.
+
+use std::collections::BTreeSet;
+
+use mandate_core::json::{Field, Object};
+use mandate_core::{EventId, EventKind, Invalid, Timestamp, WebhookId};
+use serde::Serialize;
+
+use super::endpoint::{self, Reach};
+use super::events::EventView;
+use super::listing::{Cursors, Query, Walk};
+use super::{Answer, Call, Scripted, Stop, outbox};
+use crate::error::Refusal;
+use crate::store::records::{EventRecord, WebhookRecord};
+use crate::store::sql;
+use crate::store::tx::Tx;
+
+/// How many webhooks an environment may have.
+pub const MAX_WEBHOOKS: i64 = 16;
+
+/// What is to be sent where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subscription {
+    /// The receiver's address, normalised.
+    pub url: String,
+    /// The types of events.
+    pub events: BTreeSet<EventKind>,
+}
+
+/// What it takes to register a webhook.
+#[derive(Debug)]
+pub struct Create {
+    /// What is to be sent where.
+    pub subscription: Subscription,
+    /// Its id, drawn before.
+    pub id: WebhookId,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What it takes to ping a webhook.
+#[derive(Debug)]
+pub struct Ping {
+    /// Its id.
+    pub id: String,
+    /// The id of the event, drawn before.
+    pub event: EventId,
+    /// When.
+    pub at: Timestamp,
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    webhook: WebhookId,
+    url: &'a str,
+    events: &'a BTreeSet<EventKind>,
+    status: &'static str,
+    created_at: Timestamp,
+}
+
+#[derive(Serialize)]
+struct Pinged {
+    webhook: WebhookId,
+}
+
+impl Subscription {
+    /// Reads the body of POST /v1/webhooks.
+    ///
+    /// # Errors
+    /// A field is missing, unknown, of another type or form.
+    pub fn read(mut body: Object<'_>, reach: Reach) -> Result<Self, Invalid> {
+        let url = endpoint::parse(&body.require("url")?.string()?, reach)?;
+        let events = read_events(&body.require("events")?)?;
+        body.finish()?;
+        Ok(Self { url, events })
+    }
+}
+
+fn read_events(field: &Field<'_>) -> Result<BTreeSet<EventKind>, Invalid> {
+    let elements = field.array()?;
+    if elements.is_empty() {
+        return Err(Invalid::new("events", "must hold at least one type of event"));
+    }
+    let mut events = BTreeSet::new();
+    for element in elements {
+        let kind = EventKind::parse(&element.string()?).map_err(|e| e.at(element.path()))?;
+        if !events.insert(kind) {
+            return Err(Invalid::new(element.path(), format!("must not stand twice; got `{kind}`")));
+        }
+    }
+    Ok(events)
+}
+
+impl<'a> View<'a> {
+    fn of(webhook: &'a WebhookRecord) -> Self {
+        Self {
+            webhook: webhook.id,
+            url: &webhook.url,
+            events: &webhook.events,
+            status: "active",
+            created_at: webhook.created_at,
+        }
+    }
+}
+
+/// Registers a webhook. It hears of what happens from then on.
+///
+/// # Errors
+/// The environment has [`MAX_WEBHOOKS`] of them.
+pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
+    let environment = call.caller.environment.id;
+    sql::environments::lock(tx, environment)?;
+    if sql::webhooks::count(tx, environment)? >= MAX_WEBHOOKS {
+        let message =
+            format!("there are {MAX_WEBHOOKS} webhooks, the most that there can be; delete one first");
+        return Err(Refusal::invalid(message).into());
+    }
+    let Subscription { url, events } = command.subscription.clone();
+    let webhook = WebhookRecord { id: command.id, url, events, created_at: command.at };
+    sql::webhooks::insert(tx, environment, &webhook)?;
+    Ok(Answer::new(201, &View::of(&webhook))?)
+}
+
+/// The webhooks of the environment.
+///
+/// # Errors
+/// The cursor does not open.
+pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> Scripted {
+    let place = |id: &str| Ok(WebhookId::parse(id).ok().map(WebhookId::to_bytes));
+    let walk = Walk::open("webhooks", String::new(), call, query, cursors, place)?;
+    let found = sql::webhooks::page(tx, call.caller.environment.id, &walk.slice)?;
+    let rows = found.iter().map(|webhook| (webhook.id.to_bytes(), View::of(webhook))).collect();
+    walk.answer(rows, None)
+}
+
+/// One webhook.
+///
+/// # Errors
+/// There is none of that id.
+pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str) -> Scripted {
+    let webhook = sql::webhooks::find(tx, call.caller.environment.id, parse(id)?)?;
+    Ok(Answer::new(200, &View::of(&webhook.ok_or_else(Refusal::not_found)?))?)
+}
+
+/// Deletes a webhook, and ends the deliveries to it that are under way.
+///
+/// # Errors
+/// There is none of that id.
+pub fn delete(tx: &mut Tx<'_>, call: &Call, id: &str) -> Scripted {
+    let environment = call.caller.environment.id;
+    let webhook = lock(tx, call, id)?;
+    sql::deliveries::end(tx, environment, webhook)?;
+    sql::webhooks::delete(tx, environment, webhook)?;
+    Ok(Answer::empty())
+}
+
+/// Sends a ping to a webhook, whatever it subscribes to, and to no other.
+///
+/// # Errors
+/// There is none of that id.
+pub fn ping(tx: &mut Tx<'_>, call: &Call, command: &Ping) -> Scripted {
+    let webhook = lock(tx, call, &command.id)?;
+    let event = EventRecord {
+        environment: call.caller.environment.id,
+        id: command.event,
+        kind: EventKind::Ping,
+        at: command.at,
+        data: outbox::data(&Pinged { webhook })?,
+    };
+    outbox::write_to(tx, &event, webhook)?;
+    Ok(Answer::new(202, &EventView::of(&event))?)
+}
+
+fn parse(id: &str) -> Result<WebhookId, Refusal> {
+    WebhookId::parse(id).map_err(|_| Refusal::not_found())
+}
+
+fn lock(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<WebhookId, Stop> {
+    let webhook = sql::webhooks::lock(tx, call.caller.environment.id, parse(id)?)?;
+    Ok(webhook.ok_or_else(Refusal::not_found)?.id)
+}

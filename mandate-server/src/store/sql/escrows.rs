@@ -1,0 +1,310 @@
+//! Escrows and the states that they have been in.
+
+use mandate_core::{
+    AgentId, Amount, Currency, DecisionId, EnvironmentKind, EscrowId, EscrowState, Invalid, Recipient,
+    Timestamp,
+};
+use serde::{Serialize, Serializer};
+
+use super::keys::kind;
+use crate::error::Fault;
+use crate::store::records::{Direction, Slice};
+use crate::store::tx::{Row, Tx, Value};
+
+const INSERT: &str =
+    "INSERT INTO escrows (environment, escrow, contract, decision, agent, arbiter, condition,
+        refund_after)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (environment, decision) DO NOTHING";
+const APPEND: &str = "INSERT INTO escrow_history (environment, escrow, number, state, disputed, at, note,
+        settlement, next_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
+const DUE: &str = "SELECT h.environment, h.escrow, h.number, h.attempts FROM escrow_history h
+    WHERE h.settlement = 'pending' AND h.next_at <= $1 AND NOT EXISTS (SELECT 1 FROM escrow_history b
+        WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number
+            AND b.settlement = 'pending')
+    ORDER BY h.next_at LIMIT $2";
+const SETTLE: &str = "UPDATE escrow_history SET settlement = $1, attempts = attempts + 1, next_at = $2
+    WHERE environment = $3 AND escrow = $4 AND number = $5 AND settlement = 'pending'";
+const FIND_OF_DECISION: &str = "SELECT escrow FROM escrows WHERE environment = $1 AND decision = $2";
+const LOCK: &str = "SELECT escrow FROM escrows WHERE environment = $1 AND escrow = $2";
+
+/// Whole escrows, a row for each state: those of `$from`, in the order `$order`.
+macro_rules! select {
+    ($from:literal, $order:literal) => {
+        concat!(
+            "SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+                e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
+            FROM (SELECT * FROM escrows WHERE ",
+            $from,
+            ") e
+            JOIN environments n ON n.environment = e.environment
+            JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+            JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+            ORDER BY e.escrow ",
+            $order,
+            ", h.number"
+        )
+    };
+}
+const FIND: &str = select!("environment = $1 AND escrow = $2", "ASC");
+const FIND_CONTRACT: &str = select!("contract = $1", "ASC");
+const OLDER: &str = select!("environment = $1 AND escrow < $2 ORDER BY escrow DESC LIMIT $3", "DESC");
+const NEWER: &str = select!("environment = $1 AND escrow > $2 ORDER BY escrow ASC LIMIT $3", "ASC");
+const OLDER_OF_AGENT: &str =
+    select!("environment = $1 AND agent = $2 AND escrow < $3 ORDER BY escrow DESC LIMIT $4", "DESC");
+const NEWER_OF_AGENT: &str =
+    select!("environment = $1 AND agent = $2 AND escrow > $3 ORDER BY escrow ASC LIMIT $4", "ASC");
+
+/// An escrow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Escrow {
+    /// Its id.
+    pub id: EscrowId,
+    /// The kind of its environment.
+    pub kind: EnvironmentKind,
+    /// The address under which strangers read it.
+    pub contract: [u8; 32],
+    /// The decision that it was made from.
+    pub decision: DecisionId,
+    /// The agent that pays.
+    pub buyer: AgentId,
+    /// How much.
+    pub amount: Amount,
+    /// In what.
+    pub currency: Currency,
+    /// Who is paid.
+    pub seller: Recipient,
+    /// Who is to be asked in a dispute.
+    pub arbiter: Option<String>,
+    /// What must be met.
+    pub condition: String,
+    /// When the buyer may have the funds back.
+    pub refund_after: Timestamp,
+    /// The states that it has been in, oldest first.
+    pub history: Vec<Entry>,
+}
+
+/// A state that an escrow has been in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The state.
+    pub state: EscrowState,
+    /// Whether it had been disputed by then.
+    pub disputed: bool,
+    /// Since when.
+    pub at: Timestamp,
+    /// What was said.
+    pub note: Option<String>,
+    /// What became of the instruction to move the funds, where the state moves them.
+    pub settlement: Option<SettlementStatus>,
+}
+
+/// What has become of an instruction to move funds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SettlementStatus {
+    /// It is recorded, and its end is not known yet.
+    Pending,
+    /// It was carried out.
+    Settled,
+    /// It will not be carried out.
+    Refused,
+}
+
+impl SettlementStatus {
+    /// The word, as bodies carry it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Settled => "settled",
+            Self::Refused => "refused",
+        }
+    }
+
+    /// Reads the word.
+    ///
+    /// # Errors
+    /// The text is none of the three.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        match text {
+            "pending" => Ok(Self::Pending),
+            "settled" => Ok(Self::Settled),
+            "refused" => Ok(Self::Refused),
+            _ => Err(Invalid::new("status", "must be pending, settled or refused")),
+        }
+    }
+}
+
+impl Serialize for SettlementStatus {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+/// Which state of which escrow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EntryKey {
+    /// The tenant.
+    pub environment: i64,
+    /// The escrow.
+    pub escrow: EscrowId,
+    /// The place in its history, from 0 on.
+    pub number: usize,
+}
+
+/// Writes an escrow, without its history. False when there is one of this decision.
+pub fn insert(tx: &mut Tx<'_>, environment: i64, escrow: &Escrow) -> Result<bool, Fault> {
+    let row: [Value; 8] = [
+        environment.into(),
+        escrow.id.to_bytes().into(),
+        escrow.contract.into(),
+        escrow.decision.to_bytes().into(),
+        escrow.buyer.as_str().into(),
+        escrow.arbiter.clone().into(),
+        escrow.condition.clone().into(),
+        escrow.refund_after.millis().into(),
+    ];
+    Ok(tx.execute(INSERT, &row)? == 1)
+}
+
+/// Writes the next state of an escrow that has been in `number` states.
+pub fn append(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    escrow: EscrowId,
+    number: usize,
+    entry: &Entry,
+) -> Result<(), Fault> {
+    let pending = entry.settlement == Some(SettlementStatus::Pending);
+    let row: [Value; 9] = [
+        environment.into(),
+        escrow.to_bytes().into(),
+        place(number)?.into(),
+        entry.state.as_str().into(),
+        i64::from(entry.disputed).into(),
+        entry.at.millis().into(),
+        entry.note.clone().into(),
+        entry.settlement.map(SettlementStatus::as_str).into(),
+        pending.then_some(entry.at.millis()).into(),
+    ];
+    tx.execute_one(APPEND, &row)
+}
+
+/// At most `limit` instructions that are to be sent by `now`, each with the number of attempts made. One waits for those
+/// before it in its escrow.
+pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey, i64)>, Fault> {
+    let rows = tx.query(DUE, &[now.millis().into(), limit.into()])?.into_iter();
+    rows.map(|mut row| {
+        let environment = row.integer()?;
+        let escrow = EscrowId::from_bytes(row.bytes()?);
+        let number =
+            usize::try_from(row.integer()?).map_err(|_| Fault::new("database: escrow_history.number"))?;
+        Ok((EntryKey { environment, escrow, number }, row.integer()?))
+    })
+    .collect()
+}
+
+/// Writes down how an attempt at a pending instruction ended, and when the next one is to be made. One that has ended
+/// stays as it is.
+pub fn settle(
+    tx: &mut Tx<'_>,
+    key: &EntryKey,
+    status: SettlementStatus,
+    next_at: Option<Timestamp>,
+) -> Result<(), Fault> {
+    let row: [Value; 5] = [
+        status.as_str().into(),
+        next_at.map(Timestamp::millis).into(),
+        key.environment.into(),
+        key.escrow.to_bytes().into(),
+        place(key.number)?.into(),
+    ];
+    tx.execute(SETTLE, &row).map(|_| ())
+}
+
+fn place(number: usize) -> Result<i64, Fault> {
+    i64::try_from(number).map_err(|_| Fault::new("an escrow's history is too long"))
+}
+
+/// The escrow that was made from a decision.
+pub fn of_decision(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    decision: DecisionId,
+) -> Result<Option<EscrowId>, Fault> {
+    let row = tx.row(FIND_OF_DECISION, &[environment.into(), decision.to_bytes().into()])?;
+    row.map(|mut row| Ok(EscrowId::from_bytes(row.bytes()?))).transpose()
+}
+
+/// One escrow.
+pub fn find(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Escrow>, Fault> {
+    Ok(fold(tx.query(FIND, &[environment.into(), id.to_bytes().into()])?)?.pop())
+}
+
+/// One escrow, held until the transaction ends.
+pub fn lock(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Escrow>, Fault> {
+    match tx.lock(LOCK, &[environment.into(), id.to_bytes().into()])? {
+        Some(_) => find(tx, environment, id),
+        None => Ok(None),
+    }
+}
+
+/// The escrow at an address, whoever's it is.
+pub fn at_address(tx: &mut Tx<'_>, contract: [u8; 32]) -> Result<Option<Escrow>, Fault> {
+    Ok(fold(tx.query(FIND_CONTRACT, &[contract.into()])?)?.pop())
+}
+
+/// A slice of the escrows of an environment, or of one agent.
+pub fn page(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    agent: Option<&AgentId>,
+    slice: &Slice,
+) -> Result<Vec<Escrow>, Fault> {
+    let (all, of_agent) = match slice.direction {
+        Direction::Older => (OLDER, OLDER_OF_AGENT),
+        Direction::Newer => (NEWER, NEWER_OF_AGENT),
+    };
+    let (from, limit) = (slice.from.into(), slice.limit.into());
+    fold(match agent {
+        None => tx.query(all, &[environment.into(), from, limit])?,
+        Some(agent) => tx.query(of_agent, &[environment.into(), agent.as_str().into(), from, limit])?,
+    })
+}
+
+/// Makes escrows of rows: those of one stand together, its states in their order.
+fn fold(rows: Vec<Row>) -> Result<Vec<Escrow>, Fault> {
+    let mut escrows: Vec<Escrow> = Vec::new();
+    for mut row in rows {
+        let escrow = read(&mut row)?;
+        let entry = Entry {
+            state: EscrowState::parse(&row.text()?)?,
+            disputed: row.integer()? != 0,
+            at: Timestamp::from_millis(row.integer()?),
+            note: row.maybe_text()?,
+            settlement: row.maybe_text()?.map(|status| SettlementStatus::parse(&status)).transpose()?,
+        };
+        match escrows.last_mut().filter(|last| last.id == escrow.id) {
+            Some(last) => last.history.push(entry),
+            None => escrows.push(Escrow { history: vec![entry], ..escrow }),
+        }
+    }
+    Ok(escrows)
+}
+
+fn read(row: &mut Row) -> Result<Escrow, Fault> {
+    Ok(Escrow {
+        id: EscrowId::from_bytes(row.bytes()?),
+        kind: kind(&row.text()?)?,
+        contract: row.bytes()?,
+        decision: DecisionId::from_bytes(row.bytes()?),
+        buyer: AgentId::parse(&row.text()?)?,
+        amount: Amount::parse(&row.text()?)?,
+        currency: Currency::parse(&row.text()?)?,
+        seller: Recipient::parse(&row.text()?)?,
+        arbiter: row.maybe_text()?,
+        condition: row.text()?,
+        refund_after: Timestamp::from_millis(row.integer()?),
+        history: Vec::new(),
+    })
+}

@@ -1,0 +1,74 @@
+//! The log of events.
+
+use mandate_core::{EventId, EventKind, Timestamp};
+use serde_json::value::RawValue;
+
+use crate::error::Fault;
+use crate::store::records::{Direction, EventRecord, Slice};
+use crate::store::tx::{Row, Tx};
+
+const INSERT: &str =
+    "INSERT INTO events (environment, event, type, created_at, data) VALUES ($1, $2, $3, $4, $5)";
+
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT environment, event, type, created_at, data FROM events WHERE environment = $1 AND ",
+            $condition
+        )
+    };
+}
+const FIND: &str = select!("event = $2");
+const OLDER: &str = select!("event < $2 ORDER BY event DESC LIMIT $3");
+const NEWER: &str = select!("event > $2 ORDER BY event ASC LIMIT $3");
+const OLDER_OF_TYPE: &str = select!("type = $2 AND event < $3 ORDER BY event DESC LIMIT $4");
+const NEWER_OF_TYPE: &str = select!("type = $2 AND event > $3 ORDER BY event ASC LIMIT $4");
+
+/// Writes an event.
+pub fn insert(tx: &mut Tx<'_>, event: &EventRecord) -> Result<(), Fault> {
+    tx.execute_one(
+        INSERT,
+        &[
+            event.environment.into(),
+            event.id.to_bytes().into(),
+            event.kind.as_str().into(),
+            event.at.millis().into(),
+            event.data.get().into(),
+        ],
+    )
+}
+
+/// One event.
+pub fn find(tx: &mut Tx<'_>, environment: i64, event: EventId) -> Result<Option<EventRecord>, Fault> {
+    tx.row(FIND, &[environment.into(), event.to_bytes().into()])?.map(read).transpose()
+}
+
+/// A slice of the events of an environment, of one type or of all.
+pub fn page(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    kind: Option<EventKind>,
+    slice: &Slice,
+) -> Result<Vec<EventRecord>, Fault> {
+    let (all, of_type) = match slice.direction {
+        Direction::Older => (OLDER, OLDER_OF_TYPE),
+        Direction::Newer => (NEWER, NEWER_OF_TYPE),
+    };
+    let (from, limit) = (slice.from.into(), slice.limit.into());
+    let rows = match kind {
+        None => tx.query(all, &[environment.into(), from, limit])?,
+        Some(kind) => tx.query(of_type, &[environment.into(), kind.as_str().into(), from, limit])?,
+    };
+    rows.into_iter().map(read).collect()
+}
+
+fn read(mut row: Row) -> Result<EventRecord, Fault> {
+    Ok(EventRecord {
+        environment: row.integer()?,
+        id: EventId::from_bytes(row.bytes()?),
+        kind: EventKind::parse(&row.text()?)?,
+        at: Timestamp::from_millis(row.integer()?),
+        data: RawValue::from_string(row.text()?)
+            .map_err(|e| Fault::new(format!("database: an event's data is not JSON: {e}")))?,
+    })
+}

@@ -1,0 +1,83 @@
+//! Webhooks, and what they subscribe to.
+
+use mandate_core::{EventKind, Timestamp, WebhookId};
+
+use crate::error::Fault;
+use crate::store::records::{Direction, Slice, WebhookRecord};
+use crate::store::tx::{Row, Tx};
+
+const INSERT: &str = "INSERT INTO webhooks (environment, webhook, url, created_at) VALUES ($1, $2, $3, $4)";
+const SUBSCRIBE: &str = "INSERT INTO subscriptions (environment, type, webhook) VALUES ($1, $2, $3)";
+const COUNT: &str = "SELECT count(*) FROM webhooks WHERE environment = $1";
+const TYPES: &str = "SELECT type FROM subscriptions WHERE environment = $1 AND webhook = $2";
+const UNSUBSCRIBE: &str = "DELETE FROM subscriptions WHERE environment = $1 AND webhook = $2";
+const DELETE: &str = "DELETE FROM webhooks WHERE environment = $1 AND webhook = $2";
+
+macro_rules! select {
+    ($condition:literal) => {
+        concat!("SELECT webhook, url, created_at FROM webhooks WHERE environment = $1 AND ", $condition)
+    };
+}
+const FIND: &str = select!("webhook = $2");
+const OLDER: &str = select!("webhook < $2 ORDER BY webhook DESC LIMIT $3");
+const NEWER: &str = select!("webhook > $2 ORDER BY webhook ASC LIMIT $3");
+
+/// Writes a webhook.
+pub fn insert(tx: &mut Tx<'_>, environment: i64, webhook: &WebhookRecord) -> Result<(), Fault> {
+    let id = webhook.id.to_bytes();
+    let url = webhook.url.as_str().into();
+    tx.execute_one(INSERT, &[environment.into(), id.into(), url, webhook.created_at.millis().into()])?;
+    for kind in &webhook.events {
+        tx.execute_one(SUBSCRIBE, &[environment.into(), kind.as_str().into(), id.into()])?;
+    }
+    Ok(())
+}
+
+/// How many webhooks an environment has.
+pub fn count(tx: &mut Tx<'_>, environment: i64) -> Result<i64, Fault> {
+    let row = tx.row(COUNT, &[environment.into()])?;
+    row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()
+}
+
+/// One webhook.
+pub fn find(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<Option<WebhookRecord>, Fault> {
+    let row = tx.row(FIND, &[environment.into(), webhook.to_bytes().into()])?;
+    row.map(|row| read(tx, environment, row)).transpose()
+}
+
+/// One webhook, held until the transaction ends.
+pub fn lock(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<Option<WebhookRecord>, Fault> {
+    let row = tx.lock(FIND, &[environment.into(), webhook.to_bytes().into()])?;
+    row.map(|row| read(tx, environment, row)).transpose()
+}
+
+/// A slice of the webhooks of an environment.
+pub fn page(tx: &mut Tx<'_>, environment: i64, slice: &Slice) -> Result<Vec<WebhookRecord>, Fault> {
+    let sql = match slice.direction {
+        Direction::Older => OLDER,
+        Direction::Newer => NEWER,
+    };
+    let rows = tx.query(sql, &[environment.into(), slice.from.into(), slice.limit.into()])?;
+    rows.into_iter().map(|row| read(tx, environment, row)).collect()
+}
+
+/// Deletes a webhook and what it subscribes to.
+pub fn delete(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<(), Fault> {
+    tx.execute(UNSUBSCRIBE, &[environment.into(), webhook.to_bytes().into()])?;
+    tx.execute_one(DELETE, &[environment.into(), webhook.to_bytes().into()])
+}
+
+/// There are few webhooks, and they have few types: one query each.
+fn read(tx: &mut Tx<'_>, environment: i64, mut row: Row) -> Result<WebhookRecord, Fault> {
+    let id = WebhookId::from_bytes(row.bytes()?);
+    let types = tx.query(TYPES, &[environment.into(), id.to_bytes().into()])?;
+    Ok(WebhookRecord {
+        id,
+        url: row.text()?,
+        events: types
+            .into_iter()
+            .map(|mut row| Ok(EventKind::parse(&row.text()?)?))
+            .collect::<Result<_, Fault>>()?,
+        created_at: Timestamp::from_millis(row.integer()?),
+    })
+}

@@ -1,0 +1,207 @@
+//! The order of checks: request id, key, path, method, key class, rate, then the rest.
+
+use mandate_core::EnvironmentKind;
+use mandate_core::api_key::{ApiKey, KeyClass};
+use mandate_server::http::routes::{Key, table};
+use mandate_server::service::keys::DEFAULT_RATE;
+
+use crate::world::{World, exchange, spend};
+
+/// Of two things that are wrong, the one that is checked first decides.
+#[tokio::test]
+async fn the_order_of_checks() {
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    let slow = world.agent("slow").await;
+    let hash = ApiKey::parse(&slow).unwrap().hash();
+    world.change_keys("UPDATE api_keys SET rate = 1 WHERE hash = $1", &[hash.into()]);
+    assert_eq!(world.post(&slow, "/v1/authorizations", &spend(1)).await.status, 201);
+    let organization = world.organization.as_str();
+    for (key, method, path, status, code) in [
+        ("", "BREW", "/v1/nowhere", 401, "unauthorized"),
+        ("", "GET", "/v1/agents", 401, "unauthorized"),
+        (organization, "BREW", "/v1/nowhere", 404, "not_found"),
+        (&agent, "BREW", "/v1/enforcement", 400, "invalid_request"),
+        (&slow, "BREW", "/v1/authorizations", 400, "invalid_request"),
+        (&slow, "GET", "/v1/enforcement", 403, "forbidden"),
+        (&slow, "POST", "/v1/authorizations?x=1", 429, "rate_limited"),
+        (&slow, "GET", "/v1/agents/agt_nobody", 429, "rate_limited"),
+        (organization, "GET", "/v1/agents/agt_nobody?x=1", 400, "invalid_request"),
+        (organization, "GET", "/v1/agents/agt_nobody", 404, "not_found"),
+    ] {
+        let reply = world.send(method, path, key, "", "").await;
+        assert_eq!((reply.status, reply.code().as_str()), (status, code), "{method} {path}");
+    }
+}
+
+/// Whatever is wrong with a key, nobody learns what.
+#[tokio::test]
+async fn every_key_that_will_not_do_is_answered_alike() {
+    let world = World::start().await;
+    let revoked = world.onboard("gone");
+    let hash = ApiKey::parse(&revoked).unwrap().hash();
+    world.change_keys("UPDATE api_keys SET revoked_at = 1 WHERE hash = $1", &[hash.into()]);
+    let expired = world.onboard("late");
+    let hash = ApiKey::parse(&expired).unwrap().hash();
+    world.change_keys("UPDATE api_keys SET expires_at = 1 WHERE hash = $1", &[hash.into()]);
+    let unknown = ApiKey::from_random(KeyClass::Organization, EnvironmentKind::Sandbox, &[9; 32]);
+    let bearer = |key: &str| format!("Authorization: Bearer {key}\r\n");
+    let twice = bearer(&world.organization).repeat(2);
+    let missing = exchange(world.server.api, "GET", "/v1/agents", "", b"").await;
+    assert_eq!((missing.status, missing.code().as_str()), (401, "unauthorized"));
+    assert_eq!(
+        missing.message(),
+        "the API key is missing or revoked; send it as `Authorization: Bearer <API_KEY>`. \
+         Keys are issued at onboarding"
+    );
+    for headers in [
+        bearer(&revoked),
+        bearer(&expired),
+        bearer(unknown.expose()),
+        bearer("sk_sandbox_x"),
+        bearer(&world.organization[..40]),
+        format!("Authorization: Basic {}\r\n", world.organization),
+        twice,
+    ] {
+        for path in ["/v1/agents", "/v1/nowhere", "/"] {
+            let reply = exchange(world.server.api, "GET", path, &headers, b"").await;
+            assert_eq!(reply.anonymous(), missing.anonymous(), "{headers}");
+        }
+    }
+}
+
+/// Every row of the table: without a key, with a key of the wrong class, and with methods that it does not have.
+#[tokio::test]
+async fn the_table_holds_for_every_operation() {
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    for route in table() {
+        let path = route.path.replace("{id}", "x");
+        let anonymous = exchange(world.server.api, route.method.as_str(), &path, "", b"").await;
+        assert_eq!((anonymous.status, anonymous.code().as_str()), (401, "unauthorized"), "{route:?}");
+        let (right, wrong) = match route.key {
+            Key::Organization => (&world.organization, Some(&agent)),
+            Key::Agent => (&agent, Some(&world.organization)),
+            Key::Any => (&agent, None),
+        };
+        if let Some(wrong) = wrong {
+            let forbidden = world.send(route.method.as_str(), &path, wrong, "", "").await;
+            assert_eq!((forbidden.status, forbidden.code().as_str()), (403, "forbidden"), "{route:?}");
+        }
+        let admitted = world.send(route.method.as_str(), &path, right, "", "").await;
+        assert!(![401, 403, 405, 429, 500].contains(&admitted.status), "{route:?}: {admitted:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_method_that_a_path_does_not_have_is_400_without_allow() {
+    let world = World::start().await;
+    let table = table();
+    for row in &table {
+        let path = row.path.replace("{id}", "mnd_1");
+        let there = |method: &&str| table.iter().any(|r| r.path == row.path && r.method.as_str() == *method);
+        for method in ["HEAD", "OPTIONS", "PUT", "PATCH", "DELETE", "TRACE", "BREW", "get"] {
+            if there(&method) {
+                continue;
+            }
+            let reply = world.send(method, &path, &world.organization, "", "").await;
+            assert_eq!((reply.status, reply.header("allow")), (400, None), "{method} {path}");
+            if method == "HEAD" {
+                assert_eq!(reply.body, "");
+            } else {
+                assert_eq!(reply.message(), format!("{method} is not supported on {path}"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_path_is_what_was_sent() {
+    let world = World::start().await;
+    for path in [
+        "/",
+        "/v1",
+        "/v1/agents/",
+        "/v1//agents",
+        "//v1/agents",
+        "/v1/./agents",
+        "/v1/x/../agents",
+        "/v1/%61gents",
+        "/v1%2Fagents",
+        "/V1/agents",
+        "/v1/agents;x=1",
+        "/v1/reviews",
+        "/v1/reviews/rev_1",
+        "/v1/policies",
+        "/livez",
+    ] {
+        let reply = world.get(&world.organization, path).await;
+        assert_eq!((reply.status, reply.code().as_str()), (404, "not_found"), "{path}");
+    }
+    world.agent("a").await;
+    for id in ["agt_a%20", "%61gt_a", "agt_A", "a", "agt_", "agt_a%2F"] {
+        let reply = world.get(&world.organization, &format!("/v1/agents/{id}")).await;
+        assert_eq!((reply.status, reply.code().as_str()), (404, "not_found"), "{id}");
+    }
+    assert_eq!(world.get(&world.organization, "/v1/agents/agt_a").await.status, 200);
+}
+
+/// What belongs to somebody else is not there, byte for byte.
+#[tokio::test]
+async fn a_foreign_object_is_told_like_an_absent_one() {
+    let world = World::start().await;
+    let (a, b) = (world.agent("a").await, world.agent("b").await);
+    let mandate = world.mandate("agt_a").await;
+    let decision = world.post(&a, "/v1/authorizations", &spend(300)).await.json();
+    let (decision, review) =
+        (decision["decision"].as_str().unwrap(), decision["review"]["id"].as_str().unwrap());
+    let stranger = world.onboard("stranger");
+    let id = "00000000000000000000000000";
+    for (method, mine, absent, keys) in [
+        ("GET", format!("/v1/agents/{}", "agt_a"), "/v1/agents/agt_zzz".to_owned(), [&stranger, &b]),
+        ("GET", format!("/v1/mandates/{mandate}"), format!("/v1/mandates/mnd_{id}"), [&stranger, &b]),
+        ("GET", format!("/v1/decisions/{decision}"), format!("/v1/decisions/dec_{id}"), [&stranger, &b]),
+        (
+            "POST",
+            format!("/v1/mandates/{mandate}/revoke"),
+            format!("/v1/mandates/mnd_{id}/revoke"),
+            [&stranger; 2],
+        ),
+        (
+            "POST",
+            format!("/v1/reviews/{review}/approve"),
+            format!("/v1/reviews/rev_{id}/approve"),
+            [&stranger; 2],
+        ),
+        ("POST", format!("/v1/reviews/{review}/deny"), format!("/v1/reviews/rev_{id}/deny"), [&stranger; 2]),
+    ] {
+        for key in keys {
+            let foreign = world.send(method, &mine, key, "", "").await;
+            let absent = world.send(method, &absent, key, "", "").await;
+            assert_eq!(foreign.status, 404, "{method} {mine}: {}", foreign.body);
+            assert_eq!(foreign.anonymous(), absent.anonymous(), "{method} {mine}");
+        }
+        if method == "GET" {
+            assert_eq!(world.get(&a, &mine).await.status, 200);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_rate_is_told_with_the_time_to_wait() {
+    let world = World::start().await;
+    let key = world.agent("a").await;
+    let hash = ApiKey::parse(&key).unwrap().hash();
+    assert_eq!(DEFAULT_RATE, 6_000);
+    world.change_keys("UPDATE api_keys SET rate = 2 WHERE hash = $1", &[hash.into()]);
+    assert_eq!(world.get(&key, "/v1/decisions").await.status, 200);
+    world.clock.advance(10);
+    assert_eq!(world.get(&key, "/v1/decisions").await.status, 200);
+    let reply = world.get(&key, "/v1/decisions").await;
+    assert_eq!((reply.status, reply.code().as_str()), (429, "rate_limited"));
+    assert_eq!(reply.header("retry-after"), Some("51"));
+    assert_eq!(reply.message(), "the key has used up its rate; retry after 51 seconds");
+    world.clock.advance(51);
+    assert_eq!(world.get(&key, "/v1/decisions").await.status, 200);
+    assert_eq!(world.get(&key, "/v1/decisions").await.header("retry-after"), Some("10"));
+}

@@ -1,0 +1,83 @@
+//! The three listeners: their headers, the key set, liveness and readiness, and an orderly end.
+
+use mandate_core::jwks::KeySet;
+
+use crate::world::{World, exchange, spend};
+
+const KEY_SET: &str = "/.well-known/jwks.json";
+
+/// The id of the request, whichever the listener and the answer; no caching but of the key set.
+#[tokio::test]
+async fn every_answer_carries_its_id() {
+    let world = World::start().await;
+    let server = &world.server;
+    let mut seen = std::collections::HashSet::new();
+    for (host, method, path, status) in [
+        (server.api, "GET", "/v1/agents", 401),
+        (server.api, "GET", KEY_SET, 308),
+        (server.public, "GET", KEY_SET, 200),
+        (server.public, "GET", "/", 302),
+        (server.public, "GET", "/nowhere", 404),
+        (server.public, "POST", KEY_SET, 400),
+        (server.ops, "GET", "/livez", 200),
+        (server.ops, "GET", "/readyz", 200),
+        (server.ops, "HEAD", "/readyz", 200),
+        (server.ops, "POST", "/livez", 400),
+        (server.ops, "GET", "/v1/agents", 404),
+    ] {
+        let reply = exchange(host, method, path, "", b"").await;
+        assert_eq!(reply.status, status, "{method} {path}");
+        let id = reply.header("x-request-id").unwrap().to_owned();
+        assert!(id.starts_with("req_") && id.len() == 30 && seen.insert(id));
+        assert_eq!(reply.header("x-content-type-options"), Some("nosniff"));
+        let cached = if status == 200 && path == KEY_SET { "public, max-age=300" } else { "no-store" };
+        assert_eq!(reply.header("cache-control"), Some(cached), "{method} {path}");
+        if status >= 400 {
+            let codes = [(400, "invalid_request"), (401, "unauthorized"), (404, "not_found")];
+            assert!(codes.contains(&(status, reply.code().as_str())), "{}", reply.body);
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_key_set_is_cached_by_its_etag() {
+    let world = World::start().await;
+    let public = world.server.public;
+    let first = exchange(public, "GET", KEY_SET, "", b"").await;
+    assert_eq!(first.header("content-type"), Some("application/jwk-set+json"));
+    assert_eq!(KeySet::parse(first.body.as_bytes()).unwrap().to_json(), first.body);
+    let etag = first.header("etag").unwrap();
+    let again = exchange(public, "GET", KEY_SET, &format!("If-None-Match: \"x\", {etag}\r\n"), b"").await;
+    assert_eq!((again.status, again.body.as_str(), again.header("etag")), (304, "", Some(etag)));
+    assert_eq!(again.header("cache-control"), Some("public, max-age=300"));
+    let other = exchange(public, "GET", KEY_SET, "If-None-Match: \"x\"\r\n", b"").await;
+    assert_eq!((other.status, &other.body), (200, &first.body));
+    let head = exchange(public, "HEAD", KEY_SET, "", b"").await;
+    assert_eq!((head.status, head.body.as_str(), head.header("etag")), (200, "", Some(etag)));
+}
+
+#[tokio::test]
+async fn the_key_set_has_moved_from_the_api() {
+    let world = World::start().await;
+    for method in ["GET", "HEAD"] {
+        let moved = exchange(world.server.api, method, KEY_SET, "", b"").await;
+        let location = format!("http://{}{KEY_SET}", world.server.public);
+        assert_eq!((moved.status, moved.header("location")), (308, Some(location.as_str())));
+    }
+    assert_eq!(exchange(world.server.api, "POST", KEY_SET, "", b"").await.status, 401);
+}
+
+#[tokio::test]
+async fn a_server_that_stops_leaves_its_database_whole() {
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    world.mandate("agt_a").await;
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(40)).await.status, 201);
+    let (api, ops) = (world.server.api, world.server.ops);
+    world.server.stop().await;
+    for address in [api, ops] {
+        assert!(tokio::net::TcpStream::connect(address).await.is_err());
+    }
+    let log = format!("{}-wal", world.database.trim_start_matches("sqlite://"));
+    assert!(std::fs::metadata(log).map_or(true, |log| log.len() == 0));
+}

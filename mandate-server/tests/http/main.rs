@@ -1,0 +1,19 @@
+//! The listeners over real connections: the gate, what is read of a request, and how it is answered.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+mod bodies;
+mod escrows;
+mod gate;
+mod hosts;
+mod keys;
+mod replays;
+mod server;
+mod settlement;
+mod usage;
+mod webhooks;
+mod world;

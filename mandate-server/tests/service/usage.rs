@@ -1,0 +1,127 @@
+//! The metering, as its readers see it.
+
+use std::sync::Arc;
+
+use mandate_core::cursor::CursorKey;
+use mandate_core::{AgentId, Month};
+use mandate_server::clock::Clock as _;
+use mandate_server::service::Caller;
+use mandate_server::service::listing::Cursors;
+use mandate_server::service::usage::{self, MAX_ROWS, Query};
+use serde_json::{Value, json};
+
+use crate::world::{self, World};
+
+async fn ask(world: &World, caller: &Arc<Caller>, query: Query) -> Value {
+    let call = world.call(caller);
+    let cursors = Cursors { key: Arc::new(CursorKey::new([1; 32])), now: world.clock.now() };
+    let read = world.store.read(move |tx| usage::list(tx, &call, &query, &cursors)).await;
+    world::json(&read.unwrap().unwrap())
+}
+
+fn everything() -> Query {
+    Query { month: None, agent: None, cursor: None }
+}
+
+fn of(agent: &str) -> Query {
+    Query { agent: Some(AgentId::parse(agent).unwrap()), ..everything() }
+}
+
+#[tokio::test]
+async fn the_counters_tell_what_was_decided_and_spent() {
+    let world = World::new().await;
+    let (a, b) = (world.agent("a").await, world.agent("b").await);
+    world.mandate(&a, 1_000, r#","review_above":200"#).await;
+    assert_eq!(ask(&world, &world.organization, everything()).await["data"], json!([]));
+    world.ask(&a, "40.5").await;
+    world.ask(&a, "501").await;
+    let reviewed = world.ask(&a, "300").await;
+    world.approve(&reviewed["review"]["id"]).await;
+    world.ask(&b, "1").await;
+    let counted = |verdicts: &[(&str, i64)]| {
+        let mut all = json!({"allow": 0, "review": 0, "deny_no_mandate": 0, "deny_revoked": 0, "deny_expired": 0,
+            "deny_limit": 0, "deny_category": 0, "deny_velocity": 0});
+        for (name, count) in verdicts {
+            all[*name] = (*count).into();
+        }
+        all
+    };
+    let of_a = json!({"agent": "agt_a", "currency": "USD", "requests": 3, "spent": 340.5, "per_month": 1000,
+        "verdicts": counted(&[("allow", 2), ("review", 1), ("deny_limit", 1)]), "remaining": 659.5});
+    let of_b = json!({"agent": "agt_b", "currency": "USD", "requests": 1, "spent": 0,
+        "verdicts": counted(&[("deny_no_mandate", 1)])});
+    let all = ask(&world, &world.organization, everything()).await;
+    assert_eq!(all, json!({"month": "2026-06", "data": [of_a, of_b], "has_more": false}));
+
+    assert_eq!(ask(&world, &world.organization, of("agt_b")).await["data"], json!([of_b]));
+    assert_eq!(ask(&world, &world.organization, of("agt_ghost")).await["data"], json!([]));
+    assert_eq!(ask(&world, &a, everything()).await["data"], json!([of_a]));
+    assert_eq!(ask(&world, &a, of("agt_a")).await["data"], json!([of_a]));
+    assert_eq!(ask(&world, &a, of("agt_b")).await["data"], json!([]), "another agent is nobody to this one");
+}
+
+#[tokio::test]
+async fn what_remains_is_told_only_where_a_cap_holds() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    let first = world.mandate(&agent, 1_000, "").await;
+    world.ask(&agent, "400").await;
+    let row = |all: Value| all["data"][0].clone();
+    let remaining = async || row(ask(&world, &agent, everything()).await)["remaining"].clone();
+    assert_eq!(remaining().await, 600);
+    world.mandate(&agent, 300, "").await;
+    assert_eq!(remaining().await, 0, "the newest mandate governs, and more is spent than it allows");
+    let other = r#"{"principal":"role:cfo","agent":"agt_a","categories":["c"],"expires":"2026-12-31",
+        "limits":{"per_transaction":500,"per_month":5,"currency":"EUR"}}"#;
+    world.write_mandate(other).await;
+    assert_eq!(remaining().await, Value::Null, "a cap in another currency");
+    let governing = world.mandate(&agent, 1_000, "").await;
+    world.revoke(&governing).await;
+    assert_eq!(remaining().await, Value::Null, "a revoked mandate");
+    assert_ne!(first, governing);
+
+    world.mandate(&agent, 1_000, "").await;
+    world.clock.advance(16 * 86_400);
+    assert_eq!(
+        ask(&world, &agent, everything()).await,
+        json!({"month": "2026-07", "data": [], "has_more": false})
+    );
+    let june = Query { month: Some(Month::parse("2026-06").unwrap()), ..everything() };
+    let june = row(ask(&world, &agent, june).await);
+    assert_eq!((&june["spent"], june.get("per_month"), june.get("remaining")), (&json!(400), None, None));
+}
+
+#[tokio::test]
+async fn an_answer_is_bounded_and_says_where_the_next_begins() {
+    let world = World::new().await;
+    let environment = world.organization.environment.id;
+    let path = world.database.strip_prefix("sqlite://").unwrap();
+    let database = rusqlite::Connection::open(path).unwrap();
+    let fill = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?2)
+        INSERT INTO agents (environment, agent, sequence, created_at, recent)
+        SELECT ?1, printf('agt_%05d', n), CAST(printf('%016d', n) AS BLOB), 0, x'' FROM n";
+    database.execute(fill, (environment, i64::try_from(MAX_ROWS).unwrap())).unwrap();
+    let meter =
+        "INSERT INTO usage SELECT environment, '2026-06', agent, column1, '1', 1, 1, 0, 0, 0, 0, 0, 0, 0
+        FROM agents, (VALUES ('EUR'), ('USD'))";
+    database.execute(meter, ()).unwrap();
+
+    let first = ask(&world, &world.organization, everything()).await;
+    let cursor = first["next_cursor"].as_str().map(ToOwned::to_owned);
+    assert!(cursor.is_some());
+    let second = ask(&world, &world.organization, Query { cursor: cursor.clone(), ..everything() }).await;
+    let rows = |page: &Value| {
+        let rows = page["data"].as_array().unwrap().iter();
+        rows.map(|row| format!("{} {}", row["agent"], row["currency"])).collect::<Vec<_>>()
+    };
+    let walked = [rows(&first), rows(&second)].concat();
+    assert_eq!((rows(&first).len(), walked.len()), (MAX_ROWS, 2 * MAX_ROWS));
+    assert!(walked.is_sorted() && walked.windows(2).all(|pair| pair[0] != pair[1]));
+    assert_eq!((&second["has_more"], second.get("next_cursor")), (&json!(false), None));
+
+    let (call, now) = (world.call(&world.organization), world.clock.now());
+    let cursors = Cursors { key: Arc::new(CursorKey::new([1; 32])), now };
+    let other = Query { cursor, ..of("agt_00001") };
+    let refused = world.store.read(move |tx| usage::list(tx, &call, &other, &cursors)).await.unwrap();
+    assert!(format!("{refused:?}").contains("cursor expired or malformed"), "another filter, another walk");
+}

@@ -1,0 +1,135 @@
+//! The server is killed in the middle of load and started again on the same data, over and over.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use serde_json::{Value, json};
+
+use crate::harness::{Agent, Client, TestServer, authorization, campaign, terms};
+
+const ROUNDS: u32 = 4;
+/// Agents that ask at the same time, each on a thread of its own.
+const AGENTS: usize = 6;
+const PER_MONTH: i64 = 250;
+
+/// One request: its idempotency key, its body, and the answer if one came.
+#[derive(Debug, Clone)]
+struct Asked {
+    agent: usize,
+    key: String,
+    body: Value,
+    answer: Option<String>,
+}
+
+/// Asks on and on until no answer comes. Each request is told once it is answered or lost.
+fn ask_on(round: u32, agent: usize, client: &Client, amounts: &[u32], told: &mpsc::Sender<Asked>) {
+    for (number, amount) in amounts.iter().cycle().enumerate() {
+        let (key, body) = (format!("{round}-{agent}-{number}"), authorization(*amount));
+        let answer = client.post_once(&key, "/authorizations", &body);
+        let answer = answer.ok().map(|answer| {
+            assert_eq!(answer.status, 201, "{answer:?}");
+            answer.body
+        });
+        let lost = answer.is_none();
+        if told.send(Asked { agent, key, body, answer }).is_err() || lost {
+            return;
+        }
+    }
+}
+
+/// Puts load on a server, kills it once so many requests are answered, and gives all that was asked.
+fn crash(data: &Path, round: u32, keys: &[String], amounts: &[u32], kill_after: usize) -> Vec<Asked> {
+    let mut server = TestServer::start_in(data);
+    let clients: Vec<_> = keys.iter().map(|key| server.client(key)).collect();
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        for (agent, client) in clients.iter().enumerate() {
+            let tell = tell.clone();
+            scope.spawn(move || ask_on(round, agent, client, amounts, &tell));
+        }
+        drop(tell);
+        let mut asked: Vec<_> = told.iter().take(kill_after).collect();
+        server.kill();
+        asked.extend(told);
+        asked
+    })
+}
+
+/// Everything that holds after the restart, for one round.
+fn check(server: &TestServer, keys: &[String], asked: &[Asked]) {
+    let clients: Vec<_> = keys.iter().map(|key| server.client(key)).collect();
+    let mut effects: HashMap<String, String> = HashMap::new();
+    for Asked { agent, key, body, answer } in asked {
+        let retry = || clients[*agent].post_once(key, "/authorizations", body).unwrap();
+        let first = retry();
+        assert_eq!(first.status, 201, "{first:?}");
+        if let Some(answer) = answer {
+            assert_eq!(&first.body, answer, "what was acknowledged is replayed byte for byte");
+            assert_eq!(first.header("idempotency-replayed"), Some("true"));
+        }
+        let second = retry();
+        assert_eq!(
+            (second.body.as_str(), second.header("idempotency-replayed")),
+            (first.body.as_str(), Some("true"))
+        );
+        let decision = clients[*agent].get(&format!("/decisions/{}", first.text("/decision")));
+        assert_eq!(decision.text("/verdict"), first.text("/verdict"));
+        if let Some(token) = first.json()["verdict_token"].as_str() {
+            assert_eq!(decision.text("/verdict_token"), token);
+        }
+        let before = effects.insert(first.text("/decision"), key.clone());
+        assert_eq!(before, None, "two keys have one effect");
+    }
+    let mut kept = 0;
+    for client in &clients {
+        let mut spent = 0;
+        for decision in client.decisions() {
+            let id = decision["jti"].as_str().unwrap();
+            assert!(effects.contains_key(id), "an effect without a request: {decision}");
+            kept += 1;
+            if decision["verdict"] == "allow" {
+                spent += decision["request"]["amount"].as_i64().unwrap();
+            }
+        }
+        assert!(spent <= PER_MONTH, "{spent} is more than {PER_MONTH}");
+    }
+    assert_eq!(kept, effects.len(), "each key has one effect");
+}
+
+#[test]
+fn what_was_acknowledged_survives_and_no_retry_has_a_second_effect() {
+    let data = tempfile::tempdir().unwrap();
+    let mut runner = campaign::runner("crash", 1);
+    let plan = (proptest::collection::vec(10_u32..90, 20), 1_usize..150);
+    let mut past: Vec<(Vec<String>, Vec<Asked>)> = Vec::new();
+    for round in 0..ROUNDS * campaign::scale() {
+        let (amounts, kill_after) = plan.new_tree(&mut runner).unwrap().current();
+        let keys: Vec<String> = {
+            let server = TestServer::start_in(data.path());
+            let organization = server.demo();
+            let agents = (0..AGENTS).map(|number| {
+                let agent = Agent::register(&organization.client, &format!("buyer-{round}-{number}"));
+                let mut limited = terms(&agent.id);
+                limited["limits"]["per_month"] = json!(PER_MONTH);
+                organization.mandate(&limited);
+                agent.client.key().to_owned()
+            });
+            agents.collect()
+        };
+        let asked = crash(data.path(), round, &keys, &amounts, kill_after);
+        assert!(asked.iter().filter(|asked| asked.answer.is_some()).count() >= kill_after);
+        past.push((keys, asked));
+        let server = TestServer::start_in(data.path());
+        let (keys, asked) = past.last().unwrap();
+        check(&server, keys, asked);
+    }
+    // At the end once more, for every round.
+    let server = TestServer::start_in(data.path());
+    for (keys, asked) in &past {
+        check(&server, keys, asked);
+    }
+}

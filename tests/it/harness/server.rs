@@ -1,0 +1,108 @@
+//! A real server: a child process with a directory and three ports of its own.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::command::{Ran, binary};
+use super::world::Organization;
+
+/// How long anything that a test waits for may take.
+pub(super) const DEADLINE: Duration = Duration::from_secs(30);
+
+/// `mandate-server dev --json`, killed when dropped.
+pub(crate) struct TestServer {
+    child: Child,
+    ready: Value,
+    log: std::path::PathBuf,
+    /// Dropped last, and removed with it.
+    _own: Option<TempDir>,
+}
+
+impl TestServer {
+    /// On a directory of its own.
+    pub(crate) fn start() -> Self {
+        let own = tempfile::tempdir().unwrap();
+        let data = own.path().to_owned();
+        Self::spawn(&data, Some(own))
+    }
+
+    /// On a directory that outlives it.
+    pub(crate) fn start_in(data: &Path) -> Self {
+        Self::spawn(data, None)
+    }
+
+    fn spawn(data: &Path, own: Option<TempDir>) -> Self {
+        let log = data.join("stderr.log");
+        let mut command = Command::new(binary("mandate-server"));
+        command.env_clear().args(["dev", "--json", "--port", "0", "--data"]).arg(data);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready = serde_json::from_str(&line).unwrap_or_else(|e| {
+            panic!("{e}: {line:?}; {}", std::fs::read_to_string(&log).unwrap_or_default())
+        });
+        Self { child, ready, log, _own: own }
+    }
+
+    /// What the one line of `--json` says.
+    pub(crate) fn ready(&self, name: &str) -> &str {
+        self.ready[name].as_str().unwrap_or_else(|| panic!("{name} is not in {}", self.ready))
+    }
+
+    /// A client of the API with this key.
+    pub(crate) fn client(&self, key: &str) -> Client {
+        Client::new(self.ready("base_url"), Some(key))
+    }
+
+    /// A client without a key, of any of the three listeners.
+    pub(crate) fn stranger(&self, listener: &str) -> Client {
+        Client::new(self.ready(listener), None)
+    }
+
+    /// The organization that is there from the start.
+    pub(crate) fn demo(&self) -> Organization {
+        let (key, live) = (self.ready("organization_key"), self.ready("live_organization_key"));
+        Organization { client: self.client(key), live: self.client(live) }
+    }
+
+    /// Onboards another organization with the operator's command, beside the running server.
+    pub(crate) fn organization(&self, name: &str) -> Organization {
+        let mut command = Command::new(binary("mandate-server"));
+        command.env_clear().args([
+            "organization",
+            "create",
+            name,
+            "--database",
+            self.ready("database"),
+            "--json",
+        ]);
+        let created = Ran::from(command.output().unwrap()).code(0);
+        let keys: Value = serde_json::from_str(&created.out).unwrap();
+        let client = |name: &str| self.client(keys[name].as_str().unwrap());
+        Organization { client: client("organization_key"), live: client("live_organization_key") }
+    }
+
+    /// Kills the server at once (SIGKILL), as a power cut would.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("the server's log:\n{}", std::fs::read_to_string(&self.log).unwrap_or_default());
+        }
+    }
+}

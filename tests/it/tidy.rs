@@ -1,0 +1,203 @@
+//! The house keeps its order: who may know whom, one purpose a file, and files of a size to be read.
+
+use std::path::{Path, PathBuf};
+
+const MAX_LINES: usize = 450;
+const TOP_LEVEL: [&str; 9] = [
+    "Cargo.lock",
+    "Cargo.toml",
+    "README.md",
+    "docs",
+    "examples",
+    "mandate-cli",
+    "mandate-core",
+    "mandate-server",
+    "tests",
+];
+
+/// What the code under a path must not name, but for the files excepted.
+struct Rule {
+    path: &'static str,
+    never: &'static [&'static str],
+    except: &'static [&'static str],
+}
+
+const SQL: [&str; 4] = ["SELECT ", "INSERT INTO", "DELETE FROM", "UPDATE "];
+const TIME_AND_RANDOMNESS: [&str; 2] = ["SystemTime", "getrandom"];
+const ENVIRONMENT: [&str; 3] = ["env::var", "env::vars", "env::set_var"];
+
+const RULES: &[Rule] = &[
+    // No clock, no randomness, no I/O, no async.
+    Rule { path: "mandate-core/src", never: &TIME_AND_RANDOMNESS, except: &[] },
+    Rule {
+        path: "mandate-core/src",
+        never: &[
+            "std::fs",
+            "std::net",
+            "std::env",
+            "std::process",
+            "std::io",
+            "Instant::now",
+            "tokio",
+            "async fn",
+            "async move",
+            ".await",
+            "println!",
+            "eprintln!",
+        ],
+        except: &[],
+    },
+    // But for the backend that draws a number for each signature.
+    Rule { path: "mandate-core/src", never: &["rand::"], except: &["es256/aws_lc_rs.rs"] },
+    // main → app → {http, admin, dev} → service → store.
+    Rule {
+        path: "mandate-server/src/service",
+        never: &["axum", "hyper", "tokio", "async fn", "async move", ".await", "rusqlite"],
+        except: &[],
+    },
+    Rule { path: "mandate-server/src/service", never: &SQL, except: &[] },
+    Rule {
+        path: "mandate-server/src/service",
+        never: &["crate::http", "crate::app", "crate::admin", "crate::dev", "crate::config", "sqlite"],
+        except: &[],
+    },
+    Rule {
+        path: "mandate-server/src/http",
+        never: &["rusqlite", "sqlite", "store::sql", "crate::app", "crate::admin", "crate::dev"],
+        except: &[],
+    },
+    Rule { path: "mandate-server/src/http", never: &SQL, except: &[] },
+    Rule {
+        path: "mandate-server/src/store",
+        never: &["hyper", "crate::http", "crate::app", "crate::admin", "crate::dev", "crate::config"],
+        except: &[],
+    },
+    Rule {
+        path: "mandate-server/src/store",
+        // Of the service it knows the types of a call and its answer, and none of the scripts.
+        never: &[
+            "evaluate(",
+            "service::agents",
+            "service::decide",
+            "service::decisions",
+            "service::enforcement",
+            "service::mandates",
+            "service::reviews",
+            "service::signing",
+            "service::listing",
+        ],
+        except: &[],
+    },
+    // A backend is named in the store, and where an error of it becomes a fault.
+    Rule { path: "mandate-server/src", never: &["rusqlite"], except: &["store/", "error.rs"] },
+    // Environment, files and clock have one home each.
+    Rule { path: "mandate-server/src", never: &ENVIRONMENT, except: &["config.rs"] },
+    Rule { path: "mandate-server/src", never: &["std::fs"], except: &["config.rs", "dev/state.rs"] },
+    Rule { path: "mandate-server/src", never: &TIME_AND_RANDOMNESS, except: &["clock.rs"] },
+    Rule { path: "mandate-cli/src", never: &ENVIRONMENT, except: &["environment.rs"] },
+    Rule { path: "mandate-cli/src", never: &TIME_AND_RANDOMNESS, except: &["environment.rs"] },
+    // Whoever verifies needs no server.
+    Rule { path: "mandate-cli", never: &["mandate_server", "mandate-server\""], except: &["tests/"] },
+    Rule { path: "mandate-core", never: &["mandate_server", "mandate_cli"], except: &[] },
+];
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// All Rust files below a folder of the workspace, by their path from its root.
+fn sources(folder: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    assert!(!found.is_empty(), "{folder} has no sources");
+    found
+}
+
+/// The lines of code, numbered: no comments, and nothing of the tests, which stand last in their file or in one of their own.
+fn code(path: &Path) -> Vec<(usize, String)> {
+    let of_tests = path
+        .iter()
+        .any(|part| part == "tests.rs" || part == "tests" || part == "vectors.rs" || part == "vectors");
+    if of_tests {
+        return Vec::new();
+    }
+    let text = std::fs::read_to_string(path).unwrap();
+    let lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).enumerate();
+    lines
+        .filter(|(_, line)| !line.trim_start().starts_with("//"))
+        .map(|(at, line)| (at + 1, line.to_owned()))
+        .collect()
+}
+
+#[test]
+fn nobody_knows_whom_they_should_not() {
+    let mut breaches = Vec::new();
+    for rule in RULES {
+        for path in sources(rule.path) {
+            let name = path.strip_prefix(root().join(rule.path)).unwrap().to_str().unwrap();
+            if rule
+                .except
+                .iter()
+                .any(|excepted| name == *excepted || excepted.ends_with('/') && name.starts_with(excepted))
+            {
+                continue;
+            }
+            for (at, line) in code(&path) {
+                for never in rule.never.iter().filter(|never| line.contains(**never)) {
+                    breaches.push(format!("{}/{name}:{at} names {never}: {}", rule.path, line.trim()));
+                }
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+}
+
+#[test]
+fn the_command_line_depends_on_no_server() {
+    for package in ["mandate-cli", "mandate-core"] {
+        let manifest = std::fs::read_to_string(root().join(package).join("Cargo.toml")).unwrap();
+        assert!(!manifest.contains("mandate-server"), "{package} depends on the server");
+    }
+}
+
+#[test]
+fn each_file_says_what_it_is_for_and_can_be_read_in_one_sitting() {
+    let mut breaches = Vec::new();
+    for folder in
+        TOP_LEVEL.iter().filter(|name| name.starts_with("mandate-") || ["tests", "examples"].contains(name))
+    {
+        for path in sources(folder) {
+            let text = std::fs::read_to_string(&path).unwrap();
+            let name = path.strip_prefix(root()).unwrap().display();
+            if !text.starts_with("//! ") {
+                breaches.push(format!("{name} does not open with what it is for"));
+            }
+            let lines = text.lines().count();
+            if lines > MAX_LINES {
+                breaches.push(format!("{name} has {lines} lines, more than {MAX_LINES}"));
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+}
+
+#[test]
+fn the_top_level_is_fixed() {
+    let entries =
+        std::fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let ignored = |name: &String| name.starts_with('.') || name.starts_with("LICENSE") || name == "target";
+    let beyond: Vec<_> =
+        entries.filter(|name| !ignored(name) && !TOP_LEVEL.contains(&name.as_str())).collect();
+    assert!(beyond.is_empty(), "{beyond:?}");
+}
