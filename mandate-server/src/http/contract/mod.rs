@@ -1,6 +1,6 @@
 //! The machine-readable contract, an OpenAPI 3.1 document made from the table of routes.
 //!
-//! Each row of the table carries what is said of it: a function that is handed an [`Operation`] on which everything
+//! Each row of the table carries what is said of it: a function that is handed an `Operation` on which everything
 //! stands that follows from the row (method, path, key class, the error answers, `Idempotency-Key`), and adds the
 //! rest. To add an operation: write that function and the shapes of its bodies in the file of its resource here, name
 //! it in the row, run `cargo run --bin mandate-server -- openapi > docs/openapi.yaml`, and raise the two numbers
