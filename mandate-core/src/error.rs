@@ -28,8 +28,8 @@ impl Invalid {
         Self { field: field.into(), problem: problem.into() }
     }
 
-    /// A refusal of `value` for `field`: says what is accepted and repeats what came.
-    pub(crate) fn value(field: impl Into<Cow<'static, str>>, accepted: &str, value: &str) -> Self {
+    /// A refusal of `value` for `field`: says what is `accepted` and repeats what came, shortened and escaped.
+    pub fn value(field: impl Into<Cow<'static, str>>, accepted: &str, value: &str) -> Self {
         Self::new(field, format!("{accepted}; got `{}`", echo(value)))
     }
 

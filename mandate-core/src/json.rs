@@ -108,7 +108,10 @@ impl<'a> Object<'a> {
         match self.members.iter().find(|(_, raw)| raw.is_some()) {
             None => Ok(()),
             Some((name, _)) => {
-                let known = format!("is not a known field; known are {}", self.known.join(", "));
+                let known = match self.known.as_slice() {
+                    [] => "is not a known field; none is known here".to_owned(),
+                    known => format!("is not a known field; known are {}", known.join(", ")),
+                };
                 Err(Invalid::new(join_owned(&self.path, name), known))
             }
         }
@@ -366,7 +369,8 @@ fn explain(whole: &'static str, text: &str, error: &serde_json::Error) -> Invali
         let message = if said.contains(NOT_AN_OBJECT) { "must be a JSON object" } else { "is too large" };
         return Invalid::new(whole, message);
     }
-    let position = byte_position(text, error.line(), error.column());
+    let position =
+        if error.is_eof() { text.len() } else { byte_position(text, error.line(), error.column()) };
     Invalid::new(whole, format!("must be JSON and nothing else; it is not at byte {position}"))
 }
 

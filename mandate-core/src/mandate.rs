@@ -155,7 +155,11 @@ impl EscrowTerms {
 
 /// An amount or 0: above 0 means always.
 fn threshold(field: &Field<'_>) -> Result<Total, Invalid> {
-    if field.number()? == "0" { Ok(Total::ZERO) } else { field.amount().map(Total::from) }
+    match field.number()? {
+        "0" => Ok(Total::ZERO),
+        text if text.starts_with('-') => Err(Invalid::value(field.path(), "must be 0 or greater", text)),
+        _ => field.amount().map(Total::from),
+    }
 }
 
 fn read_categories(field: &Field<'_>) -> Result<Vec<Category>, Invalid> {
@@ -293,7 +297,7 @@ mod tests {
             (
                 r#""required_above":0"#,
                 r#""required_above":-1"#,
-                "escrow.required_above must be greater than 0",
+                "escrow.required_above must be 0 or greater; got `-1`",
             ),
             (r#""agent":"agt_a","#, "", "agent is required"),
         ] {

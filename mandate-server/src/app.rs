@@ -21,7 +21,8 @@ use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
-use crate::worker::settle;
+use crate::worker::export::Exports;
+use crate::worker::{export, settle};
 
 /// The server.
 #[derive(Debug)]
@@ -83,6 +84,7 @@ impl App {
         let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
         let request_ids = Arc::new(RequestIds { ids: Arc::clone(&ids), clock: Arc::clone(&clock) });
         let review_seconds = settings.review_expiry_seconds;
+        let exports = Arc::new(Exports::new(settings.exports_directory()));
         let settlement = Arc::new(Settlement::new(&settings.settlement, keyring.clone())?);
         let engine =
             Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), review_seconds));
@@ -91,7 +93,7 @@ impl App {
             blocking(move || Store::open(&database, decider)).await?
         };
         let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
-        let public = Arc::new(Public::new(keyring, hosts, store.clone(), Arc::clone(&clock))?);
+        let public = Arc::new(Public::new(keyring.clone(), hosts, store.clone(), Arc::clone(&clock))?);
         let callers = Arc::new(Callers::new(store.clone()));
         let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
         let api = Arc::new(Api {
@@ -101,6 +103,7 @@ impl App {
             clock: Arc::clone(&clock),
             entropy,
             settlement: Arc::clone(&settlement),
+            exports: Arc::clone(&exports),
             cursor_key,
             callers: Arc::clone(&callers),
             rates: Rates::new(),
@@ -113,7 +116,8 @@ impl App {
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let ops = Arc::new(Ops { store: store.clone(), stopping: serving.stopping() });
         serving.spawn(|stopping| callers.follow(stopping));
-        serving.spawn(|stopping| settle::run(store.clone(), settlement, clock, stopping));
+        serving.spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), stopping));
+        serving.spawn(|stopping| export::run(store.clone(), exports, keyring, clock, stopping));
         let api = serving.listen(sockets.api, api, &request_ids);
         let public = serving.listen(sockets.public, public, &request_ids);
         let ops = observing.listen(sockets.ops, ops, &request_ids);

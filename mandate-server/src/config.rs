@@ -86,6 +86,8 @@ pub struct Settings {
     pub loopback_webhooks: bool,
     /// Who moves the funds of escrows.
     pub settlement: SettlementSetting,
+    /// Where exports are kept. Absent: beside the database.
+    pub exports_directory: Option<PathBuf>,
     /// How the log is written.
     pub log_format: LogFormat,
     /// What is logged.
@@ -132,6 +134,7 @@ impl Default for Settings {
             max_under_way: MAX_UNDER_WAY,
             loopback_webhooks: false,
             settlement: SettlementSetting::Local,
+            exports_directory: None,
             log_format: LogFormat::Text,
             log_level: LevelFilter::INFO,
         }
@@ -152,6 +155,7 @@ struct Written {
     review_expiry_seconds: i64,
     settlement: String,
     settlement_url: Option<String>,
+    exports_directory: Option<PathBuf>,
     behind_proxy: bool,
     log_format: String,
     log_level: String,
@@ -169,12 +173,20 @@ const NAMES: &[&str] = &[
     "review_expiry_seconds",
     "settlement",
     "settlement_url",
+    "exports_directory",
     "behind_proxy",
     "log_format",
     "log_level",
 ];
 
 impl Settings {
+    /// Where exports are kept: beside the database, under its name and `-exports`, unless the operator says otherwise.
+    #[must_use]
+    pub fn exports_directory(&self) -> PathBuf {
+        let beside = || PathBuf::from(format!("{}-exports", self.database.trim_start_matches(SQLITE)));
+        self.exports_directory.clone().unwrap_or_else(beside)
+    }
+
     /// Gathers the settings from the flags, the environment, the file and the defaults.
     ///
     /// # Errors
@@ -213,6 +225,7 @@ impl Written {
             max_under_way: MAX_UNDER_WAY,
             loopback_webhooks: false,
             settlement: settlement(&self.settlement, self.settlement_url.as_deref(), origins)?,
+            exports_directory: self.exports_directory,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
             log_level: origins.check("log_level", &self.log_level, log_level)?,
         };
@@ -243,6 +256,7 @@ impl From<Settings> for Written {
             review_expiry_seconds: settings.review_expiry_seconds,
             settlement: "local".to_owned(),
             settlement_url: None,
+            exports_directory: None,
             behind_proxy: false,
             log_format: "text".to_owned(),
             log_level: settings.log_level.to_string(),

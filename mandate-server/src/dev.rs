@@ -69,6 +69,8 @@ struct Ready<'a> {
 pub async fn run(options: Options) -> Result<(), Fault> {
     let mut stop = StopSignal::listen()?;
     let (clock, entropy) = (Arc::new(SystemClock), Arc::new(SystemEntropy));
+    // Before anything is deleted: another service may be at work on it.
+    let _lock = state::lock(&options.data)?;
     let data = Data::open(&options.data, options.fresh, entropy.as_ref())?;
     set_up(&data, clock.now()).map_err(|fault| Fault::new(format!("{fault}; --fresh starts over")))?;
     let config = Config {

@@ -11,9 +11,12 @@ use super::{LogFormat, MAX_REVIEW_EXPIRY_SECONDS, SQLITE, VERSION_PATH};
 pub(super) fn database(text: &str) -> Result<String, String> {
     match text.strip_prefix(SQLITE) {
         Some(path) if !path.is_empty() => Ok(text.to_owned()),
-        _ => {
-            Err(format!("must be {SQLITE} and the path of a file, such as {SQLITE}mandate.db; got `{text}`"))
-        }
+        // What stands behind a scheme may hold a password.
+        _ => Err(format!(
+            "must be {SQLITE} and the path of a file, such as {SQLITE}mandate.db; got {}",
+            text.split_once("://")
+                .map_or("a name without that".to_owned(), |(scheme, _)| format!("`{scheme}://…`"))
+        )),
     }
 }
 

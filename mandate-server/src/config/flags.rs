@@ -79,6 +79,11 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settlement_url: Option<String>,
 
+    /// Where exports are kept [env: MANDATE_EXPORTS_DIRECTORY] [default: beside the database]
+    #[arg(long, value_name = "DIR")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exports_directory: Option<PathBuf>,
+
     /// Say that a proxy in front speaks TLS, so that plain HTTP may leave this machine [env: MANDATE_BEHIND_PROXY]
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use mandate_core::jwks::KeySet;
-use reqwest::{Response, StatusCode};
+use reqwest::{RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 
 use crate::app::Urls;
@@ -27,13 +27,28 @@ impl Client {
 
     /// Posts `body` with an API key. Anything but a 2xx is a fault.
     pub(super) async fn post(&self, key: &str, path: &str, body: &Value) -> Result<Value, Fault> {
-        let request = self.http.post(format!("{}{path}", self.urls.base)).bearer_auth(key).json(body);
-        let response = request.send().await.map_err(unanswered)?;
-        let (status, text) = read(response).await?;
-        if !status.is_success() {
-            return Err(Fault::new(format!("POST {path} was answered with {status}: {text}")));
-        }
-        serde_json::from_str(&text).map_err(|e| Fault::new(format!("the answer to POST {path}: {e}")))
+        answered(path, self.http.post(self.url(path)).bearer_auth(key).json(body)).await
+    }
+
+    /// The same, at most once under `name`.
+    pub(super) async fn post_once(
+        &self,
+        key: &str,
+        path: &str,
+        body: &Value,
+        name: &str,
+    ) -> Result<Value, Fault> {
+        let request = self.http.post(self.url(path)).header("Idempotency-Key", name);
+        answered(path, request.bearer_auth(key).json(body)).await
+    }
+
+    /// Reads with an API key. Anything but a 2xx is a fault.
+    pub(super) async fn get(&self, key: &str, path: &str) -> Result<Value, Fault> {
+        answered(path, self.http.get(self.url(path)).bearer_auth(key)).await
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.urls.base)
     }
 
     /// The public keys, as a stranger fetches them.
@@ -42,6 +57,14 @@ impl Client {
         let (_, text) = read(self.http.get(url).send().await.map_err(unanswered)?).await?;
         KeySet::parse(text.as_bytes()).map_err(|e| Fault::new(format!("the key set: {e}")))
     }
+}
+
+async fn answered(path: &str, request: RequestBuilder) -> Result<Value, Fault> {
+    let (status, text) = read(request.send().await.map_err(unanswered)?).await?;
+    if !status.is_success() {
+        return Err(Fault::new(format!("{path} was answered with {status}: {text}; --fresh starts over")));
+    }
+    serde_json::from_str(&text).map_err(|e| Fault::new(format!("the answer of {path}: {e}")))
 }
 
 async fn read(response: Response) -> Result<(StatusCode, String), Fault> {

@@ -22,6 +22,8 @@ const CAUTION: Style = AnsiColor::Yellow.on_default().bold();
 const BAD: Style = AnsiColor::Red.on_default().bold();
 
 const AGENT: &str = "buyer";
+/// The idempotency key under which the agent is registered.
+const REGISTRATION: &str = "demonstration-agent";
 const PRINCIPAL: &str = "role:head-of-it";
 const RECIPIENT: &str = "vendor:acme";
 const CATEGORY: &str = "software";
@@ -59,7 +61,8 @@ impl<W: Write> Scene<'_, W> {
             }
             None => self.perform(&agent_key).await?,
         };
-        self.tell_addresses(&agent_key)?;
+        let governed = self.governed().await?;
+        self.tell_addresses(&agent_key, governed)?;
         self.tell_lines(&agent_key, &played)
     }
 
@@ -68,7 +71,9 @@ impl<W: Write> Scene<'_, W> {
         if let Some(key) = &self.data.keys.agent_key {
             return Ok(key.clone());
         }
-        let agent = self.organization("/agents", &json!({ "name": AGENT })).await?;
+        // A start that ended before the key was written down is made good: the answer is given again.
+        let (owner, body) = (&self.data.keys.organization_key, json!({ "name": AGENT }));
+        let agent = self.client.post_once(owner, "/agents", &body, REGISTRATION).await?;
         let key = text(&agent, "agent_key")?.to_owned();
         self.data.keys.agent_key = Some(key.clone());
         self.data.keep()?;
@@ -139,7 +144,13 @@ impl<W: Write> Scene<'_, W> {
         ))
     }
 
-    fn tell_addresses(&mut self, agent_key: &str) -> Result<(), Fault> {
+    /// Whether the newest mandate, the one that governs, is in force.
+    async fn governed(&self) -> Result<bool, Fault> {
+        let newest = self.client.get(&self.data.keys.organization_key, "/mandates?limit=1").await?;
+        Ok(newest.pointer("/data/0/status").and_then(Value::as_str) == Some("active"))
+    }
+
+    fn tell_addresses(&mut self, agent_key: &str, governed: bool) -> Result<(), Fault> {
         let urls = self.client.urls.clone();
         let keys = &self.data.keys;
         let lines = [
@@ -151,7 +162,12 @@ impl<W: Write> Scene<'_, W> {
             ("  in production", keys.live_organization_key.clone()),
             ("agent key", agent_key.to_owned()),
         ];
-        self.say(format_args!("\n{BOLD}The service is running{BOLD:#}, and a mandate is in force.\n"))?;
+        let mandate = if governed {
+            "a mandate is in force"
+        } else {
+            "no mandate is in force: the lines below will be denied until one is written (--fresh starts over)"
+        };
+        self.say(format_args!("\n{BOLD}The service is running{BOLD:#}, and {mandate}.\n"))?;
         lines
             .into_iter()
             .try_for_each(|(label, value)| self.say(format_args!("  {DIM}{label:<18}{DIM:#}{value}")))
@@ -227,7 +243,8 @@ fn expect(answer: &Value, verdict: Verdict) -> Result<(), Fault> {
     match text(answer, "verdict")? {
         given if given == verdict.as_str() => Ok(()),
         given => Err(Fault::new(format!(
-            "the demonstration came to {given} where {verdict} was due; is another program using its agent?"
+            "the demonstration came to {given} where {verdict} was due; did another program, or an earlier start, use its agent \
+             in the last minute? Start again in a minute, or over with --fresh"
         ))),
     }
 }

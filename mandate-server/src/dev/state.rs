@@ -17,9 +17,13 @@ use crate::config::SQLITE;
 use crate::error::Fault;
 
 const DATABASE: &str = "mandate-dev.db";
+/// Where its exports are kept.
+const EXPORTS: &str = "mandate-dev.db-exports";
 /// What SQLite keeps beside a database.
 const BESIDE: [&str; 2] = ["mandate-dev.db-wal", "mandate-dev.db-shm"];
 const KEYS: &str = "mandate-dev.json";
+/// Held while a server works in the directory.
+const LOCK: &str = "mandate-dev.lock";
 /// The file of keys while it is being written.
 const KEYS_UNFINISHED: &str = "mandate-dev.json.new";
 /// Only its owner may read it.
@@ -54,11 +58,27 @@ pub(super) struct Played {
     pub(super) at: i64,
 }
 
+/// Takes the directory for this process, until what is returned is dropped. Nothing in it may be deleted or served
+/// by two at a time.
+pub(super) fn lock(directory: &Path) -> Result<fs::File, Fault> {
+    let unusable = |e| Fault::new(format!("the directory {} cannot be used: {e}", directory.display()));
+    fs::create_dir_all(directory).map_err(unusable)?;
+    let open = OpenOptions::new().write(true).create(true).truncate(false).open(directory.join(LOCK));
+    let file = open.map_err(unusable)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(fs::TryLockError::WouldBlock) => Err(Fault::new(format!(
+            "another service runs in the directory {}; stop it first, or pass another one with --data",
+            directory.display()
+        ))),
+        Err(fs::TryLockError::Error(e)) => Err(unusable(e)),
+    }
+}
+
 impl Data {
     /// Finds what an earlier start has left in `directory`, or draws new keys.
     pub(super) fn open(directory: &Path, fresh: bool, entropy: &dyn Entropy) -> Result<Self, Fault> {
         let unusable = |e| Fault::new(format!("the directory {} cannot be used: {e}", directory.display()));
-        fs::create_dir_all(directory).map_err(unusable)?;
         let directory = directory.canonicalize().map_err(unusable)?;
         if fresh {
             remove(&directory)?;
@@ -136,8 +156,14 @@ fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Fault {
     Fault::new(format!("the file {} cannot be read: {why}; --fresh starts over", path.display()))
 }
 
-/// Deletes the database and the keys, the keys last: a database without them could not be opened.
+/// Deletes the database, its exports and the keys, the keys last: a database without them could not be opened.
 fn remove(directory: &Path) -> Result<(), Fault> {
+    match fs::remove_dir_all(directory.join(EXPORTS)) {
+        Err(e) if e.kind() != ErrorKind::NotFound => {
+            return Err(Fault::new(format!("the directory {EXPORTS} cannot be deleted: {e}")));
+        }
+        _ => {}
+    }
     for name in [DATABASE].into_iter().chain(BESIDE).chain([KEYS]) {
         let path = directory.join(name);
         match fs::remove_file(&path) {
@@ -173,6 +199,16 @@ mod tests {
         let third = open(directory.path(), true).unwrap();
         assert_ne!(first.keys.master_key, third.keys.master_key);
         assert!(!directory.path().join(DATABASE).exists());
+    }
+
+    #[test]
+    fn a_directory_is_for_one_service_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let held = lock(directory.path()).unwrap();
+        let refused = lock(directory.path()).unwrap_err().to_string();
+        assert!(refused.contains("another service runs"), "{refused}");
+        drop(held);
+        assert!(lock(&directory.path().join("new")).is_ok() && lock(directory.path()).is_ok());
     }
 
     #[test]

@@ -11,6 +11,8 @@ mod document;
 mod enforcement;
 mod escrows;
 mod events;
+mod exports;
+mod file;
 mod gate;
 mod input;
 mod listen;
@@ -36,6 +38,7 @@ use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
 use crate::settlement::Settlement;
 use crate::store::Store;
+use crate::worker::export::Exports;
 
 pub use reply::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
 
@@ -57,6 +60,7 @@ pub(crate) struct Api {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) settlement: Arc<Settlement>,
+    pub(crate) exports: Arc<Exports>,
     pub(crate) cursor_key: Arc<CursorKey>,
     pub(crate) callers: Arc<Callers>,
     pub(crate) rates: rate::Rates,

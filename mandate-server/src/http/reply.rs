@@ -63,13 +63,21 @@ impl Reply {
         Self(response)
     }
 
+    /// An answer with a body that is sent as it is read.
+    pub(super) fn streamed(status: StatusCode, body: Body) -> Self {
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        Self(response)
+    }
+
     /// A text of one line.
     pub(crate) fn text(status: StatusCode, line: &'static str) -> Self {
         let plain = HeaderValue::from_static("text/plain; charset=utf-8");
         Self::new(status, [(header::CONTENT_TYPE, plain)], line)
     }
 
-    fn with(mut self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
+    /// The answer with a header.
+    pub(super) fn with(mut self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
         self.0.headers_mut().insert(name, value.into());
         self
     }

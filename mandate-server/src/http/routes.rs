@@ -10,16 +10,17 @@ use super::contract::{self, Operation};
 use super::gate::Admitted;
 use super::reply::{Failure, Reply};
 use super::{
-    agents, authorizations, decisions, enforcement, escrows, events, mandates, reviews, usage, webhooks,
+    agents, authorizations, decisions, enforcement, escrows, events, exports, mandates, reviews, usage,
+    webhooks,
 };
 use crate::error::Fault;
 
 use Key::{Agent, Any, Organization};
 
 /// How many operations the contract has: the rows of the table, and the key set of the public listener.
-pub const OPERATIONS: usize = 27;
+pub const OPERATIONS: usize = 29;
 /// On how many paths they stand.
-pub const PATHS: usize = 21;
+pub const PATHS: usize = 23;
 
 /// The table that a newcomer reads as the API: method, path, key class, handler, and what the contract says of it.
 #[must_use]
@@ -54,6 +55,8 @@ pub fn table() -> Vec<Route> {
         route(GET,    "/v1/escrows",                  Any,          escrows::list,          contract::escrows::list),
         route(GET,    "/v1/escrows/{id}",             Any,          escrows::get,           contract::escrows::get),
         route(POST,   "/v1/escrows/{id}/transitions", Organization, escrows::transition,    contract::escrows::transition),
+        route(POST,   "/v1/exports",                  Organization, exports::create,        contract::exports::create),
+        route(GET,    "/v1/exports/{id}",             Organization, exports::get,           contract::exports::get),
         route(GET,    "/v1/usage",                    Any,          usage::list,            contract::usage::list),
     ]
 }

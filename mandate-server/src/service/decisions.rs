@@ -99,7 +99,7 @@ pub fn show(
 ) -> Result<Box<serde_json::value::RawValue>, Fault> {
     let decision = &whole.decision;
     let claims = claims(decision, &whole.issuer, policy_version);
-    let token = jwt::assemble(&Kid::parse(&whole.kid)?, &claims.to_json(), &decision.signature);
+    let token = assemble(whole, &claims)?;
     show_signed(decision, whole.review.as_ref(), &claims, &token, now)
 }
 
@@ -125,6 +125,18 @@ pub fn show_signed(
         verdict_token,
     };
     serde_json::value::to_raw_value(&view).map_err(|e| Fault::new(format!("cannot write a decision: {e}")))
+}
+
+/// The decision's token, rebuilt alike.
+///
+/// # Errors
+/// A stored value is not valid.
+pub fn token(whole: &Whole, policy_version: &PolicyVersion) -> Result<String, Fault> {
+    assemble(whole, &claims(&whole.decision, &whole.issuer, policy_version))
+}
+
+fn assemble(whole: &Whole, claims: &VerdictClaims) -> Result<String, Fault> {
+    Ok(jwt::assemble(&Kid::parse(&whole.kid)?, &claims.to_json(), &whole.decision.signature))
 }
 
 /// The decisions of the environment that meet `filter`; under an agent key, its own.

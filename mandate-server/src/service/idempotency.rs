@@ -74,7 +74,8 @@ impl Claim {
         hash.update([0]);
         hash.update(path);
         hash.update([0]);
-        match json::canonical(body) {
+        // Where a body may be absent, that means the same as an empty object.
+        match json::canonical(if body.is_empty() { b"{}" } else { body }) {
             Ok(canonical) => hash.update(canonical),
             Err(_) => hash.update(body),
         }

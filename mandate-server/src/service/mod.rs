@@ -9,6 +9,7 @@ pub mod endpoint;
 pub mod enforcement;
 pub mod escrows;
 pub mod events;
+pub mod exports;
 pub mod idempotency;
 pub mod keys;
 pub mod listing;
@@ -20,6 +21,7 @@ pub mod signing;
 pub mod usage;
 pub mod webhooks;
 
+use std::fmt;
 use std::sync::Arc;
 
 use mandate_core::api_key::KeyClass;
@@ -106,7 +108,7 @@ impl From<Fault> for Stop {
 }
 
 /// What is answered, once the transaction has been committed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
@@ -116,6 +118,14 @@ pub struct Answer {
     pub secret: bool,
     /// Whether this was answered before, under the same idempotency key.
     pub replayed: bool,
+}
+
+/// A body may hold a secret, so that none is shown.
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, replayed, .. } = self;
+        f.debug_struct("Answer").field("status", status).field("replayed", replayed).finish_non_exhaustive()
+    }
 }
 
 impl Answer {

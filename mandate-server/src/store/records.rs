@@ -68,7 +68,7 @@ impl Mode {
         match text {
             "observe" => Ok(Self::Observe),
             "enforce" => Ok(Self::Enforce),
-            _ => Err(Invalid::new("mode", "must be observe or enforce")),
+            _ => Err(Invalid::value("mode", "must be observe or enforce", text)),
         }
     }
 }

@@ -58,6 +58,11 @@ pub(crate) async fn sample(tenant: &Tenant, method: &str, path: &str) -> Sample 
             let body = json!({"to": "delivered", "note": "signed for"});
             Sample { id: escrow(tenant).await, absent, body }
         }
+        ("POST", "/v1/exports") => body(json!({"format": "ndjson", "verdict": "allow"})),
+        ("GET", "/v1/exports/{id}") => {
+            let export = tenant.create("/v1/exports", &json!({"format": "csv"})).await;
+            object(text(&export["export"]), "exp_00000000000000000000000000")
+        }
         _ => panic!("{method} {path} has no sample: add one here, so that the walk covers it"),
     }
 }

@@ -8,6 +8,7 @@
 
 mod bodies;
 mod escrows;
+mod exports;
 mod gate;
 mod hosts;
 mod keys;

@@ -10,6 +10,7 @@ mod agents_and_mandates;
 mod durability;
 mod escrows;
 mod events;
+mod exports;
 mod limits;
 mod lists;
 mod replays;

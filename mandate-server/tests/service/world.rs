@@ -27,6 +27,7 @@ pub(crate) struct World {
     pub(crate) database: String,
     pub(crate) organization: Arc<Caller>,
     pub(crate) organization_key: ApiKey,
+    pub(crate) keyring: Keyring,
     ids: Arc<Ids>,
     _folder: tempfile::TempDir,
 }
@@ -66,10 +67,11 @@ impl World {
         });
         let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
         let shared: Arc<dyn Clock> = Arc::clone(&clock) as _;
-        let engine = Arc::new(Engine::new(keyring.unwrap().unwrap(), Arc::clone(&ids), shared, 86_400));
+        let keyring = keyring.unwrap().unwrap();
+        let engine = Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), shared, 86_400));
         let store = Store::open(&database, Arc::clone(&engine) as _).unwrap();
         let organization = find(&store, &organization_key, now).await;
-        Self { clock, store, engine, database, organization, organization_key, ids, _folder: folder }
+        Self { clock, store, engine, database, organization, organization_key, keyring, ids, _folder: folder }
     }
 
     pub(crate) fn call(&self, caller: &Arc<Caller>) -> Call {

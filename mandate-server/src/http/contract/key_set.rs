@@ -2,10 +2,10 @@
 
 use serde_json::json;
 use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Type};
-use utoipa::openapi::{Content, Header, RefOr, ResponseBuilder, Schema};
+use utoipa::openapi::{Content, RefOr, ResponseBuilder, Schema};
 
 use super::Operation;
-use super::operation::{X_REQUEST_ID, header};
+use super::operation::{X_REQUEST_ID, header, text_header};
 
 pub(super) fn document() -> Operation {
     let mut content = Content::new(Some(schema()));
@@ -23,8 +23,8 @@ pub(super) fn document() -> Operation {
             "The keys under which verdicts and events are signed now, and those that were until lately.",
         )
         .header_ref(X_REQUEST_ID, header(X_REQUEST_ID))
-        .header("Cache-Control", text("`public, max-age=300`."))
-        .header("ETag", text("For If-None-Match."))
+        .header("Cache-Control", text_header("`public, max-age=300`."))
+        .header("ETag", text_header("For If-None-Match."))
         .content("application/jwk-set+json", content);
     let unchanged = ResponseBuilder::new()
         .description("The key set is the one that If-None-Match names.")
@@ -44,10 +44,4 @@ fn schema() -> RefOr<Schema> {
         .fold(ObjectBuilder::new(), |key, member| key.property(*member, text()).required(*member));
     let keys = ArrayBuilder::new().items(key).min_items(Some(1));
     ObjectBuilder::new().property("keys", keys).required("keys").into()
-}
-
-fn text(description: &str) -> Header {
-    let mut header = Header::new(ObjectBuilder::new().schema_type(Type::String));
-    header.description = Some(description.to_owned());
-    header
 }

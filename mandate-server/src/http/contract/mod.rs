@@ -14,6 +14,7 @@ pub mod enforcement;
 pub mod errors;
 pub mod escrows;
 pub mod events;
+pub mod exports;
 pub(super) mod key_set;
 pub mod mandates;
 mod operation;

@@ -155,6 +155,18 @@ impl Operation {
         self.answers(204, nothing)
     }
 
+    /// Another form of the answer just named.
+    pub(super) fn or_content(self, content_type: &str, content: Content) -> Self {
+        self.last(|response| response.content(content_type, content))
+    }
+
+    /// A header that it looks at.
+    pub(super) fn header_of_request(self, name: &str, description: &str) -> Self {
+        let header = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header);
+        let header = header.required(Required::False).description(Some(description)).schema(Some(text("")));
+        self.with(|operation| operation.parameter(header))
+    }
+
     /// An answer that [`Operation::gives`] cannot say.
     pub(super) fn answers(mut self, status: u16, response: ResponseBuilder) -> Self {
         self.answers.push((status, response));
@@ -168,19 +180,12 @@ impl Operation {
     }
 
     /// What the answer just named leads to: the operation `to` with its `id` found at `place` in the body.
-    pub(super) fn leads(mut self, to: &str, place: &str, description: &str) -> Self {
+    pub(super) fn leads(self, to: &str, place: &str, description: &str) -> Self {
         let link = LinkBuilder::new()
             .operation_id(to)
             .parameter("id", format!("$response.body#{place}"))
             .description(description);
-        self.answers = match self.answers.pop() {
-            Some((status, response)) => {
-                self.answers.push((status, response.link(to, link.build())));
-                self.answers
-            }
-            None => self.answers,
-        };
-        self
+        self.last(|response| response.link(to, link.build()))
     }
 
     /// The whole, its schemas put among the others.
@@ -204,6 +209,14 @@ impl Operation {
         T::schemas(&mut self.schemas);
         self.schemas.push((T::name().into(), T::schema()));
         Ref::from_schema_name(T::name())
+    }
+
+    /// Changes the answer just named.
+    fn last(mut self, change: impl FnOnce(ResponseBuilder) -> ResponseBuilder) -> Self {
+        if let Some((status, response)) = self.answers.pop() {
+            self.answers.push((status, change(response)));
+        }
+        self
     }
 
     fn with(mut self, change: impl FnOnce(OperationBuilder) -> OperationBuilder) -> Self {
@@ -322,6 +335,13 @@ pub(super) fn with(mut example: Value, more: Value) -> Value {
 /// A reference to one of [`headers`].
 pub(super) fn header(name: &str) -> Ref {
     Ref::new(format!("#/components/headers/{name}"))
+}
+
+/// A header of one answer alone.
+pub(super) fn text_header(description: &str) -> Header {
+    let mut header = Header::new(text(""));
+    header.description = Some(description.to_owned());
+    header
 }
 
 fn parameter(name: &str) -> Ref {

@@ -56,6 +56,10 @@ values! {
     EventId = id(mandate_core::EventId::PREFIX);
     /// An escrow's id.
     EscrowId = id(mandate_core::EscrowId::PREFIX);
+    /// An export's id.
+    ExportId = id(mandate_core::ExportId::PREFIX);
+    /// A SHA-256, in hexadecimal digits.
+    Sha256 = text("^[0-9a-f]{64}$", ADDRESS);
     /// The address of an escrow's contract. Who holds it may read the contract, without a key.
     ContractAddress = text("^[0-9a-f]{64}$", ADDRESS);
     /// A single-use value.
@@ -107,6 +111,10 @@ values! {
     EscrowState = one_of(mandate_core::EscrowState::ALL.map(mandate_core::EscrowState::as_str));
     /// Whether funds have moved.
     SettlementStatus = one_of(["pending", "settled", "refused"]);
+    /// How an export is written.
+    ExportFormat = one_of(["ndjson", "csv"]);
+    /// Where an export stands.
+    ExportStatus = one_of(["pending", "ready", "failed"]);
     /// What kind of event.
     EventType = one_of(mandate_core::EventKind::ALL.map(mandate_core::EventKind::as_str));
     /// Where a delivery stands.

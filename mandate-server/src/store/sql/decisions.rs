@@ -32,6 +32,11 @@ macro_rules! select {
     };
 }
 const FIND: &str = select!("AND d.decision = $2");
+const ONWARD: &str = select!("AND d.decision > $2 AND d.decision < $3 ORDER BY d.decision ASC LIMIT $4");
+const ONWARD_OF_AGENT: &str =
+    select!("AND d.agent = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5");
+const ONWARD_OF_VERDICT: &str =
+    select!("AND d.verdict = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5");
 
 /// A search looks at ids and what filters ask for, and at nothing else.
 macro_rules! scan {
@@ -118,6 +123,33 @@ pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
 /// One decision.
 pub fn find(tx: &mut Tx<'_>, environment: i64, id: DecisionId) -> Result<Option<Whole>, Fault> {
     tx.row(FIND, &[environment.into(), id.to_bytes().into()])?.map(read).transpose()
+}
+
+/// At most `limit` decisions behind `after`, oldest first, of the filter's agent and time; of its verdict where it names
+/// no agent.
+pub fn onward(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    filter: &Filter,
+    after: [u8; 16],
+    limit: i64,
+) -> Result<Vec<Whole>, Fault> {
+    let first = |at: Timestamp| DecisionId::new(at, 0).to_bytes();
+    let since = filter.since.map_or([0; 16], first);
+    let before_since = u128::from_be_bytes(since).saturating_sub(1).to_be_bytes();
+    let from = Value::from(after.max(before_since));
+    let to = Value::from(filter.until.map_or([0xff; 16], first));
+    let (environment, limit) = (Value::from(environment), Value::from(limit));
+    let rows = match (&filter.agent, filter.verdict) {
+        (Some(agent), _) => {
+            tx.query(ONWARD_OF_AGENT, &[environment, agent.as_str().into(), from, to, limit])?
+        }
+        (None, Some(verdict)) => {
+            tx.query(ONWARD_OF_VERDICT, &[environment, verdict.as_str().into(), from, to, limit])?
+        }
+        (None, None) => tx.query(ONWARD, &[environment, from, to, limit])?,
+    };
+    rows.into_iter().map(read).collect()
 }
 
 /// The ids of decisions that meet a filter.

@@ -12,6 +12,7 @@ pub mod deliveries;
 pub mod environments;
 pub mod escrows;
 pub mod events;
+pub mod exports;
 pub mod idempotency;
 pub mod keys;
 pub mod mandates;

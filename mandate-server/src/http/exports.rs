@@ -1,0 +1,71 @@
+//! `/v1/exports`.
+
+use hyper::header::{self, HeaderValue};
+use mandate_core::json::Object;
+use mandate_core::{AgentId, ExportId, Invalid, Timestamp, Verdict};
+
+use super::accept::preferred;
+use super::file::{self, Entity};
+use super::gate::Admitted;
+use super::reply::{Failure, Reply};
+use crate::error::Fault;
+use crate::service::Answer;
+use crate::service::exports::{self, Filter, Format, Sha256Hex};
+
+const NDJSON: &str = "application/x-ndjson";
+const CSV: &str = "text/csv";
+/// What can be asked for; the first is the record.
+const FORMS: [&str; 3] = ["application/json", NDJSON, CSV];
+
+/// POST /v1/exports
+pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
+    let post = request.post().await?;
+    let (id, at) = (ExportId::from_bytes(post.new_id()), post.at());
+    let waiting = std::sync::Arc::clone(&post.api.exports);
+    let command = post.parse(body).map(|(format, filter)| exports::Create { format, filter, id, at });
+    let answer = post.write(command, exports::create).await;
+    waiting.wake();
+    answer
+}
+
+fn body(mut body: Object<'_>) -> Result<(Format, Filter), Invalid> {
+    let format = Format::parse(&body.require("format")?.string()?)?;
+    let filter = Filter {
+        verdict: optional(&mut body, "verdict", Verdict::parse)?,
+        agent: optional(&mut body, "agent", AgentId::parse)?,
+        since: optional(&mut body, "since", Timestamp::parse)?,
+        until: optional(&mut body, "until", Timestamp::parse)?,
+        ..Filter::default()
+    };
+    body.finish().map(|()| (format, filter))
+}
+
+fn optional<T>(
+    body: &mut Object<'_>,
+    name: &'static str,
+    parse: impl FnOnce(&str) -> Result<T, Invalid>,
+) -> Result<Option<T>, Invalid> {
+    let Some(field) = body.take(name) else { return Ok(None) };
+    parse(&field.string()?).map(Some).map_err(|e| e.at(name))
+}
+
+/// GET /v1/exports/{id}
+pub(super) async fn get(request: Admitted) -> Result<Reply, Failure> {
+    request.no_query()?;
+    let (id, now) = (request.id.clone(), request.at());
+    let (form, format) = match preferred(&request.head.headers, &FORMS) {
+        NDJSON => (NDJSON, Format::Ndjson),
+        CSV => (CSV, Format::Csv),
+        _ => return request.read(move |tx, call| exports::get(tx, call, &id, now)).await.map(Reply::from),
+    };
+    let Admitted { api, call, head, .. } = request;
+    let (id, sha256) = api.store.read(move |tx| exports::content(tx, &call, &id, format, now)).await??;
+    let name = format!("attachment; filename=\"{id}.{}\"", format.as_str());
+    let header = |text: String| HeaderValue::try_from(text).map_err(|e| Fault::new(e.to_string()));
+    let entity = Entity { path: api.exports.file(id), etag: header(format!("\"{}\"", Sha256Hex(sha256)))? };
+    let reply = file::reply(entity, &head.headers).await?;
+    let reply = reply.with(header::CONTENT_TYPE, HeaderValue::from_static(form));
+    Ok(reply
+        .with(header::CONTENT_DISPOSITION, header(name)?)
+        .with(header::VARY, HeaderValue::from_name(header::ACCEPT)))
+}

@@ -1,0 +1,181 @@
+//! Exports: the log, or a part of it, to keep and to verify offline. Asked for here; built by a worker.
+
+mod write;
+
+use mandate_core::{ExportId, Timestamp};
+use serde::{Serialize, Serializer};
+
+use super::{Answer, Call, Scripted, Stop};
+use crate::error::{Fault, Refusal};
+use crate::store::sql;
+use crate::store::sql::exports::{Export, ExportStatus};
+use crate::store::tx::Tx;
+
+pub use crate::store::sql::decisions::Filter;
+pub use crate::store::sql::exports::Format;
+pub use write::{Build, Written, write};
+
+/// How long an export is kept, in seconds: 7 days.
+pub const KEPT_SECONDS: i64 = 7 * 24 * 60 * 60;
+/// How many exports an environment may have at a time.
+pub const MAX_EXPORTS: i64 = 100;
+
+/// What it takes to ask for an export.
+#[derive(Debug)]
+pub struct Create {
+    /// How it is written.
+    pub format: Format,
+    /// Which decisions are in it: by verdict, agent and time.
+    pub filter: Filter,
+    /// Its id, drawn before.
+    pub id: ExportId,
+    /// When.
+    pub at: Timestamp,
+}
+
+#[derive(Serialize)]
+struct View {
+    export: ExportId,
+    status: ExportStatus,
+    format: Format,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rows: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sha256: Option<Sha256Hex>,
+    created_at: Timestamp,
+    expires_at: Timestamp,
+}
+
+/// A hash, written in hexadecimal digits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sha256Hex(pub [u8; 32]);
+
+impl std::fmt::Display for Sha256Hex {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Serialize for Sha256Hex {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl From<&Export> for View {
+    fn from(export: &Export) -> Self {
+        Self {
+            export: export.id,
+            status: export.status,
+            format: export.format,
+            rows: export.content.map(|(rows, _)| rows),
+            sha256: export.content.map(|(_, sha256)| Sha256Hex(sha256)),
+            created_at: export.id.created_at(),
+            expires_at: export.expires_at,
+        }
+    }
+}
+
+/// Asks for an export.
+///
+/// # Errors
+/// The environment has [`MAX_EXPORTS`], or the time asked for is empty.
+pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
+    let environment = &call.caller.environment;
+    if let (Some(since), Some(until)) = (command.filter.since, command.filter.until)
+        && until <= since
+    {
+        let message = format!("until must be after since; got `{until}`, since is {since}");
+        return Err(Refusal::invalid(message).into());
+    }
+    if sql::exports::count(tx, environment.id, command.at)? >= MAX_EXPORTS {
+        let message = format!(
+            "an environment has at most {MAX_EXPORTS} exports at a time; each is deleted after 7 days"
+        );
+        return Err(Refusal::invalid(message).into());
+    }
+    let export = Export {
+        environment: environment.id,
+        kind: environment.kind,
+        policy_version: environment.policy_version.clone(),
+        id: command.id,
+        format: command.format,
+        filter: command.filter.clone(),
+        status: ExportStatus::Pending,
+        content: None,
+        expires_at: command.at.plus_seconds(KEPT_SECONDS),
+    };
+    sql::exports::insert(tx, &export)?;
+    Ok(Answer::new(202, &View::from(&export))?)
+}
+
+/// One export.
+///
+/// # Errors
+/// There is none of that id in the environment, or it has expired.
+pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripted {
+    Ok(Answer::new(200, &View::from(&find(tx, call, id, now)?))?)
+}
+
+/// An export whose content can be read in `format`.
+///
+/// # Errors
+/// There is none of that id, it is not ready, or it is of another format.
+pub fn content(
+    tx: &mut Tx<'_>,
+    call: &Call,
+    id: &str,
+    format: Format,
+    now: Timestamp,
+) -> Result<(ExportId, [u8; 32]), Stop> {
+    let export = find(tx, call, id, now)?;
+    if export.format != format {
+        let message = format!("the export is {}; ask for that, or for the record", export.format.as_str());
+        return Err(Refusal::invalid(message).into());
+    }
+    let status = export.status.as_str();
+    let early =
+        || Refusal::invalid(format!("the export is {status}; its content can be read when it is ready"));
+    let (_, sha256) = export.content.ok_or_else(early)?;
+    Ok((export.id, sha256))
+}
+
+fn find(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Result<Export, Stop> {
+    let id = ExportId::parse(id).map_err(|_| Refusal::not_found())?;
+    let export = sql::exports::find(tx, call.caller.environment.id, id)?;
+    Ok(export.filter(|export| now < export.expires_at).ok_or_else(Refusal::not_found)?)
+}
+
+/// The oldest export that is to be built.
+///
+/// # Errors
+/// The database fails.
+pub fn next_pending(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Export>, Fault> {
+    sql::exports::next_pending(tx, now)
+}
+
+/// Writes down how building an export has ended: with its content, or in vain.
+///
+/// # Errors
+/// The database fails.
+pub fn end(tx: &mut Tx<'_>, export: &Export, written: Option<Written>) -> Result<(), Fault> {
+    let content = written.map(|written| (written.rows, written.sha256));
+    let status = if content.is_some() { ExportStatus::Ready } else { ExportStatus::Failed };
+    sql::exports::end(tx, export, status, content)
+}
+
+/// At most `limit` exports that have expired.
+///
+/// # Errors
+/// The database fails.
+pub fn expired(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Export>, Fault> {
+    sql::exports::expired(tx, now, limit)
+}
+
+/// Forgets an export whose file is gone.
+///
+/// # Errors
+/// The database fails.
+pub fn forget(tx: &mut Tx<'_>, export: &Export) -> Result<(), Fault> {
+    sql::exports::delete(tx, export)
+}

@@ -1,0 +1,189 @@
+//! Exports: what was asked for, and what came of it. Their content is in files.
+
+use mandate_core::{AgentId, EnvironmentKind, ExportId, Invalid, PolicyVersion, Timestamp, Verdict};
+use serde::{Serialize, Serializer};
+
+use super::decisions::Filter;
+use super::keys::kind;
+use crate::error::Fault;
+use crate::store::tx::{Row, Tx, Value};
+
+const INSERT: &str =
+    "INSERT INTO exports (environment, export, format, verdict, agent, since, until, status, expires_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8)";
+const COUNT: &str = "SELECT count(*) FROM exports WHERE environment = $1 AND expires_at > $2";
+const END: &str = "UPDATE exports SET status = $1, rows = $2, sha256 = $3
+    WHERE environment = $4 AND export = $5 AND status = 'pending'";
+const DELETE: &str = "DELETE FROM exports WHERE environment = $1 AND export = $2";
+
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
+                e.status, e.rows, e.sha256, e.expires_at
+            FROM exports e JOIN environments n ON n.environment = e.environment WHERE ",
+            $condition
+        )
+    };
+}
+const FIND: &str = select!("e.environment = $1 AND e.export = $2");
+const NEXT_PENDING: &str = select!("e.status = 'pending' AND e.expires_at > $1 ORDER BY e.export LIMIT 1");
+const EXPIRED: &str = select!("e.expires_at <= $1 ORDER BY e.expires_at LIMIT $2");
+
+/// An export.
+#[derive(Debug, Clone)]
+pub struct Export {
+    /// The tenant.
+    pub environment: i64,
+    /// The kind of its environment.
+    pub kind: EnvironmentKind,
+    /// The policy version of its environment.
+    pub policy_version: PolicyVersion,
+    /// Its id.
+    pub id: ExportId,
+    /// How it is written.
+    pub format: Format,
+    /// Which decisions are in it.
+    pub filter: Filter,
+    /// How far it is.
+    pub status: ExportStatus,
+    /// How many decisions are in it, and the SHA-256 of its bytes, when it is ready.
+    pub content: Option<(i64, [u8; 32])>,
+    /// When it is deleted.
+    pub expires_at: Timestamp,
+}
+
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident, $field:literal, $wanted:literal, $($(#[$of:meta])* $value:ident = $word:literal),+) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum $name {
+            $($(#[$of])* $value),+
+        }
+
+        impl $name {
+            /// The word, as bodies carry it.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$value => $word),+
+                }
+            }
+
+            /// Reads the word.
+            ///
+            /// # Errors
+            /// The text is none of them.
+            pub fn parse(text: &str) -> Result<Self, Invalid> {
+                match text {
+                    $($word => Ok(Self::$value),)+
+                    _ => Err(Invalid::new($field, $wanted)),
+                }
+            }
+        }
+
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(self.as_str())
+            }
+        }
+    };
+}
+
+words! {
+    /// How an export is written.
+    Format, "format", "must be ndjson or csv",
+    /// A JSON object a line.
+    Ndjson = "ndjson",
+    /// A table (RFC 4180).
+    Csv = "csv"
+}
+words! {
+    /// How far an export is.
+    ExportStatus, "status", "must be pending, ready or failed",
+    /// It is being built, or will be.
+    Pending = "pending",
+    /// It can be read.
+    Ready = "ready",
+    /// It could not be built.
+    Failed = "failed"
+}
+
+/// Writes down that an export is asked for.
+pub fn insert(tx: &mut Tx<'_>, export: &Export) -> Result<(), Fault> {
+    let filter = &export.filter;
+    let row: [Value; 8] = [
+        export.environment.into(),
+        export.id.to_bytes().into(),
+        export.format.as_str().into(),
+        filter.verdict.map(Verdict::as_str).into(),
+        filter.agent.as_ref().map(AgentId::as_str).into(),
+        filter.since.map(Timestamp::millis).into(),
+        filter.until.map(Timestamp::millis).into(),
+        export.expires_at.millis().into(),
+    ];
+    tx.execute_one(INSERT, &row)
+}
+
+/// How many exports of an environment have not expired.
+pub fn count(tx: &mut Tx<'_>, environment: i64, now: Timestamp) -> Result<i64, Fault> {
+    let row = tx.row(COUNT, &[environment.into(), now.millis().into()])?;
+    row.ok_or_else(|| Fault::new("database: no count"))?.integer()
+}
+
+/// One export.
+pub fn find(tx: &mut Tx<'_>, environment: i64, id: ExportId) -> Result<Option<Export>, Fault> {
+    tx.row(FIND, &[environment.into(), id.to_bytes().into()])?.map(read).transpose()
+}
+
+/// The oldest export that is to be built.
+pub fn next_pending(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Export>, Fault> {
+    tx.row(NEXT_PENDING, &[now.millis().into()])?.map(read).transpose()
+}
+
+/// At most `limit` exports that have expired.
+pub fn expired(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Export>, Fault> {
+    tx.query(EXPIRED, &[now.millis().into(), limit.into()])?.into_iter().map(read).collect()
+}
+
+/// Writes down how building a pending export has ended.
+pub fn end(
+    tx: &mut Tx<'_>,
+    export: &Export,
+    status: ExportStatus,
+    content: Option<(i64, [u8; 32])>,
+) -> Result<(), Fault> {
+    let row: [Value; 5] = [
+        status.as_str().into(),
+        content.map(|(rows, _)| rows).into(),
+        content.map(|(_, sha256)| sha256).into(),
+        export.environment.into(),
+        export.id.to_bytes().into(),
+    ];
+    tx.execute(END, &row).map(|_| ())
+}
+
+/// Forgets an export.
+pub fn delete(tx: &mut Tx<'_>, export: &Export) -> Result<(), Fault> {
+    tx.execute(DELETE, &[export.environment.into(), export.id.to_bytes().into()]).map(|_| ())
+}
+
+fn read(mut row: Row) -> Result<Export, Fault> {
+    Ok(Export {
+        environment: row.integer()?,
+        kind: kind(&row.text()?)?,
+        policy_version: PolicyVersion::parse(&row.text()?)?,
+        id: ExportId::from_bytes(row.bytes()?),
+        format: Format::parse(&row.text()?)?,
+        filter: Filter {
+            verdict: row.maybe_text()?.map(|verdict| Verdict::parse(&verdict)).transpose()?,
+            agent: row.maybe_text()?.map(|agent| AgentId::parse(&agent)).transpose()?,
+            since: row.maybe_integer()?.map(Timestamp::from_millis),
+            until: row.maybe_integer()?.map(Timestamp::from_millis),
+            ..Filter::default()
+        },
+        status: ExportStatus::parse(&row.text()?)?,
+        content: row.maybe_integer()?.zip(row.maybe_bytes()?),
+        expires_at: Timestamp::from_millis(row.integer()?),
+    })
+}

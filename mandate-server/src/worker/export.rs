@@ -1,0 +1,200 @@
+//! Builds the exports that were asked for, one at a time, and deletes those that have expired.
+//!
+//! A file is complete before its export is ready: it is written under another name, synced, and renamed. What a crash
+//! leaves unfinished is written anew.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufWriter, ErrorKind};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mandate_core::{ExportId, Timestamp};
+use tokio::sync::{Notify, watch};
+use tokio::task::spawn_blocking;
+use tracing::{error, info};
+
+use crate::clock::Clock;
+use crate::error::Fault;
+use crate::service::Stop;
+use crate::service::exports::{self as service, Build, Written};
+use crate::service::signing::Keyring;
+use crate::store::Store;
+use crate::store::sql::exports::Export;
+
+/// How often it is looked for exports that are to be built or deleted, in seconds. New ones are taken up at once.
+const LOOK_SECONDS: u64 = 60;
+/// How many expired exports are deleted in one go.
+const MAX_DELETED: i64 = 100;
+/// An export holds all of an organization's decisions: its owner alone may read it.
+const FILE_MODE: u32 = 0o600;
+const DIRECTORY_MODE: u32 = 0o700;
+/// How much is written at a time, in bytes.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Where exports are, and what wakes the one who builds them.
+#[derive(Debug)]
+pub struct Exports {
+    directory: PathBuf,
+    wake: Notify,
+}
+
+impl Exports {
+    /// Exports in `directory`, which is made when it is needed.
+    #[must_use]
+    pub fn new(directory: PathBuf) -> Self {
+        Self { directory, wake: Notify::new() }
+    }
+
+    /// Says that an export may have been asked for.
+    pub fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// The file of an export.
+    #[must_use]
+    pub fn file(&self, id: ExportId) -> PathBuf {
+        self.directory.join(id.to_string())
+    }
+
+    fn unfinished(&self, id: ExportId) -> PathBuf {
+        self.directory.join(format!("{id}.unfinished"))
+    }
+}
+
+/// Builds and deletes, until `stop` changes. An export that is being built then is given up, and built at the next start.
+pub(crate) async fn run(
+    store: Store,
+    exports: Arc<Exports>,
+    keyring: Keyring,
+    clock: Arc<dyn Clock>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let mut look = tokio::time::interval(Duration::from_secs(LOOK_SECONDS));
+    loop {
+        tokio::select! {
+            _ = look.tick() => {}
+            () = exports.wake.notified() => {}
+            _ = stop.changed() => return,
+        }
+        let done = async {
+            delete_expired(&store, &exports, clock.now()).await?;
+            while !*stop.borrow() && build_next(&store, &exports, &keyring, clock.now(), &stop).await? {}
+            Ok::<_, Fault>(())
+        };
+        if let Err(fault) = done.await {
+            error!(reason = %fault, "exports cannot be looked after");
+        }
+    }
+}
+
+/// Builds the oldest export that is pending. False when there is none.
+///
+/// # Errors
+/// The database fails. An export that cannot be written has failed, which is no fault here.
+pub async fn build_next(
+    store: &Store,
+    exports: &Arc<Exports>,
+    keyring: &Keyring,
+    now: Timestamp,
+    stop: &watch::Receiver<bool>,
+) -> Result<bool, Fault> {
+    let Some(export) = store.read(move |tx| service::next_pending(tx, now)).await?? else { return Ok(false) };
+    let built = build(store, exports, keyring, &export, now, stop).await;
+    if built.is_err() && *stop.borrow() {
+        return Ok(true);
+    }
+    let written = match built {
+        Ok(written) => {
+            info!(export = %export.id, rows = written.rows, "an export is ready");
+            Some(written)
+        }
+        Err(fault) => {
+            error!(export = %export.id, reason = %fault, "an export could not be built");
+            None
+        }
+    };
+    let ended = store.write(move |tx| service::end(tx, &export, written).map_err(Stop::Fault)).await?;
+    ended.map(|()| true).map_err(|refusal| Fault::new(refusal.message))
+}
+
+/// Writes the file, from one snapshot.
+async fn build(
+    store: &Store,
+    exports: &Arc<Exports>,
+    keyring: &Keyring,
+    export: &Export,
+    now: Timestamp,
+    stop: &watch::Receiver<bool>,
+) -> Result<Written, Fault> {
+    let (unfinished, finished) = (exports.unfinished(export.id), exports.file(export.id));
+    let (keyring, export, stop) = (keyring.clone(), export.clone(), stop.clone());
+    let path = unfinished.clone();
+    let written = store.read(move |tx| {
+        let file = create(&path)?;
+        let out = BufWriter::with_capacity(BUFFER_BYTES, file.try_clone().map_err(|e| unusable(&path, &e))?);
+        let build = Build { export: &export, keyring: &keyring, now };
+        let written = service::write(tx, &build, out, &|| !*stop.borrow())?;
+        file.sync_all().map_err(|e| unusable(&path, &e))?;
+        Ok(written)
+    });
+    let written = written.await.and_then(|written| written);
+    blocking(move || match written {
+        Ok(written) => {
+            fs::rename(&unfinished, &finished).map_err(|e| unusable(&finished, &e))?;
+            sync_directory(&finished)?;
+            Ok(written)
+        }
+        Err(fault) => {
+            remove(&unfinished)?;
+            Err(fault)
+        }
+    })
+    .await
+}
+
+/// Deletes the exports that have expired by `now`: the file first, so that none is left without a record.
+///
+/// # Errors
+/// The database fails, or a file cannot be deleted.
+pub async fn delete_expired(store: &Store, exports: &Arc<Exports>, now: Timestamp) -> Result<(), Fault> {
+    for export in store.read(move |tx| service::expired(tx, now, MAX_DELETED)).await?? {
+        let (file, unfinished) = (exports.file(export.id), exports.unfinished(export.id));
+        blocking(move || remove(&file).and_then(|()| remove(&unfinished))).await?;
+        let forgotten = store.write(move |tx| service::forget(tx, &export).map_err(Stop::Fault)).await?;
+        forgotten.map_err(|refusal| Fault::new(refusal.message))?;
+    }
+    Ok(())
+}
+
+fn create(path: &Path) -> Result<File, Fault> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let made = fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory);
+    made.map_err(|e| unusable(directory, &e))?;
+    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path);
+    file.map_err(|e| unusable(path, &e))
+}
+
+/// Makes a rename last.
+fn sync_directory(path: &Path) -> Result<(), Fault> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(|e| unusable(directory, &e))
+}
+
+fn remove(path: &Path) -> Result<(), Fault> {
+    match fs::remove_file(path) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(unusable(path, &e)),
+        _ => Ok(()),
+    }
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> Fault {
+    Fault::new(format!("exports: {} cannot be used: {error}", path.display()))
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+) -> Result<T, Fault> {
+    spawn_blocking(work).await.map_err(|e| Fault::new(e.to_string()))?
+}
