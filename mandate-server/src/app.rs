@@ -13,9 +13,8 @@ use tokio::task::{JoinHandle, spawn_blocking};
 use crate::clock::{Clock, Entropy, Ids};
 use crate::config::{Config, Settings, VERSION_PATH};
 use crate::error::Fault;
-use crate::http::{
-    Api, Callers, KEY_SET_PATH, MAX_UNDER_WAY, Ops, Public, Rates, RequestIds, Routes, Site, serve,
-};
+use crate::http::contract::Hosts;
+use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, RequestIds, Routes, Site, serve};
 use crate::service::Stop;
 use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
@@ -93,7 +92,8 @@ impl App {
             let (database, decider) = (settings.database, Arc::clone(&engine) as Arc<dyn Decider>);
             blocking(move || Store::open(&database, decider)).await?
         };
-        let public = Arc::new(Public::new(keyring.clone(), store.clone(), Arc::clone(&clock))?);
+        let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
+        let public = Arc::new(Public::new(keyring.clone(), hosts, store.clone(), Arc::clone(&clock))?);
         let callers = Arc::new(Callers::new(store.clone()));
         let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
         let api = Arc::new(Api {
@@ -109,7 +109,7 @@ impl App {
             rates: Rates::new(),
             routes: Routes::new()?,
             webhook_reach: if settings.loopback_webhooks { Reach::Loopback } else { Reach::Public },
-            room: Semaphore::new(MAX_UNDER_WAY),
+            room: Semaphore::new(settings.max_under_way),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
         });
 

@@ -39,6 +39,9 @@ pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
 /// The longest that a review may wait, in seconds: 366 days.
 pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
 
+/// Requests that are under way behind the gate at a time. It is no setting: the store's queue is as long.
+const MAX_UNDER_WAY: usize = 4096;
+
 /// Who moves the funds of escrows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettlementSetting {
@@ -76,6 +79,8 @@ pub struct Settings {
     pub docs_url: Option<String>,
     /// How long a review waits, in seconds.
     pub review_expiry_seconds: i64,
+    /// Requests that are under way behind the gate at a time; those beyond are told to come again.
+    pub max_under_way: usize,
     /// Whether webhooks may be on this machine, over plain HTTP. Only the developer mode says so: no flag, variable or
     /// file does.
     pub loopback_webhooks: bool,
@@ -126,6 +131,7 @@ impl Default for Settings {
             verdicts_url: None,
             docs_url: None,
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
+            max_under_way: MAX_UNDER_WAY,
             loopback_webhooks: false,
             settlement: SettlementSetting::Local,
             exports_directory: None,
@@ -216,6 +222,7 @@ impl Written {
                 &self.review_expiry_seconds.to_string(),
                 review_expiry,
             )?,
+            max_under_way: MAX_UNDER_WAY,
             loopback_webhooks: false,
             settlement: settlement(&self.settlement, self.settlement_url.as_deref(), origins)?,
             exports_directory: self.exports_directory,

@@ -10,6 +10,7 @@ use mandate_server::admin::organization;
 use mandate_server::app::{App, StopSignal};
 use mandate_server::clock::{Clock as _, SystemClock, SystemEntropy};
 use mandate_server::config::{self, Config, Flags, Settings};
+use mandate_server::http::contract::{self, Hosts};
 use mandate_server::{dev, logs};
 use tracing::info;
 use tracing::level_filters::LevelFilter;
@@ -47,6 +48,9 @@ enum Command {
     /// Onboard organizations
     #[command(subcommand, after_help = "Examples:\n  mandate-server organization create acme")]
     Organization(Organization),
+    /// Print the contract of the API, an OpenAPI 3.1 document
+    #[command(after_help = OPENAPI_HELP)]
+    Openapi,
 }
 
 const SERVE_HELP: &str = "\
@@ -63,6 +67,12 @@ Examples:
 Flags win over MANDATE_* variables, these over the file, that over the defaults.
 The master key encrypts the signing keys; it comes from MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE.
 SIGTERM and Ctrl-C end the requests that are under way, and then the server.";
+
+const OPENAPI_HELP: &str = "\
+Examples:
+  mandate-server openapi > docs/openapi.yaml
+
+A running server publishes it with its own addresses, at /openapi.yaml on the public listener.";
 
 const DEV_HELP: &str = "\
 Examples:
@@ -116,6 +126,7 @@ fn main() -> ExitCode {
         Command::Organization(Organization::Create { name, database, config, json }) => {
             create_organization(name, &Flags { database, config, ..Flags::default() }, json)
         }
+        Command::Openapi => print_contract(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -154,6 +165,11 @@ fn create_organization(name: AgentName, flags: &Flags, json: bool) -> Result<(),
     let mut out = std::io::stdout().lock();
     let shown = if json { created.json(&mut out) } else { created.tell(&mut out) };
     shown.map_err(|e| failed(&format!("the keys could not be shown, and are lost: {e}")))
+}
+
+fn print_contract() -> Result<(), Failure> {
+    let yaml = contract::yaml(Hosts::EXAMPLE).map_err(|e| failed(&e))?;
+    std::io::stdout().write_all(yaml.as_bytes()).map_err(|e| failed(&e))
 }
 
 fn run<T>(

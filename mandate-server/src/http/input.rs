@@ -19,9 +19,9 @@ use crate::service::{Answer, Call, Scripted, Stop};
 use crate::store::tx::Tx;
 
 /// How many objects a page holds when nothing is said.
-const DEFAULT_LIMIT: u32 = 20;
+pub(super) const DEFAULT_LIMIT: u32 = 20;
 /// How many objects a page holds at most.
-const MAX_LIMIT: u32 = 100;
+pub(super) const MAX_LIMIT: u32 = 100;
 /// The parameters of every list.
 const PAGE: [&str; 4] = ["limit", "cursor", "starting_after", "ending_before"];
 /// The longest piece of what was sent that a message repeats, in characters.

@@ -5,7 +5,9 @@ mod agents;
 mod authorizations;
 mod body;
 mod callers;
+pub mod contract;
 mod decisions;
+mod document;
 mod enforcement;
 mod escrows;
 mod events;
@@ -18,6 +20,7 @@ mod mandates;
 mod ops;
 mod public;
 mod rate;
+mod reference;
 mod reply;
 mod reviews;
 pub mod routes;
@@ -48,9 +51,6 @@ pub(crate) use routes::Routes;
 
 /// Where a site publishes its keys.
 pub const KEY_SET_PATH: &str = "/.well-known/jwks.json";
-
-/// Requests that are under way behind the gate at a time; those beyond are told to come again.
-pub(crate) const MAX_UNDER_WAY: usize = 4096;
 
 /// The API: what its handlers work with.
 pub(crate) struct Api {

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use hyper::Method;
 use mandate_core::api_key::KeyClass;
 
+use super::contract::{self, Operation};
 use super::gate::Admitted;
 use super::reply::{Failure, Reply};
 use super::{
@@ -16,7 +17,12 @@ use crate::error::Fault;
 
 use Key::{Agent, Any, Organization};
 
-/// The table that a newcomer reads as the API: method, path, key class, handler.
+/// How many operations the contract has: the rows of the table, and the key set of the public listener.
+pub const OPERATIONS: usize = 29;
+/// On how many paths they stand.
+pub const PATHS: usize = 23;
+
+/// The table that a newcomer reads as the API: method, path, key class, handler, and what the contract says of it.
 #[must_use]
 #[rustfmt::skip]
 pub fn table() -> Vec<Route> {
@@ -24,34 +30,34 @@ pub fn table() -> Vec<Route> {
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
     vec![
-        route(POST, "/v1/agents",               Organization, agents::create),
-        route(GET,  "/v1/agents",               Any,          agents::list),
-        route(GET,  "/v1/agents/{id}",          Any,          agents::get),
-        route(POST, "/v1/mandates",             Organization, mandates::create),
-        route(GET,  "/v1/mandates",             Any,          mandates::list),
-        route(GET,  "/v1/mandates/{id}",        Any,          mandates::get),
-        route(POST, "/v1/mandates/{id}/revoke", Organization, mandates::revoke),
-        route(POST, "/v1/authorizations",       Agent,        authorizations::create),
-        route(POST, "/v1/reviews/{id}/approve", Organization, reviews::approve),
-        route(POST, "/v1/reviews/{id}/deny",    Organization, reviews::deny),
-        route(POST, "/v1/enforcement",          Organization, enforcement::set),
-        route(GET,  "/v1/enforcement",          Organization, enforcement::get),
-        route(GET,  "/v1/decisions",            Any,          decisions::list),
-        route(GET,  "/v1/decisions/{id}",       Any,          decisions::get),
-        route(POST, "/v1/webhooks",             Organization, webhooks::create),
-        route(GET,  "/v1/webhooks",             Organization, webhooks::list),
-        route(GET,  "/v1/webhooks/{id}",        Organization, webhooks::get),
-        route(DELETE, "/v1/webhooks/{id}",      Organization, webhooks::delete),
-        route(POST, "/v1/webhooks/{id}/ping",   Organization, webhooks::ping),
-        route(GET,  "/v1/events",               Organization, events::list),
-        route(GET,  "/v1/events/{id}",          Organization, events::get),
-        route(POST, "/v1/escrows",              Organization, escrows::create),
-        route(GET,  "/v1/escrows",              Any,          escrows::list),
-        route(GET,  "/v1/escrows/{id}",         Any,          escrows::get),
-        route(POST, "/v1/escrows/{id}/transitions", Organization, escrows::transition),
-        route(POST, "/v1/exports",              Organization, exports::create),
-        route(GET,  "/v1/exports/{id}",         Organization, exports::get),
-        route(GET,  "/v1/usage",                Any,          usage::list),
+        route(POST,   "/v1/agents",                   Organization, agents::create,         contract::agents::create),
+        route(GET,    "/v1/agents",                   Any,          agents::list,           contract::agents::list),
+        route(GET,    "/v1/agents/{id}",              Any,          agents::get,            contract::agents::get),
+        route(POST,   "/v1/mandates",                 Organization, mandates::create,       contract::mandates::create),
+        route(GET,    "/v1/mandates",                 Any,          mandates::list,         contract::mandates::list),
+        route(GET,    "/v1/mandates/{id}",            Any,          mandates::get,          contract::mandates::get),
+        route(POST,   "/v1/mandates/{id}/revoke",     Organization, mandates::revoke,       contract::mandates::revoke),
+        route(POST,   "/v1/authorizations",           Agent,        authorizations::create, contract::authorizations::create),
+        route(POST,   "/v1/reviews/{id}/approve",     Organization, reviews::approve,       contract::reviews::approve),
+        route(POST,   "/v1/reviews/{id}/deny",        Organization, reviews::deny,          contract::reviews::deny),
+        route(POST,   "/v1/enforcement",              Organization, enforcement::set,       contract::enforcement::set),
+        route(GET,    "/v1/enforcement",              Organization, enforcement::get,       contract::enforcement::get),
+        route(GET,    "/v1/decisions",                Any,          decisions::list,        contract::decisions::list),
+        route(GET,    "/v1/decisions/{id}",           Any,          decisions::get,         contract::decisions::get),
+        route(POST,   "/v1/webhooks",                 Organization, webhooks::create,       contract::webhooks::create),
+        route(GET,    "/v1/webhooks",                 Organization, webhooks::list,         contract::webhooks::list),
+        route(GET,    "/v1/webhooks/{id}",            Organization, webhooks::get,          contract::webhooks::get),
+        route(DELETE, "/v1/webhooks/{id}",            Organization, webhooks::delete,       contract::webhooks::delete),
+        route(POST,   "/v1/webhooks/{id}/ping",       Organization, webhooks::ping,         contract::webhooks::ping),
+        route(GET,    "/v1/events",                   Organization, events::list,           contract::events::list),
+        route(GET,    "/v1/events/{id}",              Organization, events::get,            contract::events::get),
+        route(POST,   "/v1/escrows",                  Organization, escrows::create,        contract::escrows::create),
+        route(GET,    "/v1/escrows",                  Any,          escrows::list,          contract::escrows::list),
+        route(GET,    "/v1/escrows/{id}",             Any,          escrows::get,           contract::escrows::get),
+        route(POST,   "/v1/escrows/{id}/transitions", Organization, escrows::transition,    contract::escrows::transition),
+        route(POST,   "/v1/exports",                  Organization, exports::create,        contract::exports::create),
+        route(GET,    "/v1/exports/{id}",             Organization, exports::get,           contract::exports::get),
+        route(GET,    "/v1/usage",                    Any,          usage::list,            contract::usage::list),
     ]
 }
 
@@ -87,12 +93,15 @@ pub struct Route {
     /// Whose key it takes.
     pub key: Key,
     handler: Handler,
+    document: Document,
 }
 
 pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
+/// Adds to what follows from the row what is particular to the operation.
+type Document = fn(Operation) -> Operation;
 type Handler = Box<dyn Fn(Admitted) -> Answering + Send + Sync>;
 
-fn route<H, F, R>(method: Method, path: &'static str, key: Key, handler: H) -> Route
+fn route<H, F, R>(method: Method, path: &'static str, key: Key, handler: H, document: Document) -> Route
 where
     H: Fn(Admitted) -> F + Send + Sync + 'static,
     F: Future<Output = Result<R, Failure>> + Send + 'static,
@@ -102,10 +111,15 @@ where
         let answering = handler(request);
         Box::pin(async move { answering.await.map(Into::into) })
     };
-    Route { method, path, key, handler: Box::new(handler) }
+    Route { method, path, key, handler: Box::new(handler), document }
 }
 
 impl Route {
+    /// What the contract says of the operation.
+    pub(super) fn documented(&self) -> Operation {
+        (self.document)(Operation::of(&self.method, self.path, self.key))
+    }
+
     /// Runs the handler.
     pub(super) fn run(&self, request: Admitted) -> Answering {
         (self.handler)(request)

@@ -1,0 +1,134 @@
+//! The error answers: one for each code of the API, with the one envelope.
+
+use serde_json::json;
+use utoipa::ToSchema;
+use utoipa::openapi::{Content, Ref, Response, ResponseBuilder};
+
+use super::operation::{IDEMPOTENCY_REPLAYED, RETRY_AFTER, WWW_AUTHENTICATE, X_REQUEST_ID, header};
+use super::values::{ErrorCode, RequestId};
+use crate::error::Code;
+
+/// What every error answer carries.
+#[derive(Debug, ToSchema)]
+pub struct Error {
+    /// What is wrong.
+    pub error: ErrorBody,
+}
+
+/// What is wrong.
+#[derive(Debug, ToSchema)]
+pub struct ErrorBody {
+    /// What kind of error.
+    pub code: ErrorCode,
+    /// A sentence for a person: what is wrong, and what would be accepted.
+    pub message: String,
+    /// The id of the request; the log tells of it under this id. A kept error that is replayed keeps the id of the request
+    /// that was refused.
+    pub request_id: RequestId,
+}
+
+/// The answer that an operation refers to, and the status that it stands under.
+pub(super) fn refusal(code: Code) -> (String, Ref) {
+    (code.status().to_string(), Ref::from_response_name(name(code)))
+}
+
+/// The status of every fault, and its answer.
+pub(super) fn fault() -> (String, Ref) {
+    ("5XX".to_owned(), Ref::from_response_name("ServerError"))
+}
+
+/// The codes that an error can carry.
+pub(super) fn codes() -> impl Iterator<Item = &'static str> {
+    REFUSALS.iter().map(|(code, ..)| code.as_str()).chain([SERVER_ERROR_CODE])
+}
+
+/// The error answers, each by its name.
+pub(super) fn responses() -> impl Iterator<Item = (&'static str, Response)> {
+    REFUSALS
+        .into_iter()
+        .map(|(code, description, message)| (name(code), refused(code, description, message)))
+        .chain([(
+            "ServerError",
+            error(
+                SERVER_ERROR_CODE,
+                SERVER_ERROR,
+                "something went wrong on this side; a POST may be retried with the same Idempotency-Key",
+            )
+            .header_ref(RETRY_AFTER, header(RETRY_AFTER))
+            .build(),
+        )])
+}
+
+/// The code of every 5xx.
+const SERVER_ERROR_CODE: &str = "server_error";
+const SERVER_ERROR: &str = "Something went wrong on the server's side, or it is busy (503, with Retry-After). A POST may be \
+    retried with the same Idempotency-Key.";
+
+const REFUSALS: [(Code, &str, &str); 7] = [
+    (
+        Code::InvalidRequest,
+        "The body, a parameter or a header is not as it must be, or the object does not allow it. Nothing was changed.",
+        "limit must be an integer between 1 and 100",
+    ),
+    (
+        Code::Unauthorized,
+        "The API key is missing, malformed, unknown, expired or revoked.",
+        "the API key is missing or revoked; send it as `Authorization: Bearer <API_KEY>`. Keys are issued at onboarding",
+    ),
+    (
+        Code::Forbidden,
+        "The key is of the wrong class.",
+        "this takes an organization key; the one sent is an agent key",
+    ),
+    (Code::NotFound, "There is no such object, or it belongs to someone else.", "no such object"),
+    (
+        Code::NameTaken,
+        "`name_taken`: an agent of that name exists; choose another. Or `idempotency_conflict`: the Idempotency-Key was used \
+         with another request less than 24 hours ago; use a new key.",
+        "name `buyer` is taken by another agent; choose another",
+    ),
+    (
+        Code::IdempotencyConflict,
+        "The Idempotency-Key was used with another request less than 24 hours ago; use a new key.",
+        "Idempotency-Key `order-17` was used with another request less than 24 hours ago; use a new key",
+    ),
+    (
+        Code::RateLimited,
+        "The key has used up its rate: requests in any 60 seconds.",
+        "the key has used up its rate; retry after 12 seconds",
+    ),
+];
+
+fn name(code: Code) -> &'static str {
+    match code {
+        Code::InvalidRequest => "InvalidRequest",
+        Code::Unauthorized => "Unauthorized",
+        Code::Forbidden => "Forbidden",
+        Code::NotFound => "NotFound",
+        Code::NameTaken => "NameTaken",
+        Code::IdempotencyConflict => "IdempotencyConflict",
+        Code::RateLimited => "RateLimited",
+    }
+}
+
+fn refused(code: Code, description: &str, message: &str) -> Response {
+    let response = error(code.as_str(), description, message);
+    match code {
+        Code::Unauthorized => response.header_ref(WWW_AUTHENTICATE, header(WWW_AUTHENTICATE)),
+        Code::RateLimited => response.header_ref(RETRY_AFTER, header(RETRY_AFTER)),
+        Code::Forbidden => response,
+        _ => response.header_ref(IDEMPOTENCY_REPLAYED, header(IDEMPOTENCY_REPLAYED)),
+    }
+    .build()
+}
+
+fn error(code: &str, description: &str, message: &str) -> ResponseBuilder {
+    let example =
+        json!({"error": {"code": code, "message": message, "request_id": "req_01jxs6m2t0f3k9v8q4r7w5x1yz"}});
+    let mut content = Content::new(Some(Ref::from_schema_name(Error::name())));
+    content.example = Some(example);
+    ResponseBuilder::new()
+        .description(description)
+        .header_ref(X_REQUEST_ID, header(X_REQUEST_ID))
+        .content("application/json", content)
+}

@@ -1,0 +1,81 @@
+//! A document that the public listener publishes: bytes that stay as they are while the server runs.
+
+use bytes::Bytes;
+use hyper::StatusCode;
+use hyper::header::{self, HeaderMap, HeaderValue};
+use sha2::{Digest as _, Sha256};
+
+use super::reference::POLICY;
+use super::reply::Reply;
+use crate::error::Fault;
+
+/// Anybody may keep what is published for five minutes.
+const CACHED: HeaderValue = HeaderValue::from_static("public, max-age=300");
+
+/// Something that is published.
+pub(super) struct Document {
+    content_type: HeaderValue,
+    body: Bytes,
+    /// A strong one (RFC 9110, section 8.8.3): the hash of the bytes.
+    etag: HeaderValue,
+}
+
+impl Document {
+    pub(super) fn new(content_type: &'static str, body: Bytes) -> Result<Self, Fault> {
+        let hash = Bytes::copy_from_slice(&Sha256::digest(&body));
+        let etag = HeaderValue::try_from(format!("\"{hash:x}\"")).map_err(|e| Fault::new(e.to_string()))?;
+        Ok(Self { content_type: HeaderValue::from_static(content_type), body, etag })
+    }
+
+    /// The document; or, when the request names its `ETag`, that it has not changed.
+    pub(super) fn reply(&self, headers: &HeaderMap) -> Reply {
+        let validators = [(header::CACHE_CONTROL, CACHED), (header::ETAG, self.etag.clone())];
+        if matches(headers, &self.etag) {
+            return Reply::new(StatusCode::NOT_MODIFIED, validators, "");
+        }
+        let [cached, etag] = validators;
+        let content_type = (header::CONTENT_TYPE, self.content_type.clone());
+        let policy = (header::CONTENT_SECURITY_POLICY, POLICY);
+        Reply::new(StatusCode::OK, [content_type, policy, cached, etag], self.body.clone())
+    }
+}
+
+/// Whether If-None-Match names `etag` (RFC 9110, section 13.1.2: compared weakly).
+fn matches(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+    let values = headers.get_all(header::IF_NONE_MATCH).iter();
+    values.filter_map(|value| value.to_str().ok()).flat_map(|list| list.split(',')).any(|candidate| {
+        let candidate = candidate.trim();
+        candidate == "*" || candidate.strip_prefix("W/").unwrap_or(candidate).as_bytes() == etag.as_bytes()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_bytes_have_the_same_etag_and_others_another() {
+        let etag = |text: &'static str| Document::new("text/plain", Bytes::from(text)).unwrap().etag;
+        assert_eq!(etag("{}"), etag("{}"));
+        assert_ne!(etag("{}"), etag("{ }"));
+        assert!(etag("{}").to_str().unwrap().starts_with('"'), "a strong one");
+    }
+
+    #[test]
+    fn if_none_match_is_a_list() {
+        let etag = HeaderValue::from_static("\"a\"");
+        for (found, value) in [
+            (true, "\"a\""),
+            (true, "*"),
+            (true, "W/\"a\""),
+            (true, "\"b\", \"a\""),
+            (false, "\"b\""),
+            (false, "a"),
+            (false, ""),
+        ] {
+            let headers = HeaderMap::from_iter([(header::IF_NONE_MATCH, HeaderValue::from_static(value))]);
+            assert_eq!(matches(&headers, &etag), found, "{value}");
+        }
+        assert!(!matches(&HeaderMap::new(), &etag));
+    }
+}

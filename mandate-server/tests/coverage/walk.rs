@@ -1,0 +1,183 @@
+//! The walk over the table: what holds for every operation is checked for each.
+
+use mandate_server::http::routes::{Key, Route, table};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::samples::{Sample, sample};
+use crate::world::{Answer, Asking, Tenant, World};
+
+/// Methods that somebody may try.
+const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"];
+
+impl Sample {
+    fn path(&self, route: &Route) -> String {
+        route.path.replace("{id}", &self.id)
+    }
+}
+
+async fn fresh(tenant: &Tenant, route: &Route) -> Sample {
+    sample(tenant, route.method.as_str(), route.path).await
+}
+
+fn ask(tenant: &Tenant, route: &Route, path: &str, body: &Value) -> Asking {
+    let asking = tenant.client.request(&route.method, path);
+    if body.is_null() { asking } else { asking.json(body) }
+}
+
+#[tokio::test]
+async fn every_operation_succeeds_as_the_contract_says() {
+    let World { ours, .. } = &World::new().await;
+    for route in table() {
+        let sample = fresh(ours, &route).await;
+        let answer = ask(ours, &route, &sample.path(&route), &sample.body).bearer_auth(ours.key(route.key));
+        let answer = answer.asked().await;
+        assert!(answer.status.is_success(), "{route:?}: {}", answer.text);
+        if route.key == Key::Any {
+            let agents = ask(ours, &route, &sample.path(&route), &sample.body).bearer_auth(&ours.agent_key);
+            assert!(agents.asked().await.status.is_success(), "{route:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_key_or_with_one_that_is_not_known_it_is_401() {
+    let World { ours, .. } = &World::new().await;
+    let unknown = "sk_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye";
+    for route in table() {
+        let sample = fresh(ours, &route).await;
+        let (path, body) = (sample.path(&route), &sample.body);
+        let anonymous = ask(ours, &route, &path, body).asked().await;
+        assert!(anonymous.refused(401, "unauthorized").contains("missing or revoked"), "{route:?}");
+        let stranger = ask(ours, &route, &path, body).bearer_auth(unknown).asked().await;
+        assert_eq!(stranger.anonymous(), anonymous.anonymous(), "{route:?}");
+    }
+    let nowhere = ours.client.get("/v1/nowhere").asked().await;
+    nowhere.refused(401, "unauthorized");
+}
+
+#[tokio::test]
+async fn a_key_of_the_wrong_class_is_403() {
+    let World { ours, .. } = &World::new().await;
+    for route in table().iter().filter(|route| route.key != Key::Any) {
+        let sample = fresh(ours, route).await;
+        let wrong = if route.key == Key::Agent { &ours.organization_key } else { &ours.agent_key };
+        let answer = ask(ours, route, &sample.path(route), &sample.body).bearer_auth(wrong).asked().await;
+        answer.refused(403, "forbidden");
+        // The class is looked at before the object.
+        let absent = route.path.replace("{id}", sample.absent);
+        ask(ours, route, &absent, &sample.body).bearer_auth(wrong).asked().await.refused(403, "forbidden");
+    }
+}
+
+#[tokio::test]
+async fn what_belongs_to_somebody_else_is_as_absent_as_what_is_not_there() {
+    let World { ours, theirs, .. } = &World::new().await;
+    for route in table().iter().filter(|route| route.path.contains("{id}")) {
+        let (own, foreign) = (fresh(ours, route).await, fresh(theirs, route).await);
+        let get = async |key: &str, id: &str| -> Answer {
+            ask(ours, route, &route.path.replace("{id}", id), &own.body).bearer_auth(key).asked().await
+        };
+        let organization = &ours.organization_key;
+        let absent = get(organization, own.absent).await;
+        absent.refused(404, "not_found");
+        for id in [foreign.id.as_str(), "x", "mnd_", &"a".repeat(2000), "%00"] {
+            assert_eq!(get(organization, id).await.anonymous(), absent.anonymous(), "{route:?} {id}");
+        }
+        if route.key == Key::Any {
+            let agents = get(&ours.other_agent_key, &own.id).await;
+            assert_eq!(agents.anonymous(), absent.anonymous(), "{route:?}: another agent's");
+        }
+        // It is there, for its owner.
+        let owner =
+            ask(theirs, route, &foreign.path(route), &foreign.body).bearer_auth(theirs.key(route.key));
+        assert!(owner.asked().await.status.is_success(), "{route:?}");
+    }
+}
+
+#[tokio::test]
+async fn another_method_is_400_without_allow() {
+    let World { ours, .. } = &World::new().await;
+    for route in table() {
+        let path = fresh(ours, &route).await.path(&route);
+        let served: Vec<Method> =
+            table().into_iter().filter(|r| r.path == route.path).map(|r| r.method).collect();
+        for method in METHODS.map(|method| Method::from_bytes(method.as_bytes()).unwrap()) {
+            if served.contains(&method) {
+                continue;
+            }
+            for key in [&ours.organization_key, &ours.agent_key] {
+                let answer = ours.client.request(&method, &path).bearer_auth(key).asked().await;
+                assert_eq!(answer.header("Allow"), None, "{method} {path}");
+                if method == Method::HEAD {
+                    assert_eq!(answer.status, 400, "{method} {path}");
+                } else {
+                    let message = answer.refused(400, "invalid_request");
+                    assert_eq!(message, format!("{method} is not supported on {path}"));
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_field_of_the_body_is_400() {
+    let World { ours, .. } = &World::new().await;
+    for route in table().iter().filter(|route| route.method == Method::POST) {
+        let sample = fresh(ours, route).await;
+        let mut body = if sample.body.is_null() { json!({}) } else { sample.body.clone() };
+        body["surprise"] = json!(1);
+        let answer =
+            ask(ours, route, &sample.path(route), &body).bearer_auth(ours.key(route.key)).asked().await;
+        let message = answer.refused(400, "invalid_request");
+        assert!(message.starts_with("surprise is not a known field"), "{route:?}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_parameter_is_400() {
+    let World { ours, .. } = &World::new().await;
+    for route in table() {
+        let sample = fresh(ours, &route).await;
+        let path = format!("{}?surprise=1", sample.path(&route));
+        let answer = ask(ours, &route, &path, &sample.body).bearer_auth(ours.key(route.key)).asked().await;
+        let message = answer.refused(400, "invalid_request");
+        assert!(message.starts_with("surprise is not a known parameter"), "{route:?}: {message}");
+    }
+}
+
+#[tokio::test]
+async fn every_post_is_replayed_under_its_idempotency_key() {
+    let World { ours, .. } = &World::new().await;
+    for (number, route) in table().iter().filter(|route| route.method == Method::POST).enumerate() {
+        let sample = fresh(ours, route).await;
+        let name = format!("walk {number}");
+        let post = async |body: &Value| {
+            let asking = ask(ours, route, &sample.path(route), body).header("Idempotency-Key", &name);
+            asking.bearer_auth(ours.key(route.key)).asked().await
+        };
+        let (first, second) = (post(&sample.body).await, post(&sample.body).await);
+        assert!(first.status.is_success() && !first.replayed(), "{route:?}: {}", first.text);
+        assert!(second.replayed(), "{route:?}");
+        assert_eq!((second.status, &second.text), (first.status, &first.text), "{route:?}");
+        assert_ne!(second.header("X-Request-Id"), first.header("X-Request-Id"), "{route:?}");
+        post(&json!({"surprise": number})).await.refused(409, "idempotency_conflict");
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_replayed_too() {
+    let World { ours, .. } = &World::new().await;
+    for (number, route) in table().iter().filter(|route| route.method == Method::POST).enumerate() {
+        let path = fresh(ours, route).await.path(route);
+        let name = format!("refused {number}");
+        let post = async || {
+            let asking = ask(ours, route, &path, &json!({"surprise": 1})).header("Idempotency-Key", &name);
+            asking.bearer_auth(ours.key(route.key)).asked().await
+        };
+        let (first, second) = (post().await, post().await);
+        first.refused(400, "invalid_request");
+        assert!(!first.replayed() && second.replayed(), "{route:?}");
+        assert_eq!((second.status, &second.text), (first.status, &first.text), "{route:?}");
+    }
+}
