@@ -16,6 +16,8 @@ with open(os.environ["MANDATE_AGENTS"], encoding="utf-8") as file:
 
 # Every agent may ask ten times a minute: they take turns, so that some verdicts are reviews.
 TURNS = itertools.cycle(AGENTS["asking"])
+# Every other request is one that the mandate has room for.
+WITHIN = itertools.cycle((True, False))
 PLACES = ("cursor", "starting_after", "ending_before")
 TOMORROW = (datetime.date.today() + datetime.timedelta(days=1)).isoformat()
 
@@ -29,6 +31,8 @@ def before_call(context, case, kwargs):
         return
     if operation == "createAuthorization":
         case.body["amount"] = exact(case.body["amount"])
+        if next(WITHIN):
+            case.body |= {"currency": "USD", "category": "software", "amount": min(case.body["amount"], 1_000)}
     elif operation == "createMandate":
         possible(case.body)
     elif operation == "createEscrow" and AGENTS["allowed"]:

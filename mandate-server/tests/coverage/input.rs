@@ -32,7 +32,7 @@ async fn bytes_that_are_not_utf_8() {
 
 #[tokio::test]
 async fn a_body_that_is_cut_short() {
-    refused(JSON, b"{\"name\":", "byte 7").await;
+    refused(JSON, b"{\"name\":", "byte 8").await;
 }
 
 #[tokio::test]
