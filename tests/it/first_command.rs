@@ -39,8 +39,7 @@ impl Dev {
 
     /// Ends it as an operator does, and gives what it said after that.
     fn stop(mut self) -> Ran {
-        let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        paste(&format!("kill -TERM {}", self.child.id()), Path::new("/")).code(0);
         let out = self.lines.by_ref().map(Result::unwrap).collect::<Vec<_>>().join("\n");
         let mut err = String::new();
         self.child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
