@@ -43,7 +43,7 @@ fn there_are_two_modes_and_an_organization_chooses() {
     let organization = server.demo();
     for (body, message) in [
         (json!({}), "mode is required"),
-        (json!({ "mode": "off" }), "mode must be observe or enforce"),
+        (json!({ "mode": "off" }), "mode must be observe or enforce; got `off`"),
         (json!({ "mode": true }), "mode must be a string; got a boolean"),
         (json!({ "mode": "observe", "why": "" }), "why is not a known field; known are mode"),
     ] {
