@@ -5,20 +5,14 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{Parser, Subcommand};
-use mandate_core::AgentName;
-use mandate_server::admin::organization;
+use mandate_server::admin::{self, Failure};
 use mandate_server::app::{App, StopSignal};
-use mandate_server::clock::{Clock as _, SystemClock, SystemEntropy};
+use mandate_server::clock::{SystemClock, SystemEntropy};
 use mandate_server::config::{self, Config, Flags, Settings};
 use mandate_server::http::contract::{self, Hosts};
 use mandate_server::{dev, logs};
 use tracing::info;
 use tracing::level_filters::LevelFilter;
-
-/// What was asked for was refused, or failed.
-const FAILED: u8 = 1;
-/// The command line or the configuration cannot be used. clap ends with the same code.
-const USAGE: u8 = 2;
 
 /// Decides whether an autonomous agent may spend money, and records and signs each decision.
 #[derive(Debug, Parser)]
@@ -45,9 +39,8 @@ enum Command {
     /// Set up, demonstrate and serve the whole service on this machine
     #[command(after_help = DEV_HELP)]
     Dev(dev::Options),
-    /// Onboard organizations
-    #[command(subcommand, after_help = "Examples:\n  mandate-server organization create acme")]
-    Organization(Organization),
+    #[command(flatten)]
+    Admin(admin::Command),
     /// Print the contract of the API, an OpenAPI 3.1 document
     #[command(after_help = OPENAPI_HELP)]
     Openapi,
@@ -82,64 +75,28 @@ Examples:
 
 Everything is kept in mandate-dev.db; the keys that open it stand beside it in mandate-dev.json.";
 
-#[derive(Debug, Subcommand)]
-#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
-enum Organization {
-    /// Create an organization; the keys of its two environments are shown once
-    #[command(after_help = ORGANIZATION_HELP)]
-    Create {
-        /// Its name: lower-case letters, digits, `_` and `-`
-        #[arg(value_parser = AgentName::parse)]
-        name: AgentName,
-
-        /// The database [env: MANDATE_DATABASE] [default: sqlite://mandate.db]
-        #[arg(long, value_name = "sqlite://PATH")]
-        database: Option<String>,
-
-        /// Read settings from this TOML file [env: MANDATE_CONFIG]
-        #[arg(long, value_name = "FILE")]
-        config: Option<std::path::PathBuf>,
-
-        /// Print one line of JSON
-        #[arg(long)]
-        json: bool,
-    },
-}
-
-const ORGANIZATION_HELP: &str = "\
-Examples:
-  mandate-server organization create acme
-  mandate-server organization create acme --database sqlite:///var/lib/mandate/mandate.db --json
-
-The server may be running. `serve` creates the database, so start it once before.";
-
-/// Why a command did not end well: the exit code, and what to say.
-struct Failure(u8, String);
-
 fn main() -> ExitCode {
     let ended = match Args::parse().command {
         Command::Serve(flags) => serve(&flags),
         Command::Dev(options) => {
             logs::start(config::LogFormat::Text, LevelFilter::WARN);
-            run(dev::run(options)).map_err(|e| failed(&e))
+            run(dev::run(options)).map_err(Failure::failed)
         }
-        Command::Organization(Organization::Create { name, database, config, json }) => {
-            create_organization(name, &Flags { database, config, ..Flags::default() }, json)
-        }
+        Command::Admin(command) => command.run(),
         Command::Openapi => print_contract(),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Failure(code, message)) => {
-            let _ = writeln!(anstream::stderr(), "error: {message}");
-            ExitCode::from(code)
+        Err(failure) => {
+            let _ = writeln!(anstream::stderr(), "error: {failure}");
+            ExitCode::from(failure.code())
         }
     }
 }
 
 fn serve(flags: &Flags) -> Result<(), Failure> {
-    let settings = Settings::load(flags).map_err(|e| unusable(&e))?;
-    let master_key = config::master_key().map_err(|e| unusable(&e))?;
+    let settings = Settings::load(flags).map_err(Failure::unusable)?;
+    let master_key = config::master_key().map_err(Failure::unusable)?;
     logs::start(settings.log_format, settings.log_level);
     run(async {
         let mut stop = StopSignal::listen()?;
@@ -153,23 +110,12 @@ fn serve(flags: &Flags) -> Result<(), Failure> {
         running.stop().await;
         Ok(())
     })
-    .map_err(|e| failed(&e))
-}
-
-fn create_organization(name: AgentName, flags: &Flags, json: bool) -> Result<(), Failure> {
-    let settings = Settings::load(flags).map_err(|e| unusable(&e))?;
-    let now = SystemClock.now();
-    let created =
-        organization::create(&settings.database, name, now, &SystemEntropy).map_err(|e| failed(&e))?;
-    let created = created.map_err(|refusal| failed(&refusal.message))?;
-    let mut out = std::io::stdout().lock();
-    let shown = if json { created.json(&mut out) } else { created.tell(&mut out) };
-    shown.map_err(|e| failed(&format!("the keys could not be shown, and are lost: {e}")))
+    .map_err(Failure::failed)
 }
 
 fn print_contract() -> Result<(), Failure> {
-    let yaml = contract::yaml(Hosts::EXAMPLE).map_err(|e| failed(&e))?;
-    std::io::stdout().write_all(yaml.as_bytes()).map_err(|e| failed(&e))
+    let yaml = contract::yaml(Hosts::EXAMPLE).map_err(Failure::failed)?;
+    std::io::stdout().write_all(yaml.as_bytes()).map_err(Failure::failed)
 }
 
 fn run<T>(
@@ -178,14 +124,6 @@ fn run<T>(
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| mandate_server::error::Fault::new(format!("no threads: {e}")))?;
     runtime.block_on(work)
-}
-
-fn failed(why: &impl ToString) -> Failure {
-    Failure(FAILED, why.to_string())
-}
-
-fn unusable(why: &impl ToString) -> Failure {
-    Failure(USAGE, why.to_string())
 }
 
 #[cfg(test)]

@@ -1,3 +1,101 @@
-//! The operator's commands: one transaction each, beside a server that may be running.
+//! The operator's commands, a file a noun. They work on the database, beside a running server.
 
 pub mod organization;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::config::{Flags, Settings};
+
+/// What was asked for was refused, or failed.
+const FAILED: u8 = 1;
+/// The command line or the configuration cannot be used. clap ends with the same code.
+const USAGE: u8 = 2;
+
+/// The operator's commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Onboard organizations
+    #[command(subcommand, after_help = "Examples:\n  mandate-server organization create acme")]
+    Organization(organization::Command),
+}
+
+impl Command {
+    /// Does what the command says.
+    ///
+    /// # Errors
+    /// What went wrong, and the exit code that tells of it.
+    pub fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Organization(command) => command.run(),
+        }
+    }
+}
+
+/// What every operator's command takes: where the database is, and how to answer.
+#[derive(Debug, clap::Args)]
+#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
+pub struct Common {
+    /// The database [env: MANDATE_DATABASE] [default: sqlite://mandate.db]
+    #[arg(long, value_name = "sqlite://PATH")]
+    pub database: Option<String>,
+
+    /// Read settings from this TOML file [env: MANDATE_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+impl Common {
+    /// The settings that flags, environment, file and defaults give.
+    ///
+    /// # Errors
+    /// A setting cannot be used.
+    pub fn settings(&self) -> Result<Settings, Failure> {
+        let flags =
+            Flags { database: self.database.clone(), config: self.config.clone(), ..Flags::default() };
+        Settings::load(&flags).map_err(Failure::unusable)
+    }
+}
+
+/// Why a command did not end well.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// What was asked for was refused, or failed.
+    #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "it is what map_err brings")]
+    pub fn failed(why: impl ToString) -> Self {
+        Self { code: FAILED, message: why.to_string() }
+    }
+
+    /// The command line or the configuration cannot be used.
+    #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "it is what map_err brings")]
+    pub fn unusable(why: impl ToString) -> Self {
+        Self { code: USAGE, message: why.to_string() }
+    }
+
+    /// The exit code that tells of it.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}

@@ -1,16 +1,57 @@
-//! `organization create`: onboarding.
+//! `organization`: onboarding.
 
 use std::io::Write;
 
+use clap::Subcommand;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::{AgentName, EnvironmentKind, Timestamp};
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use crate::clock::Entropy;
+use super::{Common, Failure};
+use crate::clock::{Clock as _, Entropy, SystemClock, SystemEntropy};
 use crate::error::{Fault, Refusal};
 use crate::service::organizations;
 use crate::store;
+
+/// Onboarding.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Create an organization; the keys of its two environments are shown once
+    #[command(after_help = CREATE_HELP)]
+    Create {
+        /// Its name: lower-case letters, digits, `_` and `-`
+        #[arg(value_parser = AgentName::parse)]
+        name: AgentName,
+
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+const CREATE_HELP: &str = "\
+Examples:
+  mandate-server organization create acme
+  mandate-server organization create acme --database sqlite:///var/lib/mandate/mandate.db --json
+
+The server may be running. `serve` creates the database, so start it once before.";
+
+impl Command {
+    /// Does what the command says.
+    ///
+    /// # Errors
+    /// The name is taken, or the database does not answer.
+    pub fn run(self) -> Result<(), Failure> {
+        let Self::Create { name, common } = self;
+        let settings = common.settings()?;
+        let created = create(&settings.database, name, SystemClock.now(), &SystemEntropy)
+            .map_err(Failure::failed)?
+            .map_err(|refusal| Failure::failed(refusal.message))?;
+        let mut out = std::io::stdout().lock();
+        let shown = if common.json { created.json(&mut out) } else { created.tell(&mut out) };
+        shown.map_err(|e| Failure::failed(format!("the keys could not be shown, and are lost: {e}")))
+    }
+}
 
 /// An organization and its keys, to be shown once.
 #[derive(Debug)]
