@@ -7,6 +7,8 @@
 )]
 
 mod agents_and_mandates;
+mod backups;
+mod check;
 mod durability;
 mod escrows;
 mod events;

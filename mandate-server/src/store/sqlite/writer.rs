@@ -133,7 +133,7 @@ fn run(connection: &Connection, decider: &dyn Decider, jobs: &mut Vec<Job>) {
         tell(told);
     }
     for (waiter, answer) in waiters.into_iter().zip(answers) {
-        let _ = waiter.send(told.map_err(Fault::new).and(answer));
+        let _ = waiter.send(answer.and_then(|answer| told.map(|()| answer).map_err(Fault::new)));
     }
 }
 
@@ -154,6 +154,10 @@ fn decide(
     }
     together(batch).unwrap_or_else(|fault| {
         tracing::error!(fault = %fault, authorizations = batch.len(), "a batch could not be decided together");
+        if connection.is_autocommit() {
+            // On a full disk, among others: the database has undone the whole transaction.
+            return batch.iter().map(|_| Err(Fault::new(fault.to_string()))).collect();
+        }
         let alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
         batch.iter().map(|one| alone(one)?.ok_or_else(gone)?).collect()
     })
@@ -186,6 +190,9 @@ fn in_savepoint<T>(connection: &Connection, script: impl FnOnce() -> Result<T, S
     let result = catch_unwind(AssertUnwindSafe(script))
         .unwrap_or_else(|_| Err(Stop::Fault(Fault::new("a script panicked; see the line before this one"))));
     if matches!(result, Err(Stop::Fault(_))) {
+        if connection.is_autocommit() {
+            return result;
+        }
         step("ROLLBACK TO script")?;
     }
     step("RELEASE script")?;
