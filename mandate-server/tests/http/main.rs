@@ -16,6 +16,7 @@ mod gate;
 mod hosts;
 mod input;
 mod keys;
+mod lists;
 mod published;
 mod replays;
 mod samples;

@@ -7,6 +7,7 @@
 )]
 
 mod agents_and_mandates;
+mod costs;
 mod durability;
 mod escrows;
 mod events;
