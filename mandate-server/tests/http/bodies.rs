@@ -101,3 +101,17 @@ async fn parameters_of_a_list() {
         assert_eq!(reply.body, r#"{"data":[],"has_more":false}"#);
     }
 }
+
+#[tokio::test]
+async fn a_page_begins_at_one_place() {
+    let world = World::start().await;
+    for query in [
+        "cursor=cur_x&starting_after=agt_a",
+        "starting_after=agt_a&ending_before=agt_a",
+        "cursor=cur_x&ending_before=agt_a",
+    ] {
+        let reply = world.get(&world.organization_key, &format!("/v1/agents?{query}")).await;
+        let message = "only one of cursor, starting_after and ending_before can be given";
+        assert_eq!(reply.refused(400, "invalid_request"), message, "{query}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Idempotency over the wire: what is kept under a key, what is not, and how a replay looks.
 
+use mandate_core::api_key::ApiKey;
 use serde_json::json;
 
 use crate::wire::Reply;
@@ -74,5 +75,28 @@ async fn what_the_gate_refuses_is_not_kept() {
             let reply = keyed(&world, key, "/v1/enforcement", "k", r#"{"mode":"observe"}"#).await;
             assert!([401, 403].contains(&reply.status) && !reply.replayed());
         }
+    }
+    let hash = ApiKey::parse(&agent).unwrap().hash();
+    world.change_keys("UPDATE api_keys SET rate = 1 WHERE hash = $1", &[hash.into()]);
+    let ask = async || keyed(&world, &agent, "/v1/authorizations", "k", &spend(40).to_string()).await;
+    while world.get(&agent, "/v1/agents").await.status == 200 {}
+    assert_eq!(ask().await.status, 429);
+    world.clock.advance(61);
+    let admitted = ask().await;
+    assert_eq!((admitted.status, admitted.replayed()), (201, false));
+}
+
+#[tokio::test]
+async fn a_name_belongs_to_the_api_key_that_is_presented() {
+    let world = World::start().await;
+    let keys = [world.agent("a").await, world.agent("b").await, world.onboard("other")];
+    for (key, path, body) in [
+        (&keys[0], "/v1/authorizations", spend(40)),
+        (&keys[1], "/v1/authorizations", spend(40)),
+        (&world.organization_key, "/v1/agents", json!({ "name": "c" })),
+        (&keys[2], "/v1/agents", json!({ "name": "c" })),
+    ] {
+        let reply = keyed(&world, key, path, "k", &body.to_string()).await;
+        assert_eq!((reply.status, reply.replayed()), (201, false), "{}", reply.body);
     }
 }
