@@ -11,6 +11,8 @@ mod input;
 mod key_set;
 mod nonce_store;
 mod output;
+mod service;
+mod value;
 
 use std::process::ExitCode;
 

@@ -1,10 +1,10 @@
-//! The commands, one noun a file.
+//! The commands, one noun a file: its arguments, its help, and what it does.
 
-mod agent;
-mod authorize;
-mod inspect;
-mod mandate;
-mod verify;
+pub(crate) mod agent;
+pub(crate) mod authorize;
+pub(crate) mod inspect;
+pub(crate) mod mandate;
+pub(crate) mod verify;
 
 use std::borrow::Cow;
 

@@ -1,17 +1,77 @@
 //! `mandate verify`: the counterparty's check of a signed verdict.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
-use mandate_core::VerdictClaims;
 use mandate_core::jwks::Kid;
 use mandate_core::jwt::{TokenRefused, Unverified};
-use mandate_core::verify::{Expected, NotClaimed, TokenKind, VerifyError, verify_verdict};
+use mandate_core::verify::{Expected, Leeway, NotClaimed, TokenKind, VerifyError, verify_verdict};
+use mandate_core::{Amount, Currency, MandateId, Recipient, Timestamp, VerdictClaims};
 use serde::Serialize;
 
-use crate::args::Verify;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::key_set::Issuer;
 use crate::nonce_store::FileNonces;
 use crate::output::{CAUTION, ERROR, GOOD, Output, printable};
+use crate::value::{instant, leeway};
+
+/// Check a signed verdict: signature, issuer, time, verdict, and what it is for
+///
+/// Needs no account. The key set comes from the issuer, another URL, or a file; nothing is sent to anybody else. What is
+/// not given (an amount, a recipient ...) is shown but not compared: compare all of it before you deliver.
+#[derive(Debug, clap::Args)]
+#[command(after_help = VERIFY_HELP)]
+pub(crate) struct Verify {
+    /// The token, or `-` to read it from standard input
+    #[arg(value_name = "TOKEN|-")]
+    pub(crate) token: String,
+
+    /// The issuer that the token must name [env: MANDATE_ISSUER]
+    #[arg(long, value_name = "URL")]
+    pub(crate) issuer: Option<String>,
+
+    /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
+    #[arg(long, value_name = "FILE|URL")]
+    pub(crate) jwks: Option<String>,
+
+    /// The amount that is to be paid
+    #[arg(long, value_name = "AMOUNT", value_parser = Amount::parse, allow_negative_numbers = true)]
+    pub(crate) amount: Option<Amount>,
+
+    /// The currency that is to be paid in
+    #[arg(long, value_name = "CODE", value_parser = Currency::parse)]
+    pub(crate) currency: Option<Currency>,
+
+    /// Who is to be paid, `vendor:<name>`
+    #[arg(long, value_name = "VENDOR", value_parser = Recipient::parse)]
+    pub(crate) recipient: Option<Recipient>,
+
+    /// The mandate under which the verdict must have been given
+    #[arg(long, value_name = "ID", value_parser = MandateId::parse)]
+    pub(crate) mandate: Option<MandateId>,
+
+    /// Remember the nonce in this file, and refuse one that is there. Many processes may share the file
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nonce_store: Option<std::path::PathBuf>,
+
+    /// Verify as of this time: RFC 3339, or seconds since the epoch [default: now]
+    #[arg(long, value_name = "TIME", value_parser = instant, allow_negative_numbers = true)]
+    pub(crate) at: Option<Timestamp>,
+
+    /// How far the clocks of issuer and verifier may disagree, 0 to 30
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = leeway, allow_negative_numbers = true)]
+    pub(crate) leeway: Leeway,
+}
+
+const VERIFY_HELP: &str = "\
+Examples:
+  mandate verify \"$TOKEN\" --issuer https://verdicts.example.com \\
+      --amount 40 --currency USD --recipient vendor:acme --nonce-store nonces.db
+  mandate verify - --issuer https://verdicts.example.com --jwks jwks.json --json < token.txt
+
+Exit codes:
+  0 valid    10 malformed    11 signature or key    12 expired    13 not yet valid    14 issuer
+  15 not a verdict    16 not `allow`    17 amount, currency, recipient or mandate differ
+  18 replayed    19 no key set    2 usage    3 file cannot be read or written";
 
 /// What is said of a sandbox, wherever it is mentioned.
 const SANDBOX: &str = "sandbox - not real money";
