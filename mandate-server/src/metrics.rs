@@ -30,7 +30,7 @@ pub use labels::{Attempted, Listener, Lookup, NoConnection, Settling};
 
 /// What the names of this project's metrics begin with.
 const PREFIX: &str = "mandate";
-/// The form in which metrics are written: OpenMetrics 1.0, which Prometheus has read since version 2.5.
+/// The form in which metrics are written: `OpenMetrics` 1.0, which Prometheus has read since version 2.5.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Upper bounds of what a request, a decision or a commit takes, in seconds: from a tenth of a millisecond up.

@@ -11,12 +11,12 @@ use super::Ground;
 use crate::error::Fault;
 use crate::service::Answer;
 
-/// Decides on a batch inside the open transaction, and says in `decided` what was written.
+/// Decides on a batch inside the open transaction, and says in `tally` what was written.
 pub(super) fn run(
     connection: &Connection,
     decider: &dyn Decider,
     batch: &[Authorization],
-    decided: &mut Vec<Decided>,
+    tally: &mut Vec<Decided>,
 ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
     let mut ground = Ground(connection);
     let mut tx = Tx::new(&mut ground);
@@ -24,7 +24,7 @@ pub(super) fn run(
     let mut loaded = load(&mut tx, batch, now.month())?;
     let answers = decider.decide(batch, now, &mut loaded);
     keep(&mut tx, &loaded)?;
-    decided.extend(tx.into_decided());
+    tally.extend(tx.into_decided());
     Ok(answers)
 }
 

@@ -58,12 +58,12 @@ impl Writer {
         S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let job = move |connection: &Connection, decided: &mut Vec<Decided>| -> Tell {
+        let job = move |connection: &Connection, tally: &mut Vec<Decided>| -> Tell {
             let result = in_savepoint(connection, || {
                 let mut ground = Ground(connection);
                 let mut tx = Tx::new(&mut ground);
                 let result = script(&mut tx)?;
-                decided.extend(tx.into_decided());
+                tally.extend(tx.into_decided());
                 Ok(result)
             });
             Box::new(move |committed| {
@@ -135,13 +135,13 @@ fn serve(
 ///
 /// None of the jobs has been answered yet, so that any order among them is a true one: scripts come first.
 fn run(connection: &Connection, decider: &dyn Decider, metrics: &Metrics, jobs: &mut Vec<Job>) {
-    let (count, mut decided) = (jobs.len(), Vec::new());
+    let (count, mut tally) = (jobs.len(), Vec::new());
     let began = connection.execute_batch("BEGIN IMMEDIATE");
     let mut tells: Vec<Tell> = Vec::new();
     let (mut batch, mut waiters) = (Vec::new(), Vec::new());
     for job in jobs.drain(..) {
         match job {
-            Job::Script(script) if began.is_ok() => tells.push(script(connection, &mut decided)),
+            Job::Script(script) if began.is_ok() => tells.push(script(connection, &mut tally)),
             // Dropping the script drops its waiter's channel: the waiter hears a fault.
             Job::Script(_) => {}
             Job::Decide(authorization, waiter) => {
@@ -155,12 +155,14 @@ fn run(connection: &Connection, decider: &dyn Decider, metrics: &Metrics, jobs: 
         tell_all(waiters, &format!("database: {e}"));
         return;
     }
-    let answers = decide(connection, decider, &batch, &mut decided);
+    let answers = decide(connection, decider, &batch, &mut tally);
     let committing = Instant::now();
     let committed = commit(connection);
     metrics.committed(count, committing.elapsed());
     if committed.is_ok() {
-        decided.into_iter().for_each(|(verdict, mode)| metrics.decided(verdict, mode));
+        for (verdict, mode) in tally {
+            metrics.decided(verdict, mode);
+        }
     }
     let told = committed.as_ref().copied().map_err(String::as_str);
     for tell in tells {
@@ -176,10 +178,10 @@ fn decide(
     connection: &Connection,
     decider: &dyn Decider,
     batch: &[Authorization],
-    decided: &mut Vec<Decided>,
+    tally: &mut Vec<Decided>,
 ) -> Vec<Result<Answer, Fault>> {
     let mut together = |batch: &[Authorization]| {
-        let run = || Ok(hot::run(connection, decider, batch, decided)?);
+        let run = || Ok(hot::run(connection, decider, batch, tally)?);
         in_savepoint(connection, run).map_err(|stop| match stop {
             Stop::Fault(fault) => fault,
             Stop::Refused(refusal) => Fault::new(refusal.message),
