@@ -95,7 +95,7 @@ pub struct Manifest {
     pub bytes: u64,
     /// SHA-256 of all its bytes, hexadecimal.
     pub sha256: String,
-    /// The signing keys in use: the master key must be that which sealed them.
+    /// Its signing keys: the master key must be that which sealed them.
     pub signing_keys: Vec<String>,
     /// Rows by table; empty for a schema that is not the newest.
     pub rows: BTreeMap<String, i64>,
@@ -228,7 +228,7 @@ impl Contents {
             schema_version: self.schema_version,
             bytes,
             sha256,
-            signing_keys: self.keys.iter().filter(|key| !key.retired).map(|key| key.kid.clone()).collect(),
+            signing_keys: self.keys.iter().map(|key| key.kid.clone()).collect(),
             rows: self.rows.clone(),
         }
     }

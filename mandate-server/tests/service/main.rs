@@ -9,6 +9,7 @@
 mod agents_and_mandates;
 mod backups;
 mod check;
+mod costs;
 mod durability;
 mod escrows;
 mod events;

@@ -21,8 +21,7 @@ const LOG: &str = "SELECT d.environment, d.agent, d.decision, e.kind, e.policy_v
     LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
     WHERE (d.environment, d.agent, d.decision) > ($1, $2, $3)
     ORDER BY d.environment, d.agent, d.decision LIMIT $4";
-const KEYS: &str =
-    "SELECT signing_key, kind, kid, public_key, sealed, retired_at FROM signing_keys ORDER BY signing_key";
+const KEYS: &str = "SELECT signing_key, kind, kid, public_key, sealed FROM signing_keys ORDER BY signing_key";
 const USAGE: &str = "SELECT environment, month, agent, currency FROM usage
     WHERE (environment, month, agent, currency) > ($1, $2, $3, $4)
     ORDER BY environment, month, agent, currency LIMIT $5";
@@ -105,8 +104,6 @@ pub struct SigningKeyRow {
     pub public_key: Vec<u8>,
     /// The private part, encrypted.
     pub sealed: Vec<u8>,
-    /// Whether it signs no more.
-    pub retired: bool,
 }
 
 /// All signing keys, retired ones too.
@@ -119,7 +116,6 @@ pub fn signing_keys(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRow>, Fault> {
             kid: row.text()?,
             public_key: row.blob()?,
             sealed: row.blob()?,
-            retired: row.maybe_integer()?.is_some(),
         })
     })
     .collect()

@@ -6,6 +6,7 @@ pub(super) mod upkeep;
 mod writer;
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +15,9 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 
 use super::tx::{Row, Session, Tx, Value};
-use super::{Authorization, Decider, Holder, Schema};
+use super::{Authorization, Decider, Footprint, Holder, Schema};
 use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 use readers::Readers;
 use writer::Writer;
@@ -33,6 +35,7 @@ mod migrations {
 
 /// An open database and its threads.
 pub(super) struct Sqlite {
+    path: String,
     writer: Writer,
     readers: Readers,
     /// Tells whoever would replace the file that it is in use.
@@ -40,11 +43,11 @@ pub(super) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(super) fn open(path: &str, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
+    pub(super) fn open(path: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
         let held = upkeep::claim(path, Holder::Server)?;
-        let writer = Writer::start(connect(path)?, decider)?;
+        let writer = Writer::start(connect(path)?, decider, metrics)?;
         let readers = Readers::start(path)?;
-        Ok(Self { writer, readers, _held: held })
+        Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -65,6 +68,20 @@ impl Sqlite {
 
     pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
         self.writer.decide(authorization).await
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.writer.waiting()
+    }
+
+    pub(super) fn footprint(&self) -> io::Result<Footprint> {
+        let bytes = |path: &str| Path::new(path).metadata().map(|metadata| metadata.len());
+        let disk = rustix::fs::statvfs(&self.path)?;
+        Ok(Footprint {
+            database_bytes: bytes(&self.path)?,
+            log_bytes: bytes(&format!("{}-wal", self.path)).unwrap_or(0),
+            free_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
+        })
     }
 
     pub(super) fn close(&self) {
