@@ -103,6 +103,7 @@ const RULES: &[Rule] = &[
             "dev/state.rs",
             "metrics/process.rs",
             "store/sqlite/",
+            "store/upkeep.rs",
             "worker/export.rs",
         ],
     },

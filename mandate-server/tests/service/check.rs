@@ -135,7 +135,6 @@ const DAMAGE: &[(&str, &[&str])] = &[
             (SELECT mandate FROM mandates WHERE replaced_by IS NOT NULL) WHERE agent = 'agt_a'",
         &[
             "agents: governing mandate ID",
-            "agents: mandate ID is newer than the one that governs",
             "mandates: not governing, and neither revoked nor replaced, or both; ID governs",
         ],
     ),

@@ -33,7 +33,7 @@ pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault>
     options.write(true).create(true).truncate(false).mode(FILE_MODE);
     let unusable = |e| Fault::new(format!("database: the file {name} cannot be used: {e}"));
     let file = options.open(&name).map_err(unusable)?;
-    adopt(&file, Path::new(&name).parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new(".")));
+    adopt(&file, directory(path));
     let (locked, problem) = match holder {
         Holder::Server => (file.try_lock_shared(), "is being restored; wait until that has ended"),
         Holder::Alone => (file.try_lock(), "is in use: stop the server first"),
@@ -43,6 +43,12 @@ pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault>
         Err(TryLockError::WouldBlock) => Err(Fault::new(format!("database: {path} {problem}"))),
         Err(TryLockError::Error(e)) => Err(unusable(e)),
     }
+}
+
+/// The directory that the database is in.
+fn directory(path: &str) -> &Path {
+    let parent = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 /// Gives a file to the owner of the directory that it is in, where that is another: root alone can.
@@ -167,7 +173,8 @@ fn make(path: &str) -> Result<(), Fault> {
     let made = options.write(true).create(true).truncate(false).mode(FILE_MODE);
     // A descriptor of a database in use must not be closed here: that would drop SQLite's locks.
     if !Path::new(path).exists() {
-        made.open(path).map_err(|e| Fault::new(format!("database: cannot make {path}: {e}")))?;
+        let file = made.open(path).map_err(|e| Fault::new(format!("database: cannot make {path}: {e}")))?;
+        adopt(&file, directory(path));
     }
     Ok(())
 }

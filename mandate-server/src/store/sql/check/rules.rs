@@ -63,17 +63,6 @@ pub const RULES: &[Rule] = &[
             LIMIT $1",
     },
     Rule {
-        table: "agents",
-        of: Of::Itself,
-        other: Of::Mandate,
-        found: "mandate {} is newer than the one that governs",
-        expected: "the newest mandate governs",
-        sql: "SELECT a.environment, a.agent, n.mandate FROM agents a
-            JOIN mandates g ON g.environment = a.environment AND g.mandate = a.governing
-            JOIN mandates n ON n.environment = a.environment AND n.agent = a.agent AND n.mandate > g.mandate
-            WHERE n.created_at > g.created_at + 60000 LIMIT $1",
-    },
-    Rule {
         table: "mandates",
         of: Of::Mandate,
         other: Of::Mandate,
@@ -146,7 +135,7 @@ pub const RULES: &[Rule] = &[
         expected: "supersedes a decision of its agent whose approved review names this one",
         sql: "SELECT d.environment, d.decision, d.supersedes FROM decisions d
             LEFT JOIN decisions o ON o.environment = d.environment AND o.decision = d.supersedes
-                AND o.agent = d.agent AND o.verdict = 'review' AND o.decision <> d.decision AND o.iat <= d.iat + 60
+                AND o.agent = d.agent AND o.verdict = 'review' AND o.decision <> d.decision
             LEFT JOIN reviews r ON r.environment = o.environment AND r.review = o.review
                 AND r.status = 'approved' AND r.fresh = d.decision
             WHERE d.supersedes IS NOT NULL AND r.review IS NULL LIMIT $1",
