@@ -22,6 +22,7 @@ use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
 use crate::worker::export::Exports;
+use crate::worker::sweep::Sweep;
 use crate::worker::{export, settle};
 
 /// The server.
@@ -99,7 +100,7 @@ impl App {
         let api = Arc::new(Api {
             store: store.clone(),
             engine,
-            ids,
+            ids: Arc::clone(&ids),
             clock: Arc::clone(&clock),
             entropy,
             settlement: Arc::clone(&settlement),
@@ -117,6 +118,8 @@ impl App {
         let ops = Arc::new(Ops { store: store.clone(), stopping: serving.stopping() });
         serving.spawn(|stopping| callers.follow(stopping));
         serving.spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), stopping));
+        let sweep = Sweep::new(store.clone(), Arc::clone(&exports), ids, Arc::clone(&clock));
+        serving.spawn(|stopping| sweep.run(stopping));
         serving.spawn(|stopping| export::run(store.clone(), exports, keyring, clock, stopping));
         let api = serving.listen(sockets.api, api, &request_ids);
         let public = serving.listen(sockets.public, public, &request_ids);
