@@ -23,6 +23,7 @@ use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
 use crate::worker::export::Exports;
+use crate::worker::sweep::Sweep;
 use crate::worker::{export, settle};
 
 /// The server.
@@ -103,7 +104,7 @@ impl App {
         let api = Arc::new(Api {
             store: store.clone(),
             engine,
-            ids,
+            ids: Arc::clone(&ids),
             clock: Arc::clone(&clock),
             entropy,
             settlement: Arc::clone(&settlement),
@@ -128,6 +129,8 @@ impl App {
         serving.spawn(|stopping| callers.follow(stopping));
         serving
             .spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), metrics, stopping));
+        let sweep = Sweep::new(store.clone(), Arc::clone(&exports), ids, Arc::clone(&clock));
+        serving.spawn(|stopping| sweep.run(stopping));
         serving.spawn(|stopping| export::run(store.clone(), exports, keyring, clock, stopping));
         let api = serving.listen(sockets.api, api, &request_ids);
         let public = serving.listen(sockets.public, public, &request_ids);

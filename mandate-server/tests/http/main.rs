@@ -23,6 +23,7 @@ mod samples;
 mod server;
 mod settlement;
 mod tenants;
+mod time;
 mod usage;
 mod walk;
 mod webhooks;

@@ -1,14 +1,16 @@
-//! What reading a page costs, counted in steps of the database's machine: the same however deep the page lies and however
+//! What reading costs, counted in steps of the database's machine: the same however deep a page lies and however
 //! long the list is.
 
 use std::sync::Arc;
 
 use mandate_core::cursor::CursorKey;
-use mandate_core::{AgentId, EventKind, Verdict};
+use mandate_core::{AgentId, EventKind, Timestamp, Verdict};
 use mandate_server::clock::Clock as _;
 use mandate_server::error::Fault;
 use mandate_server::service::listing::{Cursors, From, Query};
-use mandate_server::service::{Call, Caller, Scripted, agents, decisions, escrows, events, mandates};
+use mandate_server::service::{
+    Call, Caller, Scripted, agents, decisions, escrows, events, exports, idempotency, mandates, reviews,
+};
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::tx::{Row, Session, Tx, Value};
 use rusqlite::types::ValueRef;
@@ -51,12 +53,20 @@ impl Session for Counting {
     }
 }
 
+fn counting(world: &World) -> Counting {
+    let path = world.database.strip_prefix("sqlite://").unwrap();
+    Counting { connection: Connection::open(path).unwrap(), steps: 0 }
+}
+
+/// What tells when something is due next.
+const DUE: [fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault>; 4] =
+    [mandates::next_expiring, reviews::next_end, idempotency::next_end, exports::next_end];
+
 type List = fn(&mut Tx<'_>, &Call, &Query, &Cursors) -> Scripted;
 
 /// The steps that a page takes, and the ids on it.
 fn page(world: &World, caller: &Arc<Caller>, list: List, limit: u32, from: From) -> (i32, Vec<String>) {
-    let connection = Connection::open(world.database.strip_prefix("sqlite://").unwrap()).unwrap();
-    let mut counting = Counting { connection, steps: 0 };
+    let mut counting = counting(world);
     let cursors = Cursors { key: Arc::new(CursorKey::new([1; 32])), now: world.clock.now() };
     let query = Query { limit, from };
     let answer = list(&mut Tx::new(&mut counting), &world.call(caller), &query, &cursors).unwrap();
@@ -112,10 +122,12 @@ async fn add(world: &World, agent: &Arc<Caller>, number: usize) {
     world.agent(&format!("agent-{number}")).await;
     let escrowed = escrow(world, agent, "1").await;
     assert!(escrowed["escrow"].is_string());
-    let mandate = world.mandate(agent, 1_000_000, "").await;
+    let mandate = world.mandate(agent, 1_000_000, r#","review_above":200"#).await;
+    let review = world.ask(agent, "300").await["review"]["id"].clone();
+    assert_eq!(world.deny(&review, None).await.status, 200);
     assert_eq!(world.revoke(&mandate).await.status, 200);
     world.mandate(agent, 1_000_000, "").await;
-    world.clock.advance(7);
+    world.clock.advance(14);
 }
 
 #[tokio::test]
@@ -140,11 +152,20 @@ async fn a_page_costs_the_same_however_deep_it_lies_and_however_long_the_list_is
             (name, older.0, newer.0)
         })
     };
-    let short = costs(8);
+    let due = || {
+        DUE.map(|due| {
+            let mut counting = counting(&world);
+            due(&mut Tx::new(&mut counting)).unwrap();
+            counting.steps
+        })
+    };
+    let (short, early) = (costs(8), due());
     for number in 20..90 {
         add(&world, &agent, number).await;
     }
     assert_eq!(costs(8), short, "the list has grown");
     assert_eq!(costs(80), short, "the page lies deeper");
+    assert_eq!(due(), early, "what is due is found whatever has gone by");
+    assert!(early.iter().all(|steps| *steps < 100), "{early:?}");
     assert!(short.iter().all(|(_, older, newer)| *older < 2_000 && *newer < 2_000), "{short:?}");
 }

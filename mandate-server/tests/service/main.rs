@@ -19,5 +19,6 @@ mod lists;
 mod replays;
 mod reviews;
 mod settlement;
+mod sweep;
 mod usage;
 mod world;

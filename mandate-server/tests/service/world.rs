@@ -28,7 +28,7 @@ pub(crate) struct World {
     pub(crate) organization: Arc<Caller>,
     pub(crate) organization_key: ApiKey,
     pub(crate) keyring: Keyring,
-    ids: Arc<Ids>,
+    pub(crate) ids: Arc<Ids>,
     _folder: tempfile::TempDir,
 }
 
@@ -130,7 +130,8 @@ impl World {
     pub(crate) async fn write_mandate(&self, body: &str) -> Value {
         let terms = Terms::read(Object::parse(body.as_bytes()).unwrap()).unwrap();
         let at = self.clock.now();
-        let create = mandates::Create { terms, id: MandateId::from_bytes(self.ids.next(at)), at };
+        let id = MandateId::from_bytes(self.ids.next(at));
+        let create = mandates::Create { terms, id, event: self.event(), at };
         let answer =
             self.write(self.call(&self.organization), move |tx, call| mandates::create(tx, call, &create));
         json(&answer.await)
