@@ -249,7 +249,7 @@ fn every_rule_names_tests_that_are_there() {
         let held = row.trim_end_matches(" |").rsplit_once(" | ").unwrap().1;
         let there = |name: &str| match name.strip_prefix('`').and_then(|name| name.strip_suffix('`')) {
             Some(path) if path.contains('/') => root().join(path).is_file(),
-            Some(test) => tests.contains(test),
+            Some(name) => tests.contains(name),
             None => false,
         };
         breaches.extend(held.split(", ").filter(|name| !there(name)).map(|name| format!("{name}: {row}")));

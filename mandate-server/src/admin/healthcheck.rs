@@ -14,7 +14,7 @@ const READY_PATH: &str = "/readyz";
 /// Whether a server is ready.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where the ops listener is [default: from the setting ops_address]
+    /// Where the ops listener is [default: that of the settings]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 

@@ -122,7 +122,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
         "UPDATE usage SET requests = requests + 1, deny_velocity = 1 WHERE agent = 'agt_a'",
         &["usage: spent 240, requests 7, allow 3, review 3, deny_limit 1, deny_velocity 1"],
     ),
-    ("DELETE FROM usage WHERE agent = 'agt_a'", &["usage: spent 0, requests 0"]),
+    ("DELETE FROM usage WHERE agent = 'agt_a'", &["usage: spent 0, requests 0, none"]),
     (
         "INSERT INTO usage SELECT environment, '2026-05', agent, currency, spent, requests, allow, review,
             deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity FROM usage

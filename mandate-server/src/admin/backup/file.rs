@@ -8,6 +8,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
 use crate::error::Fault;
+use crate::service::exports::Sha256Hex;
 
 /// How much is read at a time, in bytes.
 const CHUNK_BYTES: usize = 1024 * 1024;
@@ -55,7 +56,7 @@ pub(super) fn copied(from: &Path, to: &mut dyn std::io::Write) -> Result<(String
         to.write_all(piece).map_err(|e| Fault::new(format!("the copy cannot be written: {e}")))?;
         bytes += u64::try_from(read).unwrap_or(0);
     }
-    Ok((hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect(), bytes))
+    Ok((Sha256Hex(hash.finalize().into()).to_string(), bytes))
 }
 
 /// Gives a file its name, if nothing has it.

@@ -64,7 +64,7 @@ pub(super) fn walk(
         for one in looked?.into_iter().flatten() {
             looked_at += 1;
             one.findings.into_iter().for_each(|finding| listener.finding(finding));
-            counters.count(tx, one.environment, &one.agent, one.decision.as_ref(), listener)?;
+            counters.count(tx, one.environment, &one.agent, one.decision.as_ref(), listener);
         }
         listener.looked_at(looked_at, of);
         page = next?;
@@ -99,11 +99,11 @@ fn keys(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<Keys, Fault> {
 
 /// The key, if its public part is the one that its name is the thumbprint of.
 fn usable(row: &SigningKeyRow) -> Option<(Kid, EnvironmentKind, Arc<dyn Verifier>)> {
-    let kind = EnvironmentKind::parse(&row.kind)?;
+    let environment = EnvironmentKind::parse(&row.kind)?;
     let (x, y) = row.public_key.split_first_chunk::<32>()?;
     let public = PublicKey::from_coordinates(*x, y.try_into().ok()?).ok()?;
-    let kid = Kid::for_key(&public, kind);
-    (kid.as_str() == row.kid).then_some((kid, kind, es256::verifier(&public).ok()?))
+    let kid = Kid::for_key(&public, environment);
+    (kid.as_str() == row.kid).then_some((kid, environment, es256::verifier(&public).ok()?))
 }
 
 fn look(entry: &mut Entry, keys: &Keys) -> Looked {
@@ -127,18 +127,18 @@ fn look(entry: &mut Entry, keys: &Keys) -> Looked {
 /// where it is missing.
 fn signature(grounded: &Grounded, keys: &Keys) -> Option<(String, &'static str)> {
     let Grounded { named, decision, .. } = grounded;
-    let (kind, policy_version, issuer) = named.as_ref()?;
+    let (environment, policy_version, issuer) = named.as_ref()?;
     let (kid, signs_for, verifier) = keys.get(&decision.signing_key)?;
     let Ok(policy_version) = PolicyVersion::parse(policy_version) else {
         return Some((format!("policy version {policy_version}"), "pol_, a date and a number"));
     };
-    if signs_for.as_str() != kind {
+    if signs_for.as_str() != environment {
         return Some((format!("signed by {kid}"), "a key of its environment's kind"));
     }
     let claims = claims(decision, issuer, &policy_version).to_json();
     let input = jwt::signing_input(kid, &claims);
-    let verified = verifier.verify(input.as_bytes(), &decision.signature);
-    (!verified).then(|| (format!("a signature that {kid} has not made"), "the signature of its token"))
+    let holds = verifier.verify(input.as_bytes(), &decision.signature);
+    (!holds).then(|| (format!("a signature that {kid} has not made"), "the signature of its token"))
 }
 
 /// What is wrong with the verdict, computed again. A mandate that is not there is told of where it is missing.

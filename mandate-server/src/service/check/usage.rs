@@ -40,32 +40,31 @@ impl Counters {
         agent: &str,
         decision: Option<&DecisionRecord>,
         listener: &mut dyn Listener,
-    ) -> Result<(), Fault> {
+    ) {
         if !self.agent.as_ref().is_some_and(|(e, a)| *e == environment && a == agent) {
-            self.compare(tx, listener)?;
+            self.compare(tx, listener);
             self.agent = Some((environment, agent.to_owned()));
         }
         let Some(decision) = decision else {
             self.incomplete = true;
-            return Ok(());
+            return;
         };
         let month = Timestamp::from_seconds(decision.iat).month();
         let usage = self.months.entry((month, decision.request.currency.clone())).or_default();
         usage.requests += i64::from(decision.supersedes.is_none());
         usage.count(decision.verdict, &decision.request);
-        Ok(())
     }
 
     /// Holds the metering of the agent against what was counted.
-    fn compare(&mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
+    fn compare(&mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) {
         let months = std::mem::take(&mut self.months);
         let incomplete = std::mem::take(&mut self.incomplete);
         self.skipped |= incomplete;
-        let Some((environment, agent)) = self.agent.take() else { return Ok(()) };
+        let Some((environment, agent)) = self.agent.take() else { return };
         // An agent's name that is none cannot be registered, which is told of.
-        let Ok(agent) = AgentId::parse(&agent) else { return Ok(()) };
+        let Ok(agent) = AgentId::parse(&agent) else { return };
         if incomplete {
-            return Ok(());
+            return;
         }
         let agent = AgentKey { environment, agent };
         for ((month, currency), counted) in months {
@@ -84,12 +83,11 @@ impl Counters {
                 listener.finding(finding(&key, shown(&stored), &shown(&counted)));
             }
         }
-        Ok(())
     }
 
     /// After the last decision: looks for metering without decisions.
     pub(super) fn end(mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
-        self.compare(tx, listener)?;
+        self.compare(tx, listener);
         if !self.skipped && self.met == rows::usage_rows(tx)? {
             return Ok(());
         }
@@ -120,9 +118,10 @@ fn finding(key: &UsageKey, found: String, expected: &str) -> Finding {
     Finding::row(TABLE, key.agent.environment, id, found, expected)
 }
 
-/// The counters that are not 0.
+/// The counters, those by verdict where they are not 0.
 fn shown(usage: &UsageRecord) -> String {
-    let verdicts = Verdict::ALL.iter().zip(usage.verdicts).filter(|(_, count)| *count != 0);
-    let verdicts: String = verdicts.map(|(verdict, count)| format!(", {verdict} {count}")).collect();
-    format!("spent {}, requests {}{verdicts}", usage.spent, usage.requests)
+    let counts = Verdict::ALL.iter().zip(usage.verdicts).filter(|(_, count)| *count != 0);
+    let counts: Vec<_> = counts.map(|(verdict, count)| format!("{verdict} {count}")).collect();
+    let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
+    format!("spent {}, requests {}, {counts}", usage.spent, usage.requests)
 }
