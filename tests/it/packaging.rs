@@ -173,13 +173,13 @@ fn generated() -> BTreeSet<String> {
         ] {
             let script = run(&["completions", shell]).code(0).out;
             assert!(script.contains(command), "{shell}: {script}");
-            names.insert(format!("target/packaging/completions/{name}"));
+            names.insert(format!("../target/packaging/completions/{name}"));
         }
     }
     for page in std::fs::read_dir(folder.path()).unwrap() {
         let page = page.unwrap();
         assert!(std::fs::read_to_string(page.path()).unwrap().contains(".TH "), "{page:?}");
-        names.insert(format!("target/packaging/man/{}", page.file_name().into_string().unwrap()));
+        names.insert(format!("../target/packaging/man/{}", page.file_name().into_string().unwrap()));
     }
     names
 }
@@ -191,14 +191,14 @@ fn what_the_package_names_is_there_or_can_be_made() {
     let deb = &manifest["package"]["metadata"]["deb"];
     let generated = generated();
     for page in ["mandate-server.1", "mandate-server-backup-create.1", "mandate.1", "mandate-verify.1"] {
-        assert!(generated.contains(&format!("target/packaging/man/{page}")), "{page}: {generated:?}");
+        assert!(generated.contains(&format!("../target/packaging/man/{page}")), "{page}: {generated:?}");
     }
     let mut installed = BTreeSet::new();
     for asset in deb["assets"].as_array().unwrap() {
         let (source, target) = (asset[0].as_str().unwrap(), asset[1].as_str().unwrap());
         let there = match source.strip_prefix("target/release/") {
             Some(name) => binary(name).exists(),
-            None if source.starts_with("target/packaging/") => {
+            None if source.starts_with("../target/packaging/") => {
                 generated.iter().any(|name| matches(source, name))
             }
             None => server().join(source).exists(),
