@@ -116,6 +116,35 @@ fn a_restore_puts_the_backup_in_the_place_of_what_is_there_and_loses_nothing() {
 }
 
 #[test]
+fn a_check_tells_each_finding_in_a_line_and_ends_with_1() {
+    let server = TestServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("damaged.db");
+    let operator = |args: &[&str]| {
+        let mut command = Command::new(binary("mandate-server"));
+        Ran::from(command.env_clear().args(args).output().unwrap())
+    };
+    operator(&["backup", "create", file.to_str().unwrap(), "--database", server.ready("database")]).code(0);
+    let database = format!("sqlite://{}", file.display());
+    assert_eq!(operator(&["check", "--json", "--database", &database]).code(0).out, "");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let last_page = bytes.len() - 4096;
+    bytes[last_page..].fill(0x55);
+    std::fs::write(&file, bytes).unwrap();
+    let text = operator(&["check", "--quick", "--database", &database]).code(1);
+    assert!(text.out.starts_with("database: found ") && text.out.contains("; expected pages"), "{text:?}");
+    let json = operator(&["check", "--json", "--database", &database]).code(1);
+    for line in json.out.lines() {
+        let finding: Value = serde_json::from_str(line).unwrap();
+        assert_eq!((finding["table"].as_str(), finding["id"].as_str()), (Some("database"), None));
+    }
+    assert!(
+        json.err.ends_with(&format!("{} finding\n", json.out.lines().count()))
+            || json.err.ends_with("findings\n")
+    );
+}
+
+#[test]
 fn health_is_told_by_the_exit_code() {
     let mut server = TestServer::start();
     let url = server.ready("ops_url").to_owned();

@@ -95,7 +95,7 @@ pub struct Manifest {
     pub bytes: u64,
     /// SHA-256 of all its bytes, hexadecimal.
     pub sha256: String,
-    /// Its signing keys: the master key must be that which sealed them.
+    /// Its newest signing keys: the master key must be that which sealed them.
     pub signing_keys: Vec<String>,
     /// Rows by table; empty for a schema that is not the newest.
     pub rows: BTreeMap<String, i64>,
@@ -221,6 +221,12 @@ fn sound(path: &Path) -> Result<Contents, Fault> {
 }
 
 impl Contents {
+    /// The newest signing key of each kind of environment: what signs next opens under the master key of the day.
+    fn newest_keys(&self) -> impl Iterator<Item = &SigningKeyRow> {
+        let by_kind: BTreeMap<&str, _> = self.keys.iter().map(|key| (key.kind.as_str(), key)).collect();
+        by_kind.into_values()
+    }
+
     fn manifest(&self, taken_at: String, sha256: String, bytes: u64) -> Manifest {
         Manifest {
             taken_at,
@@ -228,7 +234,7 @@ impl Contents {
             schema_version: self.schema_version,
             bytes,
             sha256,
-            signing_keys: self.keys.iter().map(|key| key.kid.clone()).collect(),
+            signing_keys: self.newest_keys().map(|key| key.kid.clone()).collect(),
             rows: self.rows.clone(),
         }
     }

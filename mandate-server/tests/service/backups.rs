@@ -124,7 +124,7 @@ async fn a_schema_that_is_not_the_newest_is_refused_in_so_many_words() {
     let path = folder.path().join("m.db");
     let database = format!("sqlite://{}", path.display());
     let fresh = upkeep::schema(&database).unwrap();
-    assert_eq!((fresh.current, fresh.missing.len()), (0, usize::try_from(fresh.newest).unwrap()));
+    assert_eq!((fresh.current, fresh.missing.last().map(|step| step.version)), (0, Some(fresh.newest)));
     assert!(!path.exists(), "to look changes nothing");
     store::migrate(&database).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);

@@ -55,9 +55,9 @@ pub(super) fn run(backup: &Path, force: bool, common: &Common) -> Result<(), Fai
     restored.tell(common.json).map_err(Failure::failed)
 }
 
-/// Refuses a master key that the signing keys are not sealed under.
+/// Refuses a master key that the newest signing keys are not sealed under.
 fn must_open(contents: &Contents, master_key: &MasterKey) -> Result<(), Fault> {
-    let closed = contents.keys.iter().find(|key| !master_key.opens(&key.kid, &key.sealed));
+    let closed = contents.newest_keys().find(|key| !master_key.opens(&key.kid, &key.sealed));
     closed.map_or(Ok(()), |key| {
         Err(Fault::new(format!(
             "signing key {} does not open under the master key that is set: find the one that was in use at the time of \
