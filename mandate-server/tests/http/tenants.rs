@@ -120,7 +120,7 @@ impl Asking {
     }
 
     pub(crate) fn header(mut self, name: &str, value: &str) -> Self {
-        self.headers += &format!("{name}: {value}\r\n");
+        self.headers.extend([name, ": ", value, "\r\n"]);
         self
     }
 
