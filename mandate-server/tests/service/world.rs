@@ -8,6 +8,7 @@ use mandate_core::{AgentName, EnvironmentKind, EventId, MandateId, Request, Requ
 use mandate_server::admin::organization;
 use mandate_server::clock::{Clock, Entropy, Ids, SystemEntropy, TestClock};
 use mandate_server::error::Fault;
+use mandate_server::metrics::Metrics;
 use mandate_server::service::decide::Engine;
 use mandate_server::service::idempotency::{self, Claim};
 use mandate_server::service::signing::{self, Keyring, MasterKey};
@@ -61,7 +62,7 @@ impl World {
         let shared: Arc<dyn Clock> = Arc::clone(&clock) as _;
         let keyring = keyring.unwrap().unwrap();
         let engine = Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), shared, 86_400));
-        let store = Store::open(&database, Arc::clone(&engine) as _).unwrap();
+        let store = Store::open(&database, Arc::clone(&engine) as _, Metrics::new()).unwrap();
         let organization = find(&store, &organization_key, now).await;
         Self { clock, store, engine, database, organization, organization_key, keyring, ids, _folder: folder }
     }
