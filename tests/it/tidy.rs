@@ -96,7 +96,16 @@ const RULES: &[Rule] = &[
     Rule {
         path: "mandate-server/src",
         never: &["std::fs"],
-        except: &["config.rs", "dev/state.rs", "metrics/process.rs", "worker/export.rs"],
+        except: &[
+            "admin/backup/file.rs",
+            "admin/manual.rs",
+            "config.rs",
+            "dev/state.rs",
+            "metrics/process.rs",
+            "store/sqlite/",
+            "store/upkeep.rs",
+            "worker/export.rs",
+        ],
     },
     Rule { path: "mandate-server/src", never: &TIME_AND_RANDOMNESS, except: &["clock.rs"] },
     Rule { path: "mandate-cli/src", never: &ENVIRONMENT, except: &["environment.rs"] },
@@ -240,7 +249,7 @@ fn every_rule_names_tests_that_are_there() {
         let held = row.trim_end_matches(" |").rsplit_once(" | ").unwrap().1;
         let there = |name: &str| match name.strip_prefix('`').and_then(|name| name.strip_suffix('`')) {
             Some(path) if path.contains('/') => root().join(path).is_file(),
-            Some(test) => tests.contains(test),
+            Some(name) => tests.contains(name),
             None => false,
         };
         breaches.extend(held.split(", ").filter(|name| !there(name)).map(|name| format!("{name}: {row}")));

@@ -7,6 +7,7 @@ pub mod records;
 pub mod sql;
 mod sqlite;
 pub mod tx;
+pub mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,6 +23,8 @@ use records::{
     UsageRecord,
 };
 use tx::Tx;
+
+pub use upkeep::{Holder, Schema, Step, migrate};
 
 /// How a SQLite database is named.
 const SQLITE: &str = "sqlite://";
@@ -163,14 +166,6 @@ impl Store {
     pub fn close(&self) {
         self.sqlite.close();
     }
-}
-
-/// Brings the database up to the newest schema, creating it if it is not there.
-///
-/// # Errors
-/// The name is not of a known database, it cannot be opened, or a migration fails.
-pub fn migrate(database: &str) -> Result<(), Fault> {
-    sqlite::migrate(path(database)?)
 }
 
 /// Runs one script in one transaction, without the threads of a [`Store`]: for the operator's commands, which work

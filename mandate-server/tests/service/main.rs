@@ -7,6 +7,8 @@
 )]
 
 mod agents_and_mandates;
+mod backups;
+mod check;
 mod costs;
 mod durability;
 mod escrows;
