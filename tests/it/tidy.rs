@@ -230,8 +230,8 @@ fn tests() -> BTreeSet<String> {
             let mut lines = text.lines().map(str::trim);
             while let Some(line) = lines.next() {
                 if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
-                    let named = lines.by_ref().find_map(|line| line.split_once("fn ")).unwrap().1;
-                    found.insert(format!("{file}::{}", named.split('(').next().unwrap()));
+                    let function = lines.by_ref().find_map(|line| line.split_once("fn ")).unwrap().1;
+                    found.insert(format!("{file}::{}", function.split('(').next().unwrap()));
                 }
             }
         }
@@ -242,8 +242,8 @@ fn tests() -> BTreeSet<String> {
 #[test]
 fn every_rule_names_tests_that_are_there() {
     let tests = tests();
-    let text = std::fs::read_to_string(root().join("docs/behaviour.md")).unwrap();
-    let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Rule |"));
+    let page = std::fs::read_to_string(root().join("docs/behaviour.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Rule |"));
     let (mut rules, mut breaches) = (0, Vec::new());
     for row in rows {
         let held = row.trim_end_matches(" |").rsplit_once(" | ").unwrap().1;

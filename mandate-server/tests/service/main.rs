@@ -16,6 +16,7 @@ mod events;
 mod exports;
 mod limits;
 mod lists;
+mod migrations;
 mod replays;
 mod reviews;
 mod settlement;
