@@ -33,7 +33,7 @@ impl Options {
     /// Looks, and tells.
     ///
     /// # Errors
-    /// The database cannot be read, or is not sound.
+    /// The database is not sound, or cannot be read.
     pub fn run(self) -> Result<(), Failure> {
         let settings = self.common.settings()?;
         let mut told =
@@ -41,7 +41,9 @@ impl Options {
         let checked = upkeep::snapshot(&settings.database, |tx| {
             if self.quick { check::quick(tx, &mut told).map(|_| ()) } else { check::full(tx, &mut told) }
         });
-        checked.map_err(Failure::failed)?;
+        if let Err(fault) = checked {
+            told.finding(check::unreadable(&fault));
+        }
         match told.findings {
             0 if self.common.json => Ok(()),
             0 => writeln!(std::io::stdout(), "sound").map_err(Failure::failed),

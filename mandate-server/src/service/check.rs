@@ -72,8 +72,7 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
             }
         }
         Err(fault) => {
-            let found = fault.to_string();
-            listener.finding(Finding::whole("database", found, "pages and indexes that are whole"));
+            listener.finding(unreadable(&fault));
             return Ok(false);
         }
     }
@@ -114,6 +113,12 @@ pub fn full(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
     log::walk(tx, &mut counters, listener)?;
     counters.end(tx, listener)?;
     kept::walk(tx, listener)
+}
+
+/// What is found where the database cannot be looked at, or no further.
+#[must_use]
+pub fn unreadable(fault: &Fault) -> Finding {
+    Finding::whole("database", fault.to_string(), "pages and indexes that are whole")
 }
 
 /// How many rows the main tables have.
