@@ -5,6 +5,7 @@
 pub mod agents;
 pub mod decide;
 pub mod decisions;
+pub mod deliveries;
 pub mod endpoint;
 pub mod enforcement;
 pub mod escrows;

@@ -149,6 +149,9 @@ pub trait Session {
 
     /// Runs a statement that changes rows; says how many.
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault>;
+
+    /// Notes that there is something to deliver once the transaction has been committed.
+    fn announce(&mut self);
 }
 
 /// One transaction.
@@ -189,6 +192,11 @@ impl<'a> Tx<'a> {
     /// Changes rows; says how many.
     pub fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
         self.session.execute(sql, parameters)
+    }
+
+    /// Wakes whoever delivers, once this is committed.
+    pub fn announce(&mut self) {
+        self.session.announce();
     }
 
     /// Changes exactly one row.

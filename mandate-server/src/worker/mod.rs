@@ -1,4 +1,7 @@
 //! What goes on beside the requests. No answer depends on it.
 
+pub mod backoff;
+pub mod deliver;
+pub mod dial;
 pub mod export;
 pub mod settle;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mandate_core::Timestamp;
-use mandate_server::clock::{Clock, Entropy, SystemEntropy, TestClock};
+use mandate_server::clock::{Clock, Entropy, Sleep, SystemEntropy, TestClock};
 use serde_json::json;
 
 use crate::samples::{request, terms};
@@ -35,6 +35,10 @@ impl Clock for Breakable {
     fn now(&self) -> Timestamp {
         self.panic_if(std::thread::current().name() == Some("writer"));
         self.clock.now()
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
+        self.clock.sleep_until(at)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::world::{World, claim, json, random_key};
 const REVIEWED: &str = r#","review_above":200"#;
 
 fn subscription(body: &Value) -> Subscription {
-    Subscription::read(Object::parse(body.to_string().as_bytes()).unwrap(), Reach::Public).unwrap()
+    Subscription::read(Object::parse(body.to_string().as_bytes()).unwrap(), &Reach::PUBLIC).unwrap()
 }
 
 async fn create(world: &World, kinds: &[&str]) -> Answer {

@@ -1,5 +1,6 @@
 //! The two ends of a batch of authorizations: load what it needs, keep what it made.
 
+use std::cell::Cell;
 use std::collections::btree_map::Entry;
 
 use rusqlite::Connection;
@@ -16,8 +17,9 @@ pub(super) fn run(
     connection: &Connection,
     decider: &dyn Decider,
     batch: &[Authorization],
+    announced: &Cell<bool>,
 ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
-    let mut ground = Ground(connection);
+    let mut ground = Ground(connection, announced);
     let mut tx = Tx::new(&mut ground);
     let now = decider.now();
     let mut loaded = load(&mut tx, batch, now.month())?;

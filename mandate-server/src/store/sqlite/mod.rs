@@ -4,12 +4,14 @@ mod hot;
 mod readers;
 mod writer;
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
+use tokio::sync::Notify;
 
 use super::tx::{Row, Session, Tx, Value};
 use super::{Authorization, Decider};
@@ -36,8 +38,8 @@ pub(super) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(super) fn open(path: &str, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
-        let writer = Writer::start(connect(path)?, decider)?;
+    pub(super) fn open(path: &str, decider: Arc<dyn Decider>, announced: Arc<Notify>) -> Result<Self, Fault> {
+        let writer = Writer::start(connect(path)?, decider, announced)?;
         let readers = Readers::start(path)?;
         Ok(Self { writer, readers })
     }
@@ -87,7 +89,7 @@ pub(super) fn run_once<T>(
     }
     let mut connection = connect(path)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let result = match script(&mut Tx::new(&mut Ground(&transaction))) {
+    let result = match script(&mut Tx::new(&mut Ground(&transaction, &Cell::default()))) {
         Ok(value) => Ok(value),
         Err(Stop::Refused(refusal)) => Err(refusal),
         Err(Stop::Fault(fault)) => return Err(fault),
@@ -112,8 +114,8 @@ fn connect(path: &str) -> Result<Connection, Fault> {
     Ok(connection)
 }
 
-/// A connection as the ground of a transaction.
-struct Ground<'a>(&'a Connection);
+/// A connection as the ground of a transaction, and whether the transaction has announced something.
+struct Ground<'a>(&'a Connection, &'a Cell<bool>);
 
 impl Session for Ground<'_> {
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
@@ -142,6 +144,10 @@ impl Session for Ground<'_> {
 
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
         Ok(self.0.prepare_cached(sql)?.execute(params_from_iter(parameters))?)
+    }
+
+    fn announce(&mut self) {
+        self.1.set(true);
     }
 }
 

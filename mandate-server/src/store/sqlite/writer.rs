@@ -1,11 +1,12 @@
 //! The one thread that writes. While a batch commits, the next one gathers; no timer is needed.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::super::tx::Tx;
 use super::super::{Authorization, Decider};
@@ -20,8 +21,8 @@ const MAX_WAITING: usize = 4096;
 
 /// Tells a waiter how its transaction ended: with the text of the fault, if it did not commit.
 type Tell = Box<dyn FnOnce(Result<(), &str>) + Send>;
-/// A script, run inside the batch; it brings its own ending.
-type Script = Box<dyn FnOnce(&Connection) -> Tell + Send>;
+/// A script, run inside the batch; it brings its own ending, and says whether it has announced something.
+type Script = Box<dyn FnOnce(&Connection, &Cell<bool>) -> Tell + Send>;
 
 enum Job {
     Script(Script),
@@ -35,11 +36,15 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
+    pub(super) fn start(
+        connection: Connection,
+        decider: Arc<dyn Decider>,
+        announced: Arc<Notify>,
+    ) -> Result<Self, Fault> {
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
         let thread = std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || serve(&connection, decider.as_ref(), waiting))
+            .spawn(move || serve(&connection, decider.as_ref(), &announced, waiting))
             .map_err(|e| Fault::new(format!("cannot start the writer thread: {e}")))?;
         Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
     }
@@ -50,8 +55,9 @@ impl Writer {
         S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let job = move |connection: &Connection| -> Tell {
-            let result = in_savepoint(connection, || script(&mut Tx::new(&mut Ground(connection))));
+        let job = move |connection: &Connection, announced: &Cell<bool>| -> Tell {
+            let mut ground = Ground(connection, announced);
+            let result = in_savepoint(connection, || script(&mut Tx::new(&mut ground)));
             Box::new(move |committed| {
                 let result = match (result, committed) {
                     (Err(Stop::Fault(fault)), _) => Err(fault),
@@ -92,10 +98,15 @@ fn gone() -> Fault {
     Fault::new("the writer has ended")
 }
 
-fn serve(connection: &Connection, decider: &dyn Decider, mut waiting: mpsc::Receiver<Job>) {
+fn serve(
+    connection: &Connection,
+    decider: &dyn Decider,
+    announced: &Notify,
+    mut waiting: mpsc::Receiver<Job>,
+) {
     let mut jobs = Vec::with_capacity(MAX_BATCH);
     while waiting.blocking_recv_many(&mut jobs, MAX_BATCH) > 0 {
-        run(connection, decider, &mut jobs);
+        run(connection, decider, announced, &mut jobs);
     }
     // Folds the log into the database file, so that a copy of the one file is whole after an orderly end.
     if let Err(e) = connection.pragma_update(None, "wal_checkpoint", "TRUNCATE") {
@@ -106,13 +117,14 @@ fn serve(connection: &Connection, decider: &dyn Decider, mut waiting: mpsc::Rece
 /// Runs all jobs in one transaction and tells each waiter how it ended.
 ///
 /// None of the jobs has been answered yet, so that any order among them is a true one: scripts come first.
-fn run(connection: &Connection, decider: &dyn Decider, jobs: &mut Vec<Job>) {
+fn run(connection: &Connection, decider: &dyn Decider, announced: &Notify, jobs: &mut Vec<Job>) {
+    let announces = Cell::new(false);
     let began = connection.execute_batch("BEGIN IMMEDIATE");
     let mut tells: Vec<Tell> = Vec::new();
     let (mut batch, mut waiters) = (Vec::new(), Vec::new());
     for job in jobs.drain(..) {
         match job {
-            Job::Script(script) if began.is_ok() => tells.push(script(connection)),
+            Job::Script(script) if began.is_ok() => tells.push(script(connection, &announces)),
             // Dropping the script drops its waiter's channel: the waiter hears a fault.
             Job::Script(_) => {}
             Job::Decide(authorization, waiter) => {
@@ -126,8 +138,11 @@ fn run(connection: &Connection, decider: &dyn Decider, jobs: &mut Vec<Job>) {
         tell_all(waiters, &format!("database: {e}"));
         return;
     }
-    let answers = decide(connection, decider, &batch);
+    let answers = decide(connection, decider, &batch, &announces);
     let committed = commit(connection);
+    if committed.is_ok() && announces.get() {
+        announced.notify_one();
+    }
     let told = committed.as_ref().copied().map_err(String::as_str);
     for tell in tells {
         tell(told);
@@ -142,11 +157,14 @@ fn decide(
     connection: &Connection,
     decider: &dyn Decider,
     batch: &[Authorization],
+    announced: &Cell<bool>,
 ) -> Vec<Result<Answer, Fault>> {
     let together = |batch: &[Authorization]| {
-        in_savepoint(connection, || Ok(hot::run(connection, decider, batch)?)).map_err(|stop| match stop {
-            Stop::Fault(fault) => fault,
-            Stop::Refused(refusal) => Fault::new(refusal.message),
+        in_savepoint(connection, || Ok(hot::run(connection, decider, batch, announced)?)).map_err(|stop| {
+            match stop {
+                Stop::Fault(fault) => fault,
+                Stop::Refused(refusal) => Fault::new(refusal.message),
+            }
         })
     };
     if batch.is_empty() {
