@@ -6,10 +6,11 @@
 //! is still the one to the address that was checked.
 
 use std::collections::HashMap;
-use std::fmt;
+use std::error::Error;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Shared};
@@ -136,19 +137,27 @@ async fn read(mut response: Response) {
 
 impl From<&reqwest::Error> for NoAnswer {
     fn from(error: &reqwest::Error) -> Self {
-        let causes = || std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-        let io = || causes().filter_map(|cause| cause.downcast_ref::<std::io::Error>());
+        let causes = || std::iter::successors(error.source(), |error| cause(*error));
+        let io = || causes().filter_map(|cause| cause.downcast_ref::<io::Error>());
         if error.is_timeout() {
             Self::Late
         } else if error.is_dns() {
             Self::NoAddress
-        } else if io().any(|e| e.kind() == std::io::ErrorKind::ConnectionRefused) {
+        } else if io().any(|e| e.kind() == io::ErrorKind::ConnectionRefused) {
             Self::ConnectionRefused
-        } else if error.is_connect() && io().any(|e| e.kind() == std::io::ErrorKind::InvalidData) {
+        } else if error.is_connect() && io().any(|e| e.kind() == io::ErrorKind::InvalidData) {
             Self::Tls
         } else {
             Self::Connection
         }
+    }
+}
+
+/// What is behind an error. An I/O error passes over the one that it wraps.
+fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
+    match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+        Some(wrapped) => Some(wrapped),
+        None => error.source(),
     }
 }
 

@@ -7,12 +7,14 @@
 )]
 
 mod agents_and_mandates;
+mod deliveries;
 mod durability;
 mod escrows;
 mod events;
 mod exports;
 mod limits;
 mod lists;
+mod receiver;
 mod replays;
 mod reviews;
 mod settlement;

@@ -189,7 +189,7 @@ async fn an_attempt_ends_in_time_whatever_comes() {
     let answers: [(&[u8], Result<u16, NoAnswer>); 4] = [
         (b"", Err(NoAnswer::Late)),
         (b"HTTP/1.1 200 OK\r\nx-slow: ", Err(NoAnswer::Late)),
-        (b"HTTP/1.1 204 No Content\r\n\r\n", Ok(204)),
+        (b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n", Ok(204)),
         (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n", Ok(200)),
     ];
     for (answer, expected) in answers {
