@@ -88,7 +88,8 @@ impl Deliverer {
         self.stop().await;
     }
 
-    /// Delivers until nothing is due any more, each delivery once; says how many attempts were made.
+    /// Delivers until nothing is due any more; says how many deliveries were dealt with, by an attempt or since their
+    /// time is over.
     ///
     /// # Errors
     /// The database fails.

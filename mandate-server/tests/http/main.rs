@@ -7,11 +7,14 @@
 )]
 
 mod bodies;
+mod deliveries;
 mod escrows;
 mod exports;
 mod gate;
 mod hosts;
 mod keys;
+#[path = "../service/receiver.rs"]
+mod receiver;
 mod replays;
 mod server;
 mod settlement;

@@ -89,6 +89,14 @@ impl Server {
         self.post(agent_key, "/authorizations", &request, 201).await
     }
 
+    /// The same again, after an orderly stop.
+    pub(crate) async fn restart(self) -> Self {
+        let Self { running, http, organization_key, live_key, settings, clock, _folder } = self;
+        running.stop().await;
+        let running = run(&settings, &clock).await;
+        Self { running, http, organization_key, live_key, settings, clock, _folder }
+    }
+
     /// Moves the clock.
     pub(crate) fn advance(&self, seconds: i64) {
         self.clock.advance(seconds);

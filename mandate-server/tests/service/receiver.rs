@@ -1,7 +1,6 @@
 //! A webhook receiver on this machine, that answers what it is told to and remembers what it was sent.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use http_body_util::{BodyExt as _, Full};
@@ -27,7 +26,6 @@ pub(crate) enum Answers {
 /// A receiver on a free port.
 pub(crate) struct Receiver {
     pub(crate) url: String,
-    pub(crate) address: SocketAddr,
     answers: Arc<Mutex<Answers>>,
     received: mpsc::UnboundedReceiver<String>,
 }
@@ -46,7 +44,7 @@ impl Receiver {
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
         });
-        Self { url: format!("http://{address}/in"), address, answers, received }
+        Self { url: format!("http://{address}/in"), answers, received }
     }
 
     pub(crate) fn answer(&self, answers: Answers) {
