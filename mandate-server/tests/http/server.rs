@@ -91,10 +91,10 @@ impl Server {
 
     /// The same again, after an orderly stop.
     pub(crate) async fn restart(self) -> Self {
-        let Self { running, http, organization_key, live_key, settings, clock, _folder } = self;
+        let Self { running, http, organization_key, live_key, settings, clock, _folder: folder } = self;
         running.stop().await;
         let running = run(&settings, &clock).await;
-        Self { running, http, organization_key, live_key, settings, clock, _folder }
+        Self { running, http, organization_key, live_key, settings, clock, _folder: folder }
     }
 
     /// Moves the clock.

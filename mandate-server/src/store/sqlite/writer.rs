@@ -39,12 +39,12 @@ impl Writer {
     pub(super) fn start(
         connection: Connection,
         decider: Arc<dyn Decider>,
-        announced: Arc<Notify>,
+        wake: Arc<Notify>,
     ) -> Result<Self, Fault> {
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
         let thread = std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || serve(&connection, decider.as_ref(), &announced, waiting))
+            .spawn(move || serve(&connection, decider.as_ref(), &wake, waiting))
             .map_err(|e| Fault::new(format!("cannot start the writer thread: {e}")))?;
         Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
     }
@@ -98,15 +98,10 @@ fn gone() -> Fault {
     Fault::new("the writer has ended")
 }
 
-fn serve(
-    connection: &Connection,
-    decider: &dyn Decider,
-    announced: &Notify,
-    mut waiting: mpsc::Receiver<Job>,
-) {
+fn serve(connection: &Connection, decider: &dyn Decider, wake: &Notify, mut waiting: mpsc::Receiver<Job>) {
     let mut jobs = Vec::with_capacity(MAX_BATCH);
     while waiting.blocking_recv_many(&mut jobs, MAX_BATCH) > 0 {
-        run(connection, decider, announced, &mut jobs);
+        run(connection, decider, wake, &mut jobs);
     }
     // Folds the log into the database file, so that a copy of the one file is whole after an orderly end.
     if let Err(e) = connection.pragma_update(None, "wal_checkpoint", "TRUNCATE") {
@@ -117,14 +112,14 @@ fn serve(
 /// Runs all jobs in one transaction and tells each waiter how it ended.
 ///
 /// None of the jobs has been answered yet, so that any order among them is a true one: scripts come first.
-fn run(connection: &Connection, decider: &dyn Decider, announced: &Notify, jobs: &mut Vec<Job>) {
-    let announces = Cell::new(false);
+fn run(connection: &Connection, decider: &dyn Decider, wake: &Notify, jobs: &mut Vec<Job>) {
+    let announced = Cell::new(false);
     let began = connection.execute_batch("BEGIN IMMEDIATE");
     let mut tells: Vec<Tell> = Vec::new();
     let (mut batch, mut waiters) = (Vec::new(), Vec::new());
     for job in jobs.drain(..) {
         match job {
-            Job::Script(script) if began.is_ok() => tells.push(script(connection, &announces)),
+            Job::Script(script) if began.is_ok() => tells.push(script(connection, &announced)),
             // Dropping the script drops its waiter's channel: the waiter hears a fault.
             Job::Script(_) => {}
             Job::Decide(authorization, waiter) => {
@@ -138,10 +133,10 @@ fn run(connection: &Connection, decider: &dyn Decider, announced: &Notify, jobs:
         tell_all(waiters, &format!("database: {e}"));
         return;
     }
-    let answers = decide(connection, decider, &batch, &announces);
+    let answers = decide(connection, decider, &batch, &announced);
     let committed = commit(connection);
-    if committed.is_ok() && announces.get() {
-        announced.notify_one();
+    if committed.is_ok() && announced.get() {
+        wake.notify_one();
     }
     let told = committed.as_ref().copied().map_err(String::as_str);
     for tell in tells {

@@ -86,11 +86,10 @@ fn outcome(
     (state, due_at): (DeliveryState, Timestamp),
 ) -> TriedRecord {
     let (event, webhook) = (due.event.id, lease.webhook);
-    match state {
-        DeliveryState::Failed => {
-            warn!(%event, %webhook, "a delivery has failed: the receiver has not acknowledged it for 24 hours");
-        }
-        _ => debug!(%event, %webhook, ?attempt, state = state.as_str(), "an attempt was made"),
+    if state == DeliveryState::Failed {
+        warn!(%event, %webhook, "a delivery has failed: the receiver has not acknowledged it for 24 hours");
+    } else {
+        debug!(%event, %webhook, ?attempt, state = state.as_str(), "an attempt was made");
     }
     TriedRecord { environment: lease.environment, event, webhook, attempt, state, due_at }
 }

@@ -168,7 +168,7 @@ async fn of_an_endless_answer_a_bounded_part_is_read() {
         let (_, mut stream) = connected.recv().await.unwrap();
         read_request(&mut stream).await;
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n").await.unwrap();
-        let (piece, mut written) = ([b'x'; 64 * 1024], 0_u64);
+        let (piece, mut written) = (vec![b'x'; 64 * 1024], 0_u64);
         while stream.write_all(&piece).await.is_ok() {
             written += 1;
         }
