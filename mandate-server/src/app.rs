@@ -15,6 +15,7 @@ use crate::config::{Config, Settings, VERSION_PATH};
 use crate::error::Fault;
 use crate::http::contract::Hosts;
 use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, RequestIds, Routes, Site, serve};
+use crate::metrics::Metrics;
 use crate::service::Stop;
 use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
@@ -24,6 +25,7 @@ use crate::store::{self, Decider, Store};
 use crate::worker::deliver::Deliverer;
 use crate::worker::dial::Dialer;
 use crate::worker::export::Exports;
+use crate::worker::sweep::Sweep;
 use crate::worker::{export, settle};
 
 /// The server.
@@ -75,6 +77,8 @@ impl App {
         entropy: Arc<dyn Entropy>,
     ) -> Result<Running, Fault> {
         let Config { settings, master_key } = config;
+        let metrics = Metrics::new();
+        metrics.started(clock.now());
         let sockets = Sockets::bind(&settings).await?;
         let urls = sockets.urls(&settings);
         let cursor_key = Arc::new(master_key.cursor_key()?);
@@ -94,16 +98,17 @@ impl App {
             Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), review_seconds));
         let store = {
             let (database, decider) = (settings.database, Arc::clone(&engine) as Arc<dyn Decider>);
-            blocking(move || Store::open(&database, decider)).await?
+            let metrics = metrics.clone();
+            blocking(move || Store::open(&database, decider, metrics)).await?
         };
         let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
         let public = Arc::new(Public::new(keyring.clone(), hosts, store.clone(), Arc::clone(&clock))?);
-        let callers = Arc::new(Callers::new(store.clone()));
+        let callers = Arc::new(Callers::new(store.clone(), metrics.clone()));
         let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
         let api = Arc::new(Api {
             store: store.clone(),
             engine,
-            ids,
+            ids: Arc::clone(&ids),
             clock: Arc::clone(&clock),
             entropy: Arc::clone(&entropy),
             settlement: Arc::clone(&settlement),
@@ -111,6 +116,7 @@ impl App {
             cursor_key,
             callers: Arc::clone(&callers),
             rates: Rates::new(),
+            metrics: metrics.clone(),
             routes: Routes::new()?,
             webhook_reach: reach.clone(),
             room: Semaphore::new(settings.max_under_way),
@@ -118,12 +124,27 @@ impl App {
         });
 
         let dialer = Arc::new(Dialer::new(reach)?);
-        let deliverer = Deliverer::new(store.clone(), keyring.clone(), dialer, Arc::clone(&clock), entropy);
+        let deliverer = Deliverer::new(
+            store.clone(),
+            keyring.clone(),
+            dialer,
+            Arc::clone(&clock),
+            entropy,
+            metrics.clone(),
+        );
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
-        let ops = Arc::new(Ops { store: store.clone(), stopping: serving.stopping() });
+        let ops = Arc::new(Ops {
+            store: store.clone(),
+            clock: Arc::clone(&clock),
+            metrics: metrics.clone(),
+            stopping: serving.stopping(),
+        });
         serving.spawn(|stopping| callers.follow(stopping));
         serving.spawn(|stopping| deliverer.run(stopping));
-        serving.spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), stopping));
+        serving
+            .spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), metrics, stopping));
+        let sweep = Sweep::new(store.clone(), Arc::clone(&exports), ids, Arc::clone(&clock));
+        serving.spawn(|stopping| sweep.run(stopping));
         serving.spawn(|stopping| export::run(store.clone(), exports, keyring, clock, stopping));
         let api = serving.listen(sockets.api, api, &request_ids);
         let public = serving.listen(sockets.public, public, &request_ids);

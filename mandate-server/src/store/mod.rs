@@ -16,6 +16,7 @@ use mandate_core::{Request, Timestamp};
 use tokio::sync::Notify;
 
 use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
 use crate::service::{Answer, Call, Stop};
 use records::{
     AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
@@ -81,6 +82,17 @@ pub trait Decider: Send + Sync + 'static {
     ) -> Vec<Result<Answer, Fault>>;
 }
 
+/// What a database takes on its disk, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    /// The database file.
+    pub database_bytes: u64,
+    /// What was written and not yet folded into it.
+    pub log_bytes: u64,
+    /// What is left on the disk for this user.
+    pub free_bytes: u64,
+}
+
 /// The database, open. Clones share it.
 #[derive(Clone)]
 pub struct Store {
@@ -99,9 +111,9 @@ impl Store {
     ///
     /// # Errors
     /// The name is not of a known database, or it cannot be opened.
-    pub fn open(database: &str, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
+    pub fn open(database: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
         let announced = Arc::new(Notify::new());
-        let sqlite = sqlite::Sqlite::open(path(database)?, decider, Arc::clone(&announced))?;
+        let sqlite = sqlite::Sqlite::open(path(database)?, decider, metrics, Arc::clone(&announced))?;
         Ok(Self { sqlite: Arc::new(sqlite), announced })
     }
 
@@ -140,6 +152,20 @@ impl Store {
     /// Waits until something was committed through this store that is to be delivered. It is for one who waits.
     pub async fn announced(&self) {
         self.announced.notified().await;
+    }
+
+    /// How many jobs wait for the writer.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.sqlite.waiting()
+    }
+
+    /// What the database takes on its disk. It asks the file system, and so may take a while.
+    ///
+    /// # Errors
+    /// The file system does not tell.
+    pub fn footprint(&self) -> std::io::Result<Footprint> {
+        self.sqlite.footprint()
     }
 
     /// Ends the threads after what they have begun, and folds the log into the database file.

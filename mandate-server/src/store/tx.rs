@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+use mandate_core::Verdict;
+
+use super::records::Mode;
 use crate::error::Fault;
 
 /// A value on its way into or out of the database.
@@ -149,9 +152,6 @@ pub trait Session {
 
     /// Runs a statement that changes rows; says how many.
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault>;
-
-    /// Notes that there is something to deliver once the transaction has been committed.
-    fn announce(&mut self);
 }
 
 /// One transaction.
@@ -160,6 +160,24 @@ pub trait Session {
 /// not by isolation levels. Idempotency rows come before agents' rows, each kind sorted.
 pub struct Tx<'a> {
     session: &'a mut dyn Session,
+    tally: Tally,
+}
+
+/// What a transaction has done that somebody hears of once it has been committed.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// The decisions that were written: their verdicts, each with its mode.
+    pub decided: Vec<(Verdict, Mode)>,
+    /// Whether there is something to deliver.
+    pub announced: bool,
+}
+
+impl Tally {
+    /// Adds what another script of the same transaction has done.
+    pub fn add(&mut self, other: Self) {
+        self.decided.extend(other.decided);
+        self.announced |= other.announced;
+    }
 }
 
 impl fmt::Debug for Tx<'_> {
@@ -171,7 +189,23 @@ impl fmt::Debug for Tx<'_> {
 impl<'a> Tx<'a> {
     /// A transaction over an open session.
     pub fn new(session: &'a mut dyn Session) -> Self {
-        Self { session }
+        Self { session, tally: Tally::default() }
+    }
+
+    /// Notes a decision that was written, to be counted when the transaction has been committed.
+    pub fn note(&mut self, verdict: Verdict, mode: Mode) {
+        self.tally.decided.push((verdict, mode));
+    }
+
+    /// Wakes whoever delivers, once the transaction has been committed.
+    pub fn announce(&mut self) {
+        self.tally.announced = true;
+    }
+
+    /// What was done.
+    #[must_use]
+    pub fn into_tally(self) -> Tally {
+        self.tally
     }
 
     /// The rows of `sql`.
@@ -192,11 +226,6 @@ impl<'a> Tx<'a> {
     /// Changes rows; says how many.
     pub fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
         self.session.execute(sql, parameters)
-    }
-
-    /// Wakes whoever delivers, once this is committed.
-    pub fn announce(&mut self) {
-        self.session.announce();
     }
 
     /// Changes exactly one row.

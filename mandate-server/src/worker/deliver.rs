@@ -23,6 +23,7 @@ use self::lanes::{Lanes, Share};
 use super::dial::Dialer;
 use crate::clock::{Clock, Entropy};
 use crate::error::Fault;
+use crate::metrics::Metrics;
 use crate::service::deliveries::{self, Turn};
 use crate::service::signing::Keyring;
 use crate::store::Store;
@@ -61,8 +62,9 @@ impl Deliverer {
         dialer: Arc<Dialer>,
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
+        metrics: Metrics,
     ) -> Self {
-        let means = Means { keyring, dialer, clock, entropy };
+        let means = Means { keyring, dialer, clock, entropy, metrics };
         let (lanes, under_way) = (Lanes::default(), JoinSet::new());
         Self { store, means, lanes, under_way, tried: Vec::new(), next: None }
     }

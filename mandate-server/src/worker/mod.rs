@@ -5,3 +5,4 @@ pub mod deliver;
 pub mod dial;
 pub mod export;
 pub mod settle;
+pub mod sweep;

@@ -8,6 +8,7 @@ use mandate_core::jwks::KeySet;
 use mandate_core::verify::{Expected, verify_event};
 use mandate_core::{EventId, WebhookId};
 use mandate_server::clock::{Clock as _, SystemEntropy};
+use mandate_server::metrics::Metrics;
 use mandate_server::service::deliveries::{self as service, LEASE_SECONDS, Retry};
 use mandate_server::service::endpoint::Reach;
 use mandate_server::service::webhooks::{self, Subscription};
@@ -26,7 +27,7 @@ const HOUR: i64 = 60 * 60;
 fn deliverer_over(world: &World, store: &Store) -> Deliverer {
     let dialer = Dialer::new(Reach { loopback: true, networks: Vec::new() }).unwrap();
     let (keyring, clock) = (world.keyring.clone(), Arc::clone(&world.clock));
-    Deliverer::new(store.clone(), keyring, Arc::new(dialer), clock, Arc::new(SystemEntropy))
+    Deliverer::new(store.clone(), keyring, Arc::new(dialer), clock, Arc::new(SystemEntropy), Metrics::new())
 }
 
 fn deliverer(world: &World) -> Deliverer {
@@ -257,7 +258,7 @@ async fn a_process_that_dies_leaves_its_deliveries_to_others() {
 #[tokio::test]
 async fn two_servers_share_the_work_and_nothing_is_sent_twice() {
     let world = World::new().await;
-    let store = Store::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
+    let store = Store::open(&world.database, Arc::clone(&world.engine) as _, Metrics::new()).unwrap();
     let mut receivers = Vec::new();
     let mut sent = BTreeSet::new();
     for _ in 0..4 {

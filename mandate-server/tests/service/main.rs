@@ -7,6 +7,7 @@
 )]
 
 mod agents_and_mandates;
+mod costs;
 mod deliveries;
 mod durability;
 mod escrows;
@@ -18,5 +19,6 @@ mod receiver;
 mod replays;
 mod reviews;
 mod settlement;
+mod sweep;
 mod usage;
 mod world;

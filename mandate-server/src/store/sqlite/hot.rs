@@ -1,30 +1,30 @@
 //! The two ends of a batch of authorizations: load what it needs, keep what it made.
 
-use std::cell::Cell;
 use std::collections::btree_map::Entry;
 
 use rusqlite::Connection;
 
 use super::super::records::{AgentKey, UsageKey};
-use super::super::tx::Tx;
+use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, Loaded, sql};
 use super::Ground;
 use crate::error::Fault;
 use crate::service::Answer;
 
-/// Decides on a batch inside the open transaction.
+/// Decides on a batch inside the open transaction, and says in `tally` what was written.
 pub(super) fn run(
     connection: &Connection,
     decider: &dyn Decider,
     batch: &[Authorization],
-    announced: &Cell<bool>,
+    tally: &mut Tally,
 ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
-    let mut ground = Ground(connection, announced);
+    let mut ground = Ground(connection);
     let mut tx = Tx::new(&mut ground);
     let now = decider.now();
     let mut loaded = load(&mut tx, batch, now.month())?;
     let answers = decider.decide(batch, now, &mut loaded);
     keep(&mut tx, &loaded)?;
+    tally.add(tx.into_tally());
     Ok(answers)
 }
 

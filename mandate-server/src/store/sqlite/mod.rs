@@ -4,7 +4,7 @@ mod hot;
 mod readers;
 mod writer;
 
-use std::cell::Cell;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
 
 use super::tx::{Row, Session, Tx, Value};
-use super::{Authorization, Decider};
+use super::{Authorization, Decider, Footprint};
 use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 use readers::Readers;
 use writer::Writer;
@@ -33,15 +34,21 @@ mod migrations {
 
 /// An open database and its threads.
 pub(super) struct Sqlite {
+    path: String,
     writer: Writer,
     readers: Readers,
 }
 
 impl Sqlite {
-    pub(super) fn open(path: &str, decider: Arc<dyn Decider>, announced: Arc<Notify>) -> Result<Self, Fault> {
-        let writer = Writer::start(connect(path)?, decider, announced)?;
+    pub(super) fn open(
+        path: &str,
+        decider: Arc<dyn Decider>,
+        metrics: Metrics,
+        wake: Arc<Notify>,
+    ) -> Result<Self, Fault> {
+        let writer = Writer::start(connect(path)?, decider, metrics, wake)?;
         let readers = Readers::start(path)?;
-        Ok(Self { writer, readers })
+        Ok(Self { path: path.to_owned(), writer, readers })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -62,6 +69,20 @@ impl Sqlite {
 
     pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
         self.writer.decide(authorization).await
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.writer.waiting()
+    }
+
+    pub(super) fn footprint(&self) -> io::Result<Footprint> {
+        let bytes = |path: &str| Path::new(path).metadata().map(|metadata| metadata.len());
+        let disk = rustix::fs::statvfs(&self.path)?;
+        Ok(Footprint {
+            database_bytes: bytes(&self.path)?,
+            log_bytes: bytes(&format!("{}-wal", self.path)).unwrap_or(0),
+            free_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
+        })
     }
 
     pub(super) fn close(&self) {
@@ -89,7 +110,7 @@ pub(super) fn run_once<T>(
     }
     let mut connection = connect(path)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let result = match script(&mut Tx::new(&mut Ground(&transaction, &Cell::default()))) {
+    let result = match script(&mut Tx::new(&mut Ground(&transaction))) {
         Ok(value) => Ok(value),
         Err(Stop::Refused(refusal)) => Err(refusal),
         Err(Stop::Fault(fault)) => return Err(fault),
@@ -114,8 +135,8 @@ fn connect(path: &str) -> Result<Connection, Fault> {
     Ok(connection)
 }
 
-/// A connection as the ground of a transaction, and whether the transaction has announced something.
-struct Ground<'a>(&'a Connection, &'a Cell<bool>);
+/// A connection as the ground of a transaction.
+struct Ground<'a>(&'a Connection);
 
 impl Session for Ground<'_> {
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
@@ -144,10 +165,6 @@ impl Session for Ground<'_> {
 
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
         Ok(self.0.prepare_cached(sql)?.execute(params_from_iter(parameters))?)
-    }
-
-    fn announce(&mut self) {
-        self.1.set(true);
     }
 }
 

@@ -1,6 +1,5 @@
 //! A few threads that read, each with a connection and a snapshot a script.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
@@ -85,7 +84,7 @@ fn serve(connection: &Connection, waiting: &Mutex<mpsc::Receiver<Job>>) {
 
 fn in_snapshot<T>(connection: &Connection, script: impl FnOnce(&mut Tx<'_>) -> T) -> Result<T, Fault> {
     connection.execute_batch("BEGIN")?;
-    let result = script(&mut Tx::new(&mut Ground(connection, &Cell::default())));
+    let result = script(&mut Tx::new(&mut Ground(connection)));
     connection.execute_batch("COMMIT")?;
     Ok(result)
 }

@@ -1,17 +1,18 @@
 //! The one thread that writes. While a batch commits, the next one gathers; no timer is needed.
 
-use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use rusqlite::Connection;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::super::tx::Tx;
+use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider};
 use super::{Ground, hot};
 use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 
 /// How many jobs one transaction may hold.
@@ -21,8 +22,8 @@ const MAX_WAITING: usize = 4096;
 
 /// Tells a waiter how its transaction ended: with the text of the fault, if it did not commit.
 type Tell = Box<dyn FnOnce(Result<(), &str>) + Send>;
-/// A script, run inside the batch; it brings its own ending, and says whether it has announced something.
-type Script = Box<dyn FnOnce(&Connection, &Cell<bool>) -> Tell + Send>;
+/// A script, run inside the batch; it says what it did, and brings its own ending.
+type Script = Box<dyn FnOnce(&Connection, &mut Tally) -> Tell + Send>;
 
 enum Job {
     Script(Script),
@@ -33,20 +34,23 @@ enum Job {
 pub(super) struct Writer {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    metrics: Metrics,
 }
 
 impl Writer {
     pub(super) fn start(
         connection: Connection,
         decider: Arc<dyn Decider>,
+        metrics: Metrics,
         wake: Arc<Notify>,
     ) -> Result<Self, Fault> {
+        let after = After { metrics: metrics.clone(), wake };
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
         let thread = std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || serve(&connection, decider.as_ref(), &wake, waiting))
+            .spawn(move || serve(&connection, decider.as_ref(), &after, waiting))
             .map_err(|e| Fault::new(format!("cannot start the writer thread: {e}")))?;
-        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
+        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)), metrics })
     }
 
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
@@ -55,9 +59,14 @@ impl Writer {
         S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let job = move |connection: &Connection, announced: &Cell<bool>| -> Tell {
-            let mut ground = Ground(connection, announced);
-            let result = in_savepoint(connection, || script(&mut Tx::new(&mut ground)));
+        let job = move |connection: &Connection, tally: &mut Tally| -> Tell {
+            let result = in_savepoint(connection, || {
+                let mut ground = Ground(connection);
+                let mut tx = Tx::new(&mut ground);
+                let result = script(&mut tx)?;
+                tally.add(tx.into_tally());
+                Ok(result)
+            });
             Box::new(move |committed| {
                 let result = match (result, committed) {
                     (Err(Stop::Fault(fault)), _) => Err(fault),
@@ -75,8 +84,17 @@ impl Writer {
 
     pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
         let (answer, answered) = oneshot::channel();
+        let began = Instant::now();
         self.send(Job::Decide(authorization, answer)).await?;
-        answered.await.map_err(|_| gone())?
+        let answer = answered.await.map_err(|_| gone())??;
+        self.metrics.authorized(began.elapsed());
+        Ok(answer)
+    }
+
+    /// How many jobs wait.
+    pub(super) fn waiting(&self) -> usize {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.as_ref().map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
     }
 
     /// Lets the thread end what waits, and joins it.
@@ -98,10 +116,17 @@ fn gone() -> Fault {
     Fault::new("the writer has ended")
 }
 
-fn serve(connection: &Connection, decider: &dyn Decider, wake: &Notify, mut waiting: mpsc::Receiver<Job>) {
+/// Who hears of what has been committed.
+struct After {
+    metrics: Metrics,
+    /// Wakes whoever delivers.
+    wake: Arc<Notify>,
+}
+
+fn serve(connection: &Connection, decider: &dyn Decider, after: &After, mut waiting: mpsc::Receiver<Job>) {
     let mut jobs = Vec::with_capacity(MAX_BATCH);
     while waiting.blocking_recv_many(&mut jobs, MAX_BATCH) > 0 {
-        run(connection, decider, wake, &mut jobs);
+        run(connection, decider, after, &mut jobs);
     }
     // Folds the log into the database file, so that a copy of the one file is whole after an orderly end.
     if let Err(e) = connection.pragma_update(None, "wal_checkpoint", "TRUNCATE") {
@@ -112,14 +137,14 @@ fn serve(connection: &Connection, decider: &dyn Decider, wake: &Notify, mut wait
 /// Runs all jobs in one transaction and tells each waiter how it ended.
 ///
 /// None of the jobs has been answered yet, so that any order among them is a true one: scripts come first.
-fn run(connection: &Connection, decider: &dyn Decider, wake: &Notify, jobs: &mut Vec<Job>) {
-    let announced = Cell::new(false);
+fn run(connection: &Connection, decider: &dyn Decider, after: &After, jobs: &mut Vec<Job>) {
+    let (count, mut tally) = (jobs.len(), Tally::default());
     let began = connection.execute_batch("BEGIN IMMEDIATE");
     let mut tells: Vec<Tell> = Vec::new();
     let (mut batch, mut waiters) = (Vec::new(), Vec::new());
     for job in jobs.drain(..) {
         match job {
-            Job::Script(script) if began.is_ok() => tells.push(script(connection, &announced)),
+            Job::Script(script) if began.is_ok() => tells.push(script(connection, &mut tally)),
             // Dropping the script drops its waiter's channel: the waiter hears a fault.
             Job::Script(_) => {}
             Job::Decide(authorization, waiter) => {
@@ -133,10 +158,17 @@ fn run(connection: &Connection, decider: &dyn Decider, wake: &Notify, jobs: &mut
         tell_all(waiters, &format!("database: {e}"));
         return;
     }
-    let answers = decide(connection, decider, &batch, &announced);
+    let answers = decide(connection, decider, &batch, &mut tally);
+    let committing = Instant::now();
     let committed = commit(connection);
-    if committed.is_ok() && announced.get() {
-        wake.notify_one();
+    after.metrics.committed(count, committing.elapsed());
+    if committed.is_ok() {
+        for (verdict, mode) in tally.decided {
+            after.metrics.decided(verdict, mode);
+        }
+        if tally.announced {
+            after.wake.notify_one();
+        }
     }
     let told = committed.as_ref().copied().map_err(String::as_str);
     for tell in tells {
@@ -152,14 +184,13 @@ fn decide(
     connection: &Connection,
     decider: &dyn Decider,
     batch: &[Authorization],
-    announced: &Cell<bool>,
+    tally: &mut Tally,
 ) -> Vec<Result<Answer, Fault>> {
-    let together = |batch: &[Authorization]| {
-        in_savepoint(connection, || Ok(hot::run(connection, decider, batch, announced)?)).map_err(|stop| {
-            match stop {
-                Stop::Fault(fault) => fault,
-                Stop::Refused(refusal) => Fault::new(refusal.message),
-            }
+    let mut together = |batch: &[Authorization]| {
+        let run = || Ok(hot::run(connection, decider, batch, tally)?);
+        in_savepoint(connection, run).map_err(|stop| match stop {
+            Stop::Fault(fault) => fault,
+            Stop::Refused(refusal) => Fault::new(refusal.message),
         })
     };
     if batch.is_empty() {
@@ -167,7 +198,7 @@ fn decide(
     }
     together(batch).unwrap_or_else(|fault| {
         tracing::error!(fault = %fault, authorizations = batch.len(), "a batch could not be decided together");
-        let alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
+        let mut alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
         batch.iter().map(|one| alone(one)?.ok_or_else(gone)?).collect()
     })
 }

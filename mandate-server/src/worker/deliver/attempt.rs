@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::FutureExt as _;
 use mandate_core::{EventClaims, Timestamp, jwt};
@@ -11,6 +12,7 @@ use super::super::backoff;
 use super::super::dial::{Dialer, NoAnswer};
 use crate::clock::{Clock, Entropy};
 use crate::error::Fault;
+use crate::metrics::{Attempted, Metrics};
 use crate::service::signing::Keyring;
 use crate::store::records::{AttemptRecord, DeliveryState, DueRecord, LeaseRecord, TriedRecord};
 
@@ -21,6 +23,7 @@ pub(super) struct Means {
     pub(super) dialer: Arc<Dialer>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<dyn Entropy>,
+    pub(super) metrics: Metrics,
 }
 
 impl Means {
@@ -30,6 +33,7 @@ impl Means {
         if due.attempts > 0 && backoff::is_over(due.since, at) {
             return outcome(&lease, &due, None, (DeliveryState::Failed, at));
         }
+        let began = Instant::now();
         let posting = AssertUnwindSafe(self.post(&lease, &due)).catch_unwind().await;
         let answer = posting.unwrap_or_else(|_| {
             error!(event = %due.event.id, "an attempt panicked; see the line before this one");
@@ -47,6 +51,7 @@ impl Means {
             Ok(status) => (Some(status.into()), None),
             Err(no_answer) => (None, Some(no_answer.to_string())),
         };
+        self.metrics.attempted(counted(next.0), began.elapsed());
         outcome(&lease, &due, Some(AttemptRecord { at, status, error }), next)
     }
 
@@ -78,7 +83,16 @@ impl Means {
     }
 }
 
-/// What is known of an attempt when it has ended: the one place.
+/// As what an attempt is counted.
+fn counted(state: DeliveryState) -> Attempted {
+    match state {
+        DeliveryState::Delivered => Attempted::Delivered,
+        DeliveryState::Pending => Attempted::Retried,
+        DeliveryState::Failed | DeliveryState::Ended => Attempted::Failed,
+    }
+}
+
+/// What became of a delivery, told to the log and to be written down.
 fn outcome(
     lease: &LeaseRecord,
     due: &DueRecord,
