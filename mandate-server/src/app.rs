@@ -22,6 +22,8 @@ use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
+use crate::worker::deliver::Deliverer;
+use crate::worker::dial::Dialer;
 use crate::worker::export::Exports;
 use crate::worker::sweep::Sweep;
 use crate::worker::{export, settle};
@@ -88,6 +90,8 @@ impl App {
         let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
         let request_ids = Arc::new(RequestIds { ids: Arc::clone(&ids), clock: Arc::clone(&clock) });
         let review_seconds = settings.review_expiry_seconds;
+        let reach =
+            Reach { loopback: settings.loopback_webhooks, networks: settings.webhook_networks.clone() };
         let exports = Arc::new(Exports::new(settings.exports_directory()));
         let settlement = Arc::new(Settlement::new(&settings.settlement, keyring.clone())?);
         let engine =
@@ -106,7 +110,7 @@ impl App {
             engine,
             ids: Arc::clone(&ids),
             clock: Arc::clone(&clock),
-            entropy,
+            entropy: Arc::clone(&entropy),
             settlement: Arc::clone(&settlement),
             exports: Arc::clone(&exports),
             cursor_key,
@@ -114,11 +118,20 @@ impl App {
             rates: Rates::new(),
             metrics: metrics.clone(),
             routes: Routes::new()?,
-            webhook_reach: if settings.loopback_webhooks { Reach::Loopback } else { Reach::Public },
+            webhook_reach: reach.clone(),
             room: Semaphore::new(settings.max_under_way),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
         });
 
+        let dialer = Arc::new(Dialer::new(reach)?);
+        let deliverer = Deliverer::new(
+            store.clone(),
+            keyring.clone(),
+            dialer,
+            Arc::clone(&clock),
+            entropy,
+            metrics.clone(),
+        );
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let ops = Arc::new(Ops {
             store: store.clone(),
@@ -127,6 +140,7 @@ impl App {
             stopping: serving.stopping(),
         });
         serving.spawn(|stopping| callers.follow(stopping));
+        serving.spawn(|stopping| deliverer.run(stopping));
         serving
             .spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), metrics, stopping));
         let sweep = Sweep::new(store.clone(), Arc::clone(&exports), ids, Arc::clone(&clock));

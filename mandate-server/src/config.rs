@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 
 use figment::providers::{Env, Format as _, Serialized, Toml};
 use figment::{Figment, Metadata, Source};
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 use zeroize::Zeroizing;
 
 use crate::service::signing::MasterKey;
-use check::{address, base_url, database, log_format, log_level, review_expiry, site_url};
+use check::{address, base_url, database, log_format, log_level, network, review_expiry, site_url};
 use flags::COMMAND_LINE;
 
 pub use flags::{Flags, ServerFlags};
@@ -86,6 +87,8 @@ pub struct Settings {
     /// Whether webhooks may be on this machine, over plain HTTP. Only the developer mode says so: no flag, variable or
     /// file does.
     pub loopback_webhooks: bool,
+    /// Networks that webhooks may be in although they are not public.
+    pub webhook_networks: Vec<IpNet>,
     /// Who moves the funds of escrows.
     pub settlement: SettlementSetting,
     /// Where exports are kept. Absent: beside the database.
@@ -135,6 +138,7 @@ impl Default for Settings {
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
             max_under_way: MAX_UNDER_WAY,
             loopback_webhooks: false,
+            webhook_networks: Vec::new(),
             settlement: SettlementSetting::Local,
             exports_directory: None,
             log_format: LogFormat::Text,
@@ -155,12 +159,30 @@ struct Written {
     verdicts_url: Option<String>,
     docs_url: Option<String>,
     review_expiry_seconds: i64,
+    webhook_networks: List,
     settlement: String,
     settlement_url: Option<String>,
     exports_directory: Option<PathBuf>,
     behind_proxy: bool,
     log_format: String,
     log_level: String,
+}
+
+/// Several values: an array in a file, separated by commas in a variable.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum List {
+    Text(String),
+    Array(Vec<String>),
+}
+
+impl List {
+    fn values(&self) -> Vec<&str> {
+        match self {
+            Self::Text(text) => text.split(',').map(str::trim).filter(|value| !value.is_empty()).collect(),
+            Self::Array(values) => values.iter().map(String::as_str).collect(),
+        }
+    }
 }
 
 /// The names of all settings: of the variables behind the prefix, and of the keys in the file.
@@ -173,6 +195,7 @@ const NAMES: &[&str] = &[
     "verdicts_url",
     "docs_url",
     "review_expiry_seconds",
+    "webhook_networks",
     "settlement",
     "settlement_url",
     "exports_directory",
@@ -231,6 +254,12 @@ impl Written {
             )?,
             max_under_way: MAX_UNDER_WAY,
             loopback_webhooks: false,
+            webhook_networks: self
+                .webhook_networks
+                .values()
+                .into_iter()
+                .map(|text| origins.check("webhook_networks", text, network))
+                .collect::<Result<_, _>>()?,
             settlement: settlement(&self.settlement, self.settlement_url.as_deref(), origins)?,
             exports_directory: self.exports_directory,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
@@ -261,6 +290,7 @@ impl From<Settings> for Written {
             verdicts_url: None,
             docs_url: None,
             review_expiry_seconds: settings.review_expiry_seconds,
+            webhook_networks: List::Array(Vec::new()),
             settlement: "local".to_owned(),
             settlement_url: None,
             exports_directory: None,

@@ -17,6 +17,7 @@ mod authorizations;
 mod concurrency;
 mod crash;
 mod decisions;
+mod deliveries;
 mod enforcement;
 mod engine;
 mod first_command;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use hyper::Uri;
 use hyper::http::uri::Scheme;
+use ipnet::IpNet;
 use tracing::level_filters::LevelFilter;
 
 use super::{LogFormat, MAX_REVIEW_EXPIRY_SECONDS, SQLITE, VERSION_PATH};
@@ -64,6 +65,16 @@ fn is_site(text: &str) -> bool {
 pub(super) fn review_expiry(text: &str) -> Result<i64, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=MAX_REVIEW_EXPIRY_SECONDS).contains(seconds));
     seconds.ok_or_else(|| format!("must be between 1 and {MAX_REVIEW_EXPIRY_SECONDS}; got `{text}`"))
+}
+
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().ok().filter(|network: &IpNet| network.addr() == network.network());
+    network.ok_or_else(|| {
+        format!(
+            "must be networks in CIDR notation, each its first address and the bits of its prefix, such as 10.20.0.0/16 \
+             or fd00:20::/32; got `{text}`"
+        )
+    })
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {

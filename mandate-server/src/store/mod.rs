@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mandate_core::{Request, Timestamp};
+use tokio::sync::Notify;
 
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
@@ -99,6 +100,7 @@ pub struct Footprint {
 #[derive(Clone)]
 pub struct Store {
     sqlite: Arc<sqlite::Sqlite>,
+    announced: Arc<Notify>,
 }
 
 impl fmt::Debug for Store {
@@ -113,7 +115,9 @@ impl Store {
     /// # Errors
     /// The name is not of a known database, or it cannot be opened.
     pub fn open(database: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
-        Ok(Self { sqlite: Arc::new(sqlite::Sqlite::open(path(database)?, decider, metrics)?) })
+        let announced = Arc::new(Notify::new());
+        let sqlite = sqlite::Sqlite::open(path(database)?, decider, metrics, Arc::clone(&announced))?;
+        Ok(Self { sqlite: Arc::new(sqlite), announced })
     }
 
     /// Runs `script` over a snapshot of what is committed.
@@ -146,6 +150,11 @@ impl Store {
     /// The batch could not be committed.
     pub async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
         self.sqlite.decide(authorization).await
+    }
+
+    /// Waits until something was committed through this store that is to be delivered. It is for one who waits.
+    pub async fn announced(&self) {
+        self.announced.notified().await;
     }
 
     /// How many jobs wait for the writer.

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
+use tokio::sync::Notify;
 
 use super::tx::{Row, Session, Tx, Value};
 use super::{Authorization, Decider, Footprint, Holder, Schema};
@@ -43,9 +44,14 @@ pub(super) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(super) fn open(path: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
+    pub(super) fn open(
+        path: &str,
+        decider: Arc<dyn Decider>,
+        metrics: Metrics,
+        wake: Arc<Notify>,
+    ) -> Result<Self, Fault> {
         let held = upkeep::claim(path, Holder::Server)?;
-        let writer = Writer::start(connect(path)?, decider, metrics)?;
+        let writer = Writer::start(connect(path)?, decider, metrics, wake)?;
         let readers = Readers::start(path)?;
         Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
