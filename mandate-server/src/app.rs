@@ -11,6 +11,7 @@ use std::time::Duration;
 use hyper::header::HeaderValue;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
+use tracing::warn;
 
 pub use signals::{Hangup, StopSignal};
 
@@ -28,7 +29,7 @@ use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
-use crate::store::{self, Decider, Store};
+use crate::store::{self, Decider, Presence, Store};
 use crate::worker::export::Exports;
 use crate::worker::{export, settle};
 use listeners::{Doors, Socket, Sockets, Tls};
@@ -54,6 +55,8 @@ pub struct Running {
     draining: watch::Sender<bool>,
     drain_delay: Duration,
     certificates: Arc<Notify>,
+    /// Held until the end.
+    presence: Presence,
 }
 
 /// The addresses of a server's hosts, as clients know them.
@@ -89,6 +92,7 @@ impl App {
         let metrics = Metrics::new();
         metrics.started(clock.now());
         let tls = Tls::read(&settings, clock.now())?;
+        let presence = take_place(&settings.database).await?;
         let sockets = Sockets::bind(&settings).await?;
         let urls = sockets.urls(&settings);
         let cursor_key = Arc::new(master_key.cursor_key()?);
@@ -153,7 +157,19 @@ impl App {
         let public =
             serving.listen(sockets.public, |at| doors.door(Listener::Public, at, public, tls.public));
         let ops = observing.listen(sockets.ops, |at| doors.door(Listener::Ops, at, ops, None));
-        Ok(Running { api, public, ops, urls, store, serving, observing, draining, drain_delay, certificates })
+        Ok(Running {
+            api,
+            public,
+            ops,
+            urls,
+            store,
+            serving,
+            observing,
+            draining,
+            drain_delay,
+            certificates,
+            presence,
+        })
     }
 }
 
@@ -177,13 +193,14 @@ impl Running {
     /// Says that the server is not ready, takes requests for as long as the settings say, ends those under way within a
     /// bound of time, and closes the store. The ops listener answers until then.
     pub async fn stop(self) {
-        let Self { store, serving, observing, draining, drain_delay, .. } = self;
+        let Self { store, serving, observing, draining, drain_delay, presence, .. } = self;
         draining.send_replace(true);
         tokio::time::sleep(drain_delay).await;
         serving.stop().await;
         // It joins threads. There is nobody left to tell of a failure.
         let _ = spawn_blocking(move || store.close()).await;
         observing.stop().await;
+        drop(presence);
     }
 }
 
@@ -223,6 +240,19 @@ impl Tasks {
             let _ = task.await;
         }
     }
+}
+
+/// Takes the place of the server at the database, and warns when another one has it.
+async fn take_place(database: &str) -> Result<Presence, Fault> {
+    let name = database.to_owned();
+    let presence = blocking(move || store::take_place(&name)).await?;
+    if !presence.is_alone() {
+        warn!(
+            database,
+            "another server works on this database: spending limits hold together, request rates are counted by each"
+        );
+    }
+    Ok(presence)
 }
 
 /// Brings the database up to date and opens the signing keys, making them at the first start.

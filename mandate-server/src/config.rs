@@ -6,6 +6,7 @@
 mod check;
 mod flags;
 mod joint;
+mod variables;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,6 +24,7 @@ use flags::COMMAND_LINE;
 use joint::{pair, settlement};
 
 pub use flags::{Flags, ServerFlags};
+pub use variables::Unread;
 
 /// What the names of variables begin with.
 const VARIABLE_PREFIX: &str = "MANDATE_";
@@ -417,6 +419,12 @@ fn variable(name: &str) -> Result<Option<Zeroizing<String>>, ConfigRefused> {
         Err(std::env::VarError::NotPresent) => Ok(None),
         Err(std::env::VarError::NotUnicode(_)) => Err(ConfigRefused::variable(name, "must be UTF-8")),
     }
+}
+
+/// The variables that look as if they were meant for this server, and are read by nobody.
+#[must_use]
+pub fn unread_variables() -> Vec<Unread> {
+    variables::unread(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
 }
 
 /// Whether Cargo has started this program.

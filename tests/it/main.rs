@@ -25,5 +25,6 @@ mod jwks;
 mod load;
 mod mandates;
 mod reviews;
+mod serving;
 mod strangers;
 mod tidy;

@@ -95,7 +95,14 @@ const RULES: &[Rule] = &[
     Rule {
         path: "mandate-server/src",
         never: &["std::fs"],
-        except: &["config.rs", "dev/state.rs", "metrics/process.rs", "worker/export.rs"],
+        except: &[
+            "config.rs",
+            "dev/state.rs",
+            "http/tls.rs",
+            "metrics/process.rs",
+            "store/sqlite/presence.rs",
+            "worker/export.rs",
+        ],
     },
     Rule { path: "mandate-server/src", never: &TIME_AND_RANDOMNESS, except: &["clock.rs"] },
     Rule { path: "mandate-cli/src", never: &ENVIRONMENT, except: &["environment.rs"] },

@@ -224,7 +224,7 @@ async fn a_peer_that_does_not_ask_in_time_is_closed() {
     let (mut reading, mut writing) = trickling.split();
     let trickle = async {
         while writing.write_all(b"x").await.is_ok() {
-            tokio::task::yield_now().await
+            tokio::task::yield_now().await;
         }
     };
     let ended = async { reading.read_u8().await.is_err() };
