@@ -31,6 +31,7 @@ use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Presence, Store};
 use crate::worker::export::Exports;
+use crate::worker::sweep::Sweep;
 use crate::worker::{export, settle};
 use listeners::{Doors, Socket, Sockets, Tls};
 
@@ -122,7 +123,7 @@ impl App {
         let api = Arc::new(Api {
             store: store.clone(),
             engine,
-            ids,
+            ids: Arc::clone(&ids),
             clock: Arc::clone(&clock),
             entropy,
             settlement: Arc::clone(&settlement),
@@ -149,6 +150,8 @@ impl App {
         let counting = metrics.clone();
         serving
             .spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), counting, stopping));
+        let sweep = Sweep::new(store.clone(), Arc::clone(&exports), ids, Arc::clone(&clock));
+        serving.spawn(|stopping| sweep.run(stopping));
         serving.spawn(|stopping| export::run(store.clone(), exports, keyring, Arc::clone(&clock), stopping));
         let (identities, counting, look) = (tls.identities, metrics.clone(), Arc::clone(&certificates));
         serving.spawn(|stopping| follow_certificates(identities, clock, counting, look, stopping));

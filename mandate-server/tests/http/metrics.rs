@@ -6,7 +6,8 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::world::{World, exchange, spend};
+use crate::wire::exchange;
+use crate::world::{World, spend};
 
 /// A scrape, read strictly as `OpenMetrics` 1.0 has it: its families by name, its samples by name and labels.
 struct Scrape {
@@ -16,7 +17,7 @@ struct Scrape {
 
 impl Scrape {
     async fn of(world: &World) -> Self {
-        let reply = exchange(world.server.ops, "GET", "/metrics", "", b"").await;
+        let reply = exchange(world.running.ops, "GET", "/metrics", "", b"").await;
         assert_eq!(reply.status, 200, "{}", reply.body);
         let form = "application/openmetrics-text; version=1.0.0; charset=utf-8";
         assert_eq!(reply.header("content-type"), Some(form));
@@ -127,24 +128,24 @@ async fn busy() -> (World, Vec<String>) {
     let agent = world.agent("secretive-buyer").await;
     let mandate = world.mandate("agt_secretive-buyer").await;
     let webhook = json!({ "url": "https://hidden.example/hook", "events": ["decision.resolved"] });
-    let webhook = world.post(&world.organization, "/v1/webhooks", &webhook).await.json();
+    let webhook = world.post(&world.organization_key, "/v1/webhooks", &webhook).await.json();
     let webhook = webhook["webhook"].as_str().unwrap().to_owned();
     let allowed = world.post(&agent, "/v1/authorizations", &spend(40)).await.json();
     assert_eq!(world.post(&agent, "/v1/authorizations", &spend(900)).await.json()["verdict"], "deny_limit");
     let asked = world.post(&agent, "/v1/authorizations", &spend(300)).await.json();
     let review = asked["review"]["id"].as_str().unwrap().to_owned();
     let approve = format!("/v1/reviews/{review}/approve");
-    assert_eq!(world.send("POST", &approve, &world.organization, "", "").await.status, 201);
+    assert_eq!(world.send("POST", &approve, &world.organization_key, "", "").await.status, 201);
     assert_eq!(world.post(&agent, "/v1/authorizations", &spend(250)).await.json()["verdict"], "review");
     assert_eq!(world.get("nobody's key", "/v1/agents").await.status, 401);
     assert_eq!(world.send("BREW", "/v1/agents", &agent, "", "").await.status, 400);
     assert_eq!(
-        world.post(&world.organization, &format!("/v1/webhooks/{webhook}/ping"), &json!({})).await.status,
+        world.post(&world.organization_key, &format!("/v1/webhooks/{webhook}/ping"), &json!({})).await.status,
         202
     );
     let token = allowed["verdict_token"].as_str().unwrap().to_owned();
     let names = ["secretive-buyer", "acme", "hidden.example"].map(str::to_owned);
-    let secrets = [agent, world.organization.clone(), mandate, webhook, review, token];
+    let secrets = [agent, world.organization_key.clone(), mandate, webhook, review, token];
     (world, names.into_iter().chain(secrets).collect())
 }
 
@@ -202,7 +203,7 @@ async fn the_counters_move_by_what_was_done() {
 #[tokio::test]
 async fn nothing_in_them_tells_of_anybody() {
     let (world, secrets) = busy().await;
-    let text = exchange(world.server.ops, "GET", "/metrics", "", b"").await.body;
+    let text = exchange(world.running.ops, "GET", "/metrics", "", b"").await.body;
     for secret in &secrets {
         assert!(!text.contains(secret.as_str()), "{secret}");
     }

@@ -18,8 +18,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::server::Server;
-use crate::world::exchange;
+use crate::wire::exchange;
+use crate::world::World;
 
 /// A certificate of its own authority, for `localhost`, from this year to that one.
 fn certificate(years: [i32; 2]) -> (CertificateDer<'static>, String, String) {
@@ -76,7 +76,7 @@ const BOTH: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS12, &rustls::
 #[tokio::test]
 async fn the_api_and_the_public_listener_speak_tls() {
     let (files, public) = (Files::new(), Files::new());
-    let server = Server::start_with(|settings| {
+    let server = World::start_with(|settings| {
         settings.tls = Some(files.names());
         settings.public_tls = Some(public.names());
     })
@@ -108,7 +108,7 @@ async fn the_api_and_the_public_listener_speak_tls() {
 #[tokio::test]
 async fn a_new_certificate_is_taken_and_a_bad_one_is_not() {
     let files = Files::new();
-    let server = Server::start_with(|settings| settings.tls = Some(files.names())).await;
+    let server = World::start_with(|settings| settings.tls = Some(files.names())).await;
     let at = server.running.api;
     let (renewed, pem, key) = certificate([2020, 2091]);
     files.write(&pem, &key);
