@@ -6,6 +6,7 @@
 mod check;
 mod flags;
 mod joint;
+mod sources;
 mod variables;
 
 use std::fmt;
@@ -24,6 +25,8 @@ use flags::COMMAND_LINE;
 use joint::{pair, settlement};
 
 pub use flags::{Flags, ServerFlags};
+pub use joint::TlsFiles;
+pub use sources::{Setting, shown, sources};
 pub use variables::Unread;
 
 /// What the names of variables begin with.
@@ -55,15 +58,6 @@ pub enum SettlementSetting {
     Local,
     /// The provider who takes instructions at this URL.
     Http(String),
-}
-
-/// A certificate and its key, in PEM.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsFiles {
-    /// The certificate, and behind it those that lead to one that clients trust.
-    pub certificate: PathBuf,
-    /// Its private key.
-    pub key: PathBuf,
 }
 
 /// How the log is written.
@@ -229,13 +223,18 @@ impl Settings {
     /// # Errors
     /// The file cannot be read, or the first setting that cannot be used.
     pub fn load(flags: &Flags) -> Result<Self, ConfigRefused> {
+        let figment = Self::gather(flags)?;
+        let written: Written = figment.extract().map_err(|e| ConfigRefused::from_figment(&figment, &e))?;
+        written.check(&Origins(&figment))
+    }
+
+    fn gather(flags: &Flags) -> Result<Figment, ConfigRefused> {
         let mut figment = Figment::from(Serialized::defaults(Written::from(Self::default())));
         if let Some(path) = config_file(flags)? {
             figment = figment.merge(Toml::file_exact(path));
         }
         let figment = figment.merge(Env::prefixed(VARIABLE_PREFIX).only(NAMES)).merge(flags.clone());
-        let written: Written = figment.extract().map_err(|e| ConfigRefused::from_figment(&figment, &e))?;
-        written.check(&Origins(&figment))
+        Ok(figment)
     }
 }
 
@@ -369,6 +368,14 @@ fn origin(name: &str, metadata: Option<&Metadata>) -> String {
 /// # Errors
 /// There is none, there are two, or what is there is not a key. The message never repeats any of it.
 pub fn master_key() -> Result<MasterKey, ConfigRefused> {
+    master_key_if_set()?.ok_or_else(|| ConfigRefused::variable(MASTER_KEY_VARIABLE, NO_MASTER_KEY))
+}
+
+/// Reads the master key from its variable or its file, if either is set.
+///
+/// # Errors
+/// There are two, or what is there is not a key. The message never repeats any of it.
+pub fn master_key_if_set() -> Result<Option<MasterKey>, ConfigRefused> {
     let (setting, text) = match (variable(MASTER_KEY_VARIABLE)?, variable(MASTER_KEY_FILE_VARIABLE)?) {
         (Some(key), None) => (MASTER_KEY_VARIABLE, key),
         (None, Some(path)) => (MASTER_KEY_FILE_VARIABLE, read_master_key(Path::new(path.as_str()))?),
@@ -376,9 +383,10 @@ pub fn master_key() -> Result<MasterKey, ConfigRefused> {
             let problem = format!("is set, and so is {MASTER_KEY_FILE_VARIABLE}; set one of them");
             return Err(ConfigRefused::variable(MASTER_KEY_VARIABLE, problem));
         }
-        (None, None) => return Err(ConfigRefused::variable(MASTER_KEY_VARIABLE, NO_MASTER_KEY)),
+        (None, None) => return Ok(None),
     };
     MasterKey::parse(text.trim_end_matches(['\r', '\n']))
+        .map(Some)
         .map_err(|_| ConfigRefused::variable(setting, "the master key must be 64 hexadecimal characters"))
 }
 

@@ -3,7 +3,16 @@
 use std::path::PathBuf;
 
 use super::check::site_url;
-use super::{ConfigRefused, Origins, SettlementSetting, TlsFiles};
+use super::{ConfigRefused, Origins, SettlementSetting};
+
+/// A certificate and its key, in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate, and behind it those that lead to one that clients trust.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
 
 /// A certificate and its key: both, or neither.
 pub(super) fn pair(

@@ -3,6 +3,7 @@
 //! Nothing here knows of HTTP, of async or of a database by name.
 
 pub mod agents;
+pub mod check;
 pub mod decide;
 pub mod decisions;
 pub mod endpoint;

@@ -7,6 +7,7 @@ pub mod records;
 pub mod sql;
 mod sqlite;
 pub mod tx;
+pub mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -23,6 +24,8 @@ use records::{
 };
 pub(crate) use sqlite::Presence;
 use tx::Tx;
+
+pub use upkeep::{Holder, Schema, Step, migrate};
 
 /// How a SQLite database is named.
 const SQLITE: &str = "sqlite://";
@@ -173,14 +176,6 @@ impl Store {
 /// The name is not of a known database, or no file can be made beside it.
 pub(crate) fn take_place(database: &str) -> Result<Presence, Fault> {
     sqlite::take_place(path(database)?)
-}
-
-/// Brings the database up to the newest schema, creating it if it is not there.
-///
-/// # Errors
-/// The name is not of a known database, it cannot be opened, or a migration fails.
-pub fn migrate(database: &str) -> Result<(), Fault> {
-    sqlite::migrate(path(database)?)
 }
 
 /// Runs one script in one transaction, without the threads of a [`Store`]: for the operator's commands, which work

@@ -92,6 +92,11 @@ impl Row {
         Fault::new(format!("database: column {} is not {wanted}", self.column))
     }
 
+    /// The next column, whatever it is.
+    pub fn value(&mut self) -> Result<Value, Fault> {
+        self.next().ok_or_else(|| self.unexpected("there"))
+    }
+
     /// The next column, a number.
     pub fn integer(&mut self) -> Result<i64, Fault> {
         self.maybe_integer()?.ok_or_else(|| self.unexpected("an integer"))

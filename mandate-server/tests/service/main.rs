@@ -7,6 +7,8 @@
 )]
 
 mod agents_and_mandates;
+mod backups;
+mod check;
 mod costs;
 mod durability;
 mod escrows;
@@ -14,6 +16,7 @@ mod events;
 mod exports;
 mod limits;
 mod lists;
+mod migrations;
 mod replays;
 mod reviews;
 mod settlement;

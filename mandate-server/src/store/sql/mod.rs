@@ -7,6 +7,7 @@
 )]
 
 pub mod agents;
+pub mod check;
 pub mod decisions;
 pub mod deliveries;
 pub mod environments;

@@ -3,8 +3,10 @@
 mod hot;
 mod presence;
 mod readers;
+pub(super) mod upkeep;
 mod writer;
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +16,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 
 use super::tx::{Row, Session, Tx, Value};
-use super::{Authorization, Decider, Footprint};
+use super::{Authorization, Decider, Footprint, Holder, Schema};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
@@ -38,13 +40,16 @@ pub(super) struct Sqlite {
     path: String,
     writer: Writer,
     readers: Readers,
+    /// Tells whoever would replace the file that it is in use.
+    _held: File,
 }
 
 impl Sqlite {
     pub(super) fn open(path: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
+        let held = upkeep::claim(path, Holder::Server)?;
         let writer = Writer::start(connect(path)?, decider, metrics)?;
         let readers = Readers::start(path)?;
-        Ok(Self { path: path.to_owned(), writer, readers })
+        Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -92,14 +97,6 @@ pub(super) fn take_place(path: &str) -> Result<Presence, Fault> {
     Presence::take(path).map_err(|e| Fault::new(format!("database: cannot lock a file beside {path}: {e}")))
 }
 
-pub(super) fn migrate(path: &str) -> Result<(), Fault> {
-    let mut connection = connect(path)?;
-    migrations::migrations::runner()
-        .run(&mut connection)
-        .map(|_| ())
-        .map_err(|e| Fault::new(format!("database: cannot migrate {path}: {e}")))
-}
-
 pub(super) fn run_once<T>(
     path: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
@@ -109,9 +106,13 @@ pub(super) fn run_once<T>(
             "database: there is no file {path}; `mandate-server serve` creates it"
         )));
     }
+    let _held = upkeep::claim(path, Holder::Server)?;
     let mut connection = connect(path)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let result = match script(&mut Tx::new(&mut Ground(&transaction))) {
+    let mut ground = Ground(&transaction);
+    let mut tx = Tx::new(&mut ground);
+    Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
+    let result = match script(&mut tx) {
         Ok(value) => Ok(value),
         Err(Stop::Refused(refusal)) => Err(refusal),
         Err(Stop::Fault(fault)) => return Err(fault),

@@ -169,7 +169,7 @@ fn run(connection: &Connection, decider: &dyn Decider, metrics: &Metrics, jobs: 
         tell(told);
     }
     for (waiter, answer) in waiters.into_iter().zip(answers) {
-        let _ = waiter.send(told.map_err(Fault::new).and(answer));
+        let _ = waiter.send(answer.and_then(|answer| told.map(|()| answer).map_err(Fault::new)));
     }
 }
 
@@ -192,6 +192,10 @@ fn decide(
     }
     together(batch).unwrap_or_else(|fault| {
         tracing::error!(fault = %fault, authorizations = batch.len(), "a batch could not be decided together");
+        if connection.is_autocommit() {
+            // On a full disk, among others: the database has undone the whole transaction.
+            return batch.iter().map(|_| Err(Fault::new(fault.to_string()))).collect();
+        }
         let mut alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
         batch.iter().map(|one| alone(one)?.ok_or_else(gone)?).collect()
     })
@@ -224,6 +228,9 @@ fn in_savepoint<T>(connection: &Connection, script: impl FnOnce() -> Result<T, S
     let result = catch_unwind(AssertUnwindSafe(script))
         .unwrap_or_else(|_| Err(Stop::Fault(Fault::new("a script panicked; see the line before this one"))));
     if matches!(result, Err(Stop::Fault(_))) {
+        if connection.is_autocommit() {
+            return result;
+        }
         step("ROLLBACK TO script")?;
     }
     step("RELEASE script")?;
