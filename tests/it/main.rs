@@ -28,5 +28,6 @@ mod mandates;
 mod operations;
 mod packaging;
 mod reviews;
+mod serving;
 mod strangers;
 mod tidy;
