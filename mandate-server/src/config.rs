@@ -366,6 +366,12 @@ fn variable(name: &str) -> Result<Option<Zeroizing<String>>, ConfigRefused> {
     }
 }
 
+/// Who became this user through sudo, which says so in a variable.
+#[must_use]
+pub fn sudo_user() -> Option<String> {
+    variable("SUDO_USER").ok().flatten().map(|name| name.to_string())
+}
+
 /// Whether Cargo has started this program.
 #[must_use]
 pub fn started_by_cargo() -> bool {

@@ -24,6 +24,7 @@ mod flow;
 mod jwks;
 mod load;
 mod mandates;
+mod operators;
 mod reviews;
 mod strangers;
 mod tidy;

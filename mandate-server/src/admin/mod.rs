@@ -1,6 +1,12 @@
 //! The operator's commands, a file a noun. They work on the database, beside a running server.
 
+pub mod audit;
+pub mod key;
+pub mod operator;
 pub mod organization;
+pub mod rate;
+pub mod selection;
+pub mod terminal;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,9 +23,21 @@ const USAGE: u8 = 2;
 /// The operator's commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Onboard organizations
+    /// Onboard organizations, and list them
     #[command(subcommand, after_help = "Examples:\n  mandate-server organization create acme")]
     Organization(organization::Command),
+    /// Issue, list, rotate and revoke API keys
+    #[command(subcommand, after_help = "Examples:\n  mandate-server key list --organization acme")]
+    Key(key::Command),
+    /// Set how many requests API keys may make
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  mandate-server rate set --organization acme --environment production 12000"
+    )]
+    Rate(rate::Command),
+    /// Read what operators have done
+    #[command(subcommand, after_help = "Examples:\n  mandate-server audit list --limit 20")]
+    Audit(audit::Command),
 }
 
 impl Command {
@@ -30,6 +48,9 @@ impl Command {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Organization(command) => command.run(),
+            Self::Key(command) => command.run(),
+            Self::Rate(command) => command.run(),
+            Self::Audit(command) => command.run(),
         }
     }
 }

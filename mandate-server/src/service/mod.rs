@@ -3,6 +3,7 @@
 //! Nothing here knows of HTTP, of async or of a database by name.
 
 pub mod agents;
+pub mod audit;
 pub mod decide;
 pub mod decisions;
 pub mod endpoint;
@@ -11,6 +12,7 @@ pub mod escrows;
 pub mod events;
 pub mod exports;
 pub mod idempotency;
+pub mod issuance;
 pub mod keys;
 pub mod listing;
 pub mod mandates;

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 use crate::clock::Entropy;
 use crate::error::Fault;
 use crate::store::sql;
-use crate::store::sql::keys::SigningKeyRecord;
+use crate::store::sql::signing_keys::SigningKeyRecord;
 use crate::store::tx::Tx;
 
 /// Bytes of the nonce that stands before a sealed key.
@@ -130,7 +130,7 @@ pub fn ensure(
     entropy: &dyn Entropy,
     now: Timestamp,
 ) -> Result<(), Fault> {
-    let there = sql::keys::signing(tx)?;
+    let there = sql::signing_keys::all(tx)?;
     for kind in EnvironmentKind::ALL {
         if there.iter().any(|key| key.kind == kind) {
             continue;
@@ -143,8 +143,19 @@ pub fn ensure(
         let mut public_key = [0; 64];
         let coordinates = secret.public_key().x().iter().chain(secret.public_key().y());
         public_key.iter_mut().zip(coordinates).for_each(|(to, from)| *to = *from);
-        let key = SigningKeyRecord { id: 0, kind, kid: kid.as_str().to_owned(), public_key, sealed };
-        sql::keys::insert_signing(tx, &key, now)?;
+        let key = SigningKeyRecord {
+            id: 0,
+            kind,
+            kid: kid.as_str().to_owned(),
+            public_key,
+            sealed,
+            created_at: now,
+            sign_from: Timestamp::from_millis(0),
+            sign_until: None,
+            publish_until: None,
+            revoked_at: None,
+        };
+        sql::signing_keys::insert(tx, &key)?;
     }
     Ok(())
 }
@@ -166,10 +177,10 @@ impl Keyring {
     /// # Errors
     /// A key is missing, does not open under `master`, or is not the one published.
     pub fn load(tx: &mut Tx<'_>, master: &MasterKey, issuer: &str) -> Result<Self, Fault> {
-        let issuer_id = sql::keys::issuer(tx, issuer)?;
+        let issuer_id = sql::signing_keys::issuer(tx, issuer)?;
         let mut published = Vec::new();
         let (mut sandbox, mut production) = (None, None);
-        for record in sql::keys::signing(tx)? {
+        for record in sql::signing_keys::all(tx)? {
             let key = open(&record, master)?;
             let kid = key.signer.kid().clone();
             let public = VerificationKey::new(kid, *key.signer.public_key());

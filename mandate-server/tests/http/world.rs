@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use mandate_core::{AgentName, Timestamp};
-use mandate_server::admin::organization;
+use mandate_core::{AgentName, EnvironmentKind, Timestamp};
+use mandate_server::admin::organization::new_key;
 use mandate_server::app::{App, Running};
 use mandate_server::clock::{Clock as _, SystemEntropy, TestClock};
 use mandate_server::config::{Config, SQLITE, Settings};
+use mandate_server::service::organizations;
 use mandate_server::service::signing::MasterKey;
 use mandate_server::store;
 use mandate_server::store::tx::Value as Parameter;
@@ -116,9 +117,14 @@ pub(crate) fn spend(amount: u32) -> Value {
 }
 
 fn onboard(database: &str, name: &str, clock: &TestClock) -> String {
-    let name = AgentName::parse(name).unwrap();
-    let created = organization::create(database, name, clock.now(), &SystemEntropy).unwrap().unwrap();
-    created.sandbox_key().expose().to_owned()
+    let create = organizations::Create {
+        name: AgentName::parse(name).unwrap(),
+        sandbox_key: new_key(EnvironmentKind::Sandbox, &SystemEntropy),
+        live_key: new_key(EnvironmentKind::Production, &SystemEntropy),
+        at: clock.now(),
+    };
+    store::run_once(database, |tx| organizations::create(tx, &create)).unwrap().unwrap();
+    create.sandbox_key.expose().to_owned()
 }
 
 /// One request over a connection of its own, written as it stands.

@@ -7,6 +7,7 @@
 )]
 
 pub mod agents;
+pub mod audit;
 pub mod decisions;
 pub mod deliveries;
 pub mod environments;
@@ -17,5 +18,6 @@ pub mod idempotency;
 pub mod keys;
 pub mod mandates;
 pub mod reviews;
+pub mod signing_keys;
 pub mod usage;
 pub mod webhooks;
