@@ -22,7 +22,7 @@ use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
 use crate::worker::export::Exports;
-use crate::worker::{export, settle};
+use crate::worker::{export, rotate, settle};
 
 /// The server.
 #[derive(Debug)]
@@ -85,11 +85,12 @@ impl App {
         let request_ids = Arc::new(RequestIds { ids: Arc::clone(&ids), clock: Arc::clone(&clock) });
         let review_seconds = settings.review_expiry_seconds;
         let exports = Arc::new(Exports::new(settings.exports_directory()));
-        let settlement = Arc::new(Settlement::new(&settings.settlement, keyring.clone())?);
+        let settlement =
+            Arc::new(Settlement::new(&settings.settlement, keyring.clone(), Arc::clone(&clock))?);
         let engine =
             Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), review_seconds));
         let store = {
-            let (database, decider) = (settings.database, Arc::clone(&engine) as Arc<dyn Decider>);
+            let (database, decider) = (settings.database.clone(), Arc::clone(&engine) as Arc<dyn Decider>);
             blocking(move || Store::open(&database, decider)).await?
         };
         let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
@@ -101,7 +102,7 @@ impl App {
             engine,
             ids,
             clock: Arc::clone(&clock),
-            entropy,
+            entropy: Arc::clone(&entropy),
             settlement: Arc::clone(&settlement),
             exports: Arc::clone(&exports),
             cursor_key,
@@ -116,6 +117,11 @@ impl App {
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let ops = Arc::new(Ops { store: store.clone(), stopping: serving.stopping() });
         serving.spawn(|stopping| callers.follow(stopping));
+        serving.spawn(|stopping| rotate::follow(store.clone(), keyring.clone(), stopping));
+        if let Some(days) = settings.signing_key_rotation_days {
+            let schedule = rotate::Schedule { days, keyring: keyring.clone(), entropy: Arc::clone(&entropy) };
+            serving.spawn(|stopping| rotate::run(store.clone(), schedule, Arc::clone(&clock), stopping));
+        }
         serving.spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), stopping));
         serving.spawn(|stopping| export::run(store.clone(), exports, keyring, clock, stopping));
         let api = serving.listen(sockets.api, api, &request_ids);

@@ -5,10 +5,11 @@
 
 mod check;
 mod flags;
+mod master;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use figment::providers::{Env, Format as _, Serialized, Toml};
 use figment::{Figment, Metadata, Source};
@@ -17,19 +18,16 @@ use tracing::level_filters::LevelFilter;
 use zeroize::Zeroizing;
 
 use crate::service::signing::MasterKey;
-use check::{address, base_url, database, log_format, log_level, review_expiry, site_url};
+use check::{address, base_url, database, log_format, log_level, review_expiry, rotation_days, site_url};
 use flags::COMMAND_LINE;
 
 pub use flags::{Flags, ServerFlags};
+pub use master::{master_key, master_key_exposed, new_master_key};
 
 /// What the names of variables begin with.
 const VARIABLE_PREFIX: &str = "MANDATE_";
 /// The variable that names the configuration file.
 const CONFIG_VARIABLE: &str = "MANDATE_CONFIG";
-/// The variable that holds the master key.
-const MASTER_KEY_VARIABLE: &str = "MANDATE_MASTER_KEY";
-/// The variable that names the file of the master key.
-const MASTER_KEY_FILE_VARIABLE: &str = "MANDATE_MASTER_KEY_FILE";
 /// What a base URL ends with.
 pub const VERSION_PATH: &str = "/v1";
 /// How a database is named.
@@ -38,6 +36,9 @@ pub const SQLITE: &str = "sqlite://";
 pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
 /// The longest that a review may wait, in seconds: 366 days.
 pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
+
+/// The longest time between two rotations of a signing key, in days: ten years.
+pub const MAX_ROTATION_DAYS: u32 = 3_650;
 
 /// Requests that are under way behind the gate at a time. It is no setting: the store's queue is as long.
 const MAX_UNDER_WAY: usize = 4096;
@@ -88,6 +89,8 @@ pub struct Settings {
     pub settlement: SettlementSetting,
     /// Where exports are kept. Absent: beside the database.
     pub exports_directory: Option<PathBuf>,
+    /// After how many days signing keys are rotated. Absent: by the operator's command only.
+    pub signing_key_rotation_days: Option<u32>,
     /// How the log is written.
     pub log_format: LogFormat,
     /// What is logged.
@@ -135,6 +138,7 @@ impl Default for Settings {
             loopback_webhooks: false,
             settlement: SettlementSetting::Local,
             exports_directory: None,
+            signing_key_rotation_days: None,
             log_format: LogFormat::Text,
             log_level: LevelFilter::INFO,
         }
@@ -156,6 +160,7 @@ struct Written {
     settlement: String,
     settlement_url: Option<String>,
     exports_directory: Option<PathBuf>,
+    signing_key_rotation_days: i64,
     behind_proxy: bool,
     log_format: String,
     log_level: String,
@@ -174,6 +179,7 @@ const NAMES: &[&str] = &[
     "settlement",
     "settlement_url",
     "exports_directory",
+    "signing_key_rotation_days",
     "behind_proxy",
     "log_format",
     "log_level",
@@ -226,6 +232,11 @@ impl Written {
             loopback_webhooks: false,
             settlement: settlement(&self.settlement, self.settlement_url.as_deref(), origins)?,
             exports_directory: self.exports_directory,
+            signing_key_rotation_days: origins.check(
+                "signing_key_rotation_days",
+                &self.signing_key_rotation_days.to_string(),
+                rotation_days,
+            )?,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
             log_level: origins.check("log_level", &self.log_level, log_level)?,
         };
@@ -257,6 +268,7 @@ impl From<Settings> for Written {
             settlement: "local".to_owned(),
             settlement_url: None,
             exports_directory: None,
+            signing_key_rotation_days: 0,
             behind_proxy: false,
             log_format: "text".to_owned(),
             log_level: settings.log_level.to_string(),
@@ -307,35 +319,6 @@ fn origin(name: &str, metadata: Option<&Metadata>) -> String {
         }
         _ => "default".to_owned(),
     }
-}
-
-/// Reads the master key from its variable or its file.
-///
-/// # Errors
-/// There is none, there are two, or what is there is not a key. The message never repeats any of it.
-pub fn master_key() -> Result<MasterKey, ConfigRefused> {
-    let (setting, text) = match (variable(MASTER_KEY_VARIABLE)?, variable(MASTER_KEY_FILE_VARIABLE)?) {
-        (Some(key), None) => (MASTER_KEY_VARIABLE, key),
-        (None, Some(path)) => (MASTER_KEY_FILE_VARIABLE, read_master_key(Path::new(path.as_str()))?),
-        (Some(_), Some(_)) => {
-            let problem = format!("is set, and so is {MASTER_KEY_FILE_VARIABLE}; set one of them");
-            return Err(ConfigRefused::variable(MASTER_KEY_VARIABLE, problem));
-        }
-        (None, None) => return Err(ConfigRefused::variable(MASTER_KEY_VARIABLE, NO_MASTER_KEY)),
-    };
-    MasterKey::parse(text.trim_end_matches(['\r', '\n']))
-        .map_err(|_| ConfigRefused::variable(setting, "the master key must be 64 hexadecimal characters"))
-}
-
-const NO_MASTER_KEY: &str = "is not set, nor is MANDATE_MASTER_KEY_FILE. The signing keys are encrypted under the \
-master key; without it no verdict can be signed. Make one once, and keep it safe and apart from the database:\n
-    (umask 077; openssl rand -hex 32 > mandate-master.key)
-    export MANDATE_MASTER_KEY_FILE=mandate-master.key";
-
-fn read_master_key(path: &Path) -> Result<Zeroizing<String>, ConfigRefused> {
-    let read = std::fs::read_to_string(path).map(Zeroizing::new);
-    let problem = |e| format!("the file {} cannot be read: {e}", path.display());
-    read.map_err(|e| ConfigRefused::variable(MASTER_KEY_FILE_VARIABLE, problem(e)))
 }
 
 fn config_file(flags: &Flags) -> Result<Option<PathBuf>, ConfigRefused> {

@@ -11,8 +11,8 @@ use mandate_server::clock::{SystemClock, SystemEntropy};
 use mandate_server::config::{self, Config, Flags, Settings};
 use mandate_server::http::contract::{self, Hosts};
 use mandate_server::{dev, logs};
-use tracing::info;
 use tracing::level_filters::LevelFilter;
+use tracing::{info, warn};
 
 /// Decides whether an autonomous agent may spend money, and records and signs each decision.
 #[derive(Debug, Parser)]
@@ -98,6 +98,9 @@ fn serve(flags: &Flags) -> Result<(), Failure> {
     let settings = Settings::load(flags).map_err(Failure::unusable)?;
     let master_key = config::master_key().map_err(Failure::unusable)?;
     logs::start(settings.log_format, settings.log_level);
+    if let Some(exposed) = config::master_key_exposed() {
+        warn!(file = exposed, "the master key is not kept to itself");
+    }
     run(async {
         let mut stop = StopSignal::listen()?;
         let config = Config { settings, master_key };

@@ -26,5 +26,6 @@ mod load;
 mod mandates;
 mod operators;
 mod reviews;
+mod signing_keys;
 mod strangers;
 mod tidy;

@@ -6,6 +6,7 @@ pub mod operator;
 pub mod organization;
 pub mod rate;
 pub mod selection;
+pub mod signing_key;
 pub mod terminal;
 
 use std::fmt;
@@ -35,6 +36,12 @@ pub enum Command {
         after_help = "Examples:\n  mandate-server rate set --organization acme --environment production 12000"
     )]
     Rate(rate::Command),
+    /// List, rotate and revoke the keys that sign verdicts
+    #[command(subcommand, after_help = "Examples:\n  mandate-server signing-key list")]
+    SigningKey(signing_key::Command),
+    /// Replace the key that signing keys are encrypted under
+    #[command(subcommand, after_help = "Examples:\n  mandate-server master-key rotate --help")]
+    MasterKey(signing_key::MasterCommand),
     /// Read what operators have done
     #[command(subcommand, after_help = "Examples:\n  mandate-server audit list --limit 20")]
     Audit(audit::Command),
@@ -50,6 +57,8 @@ impl Command {
             Self::Organization(command) => command.run(),
             Self::Key(command) => command.run(),
             Self::Rate(command) => command.run(),
+            Self::SigningKey(command) => command.run(),
+            Self::MasterKey(command) => command.run(),
             Self::Audit(command) => command.run(),
         }
     }

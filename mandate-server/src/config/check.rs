@@ -6,7 +6,7 @@ use hyper::Uri;
 use hyper::http::uri::Scheme;
 use tracing::level_filters::LevelFilter;
 
-use super::{LogFormat, MAX_REVIEW_EXPIRY_SECONDS, SQLITE, VERSION_PATH};
+use super::{LogFormat, MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, SQLITE, VERSION_PATH};
 
 pub(super) fn database(text: &str) -> Result<String, String> {
     match text.strip_prefix(SQLITE) {
@@ -64,6 +64,14 @@ fn is_site(text: &str) -> bool {
 pub(super) fn review_expiry(text: &str) -> Result<i64, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=MAX_REVIEW_EXPIRY_SECONDS).contains(seconds));
     seconds.ok_or_else(|| format!("must be between 1 and {MAX_REVIEW_EXPIRY_SECONDS}; got `{text}`"))
+}
+
+pub(super) fn rotation_days(text: &str) -> Result<Option<u32>, String> {
+    match text.parse() {
+        Ok(0) => Ok(None),
+        Ok(days) if days <= MAX_ROTATION_DAYS => Ok(Some(days)),
+        _ => Err(format!("must be between 1 and {MAX_ROTATION_DAYS}, or 0 for never; got `{text}`")),
+    }
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use super::audit::{self, Deed, Operator};
 use super::{Stop, organizations};
-use crate::error::{Code, Refusal};
+use crate::error::{Code, Fault, Refusal};
 use crate::store::sql;
 use crate::store::sql::keys::{IssuedKey, NewKey};
 use crate::store::tx::Tx;
@@ -339,7 +339,8 @@ fn insert(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<IssuedKey, Stop> {
         return Err(Refusal::invalid("a key must not be at its end when it is issued").into());
     }
     sql::keys::issue(tx, key)?;
-    find(tx, KeyId::of(&key.hash), key.at)
+    let written = sql::keys::with_hash(tx, key.hash, key.hash)?.pop();
+    Ok(written.ok_or_else(|| Fault::new("database: a key just written is not there"))?)
 }
 
 fn record(

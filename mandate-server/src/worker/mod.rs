@@ -1,4 +1,5 @@
 //! What goes on beside the requests. No answer depends on it.
 
 pub mod export;
+pub mod rotate;
 pub mod settle;

@@ -13,6 +13,7 @@ mod gate;
 mod hosts;
 mod keys;
 mod replays;
+mod rotation;
 mod server;
 mod settlement;
 mod usage;

@@ -15,6 +15,7 @@ mod limits;
 mod lists;
 mod replays;
 mod reviews;
+mod rotation;
 mod settlement;
 mod usage;
 mod world;

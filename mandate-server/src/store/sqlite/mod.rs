@@ -4,6 +4,9 @@ mod hot;
 mod readers;
 mod writer;
 
+use std::fs::OpenOptions;
+use std::io::ErrorKind;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +25,8 @@ use writer::Writer;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Statements that each connection keeps prepared.
 const STATEMENT_CACHE: usize = 128;
+/// Only its owner may read a database, or write it.
+const DATABASE_MODE: u32 = 0o600;
 /// Page cache of each connection, in KiB.
 const CACHE_KIB: i64 = 16 * 1024;
 
@@ -69,6 +74,7 @@ impl Sqlite {
 }
 
 pub(super) fn migrate(path: &str) -> Result<(), Fault> {
+    create(path).map_err(|e| Fault::new(format!("database: cannot create {path}: {e}")))?;
     let mut connection = connect(path)?;
     migrations::migrations::runner()
         .run(&mut connection)
@@ -111,6 +117,15 @@ fn apart<T>(
     transaction.set_drop_behavior(end);
     transaction.finish()?;
     Ok(result)
+}
+
+/// Creates the file of the database, unless it is there: for its owner alone. What SQLite keeps beside it has the same
+/// permissions.
+fn create(path: &str) -> std::io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).mode(DATABASE_MODE).open(path) {
+        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e),
+        _ => Ok(()),
+    }
 }
 
 /// Opens a connection with the settings that durability rests on.
