@@ -15,6 +15,7 @@ use crate::config::{Config, Settings, VERSION_PATH};
 use crate::error::Fault;
 use crate::http::contract::Hosts;
 use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, RequestIds, Routes, Site, serve};
+use crate::metrics::Metrics;
 use crate::service::Stop;
 use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
@@ -22,6 +23,8 @@ use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
 use crate::worker::export::Exports;
+use crate::worker::rotate::Rotation;
+use crate::worker::sweep::Sweep;
 use crate::worker::{export, rotate, settle};
 
 /// The server.
@@ -73,6 +76,8 @@ impl App {
         entropy: Arc<dyn Entropy>,
     ) -> Result<Running, Fault> {
         let Config { settings, master_key } = config;
+        let metrics = Metrics::new();
+        metrics.started(clock.now());
         let sockets = Sockets::bind(&settings).await?;
         let urls = sockets.urls(&settings);
         let cursor_key = Arc::new(master_key.cursor_key()?);
@@ -84,6 +89,11 @@ impl App {
         let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
         let request_ids = Arc::new(RequestIds { ids: Arc::clone(&ids), clock: Arc::clone(&clock) });
         let review_seconds = settings.review_expiry_seconds;
+        let rotation = settings.signing_key_rotation_days.map(|days| Rotation {
+            days,
+            keyring: keyring.clone(),
+            entropy: Arc::clone(&entropy),
+        });
         let exports = Arc::new(Exports::new(settings.exports_directory()));
         let settlement =
             Arc::new(Settlement::new(&settings.settlement, keyring.clone(), Arc::clone(&clock))?);
@@ -91,23 +101,25 @@ impl App {
             Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), review_seconds));
         let store = {
             let (database, decider) = (settings.database.clone(), Arc::clone(&engine) as Arc<dyn Decider>);
-            blocking(move || Store::open(&database, decider)).await?
+            let metrics = metrics.clone();
+            blocking(move || Store::open(&database, decider, metrics)).await?
         };
         let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
         let public = Arc::new(Public::new(keyring.clone(), hosts, store.clone(), Arc::clone(&clock))?);
-        let callers = Arc::new(Callers::new(store.clone()));
+        let callers = Arc::new(Callers::new(store.clone(), metrics.clone()));
         let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
         let api = Arc::new(Api {
             store: store.clone(),
             engine,
-            ids,
+            ids: Arc::clone(&ids),
             clock: Arc::clone(&clock),
-            entropy: Arc::clone(&entropy),
+            entropy,
             settlement: Arc::clone(&settlement),
             exports: Arc::clone(&exports),
             cursor_key,
             callers: Arc::clone(&callers),
             rates: Rates::new(),
+            metrics: metrics.clone(),
             routes: Routes::new()?,
             webhook_reach: if settings.loopback_webhooks { Reach::Loopback } else { Reach::Public },
             room: Semaphore::new(settings.max_under_way),
@@ -115,14 +127,19 @@ impl App {
         });
 
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
-        let ops = Arc::new(Ops { store: store.clone(), stopping: serving.stopping() });
+        let ops = Arc::new(Ops {
+            store: store.clone(),
+            clock: Arc::clone(&clock),
+            metrics: metrics.clone(),
+            stopping: serving.stopping(),
+        });
         serving.spawn(|stopping| callers.follow(stopping));
         serving.spawn(|stopping| rotate::follow(store.clone(), keyring.clone(), stopping));
-        if let Some(days) = settings.signing_key_rotation_days {
-            let schedule = rotate::Schedule { days, keyring: keyring.clone(), entropy: Arc::clone(&entropy) };
-            serving.spawn(|stopping| rotate::run(store.clone(), schedule, Arc::clone(&clock), stopping));
-        }
-        serving.spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), stopping));
+        serving
+            .spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), metrics, stopping));
+        let sweep = Sweep::new(store.clone(), Arc::clone(&exports), ids, Arc::clone(&clock));
+        let sweep = sweep.rotating(rotation);
+        serving.spawn(|stopping| sweep.run(stopping));
         serving.spawn(|stopping| export::run(store.clone(), exports, keyring, clock, stopping));
         let api = serving.listen(sockets.api, api, &request_ids);
         let public = serving.listen(sockets.public, public, &request_ids);

@@ -216,3 +216,18 @@ fn organizations_are_listed_and_shown() {
     assert_eq!(modes, [(&json!("sandbox"), &json!("enforce")), (&json!("production"), &json!("observe"))]);
     assert!(server.operate(&["organization", "list"]).code(0).out.starts_with("ORGANIZATION"));
 }
+
+#[test]
+fn webhooks_are_listed_with_how_their_deliveries_stand() {
+    let server = TestServer::start();
+    let hook = json!({ "url": "https://example.com/hook", "events": ["mandate.revoked"] });
+    let created = server.demo().client.post("/webhooks", &hook);
+    let id = created.text("/webhook");
+    assert_eq!(server.demo().client.act(&format!("/webhooks/{id}/ping")).status, 202);
+    let listed = server.operate(&["webhook", "list", "--organization", "demo", "--json"]).code(0).json();
+    let hook = &listed[0];
+    assert_eq!((&hook["webhook"], &hook["environment"]), (&json!(id), &json!("sandbox")));
+    assert_eq!((&hook["pending"], &hook["failed"]), (&json!(1), &json!(0)));
+    server.operate(&["webhook", "list", "--organization", "nobody"]).code(1);
+    assert_eq!(server.operate(&["settlement", "list", "--json"]).code(0).json(), json!([]));
+}

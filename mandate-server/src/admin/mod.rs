@@ -6,8 +6,10 @@ pub mod operator;
 pub mod organization;
 pub mod rate;
 pub mod selection;
+pub mod settlement;
 pub mod signing_key;
 pub mod terminal;
+pub mod webhook;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -42,6 +44,12 @@ pub enum Command {
     /// Replace the key that signing keys are encrypted under
     #[command(subcommand, after_help = "Examples:\n  mandate-server master-key rotate --help")]
     MasterKey(signing_key::MasterCommand),
+    /// List webhooks and how their deliveries stand
+    #[command(subcommand, after_help = "Examples:\n  mandate-server webhook list --organization acme")]
+    Webhook(webhook::Command),
+    /// List and retry refused instructions to move funds
+    #[command(subcommand, after_help = "Examples:\n  mandate-server settlement list")]
+    Settlement(settlement::Command),
     /// Read what operators have done
     #[command(subcommand, after_help = "Examples:\n  mandate-server audit list --limit 20")]
     Audit(audit::Command),
@@ -59,6 +67,8 @@ impl Command {
             Self::Rate(command) => command.run(),
             Self::SigningKey(command) => command.run(),
             Self::MasterKey(command) => command.run(),
+            Self::Webhook(command) => command.run(),
+            Self::Settlement(command) => command.run(),
             Self::Audit(command) => command.run(),
         }
     }

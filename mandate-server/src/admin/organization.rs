@@ -114,14 +114,16 @@ pub fn new_key(kind: EnvironmentKind, entropy: &dyn Entropy) -> ApiKey {
     ApiKey::from_random(KeyClass::Organization, kind, &random)
 }
 
+/// What it takes to create the organization `name` at `at`, with new keys.
+#[must_use]
+pub fn draw(name: AgentName, at: Timestamp, entropy: &dyn Entropy) -> organizations::Create {
+    let [sandbox_key, live_key] = EnvironmentKind::ALL.map(|kind| new_key(kind, entropy));
+    organizations::Create { name, sandbox_key, live_key, at }
+}
+
 fn create(name: AgentName, common: &Common) -> Result<(), Failure> {
     let by = operator::here();
-    let create = organizations::Create {
-        name,
-        sandbox_key: new_key(EnvironmentKind::Sandbox, &SystemEntropy),
-        live_key: new_key(EnvironmentKind::Production, &SystemEntropy),
-        at: by.at,
-    };
+    let create = draw(name, by.at, &SystemEntropy);
     let database = common.settings()?.database;
     let script = |tx: &mut Tx<'_>| onboard(tx, &create, &by);
     terminal::hand_out(&database, script, |(), out| show(&create, common.json, out))?;

@@ -3,3 +3,4 @@
 pub mod export;
 pub mod rotate;
 pub mod settle;
+pub mod sweep;

@@ -3,22 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use mandate_core::Timestamp;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tracing::{error, info};
 
-use crate::clock::{Clock, Entropy};
+use crate::clock::Entropy;
 use crate::error::Fault;
 use crate::service::audit::Operator;
 use crate::service::signing::Keyring;
 use crate::service::signing::rotation::{self, Maker};
 use crate::store::Store;
+use crate::store::tx::Tx;
 
 /// How often it is asked whether a signing key has changed, in milliseconds. Well within
 /// [`HEAR_SECONDS`](rotation::HEAR_SECONDS).
 const POLL_MILLIS: u64 = 500;
-/// How often it is looked whether a rotation is due, in seconds.
-const LOOK_SECONDS: u64 = 60;
 /// Seconds in a day.
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 /// What audit records call the server itself.
@@ -42,40 +42,42 @@ pub(crate) async fn follow(store: Store, keyring: Keyring, mut stop: watch::Rece
 }
 
 /// When signing keys are rotated, and what new ones are made of.
-pub(crate) struct Schedule {
-    /// After how many days.
-    pub(crate) days: u32,
-    pub(crate) keyring: Keyring,
-    pub(crate) entropy: Arc<dyn Entropy>,
+pub struct Rotation {
+    /// After how many days of signing.
+    pub days: u32,
+    /// The keys in use, and the master key.
+    pub keyring: Keyring,
+    /// Where new ones are drawn from.
+    pub entropy: Arc<dyn Entropy>,
 }
 
-/// Rotates the keys that have signed for as long as the schedule says, until `stop` changes.
-pub(crate) async fn run(
-    store: Store,
-    schedule: Schedule,
-    clock: Arc<dyn Clock>,
-    mut stop: watch::Receiver<bool>,
-) {
-    let schedule = Arc::new(schedule);
-    let mut look = tokio::time::interval(Duration::from_secs(LOOK_SECONDS));
-    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = look.tick() => {}
-            _ = stop.changed() => return,
+impl std::fmt::Debug for Rotation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Rotation").field("days", &self.days).finish_non_exhaustive()
+    }
+}
+
+impl Rotation {
+    /// Rotates the keys that have signed for so many days at `now`. Says when the next ones will have.
+    pub(super) async fn rotate_due(
+        self: Arc<Self>,
+        store: &Store,
+        now: Timestamp,
+    ) -> Result<Timestamp, Fault> {
+        let seconds = i64::from(self.days).saturating_mul(DAY_SECONDS);
+        let due = move |tx: &mut Tx<'_>| rotation::next_due(tx, seconds);
+        let next = store.read(due).await??;
+        if next > now {
+            return Ok(next);
         }
-        let (schedule, by) = (Arc::clone(&schedule), Operator { name: SERVER.to_owned(), at: clock.now() });
+        let by = Operator { name: SERVER.to_owned(), at: now };
         let rotated = store.write(move |tx| {
-            let maker = Maker { master: schedule.keyring.master(), entropy: &*schedule.entropy };
-            rotation::rotate_due(tx, maker, i64::from(schedule.days).saturating_mul(DAY_SECONDS), &by)
+            let maker = Maker { master: self.keyring.master(), entropy: &*self.entropy };
+            rotation::rotate_due(tx, maker, seconds, &by)
         });
-        match rotated.await.and_then(|answer| answer.map_err(|refusal| Fault::new(refusal.message))) {
-            Ok(keys) => {
-                for key in keys {
-                    info!(kid = key.kid, sign_from = %key.sign_from, "a signing key was rotated");
-                }
-            }
-            Err(fault) => error!(reason = %fault, "the signing keys could not be rotated"),
+        for key in rotated.await?.map_err(|refusal| Fault::new(refusal.message))? {
+            info!(kid = key.kid, sign_from = %key.sign_from, "a signing key was rotated");
         }
+        store.read(due).await?
     }
 }

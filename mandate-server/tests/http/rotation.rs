@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use mandate_core::EnvironmentKind;
 use mandate_core::jwks::KeySet;
-use mandate_core::{EnvironmentKind, Timestamp};
 use mandate_server::app::{App, Running};
-use mandate_server::clock::{Clock as _, SystemEntropy, TestClock};
+use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::config::{Config, SQLITE, Settings};
 use mandate_server::service::audit::Operator;
 use mandate_server::service::signing::MasterKey;
@@ -16,7 +16,8 @@ use mandate_server::service::signing::rotation::{
 };
 use mandate_server::store;
 
-use crate::world::{Reply, World, exchange, spend};
+use crate::wire::{Reply, exchange};
+use crate::world::{World, noon, spend};
 
 const MASTER: [u8; 32] = [7; 32];
 
@@ -53,15 +54,16 @@ async fn every_server_switches_at_the_stored_instant() {
         mandate_core::jwt::Unverified::parse(&token).unwrap().kid().to_string()
     };
     let old = signed_by().await;
-    let before = key_set(world.server.public).await;
+    let before = key_set(world.running.public).await;
 
     let (master, by) =
         (MasterKey::from_bytes(MASTER), Operator { name: "test".to_owned(), at: world.clock.now() });
     let maker = Maker { master: &master, entropy: &SystemEntropy };
-    let rotated =
-        store::run_once(&world.database, |tx| rotation::rotate(tx, maker, &EnvironmentKind::ALL, &by));
+    let rotated = store::run_once(&world.settings.database, |tx| {
+        rotation::rotate(tx, maker, &EnvironmentKind::ALL, &by)
+    });
     let new = rotated.unwrap().unwrap()[0].kid.clone();
-    let both = published(world.server.public, 4).await;
+    let both = published(world.running.public, 4).await;
     assert!(kids(&both).contains(&old) && kids(&both).contains(&new));
     assert_ne!(both.header("etag"), before.header("etag"));
     let promised = format!("public, max-age={CACHE_SECONDS}");
@@ -73,12 +75,12 @@ async fn every_server_switches_at_the_stored_instant() {
     world.clock.advance(1);
     assert_eq!(signed_by().await, new);
     world.clock.advance(OUTGOING_SECONDS - 1);
-    assert!(kids(&key_set(world.server.public).await).contains(&old));
+    assert!(kids(&key_set(world.running.public).await).contains(&old));
     world.clock.advance(1);
-    let after = key_set(world.server.public).await;
+    let after = key_set(world.running.public).await;
     assert!(!kids(&after).contains(&old) && kids(&after).contains(&new));
     let stale = format!("If-None-Match: {}\r\n", both.header("etag").unwrap());
-    let asked = exchange(world.server.public, "GET", "/.well-known/jwks.json", &stale, b"").await;
+    let asked = exchange(world.running.public, "GET", "/.well-known/jwks.json", &stale, b"").await;
     assert_eq!(asked.status, 200, "who has kept the old set hears of the new one");
 }
 
@@ -94,7 +96,7 @@ async fn a_schedule_rotates_keys_whose_time_has_come() {
         signing_key_rotation_days: Some(30),
         ..Settings::default()
     };
-    let clock = Arc::new(TestClock::at(Timestamp::parse("2026-06-15T12:00:00Z").unwrap()));
+    let clock = noon();
     let start = async || -> Running {
         let config = Config { settings: settings.clone(), master_key: MasterKey::from_bytes(MASTER) };
         App::start(config, Arc::clone(&clock) as _, Arc::new(SystemEntropy)).await.unwrap()

@@ -7,6 +7,7 @@
 )]
 
 mod agents_and_mandates;
+mod costs;
 mod durability;
 mod escrows;
 mod events;
@@ -17,5 +18,6 @@ mod replays;
 mod reviews;
 mod rotation;
 mod settlement;
+mod sweep;
 mod usage;
 mod world;

@@ -331,9 +331,9 @@ fn live(keys: &Keys, servers: &mut [Server], steps: i64, random: &mut Random) ->
             };
             if made > 0 {
                 rotations += made;
-                servers
-                    .iter_mut()
-                    .for_each(|server| server.hears_at = Some(now + random.between(0, HEAR_SECONDS)));
+                for server in servers.iter_mut() {
+                    server.hears_at = Some(now + random.between(0, HEAR_SECONDS));
+                }
             }
             next = now + random.between(1, 1200);
         }

@@ -6,8 +6,12 @@ use std::sync::{Arc, Mutex};
 use mandate_core::{EnvironmentKind, EscrowState};
 use mandate_server::clock::Clock as _;
 use mandate_server::error::Fault;
+use mandate_server::metrics::Metrics;
+use mandate_server::service::audit::{self, Operator};
 use mandate_server::service::escrows::{self, Create, Transition};
+use mandate_server::service::settlements;
 use mandate_server::settlement::{Adapter, Instruction, Local, Outcome, Settlement};
+use mandate_server::store;
 use mandate_server::store::sql::escrows::SettlementStatus::{self, Pending, Refused, Settled};
 use mandate_server::worker::settle::carry_out_due;
 use serde_json::{Value, json};
@@ -77,7 +81,8 @@ async fn settled(world: &World, escrow: &Value) -> Vec<Value> {
 async fn an_instruction_is_sent_again_until_it_ends_and_is_always_the_same() {
     let provider = Provider::default();
     let (world, settlement, escrow) = begin(&provider).await;
-    let run = async || carry_out_due(&world.store, &settlement, world.clock.now()).await.unwrap();
+    let run =
+        async || carry_out_due(&world.store, &settlement, &Metrics::new(), world.clock.now()).await.unwrap();
     assert_eq!(settled(&world, &escrow).await, ["pending"]);
     provider.answers([Err("no route"), Ok(Pending), Ok(Settled)]);
     assert_eq!((run().await, run().await), (1, 0), "not before its time");
@@ -107,7 +112,8 @@ async fn an_instruction_is_sent_again_until_it_ends_and_is_always_the_same() {
 async fn the_instructions_of_an_escrow_go_out_in_their_order() {
     let provider = Provider::default();
     let (world, settlement, escrow) = begin(&provider).await;
-    let run = async || carry_out_due(&world.store, &settlement, world.clock.now()).await.unwrap();
+    let run =
+        async || carry_out_due(&world.store, &settlement, &Metrics::new(), world.clock.now()).await.unwrap();
     go(&world, &escrow, EscrowState::Disputed).await;
     go(&world, &escrow, EscrowState::Refunded).await;
     provider.answers([Err("no route"), Ok(Settled), Ok(Refused)]);
@@ -124,7 +130,7 @@ async fn the_instructions_of_an_escrow_go_out_in_their_order() {
 async fn what_was_recorded_for_another_adapter_is_carried_out_by_the_one_that_is_live() {
     let (world, _, escrow) = begin(&Provider::default()).await;
     let local = Settlement::with(Box::new(Local));
-    assert_eq!(carry_out_due(&world.store, &local, world.clock.now()).await.unwrap(), 1);
+    assert_eq!(carry_out_due(&world.store, &local, &Metrics::new(), world.clock.now()).await.unwrap(), 1);
     assert_eq!(settled(&world, &escrow).await, ["settled"]);
 }
 
@@ -133,4 +139,31 @@ async fn nothing_leaves_a_sandbox() {
     let settlement = Settlement::with(Box::new(Provider::default()));
     assert_eq!(settlement.recorded(EnvironmentKind::Sandbox), Settled);
     assert_eq!(settlement.recorded(EnvironmentKind::Production), Pending);
+}
+
+#[tokio::test]
+async fn a_refused_instruction_is_sent_again_when_the_operator_says_so() {
+    let provider = Provider::default();
+    let (world, settlement, escrow) = begin(&provider).await;
+    provider.answers([Ok(Refused)]);
+    carry_out_due(&world.store, &settlement, &Metrics::new(), world.clock.now()).await.unwrap();
+    let first = provider.sent();
+    let id = mandate_core::EscrowId::parse(escrow["escrow"].as_str().unwrap()).unwrap();
+    let retry = |id| {
+        let by = Operator { name: "test".to_owned(), at: world.clock.now() };
+        store::run_once(&world.database, |tx| settlements::retry(tx, id, &by)).unwrap()
+    };
+    let refused = store::run_once(&world.database, |tx| Ok(settlements::refused(tx)?)).unwrap().unwrap();
+    assert_eq!((refused.len(), refused[0].escrow, refused[0].state), (1, id, EscrowState::Funded));
+    let unknown = mandate_core::EscrowId::from_bytes([1; 16]);
+    assert!(retry(unknown).unwrap_err().message.contains("no refused instruction"));
+
+    assert_eq!(retry(id).unwrap().len(), 1);
+    assert!(retry(id).is_err(), "it is on its way");
+    provider.answers([Ok(Settled)]);
+    carry_out_due(&world.store, &settlement, &Metrics::new(), world.clock.now()).await.unwrap();
+    let sent = provider.sent();
+    assert_eq!((sent.len(), &sent[0].id), (1, &first[0].id), "under its old id");
+    let records = store::run_once(&world.database, |tx| Ok(audit::newest(tx, None, world.clock.now(), 9)?));
+    assert_eq!(records.unwrap().unwrap()[0].action, "settlement.retry");
 }

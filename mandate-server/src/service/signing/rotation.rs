@@ -184,6 +184,17 @@ pub fn rotate_due(
     rotate(tx, maker, &due, by)
 }
 
+/// When the next key will have signed for `every_seconds`.
+///
+/// # Errors
+/// The database fails, or there is no key.
+pub fn next_due(tx: &mut Tx<'_>, every_seconds: i64) -> Result<Timestamp, Fault> {
+    let keys = sql::signing_keys::all(tx)?.into_iter();
+    let last = keys.filter(|key| key.revoked_at.is_none() && key.sign_until.is_none());
+    let next = last.map(|key| key.signing_since().plus_seconds(every_seconds)).min();
+    next.ok_or_else(|| Fault::new("database: there is no signing key"))
+}
+
 /// What a revocation has changed.
 #[derive(Debug)]
 pub struct Revoked {

@@ -14,6 +14,8 @@ const END: &str = "UPDATE deliveries SET state = 'ended'
     WHERE environment = $1 AND webhook = $2 AND state = 'pending'";
 const OF_EVENT: &str = "SELECT webhook, state, due_at FROM deliveries
     WHERE environment = $1 AND event = $2 ORDER BY webhook";
+const COUNT: &str =
+    "SELECT state, count(*) FROM deliveries WHERE environment = $1 AND webhook = $2 GROUP BY state";
 const ATTEMPTS: &str = "SELECT at, status, error FROM attempts
     WHERE environment = $1 AND event = $2 AND webhook = $3 ORDER BY attempt";
 
@@ -40,6 +42,16 @@ pub fn end(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<(), 
 pub fn of_event(tx: &mut Tx<'_>, environment: i64, event: EventId) -> Result<Vec<DeliveryRecord>, Fault> {
     let rows = tx.query(OF_EVENT, &[environment.into(), event.to_bytes().into()])?;
     rows.into_iter().map(|row| read(tx, environment, event, row)).collect()
+}
+
+/// How many deliveries to a webhook stand where. It reads all of the environment's: for operators only.
+pub fn count(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    webhook: WebhookId,
+) -> Result<Vec<(DeliveryState, i64)>, Fault> {
+    let rows = tx.query(COUNT, &[environment.into(), webhook.to_bytes().into()])?.into_iter();
+    rows.map(|mut row| Ok((DeliveryState::parse(&row.text()?)?, row.integer()?))).collect()
 }
 
 /// There are at most as many deliveries of an event as webhooks: one query each.

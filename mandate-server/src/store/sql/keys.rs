@@ -97,7 +97,7 @@ pub struct IssuedKey {
     pub revoked_at: Option<Timestamp>,
 }
 
-/// Writes an API key, of an agent or of the organization.
+/// Writes an API key, of an agent or of the organization, without a name or an end.
 pub fn insert(
     tx: &mut Tx<'_>,
     hash: [u8; 32],
@@ -109,7 +109,7 @@ pub fn insert(
     issue(tx, &NewKey { hash, environment, agent, name: None, rate, at, expires_at: None })
 }
 
-/// Writes an API key, and tells the servers.
+/// Writes an API key. No server remembers a key that is not there: none is told.
 pub fn issue(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<(), Fault> {
     let row = [
         key.hash.into(),
@@ -120,8 +120,7 @@ pub fn issue(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<(), Fault> {
         key.expires_at.map(Timestamp::millis).into(),
         key.name.into(),
     ];
-    tx.execute_one(INSERT, &row)?;
-    tx.execute_one(BUMP, &[])
+    tx.execute_one(INSERT, &row)
 }
 
 /// Changes what can change of a key: its rate and its end. Tells the servers.
@@ -164,7 +163,7 @@ pub fn with_hash(tx: &mut Tx<'_>, first: [u8; 32], last: [u8; 32]) -> Result<Vec
     tx.query(BY_HASH, &[first.into(), last.into()])?.into_iter().map(read).collect()
 }
 
-/// A number that grows whenever a key is issued, revoked or given another rate.
+/// A number that grows whenever a key is revoked or given another rate.
 pub fn revision(tx: &mut Tx<'_>) -> Result<i64, Fault> {
     let row = tx.row(REVISION, &[])?;
     row.ok_or_else(|| Fault::new("database: revisions has no row for api_keys"))?.integer()
