@@ -121,7 +121,7 @@ pub(super) fn run(args: &Verify, output: &mut Output) -> Result<Exit, Failure> {
     match check(args) {
         Ok(report) => {
             if output.is_json() {
-                output.json(&report);
+                output.json(&report)?;
             } else {
                 report.tell(output);
             }
