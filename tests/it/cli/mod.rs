@@ -30,7 +30,8 @@ impl<'a> Shell<'a> {
 
     /// The command, not yet run.
     pub(crate) fn command(&self, args: &[&str]) -> Command {
-        let variable = if self.key.starts_with("ak_") { "MANDATE_AGENT_KEY" } else { "MANDATE_ORGANIZATION_KEY" };
+        let variable =
+            if self.key.starts_with("ak_") { "MANDATE_AGENT_KEY" } else { "MANDATE_ORGANIZATION_KEY" };
         let mut command = mandate(args);
         command.env("MANDATE_BASE_URL", self.base_url).env(variable, self.key).stdin(Stdio::null());
         command
