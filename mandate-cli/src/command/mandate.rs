@@ -113,6 +113,7 @@ const MANDATES: Resource = Resource {
         text("per month", "limits.per_month limits.currency"),
         text("review above", "review_above limits.currency"),
         text("categories", "categories"),
+        text("escrow above", "escrow.required_above"),
         text("expires", "expires"),
         text("created", "created_at"),
         text("revoked_at", "revoked_at"),

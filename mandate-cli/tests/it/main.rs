@@ -6,6 +6,7 @@ mod habits;
 mod harness;
 mod inspect;
 mod issuer;
+mod lists;
 mod nonces;
 mod organization;
 mod tls;

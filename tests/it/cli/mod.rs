@@ -59,6 +59,9 @@ impl<'a> Shell<'a> {
 /// The text with a mask over what differs from run to run.
 pub(crate) fn shown(text: &str) -> String {
     let text = masked(text);
-    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let key = "  idempotency key ";
+    let lines =
+        text.lines().map(|line| if line.starts_with(key) { "  idempotency key *" } else { line.trim_end() });
+    let lines: Vec<&str> = lines.collect();
     lines.join("\n")
 }

@@ -20,8 +20,8 @@ fn tables_fit_the_width_and_lose_nothing_in_a_pipe() {
         assert!(table.lines().all(|line| line.chars().count() <= width), "{table}");
         assert!(table.lines().count() == 2 && table.contains("dec_*"), "{table}");
     }
-    assert_snapshot!("80 columns", list(Some("80")));
-    assert_snapshot!("a pipe", list(None));
+    assert_snapshot!("80-columns", list(Some("80")));
+    assert_snapshot!("a-pipe", list(None));
 }
 
 #[test]

@@ -41,10 +41,10 @@ fn a_profile_is_kept_for_its_owner_alone_and_used_from_then_on() {
     }
     let file = home.join("mandate/profiles.json");
     assert_eq!((mode(&file), mode(&home.join("mandate"))), (0o600, 0o700));
-    assert_snapshot!("profile list", shown(&run(home, &["profile", "list"], "").code(0).out));
+    assert_snapshot!("profile-list", shown(&run(home, &["profile", "list"], "").code(0).out));
     assert_snapshot!("whoami", shown(&run(home, &["whoami"], "").code(0).out));
     assert_snapshot!("switch", shown(&run(home, &["switch", "live"], "").code(0).out));
-    assert_snapshot!("whoami live", shown(&run(home, &["whoami", "--json"], "").code(0).out));
+    assert_snapshot!("whoami-live", shown(&run(home, &["whoami", "--json"], "").code(0).out));
     let mode = run(home, &["--profile", "sandbox", "enforcement", "get", "--jq", ".mode"], "").code(0);
     assert_eq!(mode.out, "enforce\n");
     let authorize =
