@@ -4,8 +4,8 @@
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::command::{
-    agent, api, authorize, decision, enforcement, escrow, event, export, inspect, mandate, profile, review,
-    usage, verify, webhook,
+    agent, api, authorize, decision, enforcement, escrow, event, export, inspect, jwks, mandate, manual,
+    profile, review, usage, verify, webhook,
 };
 
 /// Spending mandates for autonomous agents: verify verdicts, write mandates, ask for authorizations.
@@ -96,6 +96,9 @@ Examples:
 pub(crate) enum Command {
     Verify(verify::Verify),
     Inspect(inspect::Inspect),
+    /// Look at an issuer's keys, and pin those that you trust
+    #[command(subcommand)]
+    Jwks(jwks::Jwks),
     Login(profile::Login),
     Whoami(profile::Whoami),
     Switch(profile::Switch),
@@ -133,6 +136,8 @@ pub(crate) enum Command {
     Export(export::Export),
     Usage(usage::Usage),
     Api(api::Api),
+    #[command(flatten)]
+    Manual(manual::Manual),
     /// Print docs/cli.md
     #[command(hide = true)]
     Reference,

@@ -16,6 +16,7 @@ use crate::fields;
 use crate::jq::Filter;
 
 pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
 pub(crate) const CAUTION: Style = AnsiColor::Yellow.on_default().bold();
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -83,11 +84,6 @@ impl Output {
         self.filter.is_some()
     }
 
-    /// Whether nobody reads any more.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.closed || self.failure.is_some()
-    }
-
     /// A fact that helps when standard output cannot be written; otherwise it is not mentioned.
     pub(crate) fn note_if_lost(&mut self, label: &'static str, value: impl fmt::Display) {
         self.notes.push((label, value.to_string()));
@@ -96,6 +92,11 @@ impl Output {
     /// Whether something could not be written.
     pub(crate) fn is_lost(&self) -> bool {
         self.failure.is_some()
+    }
+
+    /// Whether nobody will read what is written from now on.
+    pub(crate) fn is_over(&self) -> bool {
+        self.closed || self.failure.is_some()
     }
 
     /// A labelled line. The value may carry styles but no control characters of foreign origin.

@@ -1,20 +1,19 @@
 //! Profiles: an address and a key under a name, in a file that only its owner can read.
 
 use std::collections::BTreeMap;
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-use etcetera::BaseStrategy as _;
 use mandate_core::api_key::ApiKey;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::environment::{self, variable};
+use crate::directory;
+use crate::environment::variable;
 use crate::exit::{Exit, Failure};
 
-/// The directory in that of the user's settings.
-const DIRECTORY: &str = "mandate";
+/// Where the profiles are, among what the person has decided.
 const FILE: &str = "profiles.json";
 /// The most that is read of the file, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -63,7 +62,9 @@ impl Profile {
 impl Profiles {
     /// Reads the file; without one there are no profiles.
     pub(crate) fn load() -> Result<Self, Failure> {
-        let Some(path) = path()? else { return Ok(Self::default()) };
+        let Some(path) = directory::config_if_any()?.map(|folder| folder.join(FILE)) else {
+            return Ok(Self::default());
+        };
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
@@ -77,24 +78,12 @@ impl Profiles {
 
     /// Writes the file anew, readable by its owner alone from its first byte on.
     pub(crate) fn save(&self) -> Result<PathBuf, Failure> {
-        let Some(path) = path()? else {
-            return Err(Failure::new(Exit::Io, "there is no home directory to keep profiles in")
-                .next("set MANDATE_CONFIG_DIR to a directory of your own"));
-        };
+        let path = directory::config()?.join(FILE);
         let text = serde_json::to_string_pretty(self).map(Zeroizing::new);
         let text = text.map_err(|e| Failure::new(Exit::Io, e.to_string()))?;
-        let [part] = environment::random::<1>()?;
-        let draft = path.with_extension(format!("{}-{part}", std::process::id()));
-        let written = private_directory(path.parent().unwrap_or(Path::new(".")))
-            .and_then(|()| private_file(&draft))
-            .and_then(|mut file| file.write_all(text.as_bytes()).and_then(|()| file.sync_all()))
-            .and_then(|()| fs::rename(&draft, &path));
-        match written {
+        match directory::write(&path, text.as_bytes()) {
             Ok(()) => Ok(path),
-            Err(e) => {
-                let _ = fs::remove_file(&draft);
-                Err(Failure::new(Exit::Io, format!("{} cannot be written: {e}", path.display())))
-            }
+            Err(e) => Err(Failure::new(Exit::Io, format!("{} cannot be written: {e}", path.display()))),
         }
     }
 
@@ -130,15 +119,6 @@ pub(crate) fn name(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// Where the file is: in `MANDATE_CONFIG_DIR`, or where the user's settings are kept. Nothing without a home.
-fn path() -> Result<Option<PathBuf>, Failure> {
-    let directory = match variable("MANDATE_CONFIG_DIR")? {
-        Some(named) => Some(PathBuf::from(named.as_str())),
-        None => etcetera::choose_base_strategy().ok().map(|homes| homes.config_dir().join(DIRECTORY)),
-    };
-    Ok(directory.map(|directory| directory.join(FILE)))
-}
-
 fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Io, format!("the profiles in {} cannot be read: {why}", path.display()))
         .next("mend the file, or remove it and log in again")
@@ -161,29 +141,7 @@ fn must_be_private(path: &Path, file: &File) -> Result<(), Failure> {
     .next(format_args!("chmod 600 {path}; if others may have read it, have its keys revoked")))
 }
 
-#[cfg(unix)]
-fn private_directory(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-#[cfg(unix)]
-fn private_file(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
-}
-
 #[cfg(not(unix))]
 fn must_be_private(_: &Path, _: &File) -> Result<(), Failure> {
     Ok(())
-}
-
-#[cfg(not(unix))]
-fn private_directory(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).create(path)
-}
-
-#[cfg(not(unix))]
-fn private_file(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create_new(true).open(path)
 }

@@ -128,11 +128,11 @@ impl<'a> Listing<'a> {
                     self.output.text(&text);
                     self.shown = self.shown.saturating_add(1);
                 }
-                return Ok(!self.output.is_closed());
+                return Ok(!self.output.is_over());
             }
         }
         self.shown = self.shown.saturating_add(items.len());
-        Ok(!self.output.is_closed())
+        Ok(!self.output.is_over())
     }
 
     /// The end of the list. Gives how many there were.

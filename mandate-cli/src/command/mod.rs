@@ -9,7 +9,9 @@ pub(crate) mod escrow;
 pub(crate) mod event;
 pub(crate) mod export;
 pub(crate) mod inspect;
+pub(crate) mod jwks;
 pub(crate) mod mandate;
+pub(crate) mod manual;
 pub(crate) mod profile;
 mod reference;
 pub(crate) mod review;
@@ -36,6 +38,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
     match command {
         Command::Verify(args) => verify::run(args, output),
         Command::Inspect(args) => inspect::run(args, output),
+        Command::Jwks(args) => jwks::run(args, output),
         Command::Login(args) => args.run(global, output),
         Command::Whoami(args) => args.run(global, output),
         Command::Switch(args) => args.run(output),
@@ -53,16 +56,19 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
         Command::Export(args) => args.run(global, output),
         Command::Usage(args) => args.run(global, output),
         Command::Api(args) => args.run(global, output),
+        Command::Manual(manual) => manual::run(manual),
         Command::Reference => Ok(reference::run(output)),
     }
 }
 
-/// The token that an argument gives, or standard input when it is `-`.
+/// The token that an argument gives, or the file behind an `@`, or standard input when it is `-`.
 fn token(argument: &str) -> Result<Zeroizing<String>, Failure> {
-    if argument != "-" {
-        return Ok(Zeroizing::new(argument.to_owned()));
-    }
-    let text = Source::Stdin.read("the token", MAX_TOKEN_INPUT, Exit::MalformedToken)?;
+    let source = match (argument, argument.strip_prefix('@')) {
+        ("-", _) => Source::Stdin,
+        (_, Some(path)) => Source::File(path.into()),
+        _ => return Ok(Zeroizing::new(argument.to_owned())),
+    };
+    let text = source.read("the token", MAX_TOKEN_INPUT, Exit::MalformedToken)?;
     Ok(Zeroizing::new(without_line_break(&text).to_owned()))
 }
 

@@ -28,7 +28,6 @@ impl Terminal {
         command.env_clear();
         for (name, value) in [
             ("TERM", "xterm"),
-            ("MANDATE_CONFIG_DIR", "/nonexistent"),
             ("MANDATE_BASE_URL", server.ready("base_url")),
             ("MANDATE_ORGANIZATION_KEY", key),
         ] {

@@ -1,7 +1,6 @@
 //! `mandate export download`: waits until the export is ready, goes on where a download has stopped, and believes nothing unverified.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
-use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use sha2::{Digest as _, Sha256};
 use super::EXPORTS;
 use crate::args::Global;
 use crate::client::Client;
+use crate::directory::hex;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::key_set::Issuer;
@@ -187,7 +187,7 @@ fn verify(path: &Path, record: &str, issuer: Option<&Issuer>) -> Result<(), Fail
     let mut line = Vec::with_capacity(PIECE);
     loop {
         if read == body {
-            before = Some(hex(hash.clone()));
+            before = Some(hex(&hash.clone().finalize()));
         }
         line.clear();
         let got = file.read_until(b'\n', &mut line).map_err(unreadable)?;
@@ -198,7 +198,7 @@ fn verify(path: &Path, record: &str, issuer: Option<&Issuer>) -> Result<(), Fail
         read = read.saturating_add(u64::try_from(got).unwrap_or_default());
         decisions = decisions.saturating_add(u64::from(line.starts_with(b"{\"decision\"")));
     }
-    if fields::text(record, "sha256").is_none_or(|sha256| sha256 != hex(hash)) {
+    if fields::text(record, "sha256").is_none_or(|sha256| sha256 != hex(&hash.finalize())) {
         return Err(differs("its SHA-256 is not that of the export's record"));
     }
     let Some(issuer) = issuer else { return Ok(()) };
@@ -207,7 +207,7 @@ fn verify(path: &Path, record: &str, issuer: Option<&Issuer>) -> Result<(), Fail
         Failure::new(Exit::Signature, format!("the trailer is not the issuer's: {e}"))
             .next("do not rely on the file; ask the issuer")
     };
-    let keys = issuer.load()?;
+    let keys = issuer.keys_for(&token)?;
     let trailer = Unverified::parse(&token).and_then(|token| token.verify(&keys));
     let trailer = trailer.map_err(|e| refused(&e))?;
     let mut claims = Object::parse(trailer.claims()).map_err(|e| refused(&e))?;
@@ -226,13 +226,6 @@ fn verify(path: &Path, record: &str, issuer: Option<&Issuer>) -> Result<(), Fail
         return Err(differs("it has more or fewer decisions than its trailer says"));
     }
     Ok(())
-}
-
-fn hex(hash: Sha256) -> String {
-    hash.finalize().iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 fn unwritable(path: &Path, why: &io::Error) -> Failure {

@@ -1,0 +1,80 @@
+//! Where this program keeps files of its own: what can be fetched again, and what must not be lost.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use etcetera::{BaseStrategy as _, choose_base_strategy};
+use sha2::{Digest as _, Sha256};
+
+use crate::environment::variable;
+use crate::exit::{Exit, Failure};
+
+/// The folder of this program, within those of the person.
+const NAME: &str = "mandate";
+
+/// For what can be fetched again; nothing when nobody's home is known, as in many a container.
+pub(crate) fn cache() -> Result<Option<PathBuf>, Failure> {
+    Ok(base()?.map(|base| base.cache_dir().join(NAME)))
+}
+
+/// For what the person has decided.
+pub(crate) fn config() -> Result<PathBuf, Failure> {
+    config_if_any()?.ok_or_else(|| {
+        Failure::new(Exit::Usage, "there is no home directory to keep this in")
+            .next("set HOME, or MANDATE_CONFIG_DIR")
+    })
+}
+
+/// The same, where it is known: in `MANDATE_CONFIG_DIR`, or in the person's home.
+pub(crate) fn config_if_any() -> Result<Option<PathBuf>, Failure> {
+    match variable("MANDATE_CONFIG_DIR")? {
+        Some(named) => Ok(Some(PathBuf::from(named.as_str()))),
+        None => Ok(base()?.map(|base| base.config_dir().join(NAME))),
+    }
+}
+
+fn base() -> Result<Option<impl etcetera::BaseStrategy>, Failure> {
+    for name in ["HOME", "USERPROFILE"] {
+        if variable(name)?.is_some() {
+            return Ok(choose_base_strategy().ok());
+        }
+    }
+    Ok(None)
+}
+
+/// A file's name for any text.
+pub(crate) fn file_name(text: &str) -> String {
+    format!("{}.json", hex(&Sha256::digest(text)))
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// Writes the whole file or none of it, for its owner alone.
+pub(crate) fn write(path: &Path, content: &[u8]) -> std::io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    create(folder)?;
+    let mut file = tempfile::NamedTempFile::new_in(folder)?;
+    file.write_all(content)?;
+    file.as_file().sync_all()?;
+    file.persist(path)?;
+    Ok(())
+}
+
+/// Makes a directory, and those above it, for their owner alone.
+#[cfg(unix)]
+fn create(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(not(unix))]
+fn create(folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)
+}
