@@ -216,20 +216,20 @@ pub(crate) fn is_deceptive(c: char) -> bool {
 mod tests {
     use super::*;
 
-    fn printed(global: Global) -> Result<Output, Failure> {
-        Output::new(&global)
+    fn printed(global: &Global) -> Result<Output, Failure> {
+        Output::new(global)
     }
 
     #[test]
     fn fields_and_expressions_ask_for_json() {
         let json = || Some(vec![String::new()]);
-        let format = |global| printed(global).unwrap().format();
+        let format = |global: Global| printed(&global).unwrap().format();
         assert_eq!(format(Global::default()), Format::Table);
         assert_eq!(format(Global { json: json(), ..Global::default() }), Format::Json);
         assert_eq!(format(Global { jq: Some(".".to_owned()), ..Global::default() }), Format::Json);
         let lines = Some(Format::Ndjson);
         assert_eq!(format(Global { json: json(), format: lines, ..Global::default() }), Format::Ndjson);
-        let refused = printed(Global { json: json(), format: Some(Format::Table), ..Global::default() });
+        let refused = printed(&Global { json: json(), format: Some(Format::Table), ..Global::default() });
         assert_eq!(refused.unwrap_err().exit, Exit::Usage);
     }
 

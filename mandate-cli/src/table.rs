@@ -130,7 +130,7 @@ impl Tabular {
                 _ => ColumnConstraint::Absolute(Width::Fixed(whole)),
             });
             // Behind a column that is left out none comes.
-            left = left.checked_sub(least).unwrap_or_default();
+            left = left.saturating_sub(least);
         }
         let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
         lines.into_iter().skip(usize::from(!is_first)).collect()

@@ -148,7 +148,7 @@ pub(crate) enum Review {
 }
 
 /// The word for a value of a closed set.
-pub(super) fn word(value: impl ValueEnum) -> String {
+pub(super) fn word(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
@@ -159,8 +159,8 @@ impl Filters {
             ("agent", text(self.agent.as_ref().map(|v| v as _))),
             ("verdict", text(self.verdict.as_ref().map(|v| v as _))),
             ("mandate", text(self.mandate.as_ref().map(|v| v as _))),
-            ("mode", self.mode.map(word)),
-            ("review", self.review.map(word)),
+            ("mode", self.mode.as_ref().map(word)),
+            ("review", self.review.as_ref().map(word)),
             ("since", text(self.since.as_ref().map(|v| v as _))),
             ("until", text(self.until.as_ref().map(|v| v as _))),
         ]

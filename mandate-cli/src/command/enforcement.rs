@@ -60,7 +60,7 @@ impl Enforcement {
                     Mode::Observe => "observe: from the next decision on nothing is blocked",
                     Mode::Enforce => "enforce: from the next decision on denials block",
                 })?;
-                let body = serde_json::json!({ "mode": word(*mode) }).to_string();
+                let body = serde_json::json!({ "mode": word(mode) }).to_string();
                 let body = client.post(ENFORCEMENT.path, Some(&body))?;
                 client.note_if_lost(output);
                 ENFORCEMENT.show(&body, output).map_err(|failure| client.told(failure))

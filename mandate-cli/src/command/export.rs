@@ -90,7 +90,7 @@ impl Export {
             Self::Create { form, verdict, agent, since, until, change } => {
                 let client = Client::for_change(change, global, class)?;
                 let body: serde_json::Map<String, serde_json::Value> = given(vec![
-                    ("format", Some(word(*form))),
+                    ("format", Some(word(form))),
                     ("verdict", verdict.as_ref().map(ToString::to_string)),
                     ("agent", agent.as_ref().map(ToString::to_string)),
                     ("since", since.as_ref().map(ToString::to_string)),

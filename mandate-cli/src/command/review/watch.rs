@@ -125,7 +125,7 @@ impl Queue {
             match if key.kind == KeyEventKind::Release { Step::GoOn } else { self.press(key) } {
                 Step::GoOn => {}
                 Step::Give(order) => {
-                    self.message = "asking the service ...".to_owned();
+                    "asking the service ...".clone_into(&mut self.message);
                     let gone = |_| Failure::new(Exit::Io, "the connection has ended");
                     orders.send(order).map_err(gone)?;
                 }

@@ -1,6 +1,7 @@
 //! The queue's connection to the service, on a thread of its own: a slow answer holds up no key.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::Duration;
@@ -68,9 +69,9 @@ fn carry_out(
     };
     let waiting = look(client)?;
     for id in waiting.iter().filter_map(|decision| fields::text(decision, "mandate")) {
-        if !mandates.contains_key(&id) {
-            let mandate = client.get(&format!("/mandates/{id}"), &[])?;
-            mandates.insert(id, mandate);
+        if let Entry::Vacant(place) = mandates.entry(id) {
+            let mandate = client.get(&format!("/mandates/{}", place.key()), &[])?;
+            place.insert(mandate);
         }
     }
     Ok(Report::Waiting { waiting, mandates: mandates.clone(), told })
