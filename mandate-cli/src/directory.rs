@@ -20,10 +20,18 @@ pub(crate) fn cache() -> Result<Option<PathBuf>, Failure> {
 
 /// For what the person has decided.
 pub(crate) fn config() -> Result<PathBuf, Failure> {
-    base()?.map(|base| base.config_dir().join(NAME)).ok_or_else(|| {
+    config_if_any()?.ok_or_else(|| {
         Failure::new(Exit::Usage, "there is no home directory to keep this in")
-            .next("set HOME, or XDG_CONFIG_HOME")
+            .next("set HOME, or MANDATE_CONFIG_DIR")
     })
+}
+
+/// The same, where it is known: in `MANDATE_CONFIG_DIR`, or in the person's home.
+pub(crate) fn config_if_any() -> Result<Option<PathBuf>, Failure> {
+    match variable("MANDATE_CONFIG_DIR")? {
+        Some(named) => Ok(Some(PathBuf::from(named.as_str()))),
+        None => Ok(base()?.map(|base| base.config_dir().join(NAME))),
+    }
 }
 
 fn base() -> Result<Option<impl etcetera::BaseStrategy>, Failure> {
@@ -51,10 +59,22 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 /// Writes the whole file or none of it, for its owner alone.
 pub(crate) fn write(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
+    create(folder)?;
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(content)?;
     file.as_file().sync_all()?;
     file.persist(path)?;
     Ok(())
+}
+
+/// Makes a directory, and those above it, for their owner alone.
+#[cfg(unix)]
+fn create(folder: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+#[cfg(not(unix))]
+fn create(folder: &Path) -> std::io::Result<()> {
+    std::fs::create_dir_all(folder)
 }

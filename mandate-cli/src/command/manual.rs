@@ -34,16 +34,16 @@ Examples:
   source <(mandate completions zsh)";
 
 /// Writes what is asked for.
-pub(super) fn run(manual: Manual) -> Result<Exit, Failure> {
+pub(super) fn run(manual: &Manual) -> Result<Exit, Failure> {
     let mut line = Args::command();
     match manual {
         Manual::Completions { shell } => {
-            clap_complete::generate(shell, &mut line, "mandate", &mut std::io::stdout().lock());
+            clap_complete::generate(*shell, &mut line, "mandate", &mut std::io::stdout().lock());
         }
         Manual::Man { out } => {
             let unusable = |e| Failure::new(Exit::Io, format!("{} cannot be written: {e}", out.display()));
-            std::fs::create_dir_all(&out)
-                .and_then(|()| clap_mangen::generate_to(line, &out))
+            std::fs::create_dir_all(out)
+                .and_then(|()| clap_mangen::generate_to(line, out))
                 .map_err(unusable)?;
         }
     }

@@ -8,6 +8,7 @@ mod harness;
 mod inspect;
 mod issuer;
 mod keys;
+mod lists;
 mod many;
 mod nonces;
 mod organization;

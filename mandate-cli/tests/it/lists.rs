@@ -1,0 +1,61 @@
+//! How lists are walked: retries, and cursors that expire on the way.
+
+use crate::harness::{Ran, Service};
+
+const REFUSED: &str =
+    r#"{"error":{"code":"invalid_request","message":"cursor expired or malformed","request_id":"req_1"}}"#;
+
+fn page(ids: &[&str], cursor: Option<&str>) -> String {
+    let data: Vec<String> = ids.iter().map(|id| format!(r#"{{"id":"{id}"}}"#)).collect();
+    let next = cursor.map(|cursor| format!(r#","next_cursor":"{cursor}""#)).unwrap_or_default();
+    format!(r#"{{"data":[{}],"has_more":{}{next}}}"#, data.join(","), cursor.is_some())
+}
+
+#[test]
+fn a_walk_outlives_its_cursor() {
+    let (first, empty, last) =
+        (page(&["agt_c", "agt_b"], Some("cur_1")), page(&[], Some("cur_2")), page(&["agt_a"], None));
+    let service = Service::new(&[
+        ("200 OK", &first),
+        ("200 OK", &empty),
+        ("400 Bad Request", REFUSED),
+        ("200 OK", &last),
+    ]);
+    let mut command = service.organization(&["agent", "list", "--all", "--jq", ".[].id"]);
+    let ran = Ran::from(command.output().unwrap()).code(0);
+    assert_eq!(ran.out, "agt_c\nagt_b\nagt_a\n");
+    let lines: Vec<String> = service.requests().into_iter().map(|request| request.line).collect();
+    assert_eq!(
+        lines,
+        [
+            "GET /v1/agents?limit=100 HTTP/1.1",
+            "GET /v1/agents?limit=100&cursor=cur_1 HTTP/1.1",
+            "GET /v1/agents?limit=100&cursor=cur_2 HTTP/1.1",
+            "GET /v1/agents?limit=100&starting_after=agt_b HTTP/1.1",
+        ]
+    );
+}
+
+#[test]
+fn a_read_is_tried_again_and_carries_no_idempotency_key() {
+    let last = page(&["agt_a"], None);
+    let service = Service::new(&[
+        ("429 Too Many Requests\r\nretry-after: 0", "{}"),
+        ("503 Service Unavailable\r\nretry-after: 0", "{}"),
+        ("200 OK", &last),
+    ]);
+    let mut command = service.organization(&["agent", "list", "--format", "ndjson"]);
+    assert_eq!(Ran::from(command.output().unwrap()).code(0).out, "{\"id\":\"agt_a\"}\n");
+    let requests = service.requests();
+    assert!(requests.iter().all(|request| request.header("idempotency-key").is_none()));
+}
+
+#[test]
+fn a_read_that_fails_is_to_be_repeated_and_nothing_else() {
+    let body = r#"{"error":{"code":"server_error","message":"it failed","request_id":"req_7"}}"#;
+    let service = Service::new(&[("500 Internal Server Error\r\nretry-after: 100", body)]);
+    let mut command = service.organization(&["agent", "list"]);
+    let ran = Ran::from(command.output().unwrap()).code(36).says("req_7").says("repeat the command");
+    assert!(!ran.err.contains("idempotency"), "{ran:?}");
+    service.request();
+}

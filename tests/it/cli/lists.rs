@@ -1,0 +1,52 @@
+//! Lists: limits, whole walks, and streams that miss nothing.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use super::Shell;
+use crate::harness::TestServer;
+
+#[test]
+fn limits_and_whole_walks_give_each_object_once() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    for n in 0..103 {
+        organization.agent(&format!("a{n:03}"));
+    }
+    let shell = Shell::new(&server, &organization);
+    let ids = |more: &[&str]| -> Vec<String> {
+        let args = [&["agent", "list", "--format", "ndjson", "--jq", ".id"], more].concat();
+        shell.get(&args).lines().map(str::to_owned).collect()
+    };
+    let newest: Vec<String> = (0..103).rev().map(|n| format!("agt_a{n:03}")).collect();
+    assert_eq!(ids(&["--all"]), newest);
+    assert_eq!(ids(&["--limit", "101"]), newest[..101]);
+    assert_eq!(ids(&[]), newest[..20]);
+    let array: Vec<serde_json::Value> =
+        serde_json::from_str(&shell.get(&["agent", "list", "--all", "--json"])).unwrap();
+    assert_eq!(array.len(), 103);
+    let table = shell.run(&["agent", "list", "--all"]).code(0);
+    assert_eq!((table.out.lines().count(), table.err.as_str()), (104, ""), "one head above all pages");
+    assert!(shell.run(&["agent", "list"]).code(0).err.contains("--all"));
+    assert_eq!(shell.get(&["mandate", "list", "--json"]), "[]");
+}
+
+#[test]
+fn following_shows_what_comes_in_order_and_once() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let agent = organization.buyer("buyer");
+    let before = agent.ask(1).text("/decision");
+    let shell = Shell::new(&server, &organization);
+    let args = ["decision", "tail", "--follow", "--interval", "0.05", "--jq", ".jti"];
+    let mut child = shell.command(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+    assert_eq!(lines.next().as_ref(), Some(&before));
+    let made: Vec<String> = (0..7).map(|_| agent.ask(2).text("/decision")).collect();
+    let shown: Vec<String> = lines.by_ref().take(7).collect();
+    assert_eq!(shown, made);
+    // Whoever stops to read ends it, quietly, when there is more to say.
+    drop(lines);
+    agent.ask(3);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
