@@ -3,7 +3,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::command::{agent, authorize, inspect, jwks, mandate, verify};
+use crate::command::{agent, audit, authorize, inspect, jwks, mandate, report, simulate, verify};
 
 /// Spending mandates for autonomous agents: verify verdicts, write mandates, ask for authorizations.
 #[derive(Debug, Parser)]
@@ -32,6 +32,9 @@ Examples:
 pub(crate) enum Command {
     Verify(verify::Verify),
     Inspect(inspect::Inspect),
+    Audit(audit::Audit),
+    Simulate(simulate::Simulate),
+    Report(report::Report),
     /// Look at an issuer's keys, and pin those that you trust
     #[command(subcommand)]
     Jwks(jwks::Jwks),

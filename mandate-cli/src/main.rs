@@ -7,6 +7,7 @@ mod credential;
 mod directory;
 mod environment;
 mod exit;
+mod export;
 mod http;
 mod input;
 mod key_set;

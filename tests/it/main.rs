@@ -19,6 +19,7 @@ mod crash;
 mod decisions;
 mod enforcement;
 mod engine;
+mod export;
 mod first_command;
 mod flow;
 mod jwks;

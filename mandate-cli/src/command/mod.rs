@@ -1,10 +1,13 @@
 //! The commands, one noun a file: its arguments, its help, and what it does.
 
 pub(crate) mod agent;
+pub(crate) mod audit;
 pub(crate) mod authorize;
 pub(crate) mod inspect;
 pub(crate) mod jwks;
 pub(crate) mod mandate;
+pub(crate) mod report;
+pub(crate) mod simulate;
 pub(crate) mod verify;
 
 use std::borrow::Cow;
@@ -25,6 +28,9 @@ pub(crate) fn run(args: Args, output: &mut Output) -> Result<Exit, Failure> {
     match args.command {
         Command::Verify(args) => verify::run(&args, output),
         Command::Inspect(args) => inspect::run(&args, output),
+        Command::Audit(args) => audit::run(&args, output),
+        Command::Simulate(args) => simulate::run(&args, output),
+        Command::Report(args) => report::run(&args, output),
         Command::Jwks(args) => jwks::run(&args, output),
         Command::Agent(args) => agent::run(args, output),
         Command::Mandate(args) => mandate::run(args, output),
