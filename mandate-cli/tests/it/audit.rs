@@ -24,7 +24,7 @@ fn run(text: &str, args: &[&str]) -> Ran {
 }
 
 fn export() -> Vec<String> {
-    lines(&Plan::new(800, 3))
+    lines(&Plan::new(1200, 3))
 }
 
 fn decision(line: &str) -> Value {

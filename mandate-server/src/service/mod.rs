@@ -10,6 +10,7 @@ pub mod enforcement;
 pub mod escrows;
 pub mod events;
 pub mod exports;
+pub mod gauges;
 pub mod idempotency;
 pub mod keys;
 pub mod listing;

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use mandate_core::{Request, Timestamp};
 
 use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
 use crate::service::{Answer, Call, Stop};
 use records::{
     AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
@@ -80,6 +81,17 @@ pub trait Decider: Send + Sync + 'static {
     ) -> Vec<Result<Answer, Fault>>;
 }
 
+/// What a database takes on its disk, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    /// The database file.
+    pub database_bytes: u64,
+    /// What was written and not yet folded into it.
+    pub log_bytes: u64,
+    /// What is left on the disk for this user.
+    pub free_bytes: u64,
+}
+
 /// The database, open. Clones share it.
 #[derive(Clone)]
 pub struct Store {
@@ -97,8 +109,8 @@ impl Store {
     ///
     /// # Errors
     /// The name is not of a known database, or it cannot be opened.
-    pub fn open(database: &str, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
-        Ok(Self { sqlite: Arc::new(sqlite::Sqlite::open(path(database)?, decider)?) })
+    pub fn open(database: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
+        Ok(Self { sqlite: Arc::new(sqlite::Sqlite::open(path(database)?, decider, metrics)?) })
     }
 
     /// Runs `script` over a snapshot of what is committed.
@@ -131,6 +143,20 @@ impl Store {
     /// The batch could not be committed.
     pub async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
         self.sqlite.decide(authorization).await
+    }
+
+    /// How many jobs wait for the writer.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.sqlite.waiting()
+    }
+
+    /// What the database takes on its disk. It asks the file system, and so may take a while.
+    ///
+    /// # Errors
+    /// The file system does not tell.
+    pub fn footprint(&self) -> std::io::Result<Footprint> {
+        self.sqlite.footprint()
     }
 
     /// Ends the threads after what they have begun, and folds the log into the database file.

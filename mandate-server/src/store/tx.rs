@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+use mandate_core::Verdict;
+
+use super::records::Mode;
 use crate::error::Fault;
 
 /// A value on its way into or out of the database.
@@ -157,7 +160,11 @@ pub trait Session {
 /// not by isolation levels. Idempotency rows come before agents' rows, each kind sorted.
 pub struct Tx<'a> {
     session: &'a mut dyn Session,
+    decided: Vec<Decided>,
 }
+
+/// What was decided, and in which mode.
+pub type Decided = (Verdict, Mode);
 
 impl fmt::Debug for Tx<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -168,7 +175,18 @@ impl fmt::Debug for Tx<'_> {
 impl<'a> Tx<'a> {
     /// A transaction over an open session.
     pub fn new(session: &'a mut dyn Session) -> Self {
-        Self { session }
+        Self { session, decided: Vec::new() }
+    }
+
+    /// Notes a decision that was written, to be counted when the transaction has been committed.
+    pub fn note(&mut self, decided: Decided) {
+        self.decided.push(decided);
+    }
+
+    /// The decisions that were written.
+    #[must_use]
+    pub fn into_decided(self) -> Vec<Decided> {
+        self.decided
     }
 
     /// The rows of `sql`.

@@ -7,6 +7,7 @@
 )]
 
 mod agents_and_mandates;
+mod costs;
 mod durability;
 mod escrows;
 mod events;
@@ -16,5 +17,6 @@ mod lists;
 mod replays;
 mod reviews;
 mod settlement;
+mod sweep;
 mod usage;
 mod world;

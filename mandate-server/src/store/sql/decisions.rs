@@ -117,7 +117,9 @@ pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
         d.signing_key.into(),
         d.signature.into(),
     ];
-    tx.execute_one(INSERT, &row)
+    tx.execute_one(INSERT, &row)?;
+    tx.note((d.verdict, d.mode));
+    Ok(())
 }
 
 /// One decision.

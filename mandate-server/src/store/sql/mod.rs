@@ -13,6 +13,7 @@ pub mod environments;
 pub mod escrows;
 pub mod events;
 pub mod exports;
+pub mod gauges;
 pub mod idempotency;
 pub mod keys;
 pub mod mandates;

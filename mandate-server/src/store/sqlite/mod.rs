@@ -4,6 +4,7 @@ mod hot;
 mod readers;
 mod writer;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +13,9 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 
 use super::tx::{Row, Session, Tx, Value};
-use super::{Authorization, Decider};
+use super::{Authorization, Decider, Footprint};
 use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 use readers::Readers;
 use writer::Writer;
@@ -31,15 +33,16 @@ mod migrations {
 
 /// An open database and its threads.
 pub(super) struct Sqlite {
+    path: String,
     writer: Writer,
     readers: Readers,
 }
 
 impl Sqlite {
-    pub(super) fn open(path: &str, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
-        let writer = Writer::start(connect(path)?, decider)?;
+    pub(super) fn open(path: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
+        let writer = Writer::start(connect(path)?, decider, metrics)?;
         let readers = Readers::start(path)?;
-        Ok(Self { writer, readers })
+        Ok(Self { path: path.to_owned(), writer, readers })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -60,6 +63,20 @@ impl Sqlite {
 
     pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
         self.writer.decide(authorization).await
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.writer.waiting()
+    }
+
+    pub(super) fn footprint(&self) -> io::Result<Footprint> {
+        let bytes = |path: &str| Path::new(path).metadata().map(|metadata| metadata.len());
+        let disk = rustix::fs::statvfs(&self.path)?;
+        Ok(Footprint {
+            database_bytes: bytes(&self.path)?,
+            log_bytes: bytes(&format!("{}-wal", self.path)).unwrap_or(0),
+            free_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
+        })
     }
 
     pub(super) fn close(&self) {
