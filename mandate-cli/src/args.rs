@@ -1,29 +1,93 @@
 //! The command line: the root, the flags that every command has, and the list of commands.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::command::{agent, audit, authorize, inspect, jwks, mandate, report, simulate, verify};
+use crate::command::{
+    agent, api, audit, authorize, decision, enforcement, escrow, event, export, inspect, jwks, mandate,
+    profile, report, review, simulate, usage, verify, webhook,
+};
 
 /// Spending mandates for autonomous agents: verify verdicts, write mandates, ask for authorizations.
 #[derive(Debug, Parser)]
 #[command(name = "mandate", version, arg_required_else_help = true, after_help = ROOT_HELP)]
 pub(crate) struct Args {
-    /// Print JSON instead of text
-    #[arg(long, global = true, display_order = 100)]
-    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) global: Global,
 
     #[command(subcommand)]
     pub(crate) command: Command,
 }
 
+/// The flags of every command.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Print JSON instead of text; with names, only these fields: --json=id,request.amount
+    #[arg(
+        long,
+        global = true,
+        value_name = "FIELDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_delimiter = ',',
+        display_order = 100
+    )]
+    pub(crate) json: Option<Vec<String>>,
+
+    /// Print what this jq expression makes of the JSON
+    #[arg(long, global = true, value_name = "EXPR", display_order = 101)]
+    pub(crate) jq: Option<String>,
+
+    /// How results are printed [default: table, for people]
+    #[arg(long, global = true, value_name = "FORMAT", value_enum, display_order = 102)]
+    pub(crate) format: Option<Format>,
+
+    /// Act in the name of this profile; goes before the environment [env: MANDATE_PROFILE]
+    #[arg(long, global = true, value_name = "NAME", display_order = 103)]
+    pub(crate) profile: Option<String>,
+
+    /// Don't ask before a change in a live environment
+    #[arg(long, global = true, display_order = 104)]
+    pub(crate) yes: bool,
+
+    /// When to use colour
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t, display_order = 105)]
+    pub(crate) color: Colour,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Text for people: lines, and tables that fit the terminal
+    Table,
+    /// One JSON document
+    Json,
+    /// One JSON document a line, as they come
+    Ndjson,
+}
+
+/// When colour is used.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Colour {
+    /// On terminals, unless NO_COLOR or CLICOLOR says otherwise
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
 const ROOT_HELP: &str = "\
 Counterparties need no account: `mandate verify` checks a token against the issuer's public keys.
-Organizations and agents set MANDATE_BASE_URL, and MANDATE_ORGANIZATION_KEY or MANDATE_AGENT_KEY.
+Organizations and agents begin with `mandate login`; or set MANDATE_BASE_URL, and MANDATE_ORGANIZATION_KEY or MANDATE_AGENT_KEY.
 Keys are never taken from the command line, where other users of the machine could read them.
 
 Examples:
   mandate verify \"$TOKEN\" --issuer https://verdicts.example.com --amount 40 --currency USD
+  mandate login
   mandate agent create buyer
   mandate mandate create -f mandate.json
   mandate authorize 40 USD --to vendor:acme --category software";
@@ -38,13 +102,46 @@ pub(crate) enum Command {
     /// Look at an issuer's keys, and pin those that you trust
     #[command(subcommand)]
     Jwks(jwks::Jwks),
-    /// Register agents
+    Login(profile::Login),
+    Whoami(profile::Whoami),
+    Switch(profile::Switch),
+    Logout(profile::Logout),
+    /// See which profiles there are
+    #[command(subcommand)]
+    Profile(profile::Profile),
+    /// Register agents, and see them
     #[command(subcommand)]
     Agent(agent::Agent),
     /// Write and revoke mandates
     #[command(subcommand)]
     Mandate(mandate::Mandate),
     Authorize(authorize::Authorize),
+    /// See what was decided
+    #[command(subcommand)]
+    Decision(decision::Decision),
+    /// Answer what waits for a person
+    #[command(subcommand)]
+    Review(review::Review),
+    /// See and switch whether verdicts count
+    #[command(subcommand)]
+    Enforcement(enforcement::Enforcement),
+    /// Say who hears of events
+    #[command(subcommand)]
+    Webhook(webhook::Webhook),
+    /// See what has happened
+    #[command(subcommand)]
+    Event(event::Event),
+    /// Lock funds until a condition is met
+    #[command(subcommand)]
+    Escrow(escrow::Escrow),
+    /// Have the log of decisions as a file
+    #[command(subcommand)]
+    Export(export::Export),
+    Usage(usage::Usage),
+    Api(api::Api),
+    /// Print docs/cli.md
+    #[command(hide = true)]
+    Reference,
 }
 
 #[cfg(test)]
@@ -60,7 +157,7 @@ mod tests {
     #[test]
     fn every_command_has_examples() {
         fn check(command: &clap::Command) {
-            if !command.has_subcommands() {
+            if !command.has_subcommands() && !command.is_hide_set() {
                 let help =
                     command.get_after_help().unwrap_or_else(|| panic!("{}", command.get_name())).to_string();
                 assert!(help.starts_with("Examples:\n"), "{}", command.get_name());

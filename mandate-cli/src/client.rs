@@ -1,22 +1,24 @@
-//! The service's API: one POST with its key, its idempotency key, its retries, and errors told in full.
+//! The service's API: requests with their key, their idempotency key, their retries, and errors told in full.
+
+mod refusal;
+mod walk;
 
 use std::thread;
 use std::time::Duration;
 
-use mandate_core::api_key::{ApiKey, KeyClass};
-use mandate_core::json::Object;
 use ureq::Agent;
+use ureq::http::{HeaderMap, Method, Request};
 use zeroize::Zeroizing;
 
-use crate::credential;
+pub(crate) use self::walk::{Paging, Walk};
+use crate::args::Global;
+use crate::credential::{Access, Class};
 use crate::environment;
 use crate::exit::{Exit, Failure};
-use crate::http::Address;
-use crate::output::{Output, say};
-use crate::service::Service;
+use crate::output::{LIVE, Output, say};
+use crate::prompt;
+use crate::service::{Change, Service};
 
-/// What follows the host in a base URL.
-const VERSION_PATH: &str = "/v1";
 /// Pauses before the second, third and fourth attempt, unless the service asks for another one.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1)];
@@ -27,46 +29,184 @@ const NOTICEABLE: Duration = Duration::from_secs(2);
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
 
+/// How long a stream may take to begin.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// A connection to the service in the name of one key.
+#[derive(Debug)]
 pub(crate) struct Client {
     agent: Agent,
-    base: Address,
-    key: ApiKey,
+    access: Access,
     idempotency_key: String,
+    /// Changes are made without asking.
+    unasked: bool,
+}
+
+/// A request to be made.
+pub(crate) struct Call<'a> {
+    method: Method,
+    path: &'a str,
+    query: String,
+    body: Option<&'a str>,
 }
 
 /// An answer of any status.
-struct Reply {
-    status: u16,
-    body: String,
-    replayed: bool,
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
     retry_after: Option<Duration>,
 }
 
-impl Client {
-    /// The client that `service` and the environment describe, with a key of `class`.
-    pub(crate) fn new(service: &Service, class: KeyClass) -> Result<Self, Failure> {
-        let base = base_url(service)?;
-        let key = credential::find(service.key_file.as_ref(), class)?;
-        let idempotency_key = match &service.idempotency_key {
-            Some(key) => key.clone(),
-            None => format!("{:032x}", u128::from_be_bytes(environment::random()?)),
-        };
-        Ok(Self { agent: base.agent(), base, key, idempotency_key })
+impl<'a> Call<'a> {
+    pub(crate) fn new(
+        method: Method,
+        path: &'a str,
+        query: &[(&str, String)],
+        body: Option<&'a str>,
+    ) -> Self {
+        Self { method, path, query: encoded(query), body }
     }
 
-    /// Posts `body`, which is JSON, or nothing; the body of a 2xx comes back as it came. What may pass is tried again.
+    fn is_post(&self) -> bool {
+        self.method == Method::POST
+    }
+}
+
+impl Client {
+    /// The client that options, environment and profiles describe, with a key of `class`.
+    pub(crate) fn new(service: &Service, global: &Global, class: Class) -> Result<Self, Failure> {
+        Self::marked(Access::find(service, global, class)?, None, global)
+    }
+
+    /// The same, for a change.
+    pub(crate) fn for_change(change: &Change, global: &Global, class: Class) -> Result<Self, Failure> {
+        Self::marked(Access::find(&change.service, global, class)?, change.idempotency_key.clone(), global)
+    }
+
+    /// Tells a person that it is production.
+    fn marked(access: Access, idempotency_key: Option<String>, global: &Global) -> Result<Self, Failure> {
+        if access.is_live() && prompt::is_seen() {
+            say(&format!("{LIVE} LIVE {LIVE:#} {}\n", access.base));
+        }
+        Self::with(access, idempotency_key, global.yes)
+    }
+
+    /// The client for an access that is there.
+    pub(crate) fn with(
+        access: Access,
+        idempotency_key: Option<String>,
+        unasked: bool,
+    ) -> Result<Self, Failure> {
+        let idempotency_key = match idempotency_key {
+            Some(key) => key,
+            None => format!("{:032x}", u128::from_be_bytes(environment::random()?)),
+        };
+        Ok(Self { agent: access.base.agent(), access, idempotency_key, unasked })
+    }
+
+    /// Where, and in whose name.
+    pub(crate) fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// Asks a person at a terminal before `change` is made to a live environment. Scripts are not asked.
+    pub(crate) fn confirm(&self, change: &str) -> Result<(), Failure> {
+        if !self.access.is_live() || self.unasked || !prompt::can_ask() {
+            return Ok(());
+        }
+        if prompt::confirm(&format!("LIVE: {change}?"))? {
+            return Ok(());
+        }
+        Err(Failure::new(Exit::Declined, format!("not confirmed: {change}")).note("sent", "nothing"))
+    }
+
+    /// Gets what is at `path`.
+    pub(crate) fn get(&self, path: &str, query: &[(&str, String)]) -> Result<String, Failure> {
+        self.call(&Call::new(Method::GET, path, query, None))
+    }
+
+    /// Deletes what is at `path`.
+    pub(crate) fn delete(&self, path: &str) -> Result<String, Failure> {
+        self.call(&Call::new(Method::DELETE, path, &[], None))
+    }
+
+    /// Posts `body`, which is JSON, or nothing; the body of a 2xx comes back as it came.
     pub(crate) fn post(&self, path: &str, body: Option<&str>) -> Result<String, Failure> {
+        self.call(&Call::new(Method::POST, path, &[], body))
+    }
+
+    /// Another client of the same access, for another change.
+    pub(crate) fn afresh(&self) -> Result<Self, Failure> {
+        let key = format!("{:032x}", u128::from_be_bytes(environment::random()?));
+        let (agent, access) = (self.agent.clone(), self.access.clone());
+        Ok(Self { agent, access, idempotency_key: key, unasked: self.unasked })
+    }
+
+    fn call(&self, call: &Call<'_>) -> Result<String, Failure> {
+        let reply = self.exchange(call)?;
+        if (200..300).contains(&reply.status) {
+            return Ok(reply.body);
+        }
+        Err(self.failed(call, &reply))
+    }
+
+    /// The failure that an answer other than 2xx is.
+    pub(crate) fn failed(&self, call: &Call<'_>, reply: &Reply) -> Failure {
+        let refused = self.refused(call, reply);
+        if call.is_post() { self.told(refused) } else { refused }
+    }
+
+    /// Opens a stream of what is at `path`, from the byte `from` on, without a bound on its length or on the time that it takes.
+    pub(crate) fn stream(
+        &self,
+        path: &str,
+        accept: &str,
+        from: u64,
+    ) -> Result<ureq::http::Response<ureq::Body>, Failure> {
+        let call = Call::new(Method::GET, path, &[], None);
+        let bearer = Zeroizing::new(format!("Bearer {}", self.access.key.expose()));
+        let mut request = self
+            .agent
+            .get(self.access.base.join(path).as_str())
+            .config()
+            .timeout_global(None)
+            .timeout_recv_response(Some(STREAM_TIMEOUT))
+            .build()
+            .header("authorization", bearer.as_str())
+            .header("accept", accept);
+        if from > 0 {
+            request = request.header("range", format!("bytes={from}-"));
+        }
+        let mut response = request.call().map_err(|e| self.unreachable(&call, &e))?;
+        let status = response.status().as_u16();
+        if (200..300).contains(&status) {
+            return Ok(response);
+        }
+        let headers = response.headers().clone();
+        let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
+        let body = body.map_err(|e| self.unreachable(&call, &e))?;
+        Err(self.failed(&call, &Reply { status, headers, body, retry_after: None }))
+    }
+
+    /// Sends the request, again where that may do better, and gives the last answer, whatever its status.
+    pub(crate) fn exchange(&self, call: &Call<'_>) -> Result<Reply, Failure> {
         let mut pauses = PAUSES.iter();
         loop {
-            let tried = self.send(path, body);
+            let tried = self.send(call);
             let pause = worth_another(&tried).zip(pauses.next());
             let pause = pause.map(|(asked, usual)| asked.unwrap_or_else(|| jittered(*usual)));
             match (pause.filter(|pause| *pause <= MAX_RETRY_AFTER), tried) {
                 (Some(pause), _) => wait(pause),
-                (None, Ok(reply)) if (200..300).contains(&reply.status) => return Ok(self.accept(reply)),
-                (None, Ok(reply)) => return Err(self.told(self.refused(path, &reply))),
-                (None, Err(e)) => return Err(self.told(self.unreachable(&e))),
+                (None, Ok(reply)) => {
+                    self.note_if_replayed(&reply);
+                    return Ok(reply);
+                }
+                (None, Err(e)) => {
+                    let failure = self.unreachable(call, &e);
+                    return Err(if call.is_post() { self.told(failure) } else { failure });
+                }
             }
         }
     }
@@ -86,99 +226,45 @@ impl Client {
         );
     }
 
-    fn send(&self, path: &str, body: Option<&str>) -> Result<Reply, ureq::Error> {
-        let bearer = Zeroizing::new(format!("Bearer {}", self.key.expose()));
-        let request = self
-            .agent
-            .post(self.base.join(path).as_str())
+    fn send(&self, call: &Call<'_>) -> Result<Reply, ureq::Error> {
+        let bearer = Zeroizing::new(format!("Bearer {}", self.access.key.expose()));
+        let address = self.access.base.join(call.path);
+        let mut request = Request::builder()
+            .method(&call.method)
+            .uri(format!("{address}{}", call.query))
             .header("authorization", bearer.as_str())
-            .header("idempotency-key", &self.idempotency_key)
             .header("accept", "application/json");
-        let mut response = match body {
-            Some(body) => request.content_type("application/json").send(body)?,
-            None => request.send_empty()?,
+        if call.is_post() {
+            request = request.header("idempotency-key", &self.idempotency_key);
+        }
+        let mut response = match call.body {
+            Some(body) => self.agent.run(request.header("content-type", "application/json").body(body)?)?,
+            None => self.agent.run(request.body(())?)?,
         };
         let header = |name| response.headers().get(name).and_then(|v| v.to_str().ok());
-        let replayed = header("idempotency-replayed") == Some("true");
         let retry_after = header("retry-after").and_then(|v| v.parse().ok()).map(Duration::from_secs);
         let status = response.status().as_u16();
+        let headers = response.headers().clone();
         let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string()?;
-        Ok(Reply { status, body, replayed, retry_after })
+        Ok(Reply { status, headers, body, retry_after })
     }
 
-    fn accept(&self, reply: Reply) -> String {
-        if reply.replayed {
+    fn note_if_replayed(&self, reply: &Reply) {
+        if reply.headers.get("idempotency-replayed").is_some_and(|value| value == "true") {
             let key = &self.idempotency_key;
             say(&format!("note: this is the answer to an earlier request with the idempotency key {key}\n"));
         }
-        reply.body
-    }
-
-    fn refused(&self, path: &str, reply: &Reply) -> Failure {
-        let Some((code, message, request_id)) = envelope(&reply.body) else {
-            return self.foreign(reply);
-        };
-        let exit = exit_of(reply.status).unwrap_or(Exit::UnknownAnswer);
-        let failure = Failure::new(exit, message)
-            .note("code", format_args!("{code} (HTTP {})", reply.status))
-            .note("request id", request_id)
-            .with_answer(&reply.body);
-        match exit {
-            Exit::InvalidRequest => {
-                failure.next("mend what the message names; a changed request needs a new idempotency key")
-            }
-            Exit::Unauthorized => failure.next(
-                "check that the key belongs to this service and is not revoked; its operator issues keys",
-            ),
-            Exit::Forbidden => {
-                failure.next("use a key of the other class: agents ask, organizations do everything else")
-            }
-            Exit::NotFound if is_collection(path) => failure.next(format_args!(
-                "is {} the API's address? there is no {path}; set --base-url or MANDATE_BASE_URL",
-                self.base
-            )),
-            Exit::NotFound => {
-                failure.next("check the id; objects of other organizations and environments are not visible")
-            }
-            Exit::Conflict if code == "idempotency_conflict" => failure
-                .next("that idempotency key stands for another request: leave it out, or take a new one"),
-            Exit::Conflict => failure.next("choose another name"),
-            Exit::RateLimited => match reply.retry_after {
-                Some(wait) => failure.next(format_args!("wait {} s, then {}", wait.as_secs(), self.again())),
-                None => failure.next(format_args!("wait, then {}", self.again())),
-            },
-            Exit::ServerError => failure.next(self.again()),
-            _ => failure,
-        }
-    }
-
-    /// An error that is not the service's own, but that of a proxy, or of another server altogether.
-    fn foreign(&self, reply: &Reply) -> Failure {
-        let what = format!("{} answered HTTP {}, and not as the service does", self.base, reply.status);
-        match exit_of(reply.status) {
-            Some(exit @ (Exit::RateLimited | Exit::ServerError)) => {
-                Failure::new(exit, what).next(self.again())
-            }
-            _ => Failure::new(Exit::UnknownAnswer, what).next(
-                "check that --base-url (or MANDATE_BASE_URL) is the service's address; redirects are not followed",
-            ),
-        }
-    }
-
-    /// What to do when it is not known whether the request took effect.
-    fn again(&self) -> String {
-        format!("repeat the command with --idempotency-key {:?}: it takes effect once", self.idempotency_key)
-    }
-
-    fn unreachable(&self, error: &ureq::Error) -> Failure {
-        Failure::new(Exit::Unreachable, format!("{} cannot be reached: {error}", self.base))
-            .next(self.again())
     }
 }
 
-/// Whether `path` names no object, so that the API always has it.
-fn is_collection(path: &str) -> bool {
-    path.rfind('/') == Some(0)
+/// A query string, with its question mark, or nothing.
+fn encoded(query: &[(&str, String)]) -> String {
+    query.iter().enumerate().fold(String::new(), |mut text, (at, (name, value))| {
+        text.push(if at == 0 { '?' } else { '&' });
+        text.extend([name, "="]);
+        text.extend(form_urlencoded::byte_serialize(value.as_bytes()));
+        text
+    })
 }
 
 /// Whether another attempt may do better, and the pause that the service asks for.
@@ -210,41 +296,4 @@ fn wait(pause: Duration) {
 fn jittered(pause: Duration) -> Duration {
     let [part] = environment::random::<1>().unwrap_or_default();
     pause.saturating_add(pause.saturating_mul(u32::from(part)) / 256)
-}
-
-fn base_url(service: &Service) -> Result<Address, Failure> {
-    let (text, name) = match (&service.base_url, environment::variable("MANDATE_BASE_URL")?) {
-        (Some(text), _) => (text.clone(), "--base-url"),
-        (None, Some(text)) => (text.to_string(), "MANDATE_BASE_URL"),
-        (None, None) => {
-            let failure = Failure::new(Exit::Usage, "the service's address is not known");
-            return Err(failure.next("set MANDATE_BASE_URL, or pass --base-url https://api.example.com/v1"));
-        }
-    };
-    let refused = |why: &str| Failure::new(Exit::Usage, format!("{name} `{text}` is refused: {why}"));
-    let address: Address = text.parse().map_err(|why: String| refused(&why))?;
-    if !address.as_str().ends_with(VERSION_PATH) {
-        return Err(refused("it must end in /v1"));
-    }
-    Ok(address)
-}
-
-/// Code, message and request id out of an error's body.
-fn envelope(body: &str) -> Option<(String, String, String)> {
-    let mut error = Object::parse(body.as_bytes()).ok()?.take("error")?.object().ok()?;
-    let mut text = |name| error.take(name)?.string().ok().map(std::borrow::Cow::into_owned);
-    Some((text("code")?, text("message")?, text("request_id")?))
-}
-
-fn exit_of(status: u16) -> Option<Exit> {
-    Some(match status {
-        400 => Exit::InvalidRequest,
-        401 => Exit::Unauthorized,
-        403 => Exit::Forbidden,
-        404 => Exit::NotFound,
-        409 => Exit::Conflict,
-        429 => Exit::RateLimited,
-        500..=599 => Exit::ServerError,
-        _ => return None,
-    })
 }

@@ -1,16 +1,120 @@
-//! Finds the API key: in a file that was named, or in the environment. Never on the command line.
+//! Finds the service's address and the API key: by options, in the environment, in a profile. A key is never taken from the
+//! command line.
 
 use std::path::Path;
 
+use mandate_core::EnvironmentKind;
 use mandate_core::api_key::{ApiKey, KeyClass};
 
-use crate::environment;
+use crate::args::Global;
+use crate::environment::variable;
 use crate::exit::{Exit, Failure};
+use crate::http::Address;
 use crate::input::{Source, without_line_break};
 use crate::output::{printable, warn};
+use crate::profile::Profiles;
+use crate::service::Service;
 
+/// What follows the host in a base URL.
+const VERSION_PATH: &str = "/v1";
 /// The longest key file, in bytes: more than any key with its line break.
 const MAX_KEY_FILE_BYTES: usize = 256;
+
+/// Whose key a command takes: that of one class, or any.
+pub(crate) type Class = Option<KeyClass>;
+
+/// An address, and a key for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Access {
+    /// The service's address, which ends in `/v1`.
+    pub(crate) base: Address,
+    /// The key.
+    pub(crate) key: ApiKey,
+    /// The profile that the key is from, if it is from one.
+    pub(crate) profile: Option<String>,
+}
+
+impl Access {
+    /// What `service`, the environment and the profiles give, with a key of `class`. An option goes before the
+    /// environment, and that before the current profile; a profile that was named goes before the environment.
+    pub(crate) fn find(service: &Service, global: &Global, class: Class) -> Result<Self, Failure> {
+        let profile = Chosen::new(global.profile.as_deref());
+        let base = base_url(service, &profile)?;
+        if let Some(source) = &service.key_file {
+            return Ok(Self { base, key: read(source, class)?, profile: None });
+        }
+        if !profile.is_named()
+            && let Some(key) = from_environment(class)?
+        {
+            return Ok(Self { base, key, profile: None });
+        }
+        let Some((name, address, key)) = profile.load()? else { return Err(missing(class)) };
+        if address != base {
+            return Err(missing(class).note(
+                "profile",
+                format_args!("the key of `{name}` is for {address}, and is sent nowhere else"),
+            ));
+        }
+        must_be_of(class, &key, &format!("the profile `{name}`")).map_err(|failure| {
+            failure.next("choose another profile with --profile NAME; mandate profile list shows all")
+        })?;
+        Ok(Self { base, key, profile: Some(name) })
+    }
+
+    /// Whether it is production that the key acts on.
+    pub(crate) fn is_live(&self) -> bool {
+        self.key.kind() == EnvironmentKind::Production
+    }
+}
+
+/// The profile that counts, read when it is needed.
+struct Chosen<'a> {
+    asked: Option<&'a str>,
+}
+
+impl<'a> Chosen<'a> {
+    fn new(asked: Option<&'a str>) -> Self {
+        Self { asked }
+    }
+
+    /// Whether the command line names it.
+    fn is_named(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Name, address and key.
+    fn load(&self) -> Result<Option<(String, Address, ApiKey)>, Failure> {
+        let profiles = Profiles::load()?;
+        let Some(name) = profiles.chosen(self.asked)? else { return Ok(None) };
+        let profile = profiles.named(&name)?;
+        let address = address(&profile.base_url, &format!("the address of the profile `{name}`"))?;
+        let key = profile.key(&name)?;
+        Ok(Some((name, address, key)))
+    }
+}
+
+/// Reads the address of a service.
+pub(crate) fn address(text: &str, name: &str) -> Result<Address, Failure> {
+    let refused = |why: &str| Failure::new(Exit::Usage, format!("{name} `{text}` is refused: {why}"));
+    let address: Address = text.parse().map_err(|why: String| refused(&why))?;
+    if address.as_str().ends_with(VERSION_PATH) { Ok(address) } else { Err(refused("it must end in /v1")) }
+}
+
+fn base_url(service: &Service, profile: &Chosen<'_>) -> Result<Address, Failure> {
+    if let Some(text) = &service.base_url {
+        return address(text, "--base-url");
+    }
+    if !profile.is_named()
+        && let Some(text) = variable("MANDATE_BASE_URL")?
+    {
+        return address(&text, "MANDATE_BASE_URL");
+    }
+    let known = profile.load()?.map(|(_, address, _)| address);
+    known.ok_or_else(|| {
+        Failure::new(Exit::Usage, "the service's address is not known")
+            .next("mandate login; or set MANDATE_BASE_URL, or pass --base-url https://api.example.com/v1")
+    })
+}
 
 /// The names of the two variables that may hold a key of `class`, and the path of a file with one.
 fn variables(class: KeyClass) -> (&'static str, &'static str) {
@@ -20,28 +124,39 @@ fn variables(class: KeyClass) -> (&'static str, &'static str) {
     }
 }
 
-/// The key of `class`: from `key_file` if one was given, otherwise from the environment.
-pub(crate) fn find(key_file: Option<&Source>, class: KeyClass) -> Result<ApiKey, Failure> {
-    if let Some(source) = key_file {
-        return read(source, class);
-    }
-    let (direct, file) = variables(class);
-    match (environment::variable(direct)?, environment::variable(file)?) {
-        (Some(_), Some(_)) => {
-            Err(Failure::new(Exit::Usage, format!("{direct} and {file} are both set"))
-                .next("unset one of them"))
-        }
-        (Some(text), None) => parse(without_line_break(&text), direct, class),
-        (None, Some(path)) => read(&Source::File(Path::new(path.as_str()).to_owned()), class),
-        (None, None) => {
-            let article = if class == KeyClass::Agent { "an agent key" } else { "an organization key" };
-            Err(Failure::new(Exit::Unauthorized, format!("this command needs {article}, and there is none"))
-                .next(format!("set {direct} or {file}, or pass --key-file FILE (- for standard input)")))
+/// The key in the environment; where any class will do, the organization's goes first.
+fn from_environment(class: Class) -> Result<Option<ApiKey>, Failure> {
+    for sought in KeyClass::ALL.into_iter().filter(|sought| class.is_none_or(|class| class == *sought)) {
+        let (direct, file) = variables(sought);
+        match (variable(direct)?, variable(file)?) {
+            (Some(_), Some(_)) => {
+                return Err(Failure::new(Exit::Usage, format!("{direct} and {file} are both set"))
+                    .next("unset one of them"));
+            }
+            (Some(text), None) => return parse(without_line_break(&text), direct, Some(sought)).map(Some),
+            (None, Some(path)) => {
+                return read(&Source::File(Path::new(path.as_str()).to_owned()), Some(sought)).map(Some);
+            }
+            (None, None) => {}
         }
     }
+    Ok(None)
 }
 
-fn read(source: &Source, class: KeyClass) -> Result<ApiKey, Failure> {
+fn missing(class: Class) -> Failure {
+    let (key, set) = match class {
+        Some(KeyClass::Organization) => ("an organization key", variables(KeyClass::Organization)),
+        Some(KeyClass::Agent) => ("an agent key", variables(KeyClass::Agent)),
+        None => ("a key", variables(KeyClass::Organization)),
+    };
+    let (direct, file) = set;
+    Failure::new(Exit::Unauthorized, format!("this command needs {key}, and there is none")).next(format!(
+        "mandate login; or set {direct} or {file}, or pass --key-file FILE (- for standard input)"
+    ))
+}
+
+/// Reads a key from a file, or standard input.
+pub(crate) fn read(source: &Source, class: Class) -> Result<ApiKey, Failure> {
     let text = source.read("the API key", MAX_KEY_FILE_BYTES, Exit::Unauthorized)?;
     if let Source::File(path) = source {
         warn_if_exposed(path);
@@ -49,21 +164,27 @@ fn read(source: &Source, class: KeyClass) -> Result<ApiKey, Failure> {
     parse(without_line_break(&text), &source.to_string(), class)
 }
 
-fn parse(text: &str, place: &str, class: KeyClass) -> Result<ApiKey, Failure> {
+/// Reads a key that came from `place`.
+pub(crate) fn parse(text: &str, place: &str, class: Class) -> Result<ApiKey, Failure> {
     let key = ApiKey::parse(text).map_err(|e| {
         Failure::new(Exit::Unauthorized, format!("the API key is refused: {e}"))
             .note("read from", place)
             .note("sent", "nothing")
     })?;
-    if key.class() == class {
-        return Ok(key);
+    must_be_of(class, &key, place)?;
+    Ok(key)
+}
+
+fn must_be_of(class: Class, key: &ApiKey, place: &str) -> Result<(), Failure> {
+    match class {
+        Some(class) if class != key.class() => Err(Failure::new(
+            Exit::Forbidden,
+            format!("this command needs the key of an {class}; this is one of an {}", key.class()),
+        )
+        .note("read from", place)
+        .note("sent", "nothing")),
+        _ => Ok(()),
     }
-    Err(Failure::new(
-        Exit::Forbidden,
-        format!("this command needs the key of an {class}; this is one of an {}", key.class()),
-    )
-    .note("read from", place)
-    .note("sent", "nothing"))
 }
 
 /// Warns of a key that other users of the machine can read.

@@ -20,6 +20,9 @@ pub(crate) fn cache() -> Result<Option<PathBuf>, Failure> {
 
 /// For what the person has decided.
 pub(crate) fn config() -> Result<PathBuf, Failure> {
+    if let Some(folder) = variable("MANDATE_CONFIG_DIR")? {
+        return Ok(PathBuf::from(folder.as_str()));
+    }
     base()?.map(|base| base.config_dir().join(NAME)).ok_or_else(|| {
         Failure::new(Exit::Usage, "there is no home directory to keep this in")
             .next("set HOME, or XDG_CONFIG_HOME")

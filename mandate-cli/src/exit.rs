@@ -15,6 +15,8 @@ pub(crate) enum Exit {
     Usage = 2,
     /// A file or a standard stream could not be read or written.
     Io = 3,
+    /// A person was asked, and did not confirm. Nothing was done.
+    Declined = 4,
 
     /// The token is not a well-formed verdict token.
     MalformedToken = 10,
@@ -67,6 +69,12 @@ pub(crate) enum Exit {
     Unreachable = 37,
     /// The answer is not one that the contract knows.
     UnknownAnswer = 38,
+
+    /// What was compared differs.
+    Differs = 40,
+
+    /// A person pressed Ctrl-C.
+    Interrupted = 130,
 }
 
 impl From<Exit> for ExitCode {
@@ -91,6 +99,11 @@ const LABEL_WIDTH: usize = 16;
 impl Failure {
     pub(crate) fn new(exit: Exit, message: impl Into<String>) -> Self {
         Self { exit, message: message.into(), notes: Vec::new(), answer: None }
+    }
+
+    /// A person has ended the command: nothing is said of it.
+    pub(crate) fn interrupted() -> Self {
+        Self::new(Exit::Interrupted, "interrupted")
     }
 
     /// The same failure, counted as another kind.

@@ -8,26 +8,44 @@ mod directory;
 mod environment;
 mod exit;
 mod export;
+mod fields;
 mod http;
 mod input;
+mod jq;
 mod key_set;
 mod lines;
 mod nonce_store;
 mod output;
 mod parallel;
+mod profile;
+mod prompt;
+mod resource;
 mod service;
+mod table;
+mod tail;
 mod value;
 
 use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::args::Args;
-use crate::output::Output;
+use crate::args::{Args, Colour};
+use crate::output::{Output, say};
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let mut output = Output::new(args.json);
-    let exit = command::run(args, &mut output).unwrap_or_else(|failure| output.failure(&failure));
+    match args.global.color {
+        Colour::Auto => {}
+        Colour::Always => anstream::ColorChoice::Always.write_global(),
+        Colour::Never => anstream::ColorChoice::Never.write_global(),
+    }
+    let mut output = match Output::new(&args.global) {
+        Ok(output) => output,
+        Err(failure) => {
+            say(&failure.render());
+            return failure.exit.into();
+        }
+    };
+    let exit = command::run(&args, &mut output).unwrap_or_else(|failure| output.failure(&failure));
     output.finish(exit).into()
 }

@@ -5,12 +5,15 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
-use anstyle::{AnsiColor, Style};
+use anstyle::{AnsiColor, Color, Style};
 use serde::Serialize;
 
+use crate::args::{Format, Global};
 use crate::exit::{Exit, Failure};
+use crate::fields;
+use crate::jq::Filter;
 
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -18,26 +21,72 @@ pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
 pub(crate) const CAUTION: Style = AnsiColor::Yellow.on_default().bold();
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
 
+/// Marks production, where money moves.
+pub(crate) const LIVE: Style =
+    AnsiColor::White.on_default().bold().bg_color(Some(Color::Ansi(AnsiColor::Red)));
+
 /// Columns of a line's label.
 const LABEL_WIDTH: usize = 13;
 
 /// Standard output and error of one run.
 #[derive(Debug)]
 pub(crate) struct Output {
-    json: bool,
+    format: Format,
+    /// Whether `--format` says so.
+    is_chosen: bool,
+    /// The fields that are wanted; all when there are none.
+    fields: Vec<String>,
+    filter: Option<Filter>,
     closed: bool,
     failure: Option<io::Error>,
     notes: Vec<(&'static str, String)>,
 }
 
 impl Output {
-    pub(crate) fn new(json: bool) -> Self {
-        Self { json, closed: false, failure: None, notes: Vec::new() }
+    /// What the flags ask for. Fields and a filter are of JSON, and ask for it.
+    pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
+        let json = global.json.is_some() || global.jq.is_some();
+        let format = match global.format {
+            Some(Format::Table) if json => {
+                return Err(Failure::new(Exit::Usage, "--format table is not JSON; --json and --jq are")
+                    .next("leave one of them out"));
+            }
+            Some(format) => format,
+            None if json => Format::Json,
+            None => Format::Table,
+        };
+        let fields = global.json.iter().flatten().filter(|name| !name.is_empty()).cloned().collect();
+        let filter = global.jq.as_deref().map(Filter::compile).transpose()?;
+        let is_chosen = global.format.is_some();
+        Ok(Self { format, is_chosen, fields, filter, closed: false, failure: None, notes: Vec::new() })
+    }
+
+    /// How results are printed.
+    pub(crate) fn format(&self) -> Format {
+        self.format
+    }
+
+    /// What follows has no end: in a pipe, and where JSON was asked for, each object is a line.
+    pub(crate) fn stream(&mut self) {
+        let is_seen = io::stdout().is_terminal() || self.is_chosen;
+        if self.format == Format::Json || !is_seen {
+            self.format = Format::Ndjson;
+        }
     }
 
     /// Whether JSON was asked for.
     pub(crate) fn is_json(&self) -> bool {
-        self.json
+        self.format != Format::Table
+    }
+
+    /// Whether a jq expression is to be applied.
+    pub(crate) fn has_filter(&self) -> bool {
+        self.filter.is_some()
+    }
+
+    /// Whether nobody reads any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed || self.failure.is_some()
     }
 
     /// A fact that helps when standard output cannot be written; otherwise it is not mentioned.
@@ -50,30 +99,44 @@ impl Output {
         self.failure.is_some()
     }
 
-    /// Whether nobody will read what is written from now on.
-    pub(crate) fn is_over(&self) -> bool {
-        self.closed || self.failure.is_some()
-    }
-
     /// A labelled line. The value may carry styles but no control characters of foreign origin.
     pub(crate) fn line(&mut self, label: &str, value: impl fmt::Display) {
         self.text(&format!("{label:<LABEL_WIDTH$}{value}\n"));
     }
 
-    /// A value as one line of JSON.
-    pub(crate) fn json(&mut self, value: &impl Serialize) {
+    /// A labelled line of a foreign value, in colour when it is a word that says how things stand.
+    pub(crate) fn field(&mut self, label: &str, value: &str, is_state: bool) {
+        let style = if is_state { style_of(value) } else { Style::new() };
+        self.line(label, format_args!("{style}{}{style:#}", printable(value)));
+    }
+
+    /// A value as one line of JSON, with the fields and through the expression that were asked for.
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         match serde_json::to_string(value) {
-            Ok(text) => self.text(&(text + "\n")),
-            Err(e) => self.failure = Some(e.into()),
+            Ok(text) => self.body(&text),
+            Err(e) => {
+                self.failure = Some(e.into());
+                Ok(())
+            }
         }
     }
 
-    /// The service's answer as it came, with a line break behind it.
-    pub(crate) fn body(&mut self, body: &str) {
-        self.text(body);
-        if !body.ends_with('\n') {
-            self.text("\n");
+    /// The service's answer as it came, with a line break behind it; or what was asked for of it.
+    pub(crate) fn body(&mut self, body: &str) -> Result<(), Failure> {
+        let selected = self.selected(body);
+        match &self.filter {
+            Some(filter) => {
+                let lines = filter.apply(&selected)?;
+                self.text(&lines);
+            }
+            None => self.text(&format!("{}\n", selected.trim_end_matches('\n'))),
         }
+        Ok(())
+    }
+
+    /// The fields of `body` that were asked for.
+    pub(crate) fn selected<'a>(&self, body: &'a str) -> Cow<'a, str> {
+        if self.fields.is_empty() { Cow::Borrowed(body) } else { fields::select(body, &self.fields).into() }
     }
 
     /// Text as it is, for standard output.
@@ -91,10 +154,12 @@ impl Output {
 
     /// Tells of a failure, to those who asked for JSON with the service's answer on standard output as well.
     pub(crate) fn failure(&mut self, failure: &Failure) -> Exit {
-        if let Some(answer) = failure.answer().filter(|_| self.json) {
-            self.body(answer);
+        if let Some(answer) = failure.answer().filter(|_| self.is_json()) {
+            self.text(&format!("{}\n", answer.trim_end_matches('\n')));
         }
-        say(&failure.render());
+        if failure.exit != Exit::Interrupted {
+            say(&failure.render());
+        }
         failure.exit
     }
 
@@ -105,6 +170,18 @@ impl Output {
         let notes = self.notes.into_iter();
         say(&notes.fold(failure, |failure, (label, value)| failure.note(label, value)).render());
         if exit == Exit::Success { Exit::Io } else { exit }
+    }
+}
+
+/// Green for what goes well, yellow for what waits, red for what was refused.
+pub(crate) fn style_of(state: &str) -> Style {
+    match state {
+        "allow" | "active" | "approved" | "delivered" | "ready" | "released" | "enforce" => GOOD,
+        "review" | "pending" | "observe" | "disputed" => CAUTION,
+        "revoked" | "denied" | "expired" | "failed" => ERROR,
+        "LIVE" => LIVE,
+        denial if denial.starts_with("deny_") => ERROR,
+        _ => Style::new(),
     }
 }
 
@@ -138,6 +215,23 @@ pub(crate) fn is_deceptive(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn printed(global: Global) -> Result<Output, Failure> {
+        Output::new(&global)
+    }
+
+    #[test]
+    fn fields_and_expressions_ask_for_json() {
+        let json = || Some(vec![String::new()]);
+        let format = |global| printed(global).unwrap().format();
+        assert_eq!(format(Global::default()), Format::Table);
+        assert_eq!(format(Global { json: json(), ..Global::default() }), Format::Json);
+        assert_eq!(format(Global { jq: Some(".".to_owned()), ..Global::default() }), Format::Json);
+        let lines = Some(Format::Ndjson);
+        assert_eq!(format(Global { json: json(), format: lines, ..Global::default() }), Format::Ndjson);
+        let refused = printed(Global { json: json(), format: Some(Format::Table), ..Global::default() });
+        assert_eq!(refused.unwrap_err().exit, Exit::Usage);
+    }
 
     #[test]
     fn escape_sequences_are_shown_not_obeyed() {

@@ -5,16 +5,24 @@ use crate::input::Source;
 use crate::value::{idempotency_key, source};
 
 /// How the service is reached.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Service")]
 pub(crate) struct Service {
-    /// The service's address, which ends in /v1 [env: MANDATE_BASE_URL]
+    /// The service's address, which ends in /v1 [env: MANDATE_BASE_URL; default: that of the profile]
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
 
     /// Read the API key from this file, or from standard input with `-`
     #[arg(long, value_name = "FILE|-", value_parser = source)]
     pub(crate) key_file: Option<Source>,
+}
+
+/// How the service is reached for a change.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Service")]
+pub(crate) struct Change {
+    #[command(flatten)]
+    pub(crate) service: Service,
 
     /// Send this idempotency key: requests that carry the same one take effect once [default: random]
     #[arg(long, value_name = "KEY", value_parser = idempotency_key)]

@@ -14,6 +14,7 @@ mod harness;
 
 mod agents;
 mod authorizations;
+mod cli;
 mod concurrency;
 mod crash;
 mod decisions;

@@ -1,15 +1,25 @@
-//! `mandate agent`: register agents.
+//! `mandate agent`: register agents, and see them.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use clap::Subcommand;
-use mandate_core::AgentName;
 use mandate_core::api_key::KeyClass;
+use mandate_core::{AgentId, AgentName};
 
-use super::Answer;
-use crate::client::Client;
+use crate::args::Global;
+use crate::client::{Client, Paging};
 use crate::exit::{Exit, Failure};
-use crate::output::{Output, printable, warn};
-use crate::service::Service;
+use crate::output::{Output, warn};
+use crate::resource::Resource;
+use crate::service::{Change, Service};
+use crate::table::{text, whole};
+
+const AGENTS: Resource = Resource {
+    path: "/agents",
+    id: Some("id"),
+    columns: &[whole("AGENT", "id"), whole("CREATED", "created_at")],
+    lines: &[whole("agent", "id"), text("agent_key", "agent_key"), text("created", "created_at")],
+    tables: &[],
+};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Agent {
@@ -17,38 +27,62 @@ pub(crate) enum Agent {
     #[command(after_help = "\
 Examples:
   mandate agent create buyer
-  mandate agent create buyer --json | jq -r .agent_key > agent.key
+  mandate agent create buyer --jq .agent_key > agent.key
 
-Needs an organization key: MANDATE_ORGANIZATION_KEY, MANDATE_ORGANIZATION_KEY_FILE or --key-file.")]
+Needs an organization key: a profile's, MANDATE_ORGANIZATION_KEY, MANDATE_ORGANIZATION_KEY_FILE or --key-file.")]
     Create {
         /// The agent's name, unique in the organization; its id becomes `agt_<NAME>`
         #[arg(value_parser = AgentName::parse)]
         name: AgentName,
         #[command(flatten)]
+        change: Change,
+    },
+    /// List the agents, newest first; under an agent's key, itself
+    #[command(after_help = "\
+Examples:
+  mandate agent list
+  mandate agent list --all --jq '.[].id'")]
+    List {
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Show an agent
+    #[command(after_help = "\
+Examples:
+  mandate agent show agt_buyer")]
+    Show {
+        /// The agent's id, `agt_...`
+        #[arg(value_parser = AgentId::parse)]
+        id: AgentId,
+        #[command(flatten)]
         service: Service,
     },
 }
 
-pub(super) fn run(args: Agent, output: &mut Output) -> Result<Exit, Failure> {
-    let Agent::Create { name, service } = args;
-    let client = Client::new(&service, KeyClass::Organization)?;
+impl Agent {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        match self {
+            Self::Create { name, change } => create(name, change, global, output),
+            Self::List { paging, service } => {
+                AGENTS.list(&Client::new(service, global, None)?, Vec::new(), paging, output)
+            }
+            Self::Show { id, service } => {
+                AGENTS.get(&Client::new(service, global, None)?, &id.to_string(), output)
+            }
+        }
+    }
+}
+
+fn create(name: &AgentName, change: &Change, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+    let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
+    client.confirm(&format!("register the agent {name}"))?;
     let body = client.post("/agents", Some(&serde_json::json!({ "name": name }).to_string()))?;
     client.note_if_lost(output);
-    if output.is_json() {
-        output.body(&body);
-        return Ok(Exit::Success);
-    }
-    tell(&body, output).map_err(|failure| client.told(failure))?;
-    if !output.is_lost() {
+    AGENTS.show(&body, output).map_err(|failure| client.told(failure))?;
+    if !output.is_json() && !output.is_lost() {
         warn("the agent key is shown this once: keep it where only the agent can read it");
     }
     Ok(Exit::Success)
-}
-
-fn tell(body: &str, output: &mut Output) -> Result<(), Failure> {
-    let mut agent = Answer::read(body)?;
-    let (id, key) = (agent.text("id")?, agent.text("agent_key")?);
-    output.line("agent", printable(&id));
-    output.line("agent_key", printable(&key));
-    Ok(())
 }

@@ -2,17 +2,22 @@
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::borrow::Cow;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use mandate_core::api_key::KeyClass;
 use mandate_core::{Category, Currency, Recipient, Verdict};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use super::decision::DECISIONS;
 use super::{Answer, unknown};
+use crate::args::Global;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
-use crate::output::{CAUTION, ERROR, GOOD, Output, printable, warn};
-use crate::service::Service;
+use crate::fields;
+use crate::output::{CAUTION, ERROR, GOOD, Output, printable, say, warn};
+use crate::service::Change;
 use crate::value::amount_text;
 
 /// Ask whether money may be spent; a verdict of `allow` comes with a token for the counterparty
@@ -39,21 +44,32 @@ pub(crate) struct Authorize {
     #[arg(long)]
     pub(crate) strict: bool,
 
+    /// If the verdict is review, wait for the person, and show the fresh verdict and its token
+    #[arg(long)]
+    pub(crate) wait: bool,
+
+    /// With --wait, how long
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600, requires = "wait")]
+    pub(crate) timeout: u64,
+
     #[command(flatten)]
-    pub(crate) service: Service,
+    pub(crate) change: Change,
 }
 
 const AUTHORIZE_HELP: &str = "\
 Examples:
   mandate authorize 40 USD --to vendor:acme --category software
-  mandate authorize 40.50 USD --to vendor:acme --category software --json | jq -r .verdict_token
+  mandate authorize 40.50 USD --to vendor:acme --category software --jq .verdict_token
+  mandate authorize 400 USD --to vendor:acme --category software --wait --timeout 600
 
-Needs an agent key: MANDATE_AGENT_KEY, MANDATE_AGENT_KEY_FILE or --key-file.
+Needs an agent key: a profile's, MANDATE_AGENT_KEY, MANDATE_AGENT_KEY_FILE or --key-file.
 
 Exit codes:
-  0 allow (in observe mode any verdict, unless --strict)    20 denied    21 review
+  0 allow (in observe mode any verdict, unless --strict)    20 denied    21 review, or nobody answered in time
   2 usage    30 to 38 no verdict; see docs/cli.md";
 
+/// Between two looks at a review.
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 /// The mode in which a verdict is advice.
 const OBSERVE: &str = "observe";
 
@@ -65,24 +81,80 @@ struct Body<'a> {
     category: &'a Category,
 }
 
-pub(super) fn run(args: &Authorize, output: &mut Output) -> Result<Exit, Failure> {
-    let client = Client::new(&args.service, KeyClass::Agent)?;
-    let answer = client.post("/authorizations", Some(&body(args)?))?;
-    let (verdict, mode) = tell(&answer, output).map_err(|failure| client.told(failure))?;
-    client.note_if_lost(output);
-    let exit = match verdict {
+impl Authorize {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let client = Client::for_change(&self.change, global, Some(KeyClass::Agent))?;
+        client.confirm(&format!("spend {} {} at {}", self.amount, self.currency, self.to))?;
+        let answer = client.post("/authorizations", Some(&body(self)?))?;
+        let waits =
+            self.wait && fields::text(&answer, "verdict").as_deref() == Some(Verdict::Review.as_str());
+        if waits && let Some(resolved) = self.follow(&client, &answer, output)? {
+            DECISIONS.show(&resolved, output)?;
+            return self.exit(&resolved);
+        }
+        if !waits || output.is_json() {
+            tell(&answer, output).map_err(|failure| client.told(failure))?;
+        }
+        client.note_if_lost(output);
+        self.exit(&answer)
+    }
+
+    /// Waits until the review is resolved. Gives the fresh decision, or the first one if there is none; nothing when nobody
+    /// has answered in time.
+    fn follow(&self, client: &Client, answer: &str, output: &mut Output) -> Result<Option<String>, Failure> {
+        if !output.is_json() {
+            tell(answer, output).map_err(|failure| client.told(failure))?;
+            say(&format!("note: waiting for a person, for at most {} s\n", self.timeout));
+        }
+        let id = fields::text(answer, "decision").ok_or_else(|| unknown("decision is required"))?;
+        let deadline = Instant::now().checked_add(Duration::from_secs(self.timeout));
+        loop {
+            let decision = client.get(&format!("/decisions/{id}"), &[])?;
+            match fields::text(&decision, "review.status").as_deref() {
+                Some("pending") => {}
+                Some("approved") => {
+                    let fresh = fields::text(&decision, "review.decision");
+                    let fresh = fresh.ok_or_else(|| unknown("review.decision is required"))?;
+                    return client.get(&format!("/decisions/{fresh}"), &[]).map(Some);
+                }
+                _ => return Ok(Some(decision)),
+            }
+            if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
+                warn("nobody has answered in time; the review goes on, see mandate decision show");
+                return Ok(None);
+            }
+            thread::sleep(LOOK_PAUSE);
+        }
+    }
+
+    /// The code for an authorization, or for the decision that came of it.
+    fn exit(&self, answer: &str) -> Result<Exit, Failure> {
+        let verdict = fields::text(answer, "verdict").unwrap_or_default();
+        let verdict = Verdict::parse(&verdict).map_err(|e| unknown(&e.to_string()))?;
+        // A review that was denied, or has expired, leaves its decision's verdict as it was.
+        let exit = match fields::text(answer, "review.status").as_deref() {
+            Some("denied" | "expired") => Exit::Denied,
+            _ => exit_of(verdict),
+        };
+        let observed = fields::text(answer, "mode").as_deref() == Some(OBSERVE);
+        if exit != Exit::Success && observed && !self.strict {
+            warn(format_args!(
+                "{verdict}, but in observe mode nothing blocks; with --strict this would be exit code {}",
+                exit as u8
+            ));
+            return Ok(Exit::Success);
+        }
+        Ok(exit)
+    }
+}
+
+/// The code that a verdict stands for.
+pub(super) fn exit_of(verdict: Verdict) -> Exit {
+    match verdict {
         Verdict::Allow => Exit::Success,
         Verdict::Review => Exit::Review,
         _ => Exit::Denied,
-    };
-    if exit != Exit::Success && mode == OBSERVE && !args.strict {
-        warn(format_args!(
-            "{verdict}, but in observe mode nothing blocks; with --strict this would be exit code {}",
-            exit as u8
-        ));
-        return Ok(Exit::Success);
     }
-    Ok(exit)
 }
 
 /// The request. The amount goes out as the text that was typed.
@@ -94,7 +166,7 @@ fn body(args: &Authorize) -> Result<String, Failure> {
 }
 
 /// Says what the service answered; gives verdict and mode.
-fn tell<'a>(answer: &'a str, output: &mut Output) -> Result<(Verdict, Cow<'a, str>), Failure> {
+pub(super) fn tell<'a>(answer: &'a str, output: &mut Output) -> Result<(Verdict, Cow<'a, str>), Failure> {
     let mut authorization = Answer::read(answer)?;
     let verdict = Verdict::parse(&authorization.text("verdict")?).map_err(|e| unknown(&e.to_string()))?;
     let mode = authorization.text("mode")?;
@@ -103,7 +175,7 @@ fn tell<'a>(answer: &'a str, output: &mut Output) -> Result<(Verdict, Cow<'a, st
         output.note_if_lost("decision", decision);
     }
     if output.is_json() {
-        output.body(answer);
+        output.body(answer)?;
         return Ok((verdict, mode));
     }
     let style = match verdict {

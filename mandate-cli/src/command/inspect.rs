@@ -61,7 +61,7 @@ pub(super) fn run(args: &Inspect, output: &mut Output) -> Result<Exit, Failure> 
     let signature_bytes = decode("signature", signature)?.len();
     if output.is_json() {
         let [header, claims] = [raw(&header)?, raw(&claims)?];
-        output.json(&Report { verified: false, header, claims, signature_bytes });
+        output.json(&Report { verified: false, header, claims, signature_bytes })?;
         return Ok(Exit::Success);
     }
     output.text(&format!("{CAUTION}UNVERIFIED{CAUTION:#}: anybody can have written this\n"));

@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
                 (issuer, None) => published_at(issuer.as_deref().unwrap_or_default())?.to_string(),
             };
             let keys = parse(&document(&place)?, &place)?;
-            show(&[Shown { issuer: issuer.as_deref(), pinned_at: None, keys: shown(&keys) }], false, output);
+            show(&[Shown { issuer: issuer.as_deref(), pinned_at: None, keys: shown(&keys) }], false, output)?;
         }
         Jwks::Pin(args) => pin(args, output)?,
         Jwks::Unpin { issuer } => {
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
         Jwks::List => {
             let pins = pins::all()?;
             let all: Vec<_> = pins.iter().map(|pin| of_pin(pin)).collect();
-            show(&all, true, output);
+            show(&all, true, output)?;
         }
     }
     Ok(Exit::Success)
@@ -127,7 +127,7 @@ fn pin(args: &PinKeys, output: &mut Output) -> Result<(), Failure> {
         &[Shown { issuer: Some(&args.issuer), pinned_at: Some(now.to_string()), keys: shown(&keys) }],
         false,
         output,
-    );
+    )?;
     Ok(())
 }
 
@@ -196,13 +196,12 @@ fn of_pin(pin: &Pin) -> Shown<'_> {
     Shown { issuer: Some(&pin.issuer), pinned_at: Some(pin.pinned_at.to_string()), keys: shown(&pin.keys) }
 }
 
-fn show(sets: &[Shown<'_>], many: bool, output: &mut Output) {
+fn show(sets: &[Shown<'_>], many: bool, output: &mut Output) -> Result<(), Failure> {
     if output.is_json() {
-        match sets {
+        return match sets {
             [one] if !many => output.json(one),
             _ => output.json(&sets),
-        }
-        return;
+        };
     }
     for set in sets {
         if let Some(issuer) = set.issuer {
@@ -215,4 +214,5 @@ fn show(sets: &[Shown<'_>], many: bool, output: &mut Output) {
             output.line("key", format_args!("{}  {}", key.thumbprint, key.environment));
         }
     }
+    Ok(())
 }

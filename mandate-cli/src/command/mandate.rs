@@ -1,19 +1,28 @@
-//! `mandate mandate`: write and revoke mandates.
+//! `mandate mandate`: write, see and revoke mandates.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+mod diff;
+mod lint;
+mod template;
 
 use clap::Subcommand;
 use mandate_core::api_key::KeyClass;
 use mandate_core::json::Object;
 use mandate_core::{MandateId, Terms};
 
-use super::Answer;
-use crate::client::Client;
+use crate::args::Global;
+use crate::client::{Client, Paging};
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
-use crate::output::{Output, printable};
-use crate::service::Service;
+use crate::output::Output;
+use crate::resource::Resource;
+use crate::service::{Change, Service};
+use crate::table::{state, text, whole};
 use crate::value::source;
+
+/// The longest body that the service takes, in bytes.
+const MAX_BODY_BYTES: usize = 64 * 1024;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mandate {
@@ -23,6 +32,29 @@ pub(crate) enum Mandate {
         /// The mandate as JSON, or `-` to read it from standard input
         #[arg(short, long, value_name = "FILE|-", value_parser = source)]
         file: Source,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// List mandates, newest first; under an agent's key, its own
+    #[command(after_help = "\
+Examples:
+  mandate mandate list
+  mandate mandate list --all --json=id,agent,status,expires")]
+    List {
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Show a mandate
+    #[command(after_help = "\
+Examples:
+  mandate mandate show mnd_01hf7yat000000000000000007
+  mandate mandate show mnd_01hf7yat000000000000000007 --json > mandate.json")]
+    Show {
+        /// The mandate's id, `mnd_...`
+        #[arg(value_parser = MandateId::parse)]
+        id: MandateId,
         #[command(flatten)]
         service: Service,
     },
@@ -37,8 +69,11 @@ Needs an organization key: MANDATE_ORGANIZATION_KEY, MANDATE_ORGANIZATION_KEY_FI
         #[arg(value_parser = MandateId::parse)]
         id: MandateId,
         #[command(flatten)]
-        service: Service,
+        change: Change,
     },
+    Lint(lint::Lint),
+    Diff(diff::Diff),
+    Template(template::Template),
 }
 
 const MANDATE_CREATE_HELP: &str = "\
@@ -58,54 +93,82 @@ Examples:
 The file is checked before it is sent, by the rules that the service applies.
 Needs an organization key: MANDATE_ORGANIZATION_KEY, MANDATE_ORGANIZATION_KEY_FILE or --key-file.";
 
-/// The longest body that the service takes, in bytes.
-const MAX_BODY_BYTES: usize = 64 * 1024;
+const MANDATES: Resource = Resource {
+    path: "/mandates",
+    id: Some("id"),
+    columns: &[
+        whole("MANDATE", "id"),
+        state("STATUS", "status"),
+        text("AGENT", "agent"),
+        text("LIMIT", "limits.per_transaction limits.currency"),
+        text("MONTH", "limits.per_month"),
+        whole("EXPIRES", "expires"),
+    ],
+    lines: &[
+        whole("mandate", "id"),
+        text("agent", "agent"),
+        state("status", "status"),
+        text("principal", "principal"),
+        text("limit", "limits.per_transaction limits.currency"),
+        text("per month", "limits.per_month limits.currency"),
+        text("review above", "review_above limits.currency"),
+        text("categories", "categories"),
+        text("expires", "expires"),
+        text("created", "created_at"),
+        text("revoked_at", "revoked_at"),
+        text("replaced_by", "replaced_by"),
+    ],
+    tables: &[],
+};
 
-pub(super) fn run(args: Mandate, output: &mut Output) -> Result<Exit, Failure> {
-    let (client, body) = match args {
-        Mandate::Create { file, service } => create(&file, &service)?,
-        Mandate::Revoke { id, service } => {
-            let client = Client::new(&service, KeyClass::Organization)?;
-            let body = client.post(&format!("/mandates/{id}/revoke"), None)?;
-            (client, body)
+impl Mandate {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        match self {
+            Self::Create { file, change } => create(file, change, global, output),
+            Self::List { paging, service } => {
+                MANDATES.list(&Client::new(service, global, None)?, Vec::new(), paging, output)
+            }
+            Self::Show { id, service } => {
+                MANDATES.get(&Client::new(service, global, None)?, &id.to_string(), output)
+            }
+            Self::Revoke { id, change } => {
+                let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
+                client.confirm(&format!("revoke {id}"))?;
+                let body = client.post(&format!("/mandates/{id}/revoke"), None)?;
+                tell(&client, &body, output)
+            }
+            Self::Lint(args) => args.run(output),
+            Self::Diff(args) => args.run(global, output),
+            Self::Template(args) => args.run(output),
         }
-    };
-    client.note_if_lost(output);
-    if output.is_json() {
-        output.body(&body);
-    } else {
-        tell(&body, output).map_err(|failure| client.told(failure))?;
     }
-    Ok(Exit::Success)
 }
 
 /// Checks the mandate by the service's own rules, then sends it as it was written.
-fn create(file: &Source, service: &Service) -> Result<(Client, String), Failure> {
-    if *file == Source::Stdin && service.key_file == Some(Source::Stdin) {
+fn create(file: &Source, change: &Change, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+    if *file == Source::Stdin && change.service.key_file == Some(Source::Stdin) {
         return Err(Failure::new(
             Exit::Usage,
             "the mandate and the key cannot both come from standard input",
         ));
     }
     let text = file.read("the mandate", MAX_BODY_BYTES, Exit::InvalidRequest)?;
-    Object::parse(text.as_bytes())
+    let terms = Object::parse(text.as_bytes())
         .and_then(Terms::read)
-        .and_then(|terms| terms.must_hold_at(environment::now()))
+        .and_then(|terms| terms.must_hold_at(environment::now()).map(|()| terms))
         .map_err(|e| {
             Failure::new(Exit::InvalidRequest, format!("the mandate is refused: {e}"))
                 .note("read from", file)
                 .note("sent", "nothing")
+                .next("mandate mandate lint tells of every problem at once")
         })?;
-    let client = Client::new(service, KeyClass::Organization)?;
+    let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
+    client.confirm(&format!("write a mandate for {}, which replaces the one it has", terms.agent))?;
     let body = client.post("/mandates", Some(&text))?;
-    Ok((client, body))
+    tell(&client, &body, output)
 }
 
-fn tell(body: &str, output: &mut Output) -> Result<(), Failure> {
-    let mut mandate = Answer::read(body)?;
-    for (label, name) in [("mandate", "id"), ("agent", "agent"), ("status", "status"), ("expires", "expires")]
-    {
-        output.line(label, printable(&mandate.text(name)?));
-    }
-    mandate.show("revoked_at", "revoked_at", output)
+fn tell(client: &Client, body: &str, output: &mut Output) -> Result<Exit, Failure> {
+    client.note_if_lost(output);
+    MANDATES.show(body, output).map_err(|failure| client.told(failure))
 }

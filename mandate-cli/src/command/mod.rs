@@ -1,14 +1,25 @@
 //! The commands, one noun a file: its arguments, its help, and what it does.
 
 pub(crate) mod agent;
+pub(crate) mod api;
 pub(crate) mod audit;
 pub(crate) mod authorize;
+pub(crate) mod decision;
+pub(crate) mod enforcement;
+pub(crate) mod escrow;
+pub(crate) mod event;
+pub(crate) mod export;
 pub(crate) mod inspect;
 pub(crate) mod jwks;
 pub(crate) mod mandate;
+pub(crate) mod profile;
+mod reference;
 pub(crate) mod report;
+pub(crate) mod review;
 pub(crate) mod simulate;
+pub(crate) mod usage;
 pub(crate) mod verify;
+pub(crate) mod webhook;
 
 use std::borrow::Cow;
 
@@ -24,17 +35,33 @@ use crate::output::{Output, printable};
 const MAX_TOKEN_INPUT: usize = mandate_core::jwt::MAX_TOKEN_BYTES + 2;
 
 /// Runs the command that was typed.
-pub(crate) fn run(args: Args, output: &mut Output) -> Result<Exit, Failure> {
-    match args.command {
-        Command::Verify(args) => verify::run(&args, output),
-        Command::Inspect(args) => inspect::run(&args, output),
-        Command::Audit(args) => audit::run(&args, output),
-        Command::Simulate(args) => simulate::run(&args, output),
-        Command::Report(args) => report::run(&args, output),
-        Command::Jwks(args) => jwks::run(&args, output),
-        Command::Agent(args) => agent::run(args, output),
-        Command::Mandate(args) => mandate::run(args, output),
-        Command::Authorize(args) => authorize::run(&args, output),
+pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
+    let Args { global, command } = args;
+    match command {
+        Command::Verify(args) => verify::run(args, output),
+        Command::Inspect(args) => inspect::run(args, output),
+        Command::Audit(args) => audit::run(args, output),
+        Command::Simulate(args) => simulate::run(args, output),
+        Command::Report(args) => report::run(args, output),
+        Command::Jwks(args) => jwks::run(args, output),
+        Command::Login(args) => args.run(global, output),
+        Command::Whoami(args) => args.run(global, output),
+        Command::Switch(args) => args.run(output),
+        Command::Logout(args) => args.run(global, output),
+        Command::Profile(args) => args.run(output),
+        Command::Agent(args) => args.run(global, output),
+        Command::Mandate(args) => args.run(global, output),
+        Command::Authorize(args) => args.run(global, output),
+        Command::Decision(args) => args.run(global, output),
+        Command::Review(args) => args.run(global, output),
+        Command::Enforcement(args) => args.run(global, output),
+        Command::Webhook(args) => args.run(global, output),
+        Command::Event(args) => args.run(global, output),
+        Command::Escrow(args) => args.run(global, output),
+        Command::Export(args) => args.run(global, output),
+        Command::Usage(args) => args.run(global, output),
+        Command::Api(args) => args.run(global, output),
+        Command::Reference => Ok(reference::run(output)),
     }
 }
 

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
     )?;
     let rows: Vec<_> = rows.into_iter().map(|(key, sum)| Row { key, sum }).collect();
     if output.is_json() {
-        output.json(&serde_json::json!({ "totals": totals, "rows": rows }));
+        output.json(&serde_json::json!({ "totals": totals, "rows": rows }))?;
     } else {
         tell(&rows, &totals, output);
     }

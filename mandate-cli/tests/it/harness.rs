@@ -59,7 +59,7 @@ impl From<Output> for Ran {
 /// The binary with an empty environment.
 pub(crate) fn mandate(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mandate"));
-    command.env_clear().args(args).stdin(Stdio::null());
+    command.env_clear().env("MANDATE_CONFIG_DIR", "/nonexistent").args(args).stdin(Stdio::null());
     command
 }
 

@@ -159,7 +159,7 @@ impl Answer {
 pub(crate) fn masked(text: &str) -> String {
     const MASKS: &str = concat!(
         r"(?<token>eyJ[\w-]+\.[\w-]+\.[\w-]+)",
-        r"|(?<id>(?:dec|mnd|rev|req|n)_)[0-9a-hjkmnp-tv-z]{26}",
+        r"|(?<id>(?:dec|mnd|rev|req|evt|whk|esc|exp|n)_)[0-9a-hjkmnp-tv-z]{26}",
         r"|(?<key>[sa]k_(?:sandbox|live)_)[0-9A-Za-z]{49}",
         r"|(?<cursor>cur_)[\w.-]+",
         r"|(?<policy>pol_)\d{4}-\d\d-\d\d",

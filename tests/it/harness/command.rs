@@ -45,6 +45,6 @@ pub(crate) fn binary(name: &str) -> PathBuf {
 /// The `mandate` command, with an empty environment.
 pub(crate) fn mandate(args: &[&str]) -> Command {
     let mut command = Command::new(binary("mandate"));
-    command.env_clear().args(args).stdin(Stdio::null());
+    command.env_clear().env("MANDATE_CONFIG_DIR", "/nonexistent").args(args).stdin(Stdio::null());
     command
 }

@@ -123,7 +123,7 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
         whole.tell(
             &[Finding::new(1, None, "export", "no header", "a line that says what was asked for")],
             output,
-        );
+        )?;
     }
     let work = |block: std::io::Result<Vec<Raw>>| {
         block.map(|rows| rows.iter().map(|raw| auditor.audit(raw)).collect::<Vec<_>>())
@@ -132,11 +132,14 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
         Ok(rows) => {
             for row in rows {
                 let findings = whole.take(row);
-                if !findings.is_empty() {
-                    progress.suspend(|| whole.tell(&findings, output));
+                if !findings.is_empty()
+                    && let Err(failure) = progress.suspend(|| whole.tell(&findings, output))
+                {
+                    ended = Err(failure);
+                    return ControlFlow::Break(());
                 }
             }
-            if output.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if output.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
         Err(e) => {
             ended = Err(unreadable("the export", &args.export, &e));
@@ -146,8 +149,8 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
     progress.finish_and_clear();
     ended?;
     let rest = whole.end();
-    whole.tell(&rest, output);
-    Ok(whole.conclude(output))
+    whole.tell(&rest, output)?;
+    whole.conclude(output)
 }
 
 /// The issuers that may have signed, and all their keys.
@@ -214,13 +217,13 @@ impl<'a> Whole<'a> {
         findings
     }
 
-    fn tell(&mut self, findings: &[Finding], output: &mut Output) {
+    fn tell(&mut self, findings: &[Finding], output: &mut Output) -> Result<(), Failure> {
         for finding in findings {
             self.summary.findings = self.summary.findings.saturating_add(1);
             let count = self.summary.by_check.entry(finding.check).or_default();
             *count = count.saturating_add(1);
             if output.is_json() {
-                output.json(&Said::Finding(finding));
+                output.json(&Said::Finding(finding))?;
                 continue;
             }
             let Finding { line, id, check, found, expected } = finding;
@@ -231,12 +234,13 @@ impl<'a> Whole<'a> {
                 printable(expected)
             ));
         }
+        Ok(())
     }
 
-    fn conclude(&self, output: &mut Output) -> Exit {
+    fn conclude(&self, output: &mut Output) -> Result<Exit, Failure> {
         let Summary { decisions, mandates, outside, findings, by_check } = &self.summary;
         if output.is_json() {
-            output.json(&Said::Summary(&self.summary));
+            output.json(&Said::Summary(&self.summary))?;
         } else {
             output.line("decisions", decisions);
             output.line("mandates", mandates);
@@ -255,6 +259,6 @@ impl<'a> Whole<'a> {
                 output.text(&format!("{ERROR}{findings} FINDINGS{ERROR:#}: {}\n", checks.join(", ")));
             }
         }
-        if *findings == 0 { Exit::Success } else { Exit::Findings }
+        Ok(if *findings == 0 { Exit::Success } else { Exit::Findings })
     }
 }

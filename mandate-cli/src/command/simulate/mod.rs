@@ -101,14 +101,14 @@ pub(crate) fn run(args: &Simulate, output: &mut Output) -> Result<Exit, Failure>
         |prologue, line, decision| {
             let change = replay.take(prologue, line, decision)?;
             if let Some(change) = change.filter(|_| all) {
-                tell_change(&change, output);
+                tell_change(&change, output)?;
             }
             Ok(())
         },
     )?;
     let result = replay.conclude();
     let failed = args.fail_on.iter().any(|what| result.is(*what));
-    tell(&result, output);
+    tell(&result, output)?;
     if !failed {
         return Ok(Exit::Success);
     }
@@ -129,18 +129,19 @@ fn candidate(source: &Source) -> Result<Mandate, Failure> {
         })
 }
 
-fn tell_change(change: &Change, output: &mut Output) {
+fn tell_change(change: &Change, output: &mut Output) -> Result<(), Failure> {
     if output.is_json() {
-        output.json(&serde_json::json!({ "change": change }));
+        output.json(&serde_json::json!({ "change": change }))?;
     } else {
         output.text(&format!("{change}\n"));
     }
+    Ok(())
 }
 
-fn tell(result: &Simulated, output: &mut Output) {
+fn tell(result: &Simulated, output: &mut Output) -> Result<(), Failure> {
     if output.is_json() {
-        output.json(&serde_json::json!({ "summary": result }));
-        return;
+        output.json(&serde_json::json!({ "summary": result }))?;
+        return Ok(());
     }
     output.line("requests", result.requests);
     output.line("approvals", result.approvals);
@@ -172,4 +173,5 @@ fn tell(result: &Simulated, output: &mut Output) {
         }
         None => output.text(&format!("{GOOD}NO VERDICT CHANGES{GOOD:#}\n")),
     }
+    Ok(())
 }

@@ -56,7 +56,7 @@ pub(super) fn run(args: &Verify, source: &Source, output: &mut Output) -> Result
                 if matches!(ended, Ok(Exit::Success)) {
                     ended = Ok(exit);
                 }
-                if output.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                if output.is_closed() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             }
             Err(failure) => {
                 ended = Err(failure);

@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Verify, output: &mut Output) -> Result<Exit, Failure> {
                 output.note_if_lost("used up", format_args!("{nonce}: ask for a new verdict"));
             }
             if output.is_json() {
-                output.json(&report);
+                output.json(&report)?;
             } else {
                 report.tell(output);
             }

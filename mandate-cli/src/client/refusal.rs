@@ -1,0 +1,107 @@
+//! What it means that the service refused, failed, or could not be reached, and what to do next.
+
+use mandate_core::json::Object;
+
+use super::{Call, Client, Reply};
+use crate::exit::{Exit, Failure};
+
+impl Client {
+    /// The failure that an answer other than 2xx is.
+    pub(super) fn refused(&self, call: &Call<'_>, reply: &Reply) -> Failure {
+        let Some((code, message, request_id)) = envelope(&reply.body) else {
+            return self.foreign(call, reply);
+        };
+        let exit = exit_of(reply.status).unwrap_or(Exit::UnknownAnswer);
+        let failure = Failure::new(exit, message)
+            .note("code", format_args!("{code} (HTTP {})", reply.status))
+            .note("request id", request_id)
+            .with_answer(&reply.body);
+        match exit {
+            Exit::InvalidRequest if call.is_post() => {
+                failure.next("mend what the message names; a changed request needs a new idempotency key")
+            }
+            Exit::InvalidRequest => failure.next("mend what the message names"),
+            Exit::Unauthorized => failure.next(
+                "check that the key belongs to this service and is not revoked; its operator issues keys",
+            ),
+            Exit::Forbidden => {
+                failure.next("use a key of the other class: agents ask, organizations do everything else")
+            }
+            Exit::NotFound if is_collection(call.path) => failure.next(format_args!(
+                "is {} the API's address? there is no {}; set --base-url or MANDATE_BASE_URL",
+                self.access.base, call.path
+            )),
+            Exit::NotFound => {
+                failure.next("check the id; objects of other organizations and environments are not visible")
+            }
+            Exit::Conflict if code == "idempotency_conflict" => failure
+                .next("that idempotency key stands for another request: leave it out, or take a new one"),
+            Exit::Conflict => failure.next("choose another name"),
+            Exit::RateLimited => match reply.retry_after {
+                Some(wait) => {
+                    failure.next(format_args!("wait {} s, then {}", wait.as_secs(), self.again(call)))
+                }
+                None => failure.next(format_args!("wait, then {}", self.again(call))),
+            },
+            Exit::ServerError => failure.next(self.again(call)),
+            _ => failure,
+        }
+    }
+
+    /// An error that is not the service's own, but that of a proxy, or of another server altogether.
+    fn foreign(&self, call: &Call<'_>, reply: &Reply) -> Failure {
+        let what =
+            format!("{} answered HTTP {}, and not as the service does", self.access.base, reply.status);
+        match exit_of(reply.status) {
+            Some(exit @ (Exit::RateLimited | Exit::ServerError)) => {
+                Failure::new(exit, what).next(self.again(call))
+            }
+            _ => Failure::new(Exit::UnknownAnswer, what).next(
+                "check that --base-url (or MANDATE_BASE_URL) is the service's address; redirects are not followed",
+            ),
+        }
+    }
+
+    /// What to do when it is not known whether the request took effect.
+    fn again(&self, call: &Call<'_>) -> String {
+        if call.is_post() {
+            format!(
+                "repeat the command with --idempotency-key {:?}: it takes effect once",
+                self.idempotency_key
+            )
+        } else {
+            "repeat the command".to_owned()
+        }
+    }
+
+    /// The failure of a connection.
+    pub(super) fn unreachable(&self, call: &Call<'_>, error: &ureq::Error) -> Failure {
+        Failure::new(Exit::Unreachable, format!("{} cannot be reached: {error}", self.access.base))
+            .next(self.again(call))
+    }
+}
+
+/// Whether `path` names no object, so that the API always has it.
+fn is_collection(path: &str) -> bool {
+    path.rfind('/') == Some(0)
+}
+
+/// Code, message and request id out of an error's body.
+fn envelope(body: &str) -> Option<(String, String, String)> {
+    let mut error = Object::parse(body.as_bytes()).ok()?.take("error")?.object().ok()?;
+    let mut text = |name| error.take(name)?.string().ok().map(std::borrow::Cow::into_owned);
+    Some((text("code")?, text("message")?, text("request_id")?))
+}
+
+fn exit_of(status: u16) -> Option<Exit> {
+    Some(match status {
+        400 => Exit::InvalidRequest,
+        401 => Exit::Unauthorized,
+        403 => Exit::Forbidden,
+        404 => Exit::NotFound,
+        409 => Exit::Conflict,
+        429 => Exit::RateLimited,
+        500..=599 => Exit::ServerError,
+        _ => return None,
+    })
+}

@@ -1,0 +1,161 @@
+//! `mandate api`: any request to the API, with the key, the retries and the idempotency key of every command.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use serde_json::{Map, Value};
+use ureq::http::Method;
+
+use crate::args::Global;
+use crate::client::{Call, Client};
+use crate::exit::{Exit, Failure};
+use crate::input::Source;
+use crate::output::{BOLD, Output, printable};
+use crate::service::Change;
+use crate::value::source;
+
+/// The longest body that the service takes, in bytes.
+const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// Make any request to the API, and print its answer
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate api get /agents -f limit=100
+  mandate api post /mandates --input mandate.json
+  mandate api post /webhooks -f url=https://hooks.example.com/a -f 'events=[\"ping\"]' -i
+  mandate api delete /webhooks/whk_01hf7yat000000000000000007")]
+pub(crate) struct Api {
+    /// GET, POST or DELETE
+    #[arg(value_parser = method)]
+    method: Method,
+    /// The path behind /v1, for example /decisions
+    #[arg(value_parser = path)]
+    path: String,
+    /// A field of the body, or of a GET's query. A value that is JSON is taken as such; a.b=1 is {"a": {"b": 1}}
+    #[arg(short, long = "field", value_name = "NAME=VALUE", value_parser = field)]
+    field: Vec<(String, String)>,
+    /// The body, as it is; `-` reads standard input
+    #[arg(long, value_name = "FILE|-", value_parser = source, conflicts_with = "field")]
+    input: Option<Source>,
+    /// Print the status and the headers of the answer, too
+    #[arg(short, long)]
+    include: bool,
+    #[command(flatten)]
+    change: Change,
+}
+
+fn method(text: &str) -> Result<Method, &'static str> {
+    match text.to_ascii_uppercase().as_str() {
+        "GET" => Ok(Method::GET),
+        "POST" => Ok(Method::POST),
+        "DELETE" => Ok(Method::DELETE),
+        _ => Err("must be GET, POST or DELETE"),
+    }
+}
+
+fn path(text: &str) -> Result<String, &'static str> {
+    let path = text.strip_prefix("/v1/").or(text.strip_prefix('/')).unwrap_or(text);
+    let sound = !path.is_empty() && path.bytes().all(|b| b.is_ascii_graphic() && !b"#\\".contains(&b));
+    if sound {
+        Ok(format!("/{path}"))
+    } else {
+        Err("must be a path such as /decisions, without spaces or `#`")
+    }
+}
+
+fn field(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("must be NAME=VALUE"),
+    }
+}
+
+impl Api {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let client = Client::for_change(&self.change, global, None)?;
+        let reads = self.method == Method::GET;
+        if !reads {
+            client.confirm(&format!("{} {}", self.method, self.path))?;
+        }
+        let query: Vec<(&str, String)> =
+            self.field.iter().filter(|_| reads).map(|(name, value)| (name.as_str(), value.clone())).collect();
+        let body = match &self.input {
+            Some(source) => Some(source.read("the body", MAX_BODY_BYTES, Exit::InvalidRequest)?.to_string()),
+            None if reads || self.field.is_empty() => None,
+            None => Some(body(&self.field)?),
+        };
+        let call = Call::new(self.method.clone(), &self.path, &query, body.as_deref());
+        let reply = client.exchange(&call)?;
+        if !reads {
+            client.note_if_lost(output);
+        }
+        if self.include {
+            output.text(&format!("{BOLD}HTTP {}{BOLD:#}\n", reply.status));
+            for (name, value) in &reply.headers {
+                let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+                output.text(&format!("{name}: {}\n", printable(&value)));
+            }
+            output.text("\n");
+        }
+        if !(200..300).contains(&reply.status) {
+            // Whoever asks for the answer itself gets it, whatever it is.
+            if !output.is_json() {
+                output.text(&format!("{}\n", printable(&reply.body)));
+            }
+            return Err(client.failed(&call, &reply));
+        }
+        if !reply.body.is_empty() {
+            output.body(&reply.body)?;
+        }
+        Ok(Exit::Success)
+    }
+}
+
+/// The object that the fields make.
+fn body(fields: &[(String, String)]) -> Result<String, Failure> {
+    let mut body = Map::new();
+    for (name, text) in fields {
+        let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()));
+        put(&mut body, name, value)
+            .ok_or_else(|| Failure::new(Exit::Usage, format!("--field {name} contradicts another field")))?;
+    }
+    Ok(Value::Object(body).to_string())
+}
+
+fn put(object: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> {
+    match path.split_once('.') {
+        None => object.insert(path.to_owned(), value).is_none().then_some(()),
+        Some((name, rest)) => {
+            let inner = object.entry(name).or_insert_with(|| Value::Object(Map::new()));
+            put(inner.as_object_mut()?, rest, value)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(fields: &[&str]) -> Result<String, Failure> {
+        body(&fields.iter().map(|text| field(text).unwrap()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn fields_make_a_body() {
+        assert_eq!(
+            made(&["name=buyer", "limits.per_month=40.5", "limits.currency=USD", "events=[\"ping\"]", "n="])
+                .unwrap(),
+            r#"{"events":["ping"],"limits":{"currency":"USD","per_month":40.5},"n":"","name":"buyer"}"#
+        );
+        for contradiction in [["a=1", "a=2"], ["a=1", "a.b=2"]] {
+            assert_eq!(made(&contradiction).unwrap_err().exit, Exit::Usage);
+        }
+    }
+
+    #[test]
+    fn paths_are_those_behind_the_version() {
+        for text in ["/v1/agents", "/agents", "agents"] {
+            assert_eq!(path(text).unwrap(), "/agents");
+        }
+        assert!(path("").is_err() && path("/a b").is_err() && path("/a#b").is_err());
+    }
+}

@@ -1,0 +1,184 @@
+//! `mandate decision`: what was decided.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use clap::{Subcommand, ValueEnum};
+use mandate_core::{AgentId, DecisionId, MandateId, Timestamp, Verdict};
+
+use crate::args::Global;
+use crate::client::{Client, Paging};
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::resource::{Filter, Resource};
+use crate::service::Service;
+use crate::table::{seconds, state, text, whole};
+use crate::tail::Following;
+use crate::value::instant;
+
+/// Decisions, as lists and `show` print them.
+pub(super) const DECISIONS: Resource = Resource {
+    path: "/decisions",
+    id: Some("jti"),
+    columns: &[
+        whole("DECISION", "jti"),
+        state("VERDICT", "verdict"),
+        whole("AMOUNT", "request.amount request.currency"),
+        text("AGENT", "request.agent"),
+        text("RECIPIENT", "request.recipient"),
+        seconds("MADE", "iat"),
+    ],
+    lines: &[
+        state("verdict", "verdict"),
+        text("reason", "reason"),
+        whole("decision", "jti"),
+        text("mode", "mode"),
+        text("amount", "request.amount request.currency"),
+        text("recipient", "request.recipient"),
+        text("category", "request.category"),
+        text("agent", "request.agent"),
+        text("mandate", "mandate"),
+        seconds("made", "iat"),
+        text("denials", "denials"),
+        text("supersedes", "supersedes"),
+        text("spent before", "basis.spent"),
+        text("recent", "basis.recent_requests"),
+        text("review", "review.id"),
+        state("status", "review.status"),
+        text("waits for", "review.waits_for"),
+        text("expires", "review.expires_at"),
+        text("resolved", "review.resolved_at"),
+        text("became", "review.decision"),
+        text("said", "review.reason"),
+        text("token", "verdict_token"),
+    ],
+    tables: &[],
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Decision {
+    /// List decisions, newest first; under an agent's key, its own
+    #[command(after_help = "\
+Examples:
+  mandate decision list --agent agt_buyer --verdict deny_limit
+  mandate decision list --since 2026-06-01T00:00:00Z --all --format ndjson > june.ndjson
+  mandate decision list --all --jq 'map(.request.amount) | add'")]
+    List {
+        #[command(flatten)]
+        filters: Filters,
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Show a decision, with its token as it was signed
+    #[command(after_help = "\
+Examples:
+  mandate decision show dec_01hf7yat000000000000000007
+  mandate decision show dec_01hf7yat000000000000000007 --jq .verdict_token")]
+    Show {
+        /// The decision's id, `dec_...`
+        #[arg(value_parser = DecisionId::parse)]
+        id: DecisionId,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Show the newest decisions, and with --follow each as it is made
+    #[command(after_help = "\
+Examples:
+  mandate decision tail --follow
+  mandate decision tail -f --verdict review | jq -r .review.id
+
+In a pipe, each decision is a line of JSON.")]
+    Tail {
+        #[command(flatten)]
+        filters: Filters,
+        #[command(flatten)]
+        tail: Following,
+        #[command(flatten)]
+        service: Service,
+    },
+}
+
+/// Which decisions.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Filters")]
+pub(crate) struct Filters {
+    /// Of this agent
+    #[arg(long, value_name = "ID", value_parser = AgentId::parse)]
+    agent: Option<AgentId>,
+    /// Of this verdict: allow, review, deny_limit ...
+    #[arg(long, value_parser = Verdict::parse)]
+    verdict: Option<Verdict>,
+    /// Under this mandate
+    #[arg(long, value_name = "ID", value_parser = MandateId::parse)]
+    mandate: Option<MandateId>,
+    /// Made in this mode
+    #[arg(long, value_enum)]
+    mode: Option<Mode>,
+    /// Whose review stands so
+    #[arg(long, value_enum)]
+    review: Option<Review>,
+    /// Made at this time or later: RFC 3339, or seconds since the epoch
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    since: Option<Timestamp>,
+    /// Made before this time
+    #[arg(long, value_name = "TIME", value_parser = instant)]
+    until: Option<Timestamp>,
+}
+
+/// The mode of an environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Verdicts are recorded, and nothing blocks
+    Observe,
+    /// Verdicts count
+    Enforce,
+}
+
+/// How a review stands.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Review {
+    /// It waits for a person
+    Pending,
+    /// A person has approved
+    Approved,
+    /// A person has denied
+    Denied,
+    /// Nobody has answered in time
+    Expired,
+}
+
+/// The word for a value of a closed set.
+pub(super) fn word(value: impl ValueEnum) -> String {
+    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
+}
+
+impl Filters {
+    fn given(&self) -> Vec<Filter> {
+        let text = |value: Option<&dyn std::fmt::Display>| value.map(ToString::to_string);
+        vec![
+            ("agent", text(self.agent.as_ref().map(|v| v as _))),
+            ("verdict", text(self.verdict.as_ref().map(|v| v as _))),
+            ("mandate", text(self.mandate.as_ref().map(|v| v as _))),
+            ("mode", self.mode.map(word)),
+            ("review", self.review.map(word)),
+            ("since", text(self.since.as_ref().map(|v| v as _))),
+            ("until", text(self.until.as_ref().map(|v| v as _))),
+        ]
+    }
+}
+
+impl Decision {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        match self {
+            Self::List { filters, paging, service } => {
+                DECISIONS.list(&Client::new(service, global, None)?, filters.given(), paging, output)
+            }
+            Self::Show { id, service } => {
+                DECISIONS.get(&Client::new(service, global, None)?, &id.to_string(), output)
+            }
+            Self::Tail { filters, tail, service } => {
+                tail.run(&Client::new(service, global, None)?, &DECISIONS, filters.given(), output)
+            }
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! `mandate escrow`: funds that are locked until a condition is met.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use clap::Subcommand;
+use mandate_core::api_key::KeyClass;
+use mandate_core::{DecisionId, EscrowId, EscrowState, Timestamp};
+use serde_json::json;
+
+use crate::args::Global;
+use crate::client::{Client, Paging};
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::resource::Resource;
+use crate::service::{Change, Service};
+use crate::table::{state, text, whole};
+use crate::value::instant;
+
+const ESCROWS: Resource = Resource {
+    path: "/escrows",
+    id: Some("escrow"),
+    columns: &[
+        whole("ESCROW", "escrow"),
+        state("STATE", "state"),
+        whole("AMOUNT", "amount currency"),
+        text("BUYER", "buyer"),
+        text("SELLER", "seller"),
+        text("REFUND AFTER", "refund_after"),
+    ],
+    lines: &[
+        whole("escrow", "escrow"),
+        state("state", "state"),
+        text("disputed", "disputed"),
+        text("amount", "amount currency"),
+        text("buyer", "buyer"),
+        text("seller", "seller"),
+        text("arbiter", "arbiter"),
+        text("condition", "condition"),
+        text("refund after", "refund_after"),
+        text("decision", "decision"),
+        text("contract", "contract"),
+        text("created", "created_at"),
+    ],
+    tables: &[(
+        "history",
+        &[
+            state("STATE", "state"),
+            whole("AT", "at"),
+            state("SETTLEMENT", "settlement"),
+            text("NOTE", "note"),
+        ],
+    )],
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Escrow {
+    /// Open an escrow from a decision that allows
+    #[command(after_help = "\
+Examples:
+  mandate escrow create dec_01hf7yat000000000000000007 --condition 'goods received' --refund-after 2027-06-30T00:00:00Z")]
+    Create {
+        /// The decision; amount, currency, buyer and seller are its own
+        #[arg(value_parser = DecisionId::parse)]
+        decision: DecisionId,
+        /// What must be met
+        #[arg(long, value_name = "TEXT")]
+        condition: String,
+        /// When the buyer may have the funds back: RFC 3339, or seconds since the epoch
+        #[arg(long, value_name = "TIME", value_parser = instant)]
+        refund_after: Timestamp,
+        /// Who is to be asked in a dispute
+        #[arg(long, value_name = "TEXT")]
+        arbiter: Option<String>,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// List escrows, newest first; under an agent's key, those that it buys with
+    #[command(after_help = "\
+Examples:
+  mandate escrow list
+  mandate escrow list --all --jq '.[] | select(.disputed).escrow'")]
+    List {
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Show an escrow, with its history
+    #[command(after_help = "\
+Examples:
+  mandate escrow show esc_01hf7yat000000000000000007")]
+    Show {
+        /// The escrow's id, `esc_...`
+        #[arg(value_parser = EscrowId::parse)]
+        id: EscrowId,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Move an escrow on
+    #[command(after_help = "\
+Examples:
+  mandate escrow transition esc_01hf7yat000000000000000007 delivered --note 'signed for'
+
+funded may become delivered, refunded or disputed; delivered: released or disputed; disputed: released or refunded.")]
+    Transition {
+        /// The escrow's id, `esc_...`
+        #[arg(value_parser = EscrowId::parse)]
+        id: EscrowId,
+        /// The state: delivered, released, refunded or disputed
+        #[arg(value_parser = EscrowState::parse)]
+        to: EscrowState,
+        /// What is said with it, to everybody who holds the contract's address
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+        #[command(flatten)]
+        change: Change,
+    },
+}
+
+impl Escrow {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let (client, body) = match self {
+            Self::List { paging, service } => {
+                return ESCROWS.list(&Client::new(service, global, None)?, Vec::new(), paging, output);
+            }
+            Self::Show { id, service } => {
+                return ESCROWS.get(&Client::new(service, global, None)?, &id.to_string(), output);
+            }
+            Self::Create { decision, condition, refund_after, arbiter, change } => {
+                let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
+                let mut body = json!({
+                    "decision": decision.to_string(),
+                    "condition": condition,
+                    "refund_after": refund_after.to_string(),
+                });
+                if let (Some(arbiter), Some(body)) = (arbiter, body.as_object_mut()) {
+                    body.insert("arbiter".to_owned(), json!(arbiter));
+                }
+                client.confirm(&format!("lock the funds of {decision}"))?;
+                let body = client.post(ESCROWS.path, Some(&body.to_string()))?;
+                (client, body)
+            }
+            Self::Transition { id, to, note, change } => {
+                let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
+                let mut body = json!({"to": to.to_string()});
+                if let (Some(note), Some(body)) = (note, body.as_object_mut()) {
+                    body.insert("note".to_owned(), json!(note));
+                }
+                client.confirm(&format!("move {id} on to {to}"))?;
+                let body = client.post(&format!("/escrows/{id}/transitions"), Some(&body.to_string()))?;
+                (client, body)
+            }
+        };
+        client.note_if_lost(output);
+        ESCROWS.show(&body, output).map_err(|failure| client.told(failure))
+    }
+}

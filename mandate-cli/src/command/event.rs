@@ -1,0 +1,94 @@
+//! `mandate event`: what has happened, whether or not a webhook has heard of it.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use clap::Subcommand;
+use mandate_core::api_key::KeyClass;
+use mandate_core::{EventId, EventKind};
+
+use crate::args::Global;
+use crate::client::{Client, Paging};
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::resource::{Filter, Resource};
+use crate::service::Service;
+use crate::table::{state, text, whole};
+use crate::tail::Following;
+
+/// Events, as lists, `show` and a ping print them.
+pub(super) const EVENTS: Resource = Resource {
+    path: "/events",
+    id: Some("event"),
+    columns: &[whole("EVENT", "event"), whole("TYPE", "type"), text("CREATED", "created_at")],
+    lines: &[
+        whole("event", "event"),
+        text("type", "type"),
+        text("created", "created_at"),
+        text("data", "data"),
+    ],
+    tables: &[(
+        "deliveries",
+        &[whole("WEBHOOK", "webhook"), state("STATUS", "status"), text("NEXT ATTEMPT", "next_attempt_at")],
+    )],
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Event {
+    /// List events, newest first
+    #[command(after_help = "\
+Examples:
+  mandate event list --type decision.review_pending
+  mandate event list --all --format ndjson")]
+    List {
+        /// Of this type
+        #[arg(long = "type", value_name = "TYPE", value_parser = EventKind::parse)]
+        kind: Option<EventKind>,
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Show an event, with its deliveries
+    #[command(after_help = "\
+Examples:
+  mandate event show evt_01hf7yat000000000000000007
+  mandate event show evt_01hf7yat000000000000000007 --jq '.deliveries[].attempts'")]
+    Show {
+        /// The event's id, `evt_...`
+        #[arg(value_parser = EventId::parse)]
+        id: EventId,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Show the newest events, and with --follow each as it happens
+    #[command(after_help = "\
+Examples:
+  mandate event tail --follow
+  mandate event tail -f --type mandate.revoked | while read -r event; do echo \"$event\"; done
+
+In a pipe, each event is a line of JSON.")]
+    Tail {
+        /// Of this type
+        #[arg(long = "type", value_name = "TYPE", value_parser = EventKind::parse)]
+        kind: Option<EventKind>,
+        #[command(flatten)]
+        tail: Following,
+        #[command(flatten)]
+        service: Service,
+    },
+}
+
+impl Event {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let client = |service| Client::new(service, global, Some(KeyClass::Organization));
+        let filters = |kind: &Option<EventKind>| -> Vec<Filter> {
+            vec![("type", kind.as_ref().map(ToString::to_string))]
+        };
+        match self {
+            Self::List { kind, paging, service } => {
+                EVENTS.list(&client(service)?, filters(kind), paging, output)
+            }
+            Self::Show { id, service } => EVENTS.get(&client(service)?, &id.to_string(), output),
+            Self::Tail { kind, tail, service } => tail.run(&client(service)?, &EVENTS, filters(kind), output),
+        }
+    }
+}

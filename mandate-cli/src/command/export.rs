@@ -1,0 +1,113 @@
+//! `mandate export`: the log of decisions as a file, verified while it is downloaded.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+mod download;
+
+use clap::{Subcommand, ValueEnum};
+use mandate_core::api_key::KeyClass;
+use mandate_core::{AgentId, ExportId, Timestamp, Verdict};
+
+use super::decision::word;
+use crate::args::Global;
+use crate::client::Client;
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::resource::{Resource, given};
+use crate::service::{Change, Service};
+use crate::table::{state, text, whole};
+use crate::value::instant;
+
+const EXPORTS: Resource = Resource {
+    path: "/exports",
+    id: Some("export"),
+    columns: &[],
+    lines: &[
+        whole("export", "export"),
+        state("status", "status"),
+        text("format", "format"),
+        text("rows", "rows"),
+        text("sha256", "sha256"),
+        text("created", "created_at"),
+        text("expires", "expires_at"),
+    ],
+    tables: &[],
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Export {
+    /// Ask for an export; it is built in the background
+    #[command(after_help = "\
+Examples:
+  mandate export create
+  mandate export create --as csv --agent agt_buyer --since 2026-06-01T00:00:00Z --until 2026-07-01T00:00:00Z
+  mandate export download \"$(mandate export create --jq .export)\"")]
+    Create {
+        /// The form of the file: ndjson, which can be verified, or csv, for spreadsheets
+        #[arg(long = "as", value_name = "FORM", value_enum, default_value_t = Form::Ndjson)]
+        form: Form,
+        /// Decisions of this verdict
+        #[arg(long, value_parser = Verdict::parse)]
+        verdict: Option<Verdict>,
+        /// Decisions of this agent
+        #[arg(long, value_name = "ID", value_parser = AgentId::parse)]
+        agent: Option<AgentId>,
+        /// Decisions made at this time or later: RFC 3339, or seconds since the epoch
+        #[arg(long, value_name = "TIME", value_parser = instant)]
+        since: Option<Timestamp>,
+        /// Decisions made before this time
+        #[arg(long, value_name = "TIME", value_parser = instant)]
+        until: Option<Timestamp>,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Show how an export stands
+    #[command(after_help = "\
+Examples:
+  mandate export show exp_01hf7yat000000000000000007")]
+    Show {
+        /// The export's id, `exp_...`
+        #[arg(value_parser = ExportId::parse)]
+        id: ExportId,
+        #[command(flatten)]
+        service: Service,
+    },
+    Download(download::Download),
+}
+
+/// The form of an export.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Form {
+    /// A line of JSON for each mandate and decision, and a signed trailer
+    Ndjson,
+    /// A table
+    Csv,
+}
+
+impl Export {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let class = Some(KeyClass::Organization);
+        match self {
+            Self::Create { form, verdict, agent, since, until, change } => {
+                let client = Client::for_change(change, global, class)?;
+                let body: serde_json::Map<String, serde_json::Value> = given(vec![
+                    ("format", Some(word(*form))),
+                    ("verdict", verdict.as_ref().map(ToString::to_string)),
+                    ("agent", agent.as_ref().map(ToString::to_string)),
+                    ("since", since.as_ref().map(ToString::to_string)),
+                    ("until", until.as_ref().map(ToString::to_string)),
+                ])
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value.into()))
+                .collect();
+                let body = serde_json::Value::Object(body).to_string();
+                let body = client.post(EXPORTS.path, Some(&body))?;
+                client.note_if_lost(output);
+                EXPORTS.show(&body, output).map_err(|failure| client.told(failure))
+            }
+            Self::Show { id, service } => {
+                EXPORTS.get(&Client::new(service, global, class)?, &id.to_string(), output)
+            }
+            Self::Download(args) => args.run(global, output),
+        }
+    }
+}

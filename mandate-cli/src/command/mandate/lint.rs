@@ -1,0 +1,317 @@
+//! `mandate mandate lint`: every problem of a mandate at once, without any network.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use std::collections::BTreeMap;
+
+use mandate_core::json::Object;
+use mandate_core::{Invalid, Terms, Timestamp, Total};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::MAX_BODY_BYTES;
+use crate::environment;
+use crate::exit::{Exit, Failure};
+use crate::input::Source;
+use crate::output::{CAUTION, ERROR, GOOD, Output, printable};
+use crate::value::source;
+
+/// Problems beyond this many are not looked for.
+const MAX_PROBLEMS: usize = 200;
+/// A mandate that ends within so many days is told of.
+const SOON_DAYS: i64 = 7;
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+
+/// Check a mandate file, without any network: every problem with its field and a suggestion
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate mandate lint mandate.json
+  mandate mandate lint --strict - < mandate.json
+
+Exit codes: 0 the service would take it    30 it would not, or with --strict there are warnings    3 no such file")]
+pub(crate) struct Lint {
+    /// The mandate as JSON, or `-` to read it from standard input
+    #[arg(value_name = "FILE|-", value_parser = source)]
+    file: Source,
+    /// Count warnings as problems
+    #[arg(long)]
+    strict: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Error,
+    Warning,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    level: Level,
+    field: String,
+    message: String,
+    suggestion: &'static str,
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    valid: bool,
+    findings: Vec<Finding>,
+}
+
+impl Lint {
+    pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
+        let text = self.file.read("the mandate", MAX_BODY_BYTES, Exit::InvalidRequest)?;
+        let findings = examine(&text, environment::now());
+        let report = Report { valid: findings.iter().all(|f| f.level == Level::Warning), findings };
+        let passes = report.valid && (report.findings.is_empty() || !self.strict);
+        if output.is_json() {
+            output.json(&report)?;
+        } else {
+            report.tell(output);
+        }
+        Ok(if passes { Exit::Success } else { Exit::InvalidRequest })
+    }
+}
+
+impl Report {
+    fn tell(&self, output: &mut Output) {
+        for finding in &self.findings {
+            let (style, level) = match finding.level {
+                Level::Error => (ERROR, "error"),
+                Level::Warning => (CAUTION, "warning"),
+            };
+            let (message, suggestion) = (printable(&finding.message), finding.suggestion);
+            output.text(&format!("{style}{level:<9}{style:#}{message}\n         {suggestion}\n"));
+        }
+        output.text(&match (self.valid, self.findings.len()) {
+            (true, 0) => format!("{GOOD}ok{GOOD:#}\n"),
+            (true, _) => format!("{GOOD}ok{GOOD:#}, with warnings\n"),
+            (false, _) => format!("{ERROR}refused{ERROR:#}\n"),
+        });
+    }
+}
+
+/// Everything that is wrong or odd with a mandate.
+fn examine(text: &str, now: Timestamp) -> Vec<Finding> {
+    let (terms, mut findings) = problems(text, now);
+    if findings.is_empty() {
+        findings.extend(terms.iter().flat_map(|terms| oddities(terms, now)));
+    }
+    findings
+}
+
+/// The service's own rules stop at the first problem: each is noted, mended in a copy, and the copy read again.
+fn problems(text: &str, now: Timestamp) -> (Option<Terms>, Vec<Finding>) {
+    let mut findings = Vec::new();
+    let mut copy = text.to_owned();
+    while findings.len() < MAX_PROBLEMS {
+        let read = Object::parse(copy.as_bytes())
+            .and_then(Terms::read)
+            .and_then(|terms| terms.must_hold_at(now).map(|()| terms));
+        let problem = match read {
+            Ok(terms) => return (Some(terms), findings),
+            Err(problem) => problem,
+        };
+        let mended = mend(&copy, &problem);
+        findings.push(Finding {
+            level: Level::Error,
+            field: problem.field().to_owned(),
+            message: problem.to_string(),
+            suggestion: suggestion(problem.field()),
+        });
+        match mended.filter(|mended| *mended != copy) {
+            Some(mended) => copy = mended,
+            None => break,
+        }
+    }
+    (None, findings)
+}
+
+type Members = BTreeMap<String, Box<RawValue>>;
+
+/// `text` with something harmless in the place of what `problem` names; nothing when that cannot be done.
+fn mend(text: &str, problem: &Invalid) -> Option<String> {
+    let mut members: Members = serde_json::from_str(text).ok()?;
+    let path = problem.field();
+    let (name, rest) = path.split_once(['.', '[']).unwrap_or((path, ""));
+    if rest.is_empty() {
+        put(&mut members, name, harmless(name))?;
+    } else if let Some(index) = rest.strip_suffix(']') {
+        let mut elements: Vec<Box<RawValue>> = serde_json::from_str(members.get(name)?.get()).ok()?;
+        let at = index.parse::<usize>().ok().filter(|at| *at < elements.len())?;
+        elements.remove(at);
+        let kept = serde_json::to_string(&elements).ok()?;
+        put(&mut members, name, Some(if elements.is_empty() { r#"["a"]"# } else { &kept }))?;
+    } else {
+        let mut inner: Members = serde_json::from_str(members.get(name)?.get()).ok()?;
+        put(&mut inner, rest, harmless(path))?;
+        let inner = serde_json::to_string(&inner).ok()?;
+        put(&mut members, name, Some(&inner))?;
+    }
+    serde_json::to_string(&members).ok()
+}
+
+/// Sets the member, or takes it away where there is nothing to set.
+fn put(members: &mut Members, name: &str, value: Option<&str>) -> Option<()> {
+    match value {
+        Some(value) => members.insert(name.to_owned(), RawValue::from_string(value.to_owned()).ok()?),
+        None => members.remove(name),
+    };
+    Some(())
+}
+
+/// A value that no rule refuses, for a member that must be there.
+fn harmless(path: &str) -> Option<&'static str> {
+    Some(match path {
+        "principal" => r#""role:a""#,
+        "agent" => r#""agt_a""#,
+        "limits" => r#"{"per_transaction":1,"currency":"USD"}"#,
+        "limits.currency" => r#""USD""#,
+        // So large that no threshold lies above it.
+        "limits.per_transaction" => "999999999999999",
+        "categories" => r#"["a"]"#,
+        "expires" => r#""9999-12-31""#,
+        _ => return None,
+    })
+}
+
+fn suggestion(path: &str) -> &'static str {
+    match path.split_once('[').map_or(path, |(name, _)| name) {
+        "principal" => "the accountable party, for example \"role:finance_lead\"",
+        "agent" => "the agent's id, for example \"agt_buyer\"; mandate agent list shows all",
+        "limits" => "for example {\"per_transaction\": 500, \"per_month\": 2000, \"currency\": \"USD\"}",
+        "limits.currency" => "for example \"USD\"",
+        "limits.per_transaction" => {
+            "the most that one payment may be, a number without quotes, for example 500"
+        }
+        "limits.per_month" => {
+            "the most that a calendar month may sum up to, a number without quotes; or leave it out"
+        }
+        "categories" => {
+            "what the money may be spent on, for example [\"software\", \"cloud.compute\"], each once"
+        }
+        "review_above" => {
+            "a number from 0 to limits.per_transaction, above which a person is asked; or leave it out"
+        }
+        "expires" => "the last day on which the mandate holds, for example \"2027-12-31\"",
+        "escrow" | "escrow.required_above" => "for example {\"required_above\": 1000}; or leave it out",
+        _ => "take it away, or mend its name; mandate mandate template shows every field",
+    }
+}
+
+/// What is allowed, and may not be meant.
+fn oddities(terms: &Terms, now: Timestamp) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut warn = |field: &str, message: String, suggestion| {
+        let message = format!("{field} {message}");
+        findings.push(Finding { level: Level::Warning, field: field.to_owned(), message, suggestion });
+    };
+    let soon = now.plus_seconds(SOON_DAYS * DAY_SECONDS);
+    if terms.must_hold_at(soon).is_err() {
+        warn(
+            "expires",
+            format!("is {}, less than {SOON_DAYS} days away", terms.expires),
+            "choose a later day, if the agent is to go on",
+        );
+    }
+    let most = Total::from(terms.limits.per_transaction);
+    match terms.limits.per_month {
+        None => warn(
+            "limits.per_month",
+            "is absent: a month has no limit".to_owned(),
+            "add one, so that many small payments cannot add up",
+        ),
+        Some(month) if month < terms.limits.per_transaction => warn(
+            "limits.per_month",
+            format!("is {month}, less than one payment may be ({most})"),
+            "raise it, or lower limits.per_transaction",
+        ),
+        Some(_) => {}
+    }
+    match terms.review_above {
+        None => warn(
+            "review_above",
+            "is absent: no payment waits for a person".to_owned(),
+            "add the amount above which a person is to be asked",
+        ),
+        Some(above) if above == Total::ZERO => warn(
+            "review_above",
+            "is 0: every payment waits for a person".to_owned(),
+            "raise it, if small payments are to pass",
+        ),
+        Some(above) if above >= most => warn(
+            "review_above",
+            format!("is {above}, as much as a payment may be: none waits for a person"),
+            "lower it below limits.per_transaction",
+        ),
+        Some(_) => {}
+    }
+    if terms.escrow.is_some() {
+        warn("escrow.required_above", "is kept, but changes no verdict".to_owned(), "don't rely on it");
+    }
+    findings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(text: &str) -> Vec<String> {
+        let now = Timestamp::parse("2026-06-01T12:00:00Z").unwrap();
+        examine(text, now).into_iter().map(|finding| finding.message).collect()
+    }
+
+    #[test]
+    fn every_problem_is_told_at_once() {
+        let told = told(
+            r#"{"principal": "finance", "agent": "buyer", "limits": {"per_transaction": "500", "per_week": 9},
+               "categories": ["A", "b", "b"], "review_above": -1, "expires": "2026-05-31", "extra": null}"#,
+        );
+        for field in [
+            "principal",
+            "agent",
+            "limits.currency",
+            "limits.per_transaction",
+            "limits.per_week",
+            "categories[0]",
+            "review_above",
+            "expires",
+            "extra",
+        ] {
+            assert!(told.iter().any(|line| line.starts_with(&format!("{field} "))), "{field}: {told:#?}");
+        }
+        assert_eq!(told.iter().filter(|line| line.starts_with("categories")).count(), 2, "{told:#?}");
+    }
+
+    #[test]
+    fn nothing_that_is_there_is_lost_on_the_way() {
+        let exact = r#"{"principal":"x","agent":"agt_a","limits":{"per_transaction":100.00000000000000000001,"currency":"USD"},"categories":["a"],"expires":"2027-01-01"}"#;
+        assert!(
+            told(exact).iter().any(|line| line.starts_with("limits.per_transaction ")),
+            "{:?}",
+            told(exact)
+        );
+        assert_eq!(told("[]").len(), 1);
+        assert_eq!(told("{").len(), 1);
+    }
+
+    #[test]
+    fn what_may_not_be_meant_is_a_warning() {
+        let mandate = |rest: &str, day: &str| {
+            format!(
+                r#"{{"principal":"role:a","agent":"agt_a","limits":{{"per_transaction":500,"currency":"USD"{rest}}},"categories":["a"],"expires":"{day}"}}"#
+            )
+        };
+        let told_of = |text: &str| told(text).join("\n");
+        let bare = told_of(&mandate("", "2026-06-03"));
+        for part in ["expires is 2026-06-03, less than 7", "per_month is absent", "review_above is absent"] {
+            assert!(bare.contains(part), "{bare}");
+        }
+        assert!(told_of(&mandate(r#","per_month":400"#, "2027-01-01")).contains("less than one payment"));
+        let reviewed = mandate(r#","per_month":900"#, "2027-01-01")
+            .replace("\"expires\"", "\"review_above\":0,\"expires\"");
+        assert_eq!(told(&reviewed), ["review_above is 0: every payment waits for a person"]);
+        assert!(told(&reviewed.replace(":0,", ":200,")).is_empty());
+    }
+}

@@ -1,0 +1,94 @@
+//! `mandate mandate template`: a mandate to begin with.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use mandate_core::{AgentId, Currency, Timestamp};
+
+use crate::environment;
+use crate::exit::{Exit, Failure};
+use crate::output::{BOLD, Output};
+
+const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
+
+/// Print a mandate to edit, as JSON; with --explain, what each field means
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate mandate template --agent agt_buyer > mandate.json
+  mandate mandate template --explain")]
+pub(crate) struct Template {
+    /// The agent that may spend
+    #[arg(long, value_name = "ID", default_value = "agt_buyer", value_parser = AgentId::parse)]
+    agent: AgentId,
+    /// The currency of the limits
+    #[arg(long, value_name = "CODE", default_value = "USD", value_parser = Currency::parse)]
+    currency: Currency,
+    /// Say what each field means, instead
+    #[arg(long)]
+    explain: bool,
+}
+
+const FIELDS: [(&str, &str); 9] = [
+    ("principal", "the accountable party, role:NAME; reviews wait for it"),
+    ("agent", "the agent that may spend, agt_NAME"),
+    ("limits.per_transaction", "the most that one payment may be"),
+    ("limits.per_month", "optional: the most that a calendar month (UTC) may sum up to"),
+    ("limits.currency", "the currency of all limits; requests in another one are denied"),
+    ("categories", "on what money may be spent: 1 to 64, compared letter by letter"),
+    ("review_above", "optional: payments above this wait for a person"),
+    ("expires", "the last day (UTC) on which the mandate holds"),
+    ("escrow.required_above", "optional: kept and given back; changes no verdict"),
+];
+
+impl Template {
+    pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
+        if self.explain {
+            for (field, meaning) in FIELDS {
+                output.text(&format!("{BOLD}{field:<24}{BOLD:#}{meaning}\n"));
+            }
+            return Ok(Exit::Success);
+        }
+        let text = self.text(environment::now());
+        if output.is_json() {
+            output.body(&text)?;
+        } else {
+            output.text(&text);
+        }
+        Ok(Exit::Success)
+    }
+
+    fn text(&self, now: Timestamp) -> String {
+        let Self { agent, currency, .. } = self;
+        let expires = now.plus_seconds(YEAR_SECONDS).day();
+        format!(
+            r#"{{
+  "principal": "role:finance_lead",
+  "agent": "{agent}",
+  "limits": {{"per_transaction": 500, "per_month": 2000, "currency": "{currency}"}},
+  "categories": ["software", "cloud.compute"],
+  "review_above": 200,
+  "expires": "{expires}"
+}}
+"#
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mandate_core::Terms;
+    use mandate_core::json::Object;
+
+    #[test]
+    fn the_template_is_a_mandate() {
+        let (agent, currency) = (AgentId::parse("agt_a").unwrap(), Currency::parse("EUR").unwrap());
+        let template = Template { agent, currency, explain: false };
+        let now = Timestamp::parse("2026-06-01T12:00:00Z").unwrap();
+        let terms = Terms::read(Object::parse(template.text(now).as_bytes()).unwrap()).unwrap();
+        assert!(terms.must_hold_at(now).is_ok());
+        assert_eq!(
+            (terms.agent.to_string(), terms.limits.currency.to_string()),
+            ("agt_a".to_owned(), "EUR".to_owned())
+        );
+    }
+}

@@ -1,0 +1,282 @@
+//! `mandate login`, `whoami`, `switch`, `logout`, `profile`: an address and a key under a name.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use clap::Subcommand;
+use mandate_core::EnvironmentKind;
+use mandate_core::api_key::{ApiKey, KeyClass};
+use serde::Serialize;
+
+use crate::args::Global;
+use crate::client::Client;
+use crate::credential::{self, Access};
+use crate::environment::variable;
+use crate::exit::{Exit, Failure};
+use crate::fields;
+use crate::http::Address;
+use crate::input::{Source, without_line_break};
+use crate::output::{Output, say};
+use crate::profile::{Profile as Stored, Profiles, name};
+use crate::prompt;
+use crate::resource::Resource;
+use crate::service::Service;
+use crate::table::{Tabular, state, text, whole};
+
+/// Keep an address and a key under a name, once the service has accepted them
+///
+/// Asks for what is not given when there is a terminal. The key is never taken from the command line: it is typed, or comes
+/// from a file or standard input. A profile is used when neither an option nor the environment names another key.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate login
+  mandate login sandbox --base-url https://api.example.com/v1 --key-file - < organization.key")]
+pub(crate) struct Login {
+    /// The profile's name [default: sandbox or live, as the key is]
+    #[arg(value_parser = name)]
+    name: Option<String>,
+    #[command(flatten)]
+    service: Service,
+}
+
+/// Show in whose name commands act, and ask the service whether it agrees
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate whoami
+  mandate whoami --profile live --json=environment,mode")]
+pub(crate) struct Whoami {
+    #[command(flatten)]
+    service: Service,
+}
+
+/// Use another profile from now on
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate switch live")]
+pub(crate) struct Switch {
+    /// The profile's name
+    name: String,
+}
+
+/// Forget a profile and its key
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate logout sandbox
+
+The key itself stays valid: the service's operator revokes it.")]
+pub(crate) struct Logout {
+    /// The profile's name [default: the one in use]
+    name: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Profile {
+    /// List the profiles
+    #[command(after_help = "\
+Examples:
+  mandate profile list
+  mandate profile list --jq '.[] | select(.current).name'")]
+    List,
+}
+
+/// What is shown of a profile, or of whoever acts.
+#[derive(Debug, Serialize)]
+struct Identity {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    current: Option<bool>,
+    base_url: String,
+    environment: &'static str,
+    class: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mode: Option<String>,
+}
+
+const IDENTITY: Resource = Resource {
+    path: "",
+    id: None,
+    columns: &[
+        whole("PROFILE", "name"),
+        text("CURRENT", "current"),
+        state("ENVIRONMENT", "environment"),
+        whole("CLASS", "class"),
+        text("ADDRESS", "base_url"),
+    ],
+    lines: &[
+        whole("profile", "name"),
+        text("address", "base_url"),
+        state("environment", "environment"),
+        text("key of", "class"),
+        whole("agent", "agent"),
+        state("mode", "mode"),
+    ],
+    tables: &[],
+};
+
+impl Identity {
+    fn new(name: Option<String>, base_url: String, key: &ApiKey) -> Self {
+        let environment = environment(key);
+        let class = key.class().as_str();
+        Self { name, current: None, base_url, environment, class, agent: None, mode: None }
+    }
+
+    /// What the service says of the key: whose it is, and which mode is in force.
+    fn ask(client: &Client) -> Result<Self, Failure> {
+        let Access { base, key, profile } = client.access();
+        let mut identity = Self::new(profile.clone(), base.to_string(), key);
+        match key.class() {
+            KeyClass::Organization => identity.mode = fields::text(&client.get("/enforcement", &[])?, "mode"),
+            KeyClass::Agent => {
+                let agents = client.get("/agents", &[("limit", "1".to_owned())])?;
+                let own = fields::items(&agents, "data").unwrap_or_default();
+                identity.agent = own.first().and_then(|agent| fields::text(agent, "id"));
+            }
+        }
+        Ok(identity)
+    }
+
+    fn json(&self) -> Result<String, Failure> {
+        serde_json::to_string(self).map_err(|e| Failure::new(Exit::Io, e.to_string()))
+    }
+}
+
+fn environment(key: &ApiKey) -> &'static str {
+    match key.kind() {
+        EnvironmentKind::Sandbox => "sandbox",
+        EnvironmentKind::Production => "LIVE",
+    }
+}
+
+impl Login {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let base = self.address()?;
+        let key = self.key()?;
+        let mut profiles = Profiles::load()?;
+        let usual = match key.kind() {
+            EnvironmentKind::Sandbox => "sandbox",
+            EnvironmentKind::Production => "live",
+        };
+        let name = self.name.clone().unwrap_or_else(|| usual.to_owned());
+        must_not_hide_another(&profiles, &name, &base, &key)?;
+        let access = Access { base: base.clone(), key, profile: Some(name.clone()) };
+        let client = Client::with(access, None, global.yes)?;
+        let identity = Identity::ask(&client)?;
+        let stored = Stored::new(base.to_string(), &client.access().key);
+        profiles.profiles.insert(name.clone(), stored);
+        profiles.current = Some(name);
+        let path = profiles.save()?;
+        IDENTITY.show(&identity.json()?, output)?;
+        say(&format!("note: kept in {}, which only you can read\n", path.display()));
+        Ok(Exit::Success)
+    }
+
+    fn address(&self) -> Result<Address, Failure> {
+        let known = match &self.service.base_url {
+            Some(text) => Some(text.clone()),
+            None => variable("MANDATE_BASE_URL")?.map(|text| text.to_string()),
+        };
+        let text = match (&self.service.base_url, known) {
+            (Some(text), _) => text.clone(),
+            (None, known) if prompt::can_ask() => prompt::text("The service's address:", known.as_deref())?,
+            (None, Some(text)) => text,
+            (None, None) => {
+                return Err(Failure::new(Exit::Usage, "the service's address is not known")
+                    .next("pass --base-url https://api.example.com/v1"));
+            }
+        };
+        credential::address(&text, "the address")
+    }
+
+    fn key(&self) -> Result<ApiKey, Failure> {
+        match &self.service.key_file {
+            Some(source) => credential::read(source, None),
+            None if prompt::can_ask() => {
+                let text = prompt::secret("The API key (it is not shown):")?;
+                credential::parse(without_line_break(&text), "the terminal", None)
+            }
+            None => credential::read(&Source::Stdin, None),
+        }
+    }
+}
+
+/// A key is shown once, when it is made: one that may be the only copy is not written over.
+fn must_not_hide_another(
+    profiles: &Profiles,
+    name: &str,
+    base: &Address,
+    key: &ApiKey,
+) -> Result<(), Failure> {
+    let Some(there) = profiles.profiles.get(name) else { return Ok(()) };
+    let Ok(old) = there.key(name) else { return Ok(()) };
+    if there.base_url == base.as_str() && (old.class(), old.kind()) == (key.class(), key.kind()) {
+        return Ok(());
+    }
+    let whose = format!("it is an {}'s key for {}", old.class(), there.base_url);
+    Err(Failure::new(Exit::Usage, format!("the profile `{name}` is there already, and {whose}"))
+        .next(format_args!("give this one another name, mandate login NAME; or first mandate logout {name}")))
+}
+
+impl Whoami {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let client = Client::new(&self.service, global, None)?;
+        IDENTITY.show(&Identity::ask(&client)?.json()?, output)
+    }
+}
+
+impl Switch {
+    pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
+        let mut profiles = Profiles::load()?;
+        let profile = profiles.named(&self.name)?;
+        let identity =
+            Identity::new(Some(self.name.clone()), profile.base_url.clone(), &profile.key(&self.name)?);
+        profiles.current = Some(self.name.clone());
+        profiles.save()?;
+        IDENTITY.show(&identity.json()?, output)
+    }
+}
+
+impl Logout {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let mut profiles = Profiles::load()?;
+        let asked = self.name.as_deref().or(global.profile.as_deref());
+        let Some(name) = profiles.chosen(asked)? else {
+            return Err(Failure::new(Exit::Usage, "there is no profile to forget"));
+        };
+        let profile = profiles.named(&name)?;
+        let identity = serde_json::json!({ "name": name, "base_url": profile.base_url }).to_string();
+        profiles.profiles.remove(&name);
+        profiles.current = profiles.current.take().filter(|current| *current != name);
+        profiles.save()?;
+        IDENTITY.show(&identity, output)?;
+        say("note: forgotten here; the key itself stays valid until the service's operator revokes it\n");
+        Ok(Exit::Success)
+    }
+}
+
+impl Profile {
+    pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
+        let Self::List = self;
+        let profiles = Profiles::load()?;
+        let current = profiles.chosen(None)?;
+        let mut rows = Vec::new();
+        for (name, profile) in &profiles.profiles {
+            let mut identity =
+                Identity::new(Some(name.clone()), profile.base_url.clone(), &profile.key(name)?);
+            identity.current = Some(current.as_ref() == Some(name));
+            rows.push(identity.json()?);
+        }
+        if output.is_json() {
+            output.body(&format!("[{}]", rows.join(",")))?;
+        } else if rows.is_empty() {
+            say("note: there are none; mandate login makes one\n");
+        } else {
+            output.text(&Tabular::new(IDENTITY.columns).page(rows.iter().map(String::as_str)));
+        }
+        Ok(Exit::Success)
+    }
+}

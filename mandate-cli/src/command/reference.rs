@@ -1,0 +1,97 @@
+//! `mandate reference`: `docs/cli.md`, made from the command tree and the words around it.
+
+use std::fmt::Write as _;
+
+use clap::{Arg, ArgAction, Command, CommandFactory as _};
+
+use crate::args::Args;
+use crate::exit::Exit;
+use crate::output::Output;
+
+/// The words around the commands.
+const WORDS: &str = include_str!("reference.md");
+/// Where the commands stand among them.
+const PLACE: &str = "{commands}\n";
+
+pub(super) fn run(output: &mut Output) -> Exit {
+    let mut tree = Args::command();
+    tree.build();
+    let mut commands = String::from("### Options of every command\n\n");
+    options(&mut commands, tree.get_arguments().filter(|arg| arg.is_global_set()));
+    write(&mut commands, &tree);
+    output.text(&WORDS.replace(PLACE, &commands));
+    Exit::Success
+}
+
+/// All commands below `parent` that are not hidden.
+fn write(text: &mut String, parent: &Command) {
+    for command in parent.get_subcommands().filter(|command| !command.is_hide_set()) {
+        if command.get_name() == "help" {
+            continue;
+        }
+        if command.has_subcommands() {
+            write(text, command);
+            continue;
+        }
+        let name = command.get_bin_name().unwrap_or_default();
+        let _ = writeln!(text, "### `{name}`\n");
+        let about = command.get_long_about().or(command.get_about());
+        let _ =
+            writeln!(text, "{}.\n", about.map(ToString::to_string).unwrap_or_default().trim_end_matches('.'));
+        options(text, command.get_arguments().filter(|arg| !arg.is_global_set()));
+        if let Some(help) = command.get_after_help() {
+            let _ = writeln!(text, "```text\n{help}\n```\n");
+        }
+    }
+}
+
+/// A table of arguments and options.
+fn options<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
+    let shown = |arg: &&Arg| !arg.is_hide_set() && !["help", "version"].contains(&arg.get_id().as_str());
+    let mut rows = arguments.filter(shown).peekable();
+    if rows.peek().is_none() {
+        return;
+    }
+    text.push_str("| Option | Meaning |\n|---|---|\n");
+    for arg in rows {
+        let _ = writeln!(text, "| `{}` | {} |", cell(&spelling(arg)), cell(&meaning(arg)));
+    }
+    text.push('\n');
+}
+
+/// How it is typed.
+fn spelling(arg: &Arg) -> String {
+    let value = match arg.get_action() {
+        ArgAction::Set | ArgAction::Append => arg.get_value_names().map(|names| names.join(" ")),
+        _ => None,
+    };
+    let value = value.unwrap_or_default();
+    let short = arg.get_short().map(|short| format!("-{short}, ")).unwrap_or_default();
+    match arg.get_long() {
+        None => value,
+        Some(long) if value.is_empty() => format!("{short}--{long}"),
+        Some(long) if arg.is_require_equals_set() => format!("{short}--{long}[={value}]"),
+        Some(long) => format!("{short}--{long} {value}"),
+    }
+}
+
+fn meaning(arg: &Arg) -> String {
+    let mut meaning = arg.get_help().map(ToString::to_string).unwrap_or_default();
+    let list = |values: Vec<String>| values.join(", ");
+    let values = arg.get_possible_values().into_iter().filter(|value| !value.is_hide_set());
+    let values: Vec<String> = values.map(|value| format!("`{}`", value.get_name())).collect();
+    if !values.is_empty() && !matches!(arg.get_action(), ArgAction::SetTrue) {
+        let _ = write!(meaning, ": {}", list(values));
+    }
+    let defaults = arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned());
+    let defaults: Vec<String> = defaults.filter(|value| value != "false").collect();
+    if !defaults.is_empty() {
+        let _ = write!(meaning, " [default: {}]", list(defaults));
+    }
+    meaning
+}
+
+/// Fit for a table.
+fn cell(text: &str) -> String {
+    text.replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
+}

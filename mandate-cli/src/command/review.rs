@@ -1,0 +1,105 @@
+//! `mandate review`: payments that wait for a person.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+mod watch;
+
+use clap::Subcommand;
+use mandate_core::ReviewId;
+use mandate_core::api_key::KeyClass;
+
+use super::authorize;
+use super::decision::DECISIONS;
+use crate::args::Global;
+use crate::client::{Client, Paging};
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::resource::Resource;
+use crate::service::{Change, Service};
+use crate::table::{text, whole};
+
+/// A review is seen through the decision that it is about.
+const REVIEWS: Resource = Resource {
+    path: "/decisions",
+    id: Some("jti"),
+    columns: &[
+        whole("REVIEW", "review.id"),
+        whole("AMOUNT", "request.amount request.currency"),
+        text("AGENT", "request.agent"),
+        text("RECIPIENT", "request.recipient"),
+        whole("EXPIRES", "review.expires_at"),
+    ],
+    lines: &[],
+    tables: &[],
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Review {
+    /// List what waits for a person, newest first
+    #[command(after_help = "\
+Examples:
+  mandate review list
+  mandate review list --all --jq '.[].review.id'")]
+    List {
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Approve: the request is decided on again, now, and the fresh verdict shown
+    #[command(after_help = "\
+Examples:
+  mandate review approve rev_01hf7yat000000000000000007
+
+Exit codes: 0 allow    20 denied after all: the mandate was revoked, or the month's limit is reached")]
+    Approve {
+        /// The review's id, `rev_...`
+        #[arg(value_parser = ReviewId::parse)]
+        id: ReviewId,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// Deny
+    #[command(after_help = "\
+Examples:
+  mandate review deny rev_01hf7yat000000000000000007 --reason 'ask for the yearly licence'")]
+    Deny {
+        /// The review's id, `rev_...`
+        #[arg(value_parser = ReviewId::parse)]
+        id: ReviewId,
+        /// Why, up to 500 characters; it is kept with the decision
+        #[arg(long, value_name = "TEXT")]
+        reason: Option<String>,
+        #[command(flatten)]
+        change: Change,
+    },
+    Watch(watch::Watch),
+}
+
+impl Review {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let class = Some(KeyClass::Organization);
+        match self {
+            Self::List { paging, service } => {
+                let pending = vec![("review", Some("pending".to_owned()))];
+                REVIEWS.list(&Client::new(service, global, class)?, pending, paging, output)
+            }
+            Self::Approve { id, change } => {
+                let client = Client::for_change(change, global, class)?;
+                client.confirm(&format!("approve {id}"))?;
+                let body = client.post(&format!("/reviews/{id}/approve"), None)?;
+                client.note_if_lost(output);
+                let (verdict, _) = authorize::tell(&body, output).map_err(|failure| client.told(failure))?;
+                Ok(authorize::exit_of(verdict))
+            }
+            Self::Deny { id, reason, change } => {
+                let client = Client::for_change(change, global, class)?;
+                client.confirm(&format!("deny {id}"))?;
+                let body = reason.as_ref().map(|reason| serde_json::json!({ "reason": reason }).to_string());
+                let body = client.post(&format!("/reviews/{id}/deny"), body.as_deref())?;
+                client.note_if_lost(output);
+                DECISIONS.show(&body, output).map_err(|failure| client.told(failure))
+            }
+            Self::Watch(args) => args.run(global),
+        }
+    }
+}

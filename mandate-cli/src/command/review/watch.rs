@@ -1,0 +1,235 @@
+//! `mandate review watch`: a full-screen queue of what waits for a person, with one-key answers.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+mod screen;
+mod worker;
+
+use std::collections::BTreeMap;
+use std::io::{IsTerminal as _, stdin, stdout};
+use std::sync::mpsc::{Receiver, Sender};
+use std::time::Duration;
+
+use mandate_core::api_key::KeyClass;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use self::worker::{Answer, Order, Report};
+use crate::args::Global;
+use crate::client::Client;
+use crate::exit::{Exit, Failure};
+use crate::fields;
+use crate::service::Service;
+
+/// How long a key is waited for before the screen is drawn again.
+const FRAME: Duration = Duration::from_millis(50);
+/// The longest reason that the service keeps, in characters.
+const MAX_REASON: usize = 500;
+
+/// Answer what waits for a person on one screen: each request with its mandate; a approves, d denies
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate review watch
+  mandate review watch --profile live --refresh 30
+
+Keys: up and down or k and j choose, a approves, d denies and asks why, r looks again, q ends.
+In a live environment each answer is confirmed with y.")]
+pub(crate) struct Watch {
+    /// How long to wait between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    refresh: u64,
+    #[command(flatten)]
+    service: Service,
+}
+
+/// What the screen shows.
+struct Queue {
+    live: bool,
+    address: String,
+    /// Decisions that wait, oldest first, as the service tells of them.
+    waiting: Vec<String>,
+    /// The mandates concerned, by id.
+    mandates: BTreeMap<String, String>,
+    /// The review that is chosen.
+    chosen: Option<String>,
+    asking: Asking,
+    message: String,
+    looked: bool,
+}
+
+/// What is being asked of the person.
+enum Asking {
+    /// For a choice.
+    Nothing,
+    /// Why it is denied.
+    Reason(String),
+    /// Whether the answer is meant.
+    Confirmation(Answer),
+}
+
+/// What a key leads to.
+enum Step {
+    GoOn,
+    Give(Order),
+    End(Exit),
+}
+
+impl Watch {
+    pub(super) fn run(&self, global: &Global) -> Result<Exit, Failure> {
+        if !stdin().is_terminal() || !stdout().is_terminal() {
+            return Err(Failure::new(Exit::Usage, "the queue needs a terminal")
+                .next("elsewhere, use mandate review list, approve and deny"));
+        }
+        let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
+        let access = client.access();
+        let mut queue = Queue::new(access.is_live(), access.base.to_string());
+        let (orders, reports) = worker::start(client, Duration::from_secs(self.refresh));
+        // A panic restores the terminal, too.
+        let mut terminal = ratatui::try_init()
+            .map_err(|e| Failure::new(Exit::Io, format!("the terminal cannot be used: {e}")))?;
+        let ended = queue.watch(&mut terminal, &orders, &reports);
+        ratatui::restore();
+        ended
+    }
+}
+
+impl Queue {
+    fn new(live: bool, address: String) -> Self {
+        Self {
+            live,
+            address,
+            waiting: Vec::new(),
+            mandates: BTreeMap::new(),
+            chosen: None,
+            asking: Asking::Nothing,
+            message: String::new(),
+            looked: false,
+        }
+    }
+
+    fn watch(
+        &mut self,
+        terminal: &mut ratatui::DefaultTerminal,
+        orders: &Sender<Order>,
+        reports: &Receiver<Report>,
+    ) -> Result<Exit, Failure> {
+        let broken = |e: std::io::Error| Failure::new(Exit::Io, format!("the terminal cannot be used: {e}"));
+        loop {
+            while let Ok(report) = reports.try_recv() {
+                self.hear(report)?;
+            }
+            terminal.draw(|frame| screen::draw(self, frame)).map_err(broken)?;
+            if !event::poll(FRAME).map_err(broken)? {
+                continue;
+            }
+            let Event::Key(key) = event::read().map_err(broken)? else { continue };
+            match if key.kind == KeyEventKind::Release { Step::GoOn } else { self.press(key) } {
+                Step::GoOn => {}
+                Step::Give(order) => {
+                    self.message = "asking the service ...".to_owned();
+                    let gone = |_| Failure::new(Exit::Io, "the connection has ended");
+                    orders.send(order).map_err(gone)?;
+                }
+                Step::End(exit) => return Ok(exit),
+            }
+        }
+    }
+
+    /// Takes in what the service said. A key that it does not take ends the watch.
+    fn hear(&mut self, report: Report) -> Result<(), Failure> {
+        match report {
+            Report::Waiting { waiting, mandates, told } => {
+                let at = self.position();
+                (self.waiting, self.mandates, self.looked) = (waiting, mandates, true);
+                if self.position().is_none() {
+                    let last = self.waiting.len().saturating_sub(1);
+                    let near = self.waiting.get(at.unwrap_or_default().min(last));
+                    self.chosen = near.and_then(|decision| review_of(decision));
+                    // What was asked was about the one that is gone.
+                    self.asking = Asking::Nothing;
+                }
+                if let Some(told) = told {
+                    self.message = told;
+                }
+            }
+            Report::Failed(failure)
+                if !self.looked && matches!(failure.exit, Exit::Unauthorized | Exit::Forbidden) =>
+            {
+                return Err(failure);
+            }
+            Report::Failed(failure) => self.message = format!("failed: {}", failure.message()),
+        }
+        Ok(())
+    }
+
+    /// Where the chosen review stands.
+    fn position(&self) -> Option<usize> {
+        let chosen = self.chosen.as_ref()?;
+        self.waiting.iter().position(|decision| review_of(decision).as_ref() == Some(chosen))
+    }
+
+    fn choose(&mut self, at: usize) {
+        if let Some(decision) = self.waiting.get(at) {
+            self.chosen = review_of(decision);
+        }
+    }
+
+    fn press(&mut self, key: KeyEvent) -> Step {
+        if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
+            return Step::End(Exit::Interrupted);
+        }
+        match std::mem::replace(&mut self.asking, Asking::Nothing) {
+            Asking::Nothing => self.command(key.code),
+            Asking::Reason(reason) => self.edit(reason, key.code),
+            Asking::Confirmation(answer) if key.code == KeyCode::Char('y') => {
+                Step::Give(Order::Resolve(answer))
+            }
+            Asking::Confirmation(_) => {
+                "nothing was done".clone_into(&mut self.message);
+                Step::GoOn
+            }
+        }
+    }
+
+    fn command(&mut self, key: KeyCode) -> Step {
+        let at = self.position().unwrap_or_default();
+        match key {
+            KeyCode::Char('q') => return Step::End(Exit::Success),
+            KeyCode::Char('r') => return Step::Give(Order::Look),
+            KeyCode::Up | KeyCode::Char('k') => self.choose(at.saturating_sub(1)),
+            KeyCode::Down | KeyCode::Char('j') => self.choose(at.saturating_add(1)),
+            KeyCode::Char('a') => return self.answer(None),
+            KeyCode::Char('d') if self.chosen.is_some() => self.asking = Asking::Reason(String::new()),
+            _ => {}
+        }
+        Step::GoOn
+    }
+
+    fn edit(&mut self, mut reason: String, key: KeyCode) -> Step {
+        match key {
+            KeyCode::Enter => return self.answer(Some(reason)),
+            KeyCode::Esc => return Step::GoOn,
+            KeyCode::Backspace => {
+                reason.pop();
+            }
+            KeyCode::Char(c) if reason.chars().count() < MAX_REASON => reason.push(c),
+            _ => {}
+        }
+        self.asking = Asking::Reason(reason);
+        Step::GoOn
+    }
+
+    /// Approves, or denies with a reason, which can be empty.
+    fn answer(&mut self, denied: Option<String>) -> Step {
+        let Some(review) = self.chosen.clone() else { return Step::GoOn };
+        let answer = Answer { review, denied };
+        if self.live {
+            self.asking = Asking::Confirmation(answer);
+            return Step::GoOn;
+        }
+        Step::Give(Order::Resolve(answer))
+    }
+}
+
+fn review_of(decision: &str) -> Option<String> {
+    fields::text(decision, "review.id")
+}

@@ -1,0 +1,57 @@
+//! `mandate usage`: what agents have asked for and spent in a month.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use mandate_core::{AgentId, Month};
+
+use crate::args::Global;
+use crate::client::{Client, Paging};
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::resource::Resource;
+use crate::service::Service;
+use crate::table::{text, whole};
+
+const USAGE: Resource = Resource {
+    path: "/usage",
+    id: None,
+    columns: &[
+        text("AGENT", "agent"),
+        whole("CURRENCY", "currency"),
+        whole("REQUESTS", "requests"),
+        whole("ALLOW", "verdicts.allow"),
+        whole("REVIEW", "verdicts.review"),
+        whole("SPENT", "spent"),
+        whole("PER MONTH", "per_month"),
+        whole("REMAINING", "remaining"),
+    ],
+    lines: &[],
+    tables: &[],
+};
+
+/// Show what agents have asked for and spent in a month
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate usage
+  mandate usage --month 2026-06 --agent agt_buyer --json")]
+pub(crate) struct Usage {
+    /// The calendar month, UTC [default: this one]
+    #[arg(long, value_name = "YYYY-MM", value_parser = Month::parse)]
+    month: Option<Month>,
+    /// Of this agent
+    #[arg(long, value_name = "ID", value_parser = AgentId::parse)]
+    agent: Option<AgentId>,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl Usage {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let filters = vec![
+            ("month", self.month.as_ref().map(ToString::to_string)),
+            ("agent", self.agent.as_ref().map(ToString::to_string)),
+        ];
+        let all = Paging { limit: 1, all: true };
+        USAGE.list(&Client::new(&self.service, global, None)?, filters, &all, output)
+    }
+}

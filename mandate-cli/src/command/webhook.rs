@@ -1,0 +1,136 @@
+//! `mandate webhook`: who hears of events.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use clap::Subcommand;
+use mandate_core::api_key::KeyClass;
+use mandate_core::{EventKind, WebhookId};
+use serde_json::json;
+
+use super::event::EVENTS;
+use crate::args::Global;
+use crate::client::{Client, Paging};
+use crate::exit::{Exit, Failure};
+use crate::output::Output;
+use crate::resource::Resource;
+use crate::service::{Change, Service};
+use crate::table::{state, text, whole};
+
+const WEBHOOKS: Resource = Resource {
+    path: "/webhooks",
+    id: Some("webhook"),
+    columns: &[
+        whole("WEBHOOK", "webhook"),
+        state("STATUS", "status"),
+        text("URL", "url"),
+        text("EVENTS", "events"),
+    ],
+    lines: &[
+        whole("webhook", "webhook"),
+        text("url", "url"),
+        text("events", "events"),
+        state("status", "status"),
+        text("created", "created_at"),
+    ],
+    tables: &[],
+};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Webhook {
+    /// Register an endpoint for events
+    #[command(after_help = "\
+Examples:
+  mandate webhook create https://hooks.example.com/mandate --events decision.review_pending,mandate.revoked
+  mandate webhook create https://hooks.example.com/all --all-events")]
+    Create {
+        /// Where events are posted, https
+        url: String,
+        /// The types of events, with commas between
+        #[arg(long, value_name = "TYPE,...", value_delimiter = ',', required_unless_present = "all_events", value_parser = EventKind::parse)]
+        events: Vec<EventKind>,
+        /// Every type that there is
+        #[arg(long, conflicts_with = "events")]
+        all_events: bool,
+        #[command(flatten)]
+        change: Change,
+    },
+    /// List the webhooks
+    #[command(after_help = "\
+Examples:
+  mandate webhook list")]
+    List {
+        #[command(flatten)]
+        paging: Paging,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Show a webhook
+    #[command(after_help = "\
+Examples:
+  mandate webhook show whk_01hf7yat000000000000000007")]
+    Show {
+        /// The webhook's id, `whk_...`
+        #[arg(value_parser = WebhookId::parse)]
+        id: WebhookId,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Delete a webhook; what it has not been sent yet, it will not be sent
+    #[command(after_help = "\
+Examples:
+  mandate webhook delete whk_01hf7yat000000000000000007")]
+    Delete {
+        /// The webhook's id, `whk_...`
+        #[arg(value_parser = WebhookId::parse)]
+        id: WebhookId,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Have an event of the type ping sent to a webhook
+    #[command(after_help = "\
+Examples:
+  mandate webhook ping whk_01hf7yat000000000000000007
+  mandate event show \"$(mandate webhook ping whk_01hf7yat000000000000000007 --jq .event)\"")]
+    Ping {
+        /// The webhook's id, `whk_...`
+        #[arg(value_parser = WebhookId::parse)]
+        id: WebhookId,
+        #[command(flatten)]
+        change: Change,
+    },
+}
+
+impl Webhook {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let class = Some(KeyClass::Organization);
+        match self {
+            Self::Create { url, events, all_events, change } => {
+                let client = Client::for_change(change, global, class)?;
+                let events = if *all_events { &EventKind::ALL[..] } else { events };
+                let events: Vec<String> = events.iter().map(ToString::to_string).collect();
+                client.confirm(&format!("send {} to {url}", events.join(", ")))?;
+                let body =
+                    client.post("/webhooks", Some(&json!({"url": url, "events": events}).to_string()))?;
+                client.note_if_lost(output);
+                WEBHOOKS.show(&body, output).map_err(|failure| client.told(failure))
+            }
+            Self::List { paging, service } => {
+                WEBHOOKS.list(&Client::new(service, global, class)?, Vec::new(), paging, output)
+            }
+            Self::Show { id, service } => {
+                WEBHOOKS.get(&Client::new(service, global, class)?, &id.to_string(), output)
+            }
+            Self::Delete { id, service } => {
+                let client = Client::new(service, global, class)?;
+                client.confirm(&format!("delete {id}"))?;
+                client.delete(&format!("/webhooks/{id}"))?;
+                WEBHOOKS.show(&json!({"webhook": id.to_string(), "status": "deleted"}).to_string(), output)
+            }
+            Self::Ping { id, change } => {
+                let client = Client::for_change(change, global, class)?;
+                let body = client.post(&format!("/webhooks/{id}/ping"), None)?;
+                client.note_if_lost(output);
+                EVENTS.show(&body, output).map_err(|failure| client.told(failure))
+            }
+        }
+    }
+}

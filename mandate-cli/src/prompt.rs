@@ -1,0 +1,45 @@
+//! Questions to a person at a terminal. Nobody else is asked.
+
+use std::io::{IsTerminal as _, stderr, stdin};
+
+use inquire::{Confirm, InquireError, Password, PasswordDisplayMode, Text};
+use zeroize::Zeroizing;
+
+use crate::exit::{Exit, Failure};
+
+/// Whether standard error is a terminal.
+pub(crate) fn is_seen() -> bool {
+    stderr().is_terminal()
+}
+
+/// Whether there is somebody to ask.
+pub(crate) fn can_ask() -> bool {
+    stdin().is_terminal() && is_seen()
+}
+
+/// A yes, or a no, which is what an empty answer means.
+pub(crate) fn confirm(question: &str) -> Result<bool, Failure> {
+    Confirm::new(question).with_default(false).prompt().map_err(|e| unanswered(&e))
+}
+
+/// A text; an empty answer means `default`.
+pub(crate) fn text(question: &str, default: Option<&str>) -> Result<String, Failure> {
+    let prompt = Text::new(question);
+    let prompt = default.into_iter().fold(prompt, Text::with_default);
+    prompt.prompt().map_err(|e| unanswered(&e))
+}
+
+/// A text that is not shown.
+pub(crate) fn secret(question: &str) -> Result<Zeroizing<String>, Failure> {
+    let prompt =
+        Password::new(question).without_confirmation().with_display_mode(PasswordDisplayMode::Masked);
+    prompt.prompt().map(Zeroizing::new).map_err(|e| unanswered(&e))
+}
+
+fn unanswered(why: &InquireError) -> Failure {
+    match why {
+        InquireError::OperationInterrupted => Failure::interrupted(),
+        InquireError::OperationCanceled => Failure::new(Exit::Declined, "cancelled; nothing was done"),
+        other => Failure::new(Exit::Io, format!("the question cannot be asked: {other}")),
+    }
+}

@@ -1,0 +1,151 @@
+//! What commands print of the service's objects: one, or a list of them, as text or as JSON.
+
+use serde_json::value::RawValue;
+
+use crate::args::Format;
+use crate::client::{Client, Paging, Walk};
+use crate::exit::{Exit, Failure};
+use crate::fields;
+use crate::output::{Output, say};
+use crate::table::{Field, Kind, Tabular};
+
+/// A kind of object that the service has.
+#[derive(Debug)]
+pub(crate) struct Resource {
+    /// Where its list is.
+    pub(crate) path: &'static str,
+    /// The member that holds an object's id, if it has one.
+    pub(crate) id: Option<&'static str>,
+    /// What a list shows of each.
+    pub(crate) columns: &'static [Field],
+    /// What is shown of one.
+    pub(crate) lines: &'static [Field],
+    /// Arrays of objects in it, each with a title and what is shown of an element.
+    pub(crate) tables: &'static [(&'static str, &'static [Field])],
+}
+
+/// A filter of a list: the parameter's name, and its value if one was given.
+pub(crate) type Filter = (&'static str, Option<String>);
+
+impl Resource {
+    /// Shows one object, which is what `body` holds.
+    pub(crate) fn show(&self, body: &str, output: &mut Output) -> Result<Exit, Failure> {
+        if output.is_json() {
+            output.body(body)?;
+            return Ok(Exit::Success);
+        }
+        if let Some(id) = self.id
+            && fields::text(body, id).is_none()
+        {
+            return Err(Failure::new(
+                Exit::UnknownAnswer,
+                format!("the service's answer is not understood: {id} is required"),
+            )
+            .next("check that --base-url (or MANDATE_BASE_URL) is the service's address, and that this program is not older than it"));
+        }
+        for field in self.lines {
+            if let Some(value) = field.value(body) {
+                output.field(field.label, &value, field.kind == Kind::State);
+            }
+        }
+        for (path, columns) in self.tables {
+            let items = fields::items(body, path).unwrap_or_default();
+            if !items.is_empty() {
+                output.text("\n");
+                output.text(&Tabular::new(columns).page(items.into_iter()));
+            }
+        }
+        Ok(Exit::Success)
+    }
+
+    /// Gets and shows the object called `id`.
+    pub(crate) fn get(&self, client: &Client, id: &str, output: &mut Output) -> Result<Exit, Failure> {
+        let body = client.get(&format!("{}/{id}", self.path), &[])?;
+        self.show(&body, output)
+    }
+
+    /// Lists what passes the filters, as far as it is wanted.
+    pub(crate) fn list(
+        &self,
+        client: &Client,
+        filters: Vec<Filter>,
+        paging: &Paging,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        let filters = given(filters);
+        let mut walk = Walk::new(client, self.path, self.id, filters, paging);
+        let mut listing = Listing::new(self.columns, output);
+        while let Some(page) = walk.page()? {
+            if !listing.page(&page)? {
+                return Ok(Exit::Success);
+            }
+        }
+        let shown = listing.end()?;
+        if walk.has_more() && !output.is_json() {
+            say(&format!("note: these are the newest {shown}; --limit N shows more, --all all of them\n"));
+        }
+        Ok(Exit::Success)
+    }
+}
+
+/// The filters that have a value.
+pub(crate) fn given(filters: Vec<Filter>) -> Vec<(&'static str, String)> {
+    filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+}
+
+/// A list on its way to standard output: a table, a JSON array, or a line of JSON for each.
+pub(crate) struct Listing<'a> {
+    output: &'a mut Output,
+    table: Tabular,
+    /// What `--jq` over the whole array waits for.
+    kept: Vec<Box<RawValue>>,
+    shown: usize,
+}
+
+impl<'a> Listing<'a> {
+    pub(crate) fn new(columns: &'static [Field], output: &'a mut Output) -> Self {
+        Self { output, table: Tabular::new(columns), kept: Vec::new(), shown: 0 }
+    }
+
+    /// Prints a page. False when nobody reads any more.
+    pub(crate) fn page(&mut self, items: &[Box<RawValue>]) -> Result<bool, Failure> {
+        match self.output.format() {
+            Format::Table if items.is_empty() => {}
+            Format::Table => {
+                let page = self.table.page(items.iter().map(|item| item.get()));
+                self.output.text(&page);
+            }
+            Format::Ndjson => {
+                for item in items {
+                    self.output.body(item.get())?;
+                }
+            }
+            Format::Json if self.output.has_filter() => self.kept.extend(items.iter().cloned()),
+            Format::Json => {
+                for item in items {
+                    let text = self.output.selected(item.get());
+                    self.output.text(if self.shown == 0 { "[" } else { "," });
+                    self.output.text(&text);
+                    self.shown = self.shown.saturating_add(1);
+                }
+                return Ok(!self.output.is_closed());
+            }
+        }
+        self.shown = self.shown.saturating_add(items.len());
+        Ok(!self.output.is_closed())
+    }
+
+    /// The end of the list. Gives how many there were.
+    pub(crate) fn end(self) -> Result<usize, Failure> {
+        match self.output.format() {
+            Format::Json if self.output.has_filter() => {
+                let items: Vec<&str> = self.kept.iter().map(|item| item.get()).collect();
+                self.output.body(&format!("[{}]", items.join(",")))?;
+            }
+            Format::Json => self.output.text(if self.shown == 0 { "[]\n" } else { "]\n" }),
+            Format::Table if self.shown == 0 => say("note: there are none\n"),
+            Format::Table | Format::Ndjson => {}
+        }
+        Ok(self.shown)
+    }
+}

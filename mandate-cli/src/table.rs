@@ -1,0 +1,157 @@
+//! Tables for people: as wide as the terminal, plain text in pipes.
+
+use std::io::{IsTerminal as _, stdout};
+
+use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
+use mandate_core::Timestamp;
+
+use crate::environment::variable;
+use crate::fields;
+use crate::output::{CAUTION, ERROR, GOOD, printable, style_of};
+
+/// What stands for a value that is absent.
+const ABSENT: &str = "-";
+/// Narrower than this no column of running text gets, unless its content is: the last columns are left out instead.
+const MIN_WIDTH: u16 = 12;
+/// Between two columns.
+const GAP: u16 = 2;
+
+/// A column, or a line, of a resource.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Field {
+    /// What it is called.
+    pub(crate) label: &'static str,
+    /// Where its value is: a path of names; or several, with spaces between, shown side by side.
+    pub(crate) path: &'static str,
+    /// What kind of text it is.
+    pub(crate) kind: Kind,
+}
+
+/// What kind of text a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It can be shortened.
+    Text,
+    /// It is of no use when it is shortened, as ids.
+    Whole,
+    /// Seconds since the epoch.
+    Seconds,
+    /// A word that says how things stand.
+    State,
+}
+
+/// A field that can be shortened.
+pub(crate) const fn text(label: &'static str, path: &'static str) -> Field {
+    Field { label, path, kind: Kind::Text }
+}
+
+/// A field that is shown whole.
+pub(crate) const fn whole(label: &'static str, path: &'static str) -> Field {
+    Field { label, path, kind: Kind::Whole }
+}
+
+/// A time in seconds.
+pub(crate) const fn seconds(label: &'static str, path: &'static str) -> Field {
+    Field { label, path, kind: Kind::Seconds }
+}
+
+/// A word that says how things stand.
+pub(crate) const fn state(label: &'static str, path: &'static str) -> Field {
+    Field { label, path, kind: Kind::State }
+}
+
+impl Field {
+    /// The value in `json`, fit for a terminal; nothing when it is absent.
+    pub(crate) fn value(&self, json: &str) -> Option<String> {
+        let values: Vec<String> = self.path.split(' ').filter_map(|path| fields::text(json, path)).collect();
+        let value = (!values.is_empty()).then(|| values.join(" "))?;
+        let value = match self.kind {
+            Kind::Seconds => value.parse().map_or(value, |at| Timestamp::from_seconds(at).to_string()),
+            _ => value,
+        };
+        Some(printable(&value).into_owned())
+    }
+
+    fn cell(&self, json: &str) -> Cell {
+        let value = self.value(json).unwrap_or_else(|| ABSENT.to_owned());
+        let colour = if self.kind == Kind::State { colour(&value) } else { None };
+        colour.into_iter().fold(Cell::new(value), Cell::fg)
+    }
+}
+
+/// The colour of a word that says how things stand.
+fn colour(state: &str) -> Option<Color> {
+    [(GOOD, Color::Green), (CAUTION, Color::Yellow), (ERROR, Color::Red)]
+        .into_iter()
+        .find_map(|(style, colour)| (style_of(state) == style).then_some(colour))
+}
+
+/// A table that is printed page by page; the head stands above the first one.
+#[derive(Debug)]
+pub(crate) struct Tabular {
+    columns: &'static [Field],
+    /// The widths of the pages so far, so that the next ones stand below them.
+    widths: Vec<u16>,
+}
+
+impl Tabular {
+    pub(crate) fn new(columns: &'static [Field]) -> Self {
+        Self { columns, widths: Vec::new() }
+    }
+
+    /// The lines of a page.
+    pub(crate) fn page<'a>(&mut self, rows: impl Iterator<Item = &'a str>) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).enforce_styling();
+        if let Some(width) = width() {
+            table.set_content_arrangement(ContentArrangement::Dynamic).set_width(width);
+        }
+        table.set_truncation_indicator("…");
+        table.set_header(one_line(self.columns.iter().map(|column| Cell::new(column.label))));
+        for json in rows {
+            table.add_row(one_line(self.columns.iter().map(|column| column.cell(json))));
+        }
+        let is_first = self.widths.is_empty();
+        let widths = table.column_max_content_widths();
+        self.widths = widths
+            .iter()
+            .enumerate()
+            .map(|(at, now)| self.widths.get(at).map_or(*now, |b| *b.max(now)))
+            .collect();
+        let mut left = width().unwrap_or(u16::MAX);
+        for (at, (column, width)) in self.columns.iter().zip(&self.widths).enumerate() {
+            let Some(shown) = table.column_mut(at) else { continue };
+            shown.set_padding((0, GAP));
+            let whole = width.saturating_add(GAP);
+            let least = if column.kind == Kind::Text { whole.min(MIN_WIDTH) } else { whole };
+            shown.set_constraint(match left.checked_sub(least) {
+                None if at > 0 => ColumnConstraint::Hidden,
+                _ if column.kind == Kind::Text => ColumnConstraint::LowerBoundary(Width::Fixed(least)),
+                _ => ColumnConstraint::Absolute(Width::Fixed(whole)),
+            });
+            // Behind a column that is left out none comes.
+            left = left.checked_sub(least).unwrap_or_default();
+        }
+        let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
+        lines.into_iter().skip(usize::from(!is_first)).collect()
+    }
+}
+
+/// A row of one line, however long its cells are.
+fn one_line(cells: impl Iterator<Item = Cell>) -> Row {
+    let mut row = Row::new();
+    cells.for_each(|cell| {
+        row.add_cell(cell);
+    });
+    row.max_height(1);
+    row
+}
+
+/// The columns of the terminal; `COLUMNS` goes before. Nothing in pipes and files, where no line is shortened.
+pub(crate) fn width() -> Option<u16> {
+    let told = variable("COLUMNS").ok().flatten().and_then(|text| text.parse().ok());
+    told.or_else(|| {
+        let size = stdout().is_terminal().then(ratatui::crossterm::terminal::size)?;
+        size.ok().map(|(columns, _)| columns)
+    })
+}

@@ -1,0 +1,176 @@
+//! `tail`: the newest objects of a list, and each new one as it comes, once.
+
+use std::collections::BTreeMap;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::value::RawValue;
+
+use crate::client::{Client, Paging, Walk};
+use crate::exit::{Exit, Failure};
+use crate::fields;
+use crate::output::{Output, say};
+use crate::resource::{Filter, Listing, Resource, given};
+
+/// How many objects the first look takes in.
+const FIRST_LOOK: u32 = 100;
+/// An object may become visible so much later than one with a greater id: both were made at about the same time.
+const OVERLAP: Duration = Duration::from_secs(10);
+
+/// What `tail` shows.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Tail")]
+pub(crate) struct Following {
+    /// How many to begin with
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=i64::from(FIRST_LOOK)))]
+    lines: u32,
+    /// Go on, and show what comes
+    #[arg(short, long)]
+    follow: bool,
+    /// How long to wait between two looks
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
+    interval: Duration,
+}
+
+fn interval(text: &str) -> Result<Duration, &'static str> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.05..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("must be 0.05 to 3600 seconds"),
+    }
+}
+
+/// What was shown already, as far as it can come again.
+#[derive(Default)]
+struct Seen {
+    ids: BTreeMap<String, Instant>,
+    /// Everything up to this id was shown.
+    anchor: Option<String>,
+}
+
+impl Seen {
+    /// The objects that are new, oldest first. Ids sort by creation.
+    fn take_new(&mut self, items: Vec<Box<RawValue>>, id: &str, now: Instant) -> Vec<Box<RawValue>> {
+        let mut fresh = BTreeMap::new();
+        for item in items {
+            let Some(id) = fields::text(item.get(), id) else { continue };
+            if !self.ids.contains_key(&id) {
+                self.ids.insert(id.clone(), now);
+                fresh.insert(id, item);
+            }
+        }
+        fresh.into_values().collect()
+    }
+
+    /// Moves the anchor up to where nothing older can appear any more, and forgets what lies below it.
+    fn advance(&mut self, now: Instant) {
+        let settled = |at: &Instant| now.saturating_duration_since(*at) >= OVERLAP;
+        let Some(last) = self.ids.iter().take_while(|(_, at)| settled(at)).last().map(|(id, _)| id.clone())
+        else {
+            return;
+        };
+        self.ids = self.ids.split_off(&last);
+        self.anchor = Some(last);
+    }
+}
+
+impl Following {
+    /// Shows the newest of `resource`, and follows if that was asked for. Ends when nobody reads any more.
+    pub(crate) fn run(
+        &self,
+        client: &Client,
+        resource: &Resource,
+        filters: Vec<Filter>,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        let (id, filters) = (resource.id.unwrap_or_default(), given(filters));
+        output.stream();
+        let mut listing = Listing::new(resource.columns, output);
+        let mut seen = Seen::default();
+        let first = Paging { limit: FIRST_LOOK, all: false };
+        let mut walk = Walk::new(client, resource.path, resource.id, filters.clone(), &first);
+        let mut items = Vec::new();
+        while let Some(page) = walk.page()? {
+            items.extend(page);
+        }
+        if walk.has_more() {
+            seen.anchor = items.last().and_then(|item| fields::text(item.get(), id));
+        }
+        let items = seen.take_new(items, id, Instant::now());
+        let skipped = items.len().saturating_sub(usize::try_from(self.lines).unwrap_or(usize::MAX));
+        let mut reading = listing.page(items.get(skipped..).unwrap_or_default())?;
+        let mut told = false;
+        while self.follow && reading {
+            thread::sleep(self.interval);
+            match look(client, resource, &filters, seen.anchor.clone()) {
+                Ok(items) => {
+                    told = false;
+                    reading = listing.page(&seen.take_new(items, id, Instant::now()))?;
+                    seen.advance(Instant::now());
+                }
+                Err(failure) if can_pass(&failure) => {
+                    if !told {
+                        say(&format!("note: {}; going on\n", failure.message()));
+                    }
+                    told = true;
+                }
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(Exit::Success)
+    }
+}
+
+/// Everything that is newer than the anchor; everything, when there is none yet.
+fn look(
+    client: &Client,
+    resource: &Resource,
+    filters: &[(&'static str, String)],
+    anchor: Option<String>,
+) -> Result<Vec<Box<RawValue>>, Failure> {
+    let mut walk = match anchor {
+        Some(id) => Walk::newer_than(client, resource.path, filters.to_vec(), id),
+        None => {
+            Walk::new(client, resource.path, resource.id, filters.to_vec(), &Paging { limit: 1, all: true })
+        }
+    };
+    let mut items = Vec::new();
+    while let Some(page) = walk.page()? {
+        items.extend(page);
+    }
+    Ok(items)
+}
+
+/// Whether the next look may do better.
+fn can_pass(failure: &Failure) -> bool {
+    matches!(failure.exit, Exit::Unreachable | Exit::ServerError | Exit::RateLimited)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn items(ids: &[&str]) -> Vec<Box<RawValue>> {
+        ids.iter().map(|id| RawValue::from_string(format!(r#"{{"id":"{id}"}}"#)).unwrap()).collect()
+    }
+
+    fn ids(items: &[Box<RawValue>]) -> Vec<String> {
+        items.iter().map(|item| fields::text(item.get(), "id").unwrap()).collect()
+    }
+
+    #[test]
+    fn what_appears_late_is_shown_once_and_never_missed() {
+        let (mut seen, start) = (Seen::default(), Instant::now());
+        let later = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(ids(&seen.take_new(items(&["e3", "e1"]), "id", start)), ["e1", "e3"]);
+        seen.advance(later(9));
+        assert_eq!(seen.anchor, None);
+        // e2 was made before e3, and became visible after it.
+        assert_eq!(ids(&seen.take_new(items(&["e3", "e2", "e1"]), "id", later(9))), ["e2"]);
+        seen.advance(later(10));
+        assert_eq!(seen.anchor.as_deref(), Some("e1"));
+        assert_eq!(ids(&seen.take_new(items(&["e4", "e3", "e2"]), "id", later(10))), ["e4"]);
+        seen.advance(later(20));
+        assert_eq!(seen.anchor.as_deref(), Some("e4"));
+        assert!(seen.take_new(items(&["e4"]), "id", later(20)).is_empty());
+    }
+}
