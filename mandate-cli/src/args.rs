@@ -4,8 +4,8 @@
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::command::{
-    agent, api, authorize, decision, enforcement, escrow, event, export, inspect, jwks, mandate, manual,
-    profile, review, usage, verify, webhook,
+    agent, api, audit, authorize, decision, enforcement, escrow, event, export, inspect, jwks, mandate,
+    manual, profile, report, review, simulate, usage, verify, webhook,
 };
 
 /// Spending mandates for autonomous agents: verify verdicts, write mandates, ask for authorizations.
@@ -96,6 +96,9 @@ Examples:
 pub(crate) enum Command {
     Verify(verify::Verify),
     Inspect(inspect::Inspect),
+    Audit(audit::Audit),
+    Simulate(simulate::Simulate),
+    Report(report::Report),
     /// Look at an issuer's keys, and pin those that you trust
     #[command(subcommand)]
     Jwks(jwks::Jwks),

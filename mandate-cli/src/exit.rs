@@ -48,6 +48,8 @@ pub(crate) enum Exit {
     Sandbox = 22,
     /// The audit found something, or keys are other than those pinned.
     Findings = 23,
+    /// The simulation changes what `--fail-on` names.
+    Changed = 24,
 
     /// The request is not acceptable: found before it was sent, or answered 400.
     InvalidRequest = 30,

@@ -7,6 +7,7 @@ mod credential;
 mod directory;
 mod environment;
 mod exit;
+mod export;
 mod fields;
 mod http;
 mod input;

@@ -21,6 +21,7 @@ mod decisions;
 mod deliveries;
 mod enforcement;
 mod engine;
+mod export;
 mod first_command;
 mod flow;
 mod jwks;

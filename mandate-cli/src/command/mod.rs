@@ -2,6 +2,7 @@
 
 pub(crate) mod agent;
 pub(crate) mod api;
+pub(crate) mod audit;
 pub(crate) mod authorize;
 pub(crate) mod decision;
 pub(crate) mod enforcement;
@@ -14,7 +15,9 @@ pub(crate) mod mandate;
 pub(crate) mod manual;
 pub(crate) mod profile;
 mod reference;
+pub(crate) mod report;
 pub(crate) mod review;
+pub(crate) mod simulate;
 pub(crate) mod usage;
 pub(crate) mod verify;
 pub(crate) mod webhook;
@@ -38,6 +41,9 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
     match command {
         Command::Verify(args) => verify::run(args, output),
         Command::Inspect(args) => inspect::run(args, output),
+        Command::Audit(args) => audit::run(args, output),
+        Command::Simulate(args) => simulate::run(args, output),
+        Command::Report(args) => report::run(args, output),
         Command::Jwks(args) => jwks::run(args, output),
         Command::Login(args) => args.run(global, output),
         Command::Whoami(args) => args.run(global, output),

@@ -19,7 +19,7 @@ fn ran(command: &mut Command) -> Ran {
 /// A run in a home of its own.
 fn at_home(home: &Path, args: &[&str]) -> Command {
     let mut command = mandate(args);
-    command.env("HOME", home);
+    command.env("HOME", home).env_remove("MANDATE_CONFIG_DIR");
     command
 }
 

@@ -1,8 +1,11 @@
 //! Drives the real `mandate` binary, without any network but loopback.
 #![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "these are tests")]
 
+mod audit;
 mod authorize;
 mod events;
+#[path = "../../examples/export.rs"]
+mod export;
 mod habits;
 mod harness;
 mod inspect;
@@ -12,5 +15,6 @@ mod lists;
 mod many;
 mod nonces;
 mod organization;
+mod simulate;
 mod tls;
 mod verify;

@@ -1,0 +1,191 @@
+//! What holds between decisions: their order, their nonces, and each approval with what it supersedes.
+
+use std::collections::{BTreeMap, HashMap};
+
+use mandate_core::{DecisionId, Nonce, Request, ReviewStatus};
+
+use super::Finding;
+use crate::export::{Decision, Header};
+
+/// How far the time within a nonce may lie from that within its decision's id, in milliseconds. Of nonces that keep to
+/// this, no two can be equal that are further apart than twice as much: those alone have to be remembered.
+const NONCE_MILLIS: i64 = 60_000;
+
+/// The decisions so far, as much of them as matters for those to come.
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    last: Option<DecisionId>,
+    /// The nonces of the last moments, with their lines.
+    nonces: BTreeMap<Nonce, u64>,
+    /// Decisions that approvals must bring, each with what it supersedes.
+    awaited: HashMap<DecisionId, Approved>,
+    outside: u64,
+}
+
+#[derive(Debug)]
+struct Approved {
+    line: u64,
+    original: DecisionId,
+    request: Request,
+}
+
+impl Chain {
+    /// Takes the next decision. Says whether it is one, and not the one before again.
+    pub(super) fn take(
+        &mut self,
+        line: u64,
+        decision: &Decision,
+        header: Option<&Header>,
+        findings: &mut Vec<Finding>,
+    ) -> bool {
+        let id = decision.claims.jti;
+        match self.last {
+            Some(last) if id == last => {
+                findings.push(Finding::new(
+                    line,
+                    Some(&id),
+                    "order",
+                    "the decision before, again",
+                    "the next one",
+                ));
+                return false;
+            }
+            Some(last) if id < last => {
+                findings.push(Finding::new(line, Some(&id), "order", "an id", format!("one after {last}")));
+            }
+            _ => self.last = Some(id),
+        }
+        self.nonce(line, decision, findings);
+        self.supersedes(line, decision, header, findings);
+        self.approved(line, decision, header, findings);
+        true
+    }
+
+    fn nonce(&mut self, line: u64, decision: &Decision, findings: &mut Vec<Finding>) {
+        let (id, nonce) = (decision.claims.jti, decision.claims.nonce);
+        let distance = nonce.created_at().millis_since(decision.drawn_at());
+        if !(-NONCE_MILLIS..=NONCE_MILLIS).contains(&distance) {
+            let found = format!("{nonce}, drawn at {}", nonce.created_at());
+            findings.push(Finding::new(
+                line,
+                Some(&id),
+                "nonce",
+                found,
+                format!("one drawn at about {}, with the decision", decision.drawn_at()),
+            ));
+            return;
+        }
+        while let Some(entry) = self.nonces.first_entry() {
+            if decision.drawn_at().millis_since(entry.key().created_at()) <= NONCE_MILLIS.saturating_mul(2) {
+                break;
+            }
+            entry.remove();
+        }
+        if let Some(first) = self.nonces.insert(nonce, line) {
+            findings.push(Finding::new(
+                line,
+                Some(&id),
+                "nonce",
+                format!("{nonce}, that of line {first}"),
+                "one of its own",
+            ));
+        }
+    }
+
+    /// A decision that says that it came of an approval.
+    fn supersedes(
+        &mut self,
+        line: u64,
+        decision: &Decision,
+        header: Option<&Header>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let id = decision.claims.jti;
+        let awaited = self.awaited.remove(&id);
+        let mut found = |found: String, expected: String| {
+            findings.push(Finding::new(line, Some(&id), "supersedes", found, expected));
+        };
+        match (decision.supersedes, awaited) {
+            (None, None) => {}
+            (Some(original), Some(approved)) if original == approved.original => {
+                if decision.claims.request != approved.request {
+                    found(
+                        "another request than that which was approved".to_owned(),
+                        format!("that of line {}", approved.line),
+                    );
+                }
+            }
+            (said, Some(approved)) => {
+                let said = said.map_or_else(|| "nothing".to_owned(), |id| id.to_string());
+                found(said, format!("{}, whose review names this decision", approved.original));
+            }
+            (Some(original), None) => {
+                let is_there = header.is_none_or(|h| h.is_complete() && h.covers(original.created_at()));
+                if is_there {
+                    found(original.to_string(), "a decision before, whose review names this one".to_owned());
+                } else {
+                    self.outside = self.outside.saturating_add(1);
+                }
+            }
+        }
+    }
+
+    /// A decision whose review was approved: what came of it must follow.
+    fn approved(
+        &mut self,
+        line: u64,
+        decision: &Decision,
+        header: Option<&Header>,
+        findings: &mut Vec<Finding>,
+    ) {
+        let Some(review) = &decision.review else { return };
+        let original = decision.claims.jti;
+        match (review.status, review.decision) {
+            (ReviewStatus::Approved, Some(fresh)) => {
+                if header.is_none_or(|h| h.is_complete() && h.covers(fresh.created_at())) {
+                    let request = decision.claims.request.clone();
+                    self.awaited.insert(fresh, Approved { line, original, request });
+                }
+            }
+            (ReviewStatus::Approved, None) => {
+                findings.push(Finding::new(
+                    line,
+                    Some(&original),
+                    "review",
+                    "an approval without a decision",
+                    "its decision",
+                ));
+            }
+            (status, Some(fresh)) => {
+                findings.push(Finding::new(
+                    line,
+                    Some(&original),
+                    "review",
+                    format!("{status}, with {fresh}"),
+                    "a decision when approved",
+                ));
+            }
+            (_, None) => {}
+        }
+    }
+
+    /// The end: what has not come.
+    pub(super) fn end(&mut self, findings: &mut Vec<Finding>) {
+        let mut missing: Vec<_> = self.awaited.drain().collect();
+        missing.sort_by_key(|(fresh, _)| *fresh);
+        for (fresh, Approved { line, original, .. }) in missing {
+            findings.push(Finding::new(
+                line,
+                Some(&original),
+                "supersedes",
+                "an approval",
+                format!("its decision {fresh} in the export"),
+            ));
+        }
+    }
+
+    /// How many approvals could not be followed to their first decision.
+    pub(super) fn outside(&self) -> u64 {
+        self.outside
+    }
+}

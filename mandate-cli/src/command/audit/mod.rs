@@ -1,0 +1,264 @@
+//! `mandate audit`: an export, verified line by line and as a whole, and every verdict computed again.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+mod chain;
+mod row;
+mod spending;
+mod trailer;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use mandate_core::jwks::{KeySet, VerificationKey};
+use serde::Serialize;
+
+use self::chain::Chain;
+use self::row::{Audited, Auditor};
+use self::spending::Spending;
+use self::trailer::Trailer;
+use crate::exit::{Exit, Failure};
+use crate::export::{Header, Mandates, Prologue, Raw, Reader};
+use crate::input::Source;
+use crate::key_set::{Issuer, document, parse, published_at};
+use crate::lines::unreadable;
+use crate::output::{ERROR, GOOD, Output, printable};
+use crate::parallel;
+use crate::value::source;
+
+/// Verify an export: every signature, its trailer, its order, and every verdict once more
+///
+/// Goes through the file once, on all cores, in memory that does not grow with it. Of each decision: the token's signature,
+/// and that the row says what the token says; the verdict, the denials and the reason, computed again from mandate and
+/// basis. Of all together: ascending ids, nonces that stand once, each approval and what it supersedes, the month's
+/// spending and the recent requests as far as the export is complete, and the trailer's count, hash and signature.
+///
+/// A finding is a line: where, which decision, which check, what was found and what was expected. Keys that are retired
+/// are no longer published: pass their key sets with --jwks, as often as needed. Without --jwks the keys of --issuer are
+/// fetched. With --json each finding is a JSON object on a line, and the last line the summary.
+#[derive(Debug, clap::Args)]
+#[command(after_help = AUDIT_HELP)]
+pub(crate) struct Audit {
+    /// The export, or `-` for standard input
+    #[arg(value_name = "EXPORT|-", value_parser = source)]
+    export: Source,
+
+    /// The issuer that signed; may be given several times, if it has had several addresses [env: MANDATE_ISSUER]
+    #[arg(long, value_name = "URL")]
+    issuer: Vec<String>,
+
+    /// A key set; may be given several times [default: {issuer}/.well-known/jwks.json]
+    #[arg(long, value_name = "FILE|URL")]
+    jwks: Vec<String>,
+}
+
+const AUDIT_HELP: &str = "\
+Examples:
+  mandate audit export.ndjson --issuer https://verdicts.example.com
+  mandate audit export.ndjson --issuer https://verdicts.example.com --jwks jwks.json --jwks retired.json
+  mandate audit - --issuer https://verdicts.example.com --json < export.ndjson
+
+Exit codes:
+  0 nothing found    23 findings, or no export    19 no key set    2 usage    3 cannot be read";
+
+/// Something that is not as it should be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    line: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    check: &'static str,
+    found: String,
+    expected: String,
+}
+
+impl Finding {
+    #[expect(clippy::needless_pass_by_value, reason = "so that texts are formatted where they are needed")]
+    fn new(
+        line: u64,
+        id: Option<&dyn ToString>,
+        check: &'static str,
+        found: impl ToString,
+        expected: impl ToString,
+    ) -> Self {
+        let id = id.map(ToString::to_string);
+        Self { line, id, check, found: found.to_string(), expected: expected.to_string() }
+    }
+}
+
+#[derive(Debug, Default, Serialize)]
+struct Summary {
+    decisions: u64,
+    mandates: usize,
+    /// Approvals whose first decision lies outside the export.
+    outside: u64,
+    findings: u64,
+    by_check: BTreeMap<&'static str, u64>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Said<'a> {
+    Finding(&'a Finding),
+    Summary(&'a Summary),
+}
+
+/// What is known of the whole, line after line.
+struct Whole<'a> {
+    header: Option<&'a Header>,
+    chain: Chain,
+    spending: Spending,
+    trailer: Trailer,
+    summary: Summary,
+}
+
+pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
+    let (issuers, keys) = keys(args)?;
+    let mut reader = Reader::open(&args.export)?;
+    let Prologue { header, mandates } = reader.prologue(&args.export)?;
+    let auditor = Auditor { issuers: &issuers, keys: &keys, header: header.as_ref(), mandates: &mandates };
+    let mut whole = Whole::new(header.as_ref(), &mandates);
+    let progress = reader.progress();
+    let mut ended = Ok(());
+    if header.is_none() {
+        whole.tell(
+            &[Finding::new(1, None, "export", "no header", "a line that says what was asked for")],
+            output,
+        )?;
+    }
+    let work = |block: std::io::Result<Vec<Raw>>| {
+        block.map(|rows| rows.iter().map(|raw| auditor.audit(raw)).collect::<Vec<_>>())
+    };
+    parallel::ordered(reader.blocks(), work, |block| match block {
+        Ok(rows) => {
+            for row in rows {
+                let findings = whole.take(row);
+                if !findings.is_empty()
+                    && let Err(failure) = progress.suspend(|| whole.tell(&findings, output))
+                {
+                    ended = Err(failure);
+                    return ControlFlow::Break(());
+                }
+            }
+            if output.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        }
+        Err(e) => {
+            ended = Err(unreadable("the export", &args.export, &e));
+            ControlFlow::Break(())
+        }
+    });
+    progress.finish_and_clear();
+    ended?;
+    let rest = whole.end();
+    whole.tell(&rest, output)?;
+    whole.conclude(output)
+}
+
+/// The issuers that may have signed, and all their keys.
+fn keys(args: &Audit) -> Result<(Vec<String>, KeySet), Failure> {
+    let mut issuers = args.issuer.clone();
+    if issuers.is_empty() {
+        issuers.push(Issuer::find(None, args.jwks.first().map(String::as_str))?.name);
+    }
+    let mut places = args.jwks.clone();
+    if places.is_empty() {
+        for issuer in &issuers {
+            places.push(published_at(issuer)?.to_string());
+        }
+    }
+    let mut keys: Vec<VerificationKey> = Vec::new();
+    for place in &places {
+        for key in parse(&document(place)?, place)?.iter() {
+            match keys.iter().find(|known| known.kid() == key.kid()) {
+                Some(known) if known.public_key() == key.public_key() => {}
+                Some(_) => {
+                    let message = format!("two of the key sets have different keys named `{}`", key.kid());
+                    return Err(Failure::new(Exit::KeySet, message).note("read from", place));
+                }
+                None => keys.push(key.clone()),
+            }
+        }
+    }
+    let keys = KeySet::new(keys).map_err(|e| Failure::new(Exit::KeySet, e.to_string()))?;
+    Ok((issuers, keys))
+}
+
+impl<'a> Whole<'a> {
+    fn new(header: Option<&'a Header>, mandates: &Mandates) -> Self {
+        Self {
+            header,
+            chain: Chain::default(),
+            spending: Spending::default(),
+            trailer: Trailer::default(),
+            summary: Summary { mandates: mandates.len(), ..Summary::default() },
+        }
+    }
+
+    /// What is found of one more line.
+    fn take(&mut self, row: Audited) -> Vec<Finding> {
+        let Audited { line, decision, trailer, mut findings } = row;
+        self.trailer.passed(line, trailer.is_some(), &mut findings);
+        if let Some(decision) = decision {
+            self.summary.decisions = self.summary.decisions.saturating_add(1);
+            if self.chain.take(line, &decision, self.header, &mut findings) {
+                self.spending.take(line, &decision, self.header, &mut findings);
+            }
+        }
+        if let Some(sealed) = trailer {
+            sealed.compare(line, self.header, self.summary.decisions, &mut findings);
+        }
+        findings
+    }
+
+    fn end(&mut self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        self.chain.end(&mut findings);
+        self.trailer.end(&mut findings);
+        self.summary.outside = self.chain.outside();
+        findings
+    }
+
+    fn tell(&mut self, findings: &[Finding], output: &mut Output) -> Result<(), Failure> {
+        for finding in findings {
+            self.summary.findings = self.summary.findings.saturating_add(1);
+            let count = self.summary.by_check.entry(finding.check).or_default();
+            *count = count.saturating_add(1);
+            if output.is_json() {
+                output.json(&Said::Finding(finding))?;
+                continue;
+            }
+            let Finding { line, id, check, found, expected } = finding;
+            let id = id.as_deref().map(|id| format!("{}  ", printable(id))).unwrap_or_default();
+            output.text(&format!(
+                "line {line}  {id}{ERROR}{check}{ERROR:#}: found {}; expected {}\n",
+                printable(found),
+                printable(expected)
+            ));
+        }
+        Ok(())
+    }
+
+    fn conclude(&self, output: &mut Output) -> Result<Exit, Failure> {
+        let Summary { decisions, mandates, outside, findings, by_check } = &self.summary;
+        if output.is_json() {
+            output.json(&Said::Summary(&self.summary))?;
+        } else {
+            output.line("decisions", decisions);
+            output.line("mandates", mandates);
+            if *outside > 0 {
+                output.line(
+                    "outside",
+                    format_args!("{outside} approvals of decisions that the export does not hold"),
+                );
+            }
+            if *findings == 0 {
+                output
+                    .text(&format!("{GOOD}NOTHING FOUND{GOOD:#}: every signature and every verdict holds\n"));
+            } else {
+                let checks: Vec<_> =
+                    by_check.iter().map(|(check, count)| format!("{check} {count}")).collect();
+                output.text(&format!("{ERROR}{findings} FINDINGS{ERROR:#}: {}\n", checks.join(", ")));
+            }
+        }
+        Ok(if *findings == 0 { Exit::Success } else { Exit::Findings })
+    }
+}

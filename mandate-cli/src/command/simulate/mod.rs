@@ -1,0 +1,177 @@
+//! `mandate simulate`: the decisions that were, made again under another mandate.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+mod replay;
+
+use mandate_core::json::Object;
+use mandate_core::{AgentId, Mandate};
+
+use self::replay::{Change, Replay, Simulated};
+use crate::exit::{Exit, Failure};
+use crate::export::{read_mandate, walk};
+use crate::input::Source;
+use crate::output::{BOLD, CAUTION, GOOD, Output};
+use crate::value::source;
+
+/// The longest mandate that is read, in bytes; as the service.
+const MAX_MANDATE_BYTES: usize = 64 * 1024;
+
+/// Replay recorded requests under another mandate: which verdicts change, and what money moves
+///
+/// Each request of the export is put to the engine again, in the order of time, under the candidate for its agent, as if
+/// that had governed from the first decision on. What was spent in a month follows from the verdicts of the simulation; at
+/// the first decision of a month it begins with what the record says was spent. The rate of requests is what it was, since
+/// requests come whatever is answered. Agents without a candidate are left out. Without any candidate the recorded mandates
+/// are replayed, which changes nothing.
+///
+/// --reviews says what becomes of a request that waits for a person in the simulation: `as-recorded` approves it when and
+/// only when it was approved in the record, at that time; `approve` approves each at once; `deny` none. An approval waives
+/// threshold and velocity, as always. What no longer waits needs no approval.
+///
+/// --fail-on ends with code 24: `more-denials` when a request is denied that was not, `more-allows` and `more-reviews`
+/// alike, `more-spent` and `less-spent` by the sums of a currency, `any` when anything differs.
+#[derive(Debug, clap::Args)]
+#[command(after_help = SIMULATE_HELP)]
+pub(crate) struct Simulate {
+    /// A candidate: the mandate as it would be written; may be given several times, for several agents
+    #[arg(long, value_name = "FILE|-", value_parser = source)]
+    mandate: Vec<Source>,
+
+    /// The export, or `-` for standard input
+    #[arg(long, value_name = "EXPORT|-", value_parser = source)]
+    decisions: Source,
+
+    /// Look at this agent only; may be given several times
+    #[arg(long, value_name = "AGENT", value_parser = AgentId::parse)]
+    agent: Vec<AgentId>,
+
+    /// What becomes of requests that wait for a person
+    #[arg(long, value_enum, default_value = "as-recorded")]
+    reviews: Reviews,
+
+    /// End with code 24 when this is so; may be given several times
+    #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
+    fail_on: Vec<FailOn>,
+
+    /// Show every change, not only the first
+    #[arg(long)]
+    all: bool,
+}
+
+const SIMULATE_HELP: &str = "\
+Examples:
+  mandate simulate --mandate candidate.json --decisions export.ndjson
+  mandate simulate --mandate candidate.json --decisions export.ndjson --reviews approve --all
+  mandate simulate --mandate candidate.json --decisions export.ndjson --fail-on more-denials,more-spent
+  mandate simulate --decisions export.ndjson --fail-on any
+
+Exit codes:
+  0 simulated    24 what --fail-on names is so    23 the export is refused    30 a candidate is refused";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Reviews {
+    Approve,
+    Deny,
+    AsRecorded,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum FailOn {
+    Any,
+    MoreDenials,
+    MoreAllows,
+    MoreReviews,
+    MoreSpent,
+    LessSpent,
+}
+
+pub(crate) fn run(args: &Simulate, output: &mut Output) -> Result<Exit, Failure> {
+    let candidates = args.mandate.iter().map(candidate).collect::<Result<Vec<_>, _>>()?;
+    let mut replay = Replay::new(candidates, &args.agent, args.reviews)?;
+    let all = args.all;
+    walk(
+        &args.decisions,
+        |prologue| match &prologue.header {
+            Some(header) if !header.is_complete() => {
+                Err(Failure::new(Exit::Usage, "the export holds the decisions of one verdict only")
+                    .next("export the decisions without a filter on the verdict"))
+            }
+            _ => Ok(()),
+        },
+        |prologue, line, decision| {
+            let change = replay.take(prologue, line, decision)?;
+            if let Some(change) = change.filter(|_| all) {
+                tell_change(&change, output)?;
+            }
+            Ok(())
+        },
+    )?;
+    let result = replay.conclude();
+    let failed = args.fail_on.iter().any(|what| result.is(*what));
+    tell(&result, output)?;
+    if !failed {
+        return Ok(Exit::Success);
+    }
+    if !output.is_json() {
+        output.text(&format!("{CAUTION}FAILED{CAUTION:#}: what --fail-on names is so\n"));
+    }
+    Ok(Exit::Changed)
+}
+
+fn candidate(source: &Source) -> Result<Mandate, Failure> {
+    let text = source.read("the candidate", MAX_MANDATE_BYTES, Exit::InvalidRequest)?;
+    Object::parse_as("mandate", text.as_bytes())
+        .and_then(read_mandate)
+        .map(|mandate| Mandate { revoked_at: None, replaced_by: None, ..mandate })
+        .map_err(|e| {
+            Failure::new(Exit::InvalidRequest, format!("the candidate is refused: {e}"))
+                .note("read from", source)
+        })
+}
+
+fn tell_change(change: &Change, output: &mut Output) -> Result<(), Failure> {
+    if output.is_json() {
+        output.json(&serde_json::json!({ "change": change }))?;
+    } else {
+        output.text(&format!("{change}\n"));
+    }
+    Ok(())
+}
+
+fn tell(result: &Simulated, output: &mut Output) -> Result<(), Failure> {
+    if output.is_json() {
+        output.json(&serde_json::json!({ "summary": result }))?;
+        return Ok(());
+    }
+    output.line("requests", result.requests);
+    output.line("approvals", result.approvals);
+    if result.without_approval > 0 {
+        output.line("", format_args!("{} recorded approvals were not needed", result.without_approval));
+    }
+    if result.waiting > 0 {
+        output.line("waiting", format_args!("{} requests that nobody resolves", result.waiting));
+    }
+    for count in &result.verdicts {
+        let style = if count.recorded == count.simulated { anstyle::Style::new() } else { CAUTION };
+        output.line(
+            "verdicts",
+            format_args!(
+                "{style}{:<16} -> {:<16} {:>9}{style:#}",
+                count.recorded.as_str(),
+                count.simulated.as_str(),
+                count.count
+            ),
+        );
+    }
+    for money in &result.money {
+        output.line("money", format_args!("{} {} -> {}", money.currency, money.recorded, money.simulated));
+    }
+    match &result.first {
+        Some(first) => {
+            output.line("first change", first);
+            output.text(&format!("{BOLD}{} VERDICTS CHANGE{BOLD:#}\n", result.changed));
+        }
+        None => output.text(&format!("{GOOD}NO VERDICT CHANGES{GOOD:#}\n")),
+    }
+    Ok(())
+}

@@ -1,0 +1,166 @@
+//! An export of decisions, as the service writes it: what each of its lines holds.
+//!
+//! A line is a JSON object with one member: first `export`, what was asked for; then each `mandate` that one of the
+//! decisions was made under; then each `decision`, oldest first; at the end the `trailer`, a JWT.
+
+mod reader;
+mod walk;
+
+use std::collections::BTreeMap;
+
+use mandate_core::json::{Field, Object};
+use mandate_core::{
+    AgentId, Basis, DecisionId, Denials, ExportId, Invalid, Mandate, MandateId, ReviewStatus, Terms,
+    Timestamp, Verdict, VerdictClaims,
+};
+
+pub(crate) use self::reader::{Prologue, Raw, Reader};
+pub(crate) use self::walk::walk;
+
+/// What every trailer line begins with.
+const TRAILER: &[u8] = br#"{"trailer":"#;
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Header {
+    pub(crate) id: ExportId,
+    pub(crate) environment: String,
+    pub(crate) verdict: Option<Verdict>,
+    pub(crate) agent: Option<AgentId>,
+    pub(crate) since: Option<Timestamp>,
+    pub(crate) until: Option<Timestamp>,
+}
+
+/// A decision, as the API shows it.
+#[derive(Debug, Clone)]
+pub(crate) struct Decision {
+    pub(crate) claims: VerdictClaims,
+    pub(crate) mode: String,
+    pub(crate) reason: Option<String>,
+    pub(crate) supersedes: Option<DecisionId>,
+    pub(crate) denials: Denials,
+    pub(crate) basis: Basis,
+    pub(crate) review: Option<Review>,
+    pub(crate) verdict_token: String,
+}
+
+/// The review that a decision waits for, or waited.
+#[derive(Debug, Clone)]
+pub(crate) struct Review {
+    pub(crate) status: ReviewStatus,
+    /// The decision that came of its approval.
+    pub(crate) decision: Option<DecisionId>,
+}
+
+/// One line.
+#[derive(Debug)]
+pub(crate) enum Entry {
+    Export(Header),
+    Mandate(Box<Mandate>),
+    Decision(Box<Decision>),
+    Trailer(String),
+}
+
+/// The mandates of an export, by id.
+pub(crate) type Mandates = BTreeMap<MandateId, Mandate>;
+
+impl Entry {
+    /// Reads a line.
+    pub(crate) fn read(line: &[u8]) -> Result<Self, Invalid> {
+        let mut whole = Object::parse_as("line", line)?;
+        let entry = if let Some(field) = whole.take("decision") {
+            Self::Decision(Box::new(Decision::read(&field)?))
+        } else if let Some(field) = whole.take("mandate") {
+            Self::Mandate(Box::new(read_mandate(field.object()?)?))
+        } else if let Some(field) = whole.take("trailer") {
+            Self::Trailer(field.string()?.into_owned())
+        } else {
+            Self::Export(Header::read(whole.require("export")?.object()?)?)
+        };
+        whole.finish()?;
+        Ok(entry)
+    }
+}
+
+impl Header {
+    fn read(mut header: Object<'_>) -> Result<Self, Invalid> {
+        let instant = |field: Field<'_>| Timestamp::parse(&field.string()?).map_err(|e| e.at(field.path()));
+        Ok(Self {
+            id: ExportId::parse(&header.require("id")?.string()?)?,
+            environment: header.require("environment")?.string()?.into_owned(),
+            verdict: header.take("verdict").map(|f| Verdict::parse(&f.string()?)).transpose()?,
+            agent: header.take("agent").map(|f| AgentId::parse(&f.string()?)).transpose()?,
+            since: header.take("since").map(instant).transpose()?,
+            until: header.take("until").map(instant).transpose()?,
+        })
+    }
+
+    /// Whether every decision of its agents and its time is there.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.verdict.is_none()
+    }
+
+    /// Whether a decision made at `at` would be there, by its time.
+    pub(crate) fn covers(&self, at: Timestamp) -> bool {
+        self.since.is_none_or(|since| since <= at) && self.until.is_none_or(|until| at < until)
+    }
+}
+
+impl Decision {
+    fn read(field: &Field<'_>) -> Result<Self, Invalid> {
+        let claims = VerdictClaims::read(field.raw().as_bytes())?;
+        let mut shown = field.object()?;
+        let text = |field: Option<Field<'_>>| field.map(|f| Ok(f.string()?.into_owned())).transpose();
+        let mut denials = Denials::default();
+        for element in shown.take("denials").map(|f| f.array()).transpose()?.unwrap_or_default() {
+            denials.add(Verdict::parse(&element.string()?)?);
+        }
+        Ok(Self {
+            claims,
+            mode: shown.require("mode")?.string()?.into_owned(),
+            reason: text(shown.take("reason"))?,
+            supersedes: shown.take("supersedes").map(|f| DecisionId::parse(&f.string()?)).transpose()?,
+            denials,
+            basis: Basis::read(shown.require("basis")?.object()?)?,
+            review: shown.take("review").map(|f| Review::read(f.object()?)).transpose()?,
+            verdict_token: shown.require("verdict_token")?.string()?.into_owned(),
+        })
+    }
+
+    /// When it was made, to the second: enough for the day and the month that rules ask for.
+    pub(crate) fn at(&self) -> Timestamp {
+        Timestamp::from_seconds(self.claims.iat)
+    }
+
+    /// The time within its id, to the millisecond; never earlier than [`Decision::at`].
+    pub(crate) fn drawn_at(&self) -> Timestamp {
+        self.claims.jti.created_at()
+    }
+}
+
+impl Review {
+    fn read(mut review: Object<'_>) -> Result<Self, Invalid> {
+        Ok(Self {
+            status: ReviewStatus::parse(&review.require("status")?.string()?)?,
+            decision: review.take("decision").map(|f| DecisionId::parse(&f.string()?)).transpose()?,
+        })
+    }
+}
+
+/// A mandate as the API shows it, or only its terms, as a person writes them.
+pub(crate) fn read_mandate(mut shown: Object<'_>) -> Result<Mandate, Invalid> {
+    let instant = |field: Field<'_>| Timestamp::parse(&field.string()?).map_err(|e| e.at(field.path()));
+    let id = shown.take("id").map(|f| MandateId::parse(&f.string()?)).transpose()?;
+    let created_at = shown.take("created_at").map(instant).transpose()?;
+    let revoked_at = shown.take("revoked_at").map(instant).transpose()?;
+    let replaced_by = shown.take("replaced_by").map(|f| MandateId::parse(&f.string()?)).transpose()?;
+    // What follows from the rest.
+    let _ = shown.take("status");
+    Ok(Mandate {
+        id: id.unwrap_or(MandateId::from_bytes([0; 16])),
+        terms: Terms::read(shown)?,
+        created_at: created_at.unwrap_or(Timestamp::from_seconds(0)),
+        revoked_at,
+        replaced_by,
+    })
+}

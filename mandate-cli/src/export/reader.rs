@@ -1,0 +1,122 @@
+//! Goes through an export once: its beginning here, its decisions in blocks that can be worked on elsewhere.
+
+use std::collections::VecDeque;
+use std::io;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use sha2::{Digest as _, Sha256};
+
+use super::{Entry, Header, Mandates, TRAILER};
+use crate::exit::{Exit, Failure};
+use crate::input::Source;
+use crate::lines::{Line, Lines, unreadable};
+
+/// About how many bytes of lines go to a worker at once.
+const BLOCK_BYTES: usize = 128 * 1024;
+
+/// A line, and on a trailer's line what was before it.
+#[derive(Debug)]
+pub(crate) struct Raw {
+    pub(crate) line: Line,
+    /// The SHA-256 of all bytes before a trailer.
+    pub(crate) before: Option<[u8; 32]>,
+}
+
+/// What stands before the decisions.
+#[derive(Debug, Default)]
+pub(crate) struct Prologue {
+    pub(crate) header: Option<Header>,
+    pub(crate) mandates: Mandates,
+}
+
+/// An export that is being read.
+pub(crate) struct Reader {
+    lines: Lines,
+    hash: Sha256,
+    waiting: VecDeque<Raw>,
+    progress: ProgressBar,
+}
+
+impl Reader {
+    /// Opens the export. Progress is shown on a terminal.
+    pub(crate) fn open(source: &Source) -> Result<Self, Failure> {
+        let lines = Lines::open(source, "the export")?;
+        let length = match source {
+            Source::File(path) => std::fs::metadata(path).ok().map(|m| m.len()).filter(|length| *length > 0),
+            Source::Stdin => None,
+        };
+        let template = if length.is_some() {
+            "{bar:40} {percent}% {binary_bytes_per_sec} {eta}"
+        } else {
+            "{binary_bytes} {binary_bytes_per_sec}"
+        };
+        let progress = length.map_or_else(ProgressBar::no_length, ProgressBar::new);
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            progress.set_style(style);
+        }
+        Ok(Self { lines, hash: Sha256::new(), waiting: VecDeque::new(), progress })
+    }
+
+    /// What shows the progress: cleared before anything else is written.
+    pub(crate) fn progress(&self) -> ProgressBar {
+        self.progress.clone()
+    }
+
+    /// Reads up to the first decision.
+    pub(crate) fn prologue(&mut self, source: &Source) -> Result<Prologue, Failure> {
+        let mut prologue = Prologue::default();
+        while let Some(raw) = self.next().map_err(|e| unreadable("the export", source, &e))? {
+            match Entry::read(&raw.line.bytes) {
+                Ok(Entry::Export(header)) if raw.line.number == 1 => prologue.header = Some(header),
+                Ok(Entry::Mandate(mandate)) => {
+                    prologue.mandates.insert(mandate.id, *mandate);
+                }
+                Err(e) if raw.line.number == 1 => {
+                    return Err(Failure::new(Exit::Findings, format!("{source} is no export: {e}"))
+                        .next("pass what `mandate export download` wrote, in NDJSON"));
+                }
+                // Decisions, and whatever is not in its place, are for those who look at each line.
+                _ => {
+                    self.waiting.push_back(raw);
+                    break;
+                }
+            }
+        }
+        Ok(prologue)
+    }
+
+    fn next(&mut self) -> io::Result<Option<Raw>> {
+        if let Some(raw) = self.waiting.pop_front() {
+            return Ok(Some(raw));
+        }
+        let before = self.hash.clone();
+        let (hash, progress) = (&mut self.hash, &self.progress);
+        let line = self.lines.next(|bytes| {
+            hash.update(bytes);
+            progress.inc(u64::try_from(bytes.len()).unwrap_or(0));
+        })?;
+        Ok(line.map(|line| {
+            let before = line.bytes.starts_with(TRAILER).then(|| before.finalize().into());
+            Raw { line, before }
+        }))
+    }
+
+    /// The next lines; none at the end.
+    pub(crate) fn block(&mut self) -> io::Result<Vec<Raw>> {
+        let (mut block, mut bytes) = (Vec::new(), 0_usize);
+        while bytes < BLOCK_BYTES {
+            let Some(raw) = self.next()? else { break };
+            bytes = bytes.saturating_add(raw.line.bytes.len()).saturating_add(1);
+            block.push(raw);
+        }
+        Ok(block)
+    }
+
+    /// The blocks that remain.
+    pub(crate) fn blocks(mut self) -> impl Iterator<Item = io::Result<Vec<Raw>>> + Send {
+        std::iter::from_fn(move || match self.block() {
+            Ok(block) if block.is_empty() => None,
+            block => Some(block),
+        })
+    }
+}

@@ -1,0 +1,180 @@
+//! `mandate simulate` and `mandate report`: recorded requests under other mandates, and what was only observed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::export::{Plan, lines, sealed, terms};
+use crate::harness::{Ran, run};
+
+fn file(folder: &Path, name: &str, text: &str) -> PathBuf {
+    let path = folder.join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn export(folder: &Path, plan: &Plan) -> PathBuf {
+    file(folder, "export.ndjson", &(lines(plan).join("\n") + "\n"))
+}
+
+fn simulate(export: &Path, args: &[&str]) -> Ran {
+    run(&[&["simulate", "--decisions", export.to_str().unwrap()], args].concat())
+}
+
+fn summary(ran: &Ran) -> Value {
+    let last = ran.out.lines().last().unwrap();
+    serde_json::from_str::<Value>(last).unwrap()["summary"].take()
+}
+
+/// The verdicts of an agent's requests, approvals apart, as an export has them.
+fn verdicts(lines: &[String], agent: &str) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for line in lines.iter().filter(|line| line.starts_with(r#"{"decision""#)) {
+        let line: Value = serde_json::from_str(line).unwrap();
+        let decision = &line["decision"];
+        if decision["request"]["agent"] == agent && decision["supersedes"].is_null() {
+            *counts.entry(decision["verdict"].as_str().unwrap().to_owned()).or_default() += 1;
+        }
+    }
+    counts
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn recorded_mandates_give_the_recorded_verdicts(seed in 0_u64..1_000_000, rows in 1_usize..600, approve_every in 0_u64..4) {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = Plan { approve_every, ..Plan::new(rows, seed) };
+        let export = export(folder.path(), &plan);
+        let ran = simulate(&export, &["--fail-on", "any", "--json"]);
+        prop_assert_eq!(ran.code, 0, "{:?}", ran);
+        let summary = summary(&ran);
+        prop_assert_eq!(&summary["requests"], rows);
+        prop_assert_eq!(&summary["changed"], 0);
+    }
+
+    /// What the service would have decided under the candidate is what the simulation says.
+    #[test]
+    fn a_candidate_gives_what_it_would_have_given(seed in 0_u64..1_000_000, limit in 50_u32..500, month in 100_u32..5000) {
+        let folder = tempfile::tempdir().unwrap();
+        let plan = Plan { approve_every: 0, changes: false, ..Plan::new(400, seed) };
+        let candidate = format!(
+            r#"{{"principal":"role:cfo","agent":"agt_1","limits":{{"per_transaction":{limit},"per_month":{month},"currency":"USD"}},"categories":["software","travel"],"review_above":{},"expires":"2026-02-10"}}"#,
+            limit / 2
+        );
+        let mut under = plan.clone();
+        under.terms.insert(1, candidate.clone());
+        let export = export(folder.path(), &plan);
+        let candidate = file(folder.path(), "candidate.json", &candidate);
+        let ran = simulate(&export, &["--mandate", candidate.to_str().unwrap(), "--json"]);
+        prop_assert_eq!(ran.code, 0, "{:?}", ran);
+        let mut simulated = BTreeMap::<String, u64>::new();
+        for count in summary(&ran)["verdicts"].as_array().unwrap() {
+            let verdict = count["simulated"].as_str().unwrap().to_owned();
+            *simulated.entry(verdict).or_default() += count["count"].as_u64().unwrap();
+        }
+        prop_assert_eq!(simulated, verdicts(&lines(&under), "agt_1"));
+    }
+}
+
+#[test]
+fn a_candidate_against_the_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = export(folder.path(), &Plan::new(600, 5));
+    let candidate = terms(4).replace("400", "250").replace(r#""review_above":200,"#, "");
+    let candidate = file(folder.path(), "candidate.json", &candidate);
+    let candidate = candidate.to_str().unwrap();
+    let text = simulate(&export, &["--mandate", candidate]).code(0);
+    insta::assert_snapshot!(text.out);
+    let all = simulate(&export, &["--mandate", candidate, "--all", "--json"]).code(0);
+    let summary = summary(&all);
+    assert_eq!(json!(all.out.lines().count() - 1), summary["changed"]);
+    let first: Value = serde_json::from_str(all.out.lines().next().unwrap()).unwrap();
+    assert_eq!(first["change"], summary["first"]);
+
+    for (what, code) in [
+        ("any", 24),
+        ("more-denials", 24),
+        ("more-allows", 24),
+        ("more-reviews", 0),
+        ("more-reviews,any", 24),
+    ] {
+        assert_eq!(simulate(&export, &["--mandate", candidate, "--fail-on", what]).code, code, "{what}");
+    }
+    let other = simulate(&export, &["--mandate", candidate, "--agent", "agt_0", "--json"]).code(0);
+    assert_eq!(self::summary(&other)["requests"], 0);
+}
+
+#[test]
+fn what_becomes_of_reviews() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = export(folder.path(), &Plan { changes: false, ..Plan::new(600, 5) });
+    let candidate = file(folder.path(), "candidate.json", &terms(4).replace("200", "0"));
+    let candidate = candidate.to_str().unwrap();
+    let run = |reviews: &str| {
+        summary(&simulate(&export, &["--mandate", candidate, "--reviews", reviews, "--json"]).code(0))
+    };
+    let (approve, deny, recorded) = (run("approve"), run("deny"), run("as-recorded"));
+    // Under a threshold of 0 nothing is allowed without a person.
+    assert!(approve["waiting"] == 0 && approve["approvals"].as_u64().unwrap() > 0, "{approve}");
+    assert!(deny["approvals"] == 0 && deny["waiting"].as_u64().unwrap() > 0, "{deny}");
+    assert_eq!(deny["money"][0]["simulated"], 0);
+    let spent = |summary: &Value| summary["money"][0]["simulated"].as_f64().unwrap();
+    assert!(spent(&deny) < spent(&recorded) && spent(&recorded) < spent(&approve));
+    // Without a threshold no recorded approval is needed.
+    let candidate = file(folder.path(), "free.json", &terms(4).replace(r#""review_above":200,"#, ""));
+    let free = summary(&simulate(&export, &["--mandate", candidate.to_str().unwrap(), "--json"]).code(0));
+    assert!(free["approvals"] == 0 && free["without_approval"].as_u64().unwrap() > 0, "{free}");
+}
+
+#[test]
+fn a_window_begins_with_what_was_spent_before_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = lines(&Plan::new(600, 5));
+    let mut window: Vec<_> = whole.iter().take(7).cloned().collect();
+    window.extend(whole.iter().skip(400).cloned());
+    let export = file(folder.path(), "window.ndjson", &sealed(&window));
+    simulate(&export, &["--fail-on", "any"]).code(0).shows("NO VERDICT CHANGES");
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = lines(&Plan::new(50, 5));
+    let export = file(folder.path(), "export.ndjson", &(whole.join("\n") + "\n"));
+    let bad = file(folder.path(), "bad.json", &terms(4).replace("USD", "usd"));
+    simulate(&export, &["--mandate", bad.to_str().unwrap()]).code(30).says("limits.currency must be");
+    let good = file(folder.path(), "good.json", &terms(4));
+    let good = good.to_str().unwrap();
+    simulate(&export, &["--mandate", good, "--mandate", good]).code(2).says("two candidates for agt_4");
+    let mut newest_first = whole.clone();
+    newest_first[7..50].reverse();
+    let reversed = file(folder.path(), "reversed.ndjson", &sealed(&newest_first));
+    simulate(&reversed, &[]).code(23).says("not in the order of time");
+    let filtered = whole.join("\n").replacen(r#""created_at""#, r#""verdict":"allow","created_at""#, 1);
+    let filtered = file(folder.path(), "filtered.ndjson", &filtered);
+    simulate(&filtered, &[]).code(2).says("one verdict only");
+    let cut = file(folder.path(), "cut.ndjson", &whole[..40].join("\n"));
+    simulate(&cut, &[]).code(0).says("no trailer");
+}
+
+#[test]
+fn the_report_names_what_would_have_been_blocked() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = export(folder.path(), &Plan { mode: "observe", ..Plan::new(400, 5) });
+    let path = export.to_str().unwrap();
+    insta::assert_snapshot!(run(&["report", path]).code(0).out);
+    let json = run(&["report", path, "--json"]).code(0).json();
+    let totals = &json["totals"];
+    let count = |name: &str| totals[name].as_u64().unwrap();
+    assert_eq!(count("observed"), 400);
+    assert_eq!(count("allowed") + count("approved") + count("blocked"), 400);
+    let rows: u64 =
+        json["rows"].as_array().unwrap().iter().map(|row| row["requests"].as_u64().unwrap()).sum();
+    assert_eq!(rows, count("approved") + count("blocked"));
+    let enforced = self::export(folder.path(), &Plan::new(50, 5));
+    run(&["report", enforced.to_str().unwrap()]).code(0).shows("NOTHING would have been blocked\n");
+}
