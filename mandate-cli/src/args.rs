@@ -3,7 +3,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::command::{agent, authorize, inspect, jwks, mandate, verify};
+use crate::command::{agent, authorize, inspect, jwks, mandate, manual, verify};
 
 /// Spending mandates for autonomous agents: verify verdicts, write mandates, ask for authorizations.
 #[derive(Debug, Parser)]
@@ -42,6 +42,8 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Mandate(mandate::Mandate),
     Authorize(authorize::Authorize),
+    #[command(flatten)]
+    Manual(manual::Manual),
 }
 
 #[cfg(test)]

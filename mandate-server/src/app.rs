@@ -22,6 +22,8 @@ use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
+use crate::worker::deliver::Deliverer;
+use crate::worker::dial::Dialer;
 use crate::worker::export::Exports;
 use crate::worker::rotate::Rotation;
 use crate::worker::sweep::Sweep;
@@ -94,6 +96,8 @@ impl App {
             keyring: keyring.clone(),
             entropy: Arc::clone(&entropy),
         });
+        let reach =
+            Reach { loopback: settings.loopback_webhooks, networks: settings.webhook_networks.clone() };
         let exports = Arc::new(Exports::new(settings.exports_directory()));
         let settlement =
             Arc::new(Settlement::new(&settings.settlement, keyring.clone(), Arc::clone(&clock))?);
@@ -113,7 +117,7 @@ impl App {
             engine,
             ids: Arc::clone(&ids),
             clock: Arc::clone(&clock),
-            entropy,
+            entropy: Arc::clone(&entropy),
             settlement: Arc::clone(&settlement),
             exports: Arc::clone(&exports),
             cursor_key,
@@ -121,11 +125,20 @@ impl App {
             rates: Rates::new(),
             metrics: metrics.clone(),
             routes: Routes::new()?,
-            webhook_reach: if settings.loopback_webhooks { Reach::Loopback } else { Reach::Public },
+            webhook_reach: reach.clone(),
             room: Semaphore::new(settings.max_under_way),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
         });
 
+        let dialer = Arc::new(Dialer::new(reach)?);
+        let deliverer = Deliverer::new(
+            store.clone(),
+            keyring.clone(),
+            dialer,
+            Arc::clone(&clock),
+            entropy,
+            metrics.clone(),
+        );
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let ops = Arc::new(Ops {
             store: store.clone(),
@@ -135,6 +148,7 @@ impl App {
         });
         serving.spawn(|stopping| callers.follow(stopping));
         serving.spawn(|stopping| rotate::follow(store.clone(), keyring.clone(), stopping));
+        serving.spawn(|stopping| deliverer.run(stopping));
         serving
             .spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), metrics, stopping));
         let sweep = Sweep::new(store.clone(), Arc::clone(&exports), ids, Arc::clone(&clock));

@@ -6,6 +6,7 @@
 mod check;
 mod flags;
 mod master;
+mod sources;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,16 +14,20 @@ use std::path::PathBuf;
 
 use figment::providers::{Env, Format as _, Serialized, Toml};
 use figment::{Figment, Metadata, Source};
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 use zeroize::Zeroizing;
 
 use crate::service::signing::MasterKey;
-use check::{address, base_url, database, log_format, log_level, review_expiry, rotation_days, site_url};
+use check::{
+    address, base_url, database, log_format, log_level, network, review_expiry, rotation_days, site_url,
+};
 use flags::COMMAND_LINE;
 
 pub use flags::{Flags, ServerFlags};
-pub use master::{master_key, master_key_exposed, new_master_key};
+pub use master::{master_key, master_key_exposed, master_key_if_set, new_master_key};
+pub use sources::{Setting, shown, sources};
 
 /// What the names of variables begin with.
 const VARIABLE_PREFIX: &str = "MANDATE_";
@@ -85,6 +90,8 @@ pub struct Settings {
     /// Whether webhooks may be on this machine, over plain HTTP. Only the developer mode says so: no flag, variable or
     /// file does.
     pub loopback_webhooks: bool,
+    /// Networks that webhooks may be in although they are not public.
+    pub webhook_networks: Vec<IpNet>,
     /// Who moves the funds of escrows.
     pub settlement: SettlementSetting,
     /// Where exports are kept. Absent: beside the database.
@@ -136,6 +143,7 @@ impl Default for Settings {
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
             max_under_way: MAX_UNDER_WAY,
             loopback_webhooks: false,
+            webhook_networks: Vec::new(),
             settlement: SettlementSetting::Local,
             exports_directory: None,
             signing_key_rotation_days: None,
@@ -157,6 +165,7 @@ struct Written {
     verdicts_url: Option<String>,
     docs_url: Option<String>,
     review_expiry_seconds: i64,
+    webhook_networks: List,
     settlement: String,
     settlement_url: Option<String>,
     exports_directory: Option<PathBuf>,
@@ -164,6 +173,23 @@ struct Written {
     behind_proxy: bool,
     log_format: String,
     log_level: String,
+}
+
+/// Several values: an array in a file, separated by commas in a variable.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum List {
+    Text(String),
+    Array(Vec<String>),
+}
+
+impl List {
+    fn values(&self) -> Vec<&str> {
+        match self {
+            Self::Text(text) => text.split(',').map(str::trim).filter(|value| !value.is_empty()).collect(),
+            Self::Array(values) => values.iter().map(String::as_str).collect(),
+        }
+    }
 }
 
 /// The names of all settings: of the variables behind the prefix, and of the keys in the file.
@@ -176,6 +202,7 @@ const NAMES: &[&str] = &[
     "verdicts_url",
     "docs_url",
     "review_expiry_seconds",
+    "webhook_networks",
     "settlement",
     "settlement_url",
     "exports_directory",
@@ -198,13 +225,18 @@ impl Settings {
     /// # Errors
     /// The file cannot be read, or the first setting that cannot be used.
     pub fn load(flags: &Flags) -> Result<Self, ConfigRefused> {
+        let figment = Self::gather(flags)?;
+        let written: Written = figment.extract().map_err(|e| ConfigRefused::from_figment(&figment, &e))?;
+        written.check(&Origins(&figment))
+    }
+
+    fn gather(flags: &Flags) -> Result<Figment, ConfigRefused> {
         let mut figment = Figment::from(Serialized::defaults(Written::from(Self::default())));
         if let Some(path) = config_file(flags)? {
             figment = figment.merge(Toml::file_exact(path));
         }
         let figment = figment.merge(Env::prefixed(VARIABLE_PREFIX).only(NAMES)).merge(flags.clone());
-        let written: Written = figment.extract().map_err(|e| ConfigRefused::from_figment(&figment, &e))?;
-        written.check(&Origins(&figment))
+        Ok(figment)
     }
 }
 
@@ -230,6 +262,12 @@ impl Written {
             )?,
             max_under_way: MAX_UNDER_WAY,
             loopback_webhooks: false,
+            webhook_networks: self
+                .webhook_networks
+                .values()
+                .into_iter()
+                .map(|text| origins.check("webhook_networks", text, network))
+                .collect::<Result<_, _>>()?,
             settlement: settlement(&self.settlement, self.settlement_url.as_deref(), origins)?,
             exports_directory: self.exports_directory,
             signing_key_rotation_days: origins.check(
@@ -265,6 +303,7 @@ impl From<Settings> for Written {
             verdicts_url: None,
             docs_url: None,
             review_expiry_seconds: settings.review_expiry_seconds,
+            webhook_networks: List::Array(Vec::new()),
             settlement: "local".to_owned(),
             settlement_url: None,
             exports_directory: None,

@@ -97,11 +97,14 @@ const RULES: &[Rule] = &[
         path: "mandate-server/src",
         never: &["std::fs"],
         except: &[
+            "admin/backup/file.rs",
+            "admin/manual.rs",
             "config.rs",
             "config/master.rs",
             "dev/state.rs",
             "metrics/process.rs",
-            "store/sqlite/mod.rs",
+            "store/sqlite/",
+            "store/upkeep.rs",
             "worker/export.rs",
         ],
     },
@@ -228,8 +231,8 @@ fn tests() -> BTreeSet<String> {
             let mut lines = text.lines().map(str::trim);
             while let Some(line) = lines.next() {
                 if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
-                    let named = lines.by_ref().find_map(|line| line.split_once("fn ")).unwrap().1;
-                    found.insert(format!("{file}::{}", named.split('(').next().unwrap()));
+                    let function = lines.by_ref().find_map(|line| line.split_once("fn ")).unwrap().1;
+                    found.insert(format!("{file}::{}", function.split('(').next().unwrap()));
                 }
             }
         }
@@ -240,14 +243,14 @@ fn tests() -> BTreeSet<String> {
 #[test]
 fn every_rule_names_tests_that_are_there() {
     let tests = tests();
-    let text = std::fs::read_to_string(root().join("docs/behaviour.md")).unwrap();
-    let rows = text.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Rule |"));
+    let page = std::fs::read_to_string(root().join("docs/behaviour.md")).unwrap();
+    let rows = page.lines().filter(|line| line.starts_with("| ") && !line.starts_with("| Rule |"));
     let (mut rules, mut breaches) = (0, Vec::new());
     for row in rows {
         let held = row.trim_end_matches(" |").rsplit_once(" | ").unwrap().1;
         let there = |name: &str| match name.strip_prefix('`').and_then(|name| name.strip_suffix('`')) {
             Some(path) if path.contains('/') => root().join(path).is_file(),
-            Some(test) => tests.contains(test),
+            Some(name) => tests.contains(name),
             None => false,
         };
         breaches.extend(held.split(", ").filter(|name| !there(name)).map(|name| format!("{name}: {row}")));

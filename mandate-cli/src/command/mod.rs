@@ -5,6 +5,7 @@ pub(crate) mod authorize;
 pub(crate) mod inspect;
 pub(crate) mod jwks;
 pub(crate) mod mandate;
+pub(crate) mod manual;
 pub(crate) mod verify;
 
 use std::borrow::Cow;
@@ -29,6 +30,7 @@ pub(crate) fn run(args: Args, output: &mut Output) -> Result<Exit, Failure> {
         Command::Agent(args) => agent::run(args, output),
         Command::Mandate(args) => mandate::run(args, output),
         Command::Authorize(args) => authorize::run(&args, output),
+        Command::Manual(manual) => manual::run(manual),
     }
 }
 

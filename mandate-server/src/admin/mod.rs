@@ -1,7 +1,13 @@
 //! The operator's commands, a file a noun. They work on the database, beside a running server.
 
 pub mod audit;
+pub mod backup;
+pub mod check;
+pub mod config;
+pub mod healthcheck;
 pub mod key;
+pub mod manual;
+pub mod migrate;
 pub mod operator;
 pub mod organization;
 pub mod rate;
@@ -53,6 +59,21 @@ pub enum Command {
     /// Read what operators have done
     #[command(subcommand, after_help = "Examples:\n  mandate-server audit list --limit 20")]
     Audit(audit::Command),
+    /// Take, verify and restore backups
+    #[command(subcommand, after_help = "Examples:\n  mandate-server backup create today.db")]
+    Backup(backup::Command),
+    /// Say whether the database is sound
+    #[command(after_help = check::HELP)]
+    Check(check::Options),
+    /// Bring the database up to the newest schema
+    #[command(after_help = migrate::HELP)]
+    Migrate(migrate::Options),
+    /// Show and check the settings
+    #[command(subcommand, after_help = "Examples:\n  mandate-server config print")]
+    Config(config::Command),
+    /// Ask whether a server is ready
+    #[command(after_help = healthcheck::HELP)]
+    Healthcheck(healthcheck::Options),
 }
 
 impl Command {
@@ -70,6 +91,11 @@ impl Command {
             Self::Webhook(command) => command.run(),
             Self::Settlement(command) => command.run(),
             Self::Audit(command) => command.run(),
+            Self::Backup(command) => command.run(),
+            Self::Check(options) => options.run(),
+            Self::Migrate(options) => options.run(),
+            Self::Config(command) => command.run(),
+            Self::Healthcheck(options) => options.run(),
         }
     }
 }

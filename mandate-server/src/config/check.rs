@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use hyper::Uri;
 use hyper::http::uri::Scheme;
+use ipnet::IpNet;
 use tracing::level_filters::LevelFilter;
 
 use super::{LogFormat, MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, SQLITE, VERSION_PATH};
@@ -72,6 +73,16 @@ pub(super) fn rotation_days(text: &str) -> Result<Option<u32>, String> {
         Ok(days) if days <= MAX_ROTATION_DAYS => Ok(Some(days)),
         _ => Err(format!("must be between 1 and {MAX_ROTATION_DAYS}, or 0 for never; got `{text}`")),
     }
+}
+
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().ok().filter(|network: &IpNet| network.addr() == network.network());
+    network.ok_or_else(|| {
+        format!(
+            "must be networks in CIDR notation, each its first address and the bits of its prefix, such as 10.20.0.0/16 \
+             or fd00:20::/32; got `{text}`"
+        )
+    })
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {

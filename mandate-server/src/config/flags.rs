@@ -69,6 +69,12 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub review_expiry_seconds: Option<i64>,
 
+    /// Let webhooks be in this network although it is not public; can be given several times
+    /// [env: MANDATE_WEBHOOK_NETWORKS, separated by commas]
+    #[arg(long = "webhook-network", alias = "webhook-networks", value_name = "CIDR")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub webhook_networks: Vec<String>,
+
     /// Who moves the funds of escrows: local or http [env: MANDATE_SETTLEMENT] [default: local]
     #[arg(long, value_name = "ADAPTER")]
     #[serde(skip_serializing_if = "Option::is_none")]

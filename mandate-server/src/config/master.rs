@@ -8,11 +8,11 @@ use super::{ConfigRefused, variable};
 use crate::service::signing::MasterKey;
 
 /// The variable that holds the master key.
-const MASTER_KEY_VARIABLE: &str = "MANDATE_MASTER_KEY";
+pub(super) const MASTER_KEY_VARIABLE: &str = "MANDATE_MASTER_KEY";
 /// The variable that names the file of the master key that is to follow.
 const NEW_MASTER_KEY_FILE_VARIABLE: &str = "MANDATE_NEW_MASTER_KEY_FILE";
 /// The variable that names the file of the master key.
-const MASTER_KEY_FILE_VARIABLE: &str = "MANDATE_MASTER_KEY_FILE";
+pub(super) const MASTER_KEY_FILE_VARIABLE: &str = "MANDATE_MASTER_KEY_FILE";
 /// The permissions of a file that let its group or others in.
 const OTHERS: u32 = 0o077;
 
@@ -21,6 +21,14 @@ const OTHERS: u32 = 0o077;
 /// # Errors
 /// There is none, there are two, or what is there is not a key. The message never repeats any of it.
 pub fn master_key() -> Result<MasterKey, ConfigRefused> {
+    master_key_if_set()?.ok_or_else(|| ConfigRefused::variable(MASTER_KEY_VARIABLE, NO_MASTER_KEY))
+}
+
+/// Reads the master key from its variable or its file, if either is set.
+///
+/// # Errors
+/// There are two, or what is there is not a key. The message never repeats any of it.
+pub fn master_key_if_set() -> Result<Option<MasterKey>, ConfigRefused> {
     let (setting, text) = match (variable(MASTER_KEY_VARIABLE)?, variable(MASTER_KEY_FILE_VARIABLE)?) {
         (Some(key), None) => (MASTER_KEY_VARIABLE, key),
         (None, Some(path)) => (MASTER_KEY_FILE_VARIABLE, read_master_key(MASTER_KEY_FILE_VARIABLE, &path)?),
@@ -28,9 +36,9 @@ pub fn master_key() -> Result<MasterKey, ConfigRefused> {
             let problem = format!("is set, and so is {MASTER_KEY_FILE_VARIABLE}; set one of them");
             return Err(ConfigRefused::variable(MASTER_KEY_VARIABLE, problem));
         }
-        (None, None) => return Err(ConfigRefused::variable(MASTER_KEY_VARIABLE, NO_MASTER_KEY)),
+        (None, None) => return Ok(None),
     };
-    parse_master_key(setting, &text)
+    parse_master_key(setting, &text).map(Some)
 }
 
 /// Reads the master key that is to follow, from its file.

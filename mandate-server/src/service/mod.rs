@@ -4,8 +4,10 @@
 
 pub mod agents;
 pub mod audit;
+pub mod check;
 pub mod decide;
 pub mod decisions;
+pub mod deliveries;
 pub mod endpoint;
 pub mod enforcement;
 pub mod escrows;

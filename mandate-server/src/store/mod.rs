@@ -7,12 +7,14 @@ pub mod records;
 pub mod sql;
 mod sqlite;
 pub mod tx;
+pub mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
 use mandate_core::{Request, Timestamp};
+use tokio::sync::Notify;
 
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
@@ -22,6 +24,8 @@ use records::{
     UsageRecord,
 };
 use tx::Tx;
+
+pub use upkeep::{Holder, Schema, Step, migrate};
 
 /// How a SQLite database is named.
 const SQLITE: &str = "sqlite://";
@@ -96,6 +100,7 @@ pub struct Footprint {
 #[derive(Clone)]
 pub struct Store {
     sqlite: Arc<sqlite::Sqlite>,
+    announced: Arc<Notify>,
 }
 
 impl fmt::Debug for Store {
@@ -110,7 +115,9 @@ impl Store {
     /// # Errors
     /// The name is not of a known database, or it cannot be opened.
     pub fn open(database: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
-        Ok(Self { sqlite: Arc::new(sqlite::Sqlite::open(path(database)?, decider, metrics)?) })
+        let announced = Arc::new(Notify::new());
+        let sqlite = sqlite::Sqlite::open(path(database)?, decider, metrics, Arc::clone(&announced))?;
+        Ok(Self { sqlite: Arc::new(sqlite), announced })
     }
 
     /// Runs `script` over a snapshot of what is committed.
@@ -145,6 +152,11 @@ impl Store {
         self.sqlite.decide(authorization).await
     }
 
+    /// Waits until something was committed through this store that is to be delivered. It is for one who waits.
+    pub async fn announced(&self) {
+        self.announced.notified().await;
+    }
+
     /// How many jobs wait for the writer.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -163,14 +175,6 @@ impl Store {
     pub fn close(&self) {
         self.sqlite.close();
     }
-}
-
-/// Brings the database up to the newest schema, creating it if it is not there.
-///
-/// # Errors
-/// The name is not of a known database, it cannot be opened, or a migration fails.
-pub fn migrate(database: &str) -> Result<(), Fault> {
-    sqlite::migrate(path(database)?)
 }
 
 /// Runs one script in one transaction, without the threads of a [`Store`]: for the operator's commands, which work

@@ -2,7 +2,8 @@
 //!
 //! [`JOBS`] is the list of it. To add a job, write a script in the service whose changes stand under the condition that
 //! they have not been made, so that it is safe to run twice and on several servers at once; a query through an index for
-//! when it is due next; and a row in the list. No answer depends on a job: readers see the time for themselves.
+//! when it is due next; a method that gives both to `while_due`; and a row in the list. No answer depends on a job: readers
+//! see the time for themselves.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -43,36 +44,20 @@ type Due = Result<Option<Timestamp>, Fault>;
 
 /// All that is done by time, in the order in which it is done.
 pub const JOBS: [Job; 6] = [
+    // Seven days before a mandate's last day.
     Job {
         name: "tell of mandates that are about to expire",
-        run: |sweep, now| {
-            let ids = Arc::clone(&sweep.ids);
-            Box::pin(sweep.while_due(now, mandates::next_expiring, move |tx| {
-                mandates::tell_expiring(tx, &ids, now, BATCH_ROWS)
-            }))
-        },
+        run: |sweep, now| Box::pin(sweep.mandates(now)),
     },
-    Job {
-        name: "resolve reviews that have expired",
-        run: |sweep, now| {
-            let ids = Arc::clone(&sweep.ids);
-            Box::pin(
-                sweep.while_due(now, reviews::next_end, move |tx| reviews::expire(tx, &ids, now, BATCH_ROWS)),
-            )
-        },
-    },
-    Job {
-        name: "forget answers kept for retries",
-        run: |sweep, now| {
-            Box::pin(
-                sweep.while_due(now, idempotency::next_end, move |tx| {
-                    idempotency::forget(tx, now, BATCH_ROWS)
-                }),
-            )
-        },
-    },
-    Job { name: "delete exports that have expired", run: |sweep, now| Box::pin(sweep.exports_expired(now)) },
+    // When nobody has resolved a review in time.
+    Job { name: "resolve reviews that have expired", run: |sweep, now| Box::pin(sweep.reviews(now)) },
+    // 24 hours after the answer.
+    Job { name: "forget answers kept for retries", run: |sweep, now| Box::pin(sweep.kept_answers(now)) },
+    // Seven days after they were asked for.
+    Job { name: "delete exports that have expired", run: |sweep, now| Box::pin(sweep.exports(now)) },
+    // Every hour.
     Job { name: "delete files that no export owns", run: |sweep, now| Box::pin(sweep.orphans(now)) },
+    // When they have signed for as many days as the operator says.
     Job { name: "rotate signing keys", run: |sweep, now| Box::pin(sweep.rotate(now)) },
 ];
 
@@ -162,7 +147,24 @@ impl Sweep {
         Arc::clone(rotation).rotate_due(&self.store, now).await.map(Some)
     }
 
-    async fn exports_expired(&self, now: Timestamp) -> Due {
+    async fn mandates(&self, now: Timestamp) -> Due {
+        let ids = Arc::clone(&self.ids);
+        let tell = move |tx: &mut Tx<'_>| mandates::tell_expiring(tx, &ids, now, BATCH_ROWS);
+        self.while_due(now, mandates::next_expiring, tell).await
+    }
+
+    async fn reviews(&self, now: Timestamp) -> Due {
+        let ids = Arc::clone(&self.ids);
+        let expire = move |tx: &mut Tx<'_>| reviews::expire(tx, &ids, now, BATCH_ROWS);
+        self.while_due(now, reviews::next_end, expire).await
+    }
+
+    async fn kept_answers(&self, now: Timestamp) -> Due {
+        let forget = move |tx: &mut Tx<'_>| idempotency::forget(tx, now, BATCH_ROWS);
+        self.while_due(now, idempotency::next_end, forget).await
+    }
+
+    async fn exports(&self, now: Timestamp) -> Due {
         export::delete_expired(&self.store, &self.exports, now).await?;
         self.store.read(exports::next_end).await?
     }

@@ -9,6 +9,7 @@
 
 mod bodies;
 mod contract;
+mod deliveries;
 mod escrows;
 mod exports;
 mod faults;
@@ -18,6 +19,8 @@ mod input;
 mod keys;
 mod lists;
 mod published;
+#[path = "../service/receiver.rs"]
+mod receiver;
 mod replays;
 mod rotation;
 mod samples;

@@ -58,9 +58,10 @@ fn counting(world: &World) -> Counting {
     Counting { connection: Connection::open(path).unwrap(), steps: 0 }
 }
 
+type Next = fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault>;
+
 /// What tells when something is due next.
-const DUE: [fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault>; 4] =
-    [mandates::next_expiring, reviews::next_end, idempotency::next_end, exports::next_end];
+const DUE: [Next; 4] = [mandates::next_expiring, reviews::next_end, idempotency::next_end, exports::next_end];
 
 type List = fn(&mut Tx<'_>, &Call, &Query, &Cursors) -> Scripted;
 

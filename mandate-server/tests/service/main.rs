@@ -7,13 +7,18 @@
 )]
 
 mod agents_and_mandates;
+mod backups;
+mod check;
 mod costs;
+mod deliveries;
 mod durability;
 mod escrows;
 mod events;
 mod exports;
 mod limits;
 mod lists;
+mod migrations;
+mod receiver;
 mod replays;
 mod reviews;
 mod rotation;

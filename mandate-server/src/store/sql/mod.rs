@@ -8,6 +8,7 @@
 
 pub mod agents;
 pub mod audit;
+pub mod check;
 pub mod decisions;
 pub mod deliveries;
 pub mod environments;

@@ -2,20 +2,21 @@
 
 mod hot;
 mod readers;
+pub(super) mod upkeep;
 mod writer;
 
-use std::fs::OpenOptions;
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, DropBehavior, OpenFlags, TransactionBehavior, params_from_iter};
+use tokio::sync::Notify;
 
 use super::tx::{Row, Session, Tx, Value};
-use super::{Authorization, Decider, Footprint};
+use super::{Authorization, Decider, Footprint, Holder, Schema};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
@@ -26,8 +27,6 @@ use writer::Writer;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Statements that each connection keeps prepared.
 const STATEMENT_CACHE: usize = 128;
-/// Only its owner may read a database, or write it.
-const DATABASE_MODE: u32 = 0o600;
 /// Page cache of each connection, in KiB.
 const CACHE_KIB: i64 = 16 * 1024;
 
@@ -40,13 +39,21 @@ pub(super) struct Sqlite {
     path: String,
     writer: Writer,
     readers: Readers,
+    /// Tells whoever would replace the file that it is in use.
+    _held: File,
 }
 
 impl Sqlite {
-    pub(super) fn open(path: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
-        let writer = Writer::start(connect(path)?, decider, metrics)?;
+    pub(super) fn open(
+        path: &str,
+        decider: Arc<dyn Decider>,
+        metrics: Metrics,
+        wake: Arc<Notify>,
+    ) -> Result<Self, Fault> {
+        let held = upkeep::claim(path, Holder::Server)?;
+        let writer = Writer::start(connect(path)?, decider, metrics, wake)?;
         let readers = Readers::start(path)?;
-        Ok(Self { path: path.to_owned(), writer, readers })
+        Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -89,15 +96,6 @@ impl Sqlite {
     }
 }
 
-pub(super) fn migrate(path: &str) -> Result<(), Fault> {
-    create(path).map_err(|e| Fault::new(format!("database: cannot create {path}: {e}")))?;
-    let mut connection = connect(path)?;
-    migrations::migrations::runner()
-        .run(&mut connection)
-        .map(|_| ())
-        .map_err(|e| Fault::new(format!("database: cannot migrate {path}: {e}")))
-}
-
 pub(super) fn run_once<T>(
     path: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
@@ -123,9 +121,13 @@ fn apart<T>(
             "database: there is no file {path}; `mandate-server serve` creates it"
         )));
     }
+    let _held = upkeep::claim(path, Holder::Server)?;
     let mut connection = connect(path)?;
     let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let result = match script(&mut Tx::new(&mut Ground(&transaction))) {
+    let mut ground = Ground(&transaction);
+    let mut tx = Tx::new(&mut ground);
+    Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
+    let result = match script(&mut tx) {
         Ok(value) => Ok(value),
         Err(Stop::Refused(refusal)) => Err(refusal),
         Err(Stop::Fault(fault)) => return Err(fault),
@@ -133,15 +135,6 @@ fn apart<T>(
     transaction.set_drop_behavior(end);
     transaction.finish()?;
     Ok(result)
-}
-
-/// Creates the file of the database, unless it is there: for its owner alone. What SQLite keeps beside it has the same
-/// permissions.
-fn create(path: &str) -> std::io::Result<()> {
-    match OpenOptions::new().write(true).create_new(true).mode(DATABASE_MODE).open(path) {
-        Err(e) if e.kind() != ErrorKind::AlreadyExists => Err(e),
-        _ => Ok(()),
-    }
 }
 
 /// Opens a connection with the settings that durability rests on.
