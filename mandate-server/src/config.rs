@@ -5,8 +5,10 @@
 
 mod check;
 mod flags;
+mod joint;
 mod master;
 mod sources;
+mod variables;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,13 +23,17 @@ use zeroize::Zeroizing;
 
 use crate::service::signing::MasterKey;
 use check::{
-    address, base_url, database, log_format, log_level, network, review_expiry, rotation_days, site_url,
+    address, base_url, database, drain_delay, log_format, log_level, network, review_expiry, rotation_days,
+    site_url,
 };
 use flags::COMMAND_LINE;
+use joint::{pair, settlement};
 
 pub use flags::{Flags, ServerFlags};
+pub use joint::{SettlementSetting, TlsFiles};
 pub use master::{master_key, master_key_exposed, master_key_if_set, new_master_key};
 pub use sources::{Setting, shown, sources};
+pub use variables::Unread;
 
 /// What the names of variables begin with.
 const VARIABLE_PREFIX: &str = "MANDATE_";
@@ -39,6 +45,8 @@ pub const VERSION_PATH: &str = "/v1";
 pub const SQLITE: &str = "sqlite://";
 /// How long a person has to answer a review, in seconds: 24 hours.
 pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
+/// The longest that requests are still taken when the server is to stop, in seconds: 10 minutes.
+pub const MAX_DRAIN_DELAY_SECONDS: u64 = 10 * 60;
 /// The longest that a review may wait, in seconds: 366 days.
 pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
 
@@ -47,15 +55,6 @@ pub const MAX_ROTATION_DAYS: u32 = 3_650;
 
 /// Requests that are under way behind the gate at a time. It is no setting: the store's queue is as long.
 const MAX_UNDER_WAY: usize = 4096;
-
-/// Who moves the funds of escrows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SettlementSetting {
-    /// The record alone: an instruction is settled when it is written down.
-    Local,
-    /// The provider who takes instructions at this URL.
-    Http(String),
-}
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -83,6 +82,14 @@ pub struct Settings {
     pub verdicts_url: Option<String>,
     /// Where the contract is published. Absent: the public listener's address.
     pub docs_url: Option<String>,
+    /// What the API's listener speaks TLS with. Absent: plain HTTP.
+    pub tls: Option<TlsFiles>,
+    /// What the public listener speaks TLS with. Absent: the same.
+    pub public_tls: Option<TlsFiles>,
+    /// Whether all connections come from a proxy that speaks TLS.
+    pub behind_proxy: bool,
+    /// How long requests are still taken after the server has begun to say that it is not ready, in seconds.
+    pub drain_delay_seconds: u64,
     /// How long a review waits, in seconds.
     pub review_expiry_seconds: i64,
     /// Requests that are under way behind the gate at a time; those beyond are told to come again.
@@ -140,6 +147,10 @@ impl Default for Settings {
             base_url: None,
             verdicts_url: None,
             docs_url: None,
+            tls: None,
+            public_tls: None,
+            behind_proxy: false,
+            drain_delay_seconds: 0,
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
             max_under_way: MAX_UNDER_WAY,
             loopback_webhooks: false,
@@ -164,6 +175,11 @@ struct Written {
     base_url: Option<String>,
     verdicts_url: Option<String>,
     docs_url: Option<String>,
+    tls_certificate: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    public_tls_certificate: Option<PathBuf>,
+    public_tls_key: Option<PathBuf>,
+    drain_delay_seconds: u64,
     review_expiry_seconds: i64,
     webhook_networks: List,
     settlement: String,
@@ -201,6 +217,11 @@ const NAMES: &[&str] = &[
     "base_url",
     "verdicts_url",
     "docs_url",
+    "tls_certificate",
+    "tls_key",
+    "public_tls_certificate",
+    "public_tls_key",
+    "drain_delay_seconds",
     "review_expiry_seconds",
     "webhook_networks",
     "settlement",
@@ -243,18 +264,31 @@ impl Settings {
 impl Written {
     fn check(self, origins: &Origins<'_>) -> Result<Settings, ConfigRefused> {
         let proxied = self.behind_proxy;
-        let listen = |name, text: &str| origins.check(name, text, |text| address(text, proxied));
+        let tls = pair(["tls_certificate", "tls_key"], self.tls_certificate, self.tls_key, origins)?;
+        let public = ["public_tls_certificate", "public_tls_key"];
+        let public = pair(public, self.public_tls_certificate, self.public_tls_key, origins)?;
+        let public_tls = public.or_else(|| tls.clone());
+        let listen =
+            |name, text: &str, tls: bool| origins.check(name, text, |text| address(text, proxied || tls));
         let url = |name, text: Option<String>, check: fn(&str) -> Result<String, String>| {
             text.map(|text| origins.check(name, &text, check)).transpose()
         };
         let settings = Settings {
             database: origins.check("database", &self.database, database)?,
-            api_address: listen("api_address", &self.api_address)?,
-            public_address: listen("public_address", &self.public_address)?,
-            ops_address: listen("ops_address", &self.ops_address)?,
+            api_address: listen("api_address", &self.api_address, tls.is_some())?,
+            public_address: listen("public_address", &self.public_address, public_tls.is_some())?,
+            ops_address: listen("ops_address", &self.ops_address, false)?,
             base_url: url("base_url", self.base_url, base_url)?,
             verdicts_url: url("verdicts_url", self.verdicts_url, site_url)?,
             docs_url: url("docs_url", self.docs_url, site_url)?,
+            tls,
+            public_tls,
+            behind_proxy: proxied,
+            drain_delay_seconds: origins.check(
+                "drain_delay_seconds",
+                &self.drain_delay_seconds.to_string(),
+                drain_delay,
+            )?,
             review_expiry_seconds: origins.check(
                 "review_expiry_seconds",
                 &self.review_expiry_seconds.to_string(),
@@ -302,6 +336,11 @@ impl From<Settings> for Written {
             base_url: None,
             verdicts_url: None,
             docs_url: None,
+            tls_certificate: None,
+            tls_key: None,
+            public_tls_certificate: None,
+            public_tls_key: None,
+            drain_delay_seconds: settings.drain_delay_seconds,
             review_expiry_seconds: settings.review_expiry_seconds,
             webhook_networks: List::Array(Vec::new()),
             settlement: "local".to_owned(),
@@ -388,6 +427,12 @@ fn variable(name: &str) -> Result<Option<Zeroizing<String>>, ConfigRefused> {
     }
 }
 
+/// The variables that look as if they were meant for this server, and are read by nobody.
+#[must_use]
+pub fn unread_variables() -> Vec<Unread> {
+    variables::unread(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
+}
+
 /// Who became this user through sudo, which says so in a variable.
 #[must_use]
 pub fn sudo_user() -> Option<String> {
@@ -398,21 +443,6 @@ pub fn sudo_user() -> Option<String> {
 #[must_use]
 pub fn started_by_cargo() -> bool {
     variable("CARGO").is_ok_and(|value| value.is_some())
-}
-
-fn settlement(
-    adapter: &str,
-    url: Option<&str>,
-    origins: &Origins<'_>,
-) -> Result<SettlementSetting, ConfigRefused> {
-    let refused = |name, problem: &str| Err(origins.refused(name, problem.to_owned()));
-    match (adapter, url) {
-        ("local", None) => Ok(SettlementSetting::Local),
-        ("http", Some(url)) => origins.check("settlement_url", url, site_url).map(SettlementSetting::Http),
-        ("local", Some(_)) => refused("settlement_url", "is of no use where settlement is local"),
-        ("http", None) => refused("settlement_url", "is needed where settlement is http"),
-        _ => refused("settlement", &format!("must be local or http; got `{adapter}`")),
-    }
 }
 
 #[cfg(test)]

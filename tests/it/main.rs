@@ -29,6 +29,7 @@ mod operations;
 mod operators;
 mod packaging;
 mod reviews;
+mod serving;
 mod signing_keys;
 mod strangers;
 mod tidy;

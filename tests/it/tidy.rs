@@ -102,6 +102,7 @@ const RULES: &[Rule] = &[
             "config.rs",
             "config/master.rs",
             "dev/state.rs",
+            "http/tls.rs",
             "metrics/process.rs",
             "store/sqlite/",
             "store/upkeep.rs",

@@ -35,6 +35,21 @@ pub enum Command {
     /// Onboard organizations, and list them
     #[command(subcommand, after_help = "Examples:\n  mandate-server organization create acme")]
     Organization(organization::Command),
+    /// Take, verify and restore backups
+    #[command(subcommand, after_help = "Examples:\n  mandate-server backup create today.db")]
+    Backup(backup::Command),
+    /// Say whether the database is sound
+    #[command(after_help = check::HELP)]
+    Check(check::Options),
+    /// Bring the database up to the newest schema
+    #[command(after_help = migrate::HELP)]
+    Migrate(migrate::Options),
+    /// Show and check the settings
+    #[command(subcommand, after_help = "Examples:\n  mandate-server config print")]
+    Config(config::Command),
+    /// Ask whether a server is ready
+    #[command(after_help = healthcheck::HELP)]
+    Healthcheck(healthcheck::Options),
     /// Issue, list, rotate and revoke API keys
     #[command(subcommand, after_help = "Examples:\n  mandate-server key list --organization acme")]
     Key(key::Command),
@@ -59,21 +74,6 @@ pub enum Command {
     /// Read what operators have done
     #[command(subcommand, after_help = "Examples:\n  mandate-server audit list --limit 20")]
     Audit(audit::Command),
-    /// Take, verify and restore backups
-    #[command(subcommand, after_help = "Examples:\n  mandate-server backup create today.db")]
-    Backup(backup::Command),
-    /// Say whether the database is sound
-    #[command(after_help = check::HELP)]
-    Check(check::Options),
-    /// Bring the database up to the newest schema
-    #[command(after_help = migrate::HELP)]
-    Migrate(migrate::Options),
-    /// Show and check the settings
-    #[command(subcommand, after_help = "Examples:\n  mandate-server config print")]
-    Config(config::Command),
-    /// Ask whether a server is ready
-    #[command(after_help = healthcheck::HELP)]
-    Healthcheck(healthcheck::Options),
 }
 
 impl Command {
@@ -84,6 +84,11 @@ impl Command {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Organization(command) => command.run(),
+            Self::Backup(command) => command.run(),
+            Self::Check(options) => options.run(),
+            Self::Migrate(options) => options.run(),
+            Self::Config(command) => command.run(),
+            Self::Healthcheck(options) => options.run(),
             Self::Key(command) => command.run(),
             Self::Rate(command) => command.run(),
             Self::SigningKey(command) => command.run(),
@@ -91,11 +96,6 @@ impl Command {
             Self::Webhook(command) => command.run(),
             Self::Settlement(command) => command.run(),
             Self::Audit(command) => command.run(),
-            Self::Backup(command) => command.run(),
-            Self::Check(options) => options.run(),
-            Self::Migrate(options) => options.run(),
-            Self::Config(command) => command.run(),
-            Self::Healthcheck(options) => options.run(),
         }
     }
 }

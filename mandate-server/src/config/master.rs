@@ -10,7 +10,7 @@ use crate::service::signing::MasterKey;
 /// The variable that holds the master key.
 pub(super) const MASTER_KEY_VARIABLE: &str = "MANDATE_MASTER_KEY";
 /// The variable that names the file of the master key that is to follow.
-const NEW_MASTER_KEY_FILE_VARIABLE: &str = "MANDATE_NEW_MASTER_KEY_FILE";
+pub(super) const NEW_MASTER_KEY_FILE_VARIABLE: &str = "MANDATE_NEW_MASTER_KEY_FILE";
 /// The variable that names the file of the master key.
 pub(super) const MASTER_KEY_FILE_VARIABLE: &str = "MANDATE_MASTER_KEY_FILE";
 /// The permissions of a file that let its group or others in.

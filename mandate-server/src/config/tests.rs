@@ -247,3 +247,34 @@ fn urls() {
             && site_url("https://docs.example.com/").is_err()
     );
 }
+
+#[test]
+fn tls_takes_a_certificate_and_its_key_and_lets_the_listener_be_reached() {
+    for (variables, message) in [
+        (
+            &[("MANDATE_TLS_CERTIFICATE", "a.pem")][..],
+            "tls_key (default): is needed where tls_certificate is set",
+        ),
+        (
+            &[("MANDATE_PUBLIC_TLS_KEY", "b.key")],
+            "public_tls_certificate (default): is needed where public_tls_key is set",
+        ),
+        (
+            &[("MANDATE_DRAIN_DELAY_SECONDS", "601")],
+            "drain_delay_seconds (environment variable MANDATE_DRAIN_DELAY_SECONDS): must be at most 600; got `601`",
+        ),
+    ] {
+        assert_eq!(refused("", variables, &Flags::default()), message);
+    }
+    let tls = "tls_certificate = \"a.pem\"\ntls_key = \"a.key\"\nbase_url = \"https://a/v1\"\n";
+    let refused = refused(&format!("{tls}ops_address = \"0.0.0.0:1\""), &[], &Flags::default());
+    assert!(refused.starts_with("ops_address (file server.toml): 0.0.0.0:1 can be reached"), "{refused}");
+    Jail::expect_with(|jail| {
+        jail.create_file("server.toml", &format!("{tls}api_address = \"0.0.0.0:1\""))?;
+        jail.set_env("MANDATE_CONFIG", "server.toml");
+        let settings = Settings::load(&Flags::default()).unwrap();
+        let files = TlsFiles { certificate: "a.pem".into(), key: "a.key".into() };
+        assert_eq!((&settings.tls, &settings.public_tls), (&Some(files.clone()), &Some(files)));
+        Ok(())
+    });
+}

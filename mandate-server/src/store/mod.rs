@@ -23,6 +23,7 @@ use records::{
     AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
     UsageRecord,
 };
+pub(crate) use sqlite::Presence;
 use tx::Tx;
 
 pub use upkeep::{Holder, Schema, Step, migrate};
@@ -175,6 +176,15 @@ impl Store {
     pub fn close(&self) {
         self.sqlite.close();
     }
+}
+
+/// Takes the place of the server at a database, until what is returned is dropped. Another one may be there: limits hold
+/// all the same, since each decides under the database's lock.
+///
+/// # Errors
+/// The name is not of a known database, or no file can be made beside it.
+pub(crate) fn take_place(database: &str) -> Result<Presence, Fault> {
+    sqlite::take_place(path(database)?)
 }
 
 /// Runs one script in one transaction, without the threads of a [`Store`]: for the operator's commands, which work

@@ -57,7 +57,7 @@ pub const JOBS: [Job; 6] = [
     Job { name: "delete exports that have expired", run: |sweep, now| Box::pin(sweep.exports(now)) },
     // Every hour.
     Job { name: "delete files that no export owns", run: |sweep, now| Box::pin(sweep.orphans(now)) },
-    // When they have signed for as many days as the operator says.
+    // When the newest key has signed for as long as the settings say.
     Job { name: "rotate signing keys", run: |sweep, now| Box::pin(sweep.rotate(now)) },
 ];
 
@@ -142,11 +142,6 @@ impl Sweep {
         }
     }
 
-    async fn rotate(&self, now: Timestamp) -> Due {
-        let Some(rotation) = &self.rotation else { return Ok(None) };
-        Arc::clone(rotation).rotate_due(&self.store, now).await.map(Some)
-    }
-
     async fn mandates(&self, now: Timestamp) -> Due {
         let ids = Arc::clone(&self.ids);
         let tell = move |tx: &mut Tx<'_>| mandates::tell_expiring(tx, &ids, now, BATCH_ROWS);
@@ -162,6 +157,11 @@ impl Sweep {
     async fn kept_answers(&self, now: Timestamp) -> Due {
         let forget = move |tx: &mut Tx<'_>| idempotency::forget(tx, now, BATCH_ROWS);
         self.while_due(now, idempotency::next_end, forget).await
+    }
+
+    async fn rotate(&self, now: Timestamp) -> Due {
+        let Some(rotation) = &self.rotation else { return Ok(None) };
+        Arc::clone(rotation).rotate_due(&self.store, now).await.map(Some)
     }
 
     async fn exports(&self, now: Timestamp) -> Due {

@@ -18,6 +18,7 @@ mod hosts;
 mod input;
 mod keys;
 mod lists;
+mod metrics;
 mod published;
 #[path = "../service/receiver.rs"]
 mod receiver;
@@ -28,6 +29,7 @@ mod server;
 mod settlement;
 mod tenants;
 mod time;
+mod tls;
 mod usage;
 mod walk;
 mod webhooks;

@@ -168,10 +168,10 @@ async fn a_delivery_that_has_failed_can_be_made_again_for_another_24_hours() {
     world.clock.advance(23 * HOUR);
     receiver.answer(Answers::With(200));
     assert_eq!(deliverer.deliver_due().await.unwrap(), 1);
-    let delivered = delivery(&world, &event).await;
-    let statuses: Vec<_> = delivered["attempts"].as_array().unwrap().iter().map(|a| &a["status"]).collect();
+    let shown = delivery(&world, &event).await;
+    let statuses: Vec<_> = shown["attempts"].as_array().unwrap().iter().map(|a| &a["status"]).collect();
     assert_eq!(
-        (&delivered["status"], statuses),
+        (&shown["status"], statuses),
         (&json!("delivered"), vec![&json!(500), &json!(500), &json!(200)])
     );
     let tokens = receiver.received();

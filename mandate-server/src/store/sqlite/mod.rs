@@ -1,6 +1,7 @@
 //! SQLite: one writer thread that commits in batches, and a few readers beside it.
 
 mod hot;
+mod presence;
 mod readers;
 pub(super) mod upkeep;
 mod writer;
@@ -20,6 +21,7 @@ use super::{Authorization, Decider, Footprint, Holder, Schema};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
+pub(crate) use presence::Presence;
 use readers::Readers;
 use writer::Writer;
 
@@ -94,6 +96,11 @@ impl Sqlite {
         self.readers.close();
         self.writer.close();
     }
+}
+
+/// Takes the place of the server at a database.
+pub(super) fn take_place(path: &str) -> Result<Presence, Fault> {
+    Presence::take(path).map_err(|e| Fault::new(format!("database: cannot lock a file beside {path}: {e}")))
 }
 
 pub(super) fn run_once<T>(
