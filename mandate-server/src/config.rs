@@ -30,7 +30,7 @@ use flags::COMMAND_LINE;
 use joint::{pair, settlement};
 
 pub use flags::{Flags, ServerFlags};
-pub use joint::TlsFiles;
+pub use joint::{SettlementSetting, TlsFiles};
 pub use master::{master_key, master_key_exposed, master_key_if_set, new_master_key};
 pub use sources::{Setting, shown, sources};
 pub use variables::Unread;
@@ -55,15 +55,6 @@ pub const MAX_ROTATION_DAYS: u32 = 3_650;
 
 /// Requests that are under way behind the gate at a time. It is no setting: the store's queue is as long.
 const MAX_UNDER_WAY: usize = 4096;
-
-/// Who moves the funds of escrows.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum SettlementSetting {
-    /// The record alone: an instruction is settled when it is written down.
-    Local,
-    /// The provider who takes instructions at this URL.
-    Http(String),
-}
 
 /// How the log is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -229,5 +229,10 @@ fn webhooks_are_listed_with_how_their_deliveries_stand() {
     assert_eq!((&hook["webhook"], &hook["environment"]), (&json!(id), &json!("sandbox")));
     assert_eq!((&hook["pending"], &hook["failed"]), (&json!(1), &json!(0)));
     server.operate(&["webhook", "list", "--organization", "nobody"]).code(1);
+    let events = server.demo().client.get("/events").json();
+    let event = events["data"][0]["event"].as_str().unwrap();
+    let refused = server.operate(&["webhook", "retry", event, &id]).code(1);
+    assert!(refused.err.contains("only one that has failed"), "{}", refused.err);
+    server.operate(&["webhook", "retry", "evt_1", &id]).code(2);
     assert_eq!(server.operate(&["settlement", "list", "--json"]).code(0).json(), json!([]));
 }

@@ -1,10 +1,13 @@
 //! `webhook`: where organizations hear of events, and how that goes.
 
 use clap::Subcommand;
-use mandate_core::{AgentName, EventKind, Timestamp, WebhookId};
+use mandate_core::{AgentName, EventId, EventKind, Timestamp, WebhookId};
 use serde::Serialize;
+use serde_json::json;
 
-use super::{Common, Failure, terminal};
+use super::{Common, Failure, operator, terminal};
+use crate::service::audit::{self, Deed};
+use crate::service::deliveries::{self, Retry};
 use crate::service::webhooks::{self, Overview};
 
 /// Webhooks.
@@ -20,6 +23,18 @@ pub enum Command {
         #[command(flatten)]
         common: Common,
     },
+    /// Make a delivery again that has failed: at once, and for another 24 hours
+    #[command(after_help = RETRY_HELP)]
+    Retry {
+        /// The event
+        event: String,
+
+        /// The webhook
+        webhook: String,
+
+        #[command(flatten)]
+        common: Common,
+    },
 }
 
 const LIST_HELP: &str = "\
@@ -28,6 +43,12 @@ Examples:
   mandate-server webhook list --organization acme --json | jq '.[] | select(.failed > 0)'
 
 The counts are made from the log of deliveries, which takes a while where it is long.";
+
+const RETRY_HELP: &str = "\
+Examples:
+  mandate-server webhook retry evt_01k9x5s7q4w8v3r2m6n0p1t5ya whk_01k9x5s7q4w8v3r2m6n0p1t5yb
+
+GET /v1/events/{id} shows the deliveries of an event. The receiver knows the event again by its `jti`.";
 
 #[derive(Serialize)]
 struct View<'a> {
@@ -61,23 +82,49 @@ impl Command {
     /// # Errors
     /// There is no such organization, or the database does not answer.
     pub fn run(self) -> Result<(), Failure> {
-        let Self::List { organization, common } = self;
-        let database = common.settings()?.database;
-        let found = terminal::run(&database, |tx| webhooks::overview(tx, &organization))?;
-        let views: Vec<_> = found.iter().map(View::of).collect();
-        terminal::print(common.json, &views, |out| {
-            let heads = ["WEBHOOK", "ENVIRONMENT", "URL", "EVENTS", "PENDING", "FAILED"];
-            let rows = views.iter().map(|view| {
-                [
-                    view.webhook.to_string(),
-                    view.environment.to_owned(),
-                    view.url.to_owned(),
-                    view.events.join(","),
-                    view.pending.to_string(),
-                    view.failed.to_string(),
-                ]
-            });
-            terminal::table(out, heads, rows)
-        })
+        match self {
+            Self::List { organization, common } => list(&organization, &common),
+            Self::Retry { event, webhook, common } => retry(&event, &webhook, &common),
+        }
     }
+}
+
+fn retry(event: &str, webhook: &str, common: &Common) -> Result<(), Failure> {
+    let by = operator::here();
+    let event = EventId::parse(event).map_err(Failure::unusable)?;
+    let webhook = WebhookId::parse(webhook).map_err(Failure::unusable)?;
+    let database = common.settings()?.database;
+    terminal::run(&database, |tx| {
+        deliveries::retry(tx, &Retry { event, webhook, at: by.at })?;
+        let deed = Deed {
+            action: "webhook.retry",
+            organization: None,
+            environment: None,
+            subject: &webhook.to_string(),
+            details: json!({ "event": event.to_string() }),
+        };
+        Ok(audit::write(tx, &by, &deed)?)
+    })?;
+    let done = json!({ "event": event.to_string(), "webhook": webhook.to_string(), "status": "pending" });
+    terminal::print(common.json, &done, |out| writeln!(out, "{event} is sent to {webhook} again, at once."))
+}
+
+fn list(organization: &AgentName, common: &Common) -> Result<(), Failure> {
+    let database = common.settings()?.database;
+    let found = terminal::run(&database, |tx| webhooks::overview(tx, organization))?;
+    let views: Vec<_> = found.iter().map(View::of).collect();
+    terminal::print(common.json, &views, |out| {
+        let heads = ["WEBHOOK", "ENVIRONMENT", "URL", "EVENTS", "PENDING", "FAILED"];
+        let rows = views.iter().map(|view| {
+            [
+                view.webhook.to_string(),
+                view.environment.to_owned(),
+                view.url.to_owned(),
+                view.events.join(","),
+                view.pending.to_string(),
+                view.failed.to_string(),
+            ]
+        });
+        terminal::table(out, heads, rows)
+    })
 }

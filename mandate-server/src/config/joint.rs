@@ -3,7 +3,16 @@
 use std::path::PathBuf;
 
 use super::check::site_url;
-use super::{ConfigRefused, Origins, SettlementSetting};
+use super::{ConfigRefused, Origins};
+
+/// Who moves the funds of escrows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SettlementSetting {
+    /// The record alone: an instruction is settled when it is written down.
+    Local,
+    /// The provider who takes instructions at this URL.
+    Http(String),
+}
 
 /// A certificate and its key, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ const REVIEWS: &str = "SELECT COUNT(*) FROM
 const EXPORTS: &str =
     "SELECT COUNT(*) FROM (SELECT 1 FROM exports WHERE status = 'pending' LIMIT $1) AS counted";
 const SIGNING_KEYS: &str =
-    "SELECT kind, MAX(created_at) FROM signing_keys WHERE retired_at IS NULL GROUP BY kind ORDER BY kind";
+    "SELECT kind, MAX(created_at) FROM signing_keys WHERE revoked_at IS NULL GROUP BY kind ORDER BY kind";
 
 /// Deliveries that have not ended, counted up to `most`.
 pub fn deliveries_pending(tx: &mut Tx<'_>, most: i64) -> Result<i64, Fault> {
