@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
-use mandate_core::{AgentId, AgentName, EnvironmentKind, MandateId, RequestId, Terms, Timestamp};
+use mandate_core::{AgentId, AgentName, EnvironmentKind, EventId, MandateId, RequestId, Terms, Timestamp};
 use mandate_server::clock::{Clock as _, Entropy as _, Ids, SystemClock, SystemEntropy};
 use mandate_server::error::Fault;
 use mandate_server::service::{Call, Stop, agents, keys, mandates, organizations};
@@ -106,13 +106,13 @@ fn register(
         let mut registered = Vec::new();
         for number in numbers {
             let (name, key) = (AgentName::parse(&format!("bench-{number:05}"))?, agent_key());
-            let id = AgentId::of(&name);
+            let agent = AgentId::of(&name);
             agents::create(tx, call, &agents::Create { name, key: key.clone(), id: ids.next(now), at: now })?;
-            let terms = include_str!("../mandate.json").replace("AGENT", id.as_str());
+            let terms = include_str!("../mandate.json").replace("AGENT", agent.as_str());
             let terms = Terms::read(Object::parse(terms.as_bytes())?)?;
-            let mandate = MandateId::from_bytes(ids.next(now));
-            mandates::create(tx, call, &mandates::Create { terms, id: mandate, at: now })?;
-            registered.push((id, key));
+            let (id, event) = (MandateId::from_bytes(ids.next(now)), EventId::from_bytes(ids.next(now)));
+            mandates::create(tx, call, &mandates::Create { terms, id, event, at: now })?;
+            registered.push((agent, key));
         }
         Ok::<_, Stop>(registered)
     }))

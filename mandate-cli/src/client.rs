@@ -8,12 +8,12 @@ use mandate_core::json::Object;
 use ureq::Agent;
 use zeroize::Zeroizing;
 
-use crate::args::Service;
 use crate::credential;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::http::Address;
 use crate::output::{Output, say};
+use crate::service::Service;
 
 /// What follows the host in a base URL.
 const VERSION_PATH: &str = "/v1";

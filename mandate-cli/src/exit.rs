@@ -42,6 +42,11 @@ pub(crate) enum Exit {
     /// The service decided `review`: a person has to resolve it.
     Review = 21,
 
+    /// The key that signed is one of the sandbox, and `--allow-sandbox` was not given.
+    Sandbox = 22,
+    /// The audit found something, or keys are other than those pinned.
+    Findings = 23,
+
     /// The request is not acceptable: found before it was sent, or answered 400.
     InvalidRequest = 30,
     /// The API key is missing, mistyped, or not accepted (401).

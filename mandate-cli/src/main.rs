@@ -4,13 +4,18 @@ mod args;
 mod client;
 mod command;
 mod credential;
+mod directory;
 mod environment;
 mod exit;
 mod http;
 mod input;
 mod key_set;
+mod lines;
 mod nonce_store;
 mod output;
+mod parallel;
+mod service;
+mod value;
 
 use std::process::ExitCode;
 

@@ -40,6 +40,13 @@ pub(crate) struct FileNonces {
     clock: Timestamp,
 }
 
+/// Claims that reach the disk together, at [`Together::commit`]. Until then no answer may be given.
+#[derive(Debug)]
+pub(crate) struct Together<'a> {
+    transaction: Transaction<'a>,
+    clock: Timestamp,
+}
+
 /// Why the file cannot tell whether a nonce was seen. Nothing may be accepted then.
 #[derive(Debug)]
 pub(crate) enum NonceFileError {
@@ -92,6 +99,11 @@ impl FileNonces {
         Ok(id == APPLICATION_ID)
     }
 
+    /// Begins claims that are committed together.
+    pub(crate) fn together(&self) -> Result<Together<'_>, NonceFileError> {
+        Ok(Together { transaction: self.begin()?, clock: self.clock })
+    }
+
     fn application_id(&self) -> rusqlite::Result<i32> {
         self.connection.pragma_query_value(None, "application_id", |row| row.get(0))
     }
@@ -109,16 +121,38 @@ impl NonceStore for FileNonces {
         issuer: &str,
         nonce: &str,
         until: Timestamp,
+        now: Timestamp,
+    ) -> Result<Claimed, NonceFileError> {
+        let together = self.together()?;
+        let claimed = together.claim(issuer, nonce, until, now)?;
+        together.commit()?;
+        Ok(claimed)
+    }
+}
+
+impl Together<'_> {
+    /// Puts the claims on the disk.
+    pub(crate) fn commit(self) -> Result<(), NonceFileError> {
+        Ok(self.transaction.commit()?)
+    }
+}
+
+impl NonceStore for Together<'_> {
+    type Error = NonceFileError;
+
+    fn claim(
+        &self,
+        issuer: &str,
+        nonce: &str,
+        until: Timestamp,
         _now: Timestamp,
     ) -> Result<Claimed, NonceFileError> {
         let keep_until = until.max(self.clock).plus_seconds(GRACE_SECONDS);
-        let transaction = self.begin()?;
-        transaction.execute("DELETE FROM nonce WHERE keep_until < ?1", [self.clock.millis()])?;
-        let added = transaction.execute(
+        self.transaction.execute("DELETE FROM nonce WHERE keep_until < ?1", [self.clock.millis()])?;
+        let added = self.transaction.execute(
             "INSERT INTO nonce (issuer, nonce, keep_until) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
             (issuer, nonce, keep_until.millis()),
         )?;
-        transaction.commit()?;
         Ok(if added == 1 { Claimed::Fresh } else { Claimed::Replayed })
     }
 }

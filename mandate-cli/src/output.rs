@@ -13,6 +13,7 @@ use serde::Serialize;
 use crate::exit::{Exit, Failure};
 
 pub(crate) const BOLD: Style = Style::new().bold();
+pub(crate) const DIM: Style = Style::new().dimmed();
 pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
 pub(crate) const CAUTION: Style = AnsiColor::Yellow.on_default().bold();
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -47,6 +48,11 @@ impl Output {
     /// Whether something could not be written.
     pub(crate) fn is_lost(&self) -> bool {
         self.failure.is_some()
+    }
+
+    /// Whether nobody will read what is written from now on.
+    pub(crate) fn is_over(&self) -> bool {
+        self.closed || self.failure.is_some()
     }
 
     /// A labelled line. The value may carry styles but no control characters of foreign origin.

@@ -15,6 +15,7 @@ use crate::config::{Config, Settings, VERSION_PATH};
 use crate::error::Fault;
 use crate::http::contract::Hosts;
 use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, RequestIds, Routes, Site, serve};
+use crate::metrics::Metrics;
 use crate::service::Stop;
 use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
@@ -22,6 +23,7 @@ use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
 use crate::worker::export::Exports;
+use crate::worker::sweep::Sweep;
 use crate::worker::{export, settle};
 
 /// The server.
@@ -73,6 +75,8 @@ impl App {
         entropy: Arc<dyn Entropy>,
     ) -> Result<Running, Fault> {
         let Config { settings, master_key } = config;
+        let metrics = Metrics::new();
+        metrics.started(clock.now());
         let sockets = Sockets::bind(&settings).await?;
         let urls = sockets.urls(&settings);
         let cursor_key = Arc::new(master_key.cursor_key()?);
@@ -90,16 +94,17 @@ impl App {
             Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), review_seconds));
         let store = {
             let (database, decider) = (settings.database, Arc::clone(&engine) as Arc<dyn Decider>);
-            blocking(move || Store::open(&database, decider)).await?
+            let metrics = metrics.clone();
+            blocking(move || Store::open(&database, decider, metrics)).await?
         };
         let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
         let public = Arc::new(Public::new(keyring.clone(), hosts, store.clone(), Arc::clone(&clock))?);
-        let callers = Arc::new(Callers::new(store.clone()));
+        let callers = Arc::new(Callers::new(store.clone(), metrics.clone()));
         let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
         let api = Arc::new(Api {
             store: store.clone(),
             engine,
-            ids,
+            ids: Arc::clone(&ids),
             clock: Arc::clone(&clock),
             entropy,
             settlement: Arc::clone(&settlement),
@@ -107,6 +112,7 @@ impl App {
             cursor_key,
             callers: Arc::clone(&callers),
             rates: Rates::new(),
+            metrics: metrics.clone(),
             routes: Routes::new()?,
             webhook_reach: if settings.loopback_webhooks { Reach::Loopback } else { Reach::Public },
             room: Semaphore::new(settings.max_under_way),
@@ -114,9 +120,17 @@ impl App {
         });
 
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
-        let ops = Arc::new(Ops { store: store.clone(), stopping: serving.stopping() });
+        let ops = Arc::new(Ops {
+            store: store.clone(),
+            clock: Arc::clone(&clock),
+            metrics: metrics.clone(),
+            stopping: serving.stopping(),
+        });
         serving.spawn(|stopping| callers.follow(stopping));
-        serving.spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), stopping));
+        serving
+            .spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), metrics, stopping));
+        let sweep = Sweep::new(store.clone(), Arc::clone(&exports), ids, Arc::clone(&clock));
+        serving.spawn(|stopping| sweep.run(stopping));
         serving.spawn(|stopping| export::run(store.clone(), exports, keyring, clock, stopping));
         let api = serving.listen(sockets.api, api, &request_ids);
         let public = serving.listen(sockets.public, public, &request_ids);

@@ -1,14 +1,22 @@
 //! The two things that a pure function cannot have: the time and randomness. Each has a real and a test source.
 
+use std::pin::Pin;
 use std::sync::Mutex;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use mandate_core::Timestamp;
+use tokio::sync::watch;
+
+/// Ends when a time has come.
+pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Says what time it is.
 pub trait Clock: Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Timestamp;
+
+    /// Waits until it is `at`. Whoever waits looks at the clock again: it may have been set.
+    fn sleep_until(&self, at: Timestamp) -> Sleep<'_>;
 }
 
 /// Brings random bytes fit for keys.
@@ -26,6 +34,11 @@ impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let since = std::time::SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Timestamp::from_millis(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
+        let millis = u64::try_from(at.millis_since(self.now())).unwrap_or_default();
+        Box::pin(tokio::time::sleep(Duration::from_millis(millis)))
     }
 }
 
@@ -48,25 +61,32 @@ impl Entropy for SystemEntropy {
 
 /// A clock that stands still until it is told to move.
 #[derive(Debug)]
-pub struct TestClock(Mutex<Timestamp>);
+pub struct TestClock(watch::Sender<Timestamp>);
 
 impl TestClock {
     /// A clock that shows `at`.
     #[must_use]
     pub fn at(at: Timestamp) -> Self {
-        Self(Mutex::new(at))
+        Self(watch::Sender::new(at))
     }
 
     /// Moves the clock by `seconds`, which may be negative.
     pub fn advance(&self, seconds: i64) {
-        let mut now = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *now = now.plus_seconds(seconds);
+        self.0.send_modify(|now| *now = now.plus_seconds(seconds));
     }
 }
 
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
-        *self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        *self.0.borrow()
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
+        let mut now = self.0.subscribe();
+        Box::pin(async move {
+            // The clock outlives who waits for it.
+            let _ = now.wait_for(|now| *now >= at).await;
+        })
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod check;
 mod flags;
+mod sources;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -21,6 +22,7 @@ use check::{address, base_url, database, log_format, log_level, review_expiry, s
 use flags::COMMAND_LINE;
 
 pub use flags::{Flags, ServerFlags};
+pub use sources::{Setting, shown, sources};
 
 /// What the names of variables begin with.
 const VARIABLE_PREFIX: &str = "MANDATE_";
@@ -192,13 +194,18 @@ impl Settings {
     /// # Errors
     /// The file cannot be read, or the first setting that cannot be used.
     pub fn load(flags: &Flags) -> Result<Self, ConfigRefused> {
+        let figment = Self::gather(flags)?;
+        let written: Written = figment.extract().map_err(|e| ConfigRefused::from_figment(&figment, &e))?;
+        written.check(&Origins(&figment))
+    }
+
+    fn gather(flags: &Flags) -> Result<Figment, ConfigRefused> {
         let mut figment = Figment::from(Serialized::defaults(Written::from(Self::default())));
         if let Some(path) = config_file(flags)? {
             figment = figment.merge(Toml::file_exact(path));
         }
         let figment = figment.merge(Env::prefixed(VARIABLE_PREFIX).only(NAMES)).merge(flags.clone());
-        let written: Written = figment.extract().map_err(|e| ConfigRefused::from_figment(&figment, &e))?;
-        written.check(&Origins(&figment))
+        Ok(figment)
     }
 }
 
@@ -314,6 +321,14 @@ fn origin(name: &str, metadata: Option<&Metadata>) -> String {
 /// # Errors
 /// There is none, there are two, or what is there is not a key. The message never repeats any of it.
 pub fn master_key() -> Result<MasterKey, ConfigRefused> {
+    master_key_if_set()?.ok_or_else(|| ConfigRefused::variable(MASTER_KEY_VARIABLE, NO_MASTER_KEY))
+}
+
+/// Reads the master key from its variable or its file, if either is set.
+///
+/// # Errors
+/// There are two, or what is there is not a key. The message never repeats any of it.
+pub fn master_key_if_set() -> Result<Option<MasterKey>, ConfigRefused> {
     let (setting, text) = match (variable(MASTER_KEY_VARIABLE)?, variable(MASTER_KEY_FILE_VARIABLE)?) {
         (Some(key), None) => (MASTER_KEY_VARIABLE, key),
         (None, Some(path)) => (MASTER_KEY_FILE_VARIABLE, read_master_key(Path::new(path.as_str()))?),
@@ -321,9 +336,10 @@ pub fn master_key() -> Result<MasterKey, ConfigRefused> {
             let problem = format!("is set, and so is {MASTER_KEY_FILE_VARIABLE}; set one of them");
             return Err(ConfigRefused::variable(MASTER_KEY_VARIABLE, problem));
         }
-        (None, None) => return Err(ConfigRefused::variable(MASTER_KEY_VARIABLE, NO_MASTER_KEY)),
+        (None, None) => return Ok(None),
     };
     MasterKey::parse(text.trim_end_matches(['\r', '\n']))
+        .map(Some)
         .map_err(|_| ConfigRefused::variable(setting, "the master key must be 64 hexadecimal characters"))
 }
 

@@ -8,6 +8,7 @@ pub mod dev;
 pub mod error;
 pub mod http;
 pub mod logs;
+pub mod metrics;
 pub mod service;
 pub mod settlement;
 pub mod store;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 use mandate_server::admin::{self, Failure};
 use mandate_server::app::{App, StopSignal};
 use mandate_server::clock::{SystemClock, SystemEntropy};
@@ -27,6 +27,7 @@ Examples:
   mandate-server dev                         See it all at once, on this machine
   mandate-server serve --config server.toml  Serve in earnest
   mandate-server organization create acme    Onboard an organization, beside a running server
+  mandate-server backup create today.db      Take a backup, beside a running server
 
 Exit codes:
   0 done    1 refused or failed    2 the command line or the configuration cannot be used";
@@ -41,6 +42,8 @@ enum Command {
     Dev(dev::Options),
     #[command(flatten)]
     Admin(admin::Command),
+    #[command(flatten)]
+    Manual(admin::manual::Command),
     /// Print the contract of the API, an OpenAPI 3.1 document
     #[command(after_help = OPENAPI_HELP)]
     Openapi,
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
             run(dev::run(options)).map_err(Failure::failed)
         }
         Command::Admin(command) => command.run(),
+        Command::Manual(command) => command.run(Args::command()),
         Command::Openapi => print_contract(),
     };
     match ended {
@@ -129,7 +133,6 @@ fn run<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_command_tree_is_sound() {

@@ -69,7 +69,8 @@ fn from_the_agent_to_the_denial_after_the_revocation() {
     let stranger = Party(&[]);
     let issuer = server.ready("verdicts_url");
     let settle = |token: &str, amount: &str, more: &[&str]| {
-        let what = ["verify", token, "--issuer", issuer, "--amount", amount, "--currency", "USD"];
+        let what =
+            ["verify", token, "--allow-sandbox", "--issuer", issuer, "--amount", amount, "--currency", "USD"];
         stranger.types(&[&what[..], &["--recipient", "vendor:acme"], more].concat())
     };
     assert!(settle(token, "40.5", &[]).code(0).out.contains(
@@ -111,7 +112,8 @@ fn a_review_is_approved_and_the_agent_fetches_the_fresh_token() {
     let token = agent.client.get(&format!("/decisions/{fresh}")).text("/verdict_token");
     let issuer = server.ready("verdicts_url");
     let verify = |token: &str| {
-        let what = ["verify", token, "--issuer", issuer, "--amount", "300", "--currency", "USD"];
+        let what =
+            ["verify", token, "--allow-sandbox", "--issuer", issuer, "--amount", "300", "--currency", "USD"];
         Party(&[]).types(&[&what[..], &["--recipient", "vendor:acme"]].concat())
     };
     verify(&token).code(0);

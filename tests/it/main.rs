@@ -24,6 +24,8 @@ mod flow;
 mod jwks;
 mod load;
 mod mandates;
+mod operations;
+mod packaging;
 mod reviews;
 mod strangers;
 mod tidy;

@@ -1,12 +1,33 @@
 //! `mandate agent`: register agents.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
+use clap::Subcommand;
+use mandate_core::AgentName;
 use mandate_core::api_key::KeyClass;
 
 use super::Answer;
-use crate::args::Agent;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::output::{Output, printable, warn};
+use crate::service::Service;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Agent {
+    /// Register an agent; its key is shown once
+    #[command(after_help = "\
+Examples:
+  mandate agent create buyer
+  mandate agent create buyer --json | jq -r .agent_key > agent.key
+
+Needs an organization key: MANDATE_ORGANIZATION_KEY, MANDATE_ORGANIZATION_KEY_FILE or --key-file.")]
+    Create {
+        /// The agent's name, unique in the organization; its id becomes `agt_<NAME>`
+        #[arg(value_parser = AgentName::parse)]
+        name: AgentName,
+        #[command(flatten)]
+        service: Service,
+    },
+}
 
 pub(super) fn run(args: Agent, output: &mut Output) -> Result<Exit, Failure> {
     let Agent::Create { name, service } = args;

@@ -1,4 +1,5 @@
 //! `mandate authorize`: ask whether money may be spent.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::borrow::Cow;
 
@@ -8,10 +9,50 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::{Answer, unknown};
-use crate::args::Authorize;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::output::{CAUTION, ERROR, GOOD, Output, printable, warn};
+use crate::service::Service;
+use crate::value::amount_text;
+
+/// Ask whether money may be spent; a verdict of `allow` comes with a token for the counterparty
+#[derive(Debug, clap::Args)]
+#[command(after_help = AUTHORIZE_HELP)]
+pub(crate) struct Authorize {
+    /// How much, an exact decimal
+    #[arg(value_parser = amount_text, allow_negative_numbers = true)]
+    pub(crate) amount: String,
+
+    /// The currency, for example USD
+    #[arg(value_parser = Currency::parse)]
+    pub(crate) currency: Currency,
+
+    /// Who is to be paid, `vendor:<name>`
+    #[arg(long, value_name = "VENDOR", value_parser = Recipient::parse)]
+    pub(crate) to: Recipient,
+
+    /// What the money is for
+    #[arg(long, value_name = "CATEGORY", value_parser = Category::parse)]
+    pub(crate) category: Category,
+
+    /// In observe mode, too, let a verdict other than `allow` decide the exit code
+    #[arg(long)]
+    pub(crate) strict: bool,
+
+    #[command(flatten)]
+    pub(crate) service: Service,
+}
+
+const AUTHORIZE_HELP: &str = "\
+Examples:
+  mandate authorize 40 USD --to vendor:acme --category software
+  mandate authorize 40.50 USD --to vendor:acme --category software --json | jq -r .verdict_token
+
+Needs an agent key: MANDATE_AGENT_KEY, MANDATE_AGENT_KEY_FILE or --key-file.
+
+Exit codes:
+  0 allow (in observe mode any verdict, unless --strict)    20 denied    21 review
+  2 usage    30 to 38 no verdict; see docs/cli.md";
 
 /// The mode in which a verdict is advice.
 const OBSERVE: &str = "observe";

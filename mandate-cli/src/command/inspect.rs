@@ -1,4 +1,5 @@
 //! `mandate inspect`: what a token says, believed by nobody.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::fmt::Write as _;
 
@@ -11,9 +12,22 @@ use mandate_core::jwt::MAX_TOKEN_BYTES;
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::args::Inspect;
 use crate::exit::{Exit, Failure};
 use crate::output::{BOLD, CAUTION, Output, is_deceptive};
+
+/// Show what a token says, without verifying anything
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate inspect \"$TOKEN\"
+  mandate inspect - --json < token.txt
+
+Nothing that is shown is to be believed: use `mandate verify` for that.")]
+pub(crate) struct Inspect {
+    /// The token, or `-` to read it from standard input
+    #[arg(value_name = "TOKEN|-")]
+    pub(crate) token: String,
+}
 
 /// Reads what `verify` refuses, too: a token that is wrong is the one that somebody wants to look into.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(

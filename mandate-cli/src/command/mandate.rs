@@ -1,16 +1,62 @@
 //! `mandate mandate`: write and revoke mandates.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
-use mandate_core::Terms;
+use clap::Subcommand;
 use mandate_core::api_key::KeyClass;
 use mandate_core::json::Object;
+use mandate_core::{MandateId, Terms};
 
 use super::Answer;
-use crate::args::{Mandate, Service};
 use crate::client::Client;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
 use crate::output::{Output, printable};
+use crate::service::Service;
+use crate::value::source;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Mandate {
+    /// Write a mandate; it replaces the one that governs the agent so far
+    #[command(after_help = MANDATE_CREATE_HELP)]
+    Create {
+        /// The mandate as JSON, or `-` to read it from standard input
+        #[arg(short, long, value_name = "FILE|-", value_parser = source)]
+        file: Source,
+        #[command(flatten)]
+        service: Service,
+    },
+    /// Revoke a mandate: the agent's next request is denied
+    #[command(after_help = "\
+Examples:
+  mandate mandate revoke mnd_01hf7yat000000000000000007
+
+Needs an organization key: MANDATE_ORGANIZATION_KEY, MANDATE_ORGANIZATION_KEY_FILE or --key-file.")]
+    Revoke {
+        /// The mandate's id, `mnd_...`
+        #[arg(value_parser = MandateId::parse)]
+        id: MandateId,
+        #[command(flatten)]
+        service: Service,
+    },
+}
+
+const MANDATE_CREATE_HELP: &str = "\
+Examples:
+  mandate mandate create -f mandate.json
+  mandate mandate create -f - <<'END'
+  {
+    \"principal\": \"role:finance_lead\",
+    \"agent\": \"agt_buyer\",
+    \"limits\": {\"per_transaction\": 500, \"per_month\": 2000, \"currency\": \"USD\"},
+    \"categories\": [\"software\", \"cloud.compute\"],
+    \"review_above\": 200,
+    \"expires\": \"2027-12-31\"
+  }
+  END
+
+The file is checked before it is sent, by the rules that the service applies.
+Needs an organization key: MANDATE_ORGANIZATION_KEY, MANDATE_ORGANIZATION_KEY_FILE or --key-file.";
 
 /// The longest body that the service takes, in bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;

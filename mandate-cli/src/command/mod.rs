@@ -1,10 +1,12 @@
-//! The commands, one noun a file.
+//! The commands, one noun a file: its arguments, its help, and what it does.
 
-mod agent;
-mod authorize;
-mod inspect;
-mod mandate;
-mod verify;
+pub(crate) mod agent;
+pub(crate) mod authorize;
+pub(crate) mod inspect;
+pub(crate) mod jwks;
+pub(crate) mod mandate;
+pub(crate) mod manual;
+pub(crate) mod verify;
 
 use std::borrow::Cow;
 
@@ -24,18 +26,22 @@ pub(crate) fn run(args: Args, output: &mut Output) -> Result<Exit, Failure> {
     match args.command {
         Command::Verify(args) => verify::run(&args, output),
         Command::Inspect(args) => inspect::run(&args, output),
+        Command::Jwks(args) => jwks::run(&args, output),
         Command::Agent(args) => agent::run(args, output),
         Command::Mandate(args) => mandate::run(args, output),
         Command::Authorize(args) => authorize::run(&args, output),
+        Command::Manual(manual) => manual::run(manual),
     }
 }
 
-/// The token that an argument gives, or standard input when it is `-`.
+/// The token that an argument gives, or the file behind an `@`, or standard input when it is `-`.
 fn token(argument: &str) -> Result<Zeroizing<String>, Failure> {
-    if argument != "-" {
-        return Ok(Zeroizing::new(argument.to_owned()));
-    }
-    let text = Source::Stdin.read("the token", MAX_TOKEN_INPUT, Exit::MalformedToken)?;
+    let source = match (argument, argument.strip_prefix('@')) {
+        ("-", _) => Source::Stdin,
+        (_, Some(path)) => Source::File(path.into()),
+        _ => return Ok(Zeroizing::new(argument.to_owned())),
+    };
+    let text = source.read("the token", MAX_TOKEN_INPUT, Exit::MalformedToken)?;
     Ok(Zeroizing::new(without_line_break(&text).to_owned()))
 }
 

@@ -49,6 +49,11 @@ pub(crate) fn claims(changes: Value) -> Value {
     claims
 }
 
+/// The same, of production.
+pub(crate) fn live_token(changes: Value) -> String {
+    jwt::sign(&*key(EnvironmentKind::Production), &claims(changes).to_string()).unwrap()
+}
+
 /// A token of the sandbox with `changes` over its claims.
 pub(crate) fn token(changes: Value) -> String {
     jwt::sign(&*key(EnvironmentKind::Sandbox), &claims(changes).to_string()).unwrap()
@@ -68,5 +73,15 @@ pub(crate) fn verify(token: &str, jwks: &str) -> Command {
 
 /// `mandate verify` of `token` at a time.
 pub(crate) fn verify_at(token: &str, jwks: &str, at: i64) -> Command {
-    mandate(&["verify", token, "--issuer", ISSUER, "--jwks", jwks, "--at", &at.to_string()])
+    mandate(&[
+        "verify",
+        token,
+        "--issuer",
+        ISSUER,
+        "--jwks",
+        jwks,
+        "--allow-sandbox",
+        "--at",
+        &at.to_string(),
+    ])
 }

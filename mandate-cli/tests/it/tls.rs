@@ -70,7 +70,8 @@ fn a_trusted_certificate_is_needed() {
         let file = folder.path().join("root.pem");
         let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert.pem();
         std::fs::write(&file, if trusted { certificate } else { other }).unwrap();
-        let mut command = mandate(&["verify", &token(json!({"iss": address})), "--issuer", &address]);
+        let mut command =
+            mandate(&["verify", &token(json!({"iss": address})), "--allow-sandbox", "--issuer", &address]);
         let ran: Ran =
             command.args(["--at", &IAT.to_string()]).env("SSL_CERT_FILE", file).output().unwrap().into();
         if trusted {

@@ -1,5 +1,11 @@
 //! The operator's commands, a file a noun. They work on the database, beside a running server.
 
+pub mod backup;
+pub mod check;
+pub mod config;
+pub mod healthcheck;
+pub mod manual;
+pub mod migrate;
 pub mod organization;
 
 use std::fmt;
@@ -20,6 +26,21 @@ pub enum Command {
     /// Onboard organizations
     #[command(subcommand, after_help = "Examples:\n  mandate-server organization create acme")]
     Organization(organization::Command),
+    /// Take, verify and restore backups
+    #[command(subcommand, after_help = "Examples:\n  mandate-server backup create today.db")]
+    Backup(backup::Command),
+    /// Say whether the database is sound
+    #[command(after_help = check::HELP)]
+    Check(check::Options),
+    /// Bring the database up to the newest schema
+    #[command(after_help = migrate::HELP)]
+    Migrate(migrate::Options),
+    /// Show and check the settings
+    #[command(subcommand, after_help = "Examples:\n  mandate-server config print")]
+    Config(config::Command),
+    /// Ask whether a server is ready
+    #[command(after_help = healthcheck::HELP)]
+    Healthcheck(healthcheck::Options),
 }
 
 impl Command {
@@ -30,6 +51,11 @@ impl Command {
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Organization(command) => command.run(),
+            Self::Backup(command) => command.run(),
+            Self::Check(options) => options.run(),
+            Self::Migrate(options) => options.run(),
+            Self::Config(command) => command.run(),
+            Self::Healthcheck(options) => options.run(),
         }
     }
 }

@@ -188,7 +188,7 @@ impl<W: Write> Scene<'_, W> {
             "\n{BOLD}Paste these into another terminal:{BOLD:#}\n\n\
              curl -s {base}/authorizations -H 'Authorization: Bearer {agent_key}' -H 'Content-Type: application/json' -d '{body}'\n\n\
              MANDATE_BASE_URL={base} MANDATE_AGENT_KEY={agent_key} {mandate} authorize {SMALL} {CURRENCY} --to {RECIPIENT} --category {CATEGORY}\n\n\
-             {mandate} verify {token} --issuer {issuer}{jwks} --amount {SMALL} --currency {CURRENCY} --recipient {RECIPIENT} --at {at}\n\n\
+             {mandate} verify {token} --issuer {issuer}{jwks} --amount {SMALL} --currency {CURRENCY} --recipient {RECIPIENT} --allow-sandbox --at {at}\n\n\
              {DIM}Ctrl-C stops the service. The next start finds everything as it is; --fresh starts over.{DIM:#}",
             base = urls.base,
         ))

@@ -17,6 +17,7 @@ use tokio::time::MissedTickBehavior;
 use tracing::warn;
 
 use crate::error::Fault;
+use crate::metrics::{Lookup, Metrics};
 use crate::service::{Caller, keys};
 use crate::store::Store;
 
@@ -32,21 +33,24 @@ type KeyHash = [u8; 32];
 /// The callers behind the keys that were seen lately.
 pub(crate) struct Callers {
     store: Store,
+    metrics: Metrics,
     known: Mutex<Known>,
 }
 
 impl Callers {
-    pub(crate) fn new(store: Store) -> Self {
-        Self { store, known: Mutex::new(Known::new()) }
+    pub(crate) fn new(store: Store, metrics: Metrics) -> Self {
+        Self { store, metrics, known: Mutex::new(Known::new()) }
     }
 
     /// The caller behind `key`, if the key is in force at `now`.
     pub(crate) async fn find(&self, key: &ApiKey, now: Timestamp) -> Result<Option<Arc<Caller>>, Fault> {
         let hash = key.hash();
         if let Some(caller) = self.known().get(&hash, Instant::now()) {
+            self.metrics.looked_up(Lookup::Hit);
             // A key that has come to its end while it was remembered is not in force.
             return Ok(Some(caller).filter(|caller| caller.expires_at.is_none_or(|end| now < end)));
         }
+        self.metrics.looked_up(Lookup::Miss);
         let (revision, caller) = self
             .store
             .read(move |tx| Ok::<_, Fault>((keys::revision(tx)?, keys::find(tx, &hash, now)?)))

@@ -49,9 +49,13 @@ impl Site for Api {
         let caller = self.callers.find(&key, now).await?.ok_or_else(unauthorized)?;
         let (route, id) = self.route(&head, &caller, told)?;
         if let Err(exceeded) = self.rates.admit(caller.key, caller.rate, now) {
+            self.metrics.rate_limited();
             return Err(Failure::RateLimited { retry_after_seconds: exceeded.retry_after_seconds });
         }
-        let _room = self.room.try_acquire().map_err(|_| Failure::Overloaded)?;
+        let _room = self.room.try_acquire().map_err(|_| {
+            self.metrics.overloaded();
+            Failure::Overloaded
+        })?;
         let call = Call { caller, request_id: told.id, at: now, idempotency: None };
         route.run(Admitted { api: Arc::clone(&self), call, key, id, head, body }).await
     }

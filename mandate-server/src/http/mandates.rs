@@ -9,8 +9,9 @@ use crate::service::{Answer, mandates};
 /// POST /v1/mandates
 pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
     let post = request.post().await?;
-    let (id, at) = (MandateId::from_bytes(post.new_id()), post.at());
-    let command = post.parse(Terms::read).map(|terms| mandates::Create { terms, id, at });
+    let (id, event) = (MandateId::from_bytes(post.new_id()), EventId::from_bytes(post.new_id()));
+    let at = post.at();
+    let command = post.parse(Terms::read).map(|terms| mandates::Create { terms, id, event, at });
     post.write(command, mandates::create).await
 }
 

@@ -34,6 +34,7 @@ use mandate_core::cursor::CursorKey;
 use tokio::sync::Semaphore;
 
 use crate::clock::{Clock, Entropy, Ids};
+use crate::metrics::Metrics;
 use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
 use crate::settlement::Settlement;
@@ -64,6 +65,7 @@ pub(crate) struct Api {
     pub(crate) cursor_key: Arc<CursorKey>,
     pub(crate) callers: Arc<Callers>,
     pub(crate) rates: rate::Rates,
+    pub(crate) metrics: Metrics,
     pub(crate) routes: routes::Routes,
     /// How far webhooks may be.
     pub(crate) webhook_reach: Reach,

@@ -1,48 +1,82 @@
-//! The ops listener: whether the process lives, and whether it can serve.
+//! The ops listener: whether the process lives, whether it can serve, and what it has counted.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use tokio::sync::watch;
+use tokio::task::spawn_blocking;
 use tracing::warn;
 
 use super::input::shown;
 use super::listen::{Site, Told};
 use super::reply::{Failure, Reply};
-use crate::error::{Code, Refusal};
-use crate::service::keys;
+use crate::clock::Clock;
+use crate::error::{Code, Fault, Refusal};
+use crate::metrics::{CONTENT_TYPE, Metrics, Reading};
+use crate::service::{gauges, keys};
 use crate::store::Store;
 
 /// Whether the process lives.
 const LIVE_PATH: &str = "/livez";
 /// Whether the server takes requests, and its store answers.
 const READY_PATH: &str = "/readyz";
+/// What was counted and measured, for Prometheus.
+const METRICS_PATH: &str = "/metrics";
 /// How long the store may take to answer, in seconds.
 const READY_SECONDS: u64 = 1;
 
 /// The ops listener.
 pub(crate) struct Ops {
     pub(crate) store: Store,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) metrics: Metrics,
     /// Becomes true when the server begins to stop.
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
 impl Ops {
+    /// What the store answers to a script, within bounds of time.
+    async fn asked<T>(
+        &self,
+        reading: impl Future<Output = Result<Result<T, Fault>, Fault>>,
+    ) -> Result<T, &'static str> {
+        match tokio::time::timeout(Duration::from_secs(READY_SECONDS), reading).await {
+            Ok(Ok(Ok(value))) => Ok(value),
+            Ok(Ok(Err(fault)) | Err(fault)) => {
+                warn!(reason = %fault, "not ready");
+                Err("the store does not answer\n")
+            }
+            Err(_) => Err("the store does not answer in time\n"),
+        }
+    }
+
     async fn ready(&self) -> Reply {
         if *self.stopping.borrow() {
             return Reply::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
         }
-        let reading = self.store.read(keys::revision);
-        match tokio::time::timeout(Duration::from_secs(READY_SECONDS), reading).await {
-            Ok(Ok(Ok(_))) => Reply::text(StatusCode::OK, "ready\n"),
-            Ok(Ok(Err(fault)) | Err(fault)) => {
-                warn!(reason = %fault, "not ready");
-                Reply::text(StatusCode::SERVICE_UNAVAILABLE, "the store does not answer\n")
-            }
-            Err(_) => Reply::text(StatusCode::SERVICE_UNAVAILABLE, "the store does not answer in time\n"),
+        match self.asked(self.store.read(keys::revision)).await {
+            Ok(_) => Reply::text(StatusCode::OK, "ready\n"),
+            Err(why) => Reply::text(StatusCode::SERVICE_UNAVAILABLE, why),
         }
+    }
+
+    /// Everything counted and measured. What the store does not tell in time keeps the value that it had.
+    async fn metrics(&self) -> Result<Reply, Failure> {
+        let (now, store) = (self.clock.now(), self.store.clone());
+        let stored = self.asked(self.store.read(move |tx| gauges::read(tx, now))).await.ok();
+        let footprint = spawn_blocking(move || store.footprint()).await.ok().and_then(Result::ok);
+        let reading = Reading {
+            now: Some(now),
+            ready: stored.is_some() && !*self.stopping.borrow(),
+            queue_jobs: self.store.waiting(),
+            stored,
+            footprint,
+        };
+        let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))];
+        Ok(Reply::new(StatusCode::OK, content_type, self.metrics.write(&reading)?))
     }
 }
 
@@ -51,12 +85,17 @@ impl Site for Ops {
         told.path = match request.uri().path() {
             LIVE_PATH => LIVE_PATH,
             READY_PATH => READY_PATH,
+            METRICS_PATH => METRICS_PATH,
             _ => return Err(Refusal::new(Code::NotFound, "no such path").into()),
         };
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             let method = shown(request.method().as_str());
             return Err(Refusal::invalid(format!("{method} is not supported on {}", told.path)).into());
         }
-        Ok(if told.path == LIVE_PATH { Reply::text(StatusCode::OK, "live\n") } else { self.ready().await })
+        match told.path {
+            LIVE_PATH => Ok(Reply::text(StatusCode::OK, "live\n")),
+            READY_PATH => Ok(self.ready().await),
+            _ => self.metrics().await,
+        }
     }
 }

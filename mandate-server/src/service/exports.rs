@@ -164,6 +164,22 @@ pub fn end(tx: &mut Tx<'_>, export: &Export, written: Option<Written>) -> Result
     sql::exports::end(tx, export, status, content)
 }
 
+/// How far the export of an id is, whoever's it is.
+///
+/// # Errors
+/// The database fails.
+pub fn status(tx: &mut Tx<'_>, id: ExportId) -> Result<Option<ExportStatus>, Fault> {
+    sql::exports::status(tx, id)
+}
+
+/// When the first of the exports expires.
+///
+/// # Errors
+/// The database fails.
+pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
+    sql::exports::next_end(tx)
+}
+
 /// At most `limit` exports that have expired.
 ///
 /// # Errors

@@ -149,6 +149,22 @@ impl Claim {
     }
 }
 
+/// When the oldest answer has been kept for long enough.
+///
+/// # Errors
+/// The database fails.
+pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
+    Ok(sql::idempotency::oldest(tx)?.map(|kept| kept.plus_seconds(KEPT_SECONDS)))
+}
+
+/// Forgets answers, at most `limit`, that have been kept for long enough at `now`, oldest first; says how many.
+///
+/// # Errors
+/// The database fails.
+pub fn forget(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<usize, Fault> {
+    sql::idempotency::forget(tx, now.plus_seconds(-KEPT_SECONDS), limit)
+}
+
 /// Runs `script` once under the caller's idempotency key: a second time, its first answer is given again.
 ///
 /// # Errors

@@ -25,7 +25,7 @@ pub fn find(tx: &mut Tx<'_>, hash: &[u8; 32], now: Timestamp) -> Result<Option<C
     }))
 }
 
-/// A number that grows whenever a key is issued, revoked or given another rate.
+/// A number that grows whenever a key is revoked or given another rate.
 ///
 /// # Errors
 /// The database fails.

@@ -4,10 +4,15 @@ use mandate_core::{EventId, EventKind, Mandate, MandateId, Terms, Timestamp};
 
 use super::listing::{Cursors, Query, Walk};
 use super::{Answer, Call, Scripted, outbox};
+use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::store::records::{AgentKey, EventRecord};
 use crate::store::sql;
 use crate::store::tx::Tx;
+
+/// How long before the beginning of its last day, UTC, it is told that a mandate is about to expire, in seconds: seven
+/// days.
+pub const EXPIRING_SECONDS: i64 = 7 * 24 * 60 * 60;
 
 /// What it takes to write a mandate.
 #[derive(Debug)]
@@ -16,6 +21,8 @@ pub struct Create {
     pub terms: Terms,
     /// Its id, drawn before.
     pub id: MandateId,
+    /// The id of the event that tells that it is about to expire, drawn before.
+    pub event: EventId,
     /// When.
     pub at: Timestamp,
 }
@@ -50,12 +57,58 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         revoked_at: None,
         replaced_by: None,
     };
-    sql::mandates::insert(tx, agent.environment, &mandate)?;
+    let expiring_at = expiring_at(&mandate);
+    let soon = expiring_at <= command.at;
+    sql::mandates::insert(tx, agent.environment, &mandate, (!soon).then_some(expiring_at))?;
     if let Some(governed) = state.mandate.filter(|m| m.revoked_at.is_none()) {
         sql::mandates::replace(tx, agent.environment, governed.id, mandate.id)?;
     }
     sql::agents::govern(tx, &agent, mandate.id)?;
+    if soon {
+        expiring(tx, agent.environment, &mandate, command.event, command.at)?;
+    }
     Ok(Answer::new(201, &mandate.view(command.at))?)
+}
+
+/// When it is told that a mandate is about to expire, unless it was written later.
+fn expiring_at(mandate: &Mandate) -> Timestamp {
+    mandate.terms.expires.start().plus_seconds(-EXPIRING_SECONDS)
+}
+
+/// Writes the event that a mandate is about to expire.
+fn expiring(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    mandate: &Mandate,
+    id: EventId,
+    at: Timestamp,
+) -> Result<(), Fault> {
+    let data = outbox::data(&mandate.view(at))?;
+    outbox::write(tx, &EventRecord { environment, id, kind: EventKind::MandateExpiring, at, data })
+}
+
+/// When the next mandate is about to expire.
+///
+/// # Errors
+/// The database fails.
+pub fn next_expiring(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
+    sql::mandates::next_expiring(tx)
+}
+
+/// Tells of mandates, at most `limit`, that they are about to expire at `now`, of each once; says how many there were.
+///
+/// # Errors
+/// The database fails.
+pub fn tell_expiring(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<usize, Fault> {
+    let due = sql::mandates::expiring(tx, now, limit)?;
+    for (environment, id) in &due {
+        if sql::mandates::told_expiring(tx, *environment, *id)? {
+            let mandate = sql::mandates::find(tx, *environment, *id)?;
+            let mandate = mandate.ok_or_else(|| Fault::new("database: a mandate just found is not there"))?;
+            expiring(tx, *environment, &mandate, EventId::from_bytes(ids.next(now)), now)?;
+        }
+    }
+    Ok(due.len())
 }
 
 /// The mandates of the environment; under an agent key, its own.

@@ -3,6 +3,7 @@
 //! Nothing here knows of HTTP, of async or of a database by name.
 
 pub mod agents;
+pub mod check;
 pub mod decide;
 pub mod decisions;
 pub mod endpoint;
@@ -10,6 +11,7 @@ pub mod enforcement;
 pub mod escrows;
 pub mod events;
 pub mod exports;
+pub mod gauges;
 pub mod idempotency;
 pub mod keys;
 pub mod listing;

@@ -2,15 +2,17 @@
 
 use std::sync::Arc;
 
-use mandate_core::{EventId, EventKind, Resolution, ReviewId, ReviewStatus, Timestamp};
+use mandate_core::{EventId, EventKind, PolicyVersion, Resolution, ReviewId, ReviewStatus, Timestamp};
 use serde_json::value::RawValue;
 
 use super::decide::{Engine, Grounds};
 use super::{Answer, Call, Scripted, Stop, decisions, outbox};
+use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::store::records::{AgentKey, AgentState, EventRecord, ReviewRecord, UsageKey};
 use crate::store::sql;
 use crate::store::sql::decisions::Whole;
+use crate::store::sql::reviews::Ended;
 use crate::store::tx::Tx;
 
 /// The longest reason given with a denial, in characters.
@@ -73,7 +75,7 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     review.fresh = Some(fresh.decision.id);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
-    resolved(tx, call, &whole, command.event, command.at)?;
+    resolved(tx, environment.id, &environment.policy_version, &whole, command.event, command.at)?;
     Ok(fresh.answer(command.at)?)
 }
 
@@ -87,23 +89,53 @@ pub fn deny(tx: &mut Tx<'_>, call: &Call, command: &Deny) -> Scripted {
     review.reason.clone_from(&command.reason);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
-    let shown = resolved(tx, call, &whole, command.event, command.at)?;
+    let shown = resolved(tx, environment.id, &environment.policy_version, &whole, command.event, command.at)?;
     Ok(Answer::new(200, &shown)?)
+}
+
+/// When the first of the pending reviews expires.
+///
+/// # Errors
+/// The database fails.
+pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
+    sql::reviews::next_end(tx)
+}
+
+/// Writes down that reviews, at most `limit`, have expired by `now`, and tells of each; says how many there were.
+/// Readers have seen them expired since their end.
+///
+/// # Errors
+/// The database fails.
+pub fn expire(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<usize, Fault> {
+    let ended = sql::reviews::ended(tx, now, limit)?;
+    for Ended { environment, policy_version, review, decision } in &ended {
+        // Exactly one resolution wins, and tells of it.
+        if sql::reviews::expire(tx, *environment, *review)? {
+            let whole = sql::decisions::find(tx, *environment, *decision)?.ok_or_else(lost)?;
+            let event = EventId::from_bytes(ids.next(now));
+            resolved(tx, *environment, policy_version, &whole, event, now)?;
+        }
+    }
+    Ok(ended.len())
 }
 
 /// Writes the event that the review of a decision is resolved; gives the decision as it is shown.
 fn resolved(
     tx: &mut Tx<'_>,
-    call: &Call,
+    environment: i64,
+    policy_version: &PolicyVersion,
     whole: &Whole,
     id: EventId,
     at: Timestamp,
 ) -> Result<Box<RawValue>, Fault> {
-    let environment = &call.caller.environment;
-    let data = decisions::show(whole, &environment.policy_version, at)?;
-    let event = EventRecord { environment: environment.id, id, kind: EventKind::DecisionResolved, at, data };
+    let data = decisions::show(whole, policy_version, at)?;
+    let event = EventRecord { environment, id, kind: EventKind::DecisionResolved, at, data };
     outbox::write(tx, &event)?;
     Ok(event.data)
+}
+
+fn lost() -> Fault {
+    Fault::new("database: a review's decision or agent is not there")
 }
 
 /// Locks the agent, then the review, and moves the review on: exactly one resolution wins.
@@ -117,7 +149,6 @@ fn pending(
     let environment = call.caller.environment.id;
     let id = ReviewId::parse(id).map_err(|_| Refusal::not_found())?;
     let decision = sql::reviews::decision(tx, environment, id)?.ok_or_else(Refusal::not_found)?;
-    let lost = || Fault::new("database: a review's decision or agent is not there");
     let whole = sql::decisions::find(tx, environment, decision)?.ok_or_else(lost)?;
     let agent = AgentKey { environment, agent: whole.decision.request.agent.clone() };
     let state = sql::agents::lock(tx, &agent)?.ok_or_else(lost)?;

@@ -84,6 +84,12 @@ impl MasterKey {
         Ok([nonce.as_slice(), &sealed].concat())
     }
 
+    /// Whether this is the master key that the signing key of that name is sealed under.
+    #[must_use]
+    pub fn opens(&self, kid: &str, sealed: &[u8]) -> bool {
+        Kid::parse(kid).is_ok_and(|kid| self.open(sealed, &kid).is_ok())
+    }
+
     fn open(&self, sealed: &[u8], kid: &Kid) -> Result<SecretKey, Fault> {
         let wrong = || {
             Fault::new(format!(

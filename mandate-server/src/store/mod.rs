@@ -7,6 +7,7 @@ pub mod records;
 pub mod sql;
 mod sqlite;
 pub mod tx;
+pub mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -15,12 +16,15 @@ use std::sync::Arc;
 use mandate_core::{Request, Timestamp};
 
 use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
 use crate::service::{Answer, Call, Stop};
 use records::{
     AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
     UsageRecord,
 };
 use tx::Tx;
+
+pub use upkeep::{Holder, Schema, Step, migrate};
 
 /// How a SQLite database is named.
 const SQLITE: &str = "sqlite://";
@@ -80,6 +84,17 @@ pub trait Decider: Send + Sync + 'static {
     ) -> Vec<Result<Answer, Fault>>;
 }
 
+/// What a database takes on its disk, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Footprint {
+    /// The database file.
+    pub database_bytes: u64,
+    /// What was written and not yet folded into it.
+    pub log_bytes: u64,
+    /// What is left on the disk for this user.
+    pub free_bytes: u64,
+}
+
 /// The database, open. Clones share it.
 #[derive(Clone)]
 pub struct Store {
@@ -97,8 +112,8 @@ impl Store {
     ///
     /// # Errors
     /// The name is not of a known database, or it cannot be opened.
-    pub fn open(database: &str, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
-        Ok(Self { sqlite: Arc::new(sqlite::Sqlite::open(path(database)?, decider)?) })
+    pub fn open(database: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
+        Ok(Self { sqlite: Arc::new(sqlite::Sqlite::open(path(database)?, decider, metrics)?) })
     }
 
     /// Runs `script` over a snapshot of what is committed.
@@ -133,18 +148,24 @@ impl Store {
         self.sqlite.decide(authorization).await
     }
 
+    /// How many jobs wait for the writer.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.sqlite.waiting()
+    }
+
+    /// What the database takes on its disk. It asks the file system, and so may take a while.
+    ///
+    /// # Errors
+    /// The file system does not tell.
+    pub fn footprint(&self) -> std::io::Result<Footprint> {
+        self.sqlite.footprint()
+    }
+
     /// Ends the threads after what they have begun, and folds the log into the database file.
     pub fn close(&self) {
         self.sqlite.close();
     }
-}
-
-/// Brings the database up to the newest schema, creating it if it is not there.
-///
-/// # Errors
-/// The name is not of a known database, it cannot be opened, or a migration fails.
-pub fn migrate(database: &str) -> Result<(), Fault> {
-    sqlite::migrate(path(database)?)
 }
 
 /// Runs one script in one transaction, without the threads of a [`Store`]: for the operator's commands, which work

@@ -3,6 +3,9 @@
 
 use std::fmt;
 
+use mandate_core::Verdict;
+
+use super::records::Mode;
 use crate::error::Fault;
 
 /// A value on its way into or out of the database.
@@ -89,6 +92,11 @@ impl Row {
         Fault::new(format!("database: column {} is not {wanted}", self.column))
     }
 
+    /// The next column, whatever it is.
+    pub fn value(&mut self) -> Result<Value, Fault> {
+        self.next().ok_or_else(|| self.unexpected("there"))
+    }
+
     /// The next column, a number.
     pub fn integer(&mut self) -> Result<i64, Fault> {
         self.maybe_integer()?.ok_or_else(|| self.unexpected("an integer"))
@@ -157,7 +165,11 @@ pub trait Session {
 /// not by isolation levels. Idempotency rows come before agents' rows, each kind sorted.
 pub struct Tx<'a> {
     session: &'a mut dyn Session,
+    decided: Vec<Decided>,
 }
+
+/// What was decided, and in which mode.
+pub type Decided = (Verdict, Mode);
 
 impl fmt::Debug for Tx<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -168,7 +180,18 @@ impl fmt::Debug for Tx<'_> {
 impl<'a> Tx<'a> {
     /// A transaction over an open session.
     pub fn new(session: &'a mut dyn Session) -> Self {
-        Self { session }
+        Self { session, decided: Vec::new() }
+    }
+
+    /// Notes a decision that was written, to be counted when the transaction has been committed.
+    pub fn note(&mut self, decided: Decided) {
+        self.decided.push(decided);
+    }
+
+    /// The decisions that were written.
+    #[must_use]
+    pub fn into_decided(self) -> Vec<Decided> {
+        self.decided
     }
 
     /// The rows of `sql`.

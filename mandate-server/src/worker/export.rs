@@ -1,4 +1,4 @@
-//! Builds the exports that were asked for, one at a time, and deletes those that have expired.
+//! Builds the exports that were asked for, one at a time, and deletes those that have expired, and what nobody owns.
 //!
 //! A file is complete before its export is ready: it is written under another name, synced, and renamed. What a crash
 //! leaves unfinished is written anew.
@@ -21,15 +21,17 @@ use crate::service::Stop;
 use crate::service::exports::{self as service, Build, Written};
 use crate::service::signing::Keyring;
 use crate::store::Store;
-use crate::store::sql::exports::Export;
+use crate::store::sql::exports::{Export, ExportStatus};
 
-/// How often it is looked for exports that are to be built or deleted, in seconds. New ones are taken up at once.
+/// How often it is looked for exports that are to be built, in seconds. New ones are taken up at once.
 const LOOK_SECONDS: u64 = 60;
 /// How many expired exports are deleted in one go.
 const MAX_DELETED: i64 = 100;
 /// An export holds all of an organization's decisions: its owner alone may read it.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
+/// How the name of a file ends that is being written.
+const UNFINISHED: &str = ".unfinished";
 /// How much is written at a time, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -59,11 +61,11 @@ impl Exports {
     }
 
     fn unfinished(&self, id: ExportId) -> PathBuf {
-        self.directory.join(format!("{id}.unfinished"))
+        self.directory.join(format!("{id}{UNFINISHED}"))
     }
 }
 
-/// Builds and deletes, until `stop` changes. An export that is being built then is given up, and built at the next start.
+/// Builds, until `stop` changes. An export that is being built then is given up, and built at the next start.
 pub(crate) async fn run(
     store: Store,
     exports: Arc<Exports>,
@@ -79,12 +81,11 @@ pub(crate) async fn run(
             _ = stop.changed() => return,
         }
         let done = async {
-            delete_expired(&store, &exports, clock.now()).await?;
             while !*stop.borrow() && build_next(&store, &exports, &keyring, clock.now(), &stop).await? {}
             Ok::<_, Fault>(())
         };
         if let Err(fault) = done.await {
-            error!(reason = %fault, "exports cannot be looked after");
+            error!(reason = %fault, "exports cannot be built");
         }
     }
 }
@@ -166,6 +167,43 @@ pub async fn delete_expired(store: &Store, exports: &Arc<Exports>, now: Timestam
         forgotten.map_err(|refusal| Fault::new(refusal.message))?;
     }
     Ok(())
+}
+
+/// Deletes the files that no export owns: of exports that are not on record, and beginnings of those that are not being
+/// built.
+///
+/// # Errors
+/// The database fails, or a file cannot be deleted.
+pub async fn delete_orphans(store: &Store, exports: &Arc<Exports>) -> Result<(), Fault> {
+    // The files before the records: no file is begun before its export is on record.
+    let directory = exports.directory.clone();
+    for (path, id, finished) in blocking(move || files(&directory)).await? {
+        let status = store.read(move |tx| service::status(tx, id)).await??;
+        let owned = status.is_some_and(|status| finished || status == ExportStatus::Pending);
+        if !owned {
+            blocking(move || remove(&path)).await?;
+        }
+    }
+    Ok(())
+}
+
+/// The files in the directory whose names are those of exports, and whether each is finished.
+fn files(directory: &Path) -> Result<Vec<(PathBuf, ExportId, bool)>, Fault> {
+    let entries = match fs::read_dir(directory) {
+        Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|e| unusable(directory, &e))?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|e| unusable(directory, &e))?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let id = name.strip_suffix(UNFINISHED).unwrap_or(name);
+        if let Ok(parsed) = ExportId::parse(id) {
+            let finished = id == name;
+            files.push((path, parsed, finished));
+        }
+    }
+    Ok(files)
 }
 
 fn create(path: &Path) -> Result<File, Fault> {

@@ -10,6 +10,7 @@ use tracing::{error, warn};
 
 use crate::clock::Clock;
 use crate::error::Fault;
+use crate::metrics::{Metrics, Settling};
 use crate::service::{Stop, escrows};
 use crate::settlement::{Instruction, Settlement};
 use crate::store::Store;
@@ -31,6 +32,7 @@ pub(crate) async fn run(
     store: Store,
     settlement: Arc<Settlement>,
     clock: Arc<dyn Clock>,
+    metrics: Metrics,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut look = tokio::time::interval(Duration::from_secs(LOOK_SECONDS));
@@ -40,7 +42,7 @@ pub(crate) async fn run(
                 _ = look.tick() => {}
                 () = settlement.woken() => {}
             }
-            if let Err(fault) = carry_out_due(&store, &settlement, clock.now()).await {
+            if let Err(fault) = carry_out_due(&store, &settlement, &metrics, clock.now()).await {
                 error!(reason = %fault, "instructions to settle cannot be read");
             }
         }
@@ -55,11 +57,16 @@ pub(crate) async fn run(
 ///
 /// # Errors
 /// They cannot be read.
-pub async fn carry_out_due(store: &Store, settlement: &Settlement, now: Timestamp) -> Result<usize, Fault> {
+pub async fn carry_out_due(
+    store: &Store,
+    settlement: &Settlement,
+    metrics: &Metrics,
+    now: Timestamp,
+) -> Result<usize, Fault> {
     let due = store.read(move |tx| escrows::due(tx, now, MAX_AT_ONCE)).await??;
     let count = due.len();
     let attempts = stream::iter(due).for_each_concurrent(MAX_UNDER_WAY, |(key, escrow, attempts)| async move {
-        if let Err(fault) = attempt(store, settlement, key, &escrow, attempts, now).await {
+        if let Err(fault) = attempt(store, settlement, metrics, key, &escrow, attempts, now).await {
             error!(escrow = %key.escrow, reason = %fault, "the outcome of an instruction was not written down");
         }
     });
@@ -70,6 +77,7 @@ pub async fn carry_out_due(store: &Store, settlement: &Settlement, now: Timestam
 async fn attempt(
     store: &Store,
     settlement: &Settlement,
+    metrics: &Metrics,
     key: EntryKey,
     escrow: &Escrow,
     attempts: i64,
@@ -90,6 +98,11 @@ async fn attempt(
             SettlementStatus::Pending
         }
     };
+    metrics.settled(match status {
+        SettlementStatus::Settled => Settling::Settled,
+        SettlementStatus::Refused => Settling::Refused,
+        SettlementStatus::Pending => Settling::Retried,
+    });
     let next_at = now.plus_seconds(retry_seconds(attempts));
     let written =
         store.write(move |tx| escrows::settle(tx, &key, status, next_at).map_err(Stop::Fault)).await?;

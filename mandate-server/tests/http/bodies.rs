@@ -14,7 +14,7 @@ fn body_of(bytes: usize) -> String {
 #[tokio::test]
 async fn bodies_that_are_refused() {
     let world = World::start().await;
-    let key = world.organization.as_str();
+    let key = world.organization_key.as_str();
     let large = body_of(MAX_BODY_BYTES + 1);
     for (path, body, message) in [
         ("/v1/agents", "", "body must be a JSON object; it is empty"),
@@ -40,7 +40,7 @@ async fn bodies_that_are_refused() {
 #[tokio::test]
 async fn a_body_may_be_64_kib_and_come_in_pieces() {
     let world = World::start().await;
-    let key = world.organization.as_str();
+    let key = world.organization_key.as_str();
     let whole = world.post_text(key, "/v1/agents", "", &body_of(MAX_BODY_BYTES)).await;
     assert_eq!(whole.status, 201, "{}", whole.body);
     let chunked = "Content-Type: application/json; charset=utf-8\r\nTransfer-Encoding: chunked\r\n";
@@ -55,7 +55,7 @@ async fn a_body_may_be_64_kib_and_come_in_pieces() {
 #[tokio::test]
 async fn a_body_is_json_and_says_so() {
     let world = World::start().await;
-    let key = world.organization.as_str();
+    let key = world.organization_key.as_str();
     for header in ["", "Content-Type: text/plain\r\n", "Content-Type: application/x-www-form-urlencoded\r\n"]
     {
         let headers = format!("{header}Content-Length: 12\r\n");
@@ -70,7 +70,7 @@ async fn no_body_is_nothing_or_an_empty_object() {
     let world = World::start().await;
     world.agent("a").await;
     let revoke = format!("/v1/mandates/{}/revoke", world.mandate("agt_a").await);
-    let key = world.organization.as_str();
+    let key = world.organization_key.as_str();
     assert_eq!(world.send("POST", &revoke, key, "Content-Length: 0\r\n", "").await.status, 200);
     assert_eq!(world.send("POST", &revoke, key, "", "").await.status, 200);
     assert_eq!(world.post_text(key, &revoke, "", "{}").await.status, 200);
@@ -80,7 +80,7 @@ async fn no_body_is_nothing_or_an_empty_object() {
 #[tokio::test]
 async fn parameters_of_a_list() {
     let world = World::start().await;
-    let key = world.organization.as_str();
+    let key = world.organization_key.as_str();
     for path in ["/v1/agents", "/v1/mandates", "/v1/decisions"] {
         for limit in ["0", "101", "1.5", "ten", "", "-1", "%2B5"] {
             let reply = world.get(key, &format!("{path}?limit={limit}")).await;
@@ -99,5 +99,19 @@ async fn parameters_of_a_list() {
         }
         let reply = world.get(key, &format!("{path}?limit=100")).await;
         assert_eq!(reply.body, r#"{"data":[],"has_more":false}"#);
+    }
+}
+
+#[tokio::test]
+async fn a_page_begins_at_one_place() {
+    let world = World::start().await;
+    for query in [
+        "cursor=cur_x&starting_after=agt_a",
+        "starting_after=agt_a&ending_before=agt_a",
+        "cursor=cur_x&ending_before=agt_a",
+    ] {
+        let reply = world.get(&world.organization_key, &format!("/v1/agents?{query}")).await;
+        let message = "only one of cursor, starting_after and ending_before can be given";
+        assert_eq!(reply.refused(400, "invalid_request"), message, "{query}");
     }
 }

@@ -2,7 +2,8 @@
 
 use mandate_core::jwks::KeySet;
 
-use crate::world::{World, exchange, spend};
+use crate::wire::exchange;
+use crate::world::{World, spend};
 
 const KEY_SET: &str = "/.well-known/jwks.json";
 
@@ -10,7 +11,7 @@ const KEY_SET: &str = "/.well-known/jwks.json";
 #[tokio::test]
 async fn every_answer_carries_its_id() {
     let world = World::start().await;
-    let server = &world.server;
+    let server = &world.running;
     let mut seen = std::collections::HashSet::new();
     for (host, method, path, status) in [
         (server.api, "GET", "/v1/agents", 401),
@@ -42,7 +43,7 @@ async fn every_answer_carries_its_id() {
 #[tokio::test]
 async fn the_key_set_is_cached_by_its_etag() {
     let world = World::start().await;
-    let public = world.server.public;
+    let public = world.running.public;
     let first = exchange(public, "GET", KEY_SET, "", b"").await;
     assert_eq!(first.header("content-type"), Some("application/jwk-set+json"));
     assert_eq!(KeySet::parse(first.body.as_bytes()).unwrap().to_json(), first.body);
@@ -60,11 +61,11 @@ async fn the_key_set_is_cached_by_its_etag() {
 async fn the_key_set_has_moved_from_the_api() {
     let world = World::start().await;
     for method in ["GET", "HEAD"] {
-        let moved = exchange(world.server.api, method, KEY_SET, "", b"").await;
-        let location = format!("http://{}{KEY_SET}", world.server.public);
+        let moved = exchange(world.running.api, method, KEY_SET, "", b"").await;
+        let location = format!("http://{}{KEY_SET}", world.running.public);
         assert_eq!((moved.status, moved.header("location")), (308, Some(location.as_str())));
     }
-    assert_eq!(exchange(world.server.api, "POST", KEY_SET, "", b"").await.status, 401);
+    assert_eq!(exchange(world.running.api, "POST", KEY_SET, "", b"").await.status, 401);
 }
 
 #[tokio::test]
@@ -73,11 +74,11 @@ async fn a_server_that_stops_leaves_its_database_whole() {
     let agent = world.agent("a").await;
     world.mandate("agt_a").await;
     assert_eq!(world.post(&agent, "/v1/authorizations", &spend(40)).await.status, 201);
-    let (api, ops) = (world.server.api, world.server.ops);
-    world.server.stop().await;
+    let (api, ops) = (world.running.api, world.running.ops);
+    world.running.stop().await;
     for address in [api, ops] {
         assert!(tokio::net::TcpStream::connect(address).await.is_err());
     }
-    let log = format!("{}-wal", world.database.trim_start_matches("sqlite://"));
+    let log = format!("{}-wal", world.settings.database.trim_start_matches("sqlite://"));
     assert!(std::fs::metadata(log).map_or(true, |log| log.len() == 0));
 }

@@ -1,4 +1,5 @@
-//! The listeners over real connections: the gate, what is read of a request, and how it is answered.
+//! The server over real connections: the listeners, every operation of the table held against its contract, every kind of
+//! bad request, and faults on the server's side.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -7,14 +8,24 @@
 )]
 
 mod bodies;
+mod contract;
 mod escrows;
 mod exports;
+mod faults;
 mod gate;
 mod hosts;
+mod input;
 mod keys;
+mod lists;
+mod published;
 mod replays;
+mod samples;
 mod server;
 mod settlement;
+mod tenants;
+mod time;
 mod usage;
+mod walk;
 mod webhooks;
+mod wire;
 mod world;

@@ -1,33 +1,25 @@
-//! A server on free ports, an organization with one agent, and a client.
+//! The same world, spoken to in JSON below `/v1`: what is asked for must be answered with the status that is named.
 
-use std::sync::Arc;
+use std::ops::Deref;
 
-use mandate_core::{AgentName, EnvironmentKind, Timestamp};
-use mandate_server::admin::organization::new_key;
-use mandate_server::app::{App, Running};
-use mandate_server::clock::{SystemEntropy, TestClock};
-use mandate_server::config::{Config, Settings};
-use mandate_server::service::organizations;
-use mandate_server::service::signing::MasterKey;
-use mandate_server::store;
+use mandate_server::config::Settings;
 use reqwest::{Client, RequestBuilder, Response};
 use serde_json::{Value, json};
 
-/// A running server and everything that a test talks to.
+use crate::world::World;
+
+/// A world with a client.
 pub(crate) struct Server {
-    pub(crate) running: Running,
+    world: World,
     pub(crate) http: Client,
-    pub(crate) organization_key: String,
-    /// The organization's key for production.
-    pub(crate) live_key: String,
-    pub(crate) settings: Settings,
-    clock: Arc<TestClock>,
-    _folder: tempfile::TempDir,
 }
 
-/// Noon of 15 June 2026.
-fn noon() -> Timestamp {
-    Timestamp::parse("2026-06-15T12:00:00Z").unwrap()
+impl Deref for Server {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
 }
 
 impl Server {
@@ -37,21 +29,8 @@ impl Server {
 
     /// A server whose settings were changed by `change`.
     pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let anywhere = "127.0.0.1:0".parse().unwrap();
-        let mut settings = Settings {
-            database: format!("sqlite://{}", folder.path().join("test.db").display()),
-            api_address: anywhere,
-            public_address: anywhere,
-            ops_address: anywhere,
-            ..Settings::default()
-        };
-        change(&mut settings);
-        let clock = Arc::new(TestClock::at(noon()));
-        let running = run(&settings, &clock).await;
         let http = Client::builder().no_proxy().build().unwrap();
-        let (organization_key, live_key) = create_organization(&settings, "acme");
-        Self { running, clock, http, organization_key, live_key, settings, _folder: folder }
+        Self { world: World::start_with(change).await, http }
     }
 
     pub(crate) fn get(&self, key: &str, path: &str) -> RequestBuilder {
@@ -96,24 +75,8 @@ impl Server {
 
     /// Another organization's key.
     pub(crate) fn stranger(&self) -> String {
-        create_organization(&self.settings, "other").0
+        self.onboard("other")
     }
-}
-
-async fn run(settings: &Settings, clock: &Arc<TestClock>) -> Running {
-    let config = Config { settings: settings.clone(), master_key: MasterKey::from_bytes([7; 32]) };
-    App::start(config, Arc::clone(clock) as _, Arc::new(SystemEntropy)).await.unwrap()
-}
-
-fn create_organization(settings: &Settings, name: &str) -> (String, String) {
-    let create = organizations::Create {
-        name: AgentName::parse(name).unwrap(),
-        sandbox_key: new_key(EnvironmentKind::Sandbox, &SystemEntropy),
-        live_key: new_key(EnvironmentKind::Production, &SystemEntropy),
-        at: noon(),
-    };
-    store::run_once(&settings.database, |tx| organizations::create(tx, &create)).unwrap().unwrap();
-    (create.sandbox_key.expose().to_owned(), create.live_key.expose().to_owned())
 }
 
 async fn answered(response: Response, status: u16) -> Value {

@@ -1,66 +1,81 @@
-//! A server on free ports over a database of its own, and clients that show every byte of an answer.
+//! A server on free ports over a database of its own, an organization, and the bytes that go over the wire.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use mandate_core::{AgentName, Timestamp};
-use mandate_server::admin::organization;
+use mandate_server::admin::organization::{self, Created};
 use mandate_server::app::{App, Running};
-use mandate_server::clock::{Clock as _, SystemEntropy, TestClock};
+use mandate_server::clock::{Clock, Entropy, SystemEntropy, TestClock};
 use mandate_server::config::{Config, SQLITE, Settings};
 use mandate_server::service::signing::MasterKey;
 use mandate_server::store;
 use mandate_server::store::tx::Value as Parameter;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+
+use crate::wire::{Reply, exchange};
 
 /// A running server, its clock, and the keys of one organization.
 pub(crate) struct World {
-    pub(crate) server: Running,
+    pub(crate) running: Running,
     pub(crate) clock: Arc<TestClock>,
-    pub(crate) database: String,
-    pub(crate) organization: String,
+    pub(crate) settings: Settings,
+    /// The organization's key for its sandbox.
+    pub(crate) organization_key: String,
+    /// The organization's key for production.
+    pub(crate) live_key: String,
     _folder: TempDir,
 }
 
-/// An answer, as it came over the wire.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Reply {
-    pub(crate) status: u16,
-    /// Names in lower case, sorted; `date` is left out.
-    pub(crate) headers: Vec<(String, String)>,
-    pub(crate) body: String,
+/// A clock that stands at noon of 15 June 2026.
+pub(crate) fn noon() -> Arc<TestClock> {
+    Arc::new(TestClock::at(Timestamp::parse("2026-06-15T12:00:00Z").unwrap()))
 }
 
 impl World {
     pub(crate) async fn start() -> Self {
+        Self::start_with(|_| {}).await
+    }
+
+    /// A server whose settings were changed by `change`.
+    pub(crate) async fn start_with(change: impl FnOnce(&mut Settings)) -> Self {
+        let clock = noon();
+        Self::made_of(Arc::clone(&clock), clock, Arc::new(SystemEntropy), change).await
+    }
+
+    /// A server that is shown `time`, which follows `clock`.
+    pub(crate) async fn made_of(
+        clock: Arc<TestClock>,
+        time: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let database = format!("{SQLITE}{}/test.db", folder.path().display());
-        let clock = Arc::new(TestClock::at(Timestamp::parse("2026-06-15T12:00:00Z").unwrap()));
-        let any = SocketAddr::from(([127, 0, 0, 1], 0));
-        let settings = Settings {
-            database: database.clone(),
-            api_address: any,
-            public_address: any,
-            ops_address: any,
+        let anywhere = "127.0.0.1:0".parse().unwrap();
+        let mut settings = Settings {
+            database: format!("{SQLITE}{}", folder.path().join("test.db").display()),
+            api_address: anywhere,
+            public_address: anywhere,
+            ops_address: anywhere,
             ..Settings::default()
         };
-        let config = Config { settings, master_key: MasterKey::from_bytes([7; 32]) };
-        let server = App::start(config, Arc::clone(&clock) as _, Arc::new(SystemEntropy)).await.unwrap();
-        let organization = onboard(&database, "acme", &clock);
-        Self { server, clock, database, organization, _folder: folder }
+        change(&mut settings);
+        let config = Config { settings: settings.clone(), master_key: MasterKey::from_bytes([7; 32]) };
+        let running = App::start(config, time, entropy).await.unwrap();
+        let created = create_organization(&settings, "acme", &clock);
+        let [organization_key, live_key] =
+            [created.sandbox_key(), created.live_key()].map(|key| key.expose().to_owned());
+        Self { running, clock, settings, organization_key, live_key, _folder: folder }
     }
 
     /// Another organization; returns the key of its sandbox.
     pub(crate) fn onboard(&self, name: &str) -> String {
-        onboard(&self.database, name, &self.clock)
+        create_organization(&self.settings, name, &self.clock).sandbox_key().expose().to_owned()
     }
 
     /// What another process does to the keys.
     pub(crate) fn change_keys(&self, sql: &'static str, parameters: &[Parameter]) {
-        let changed = store::run_once(&self.database, |tx| {
+        let changed = store::run_once(&self.settings.database, |tx| {
             tx.execute_one(sql, parameters)?;
             Ok(tx.execute_one("UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'", &[])?)
         });
@@ -69,7 +84,7 @@ impl World {
 
     /// Registers an agent; returns its key.
     pub(crate) async fn agent(&self, name: &str) -> String {
-        let created = self.post(&self.organization, "/v1/agents", &json!({ "name": name })).await;
+        let created = self.post(&self.organization_key, "/v1/agents", &json!({ "name": name })).await;
         assert_eq!(created.status, 201, "{}", created.body);
         created.json()["agent_key"].as_str().unwrap().to_owned()
     }
@@ -84,7 +99,7 @@ impl World {
             "review_above": 200,
             "expires": "2026-12-31",
         });
-        let created = self.post(&self.organization, "/v1/mandates", &mandate).await;
+        let created = self.post(&self.organization_key, "/v1/mandates", &mandate).await;
         assert_eq!(created.status, 201, "{}", created.body);
         created.json()["id"].as_str().unwrap().to_owned()
     }
@@ -106,7 +121,7 @@ impl World {
 
     pub(crate) async fn send(&self, method: &str, path: &str, key: &str, headers: &str, body: &str) -> Reply {
         let headers = format!("Authorization: Bearer {key}\r\n{headers}");
-        exchange(self.server.api, method, path, &headers, body.as_bytes()).await
+        exchange(self.running.api, method, path, &headers, body.as_bytes()).await
     }
 }
 
@@ -115,64 +130,7 @@ pub(crate) fn spend(amount: u32) -> Value {
     json!({ "amount": amount, "currency": "USD", "recipient": "vendor:acme", "category": "software" })
 }
 
-fn onboard(database: &str, name: &str, clock: &TestClock) -> String {
+fn create_organization(settings: &Settings, name: &str, clock: &TestClock) -> Created {
     let name = AgentName::parse(name).unwrap();
-    let created = organization::create(database, name, clock.now(), &SystemEntropy).unwrap().unwrap();
-    created.sandbox_key().expose().to_owned()
-}
-
-/// One request over a connection of its own, written as it stands.
-pub(crate) async fn exchange(at: SocketAddr, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
-    let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
-    let mut stream = TcpStream::connect(at).await.unwrap();
-    stream.write_all(head.as_bytes()).await.unwrap();
-    // A server that has seen enough may close before all of the body is written.
-    let _ = stream.write_all(body).await;
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).await.unwrap();
-    Reply::read(&bytes)
-}
-
-impl Reply {
-    fn read(bytes: &[u8]) -> Self {
-        let text = String::from_utf8(bytes.to_vec()).unwrap();
-        let (head, body) = text.split_once("\r\n\r\n").unwrap();
-        let mut lines = head.lines();
-        let status = lines.next().unwrap().split(' ').nth(1).unwrap().parse().unwrap();
-        let headers = lines.map(|line| line.split_once(": ").unwrap());
-        let mut headers: Vec<_> = headers.map(|(n, v)| (n.to_lowercase(), v.to_owned())).collect();
-        headers.retain(|(name, _)| name != "date");
-        headers.sort();
-        Self { status, headers, body: body.to_owned() }
-    }
-
-    pub(crate) fn header(&self, name: &str) -> Option<&str> {
-        self.headers.iter().find(|(n, _)| n == name).map(|(_, value)| value.as_str())
-    }
-
-    pub(crate) fn json(&self) -> Value {
-        serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
-    }
-
-    /// The error code, when the answer is the envelope of its own request.
-    pub(crate) fn code(&self) -> String {
-        let error = &self.json()["error"];
-        assert_eq!(error["request_id"].as_str(), self.header("x-request-id"), "{}", self.body);
-        assert_eq!(error.as_object().unwrap().len(), 3, "{}", self.body);
-        assert_eq!(self.header("content-type"), Some("application/json"));
-        error["code"].as_str().unwrap().to_owned()
-    }
-
-    pub(crate) fn message(&self) -> String {
-        self.json()["error"]["message"].as_str().unwrap_or_else(|| panic!("{}", self.body)).to_owned()
-    }
-
-    /// The answer with its request's id blotted out.
-    pub(crate) fn anonymous(&self) -> Self {
-        let id = self.header("x-request-id").unwrap().to_owned();
-        let mut blotted = self.clone();
-        blotted.body = blotted.body.replace(&id, "req_");
-        blotted.headers.iter_mut().for_each(|(_, value)| *value = value.replace(&id, "req_"));
-        blotted
-    }
+    organization::create(&settings.database, name, clock.now(), &SystemEntropy).unwrap().unwrap()
 }

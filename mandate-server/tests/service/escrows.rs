@@ -35,7 +35,7 @@ pub(crate) async fn open(world: &World, create: Create) -> Answer {
     world.write(call, move |tx, call| escrows::create(tx, call, &create)).await
 }
 
-async fn escrow(world: &World, agent: &Arc<Caller>, amount: &str) -> Value {
+pub(crate) async fn escrow(world: &World, agent: &Arc<Caller>, amount: &str) -> Value {
     let decision = world.ask(agent, amount).await["decision"].clone();
     let answer = open(world, create(world, &decision)).await;
     assert_eq!(answer.status, 201);

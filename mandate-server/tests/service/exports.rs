@@ -11,14 +11,14 @@ use mandate_core::verify::{
 use mandate_core::{AgentId, ExportId, Timestamp, Verdict};
 use mandate_server::clock::Clock as _;
 use mandate_server::error::Fault;
-use mandate_server::service::exports::{self, Create, KEPT_SECONDS, MAX_EXPORTS};
+use mandate_server::service::exports::{self, Build, Create, KEPT_SECONDS, MAX_EXPORTS};
 use mandate_server::service::{Answer, Caller};
 use mandate_server::store::sql::decisions::Filter;
-use mandate_server::store::sql::exports::Format;
+use mandate_server::store::sql::exports::{Export, Format};
 use mandate_server::worker::export::{Exports, build_next, delete_expired};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::world::{self, ISSUER, World};
 
@@ -47,6 +47,30 @@ impl Archive {
     async fn build(&self) -> Result<bool, Fault> {
         let now = self.world.clock.now();
         build_next(&self.world.store, &self.exports, &self.world.keyring, now, &self.stop.subscribe()).await
+    }
+
+    /// The content of `export`, written while `meanwhile` happens between any two of its pages.
+    async fn written(&self, export: &Export, mut meanwhile: impl AsyncFnMut()) -> String {
+        let (pause, mut paused) = mpsc::unbounded_channel();
+        let (go_on, told) = std::sync::mpsc::channel();
+        let (export, keyring, now) = (export.clone(), self.world.keyring.clone(), self.world.clock.now());
+        let writing = self.world.store.read(move |tx| {
+            let build = Build { export: &export, keyring: &keyring, now };
+            let wait = || pause.send(()).is_ok() && told.recv().is_ok();
+            let mut content = Vec::new();
+            exports::write(tx, &build, &mut content, &wait).map(|_| content)
+        });
+        let between = async {
+            // The snapshot is of the moment of the first page.
+            paused.recv().await.unwrap();
+            go_on.send(()).unwrap();
+            while let Some(()) = paused.recv().await {
+                meanwhile().await;
+                go_on.send(()).unwrap();
+            }
+        };
+        let (content, ()) = tokio::join!(writing, between);
+        String::from_utf8(content.unwrap().unwrap()).unwrap()
     }
 
     /// The record, if there is one for the caller.
@@ -173,6 +197,40 @@ async fn a_log_of_many_pages_is_written_once_each() {
         .filter_map(|line| line["decision"]["jti"].as_str().map(ToOwned::to_owned))
         .collect();
     assert!(ids.len() == 1_201 && ids.windows(2).all(|pair| pair[0] < pair[1]), "oldest first, none twice");
+}
+
+#[tokio::test]
+async fn what_is_written_while_it_is_built_is_not_in_it() {
+    let archive = Archive::new().await;
+    let world = &archive.world;
+    let agent = world.agent("a").await;
+    futures_util::future::join_all((0..1_100).map(|_| world.ask(&agent, "0.01"))).await;
+    for format in [Format::Ndjson, Format::Csv] {
+        world.clock.advance(60);
+        let mandate = world.mandate(&agent, 1_000, r#","review_above":200"#).await;
+        let review = world.ask(&agent, "300").await["review"]["id"].clone();
+        archive.ask(format, Filter::default()).await;
+        let now = world.clock.now();
+        let export = world.store.read(move |tx| exports::next_pending(tx, now)).await.unwrap().unwrap();
+        let export = export.unwrap();
+        // But for the trailer, whose signature holds a number drawn at random.
+        let signed = |text: String| text.split("{\"trailer\"").next().unwrap().to_owned();
+        let still = archive.written(&export, async || {}).await;
+        let mut pauses = 0;
+        let moved = archive
+            .written(&export, async || {
+                match pauses {
+                    0 => assert_eq!(world.approve(&review).await.status, 201),
+                    1 => assert_eq!(world.revoke(&mandate).await.status, 200),
+                    _ => assert!(world.ask(&agent, "1").await["decision"].is_string()),
+                }
+                pauses += 1;
+            })
+            .await;
+        assert!(pauses > 2, "{pauses}");
+        assert!(signed(still) == signed(moved), "the file holds what there was when it was begun");
+        assert!(archive.build().await.unwrap());
+    }
 }
 
 #[tokio::test]

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use mandate_core::cursor::CursorKey;
-use mandate_core::{ReviewStatus, Verdict};
+use mandate_core::{AgentId, MandateId, ReviewStatus, Timestamp, Verdict};
 use mandate_server::clock::Clock;
 use mandate_server::service::listing::{Cursors, From, Query};
 use mandate_server::service::{Caller, Stop, decisions};
+use mandate_server::store::records::Mode;
 use mandate_server::store::sql::decisions::Filter;
 use serde_json::Value;
 
@@ -88,6 +89,46 @@ async fn a_walk_gives_each_row_once_while_others_are_written() {
     let cursor = From::Cursor(first["next_cursor"].as_str().unwrap().to_owned());
     let (rest, _) = walk(&world, &world.organization, &Filter::default(), 10, cursor).await;
     assert_eq!([ids(&first), rest].concat(), newest_first);
+}
+
+#[tokio::test]
+async fn a_walk_with_any_filter_gives_each_row_once_in_both_directions_while_others_are_written() {
+    let of = |filter: fn(&mut Filter)| {
+        let mut made = Filter::default();
+        filter(&mut made);
+        made
+    };
+    for mut filter in [
+        Filter::default(),
+        of(|filter| filter.verdict = Some(Verdict::Allow)),
+        of(|filter| filter.agent = Some(AgentId::parse("agt_a").unwrap())),
+        of(|filter| filter.mode = Some(Mode::Enforce)),
+        of(|filter| filter.review = Some(ReviewStatus::Pending)),
+        of(|filter| filter.since = Some(Timestamp::parse("2026-06-15T12:00:14Z").unwrap())),
+    ] {
+        let (world, agent, made) = filled(12).await;
+        let mandate = world.decision(&agent, &made[0].as_str().into()).await["mandate"].clone();
+        if filter.mode.is_some() {
+            filter.mandate = Some(MandateId::parse(mandate.as_str().unwrap()).unwrap());
+        }
+        for start in [From::Newest, From::Before(made[0].clone())] {
+            let (mut there, _) = walk(&world, &world.organization, &filter, 100, start.clone()).await;
+            assert!(there.len() >= 4, "{filter:?}");
+            let (mut from, mut seen) = (start, Vec::new());
+            for amount in ["1", "300", "501"].iter().cycle() {
+                let found = page(&world, &world.organization, &filter, 3, from).await.unwrap();
+                seen.extend(ids(&found));
+                world.ask(&agent, amount).await;
+                world.clock.advance(7);
+                let Some(cursor) = found.get("next_cursor") else { break };
+                from = From::Cursor(cursor.as_str().unwrap().to_owned());
+            }
+            seen.retain(|id| there.contains(id));
+            seen.sort();
+            there.sort();
+            assert_eq!(seen, there, "{filter:?}");
+        }
+    }
 }
 
 #[tokio::test]
@@ -176,8 +217,7 @@ async fn a_search_that_finds_little_gives_up_and_goes_on_from_there() {
     for _ in 0..decisions::SEARCHED_ROWS + 200 {
         world.ask(&agent, "1").await;
     }
-    let filter =
-        Filter { mandate: Some(mandate_core::MandateId::parse(&mandate).unwrap()), ..Filter::default() };
+    let filter = Filter { mandate: Some(MandateId::parse(&mandate).unwrap()), ..Filter::default() };
     let first = page(&world, &world.organization, &filter, 10, From::Newest).await.unwrap();
     assert_eq!(
         (ids(&first).len(), &first["has_more"]),
@@ -191,6 +231,6 @@ async fn a_search_that_finds_little_gives_up_and_goes_on_from_there() {
 async fn an_agent_that_asks_for_another_finds_nothing() {
     let (world, _, _) = filled(3).await;
     let other = world.agent("b").await;
-    let filter = Filter { agent: Some(mandate_core::AgentId::parse("agt_a").unwrap()), ..Filter::default() };
+    let filter = Filter { agent: Some(AgentId::parse("agt_a").unwrap()), ..Filter::default() };
     assert_eq!(walk(&world, &other, &filter, 10, From::Newest).await, (Vec::new(), 1));
 }

@@ -7,14 +7,19 @@
 )]
 
 mod agents_and_mandates;
+mod backups;
+mod check;
+mod costs;
 mod durability;
 mod escrows;
 mod events;
 mod exports;
 mod limits;
 mod lists;
+mod migrations;
 mod replays;
 mod reviews;
 mod settlement;
+mod sweep;
 mod usage;
 mod world;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use mandate_core::{EnvironmentKind, EscrowState};
 use mandate_server::clock::Clock as _;
 use mandate_server::error::Fault;
+use mandate_server::metrics::Metrics;
 use mandate_server::service::escrows::{self, Create, Transition};
 use mandate_server::settlement::{Adapter, Instruction, Local, Outcome, Settlement};
 use mandate_server::store::sql::escrows::SettlementStatus::{self, Pending, Refused, Settled};
@@ -77,7 +78,8 @@ async fn settled(world: &World, escrow: &Value) -> Vec<Value> {
 async fn an_instruction_is_sent_again_until_it_ends_and_is_always_the_same() {
     let provider = Provider::default();
     let (world, settlement, escrow) = begin(&provider).await;
-    let run = async || carry_out_due(&world.store, &settlement, world.clock.now()).await.unwrap();
+    let run =
+        async || carry_out_due(&world.store, &settlement, &Metrics::new(), world.clock.now()).await.unwrap();
     assert_eq!(settled(&world, &escrow).await, ["pending"]);
     provider.answers([Err("no route"), Ok(Pending), Ok(Settled)]);
     assert_eq!((run().await, run().await), (1, 0), "not before its time");
@@ -107,7 +109,8 @@ async fn an_instruction_is_sent_again_until_it_ends_and_is_always_the_same() {
 async fn the_instructions_of_an_escrow_go_out_in_their_order() {
     let provider = Provider::default();
     let (world, settlement, escrow) = begin(&provider).await;
-    let run = async || carry_out_due(&world.store, &settlement, world.clock.now()).await.unwrap();
+    let run =
+        async || carry_out_due(&world.store, &settlement, &Metrics::new(), world.clock.now()).await.unwrap();
     go(&world, &escrow, EscrowState::Disputed).await;
     go(&world, &escrow, EscrowState::Refunded).await;
     provider.answers([Err("no route"), Ok(Settled), Ok(Refused)]);
@@ -124,7 +127,7 @@ async fn the_instructions_of_an_escrow_go_out_in_their_order() {
 async fn what_was_recorded_for_another_adapter_is_carried_out_by_the_one_that_is_live() {
     let (world, _, escrow) = begin(&Provider::default()).await;
     let local = Settlement::with(Box::new(Local));
-    assert_eq!(carry_out_due(&world.store, &local, world.clock.now()).await.unwrap(), 1);
+    assert_eq!(carry_out_due(&world.store, &local, &Metrics::new(), world.clock.now()).await.unwrap(), 1);
     assert_eq!(settled(&world, &escrow).await, ["settled"]);
 }
 

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
 use mandate_core::{AgentName, EnvironmentKind, EventId, MandateId, Request, RequestId, Terms, Timestamp};
+use mandate_server::admin::organization;
 use mandate_server::clock::{Clock, Entropy, Ids, SystemEntropy, TestClock};
 use mandate_server::error::Fault;
+use mandate_server::metrics::Metrics;
 use mandate_server::service::decide::Engine;
 use mandate_server::service::idempotency::{self, Claim};
 use mandate_server::service::signing::{self, Keyring, MasterKey};
-use mandate_server::service::{
-    Answer, Call, Caller, Scripted, agents, decisions, keys, mandates, organizations, reviews,
-};
+use mandate_server::service::{Answer, Call, Caller, Scripted, agents, decisions, keys, mandates, reviews};
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{self, Authorization, Store};
 use serde_json::Value;
@@ -28,7 +28,7 @@ pub(crate) struct World {
     pub(crate) organization: Arc<Caller>,
     pub(crate) organization_key: ApiKey,
     pub(crate) keyring: Keyring,
-    ids: Arc<Ids>,
+    pub(crate) ids: Arc<Ids>,
     _folder: tempfile::TempDir,
 }
 
@@ -51,25 +51,18 @@ impl World {
         let clock = Arc::new(TestClock::at(Timestamp::parse("2026-06-15T12:00:00Z").unwrap()));
         let now = clock.now();
         store::migrate(&database).unwrap();
-        let create = organizations::Create {
-            name: AgentName::parse("acme").unwrap(),
-            sandbox_key: random_key(KeyClass::Organization),
-            live_key: random_key(KeyClass::Organization),
-            at: now,
-        };
+        let name = AgentName::parse("acme").unwrap();
+        let created = organization::create(&database, name, now, &SystemEntropy).unwrap().unwrap();
         let organization_key = match kind {
-            EnvironmentKind::Sandbox => create.sandbox_key.clone(),
-            EnvironmentKind::Production => create.live_key.clone(),
+            EnvironmentKind::Sandbox => created.sandbox_key().clone(),
+            EnvironmentKind::Production => created.live_key().clone(),
         };
-        let keyring = store::run_once(&database, |tx| {
-            organizations::create(tx, &create)?;
-            Ok(keyring(tx, now)?)
-        });
+        let keyring = store::run_once(&database, |tx| Ok(keyring(tx, now)?));
         let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
         let shared: Arc<dyn Clock> = Arc::clone(&clock) as _;
         let keyring = keyring.unwrap().unwrap();
         let engine = Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), shared, 86_400));
-        let store = Store::open(&database, Arc::clone(&engine) as _).unwrap();
+        let store = Store::open(&database, Arc::clone(&engine) as _, Metrics::new()).unwrap();
         let organization = find(&store, &organization_key, now).await;
         Self { clock, store, engine, database, organization, organization_key, keyring, ids, _folder: folder }
     }
@@ -117,15 +110,9 @@ impl World {
 
     /// Creates another organization.
     pub(crate) async fn stranger(&self) -> Arc<Caller> {
-        let (key, now) = (random_key(KeyClass::Organization), self.clock.now());
-        let create = organizations::Create {
-            name: AgentName::parse("stranger").unwrap(),
-            sandbox_key: key.clone(),
-            live_key: random_key(KeyClass::Organization),
-            at: now,
-        };
-        self.store.write(move |tx| organizations::create(tx, &create)).await.unwrap().unwrap();
-        find(&self.store, &key, now).await
+        let (name, now) = (AgentName::parse("stranger").unwrap(), self.clock.now());
+        let created = organization::create(&self.database, name, now, &SystemEntropy).unwrap().unwrap();
+        find(&self.store, created.sandbox_key(), now).await
     }
 
     /// Writes a mandate for an agent: `extra` is JSON members beside the required ones.
@@ -143,7 +130,8 @@ impl World {
     pub(crate) async fn write_mandate(&self, body: &str) -> Value {
         let terms = Terms::read(Object::parse(body.as_bytes()).unwrap()).unwrap();
         let at = self.clock.now();
-        let create = mandates::Create { terms, id: MandateId::from_bytes(self.ids.next(at)), at };
+        let id = MandateId::from_bytes(self.ids.next(at));
+        let create = mandates::Create { terms, id, event: self.event(), at };
         let answer =
             self.write(self.call(&self.organization), move |tx, call| mandates::create(tx, call, &create));
         json(&answer.await)

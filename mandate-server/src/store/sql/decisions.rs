@@ -117,7 +117,9 @@ pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
         d.signing_key.into(),
         d.signature.into(),
     ];
-    tx.execute_one(INSERT, &row)
+    tx.execute_one(INSERT, &row)?;
+    tx.note((d.verdict, d.mode));
+    Ok(())
 }
 
 /// One decision.
@@ -230,7 +232,16 @@ impl Filter {
 }
 
 fn read(mut row: Row) -> Result<Whole, Fault> {
-    let decision = DecisionRecord {
+    let decision = read_joined(&mut row)?;
+    let issuer = row.text()?;
+    let kid = row.text()?;
+    let review = reviews::read_joined(&mut row)?;
+    Ok(Whole { decision, issuer, kid, review })
+}
+
+/// Reads a decision's 21 columns.
+pub(super) fn read_joined(row: &mut Row) -> Result<DecisionRecord, Fault> {
+    Ok(DecisionRecord {
         environment: row.integer()?,
         id: DecisionId::from_bytes(row.bytes()?),
         iat: row.integer()?,
@@ -257,9 +268,5 @@ fn read(mut row: Row) -> Result<Whole, Fault> {
         issuer: row.integer()?,
         signing_key: row.integer()?,
         signature: row.bytes()?,
-    };
-    let issuer = row.text()?;
-    let kid = row.text()?;
-    let review = reviews::read_joined(&mut row)?;
-    Ok(Whole { decision, issuer, kid, review })
+    })
 }

@@ -14,6 +14,8 @@ const INSERT: &str =
 const COUNT: &str = "SELECT count(*) FROM exports WHERE environment = $1 AND expires_at > $2";
 const END: &str = "UPDATE exports SET status = $1, rows = $2, sha256 = $3
     WHERE environment = $4 AND export = $5 AND status = 'pending'";
+const STATUS: &str = "SELECT status FROM exports WHERE export = $1";
+const NEXT_END: &str = "SELECT expires_at FROM exports ORDER BY expires_at LIMIT 1";
 const DELETE: &str = "DELETE FROM exports WHERE environment = $1 AND export = $2";
 
 macro_rules! select {
@@ -139,6 +141,17 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, id: ExportId) -> Result<Option<Ex
 /// The oldest export that is to be built.
 pub fn next_pending(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Export>, Fault> {
     tx.row(NEXT_PENDING, &[now.millis().into()])?.map(read).transpose()
+}
+
+/// How far an export is.
+pub fn status(tx: &mut Tx<'_>, id: ExportId) -> Result<Option<ExportStatus>, Fault> {
+    let row = tx.row(STATUS, &[id.to_bytes().into()])?;
+    row.map(|mut row| Ok(ExportStatus::parse(&row.text()?)?)).transpose()
+}
+
+/// When the first of the exports expires.
+pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
+    tx.row(NEXT_END, &[])?.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
 }
 
 /// At most `limit` exports that have expired.

@@ -7,11 +7,17 @@ use crate::error::Fault;
 use crate::store::records::{Direction, Slice};
 use crate::store::tx::{Row, Tx};
 
-const INSERT: &str =
-    "INSERT INTO mandates (environment, mandate, agent, terms, created_at) VALUES ($1, $2, $3, $4, $5)";
-const REPLACE: &str = "UPDATE mandates SET replaced_by = $1 WHERE environment = $2 AND mandate = $3";
-const REVOKE: &str =
-    "UPDATE mandates SET revoked_at = $1 WHERE environment = $2 AND mandate = $3 AND revoked_at IS NULL";
+const INSERT: &str = "INSERT INTO mandates (environment, mandate, agent, terms, created_at, expiring_at) VALUES ($1, $2, $3, $4, $5, $6)";
+const REPLACE: &str = "UPDATE mandates SET replaced_by = $1, expiring_at = NULL
+    WHERE environment = $2 AND mandate = $3";
+const REVOKE: &str = "UPDATE mandates SET revoked_at = $1, expiring_at = NULL
+    WHERE environment = $2 AND mandate = $3 AND revoked_at IS NULL";
+const TOLD: &str = "UPDATE mandates SET expiring_at = NULL
+    WHERE environment = $1 AND mandate = $2 AND expiring_at IS NOT NULL";
+const NEXT_EXPIRING: &str = "SELECT expiring_at FROM mandates
+    WHERE expiring_at IS NOT NULL ORDER BY expiring_at LIMIT 1";
+const EXPIRING: &str = "SELECT environment, mandate FROM mandates
+    WHERE expiring_at <= $1 ORDER BY expiring_at LIMIT $2";
 const FIND: &str = "SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
     WHERE environment = $1 AND mandate = $2";
 
@@ -29,8 +35,13 @@ const NEWER: &str = page!("mandate > $2 ORDER BY mandate ASC LIMIT $3");
 const OLDER_OF_AGENT: &str = page!("agent = $2 AND mandate < $3 ORDER BY mandate DESC LIMIT $4");
 const NEWER_OF_AGENT: &str = page!("agent = $2 AND mandate > $3 ORDER BY mandate ASC LIMIT $4");
 
-/// Writes a mandate.
-pub fn insert(tx: &mut Tx<'_>, environment: i64, mandate: &Mandate) -> Result<(), Fault> {
+/// Writes a mandate. At `expiring_at` it is to be told that it is about to expire.
+pub fn insert(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    mandate: &Mandate,
+    expiring_at: Option<Timestamp>,
+) -> Result<(), Fault> {
     let terms = serde_json::to_string(&mandate.terms).map_err(|e| Fault::new(e.to_string()))?;
     tx.execute_one(
         INSERT,
@@ -40,6 +51,7 @@ pub fn insert(tx: &mut Tx<'_>, environment: i64, mandate: &Mandate) -> Result<()
             mandate.terms.agent.as_str().into(),
             terms.into(),
             mandate.created_at.millis().into(),
+            expiring_at.map(Timestamp::millis).into(),
         ],
     )
 }
@@ -79,6 +91,23 @@ pub fn page(
         Some(agent) => tx.query(of_agent, &[environment.into(), agent.as_str().into(), from, limit])?,
     };
     rows.into_iter().filter_map(|mut row| read_joined(&mut row).transpose()).collect()
+}
+
+/// Writes down that it is being told of a mandate that it is about to expire. False when that was done, or there is
+/// nothing to tell any more.
+pub fn told_expiring(tx: &mut Tx<'_>, environment: i64, mandate: MandateId) -> Result<bool, Fault> {
+    Ok(tx.execute(TOLD, &[environment.into(), mandate.to_bytes().into()])? == 1)
+}
+
+/// When the next mandate is about to expire.
+pub fn next_expiring(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
+    tx.row(NEXT_EXPIRING, &[])?.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
+}
+
+/// At most `limit` mandates, each with its environment, of which it is to be told by `now` that they are about to expire.
+pub fn expiring(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(i64, MandateId)>, Fault> {
+    let rows = tx.query(EXPIRING, &[now.millis().into(), limit.into()])?.into_iter();
+    rows.map(|mut row| Ok((row.integer()?, MandateId::from_bytes(row.bytes()?)))).collect()
 }
 
 /// Reads a mandate's six columns, which an outer join may have left empty.

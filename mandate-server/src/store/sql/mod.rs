@@ -7,12 +7,14 @@
 )]
 
 pub mod agents;
+pub mod check;
 pub mod decisions;
 pub mod deliveries;
 pub mod environments;
 pub mod escrows;
 pub mod events;
 pub mod exports;
+pub mod gauges;
 pub mod idempotency;
 pub mod keys;
 pub mod mandates;

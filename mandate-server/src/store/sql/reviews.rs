@@ -1,6 +1,6 @@
 //! Reviews.
 
-use mandate_core::{DecisionId, Principal, ReviewId, ReviewStatus, Timestamp};
+use mandate_core::{DecisionId, PolicyVersion, Principal, ReviewId, ReviewStatus, Timestamp};
 
 use crate::error::Fault;
 use crate::store::records::ReviewRecord;
@@ -13,6 +13,25 @@ const FIND: &str = "SELECT review, decision, status, waits_for, expires_at, reso
 const FIND_DECISION: &str = "SELECT decision FROM reviews WHERE environment = $1 AND review = $2";
 const RESOLVE: &str = "UPDATE reviews SET status = $1, resolved_at = $2, fresh = $3, reason = $4
     WHERE environment = $5 AND review = $6 AND status = 'pending'";
+const EXPIRE: &str = "UPDATE reviews SET status = 'expired', resolved_at = expires_at
+    WHERE environment = $1 AND review = $2 AND status = 'pending'";
+const NEXT_END: &str = "SELECT expires_at FROM reviews WHERE status = 'pending' ORDER BY expires_at LIMIT 1";
+const ENDED: &str = "SELECT r.environment, e.policy_version, r.review, r.decision
+    FROM reviews r JOIN environments e ON e.environment = r.environment
+    WHERE r.status = 'pending' AND r.expires_at <= $1 ORDER BY r.expires_at LIMIT $2";
+
+/// A review whose time has passed, and that nobody has resolved.
+#[derive(Debug)]
+pub struct Ended {
+    /// The tenant.
+    pub environment: i64,
+    /// The environment's policy version.
+    pub policy_version: PolicyVersion,
+    /// Its id.
+    pub review: ReviewId,
+    /// The decision that waited for it.
+    pub decision: DecisionId,
+}
 
 /// Writes a review.
 pub fn insert(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Result<(), Fault> {
@@ -59,6 +78,30 @@ pub fn resolve(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Resu
             review.id.to_bytes().into(),
         ],
     )
+}
+
+/// Writes down that a pending review has expired. False when it is not pending any more.
+pub fn expire(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<bool, Fault> {
+    Ok(tx.execute(EXPIRE, &[environment.into(), review.to_bytes().into()])? == 1)
+}
+
+/// When the first of the pending reviews expires.
+pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
+    tx.row(NEXT_END, &[])?.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
+}
+
+/// At most `limit` pending reviews that have expired by `now`.
+pub fn ended(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Ended>, Fault> {
+    let rows = tx.query(ENDED, &[now.millis().into(), limit.into()])?.into_iter();
+    rows.map(|mut row| {
+        Ok(Ended {
+            environment: row.integer()?,
+            policy_version: PolicyVersion::parse(&row.text()?)?,
+            review: ReviewId::from_bytes(row.bytes()?),
+            decision: DecisionId::from_bytes(row.bytes()?),
+        })
+    })
+    .collect()
 }
 
 /// Reads a review's eight columns, which an outer join may have left empty.

@@ -5,17 +5,18 @@ use std::collections::btree_map::Entry;
 use rusqlite::Connection;
 
 use super::super::records::{AgentKey, UsageKey};
-use super::super::tx::Tx;
+use super::super::tx::{Decided, Tx};
 use super::super::{Authorization, Decider, Loaded, sql};
 use super::Ground;
 use crate::error::Fault;
 use crate::service::Answer;
 
-/// Decides on a batch inside the open transaction.
+/// Decides on a batch inside the open transaction, and says in `tally` what was written.
 pub(super) fn run(
     connection: &Connection,
     decider: &dyn Decider,
     batch: &[Authorization],
+    tally: &mut Vec<Decided>,
 ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
     let mut ground = Ground(connection);
     let mut tx = Tx::new(&mut ground);
@@ -23,6 +24,7 @@ pub(super) fn run(
     let mut loaded = load(&mut tx, batch, now.month())?;
     let answers = decider.decide(batch, now, &mut loaded);
     keep(&mut tx, &loaded)?;
+    tally.extend(tx.into_decided());
     Ok(answers)
 }
 

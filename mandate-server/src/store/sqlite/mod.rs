@@ -2,8 +2,11 @@
 
 mod hot;
 mod readers;
+pub(super) mod upkeep;
 mod writer;
 
+use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,8 +15,9 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 
 use super::tx::{Row, Session, Tx, Value};
-use super::{Authorization, Decider};
+use super::{Authorization, Decider, Footprint, Holder, Schema};
 use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 use readers::Readers;
 use writer::Writer;
@@ -31,15 +35,19 @@ mod migrations {
 
 /// An open database and its threads.
 pub(super) struct Sqlite {
+    path: String,
     writer: Writer,
     readers: Readers,
+    /// Tells whoever would replace the file that it is in use.
+    _held: File,
 }
 
 impl Sqlite {
-    pub(super) fn open(path: &str, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
-        let writer = Writer::start(connect(path)?, decider)?;
+    pub(super) fn open(path: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
+        let held = upkeep::claim(path, Holder::Server)?;
+        let writer = Writer::start(connect(path)?, decider, metrics)?;
         let readers = Readers::start(path)?;
-        Ok(Self { writer, readers })
+        Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -62,18 +70,24 @@ impl Sqlite {
         self.writer.decide(authorization).await
     }
 
+    pub(super) fn waiting(&self) -> usize {
+        self.writer.waiting()
+    }
+
+    pub(super) fn footprint(&self) -> io::Result<Footprint> {
+        let bytes = |path: &str| Path::new(path).metadata().map(|metadata| metadata.len());
+        let disk = rustix::fs::statvfs(&self.path)?;
+        Ok(Footprint {
+            database_bytes: bytes(&self.path)?,
+            log_bytes: bytes(&format!("{}-wal", self.path)).unwrap_or(0),
+            free_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
+        })
+    }
+
     pub(super) fn close(&self) {
         self.readers.close();
         self.writer.close();
     }
-}
-
-pub(super) fn migrate(path: &str) -> Result<(), Fault> {
-    let mut connection = connect(path)?;
-    migrations::migrations::runner()
-        .run(&mut connection)
-        .map(|_| ())
-        .map_err(|e| Fault::new(format!("database: cannot migrate {path}: {e}")))
 }
 
 pub(super) fn run_once<T>(
@@ -85,9 +99,13 @@ pub(super) fn run_once<T>(
             "database: there is no file {path}; `mandate-server serve` creates it"
         )));
     }
+    let _held = upkeep::claim(path, Holder::Server)?;
     let mut connection = connect(path)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let result = match script(&mut Tx::new(&mut Ground(&transaction))) {
+    let mut ground = Ground(&transaction);
+    let mut tx = Tx::new(&mut ground);
+    Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
+    let result = match script(&mut tx) {
         Ok(value) => Ok(value),
         Err(Stop::Refused(refusal)) => Err(refusal),
         Err(Stop::Fault(fault)) => return Err(fault),

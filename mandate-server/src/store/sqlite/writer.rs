@@ -3,14 +3,16 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::super::tx::Tx;
+use super::super::tx::{Decided, Tx};
 use super::super::{Authorization, Decider};
 use super::{Ground, hot};
 use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 
 /// How many jobs one transaction may hold.
@@ -20,8 +22,8 @@ const MAX_WAITING: usize = 4096;
 
 /// Tells a waiter how its transaction ended: with the text of the fault, if it did not commit.
 type Tell = Box<dyn FnOnce(Result<(), &str>) + Send>;
-/// A script, run inside the batch; it brings its own ending.
-type Script = Box<dyn FnOnce(&Connection) -> Tell + Send>;
+/// A script, run inside the batch; it says what it decided, and brings its own ending.
+type Script = Box<dyn FnOnce(&Connection, &mut Vec<Decided>) -> Tell + Send>;
 
 enum Job {
     Script(Script),
@@ -32,16 +34,22 @@ enum Job {
 pub(super) struct Writer {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    metrics: Metrics,
 }
 
 impl Writer {
-    pub(super) fn start(connection: Connection, decider: Arc<dyn Decider>) -> Result<Self, Fault> {
+    pub(super) fn start(
+        connection: Connection,
+        decider: Arc<dyn Decider>,
+        metrics: Metrics,
+    ) -> Result<Self, Fault> {
+        let counting = metrics.clone();
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
         let thread = std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || serve(&connection, decider.as_ref(), waiting))
+            .spawn(move || serve(&connection, decider.as_ref(), &counting, waiting))
             .map_err(|e| Fault::new(format!("cannot start the writer thread: {e}")))?;
-        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)) })
+        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)), metrics })
     }
 
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
@@ -50,8 +58,14 @@ impl Writer {
         S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let job = move |connection: &Connection| -> Tell {
-            let result = in_savepoint(connection, || script(&mut Tx::new(&mut Ground(connection))));
+        let job = move |connection: &Connection, tally: &mut Vec<Decided>| -> Tell {
+            let result = in_savepoint(connection, || {
+                let mut ground = Ground(connection);
+                let mut tx = Tx::new(&mut ground);
+                let result = script(&mut tx)?;
+                tally.extend(tx.into_decided());
+                Ok(result)
+            });
             Box::new(move |committed| {
                 let result = match (result, committed) {
                     (Err(Stop::Fault(fault)), _) => Err(fault),
@@ -69,8 +83,17 @@ impl Writer {
 
     pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
         let (answer, answered) = oneshot::channel();
+        let began = Instant::now();
         self.send(Job::Decide(authorization, answer)).await?;
-        answered.await.map_err(|_| gone())?
+        let answer = answered.await.map_err(|_| gone())??;
+        self.metrics.authorized(began.elapsed());
+        Ok(answer)
+    }
+
+    /// How many jobs wait.
+    pub(super) fn waiting(&self) -> usize {
+        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.as_ref().map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
     }
 
     /// Lets the thread end what waits, and joins it.
@@ -92,10 +115,15 @@ fn gone() -> Fault {
     Fault::new("the writer has ended")
 }
 
-fn serve(connection: &Connection, decider: &dyn Decider, mut waiting: mpsc::Receiver<Job>) {
+fn serve(
+    connection: &Connection,
+    decider: &dyn Decider,
+    metrics: &Metrics,
+    mut waiting: mpsc::Receiver<Job>,
+) {
     let mut jobs = Vec::with_capacity(MAX_BATCH);
     while waiting.blocking_recv_many(&mut jobs, MAX_BATCH) > 0 {
-        run(connection, decider, &mut jobs);
+        run(connection, decider, metrics, &mut jobs);
     }
     // Folds the log into the database file, so that a copy of the one file is whole after an orderly end.
     if let Err(e) = connection.pragma_update(None, "wal_checkpoint", "TRUNCATE") {
@@ -106,13 +134,14 @@ fn serve(connection: &Connection, decider: &dyn Decider, mut waiting: mpsc::Rece
 /// Runs all jobs in one transaction and tells each waiter how it ended.
 ///
 /// None of the jobs has been answered yet, so that any order among them is a true one: scripts come first.
-fn run(connection: &Connection, decider: &dyn Decider, jobs: &mut Vec<Job>) {
+fn run(connection: &Connection, decider: &dyn Decider, metrics: &Metrics, jobs: &mut Vec<Job>) {
+    let (count, mut tally) = (jobs.len(), Vec::new());
     let began = connection.execute_batch("BEGIN IMMEDIATE");
     let mut tells: Vec<Tell> = Vec::new();
     let (mut batch, mut waiters) = (Vec::new(), Vec::new());
     for job in jobs.drain(..) {
         match job {
-            Job::Script(script) if began.is_ok() => tells.push(script(connection)),
+            Job::Script(script) if began.is_ok() => tells.push(script(connection, &mut tally)),
             // Dropping the script drops its waiter's channel: the waiter hears a fault.
             Job::Script(_) => {}
             Job::Decide(authorization, waiter) => {
@@ -126,14 +155,21 @@ fn run(connection: &Connection, decider: &dyn Decider, jobs: &mut Vec<Job>) {
         tell_all(waiters, &format!("database: {e}"));
         return;
     }
-    let answers = decide(connection, decider, &batch);
+    let answers = decide(connection, decider, &batch, &mut tally);
+    let committing = Instant::now();
     let committed = commit(connection);
+    metrics.committed(count, committing.elapsed());
+    if committed.is_ok() {
+        for (verdict, mode) in tally {
+            metrics.decided(verdict, mode);
+        }
+    }
     let told = committed.as_ref().copied().map_err(String::as_str);
     for tell in tells {
         tell(told);
     }
     for (waiter, answer) in waiters.into_iter().zip(answers) {
-        let _ = waiter.send(told.map_err(Fault::new).and(answer));
+        let _ = waiter.send(answer.and_then(|answer| told.map(|()| answer).map_err(Fault::new)));
     }
 }
 
@@ -142,9 +178,11 @@ fn decide(
     connection: &Connection,
     decider: &dyn Decider,
     batch: &[Authorization],
+    tally: &mut Vec<Decided>,
 ) -> Vec<Result<Answer, Fault>> {
-    let together = |batch: &[Authorization]| {
-        in_savepoint(connection, || Ok(hot::run(connection, decider, batch)?)).map_err(|stop| match stop {
+    let mut together = |batch: &[Authorization]| {
+        let run = || Ok(hot::run(connection, decider, batch, tally)?);
+        in_savepoint(connection, run).map_err(|stop| match stop {
             Stop::Fault(fault) => fault,
             Stop::Refused(refusal) => Fault::new(refusal.message),
         })
@@ -154,7 +192,11 @@ fn decide(
     }
     together(batch).unwrap_or_else(|fault| {
         tracing::error!(fault = %fault, authorizations = batch.len(), "a batch could not be decided together");
-        let alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
+        if connection.is_autocommit() {
+            // On a full disk, among others: the database has undone the whole transaction.
+            return batch.iter().map(|_| Err(Fault::new(fault.to_string()))).collect();
+        }
+        let mut alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
         batch.iter().map(|one| alone(one)?.ok_or_else(gone)?).collect()
     })
 }
@@ -186,6 +228,9 @@ fn in_savepoint<T>(connection: &Connection, script: impl FnOnce() -> Result<T, S
     let result = catch_unwind(AssertUnwindSafe(script))
         .unwrap_or_else(|_| Err(Stop::Fault(Fault::new("a script panicked; see the line before this one"))));
     if matches!(result, Err(Stop::Fault(_))) {
+        if connection.is_autocommit() {
+            return result;
+        }
         step("ROLLBACK TO script")?;
     }
     step("RELEASE script")?;

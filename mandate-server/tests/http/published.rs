@@ -8,7 +8,7 @@ use crate::world::World;
 async fn get(world: &World, path: &str) -> Response {
     let http =
         reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
-    http.get(format!("{}{path}", world.server.urls.docs)).send().await.unwrap()
+    http.get(format!("{}{path}", world.running.urls.docs)).send().await.unwrap()
 }
 
 fn header<'a>(response: &'a Response, name: &str) -> &'a str {
@@ -17,14 +17,14 @@ fn header<'a>(response: &'a Response, name: &str) -> &'a str {
 
 #[tokio::test]
 async fn the_contract_is_published_with_the_servers_own_addresses() {
-    let world = World::new().await;
+    let world = World::start().await;
     let response = get(&world, CONTRACT_PATH).await;
     assert_eq!(response.status(), StatusCode::OK);
     assert_eq!(header(&response, "Content-Type"), "application/yaml");
     assert_eq!(header(&response, "Cache-Control"), "public, max-age=300");
     assert!(header(&response, "X-Request-Id").starts_with("req_"));
     let etag = header(&response, "ETag").to_owned();
-    let urls = &world.server.urls;
+    let urls = &world.running.urls;
     let yaml = response.text().await.unwrap();
     assert_eq!(yaml, contract::yaml(Hosts { base: &urls.base, verdicts: &urls.verdicts }).unwrap());
     assert!(yaml.contains(&format!("servers:\n- url: {}\n", urls.base.trim_end_matches("/v1"))));
@@ -40,7 +40,7 @@ async fn the_contract_is_published_with_the_servers_own_addresses() {
 
 #[tokio::test]
 async fn the_reference_loads_nothing_from_elsewhere() {
-    let world = World::new().await;
+    let world = World::start().await;
     let root = get(&world, "/").await;
     assert_eq!((root.status(), header(&root, "Location")), (StatusCode::FOUND, "/reference"));
 

@@ -6,24 +6,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mandate_core::Timestamp;
-use mandate_server::clock::{Clock, Entropy, SystemEntropy, TestClock};
+use mandate_server::clock::{Clock, Entropy, Sleep, SystemEntropy, TestClock};
 use serde_json::json;
 
 use crate::samples::{request, terms};
-use crate::world::{START, World};
+use crate::tenants::Tenants;
+use crate::world::{World, noon};
 
 const SECRET_REASON: &str = "the reason is for the log alone";
 
 /// Works, until it is broken: then it panics in handlers that draw a key, or on the thread that writes.
 struct Breakable {
-    clock: TestClock,
+    clock: Arc<TestClock>,
     broken: AtomicBool,
 }
 
 impl Breakable {
     fn new() -> Arc<Self> {
-        let clock = TestClock::at(Timestamp::parse(START).unwrap());
-        Arc::new(Self { clock, broken: AtomicBool::new(false) })
+        Arc::new(Self { clock: noon(), broken: AtomicBool::new(false) })
     }
 
     fn panic_if(&self, here: bool) {
@@ -36,6 +36,10 @@ impl Clock for Breakable {
         self.panic_if(std::thread::current().name() == Some("writer"));
         self.clock.now()
     }
+
+    fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
+        self.clock.sleep_until(at)
+    }
 }
 
 impl Entropy for Breakable {
@@ -45,14 +49,15 @@ impl Entropy for Breakable {
     }
 }
 
-async fn world(part: &Arc<Breakable>) -> World {
-    World::with(Arc::clone(part) as _, Arc::clone(part) as _, |settings| settings).await
+async fn tenants(part: &Arc<Breakable>) -> Tenants {
+    let clock = Arc::clone(&part.clock);
+    Tenants::of(World::made_of(clock, Arc::clone(part) as _, Arc::clone(part) as _, |_| {}).await).await
 }
 
 #[tokio::test]
 async fn a_handler_that_panics_is_a_500_with_an_id() {
     let part = Breakable::new();
-    let World { ours, .. } = &world(&part).await;
+    let Tenants { ours, .. } = &tenants(&part).await;
     let post = || {
         let post =
             ours.client.post("/v1/agents", &json!({"name": "late"})).bearer_auth(&ours.organization_key);
@@ -64,13 +69,13 @@ async fn a_handler_that_panics_is_a_500_with_an_id() {
     assert!(!message.contains(SECRET_REASON), "{message}");
     part.broken.store(false, Ordering::SeqCst);
     let retried = post().asked().await;
-    assert_eq!((retried.status.as_u16(), retried.replayed()), (201, false), "{}", retried.text);
+    assert_eq!((retried.status, retried.replayed()), (201, false), "{}", retried.body);
 }
 
 #[tokio::test]
 async fn a_batch_that_panics_is_a_500_with_an_id() {
     let part = Breakable::new();
-    let World { ours, .. } = &world(&part).await;
+    let Tenants { ours, .. } = &tenants(&part).await;
     let (agent, key) = ours.agent().await;
     ours.create("/v1/mandates", &terms(&agent)).await;
     let post = || {
@@ -82,19 +87,17 @@ async fn a_batch_that_panics_is_a_500_with_an_id() {
     assert!(!message.contains(SECRET_REASON), "{message}");
     part.broken.store(false, Ordering::SeqCst);
     let retried = post().asked().await;
-    assert_eq!((retried.status.as_u16(), retried.replayed()), (201, false), "{}", retried.text);
+    assert_eq!((retried.status, retried.replayed()), (201, false), "{}", retried.body);
     assert_eq!(retried.json()["verdict"], "allow");
 }
 
 /// The test blocks its own thread alone: the server runs on others.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_request_that_there_is_no_room_for_is_told_to_come_again() {
-    let clock = Arc::new(TestClock::at(Timestamp::parse(START).unwrap()));
-    let one = |settings| mandate_server::config::Settings { max_under_way: 1, ..settings };
-    let world = World::with(clock, Arc::new(SystemEntropy), one).await;
-    let ours = &world.ours;
+    let Tenants { world, ours, .. } =
+        &Tenants::of(World::start_with(|settings| settings.max_under_way = 1).await).await;
     let body = r#"{"name":"slow"}"#;
-    let mut slow = TcpStream::connect(world.server.api).unwrap();
+    let mut slow = TcpStream::connect(world.running.api).unwrap();
     let head = format!(
         "POST /v1/agents HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
          Expect: 100-continue\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",

@@ -5,10 +5,12 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::samples::{Sample, sample};
-use crate::world::{Answer, Asking, Tenant, World};
+use crate::tenants::{Asking, Tenant, Tenants};
+use crate::wire::Reply;
 
 /// Methods that somebody may try.
-const METHODS: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW"];
+const METHODS: [&str; 10] =
+    ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW", "get"];
 
 impl Sample {
     fn path(&self, route: &Route) -> String {
@@ -27,22 +29,22 @@ fn ask(tenant: &Tenant, route: &Route, path: &str, body: &Value) -> Asking {
 
 #[tokio::test]
 async fn every_operation_succeeds_as_the_contract_says() {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     for route in table() {
         let sample = fresh(ours, &route).await;
         let answer = ask(ours, &route, &sample.path(&route), &sample.body).bearer_auth(ours.key(route.key));
         let answer = answer.asked().await;
-        assert!(answer.status.is_success(), "{route:?}: {}", answer.text);
+        assert!(answer.succeeded(), "{route:?}: {}", answer.body);
         if route.key == Key::Any {
             let agents = ask(ours, &route, &sample.path(&route), &sample.body).bearer_auth(&ours.agent_key);
-            assert!(agents.asked().await.status.is_success(), "{route:?}");
+            assert!(agents.asked().await.succeeded(), "{route:?}");
         }
     }
 }
 
 #[tokio::test]
 async fn without_a_key_or_with_one_that_is_not_known_it_is_401() {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     let unknown = "sk_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye";
     for route in table() {
         let sample = fresh(ours, &route).await;
@@ -58,7 +60,7 @@ async fn without_a_key_or_with_one_that_is_not_known_it_is_401() {
 
 #[tokio::test]
 async fn a_key_of_the_wrong_class_is_403() {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     for route in table().iter().filter(|route| route.key != Key::Any) {
         let sample = fresh(ours, route).await;
         let wrong = if route.key == Key::Agent { &ours.organization_key } else { &ours.agent_key };
@@ -72,10 +74,10 @@ async fn a_key_of_the_wrong_class_is_403() {
 
 #[tokio::test]
 async fn what_belongs_to_somebody_else_is_as_absent_as_what_is_not_there() {
-    let World { ours, theirs, .. } = &World::new().await;
+    let Tenants { ours, theirs, .. } = &Tenants::new().await;
     for route in table().iter().filter(|route| route.path.contains("{id}")) {
         let (own, foreign) = (fresh(ours, route).await, fresh(theirs, route).await);
-        let get = async |key: &str, id: &str| -> Answer {
+        let get = async |key: &str, id: &str| -> Reply {
             ask(ours, route, &route.path.replace("{id}", id), &own.body).bearer_auth(key).asked().await
         };
         let organization = &ours.organization_key;
@@ -91,13 +93,13 @@ async fn what_belongs_to_somebody_else_is_as_absent_as_what_is_not_there() {
         // It is there, for its owner.
         let owner =
             ask(theirs, route, &foreign.path(route), &foreign.body).bearer_auth(theirs.key(route.key));
-        assert!(owner.asked().await.status.is_success(), "{route:?}");
+        assert!(owner.asked().await.succeeded(), "{route:?}");
     }
 }
 
 #[tokio::test]
 async fn another_method_is_400_without_allow() {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     for route in table() {
         let path = fresh(ours, &route).await.path(&route);
         let served: Vec<Method> =
@@ -122,7 +124,7 @@ async fn another_method_is_400_without_allow() {
 
 #[tokio::test]
 async fn an_unknown_field_of_the_body_is_400() {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     for route in table().iter().filter(|route| route.method == Method::POST) {
         let sample = fresh(ours, route).await;
         let mut body = if sample.body.is_null() { json!({}) } else { sample.body.clone() };
@@ -136,7 +138,7 @@ async fn an_unknown_field_of_the_body_is_400() {
 
 #[tokio::test]
 async fn an_unknown_parameter_is_400() {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     for route in table() {
         let sample = fresh(ours, &route).await;
         let path = format!("{}?surprise=1", sample.path(&route));
@@ -148,7 +150,7 @@ async fn an_unknown_parameter_is_400() {
 
 #[tokio::test]
 async fn every_post_is_replayed_under_its_idempotency_key() {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     for (number, route) in table().iter().filter(|route| route.method == Method::POST).enumerate() {
         let sample = fresh(ours, route).await;
         let name = format!("walk {number}");
@@ -157,9 +159,9 @@ async fn every_post_is_replayed_under_its_idempotency_key() {
             asking.bearer_auth(ours.key(route.key)).asked().await
         };
         let (first, second) = (post(&sample.body).await, post(&sample.body).await);
-        assert!(first.status.is_success() && !first.replayed(), "{route:?}: {}", first.text);
+        assert!(first.succeeded() && !first.replayed(), "{route:?}: {}", first.body);
         assert!(second.replayed(), "{route:?}");
-        assert_eq!((second.status, &second.text), (first.status, &first.text), "{route:?}");
+        assert_eq!((second.status, &second.body), (first.status, &first.body), "{route:?}");
         assert_ne!(second.header("X-Request-Id"), first.header("X-Request-Id"), "{route:?}");
         post(&json!({"surprise": number})).await.refused(409, "idempotency_conflict");
     }
@@ -167,7 +169,7 @@ async fn every_post_is_replayed_under_its_idempotency_key() {
 
 #[tokio::test]
 async fn a_refusal_is_replayed_too() {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     for (number, route) in table().iter().filter(|route| route.method == Method::POST).enumerate() {
         let path = fresh(ours, route).await.path(route);
         let name = format!("refused {number}");
@@ -178,6 +180,6 @@ async fn a_refusal_is_replayed_too() {
         let (first, second) = (post().await, post().await);
         first.refused(400, "invalid_request");
         assert!(!first.replayed() && second.replayed(), "{route:?}");
-        assert_eq!((second.status, &second.text), (first.status, &first.text), "{route:?}");
+        assert_eq!((second.status, &second.body), (first.status, &first.body), "{route:?}");
     }
 }

@@ -9,7 +9,7 @@ use mandate_server::http::routes::{OPERATIONS, PATHS, table};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
-use crate::world::Answer;
+use crate::wire::Reply;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.yaml");
 /// Said of every operation.
@@ -55,15 +55,15 @@ impl Contract {
 
     /// Checks that `answer` is one that the contract has: status, headers and body. Nothing is said of a request that is
     /// answered before it has reached an operation.
-    pub(crate) fn check(&self, method: &Method, path: &str, answer: &Answer) {
+    pub(crate) fn check(&self, method: &Method, path: &str, answer: &Reply) {
         let path = path.split('?').next().unwrap();
         let Some((_, _, operation)) = self.operations().find(|(found, template, _)| {
             found.eq_ignore_ascii_case(method.as_str()) && matches(template, path)
         }) else {
             return;
         };
-        let status = answer.status.as_u16();
-        let what = format!("{method} {path} {status} {}", answer.text);
+        let status = answer.status;
+        let what = format!("{method} {path} {status} {}", answer.body);
         let responses = &operation["responses"];
         let response = if status >= 500 { responses.get("5XX") } else { responses.get(status.to_string()) };
         let response = self.meant(response.unwrap_or_else(|| panic!("not in the contract: {what}")));

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::world::{Tenant, text};
+use crate::tenants::{Tenant, text};
 
 /// A request that succeeds once: what stands in the place of `{id}`, and the body.
 #[derive(Debug)]

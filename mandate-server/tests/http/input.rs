@@ -5,13 +5,13 @@ use reqwest::Method;
 use serde_json::json;
 
 use crate::samples::{request, sample};
-use crate::world::{Asking, World};
+use crate::tenants::{Asking, Tenants};
 
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
 /// A request with these bytes as its body, to every POST in turn; each must be refused with `message`.
 async fn refused(content_type: Option<&str>, body: &[u8], message: &str) {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     for route in table().iter().filter(|route| route.method == Method::POST) {
         let sample = sample(ours, "POST", route.path).await;
         let path = route.path.replace("{id}", &sample.id);
@@ -78,7 +78,7 @@ async fn a_content_type_that_is_not_json() {
 
 #[tokio::test]
 async fn an_idempotency_key_that_cannot_be_one() {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     let post = || ours.client.post("/v1/agents", &json!({"name": "a"})).bearer_auth(&ours.organization_key);
     for key in [String::new(), "a".repeat(256), "é".to_owned(), "a\tb".to_owned()] {
         let message = post().header("Idempotency-Key", &key).asked().await.refused(400, "invalid_request");
@@ -90,7 +90,7 @@ async fn an_idempotency_key_that_cannot_be_one() {
 
 #[tokio::test]
 async fn a_limit_that_cannot_be_one() {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     let no_lists = ["/v1/enforcement", "/v1/usage"];
     let lists = table().into_iter().filter(|r| r.method == Method::GET && !r.path.contains('{'));
     let lists = lists.filter(|route| !no_lists.contains(&route.path));
@@ -114,7 +114,7 @@ async fn a_limit_that_cannot_be_one() {
 
 #[tokio::test]
 async fn amounts_that_cannot_be_any() {
-    let World { ours, .. } = &World::new().await;
+    let Tenants { ours, .. } = &Tenants::new().await;
     let ask = |amount: &str| -> Asking {
         let body = request(40).to_string().replace("40", amount);
         let asking = ours.client.request(&Method::POST, "/v1/authorizations").bearer_auth(&ours.agent_key);

@@ -1,0 +1,218 @@
+//! `mandate jwks`: an issuer's public keys, and which of them this person trusts.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use std::io::{BufRead as _, IsTerminal as _};
+
+use mandate_core::jwks::{KeySet, VerificationKey};
+use serde::Serialize;
+
+use crate::environment;
+use crate::exit::{Exit, Failure};
+use crate::key_set::pins::{self, Pin, thumbprint};
+use crate::key_set::{document, parse, published_at};
+use crate::output::{CAUTION, Output, printable, say};
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Jwks {
+    /// Show the keys that an issuer publishes, or those of a file
+    #[command(after_help = "\
+Examples:
+  mandate jwks show https://verdicts.example.com
+  mandate jwks show --jwks jwks.json --json")]
+    Show {
+        /// The issuer
+        #[arg(value_name = "ISSUER", required_unless_present = "jwks")]
+        issuer: Option<String>,
+        /// Read this key set instead
+        #[arg(long, value_name = "FILE|URL")]
+        jwks: Option<String>,
+    },
+    Pin(PinKeys),
+    /// Trust an issuer's pinned keys no more
+    #[command(after_help = "Examples:\n  mandate jwks unpin https://verdicts.example.com")]
+    Unpin {
+        /// The issuer
+        #[arg(value_name = "ISSUER")]
+        issuer: String,
+    },
+    /// Show what is pinned
+    #[command(after_help = "Examples:\n  mandate jwks list\n  mandate jwks list --json")]
+    List,
+}
+
+/// Keep an issuer's keys, for `mandate verify --pinned` to trust no others
+///
+/// The keys are shown with their RFC 7638 thumbprints, to be compared with what the issuer told you by another way, and are
+/// kept after a yes. Without a terminal, say which: --fingerprint pins the keys that have it, and fails when one of those
+/// named is not published; --trust-on-first-use pins what is there, but never in place of other keys.
+#[derive(Debug, clap::Args)]
+#[command(after_help = PIN_HELP)]
+pub(crate) struct PinKeys {
+    /// The issuer
+    #[arg(value_name = "ISSUER")]
+    issuer: String,
+    /// Read this key set instead of the one that the issuer publishes
+    #[arg(long, value_name = "FILE|URL")]
+    jwks: Option<String>,
+    /// Pin the key of this thumbprint; may be given several times
+    #[arg(long, value_name = "THUMBPRINT", conflicts_with = "trust_on_first_use")]
+    fingerprint: Vec<String>,
+    /// Pin all keys without asking, if none are pinned yet
+    #[arg(long)]
+    trust_on_first_use: bool,
+}
+
+const PIN_HELP: &str = "\
+Examples:
+  mandate jwks pin https://verdicts.example.com
+  mandate jwks pin https://verdicts.example.com --fingerprint 0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I
+  mandate jwks pin https://verdicts.example.com --jwks jwks.json --trust-on-first-use
+
+Exit codes:
+  0 pinned    19 no key set    23 other keys than those named or pinned    2 not confirmed";
+
+#[derive(Serialize)]
+struct Shown<'a> {
+    issuer: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pinned_at: Option<String>,
+    keys: Vec<ShownKey>,
+}
+
+#[derive(Serialize)]
+struct ShownKey {
+    kid: String,
+    thumbprint: String,
+    environment: &'static str,
+}
+
+pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
+    match args {
+        Jwks::Show { issuer, jwks } => {
+            let place = match (issuer, jwks) {
+                (_, Some(place)) => place.clone(),
+                (issuer, None) => published_at(issuer.as_deref().unwrap_or_default())?.to_string(),
+            };
+            let keys = parse(&document(&place)?, &place)?;
+            show(&[Shown { issuer: issuer.as_deref(), pinned_at: None, keys: shown(&keys) }], false, output);
+        }
+        Jwks::Pin(args) => pin(args, output)?,
+        Jwks::Unpin { issuer } => {
+            if !pins::remove(issuer)? {
+                return Err(Failure::new(Exit::NotFound, format!("no keys are pinned for `{issuer}`"))
+                    .next("`mandate jwks list` shows what is pinned"));
+            }
+            output.line("unpinned", printable(issuer));
+        }
+        Jwks::List => {
+            let pins = pins::all()?;
+            let all: Vec<_> = pins.iter().map(|pin| of_pin(pin)).collect();
+            show(&all, true, output);
+        }
+    }
+    Ok(Exit::Success)
+}
+
+fn pin(args: &PinKeys, output: &mut Output) -> Result<(), Failure> {
+    let place = match &args.jwks {
+        Some(place) => place.clone(),
+        None => published_at(&args.issuer)?.to_string(),
+    };
+    let published = parse(&document(&place)?, &place)?;
+    let before = pins::find(&args.issuer)?;
+    let keys = chosen(args, &published, before.as_ref())?;
+    let now = environment::now();
+    pins::write(&args.issuer, &keys, now)?;
+    show(
+        &[Shown { issuer: Some(&args.issuer), pinned_at: Some(now.to_string()), keys: shown(&keys) }],
+        false,
+        output,
+    );
+    Ok(())
+}
+
+/// The keys that are to be pinned, confirmed in one of three ways.
+fn chosen(args: &PinKeys, published: &KeySet, before: Option<&Pin>) -> Result<KeySet, Failure> {
+    let other = |message: String| Failure::new(Exit::Findings, message);
+    if published.is_empty() {
+        return Err(Failure::new(
+            Exit::KeySet,
+            "the key set has no key for ES256, so that nothing can be pinned",
+        ));
+    }
+    if !args.fingerprint.is_empty() {
+        let named = |key: &&VerificationKey| args.fingerprint.contains(&thumbprint(key));
+        let keys: Vec<_> = published.iter().filter(named).cloned().collect();
+        let missing =
+            args.fingerprint.iter().find(|print| !keys.iter().any(|key| thumbprint(key) == **print));
+        if let Some(print) = missing {
+            return Err(other(format!("no key of the set has the thumbprint `{print}`"))
+                .next("ask the issuer for the thumbprints of its keys, by another way than this network"));
+        }
+        return KeySet::new(keys).map_err(|e| Failure::new(Exit::KeySet, e.to_string()));
+    }
+    let prints = |keys: &KeySet| keys.iter().map(thumbprint).collect::<std::collections::BTreeSet<_>>();
+    let changed = before.is_some_and(|pin| prints(&pin.keys) != prints(published));
+    if args.trust_on_first_use {
+        if changed {
+            return Err(other(format!("other keys are pinned for `{}` than it publishes", args.issuer))
+                .next("if the issuer tells you of new keys, pin them with --fingerprint, or unpin the old ones first"));
+        }
+        return Ok(published.clone());
+    }
+    if !std::io::stdin().is_terminal() {
+        return Err(Failure::new(Exit::Usage, "there is nobody here to confirm the keys")
+            .next("pass --fingerprint THUMBPRINT for each key, or --trust-on-first-use"));
+    }
+    if changed {
+        say(&format!("{CAUTION}warning:{CAUTION:#} these differ from the keys that are pinned now\n"));
+    }
+    for key in published.iter() {
+        say(&format!("  {}  {}\n", thumbprint(key), environment_of(key)));
+    }
+    say(&format!("pin these keys for {}? [y/N] ", printable(&args.issuer)));
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    if read.is_ok() && ["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()) {
+        return Ok(published.clone());
+    }
+    Err(Failure::new(Exit::Usage, "nothing was pinned"))
+}
+
+fn environment_of(key: &VerificationKey) -> &'static str {
+    if key.kid().is_sandbox() { "sandbox" } else { "production" }
+}
+
+fn shown(keys: &KeySet) -> Vec<ShownKey> {
+    let one = |key: &VerificationKey| ShownKey {
+        kid: key.kid().to_string(),
+        thumbprint: thumbprint(key),
+        environment: environment_of(key),
+    };
+    keys.iter().map(one).collect()
+}
+
+fn of_pin(pin: &Pin) -> Shown<'_> {
+    Shown { issuer: Some(&pin.issuer), pinned_at: Some(pin.pinned_at.to_string()), keys: shown(&pin.keys) }
+}
+
+fn show(sets: &[Shown<'_>], many: bool, output: &mut Output) {
+    if output.is_json() {
+        match sets {
+            [one] if !many => output.json(one),
+            _ => output.json(&sets),
+        }
+        return;
+    }
+    for set in sets {
+        if let Some(issuer) = set.issuer {
+            output.line("issuer", printable(issuer));
+        }
+        if let Some(at) = &set.pinned_at {
+            output.line("pinned", at);
+        }
+        for key in &set.keys {
+            output.line("key", format_args!("{}  {}", key.thumbprint, key.environment));
+        }
+    }
+}

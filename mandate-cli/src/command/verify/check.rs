@@ -1,0 +1,228 @@
+//! The checks of one token: the core's procedure, and a line for each of its steps.
+
+use mandate_core::jwks::{KeySet, Kid};
+use mandate_core::jwt::{TokenRefused, Unverified};
+use mandate_core::replay::NonceStore;
+use mandate_core::verify::{
+    Expected, NotClaimed, TokenKind, VerifiedEvent, VerifiedVerdict, VerifyError, verify_event,
+    verify_verdict,
+};
+use mandate_core::{
+    Amount, Currency, EnvironmentKind, EventClaims, MandateId, Recipient, Timestamp, VerdictClaims,
+};
+use serde_json::value::RawValue;
+
+use super::Verify;
+use super::report::{Line, Report, SANDBOX, Status};
+use crate::exit::{Exit, Failure};
+use crate::nonce_store::NonceFileError;
+
+/// What a token has to be for.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Wanted {
+    pub(super) amount: Option<Amount>,
+    pub(super) currency: Option<Currency>,
+    pub(super) recipient: Option<Recipient>,
+    pub(super) mandate: Option<MandateId>,
+}
+
+impl Wanted {
+    /// What the options say.
+    pub(super) fn of(args: &Verify) -> Self {
+        let Verify { amount, currency, recipient, mandate, .. } = args;
+        Self { amount: *amount, currency: currency.clone(), recipient: recipient.clone(), mandate: *mandate }
+    }
+}
+
+/// A token that passed every check but that of its nonce.
+pub(super) enum Verified {
+    Verdict(VerifiedVerdict),
+    Event(VerifiedEvent),
+}
+
+/// What is the same for every token of a run.
+#[derive(Clone, Copy)]
+pub(super) struct Verifier<'a> {
+    pub(super) args: &'a Verify,
+    pub(super) issuer: &'a str,
+}
+
+/// The claims that a token is expected to have.
+enum Said<'a> {
+    Verdict(&'a VerdictClaims),
+    Event(&'a EventClaims<String>),
+    Nothing,
+}
+
+impl Verifier<'_> {
+    /// Every check of `token` but the last.
+    pub(super) fn check(
+        &self,
+        token: &str,
+        keys: &KeySet,
+        wanted: &Wanted,
+        now: Timestamp,
+    ) -> (Report, Option<Verified>) {
+        let expected = self.expected(wanted, now);
+        let verified = if self.args.event {
+            verify_event(token, keys, &expected).map(Verified::Event)
+        } else {
+            verify_verdict(token, keys, &expected).map(Verified::Verdict)
+        };
+        match verified {
+            Ok(verified) => {
+                let report = match &verified {
+                    Verified::Verdict(v) => {
+                        Report::passed(self.lines(v.kid(), &Said::Verdict(v.claims()), &expected), raw(token))
+                    }
+                    Verified::Event(e) => {
+                        Report::passed(self.lines(e.kid(), &Said::Event(e.claims()), &expected), raw(token))
+                    }
+                };
+                (report, Some(verified))
+            }
+            Err(error) => (self.refused(token, &expected, &error), None),
+        }
+    }
+
+    fn expected(&self, wanted: &Wanted, now: Timestamp) -> Expected<'_> {
+        let Wanted { amount, currency, recipient, mandate } = wanted.clone();
+        Expected {
+            leeway: self.args.leeway,
+            environment: (!self.args.allow_sandbox).then_some(EnvironmentKind::Production),
+            amount,
+            currency,
+            recipient,
+            mandate,
+            ..Expected::new(self.issuer, now)
+        }
+    }
+
+    /// The report of a token that failed `error`: the checks before it, and it.
+    fn refused(&self, token: &str, expected: &Expected<'_>, error: &VerifyError) -> Report {
+        let mut lines = Vec::new();
+        if let Ok(unverified) = Unverified::parse(token) {
+            // What the claims say is shown for checks that come after the signature's, hence as signed.
+            let claims = unverified.unverified_claims();
+            lines = if self.args.event {
+                let claims = EventClaims::read(claims).ok();
+                self.lines(unverified.kid(), &claims.as_ref().map_or(Said::Nothing, Said::Event), expected)
+            } else {
+                let claims = VerdictClaims::read(claims).ok();
+                self.lines(unverified.kid(), &claims.as_ref().map_or(Said::Nothing, Said::Verdict), expected)
+            };
+            let stop = match error {
+                VerifyError::Token(_) => "signature",
+                VerifyError::Claims(_) => "kind",
+                other => other.name(),
+            };
+            let passed = lines.iter().position(|line| line.check == stop);
+            lines.truncate(passed.unwrap_or(lines.len()));
+        }
+        let mut report = Report::passed(lines, None);
+        report.refuse(error.name(), error.to_string(), exit_of(error));
+        report
+    }
+
+    /// All checks that have a value to show, in the order in which they are made, as if they had passed.
+    fn lines(&self, kid: &Kid, said: &Said<'_>, expected: &Expected<'_>) -> Vec<Line> {
+        let line = Line::new;
+        let compared = |is_expected| if is_expected { Status::Passed } else { Status::NotCompared };
+        let asked = if self.args.event { TokenKind::Event } else { TokenKind::Verdict };
+        let mut lines = vec![
+            line("algorithm", Status::Passed, "ES256".to_owned()),
+            line("signature", Status::Passed, kid.to_string()),
+            line("kind", Status::Passed, asked.to_string()),
+        ];
+        let (iss, iat) = match said {
+            Said::Verdict(claims) => (&claims.iss, claims.iat),
+            Said::Event(claims) => (&claims.iss, claims.iat),
+            Said::Nothing => return lines,
+        };
+        let instant = |seconds| Timestamp::from_seconds(seconds).to_string();
+        let (status, environment) =
+            if kid.is_sandbox() { (Status::Noted, SANDBOX) } else { (Status::Passed, "production") };
+        lines.extend([
+            line("issuer", Status::Passed, iss.clone()),
+            line("environment", status, environment.to_owned()),
+            line("issued_at", Status::Passed, instant(iat)),
+        ]);
+        match said {
+            Said::Verdict(claims) => {
+                let request = &claims.request;
+                let mandate = claims.mandate.map_or_else(|| "none".to_owned(), |id| id.to_string());
+                lines.extend([
+                    line("expiry", Status::Passed, instant(claims.exp)),
+                    line("verdict", Status::Passed, claims.verdict.to_string()),
+                    line("amount", compared(expected.amount.is_some()), request.amount.to_string()),
+                    line("currency", compared(expected.currency.is_some()), request.currency.to_string()),
+                    line("recipient", compared(expected.recipient.is_some()), request.recipient.to_string()),
+                    line("mandate", compared(expected.mandate.is_some()), mandate),
+                ]);
+            }
+            Said::Event(claims) => lines.extend([
+                line("type", Status::Noted, claims.kind.clone()),
+                line("data", Status::Noted, claims.data.clone()),
+            ]),
+            Said::Nothing => {}
+        }
+        lines
+    }
+}
+
+/// The last check: that the nonce, or the event, is there for the first time.
+pub(super) fn claim<S: NonceStore<Error = NonceFileError>>(
+    report: &mut Report,
+    verified: &Verified,
+    nonces: Option<&S>,
+    now: Timestamp,
+) -> Result<(), Failure> {
+    let id = match verified {
+        Verified::Verdict(verdict) => verdict.claims().nonce.to_string(),
+        Verified::Event(event) => event.claims().jti.to_string(),
+    };
+    let Some(nonces) = nonces else {
+        report.line("replay", Status::NotCompared, id);
+        return Ok(());
+    };
+    let claimed = match verified {
+        Verified::Verdict(verdict) => verdict.claim_nonce(nonces, now),
+        Verified::Event(event) => event.claim_id(nonces, now),
+    };
+    match claimed {
+        Ok(()) => {
+            report.line("replay", Status::Passed, format!("{id}, seen for the first time"));
+            report.note_claim(id);
+        }
+        Err(NotClaimed::Store(e)) => return Err(e.into()),
+        Err(e @ NotClaimed::Expired) => report.refuse(e.name(), e.to_string(), Exit::Expired),
+        Err(e @ NotClaimed::Replayed { .. }) => report.refuse(e.name(), e.to_string(), Exit::Replayed),
+    }
+    Ok(())
+}
+
+/// The claims of a token that has verified, as they were signed.
+fn raw(token: &str) -> Option<Box<RawValue>> {
+    let unverified = Unverified::parse(token).ok()?;
+    let text = std::str::from_utf8(unverified.unverified_claims()).ok()?;
+    RawValue::from_string(text.to_owned()).ok()
+}
+
+fn exit_of(error: &VerifyError) -> Exit {
+    match error {
+        VerifyError::Token(TokenRefused::UnknownKey { .. } | TokenRefused::Signature { .. }) => {
+            Exit::Signature
+        }
+        VerifyError::Token(_) | VerifyError::Claims(_) => Exit::MalformedToken,
+        VerifyError::Kind { .. } => Exit::WrongKind,
+        VerifyError::Issuer { .. } => Exit::Issuer,
+        VerifyError::Environment { .. } => Exit::Sandbox,
+        VerifyError::IssuedAt { .. } => Exit::NotYetValid,
+        VerifyError::Expiry { .. } => Exit::Expired,
+        VerifyError::Verdict { .. } => Exit::NotAllowed,
+        VerifyError::Amount { .. }
+        | VerifyError::Currency { .. }
+        | VerifyError::Recipient { .. }
+        | VerifyError::Mandate { .. } => Exit::Mismatch,
+    }
+}

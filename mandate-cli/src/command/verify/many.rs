@@ -1,0 +1,155 @@
+//! Many tokens: a line in, a line out, in order, on all cores.
+
+use std::ops::ControlFlow;
+
+use mandate_core::json::Object;
+use mandate_core::{Amount, Currency, Invalid, MandateId, Recipient, Timestamp};
+
+use super::Verify;
+use super::check::{Verified, Verifier, Wanted, claim};
+use super::report::{Refusal, Report};
+use crate::environment;
+use crate::exit::{Exit, Failure};
+use crate::input::Source;
+use crate::key_set::Issuer;
+use crate::lines::{Line, Lines, unreadable};
+use crate::nonce_store::{FileNonces, Together};
+use crate::output::Output;
+use crate::parallel;
+
+/// What is said of one line.
+struct Answer {
+    line: u64,
+    id: Option<String>,
+    report: Report,
+    verified: Option<Verified>,
+    now: Timestamp,
+}
+
+/// One line as it was asked.
+struct Asked {
+    id: Option<String>,
+    token: String,
+    wanted: Wanted,
+}
+
+pub(super) fn run(args: &Verify, source: &Source, output: &mut Output) -> Result<Exit, Failure> {
+    let issuer = super::issuer(args)?;
+    let nonces =
+        args.nonce_store.as_deref().map(|path| FileNonces::open(path, environment::now())).transpose()?;
+    // A key set that cannot be had is told once, not on each line.
+    issuer.keys()?;
+    let mut lines = Lines::open(source, "the tokens")?;
+    let blocks = std::iter::from_fn(move || match lines.block() {
+        Ok(block) if block.is_empty() => None,
+        read => Some(read),
+    });
+    let verifier = Verifier { args, issuer: &issuer.name };
+    let work = |block: std::io::Result<Vec<Line>>| {
+        block.map(|lines| lines.iter().filter_map(|line| answer(verifier, &issuer, line)).collect::<Vec<_>>())
+    };
+    let mut ended = Ok(Exit::Success);
+    parallel::ordered(blocks, work, |answers| {
+        let answers = answers.map_err(|e| unreadable("the tokens", source, &e));
+        match answers.and_then(|answers| tell(answers, args, nonces.as_ref(), output)) {
+            Ok(exit) => {
+                if matches!(ended, Ok(Exit::Success)) {
+                    ended = Ok(exit);
+                }
+                if output.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            }
+            Err(failure) => {
+                ended = Err(failure);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    ended
+}
+
+/// Claims the block's nonces, in order, and then gives its answers. The exit code is that of the first that is not valid.
+fn tell(
+    mut answers: Vec<Answer>,
+    args: &Verify,
+    nonces: Option<&FileNonces>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let together = nonces.map(FileNonces::together).transpose()?;
+    for answer in &mut answers {
+        if let Some(verified) = &answer.verified {
+            claim::<Together<'_>>(&mut answer.report, verified, together.as_ref(), answer.now)?;
+        }
+    }
+    together.map(Together::commit).transpose()?;
+    let mut text = String::new();
+    for answer in &answers {
+        let brief = answer.report.brief(answer.line, answer.id.as_deref(), args.explain);
+        let line = serde_json::to_string(&brief).map_err(|e| Failure::new(Exit::Io, e.to_string()))?;
+        text.push_str(&line);
+        text.push('\n');
+    }
+    output.text(&text);
+    let exits = answers.iter().map(|answer| answer.report.exit());
+    Ok(exits.into_iter().find(|exit| *exit != Exit::Success).unwrap_or(Exit::Success))
+}
+
+/// The answer to one line; a blank one has none.
+fn answer(verifier: Verifier<'_>, issuer: &Issuer, line: &Line) -> Option<Answer> {
+    if line.bytes.is_empty() && !line.too_long {
+        return None;
+    }
+    let now = verifier.args.at.unwrap_or_else(environment::now);
+    let refused = |check, message: String, exit| Answer {
+        line: line.number,
+        id: None,
+        report: Report::failed(Refusal::new(Some(check), message, exit)),
+        verified: None,
+        now,
+    };
+    let asked = match read(line, verifier.args) {
+        Ok(asked) => asked,
+        Err(e) => return Some(refused("input", e.to_string(), Exit::MalformedToken)),
+    };
+    let keys = match issuer.keys_for(&asked.token) {
+        Ok(keys) => keys,
+        Err(failure) => return Some(refused("key_set", failure.message().to_owned(), failure.exit)),
+    };
+    let (mut report, passed) = verifier.check(&asked.token, &keys, &asked.wanted, now);
+    if verifier.args.explain {
+        report.explain(&issuer.name, verifier.args, &asked.wanted, now);
+    }
+    Some(Answer { line: line.number, id: asked.id, report, verified: passed, now })
+}
+
+fn read(line: &Line, args: &Verify) -> Result<Asked, Invalid> {
+    if line.too_long {
+        return Err(Invalid::new("line", "is too long for a token and what is expected of it"));
+    }
+    let mut wanted = Wanted::of(args);
+    if line.bytes.first() != Some(&b'{') {
+        let token = std::str::from_utf8(&line.bytes)
+            .map_err(|_| Invalid::new("line", "must be a token, or a JSON object"))?;
+        return Ok(Asked { id: None, token: token.to_owned(), wanted });
+    }
+    let mut asked = Object::parse_as("line", &line.bytes)?;
+    let token = asked.require("token")?.string()?.into_owned();
+    let id = asked.take("id").map(|f| f.string()).transpose()?.map(std::borrow::Cow::into_owned);
+    if !args.event {
+        if let Some(field) = asked.take("amount") {
+            // Who writes amounts as text is as exact as who writes numbers.
+            let text = if field.raw().starts_with('"') { field.string()? } else { field.number()?.into() };
+            wanted.amount = Some(Amount::parse(&text)?);
+        }
+        if let Some(field) = asked.take("currency") {
+            wanted.currency = Some(Currency::parse(&field.string()?)?);
+        }
+        if let Some(field) = asked.take("recipient") {
+            wanted.recipient = Some(Recipient::parse(&field.string()?)?);
+        }
+        if let Some(field) = asked.take("mandate") {
+            wanted.mandate = Some(MandateId::parse(&field.string()?)?);
+        }
+    }
+    asked.finish()?;
+    Ok(Asked { id, token, wanted })
+}

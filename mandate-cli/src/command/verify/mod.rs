@@ -1,0 +1,165 @@
+//! `mandate verify`: the counterparty's check of signed verdicts, and of webhooks' events.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+mod check;
+mod explain;
+mod many;
+mod report;
+
+use mandate_core::verify::Leeway;
+use mandate_core::{Amount, Currency, MandateId, Recipient, Timestamp};
+
+use self::check::{Verifier, Wanted, claim};
+use self::report::{Refusal, Report};
+use crate::environment;
+use crate::exit::{Exit, Failure};
+use crate::input::Source;
+use crate::key_set::Issuer;
+use crate::nonce_store::FileNonces;
+use crate::output::Output;
+use crate::value::{instant, leeway, source};
+
+/// Check a signed verdict: signature, issuer, time, verdict, and what it is for
+///
+/// Needs no account. The key set comes from the issuer, another URL, a file, or what was pinned; nothing is sent to
+/// anybody else. What is not given (an amount, a recipient ...) is shown but not compared: compare all of it before you
+/// deliver. A key set that was fetched is kept for as long as the issuer says, and fetched once more when a token names a
+/// key that it lacks. A nonce is claimed before the answer is written: when the answer cannot be written (code 3), the
+/// verdict is used up all the same, so that no verdict ever passes twice.
+///
+/// With --tokens, many are checked at once, on all cores: a line of input is a token, or an object with `token` and, each
+/// optional, `id`, `amount`, `currency`, `recipient` and `mandate`, which go before the options. A line of output is an
+/// object with `line`, `id`, `valid` and `claims` or `error`, in the order of the input. The exit code is that of the first
+/// line that is not valid.
+#[derive(Debug, clap::Args)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
+#[command(after_help = VERIFY_HELP)]
+pub(crate) struct Verify {
+    /// The token, `@FILE` to read it from a file, or `-` for standard input
+    #[arg(value_name = "TOKEN|@FILE|-", required_unless_present = "tokens", conflicts_with = "tokens")]
+    pub(crate) token: Option<String>,
+
+    /// Check many tokens, a line each; the answers are NDJSON
+    #[arg(long, value_name = "FILE|-", value_parser = source)]
+    pub(crate) tokens: Option<Source>,
+
+    /// Check the body of a webhook's request, an event, instead of a verdict
+    #[arg(long, conflicts_with_all = ["amount", "currency", "recipient", "mandate"])]
+    pub(crate) event: bool,
+
+    /// The issuer that the token must name [env: MANDATE_ISSUER]
+    #[arg(long, value_name = "URL")]
+    pub(crate) issuer: Option<String>,
+
+    /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
+    #[arg(long, value_name = "FILE|URL")]
+    pub(crate) jwks: Option<String>,
+
+    /// Trust only the keys that `mandate jwks pin` has kept for the issuer
+    #[arg(long, conflicts_with = "jwks")]
+    pub(crate) pinned: bool,
+
+    /// Let the keys of a sandbox count, where no money is real
+    #[arg(long)]
+    pub(crate) allow_sandbox: bool,
+
+    /// The amount that is to be paid
+    #[arg(long, value_name = "AMOUNT", value_parser = Amount::parse, allow_negative_numbers = true)]
+    pub(crate) amount: Option<Amount>,
+
+    /// The currency that is to be paid in
+    #[arg(long, value_name = "CODE", value_parser = Currency::parse)]
+    pub(crate) currency: Option<Currency>,
+
+    /// Who is to be paid, `vendor:<name>`
+    #[arg(long, value_name = "VENDOR", value_parser = Recipient::parse)]
+    pub(crate) recipient: Option<Recipient>,
+
+    /// The mandate under which the verdict must have been given
+    #[arg(long, value_name = "ID", value_parser = MandateId::parse)]
+    pub(crate) mandate: Option<MandateId>,
+
+    /// Remember the nonce (of an event, its id) in this file, and refuse one that is there. Many processes may share it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) nonce_store: Option<std::path::PathBuf>,
+
+    /// Say of each check what it is, where it is written down, and what was compared
+    #[arg(long)]
+    pub(crate) explain: bool,
+
+    /// Verify as of this time: RFC 3339, or seconds since the epoch [default: now]
+    #[arg(long, value_name = "TIME", value_parser = instant, allow_negative_numbers = true)]
+    pub(crate) at: Option<Timestamp>,
+
+    /// How far the clocks of issuer and verifier may disagree, 0 to 30
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = leeway, allow_negative_numbers = true)]
+    pub(crate) leeway: Leeway,
+}
+
+const VERIFY_HELP: &str = "\
+Examples:
+  mandate verify \"$TOKEN\" --issuer https://verdicts.example.com \\
+      --amount 40 --currency USD --recipient vendor:acme --nonce-store nonces.db
+  mandate verify - --issuer https://verdicts.example.com --jwks jwks.json --json < token.txt
+  mandate verify @token.txt --issuer https://verdicts.example.com --pinned --explain
+  mandate verify --tokens orders.ndjson --issuer https://verdicts.example.com > answers.ndjson
+  mandate verify --event @body.jwt --issuer https://verdicts.example.com --nonce-store events.db
+
+Exit codes:
+  0 valid    10 malformed    11 signature or key    12 expired    13 not yet valid    14 issuer
+  15 not a verdict    16 not `allow`    17 amount, currency, recipient or mandate differ
+  18 replayed    19 no key set    22 of a sandbox    2 usage    3 file cannot be read or written";
+
+pub(crate) fn run(args: &Verify, output: &mut Output) -> Result<Exit, Failure> {
+    if let Some(source) = &args.tokens {
+        return many::run(args, source, output);
+    }
+    match one(args) {
+        Ok(report) => {
+            if let Some(nonce) = report.claimed().filter(|_| report.is_valid()) {
+                output.note_if_lost("used up", format_args!("{nonce}: ask for a new verdict"));
+            }
+            if output.is_json() {
+                output.json(&report);
+            } else {
+                report.tell(output);
+            }
+            Ok(report.exit())
+        }
+        // Nothing is known of the token. Who reads JSON hears that it is not valid, all the same.
+        Err(failure) => {
+            let report = Report::failed(Refusal::new(None, failure.message().to_owned(), failure.exit));
+            let json = serde_json::to_string(&report).unwrap_or_default();
+            Err(failure.with_answer(&json))
+        }
+    }
+}
+
+fn issuer(args: &Verify) -> Result<Issuer, Failure> {
+    if args.pinned {
+        Issuer::pinned(args.issuer.as_deref())
+    } else {
+        Issuer::find(args.issuer.as_deref(), args.jwks.as_deref())
+    }
+}
+
+/// Makes all checks of one token, up to the first that fails.
+fn one(args: &Verify) -> Result<Report, Failure> {
+    let issuer = issuer(args)?;
+    let token = super::token(args.token.as_deref().unwrap_or_default())?;
+    let nonces =
+        args.nonce_store.as_deref().map(|path| FileNonces::open(path, environment::now())).transpose()?;
+    let keys = issuer.keys_for(&token)?;
+    // Fetching takes a while; what counts is the time at which the verdict is used.
+    let now = args.at.unwrap_or_else(environment::now);
+    let verifier = Verifier { args, issuer: &issuer.name };
+    let wanted = Wanted::of(args);
+    let (mut report, passed) = verifier.check(&token, &keys, &wanted, now);
+    if let Some(passed) = passed {
+        claim(&mut report, &passed, nonces.as_ref(), now)?;
+    }
+    if args.explain {
+        report.explain(&issuer.name, args, &wanted, now);
+    }
+    Ok(report)
+}

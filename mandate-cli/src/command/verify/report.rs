@@ -1,0 +1,206 @@
+//! What is said of a token: lines of text, or one JSON object.
+
+use mandate_core::Timestamp;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::Verify;
+use super::check::Wanted;
+use super::explain::{Explained, explained};
+use crate::exit::Exit;
+use crate::output::{CAUTION, DIM, ERROR, GOOD, Output, printable};
+
+/// What is said of a sandbox, wherever it is mentioned.
+pub(super) const SANDBOX: &str = "sandbox - not real money";
+
+/// How one check ended.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Status {
+    Passed,
+    /// Nothing to compare with was given.
+    NotCompared,
+    /// No check, but to be known.
+    Noted,
+    Failed,
+}
+
+#[derive(Serialize)]
+pub(super) struct Line {
+    pub(super) check: &'static str,
+    status: Status,
+    value: String,
+    #[serde(flatten, skip_serializing_if = "Option::is_none")]
+    explained: Option<Explained>,
+}
+
+/// What is said of a token.
+#[derive(Serialize)]
+pub(super) struct Report {
+    valid: bool,
+    checks: Vec<Line>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claims: Option<Box<RawValue>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<Refusal>,
+    #[serde(skip)]
+    claimed: Option<String>,
+}
+
+/// A line of the answer to many.
+#[derive(Serialize)]
+pub(super) struct Brief<'a> {
+    line: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a str>,
+    valid: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    claims: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a Refusal>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    checks: Option<&'a [Line]>,
+}
+
+#[derive(Serialize)]
+pub(super) struct Refusal {
+    /// Absent when no check could be made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    check: Option<&'static str>,
+    message: String,
+    exit_code: u8,
+    #[serde(skip)]
+    exit: Exit,
+}
+
+impl Line {
+    pub(super) fn new(check: &'static str, status: Status, value: String) -> Self {
+        Self { check, status, value, explained: None }
+    }
+}
+
+impl Refusal {
+    pub(super) fn new(check: Option<&'static str>, message: String, exit: Exit) -> Self {
+        Self { check, message, exit_code: exit as u8, exit }
+    }
+}
+
+impl Report {
+    /// That these checks have passed.
+    pub(super) fn passed(checks: Vec<Line>, claims: Option<Box<RawValue>>) -> Self {
+        Self { valid: true, checks, claims, error: None, claimed: None }
+    }
+
+    /// That no check could be made.
+    pub(super) fn failed(refusal: Refusal) -> Self {
+        Self { valid: false, checks: Vec::new(), claims: None, error: Some(refusal), claimed: None }
+    }
+
+    pub(super) fn line(&mut self, check: &'static str, status: Status, value: String) {
+        self.checks.push(Line::new(check, status, value));
+    }
+
+    pub(super) fn refuse(&mut self, check: &'static str, message: String, exit: Exit) {
+        self.line(check, Status::Failed, message.clone());
+        self.valid = false;
+        self.claims = None;
+        self.error = Some(Refusal::new(Some(check), message, exit));
+    }
+
+    /// Remembers what was used up.
+    pub(super) fn note_claim(&mut self, id: String) {
+        self.claimed = Some(id);
+    }
+
+    /// The nonce, or the event's id, that was used up.
+    pub(super) fn claimed(&self) -> Option<&str> {
+        self.claimed.as_deref()
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        self.valid
+    }
+
+    pub(super) fn exit(&self) -> Exit {
+        self.error.as_ref().map_or(Exit::Success, |refusal| refusal.exit)
+    }
+
+    /// Says of each check what it is.
+    pub(super) fn explain(&mut self, issuer: &str, args: &Verify, wanted: &Wanted, now: Timestamp) {
+        for line in &mut self.checks {
+            line.explained = Some(explained(line.check, issuer, args, wanted, now));
+        }
+    }
+
+    /// The same, in a line of many.
+    pub(super) fn brief<'a>(&'a self, line: u64, id: Option<&'a str>, with_checks: bool) -> Brief<'a> {
+        Brief {
+            line,
+            id,
+            valid: self.valid,
+            claims: self.claims.as_deref(),
+            error: self.error.as_ref(),
+            checks: with_checks.then_some(&self.checks),
+        }
+    }
+
+    /// The lines, and the last one.
+    pub(super) fn tell(&self, output: &mut Output) {
+        for line in &self.checks {
+            let value = printable(&line.value);
+            match line.status {
+                Status::Noted if line.value == SANDBOX => {
+                    output.line(line.check, format_args!("{CAUTION}{value}{CAUTION:#}"));
+                }
+                Status::Passed | Status::Noted => output.line(line.check, value),
+                Status::NotCompared => {
+                    output.line(line.check, format_args!("{value} {CAUTION}(not compared){CAUTION:#}"));
+                }
+                Status::Failed => output.line(line.check, format_args!("{ERROR}{value}{ERROR:#}")),
+            }
+            if let Some(Explained { what, source, compared }) = &line.explained {
+                output.line("", format_args!("{DIM}{what} ({source}){DIM:#}"));
+                if let Some(compared) = compared {
+                    output.line("", format_args!("{DIM}compared: {}{DIM:#}", printable(compared)));
+                }
+            }
+        }
+        let sandbox = self.checks.iter().any(|line| line.value == SANDBOX);
+        output.text(&match (&self.error, sandbox) {
+            (Some(refusal), _) => {
+                let check = refusal.check.unwrap_or_default();
+                let advice = advice(check, refusal.exit);
+                format!("{ERROR}NOT VALID{ERROR:#} ({check}): {advice}; do not deliver\n")
+            }
+            (None, true) => format!("{GOOD}VALID{GOOD:#}, {CAUTION}{SANDBOX}{CAUTION:#}\n"),
+            (None, false) => format!("{GOOD}VALID{GOOD:#}\n"),
+        });
+    }
+}
+
+/// What it means that `check` failed with `exit`, and what to do.
+fn advice(check: &str, exit: Exit) -> &'static str {
+    match (check, exit) {
+        ("claims", _) => "the claims are not those of a verdict or event; tell the issuer",
+        ("unknown_key", _) => "the issuer's keys do not have the one that signed; fetch its key set again",
+        (_, Exit::MalformedToken) => {
+            "the token is not whole, or was changed; ask for it again as it was issued"
+        }
+        (_, Exit::Signature) => "the token was changed, or the issuer did not sign it; ask for a genuine one",
+        (_, Exit::Sandbox) => {
+            "the token is of a sandbox, where no money is real; ask for one of production, or try things out with --allow-sandbox"
+        }
+        (_, Exit::Expired) => "the token is too old; ask for a new verdict",
+        (_, Exit::NotYetValid) => "the two clocks disagree; check this machine's, or allow some --leeway",
+        (_, Exit::Issuer) => {
+            "the token comes from another issuer; check --issuer, or ask for one of that issuer"
+        }
+        (_, Exit::WrongKind) => {
+            "the token is genuine, but of another kind; verdicts and events (--event) are told apart"
+        }
+        (_, Exit::NotAllowed) => "the payment was not allowed; ask for a token whose verdict is allow",
+        (_, Exit::Mismatch) => "the token is for another payment; ask for one for what is to be settled",
+        (_, Exit::Replayed) => "the token was used before; ask for a new verdict",
+        _ => "see the line above",
+    }
+}

@@ -1,0 +1,245 @@
+//! Where the issuer's public keys come from: its published address, another one, a file, or what was pinned.
+
+mod cache;
+pub(crate) mod pins;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mandate_core::Timestamp;
+use mandate_core::jwks::{KeySet, MAX_KEY_SET_BYTES};
+use mandate_core::jwt::Unverified;
+
+use crate::environment::{self, variable};
+use crate::exit::{Exit, Failure};
+use crate::http::Address;
+use crate::input::Source;
+
+/// Where an issuer publishes its keys, behind its own address.
+const WELL_KNOWN: &str = "/.well-known/jwks.json";
+/// How often keys are fetched at most, whatever tokens name and whatever the issuer says of their age.
+const MIN_REFETCH_SECONDS: i64 = 30;
+
+/// An issuer, and where its keys are read.
+#[derive(Debug)]
+pub(crate) struct Issuer {
+    /// What `iss` must be.
+    pub(crate) name: String,
+    place: Place,
+    held: Mutex<Option<Held>>,
+}
+
+#[derive(Debug)]
+enum Place {
+    Url(Address),
+    File(PathBuf),
+    Pinned,
+}
+
+/// Keys as they were read.
+#[derive(Debug, Clone)]
+struct Held {
+    keys: Arc<KeySet>,
+    /// When they were fetched, and how many seconds they stay good; nothing for keys that do not age.
+    fetched: Option<(Timestamp, i64)>,
+}
+
+/// What an issuer answered.
+#[derive(Debug)]
+pub(crate) struct Fetched {
+    /// The key set's text.
+    pub(crate) document: Vec<u8>,
+    /// How many seconds it may be kept, by its `max-age`; 0 when it says nothing.
+    pub(crate) max_age_seconds: i64,
+}
+
+impl Issuer {
+    /// Puts together what was given. A command-line option goes before the environment, and an issuer's own key set
+    /// before that of a variable.
+    pub(crate) fn find(issuer: Option<&str>, jwks: Option<&str>) -> Result<Self, Failure> {
+        let keys = match (jwks, issuer) {
+            (Some(text), _) => Some(Place::read(text)?),
+            (None, Some(_)) => None,
+            (None, None) => variable("MANDATE_JWKS")?.map(|text| Place::read(&text)).transpose()?,
+        };
+        match (named(issuer)?, keys) {
+            (Some(name), Some(keys)) => Ok(Self::of(name, keys)),
+            (Some(name), None) => {
+                let keys = Place::Url(address(&name)?.join(WELL_KNOWN));
+                Ok(Self::of(name, keys))
+            }
+            (None, Some(keys)) => match keys.publisher() {
+                Some(name) => Ok(Self::of(name, keys)),
+                None => Err(Failure::new(Exit::Usage, "the issuer that the token must name is not known")
+                    .next("pass --issuer URL, or set MANDATE_ISSUER")),
+            },
+            (None, None) => Err(Failure::new(Exit::Usage, "neither the issuer nor its key set is known")
+                .next("pass --issuer URL (its keys are then fetched), or --issuer URL and --jwks FILE to stay offline")),
+        }
+    }
+
+    /// The issuer under the keys that were pinned for it.
+    pub(crate) fn pinned(issuer: Option<&str>) -> Result<Self, Failure> {
+        named(issuer)?.map(|name| Self::of(name, Place::Pinned)).ok_or_else(|| {
+            Failure::new(Exit::Usage, "the issuer whose keys are pinned is not known")
+                .next("pass --issuer URL, or set MANDATE_ISSUER; `mandate jwks list` shows what is pinned")
+        })
+    }
+
+    fn of(name: String, place: Place) -> Self {
+        Self { name, place, held: Mutex::new(None) }
+    }
+
+    /// The keys: read once, and again when they have aged.
+    pub(crate) fn keys(&self) -> Result<Arc<KeySet>, Failure> {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = environment::now();
+        match &*held {
+            Some(held) if held.is_good_at(now) => Ok(Arc::clone(&held.keys)),
+            _ => Ok(Arc::clone(&held.insert(self.load(now)?).keys)),
+        }
+    }
+
+    /// The keys for `token`. When they lack the one that it names, they are fetched once more, unless that was done a
+    /// moment ago: tokens with invented keys cause no storm.
+    pub(crate) fn keys_for(&self, token: &str) -> Result<Arc<KeySet>, Failure> {
+        let keys = self.keys()?;
+        let Ok(unverified) = Unverified::parse(token) else { return Ok(keys) };
+        if keys.find(unverified.kid()).is_some() {
+            return Ok(keys);
+        }
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let Place::Url(address) = &self.place else { return Ok(keys) };
+        let now = environment::now();
+        match &*held {
+            Some(held) if !held.may_be_fetched_again(now) => Ok(Arc::clone(&held.keys)),
+            _ => Ok(Arc::clone(&held.insert(fetch_and_keep(address, now)?).keys)),
+        }
+    }
+
+    fn load(&self, now: Timestamp) -> Result<Held, Failure> {
+        match &self.place {
+            Place::File(path) => {
+                let source = Source::File(path.clone());
+                let keys = parse(&read_file(&source)?, &source.to_string())?;
+                Ok(Held { keys: Arc::new(keys), fetched: None })
+            }
+            Place::Pinned => {
+                let pin = pins::find(&self.name)?.ok_or_else(|| {
+                    Failure::new(Exit::KeySet, format!("no keys are pinned for `{}`", self.name))
+                        .next(format!("pin them: mandate jwks pin {}", self.name))
+                })?;
+                Ok(Held { keys: Arc::new(pin.keys), fetched: None })
+            }
+            Place::Url(address) => match cache::find(address.as_str(), now)? {
+                Some(kept) => {
+                    let keys = parse(&kept.document, address.as_str())?;
+                    Ok(Held { keys: Arc::new(keys), fetched: Some((kept.fetched_at, kept.max_age_seconds)) })
+                }
+                None => fetch_and_keep(address, now),
+            },
+        }
+    }
+}
+
+impl Held {
+    fn is_good_at(&self, now: Timestamp) -> bool {
+        self.fetched.is_none_or(|(at, max_age_seconds)| {
+            (0..max_age_seconds.max(MIN_REFETCH_SECONDS).saturating_mul(1000)).contains(&now.millis_since(at))
+        })
+    }
+
+    fn may_be_fetched_again(&self, now: Timestamp) -> bool {
+        self.fetched.is_some_and(|(at, _)| {
+            !(0..MIN_REFETCH_SECONDS.saturating_mul(1000)).contains(&now.millis_since(at))
+        })
+    }
+}
+
+impl Place {
+    fn read(text: &str) -> Result<Self, Failure> {
+        if text.contains("://") { address(text).map(Self::Url) } else { Ok(Self::File(text.into())) }
+    }
+
+    /// The issuer that publishes its keys here, when this is such an address.
+    fn publisher(&self) -> Option<String> {
+        match self {
+            Self::Url(address) => address.as_str().strip_suffix(WELL_KNOWN).map(str::to_owned),
+            Self::File(_) | Self::Pinned => None,
+        }
+    }
+}
+
+fn named(issuer: Option<&str>) -> Result<Option<String>, Failure> {
+    match issuer {
+        Some(name) => Ok(Some(name.to_owned())),
+        None => Ok(variable("MANDATE_ISSUER")?.map(|text| text.to_string())),
+    }
+}
+
+/// The text of a key set at a file or an address that a person names.
+pub(crate) fn document(place: &str) -> Result<Vec<u8>, Failure> {
+    match Place::read(place)? {
+        Place::Url(address) => Ok(fetch(&address)?.document),
+        Place::File(path) => read_file(&Source::File(path)),
+        Place::Pinned => Ok(Vec::new()),
+    }
+}
+
+/// Where `issuer` publishes its keys.
+pub(crate) fn published_at(issuer: &str) -> Result<Address, Failure> {
+    Ok(address(issuer)?.join(WELL_KNOWN))
+}
+
+/// The key set that `document` is, which was read at `place`.
+pub(crate) fn parse(document: &[u8], place: &str) -> Result<KeySet, Failure> {
+    KeySet::parse(document).map_err(|e| {
+        Failure::new(Exit::KeySet, format!("the key set is refused: {e}")).note("read from", place)
+    })
+}
+
+fn read_file(source: &Source) -> Result<Vec<u8>, Failure> {
+    let text = source.read("the key set", MAX_KEY_SET_BYTES, Exit::KeySet);
+    Ok(text.map_err(|failure| failure.of_kind(Exit::KeySet))?.as_bytes().to_vec())
+}
+
+fn address(text: &str) -> Result<Address, Failure> {
+    text.parse().map_err(|why| {
+        Failure::new(Exit::Usage, format!("keys are not read from `{text}`: {why}"))
+            .next("pass an https address, or the key set's file with --jwks FILE")
+    })
+}
+
+fn fetch_and_keep(address: &Address, now: Timestamp) -> Result<Held, Failure> {
+    let fetched = fetch(address)?;
+    let keys = parse(&fetched.document, address.as_str())?;
+    cache::keep(address.as_str(), now, &fetched)?;
+    Ok(Held { keys: Arc::new(keys), fetched: Some((now, fetched.max_age_seconds)) })
+}
+
+/// Fetches what is published at `address`.
+pub(crate) fn fetch(address: &Address) -> Result<Fetched, Failure> {
+    let unreachable = |e: ureq::Error| {
+        Failure::new(Exit::KeySet, format!("the key set cannot be fetched from {address}: {e}"))
+            .next("try again, or pass a key set that you have with --jwks FILE")
+    };
+    let mut response = address.agent().get(address.as_str()).call().map_err(unreachable)?;
+    let status = response.status();
+    let header =
+        |name| response.headers().get(name).and_then(|v| v.to_str().ok()).map(std::borrow::ToOwned::to_owned);
+    if status.is_success() {
+        let max_age_seconds = header("cache-control").map_or(0, |text| cache::max_age_seconds(&text));
+        let limit = u64::try_from(MAX_KEY_SET_BYTES).unwrap_or(u64::MAX);
+        let document = response.body_mut().with_config().limit(limit).read_to_vec().map_err(unreachable)?;
+        return Ok(Fetched { document, max_age_seconds });
+    }
+    let failure =
+        Failure::new(Exit::KeySet, format!("the key set cannot be fetched from {address}: HTTP {status}"));
+    match header("location") {
+        Some(location) => {
+            let advice = "redirects are not followed; if you trust that address, pass it with --jwks";
+            Err(failure.note("points to", location).next(advice))
+        }
+        None => Err(failure.next("check the address, or pass a key set that you have with --jwks FILE")),
+    }
+}

@@ -1,0 +1,108 @@
+//! Keys that a person has said to trust, each issuer's in a file of its own, which nothing but `mandate jwks` changes.
+
+use std::io;
+use std::path::PathBuf;
+
+use mandate_core::json::Object;
+use mandate_core::jwks::{KeySet, Kid, MAX_KEY_SET_BYTES, VerificationKey};
+use mandate_core::{EnvironmentKind, Timestamp};
+
+use crate::directory;
+use crate::exit::{Exit, Failure};
+use crate::input::Source;
+
+/// The longest file: a key set, and what is said of it.
+const MAX_FILE_BYTES: usize = MAX_KEY_SET_BYTES * 2;
+
+/// The keys that are trusted for one issuer.
+pub(crate) struct Pin {
+    /// Whose keys they are.
+    pub(crate) issuer: String,
+    /// When they were pinned.
+    pub(crate) pinned_at: Timestamp,
+    /// The keys.
+    pub(crate) keys: KeySet,
+}
+
+/// A key's RFC 7638 thumbprint, in whichever environment it signs.
+pub(crate) fn thumbprint(key: &VerificationKey) -> String {
+    Kid::for_key(key.public_key(), EnvironmentKind::Production).as_str().to_owned()
+}
+
+fn folder() -> Result<PathBuf, Failure> {
+    Ok(directory::config()?.join("pins"))
+}
+
+fn path(issuer: &str) -> Result<PathBuf, Failure> {
+    Ok(folder()?.join(directory::file_name(issuer)))
+}
+
+/// What is pinned for `issuer`.
+pub(crate) fn find(issuer: &str) -> Result<Option<Pin>, Failure> {
+    let path = path(issuer)?;
+    if !path.exists() {
+        return Ok(None);
+    }
+    let pin = read(path)?;
+    if pin.issuer == issuer {
+        return Ok(Some(pin));
+    }
+    Err(Failure::new(Exit::KeySet, format!("the file of `{issuer}`'s pins holds those of `{}`", pin.issuer)))
+}
+
+/// Everything that is pinned, by issuer.
+pub(crate) fn all() -> Result<Vec<Pin>, Failure> {
+    let folder = folder()?;
+    let unreadable = |e: io::Error| Failure::new(Exit::Io, format!("{}: {e}", folder.display()));
+    let entries = match std::fs::read_dir(&folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(unreadable)?,
+    };
+    let mut pins = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(unreadable)?.path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            pins.push(read(path)?);
+        }
+    }
+    pins.sort_by(|a: &Pin, b| a.issuer.cmp(&b.issuer));
+    Ok(pins)
+}
+
+/// Pins `keys` for `issuer`, in place of what was pinned before.
+pub(crate) fn write(issuer: &str, keys: &KeySet, pinned_at: Timestamp) -> Result<(), Failure> {
+    let keys = keys.to_json();
+    let issuer_text = serde_json::to_string(issuer).unwrap_or_default();
+    let file = format!(r#"{{"issuer":{issuer_text},"pinned_at":"{pinned_at}","jwks":{keys}}}"#) + "\n";
+    let path = path(issuer)?;
+    directory::write(&path, file.as_bytes())
+        .map_err(|e| Failure::new(Exit::Io, format!("the pins cannot be written: {}: {e}", path.display())))
+}
+
+/// Forgets what is pinned for `issuer`. Says whether there was anything.
+pub(crate) fn remove(issuer: &str) -> Result<bool, Failure> {
+    let path = path(issuer)?;
+    match std::fs::remove_file(&path) {
+        Ok(()) => Ok(true),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(Failure::new(Exit::Io, format!("{}: {e}", path.display()))),
+    }
+}
+
+fn read(path: PathBuf) -> Result<Pin, Failure> {
+    let source = Source::File(path);
+    let text = source.read("the pinned keys", MAX_FILE_BYTES, Exit::KeySet)?;
+    let parsed = || {
+        let mut file = Object::parse(text.as_bytes())?;
+        let issuer = file.require("issuer")?.string()?.into_owned();
+        let pinned_at = Timestamp::parse(&file.require("pinned_at")?.string()?)?;
+        let keys = KeySet::parse(file.require("jwks")?.raw().as_bytes())?;
+        file.finish()?;
+        Ok(Pin { issuer, pinned_at, keys })
+    };
+    parsed().map_err(|e: mandate_core::Invalid| {
+        Failure::new(Exit::KeySet, format!("the pinned keys are refused: {e}"))
+            .note("read from", &source)
+            .next("remove the file, and pin the issuer's keys again")
+    })
+}

@@ -1,0 +1,146 @@
+//! Where keys come from: the cache, one more fetch for a key that is new, and what was pinned.
+
+use std::path::Path;
+use std::process::Command;
+
+use mandate_core::EnvironmentKind;
+use mandate_core::jwks::{KeySet, VerificationKey};
+use serde_json::json;
+
+use crate::harness::{Ran, Service, mandate};
+use crate::issuer::{IAT, ISSUER, jwks, jwks_file, key, live_token, token};
+
+const CACHEABLE: &str = "200 OK\r\ncache-control: public, max-age=300";
+
+fn ran(command: &mut Command) -> Ran {
+    command.output().unwrap().into()
+}
+
+/// A run in a home of its own.
+fn at_home(home: &Path, args: &[&str]) -> Command {
+    let mut command = mandate(args);
+    command.env("HOME", home);
+    command
+}
+
+fn only(environment: EnvironmentKind) -> String {
+    let key = key(environment);
+    KeySet::new(vec![VerificationKey::new(key.kid().clone(), *key.public_key()).unwrap()]).unwrap().to_json()
+}
+
+#[test]
+fn a_key_set_is_kept_for_as_long_as_its_issuer_says() {
+    for (head, fetches) in
+        [(CACHEABLE, 1), ("200 OK", 2), ("200 OK\r\ncache-control: max-age=300, no-store", 2)]
+    {
+        let home = tempfile::tempdir().unwrap();
+        let jwks = jwks();
+        let service = Service::new(&vec![(head, jwks.as_str()); fetches]);
+        let (address, at) = (service.address().to_owned(), IAT.to_string());
+        let token = live_token(json!({ "iss": address }));
+        for _ in 0..2 {
+            ran(&mut at_home(home.path(), &["verify", &token, "--issuer", &address, "--at", &at])).code(0);
+        }
+        assert_eq!(service.requests().len(), fetches, "{head}");
+    }
+}
+
+#[test]
+fn a_key_that_is_not_known_is_fetched_once_and_not_again_at_once() {
+    let home = tempfile::tempdir().unwrap();
+    let (old, new) = (only(EnvironmentKind::Sandbox), jwks());
+    // One fetch, then nobody listens any more.
+    let service = Service::new(&[(CACHEABLE, &old), (CACHEABLE, &new)]);
+    let (address, at) = (service.address().to_owned(), IAT.to_string());
+    let token = live_token(json!({ "iss": address }));
+    let verify = || ran(&mut at_home(home.path(), &["verify", &token, "--issuer", &address, "--at", &at]));
+    verify().code(11).shows("unknown_key");
+    // It was fetched a moment ago: a second stranger's key causes no second fetch.
+    verify().code(11).shows("unknown_key");
+    // Once the copy has some age, the new key is looked for.
+    let folder = home.path().join(".cache/mandate/jwks");
+    let file = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    kept["fetched_at"] = json!(kept["fetched_at"].as_i64().unwrap() - 31_000);
+    std::fs::write(&file, kept.to_string()).unwrap();
+    verify().code(0);
+    assert_eq!(service.requests().len(), 2);
+    verify().code(0);
+}
+
+#[test]
+fn a_cache_that_is_of_no_use_is_none() {
+    let home = tempfile::tempdir().unwrap();
+    let jwks = jwks();
+    let service = Service::new(&[(CACHEABLE, jwks.as_str()), (CACHEABLE, &jwks)]);
+    let (address, at) = (service.address().to_owned(), IAT.to_string());
+    let token = live_token(json!({ "iss": address }));
+    let verify = || ran(&mut at_home(home.path(), &["verify", &token, "--issuer", &address, "--at", &at]));
+    verify().code(0);
+    let folder = home.path().join(".cache/mandate/jwks");
+    let file = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(&file, "{").unwrap();
+    verify().code(0);
+    assert_eq!(service.requests().len(), 2);
+}
+
+#[test]
+fn the_sandbox_counts_only_when_it_is_allowed() {
+    let folder = tempfile::tempdir().unwrap();
+    let jwks = jwks_file(folder.path());
+    let verify = |token: &str, more: &[&str]| {
+        ran(mandate(&["verify", token, "--issuer", ISSUER, "--jwks", &jwks, "--at", &IAT.to_string()])
+            .args(more))
+    };
+    let refused = verify(&token(json!({})), &[]).code(22);
+    assert!(refused.out.ends_with("or try things out with --allow-sandbox; do not deliver\n"), "{refused:?}");
+    verify(&token(json!({})), &["--allow-sandbox"]).code(0).shows("VALID, sandbox - not real money\n");
+    verify(&live_token(json!({})), &["--allow-sandbox"]).code(0).shows("environment  production\n");
+}
+
+#[test]
+fn only_pinned_keys_count_with_pinned() {
+    let (home, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let jwks = jwks_file(folder.path());
+    let print = key(EnvironmentKind::Production).kid().to_string();
+    let run = |args: &[&str]| ran(&mut at_home(home.path(), args));
+    let verify = |token: &str| {
+        run(&["verify", token, "--issuer", ISSUER, "--pinned", "--at", &IAT.to_string(), "--allow-sandbox"])
+    };
+
+    verify(&live_token(json!({}))).code(19).says("no keys are pinned");
+    run(&["jwks", "pin", ISSUER, "--jwks", &jwks]).code(2).says("pass --fingerprint THUMBPRINT");
+    run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--fingerprint", "AAAA"]).code(23).says("`AAAA`");
+    run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--fingerprint", &print])
+        .code(0)
+        .shows(&format!("key          {print}  production\n"));
+    verify(&live_token(json!({}))).code(0);
+    verify(&token(json!({}))).code(11).shows("unknown_key");
+
+    // Trust on first use is for the first use.
+    run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--trust-on-first-use"])
+        .code(23)
+        .says("other keys are pinned");
+    let listed = run(&["jwks", "list", "--json"]).code(0).json();
+    assert_eq!((&listed[0]["issuer"], &listed[0]["keys"][0]["thumbprint"]), (&json!(ISSUER), &json!(print)));
+    run(&["jwks", "unpin", ISSUER]).code(0);
+    run(&["jwks", "unpin", ISSUER]).code(33).says("no keys are pinned");
+    run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--trust-on-first-use"]).code(0);
+    run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--trust-on-first-use"]).code(0);
+    verify(&token(json!({}))).code(0);
+    run(&["jwks", "show", "--jwks", &jwks]).code(0).shows("  sandbox\n").shows("  production\n");
+}
+
+#[test]
+fn every_check_is_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let jwks = jwks_file(folder.path());
+    let token = live_token(json!({}));
+    let verify = ["verify", &token, "--issuer", ISSUER, "--jwks", &jwks, "--at", "2026-03-01T12:00:10Z"];
+    insta::assert_snapshot!(ran(mandate(&verify).args(["--amount", "40.0", "--explain"])).code(0).out);
+    let json = ran(mandate(&verify).args(["--explain", "--json"])).code(0).json();
+    for check in json["checks"].as_array().unwrap() {
+        assert!(check["what"].as_str().is_some_and(|text| !text.is_empty()), "{check}");
+        assert!(check["source"].as_str().is_some_and(|text| !text.is_empty()), "{check}");
+    }
+}

@@ -1,0 +1,311 @@
+//! `backup`: copies of the database taken beside a running server, verified before they have their name, and the way back.
+
+mod file;
+mod restore;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use serde::{Deserialize, Serialize};
+
+use super::{Common, Failure};
+use crate::clock::{Clock as _, SystemClock};
+use crate::config::SQLITE;
+use crate::error::Fault;
+use crate::service::check::{self, Finding, Listener};
+use crate::store::sql::check::{SigningKeyRow, signing_keys};
+use crate::store::upkeep;
+
+/// What the name of a backup's manifest ends with, behind the name of the backup.
+const MANIFEST_SUFFIX: &str = ".manifest.json";
+
+/// Backups.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Copy the database into FILE, beside a running server
+    #[command(after_help = CREATE_HELP)]
+    Create {
+        /// Where the backup goes; FILE.manifest.json is written beside it
+        file: PathBuf,
+
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Check a backup: its hash, its pages, and what must go together in it
+    #[command(after_help = VERIFY_HELP)]
+    Verify {
+        /// The backup
+        file: PathBuf,
+
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Put a backup in the place of the database, while no server runs
+    #[command(after_help = RESTORE_HELP)]
+    Restore {
+        /// The backup
+        file: PathBuf,
+
+        /// Where a database is there, set it aside under another name
+        #[arg(long)]
+        force: bool,
+
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+const CREATE_HELP: &str = "\
+Examples:
+  mandate-server backup create /backup/mandate-$(date +%F).db
+  mandate-server backup create today.db --database sqlite:///var/lib/mandate/mandate.db --json
+
+Everything that was acknowledged before the command began is in the backup. The server goes on meanwhile. FILE is there
+once it is whole and verified, for its owner alone; one that is there already is never overwritten. Exports are not in
+it: they can be asked for again. Without the master key a backup is of no use: keep that elsewhere.";
+
+const VERIFY_HELP: &str = "\
+Examples:
+  mandate-server backup verify /backup/mandate-2026-11-21.db
+
+`mandate-server check --database sqlite:///backup/mandate-2026-11-21.db` also reads the whole log.";
+
+const RESTORE_HELP: &str = "\
+Examples:
+  mandate-server backup restore /backup/mandate-2026-11-21.db
+  mandate-server backup restore /backup/mandate-2026-11-21.db --force --database sqlite:///var/lib/mandate/mandate.db
+
+Refused while a server has the database open. With MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE set, it is checked that
+this master key opens the signing keys. What changed after the backup is lost: a key that was revoked since then is valid
+again, so revoke it again.";
+
+/// What is said of a backup.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    /// When it was begun, RFC 3339: all that was acknowledged before is in it.
+    pub taken_at: String,
+    /// The version of the program that took it.
+    pub server_version: String,
+    /// The version of its schema.
+    pub schema_version: i64,
+    /// Its size.
+    pub bytes: u64,
+    /// SHA-256 of all its bytes, hexadecimal.
+    pub sha256: String,
+    /// Its newest signing keys: the master key must be that which sealed them.
+    pub signing_keys: Vec<String>,
+    /// Rows by table; empty for a schema that is not the newest.
+    pub rows: BTreeMap<String, i64>,
+}
+
+/// What a backup was found to hold.
+#[derive(Debug)]
+pub(super) struct Contents {
+    schema_version: i64,
+    keys: Vec<SigningKeyRow>,
+    rows: BTreeMap<String, i64>,
+}
+
+impl Command {
+    /// Does what the command says.
+    ///
+    /// # Errors
+    /// What could not be written, or is not sound.
+    pub fn run(self) -> Result<(), Failure> {
+        match self {
+            Self::Create { file, common } => {
+                let settings = common.settings()?;
+                let manifest = create(&settings.database, &file).map_err(Failure::failed)?;
+                tell(&file, &manifest, common.json)
+            }
+            Self::Verify { file, json } => {
+                let (manifest, _) = verify(&file).map_err(Failure::failed)?;
+                tell(&file, &manifest, json)
+            }
+            Self::Restore { file, force, common } => restore::run(&file, force, &common),
+        }
+    }
+}
+
+/// Copies `database` into the new file `to`, and writes the manifest beside it.
+///
+/// # Errors
+/// The file is there, the database cannot be read, or the copy is not sound: then there is no file.
+pub fn create(database: &str, to: &Path) -> Result<Manifest, Fault> {
+    let manifest_path = manifest_path(to);
+    for path in [to, &manifest_path] {
+        if path.exists() {
+            return Err(Fault::new(format!("{} is there already; name another file", path.display())));
+        }
+    }
+    let taken_at = SystemClock.now().to_string();
+    let unfinished = file::unfinished(to)?;
+    let mut progress = Progress::new("copied pages");
+    upkeep::copy(database, unfinished.path(), &mut |done, of| {
+        progress.tell(i64::from(done), i64::from(of));
+    })?;
+    let contents = sound(unfinished.path())?;
+    let (sha256, bytes) = file::synced(&unfinished)?;
+    let manifest = contents.manifest(taken_at, sha256, bytes);
+    let text = serde_json::to_vec_pretty(&manifest).map_err(|e| Fault::new(e.to_string()))?;
+    // The manifest first: a backup never lacks it.
+    file::write(&manifest_path, &text)?;
+    if let Err(fault) = file::name(unfinished, to) {
+        file::remove(&manifest_path);
+        return Err(fault);
+    }
+    Ok(manifest)
+}
+
+/// Checks a backup against its manifest, and in itself. One that has lost its manifest gets another, of what it is now.
+///
+/// # Errors
+/// It is not what its manifest says, or not sound.
+pub(super) fn verify(backup: &Path) -> Result<(Manifest, Contents), Fault> {
+    let (sha256, bytes) = file::digest(backup)?;
+    let told = file::read(&manifest_path(backup))?;
+    let told: Option<Manifest> = told
+        .map(|text| serde_json::from_slice(&text))
+        .transpose()
+        .map_err(|e| Fault::new(format!("{} is not a manifest: {e}", manifest_path(backup).display())))?;
+    if let Some(told) = told.as_ref().filter(|told| told.sha256 != sha256 || told.bytes != bytes) {
+        return Err(Fault::new(format!(
+            "{} has {bytes} bytes of SHA-256 {sha256}, and its manifest tells of {} bytes of SHA-256 {}",
+            backup.display(),
+            told.bytes,
+            told.sha256
+        )));
+    }
+    let contents = sound(backup)?;
+    if told.is_none() {
+        let path = manifest_path(backup);
+        let _ =
+            writeln!(anstream::stderr(), "warning: there is no {}; its hash is not checked", path.display());
+    }
+    let manifest = told.unwrap_or_else(|| contents.manifest("an unknown time".to_owned(), sha256, bytes));
+    Ok((manifest, contents))
+}
+
+/// What a file holds that can be restored: the newest schema or an older one, and nothing damaged.
+fn sound(path: &Path) -> Result<Contents, Fault> {
+    let name = path.to_str().ok_or_else(|| Fault::new("the name of the backup is not UTF-8"))?;
+    let database = format!("{SQLITE}{name}");
+    upkeep::schema(&database)?.must_be_known(name)?;
+    let (mut findings, contents) = upkeep::snapshot(&database, |tx| {
+        let mut findings = Findings::default();
+        let whole = check::quick(tx, &mut findings)?;
+        let rows = if whole { check::counts(tx)? } else { Vec::new() };
+        let rows = rows.into_iter().map(|(table, rows)| (table.to_owned(), rows)).collect();
+        let schema_version = upkeep::version(tx)?;
+        let keys = if schema_version == 0 { Vec::new() } else { signing_keys(tx)? };
+        Ok((findings.0, Contents { schema_version, keys, rows }))
+    })?;
+    if contents.schema_version == 0 {
+        return Err(Fault::new(format!("{name} is not a database of this program")));
+    }
+    // An older schema is brought up to date when a server starts on it.
+    findings.retain(|finding| finding.table != "refinery_schema_history");
+    match findings.first() {
+        None => Ok(contents),
+        Some(first) => Err(Fault::new(format!(
+            "{name} is not sound: {} in {}, where {} is expected ({} findings; `mandate-server check` tells all)",
+            first.found,
+            first.table,
+            first.expected,
+            findings.len()
+        ))),
+    }
+}
+
+impl Contents {
+    /// The newest signing key of each kind of environment: what signs next opens under the master key of the day.
+    fn newest_keys(&self) -> impl Iterator<Item = &SigningKeyRow> {
+        let by_kind: BTreeMap<&str, _> = self.keys.iter().map(|key| (key.kind.as_str(), key)).collect();
+        by_kind.into_values()
+    }
+
+    fn manifest(&self, taken_at: String, sha256: String, bytes: u64) -> Manifest {
+        Manifest {
+            taken_at,
+            server_version: env!("CARGO_PKG_VERSION").to_owned(),
+            schema_version: self.schema_version,
+            bytes,
+            sha256,
+            signing_keys: self.newest_keys().map(|key| key.kid.clone()).collect(),
+            rows: self.rows.clone(),
+        }
+    }
+}
+
+fn manifest_path(backup: &Path) -> PathBuf {
+    let mut name = backup.as_os_str().to_owned();
+    name.push(MANIFEST_SUFFIX);
+    PathBuf::from(name)
+}
+
+fn tell(file: &Path, manifest: &Manifest, json: bool) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct View<'a> {
+        file: &'a Path,
+        #[serde(flatten)]
+        manifest: &'a Manifest,
+    }
+    let mut out = std::io::stdout().lock();
+    let written = if json {
+        serde_json::to_writer(&mut out, &View { file, manifest }).map_err(Failure::failed)?;
+        writeln!(out)
+    } else {
+        let decisions = manifest.rows.get("decisions").map_or("unknown".to_owned(), ToString::to_string);
+        writeln!(
+            out,
+            "backup         {}\ntaken at       {}\nschema         {}\ndecisions      {decisions}\nsize           {} \
+             bytes\nsha256         {}\nsigning keys   {}",
+            file.display(),
+            manifest.taken_at,
+            manifest.schema_version,
+            manifest.bytes,
+            manifest.sha256,
+            manifest.signing_keys.join(", ")
+        )
+    };
+    written.map_err(Failure::failed)
+}
+
+/// Keeps what is found.
+#[derive(Debug, Default)]
+struct Findings(Vec<Finding>);
+
+impl Listener for Findings {
+    fn finding(&mut self, finding: Finding) {
+        self.0.push(finding);
+    }
+
+    fn looked_at(&mut self, _: i64, _: i64) {}
+}
+
+/// Says on standard error how far a long work is, at every tenth of it.
+#[derive(Debug)]
+pub(super) struct Progress {
+    what: &'static str,
+    tenths: i64,
+}
+
+/// Below so many steps, work is not long.
+const LONG: i64 = 50_000;
+
+impl Progress {
+    pub(super) fn new(what: &'static str) -> Self {
+        Self { what, tenths: 0 }
+    }
+
+    pub(super) fn tell(&mut self, done: i64, of: i64) {
+        let tenths = done.saturating_mul(10) / of.max(1);
+        if of >= LONG && tenths > self.tenths {
+            self.tenths = tenths;
+            let _ = writeln!(anstream::stderr(), "{} {done} of {of}", self.what);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Files that are whole before they have their name.
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+use tempfile::NamedTempFile;
+
+use crate::error::Fault;
+use crate::service::exports::Sha256Hex;
+
+/// How much is read at a time, in bytes.
+const CHUNK_BYTES: usize = 1024 * 1024;
+
+fn unusable(path: &Path, error: &std::io::Error) -> Fault {
+    Fault::new(format!("{} cannot be used: {error}", path.display()))
+}
+
+/// The directory that a file is in.
+pub(super) fn directory(path: &Path) -> PathBuf {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new(".")).to_owned()
+}
+
+/// An empty file beside `to`, for its owner alone; it is deleted unless it gets a name.
+pub(super) fn unfinished(to: &Path) -> Result<NamedTempFile, Fault> {
+    let directory = directory(to);
+    NamedTempFile::with_prefix_in(".mandate-unfinished-", &directory).map_err(|e| unusable(&directory, &e))
+}
+
+/// Makes what was written last; gives its SHA-256 and its size.
+pub(super) fn synced(file: &NamedTempFile) -> Result<(String, u64), Fault> {
+    file.as_file().sync_all().map_err(|e| unusable(file.path(), &e))?;
+    digest(file.path())
+}
+
+/// The SHA-256 of a file, and its size.
+pub(super) fn digest(path: &Path) -> Result<(String, u64), Fault> {
+    copied(path, &mut std::io::sink())
+}
+
+/// Copies a file; gives the SHA-256 and the size of what was copied.
+pub(super) fn copied(from: &Path, to: &mut dyn std::io::Write) -> Result<(String, u64), Fault> {
+    let mut file = File::open(from).map_err(|e| unusable(from, &e))?;
+    let (mut hash, mut bytes, mut chunk) = (Sha256::new(), 0, vec![0; CHUNK_BYTES]);
+    loop {
+        let read = match file.read(&mut chunk) {
+            Ok(0) => break,
+            Ok(read) => read,
+            Err(e) if e.kind() == ErrorKind::Interrupted => continue,
+            Err(e) => return Err(unusable(from, &e)),
+        };
+        let piece = chunk.get(..read).unwrap_or_default();
+        hash.update(piece);
+        to.write_all(piece).map_err(|e| Fault::new(format!("the copy cannot be written: {e}")))?;
+        bytes += u64::try_from(read).unwrap_or(0);
+    }
+    Ok((Sha256Hex(hash.finalize().into()).to_string(), bytes))
+}
+
+/// Gives a file its name, if nothing has it.
+pub(super) fn name(file: NamedTempFile, to: &Path) -> Result<(), Fault> {
+    file.persist_noclobber(to).map_err(|e| unusable(to, &e.error))?;
+    sync_directory(to)
+}
+
+/// Writes a small file, whole or not at all.
+pub(super) fn write(to: &Path, text: &[u8]) -> Result<(), Fault> {
+    let mut file = unfinished(to)?;
+    let written = file.write_all(text).and_then(|()| file.as_file().sync_all());
+    written.map_err(|e| unusable(to, &e))?;
+    name(file, to)
+}
+
+/// The bytes of a small file, if it is there.
+pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Fault> {
+    match fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(unusable(path, &e)),
+    }
+}
+
+/// Gives a file another name, if it is there.
+pub(super) fn set_aside(from: &Path, to: &Path) -> Result<(), Fault> {
+    match fs::rename(from, to) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(unusable(from, &e)),
+        _ => Ok(()),
+    }
+}
+
+/// Deletes a file that is of no use; there is nobody left to tell of a failure.
+pub(super) fn remove(path: &Path) {
+    let _ = fs::remove_file(path);
+}
+
+/// Makes the names in the directory of `path` last.
+pub(super) fn sync_directory(path: &Path) -> Result<(), Fault> {
+    let directory = directory(path);
+    File::open(&directory).and_then(|opened| opened.sync_all()).map_err(|e| unusable(&directory, &e))
+}

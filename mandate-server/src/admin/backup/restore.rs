@@ -1,0 +1,111 @@
+//! `backup restore`: a backup in the place of the database.
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::{Common, Contents, Failure, Manifest, file, verify};
+use crate::clock::{Clock as _, SystemClock};
+use crate::config::{self, SQLITE};
+use crate::error::Fault;
+use crate::service::signing::MasterKey;
+use crate::store::upkeep::{self, Holder};
+
+/// What SQLite keeps beside a database. A log of the one must never meet the other.
+const BESIDE: [&str; 3] = ["", "-wal", "-shm"];
+
+/// What was done.
+#[derive(Serialize)]
+struct Restored<'a> {
+    database: &'a Path,
+    backup: &'a Path,
+    taken_at: &'a str,
+    schema_version: i64,
+    signing_keys: &'a [String],
+    /// Whether the master key opens the signing keys; none when no master key is set.
+    master_key_opens: Option<bool>,
+    /// Where the database is that was there before.
+    set_aside: Option<&'a Path>,
+}
+
+pub(super) fn run(backup: &Path, force: bool, common: &Common) -> Result<(), Failure> {
+    let settings = common.settings()?;
+    let master_key = config::master_key_if_set().map_err(Failure::unusable)?;
+    let database = PathBuf::from(settings.database.strip_prefix(SQLITE).unwrap_or_default());
+    let _held = upkeep::claim(&settings.database, Holder::Alone).map_err(Failure::failed)?;
+    if database.exists() && !force {
+        let message = "is there already; with --force it is set aside under another name";
+        return Err(Failure::failed(format!("{} {message}", database.display())));
+    }
+    let (manifest, contents) = verify(backup).map_err(Failure::failed)?;
+    if let Some(master_key) = &master_key {
+        must_open(&contents, master_key).map_err(Failure::failed)?;
+    }
+    let set_aside = replace(&database, backup, &manifest).map_err(Failure::failed)?;
+    let restored = Restored {
+        database: &database,
+        backup,
+        taken_at: &manifest.taken_at,
+        schema_version: manifest.schema_version,
+        signing_keys: &manifest.signing_keys,
+        master_key_opens: master_key.map(|_| true),
+        set_aside: set_aside.as_deref(),
+    };
+    restored.tell(common.json).map_err(Failure::failed)
+}
+
+/// Refuses a master key that the newest signing keys are not sealed under.
+fn must_open(contents: &Contents, master_key: &MasterKey) -> Result<(), Fault> {
+    let closed = contents.newest_keys().find(|key| !master_key.opens(&key.kid, &key.sealed));
+    closed.map_or(Ok(()), |key| {
+        Err(Fault::new(format!(
+            "signing key {} does not open under the master key that is set: find the one that was in use at the time of \
+             the backup",
+            key.kid
+        )))
+    })
+}
+
+/// Copies the backup to where the database is. Says where that is now, if there was one.
+fn replace(database: &Path, backup: &Path, manifest: &Manifest) -> Result<Option<PathBuf>, Fault> {
+    let mut fresh = file::unfinished(database)?;
+    let (sha256, _) = file::copied(backup, &mut fresh)?;
+    if sha256 != manifest.sha256 {
+        return Err(Fault::new(format!("{} has changed while it was copied", backup.display())));
+    }
+    file::synced(&fresh)?;
+    upkeep::adopt(fresh.as_file(), &file::directory(database));
+    let beside = |path: &Path, suffix: &str| {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let was_there = database.exists();
+    let aside = beside(database, &format!(".replaced-{}", SystemClock.now()));
+    for suffix in BESIDE {
+        file::set_aside(&beside(database, suffix), &beside(&aside, suffix))?;
+    }
+    file::name(fresh, database)?;
+    Ok(was_there.then_some(aside))
+}
+
+impl Restored<'_> {
+    fn tell(&self, json: bool) -> std::io::Result<()> {
+        let mut out = std::io::stdout().lock();
+        if json {
+            serde_json::to_writer(&mut out, self)?;
+            return writeln!(out);
+        }
+        writeln!(out, "database       {}", self.database.display())?;
+        writeln!(out, "restored from  {}, taken at {}", self.backup.display(), self.taken_at)?;
+        if let Some(aside) = self.set_aside {
+            writeln!(out, "set aside      {}", aside.display())?;
+        }
+        let opened = match self.master_key_opens {
+            Some(_) => "opened by the master key that is set",
+            None => "no master key is set: the server needs the one that they are sealed under",
+        };
+        writeln!(out, "signing keys   {} ({opened})", self.signing_keys.join(", "))
+    }
+}

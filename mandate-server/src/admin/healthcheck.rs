@@ -1,0 +1,95 @@
+//! `healthcheck`: whether a server is ready, for containers and scripts that have no HTTP client.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use super::Failure;
+use crate::config::{Flags, Settings};
+
+/// How long the server may take to answer, in seconds. It itself gives its store one.
+const ANSWER_SECONDS: u64 = 3;
+/// Where the ops listener says whether the server is ready.
+const READY_PATH: &str = "/readyz";
+
+/// Whether a server is ready.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Where the ops listener is [default: that of the settings]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+
+    #[command(flatten)]
+    flags: Box<Flags>,
+}
+
+pub(super) const HELP: &str = "\
+Examples:
+  mandate-server healthcheck
+  mandate-server healthcheck --url http://127.0.0.1:9090
+  HEALTHCHECK CMD [\"mandate-server\", \"healthcheck\"]   # in a Containerfile
+
+Asks /readyz on the ops listener; says nothing and exits with 0 when it answers that the server is ready, 1 otherwise.";
+
+impl Options {
+    /// Asks.
+    ///
+    /// # Errors
+    /// The server is not ready, or does not answer.
+    pub fn run(self) -> Result<(), Failure> {
+        let url = match self.url {
+            Some(url) => url,
+            None => of_listener(Settings::load(&self.flags).map_err(Failure::unusable)?.ops_address),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.map_err(Failure::failed)?.block_on(ask(&url)).map_err(Failure::failed)
+    }
+}
+
+/// The address at which this machine reaches a listener; one that listens everywhere, over loopback.
+fn of_listener(mut address: SocketAddr) -> String {
+    if address.ip().is_unspecified() {
+        address.set_ip(match address.ip() {
+            IpAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    format!("http://{address}")
+}
+
+async fn ask(url: &str) -> Result<(), String> {
+    let limit = Duration::from_secs(ANSWER_SECONDS);
+    let client = reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none());
+    let client = client.timeout(limit).build().map_err(|e| e.to_string())?;
+    let url = format!("{}{READY_PATH}", url.trim_end_matches('/'));
+    let silent = |e: reqwest::Error| format!("{url} does not answer: {}", cause(&e));
+    let answer = client.get(&url).send().await.map_err(silent)?;
+    match answer.status() {
+        reqwest::StatusCode::OK => Ok(()),
+        status => Err(format!("{url} answers {status}")),
+    }
+}
+
+/// The innermost reason, which is the one that a person can use.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut innermost = error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_on_every_address_is_asked_over_loopback() {
+        for (listener, url) in [
+            ("0.0.0.0:9090", "http://127.0.0.1:9090"),
+            ("[::]:9090", "http://[::1]:9090"),
+            ("10.1.2.3:80", "http://10.1.2.3:80"),
+        ] {
+            assert_eq!(of_listener(listener.parse().unwrap()), url);
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Every setting with its value and its source, for people.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{
+    ConfigRefused, Flags, MASTER_KEY_FILE_VARIABLE, MASTER_KEY_VARIABLE, NAMES, Settings, origin, variable,
+};
+
+/// The one setting that is never shown.
+const MASTER_KEY: &str = "master_key";
+const HIDDEN: &str = "(hidden)";
+
+/// A setting in force.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Setting {
+    /// Its name, as in the file.
+    pub name: &'static str,
+    /// Its value; none when it is not set and has no default.
+    pub value: Option<Value>,
+    /// Where it comes from.
+    pub source: String,
+}
+
+impl Setting {
+    /// Whether its value is a secret, and is not here.
+    #[must_use]
+    pub fn is_secret(&self) -> bool {
+        self.name == MASTER_KEY
+    }
+}
+
+/// All settings, checked, in the order of their names in the documentation; the master key last, without its value.
+///
+/// # Errors
+/// One of them cannot be used.
+pub fn sources(flags: &Flags) -> Result<Vec<Setting>, ConfigRefused> {
+    Settings::load(flags)?;
+    let figment = Settings::gather(flags)?;
+    let setting = |name: &&'static str| {
+        let value = figment.extract_inner::<Value>(name).ok().filter(|value| !value.is_null());
+        let source = match value {
+            Some(_) => origin(name, figment.find_metadata(name)),
+            None => "not set".to_owned(),
+        };
+        Setting { name, value, source }
+    };
+    let mut settings: Vec<_> = NAMES.iter().map(setting).collect();
+    // It is not read: whoever may see the settings need not be able to.
+    let (value, source) = match (variable(MASTER_KEY_VARIABLE)?, variable(MASTER_KEY_FILE_VARIABLE)?) {
+        (Some(_), _) => (Some(HIDDEN.into()), format!("environment variable {MASTER_KEY_VARIABLE}")),
+        (None, Some(path)) => (Some(HIDDEN.into()), format!("file {}", path.as_str())),
+        (None, None) => (None, "not set".to_owned()),
+    };
+    settings.push(Setting { name: MASTER_KEY, value, source });
+    Ok(settings)
+}
+
+/// A value as it would be typed.
+#[must_use]
+pub fn shown(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}

@@ -1,0 +1,312 @@
+//! What a server counts and measures, and how Prometheus reads it.
+//!
+//! Each server has a registry of its own. Labels take values from closed sets only: nothing here can name a tenant, an
+//! agent, a key or a URL. What is known to the store or the operating system is read when somebody asks, in `gauges`.
+
+mod gauges;
+mod labels;
+mod process;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mandate_core::{Timestamp, Verdict};
+use prometheus_client::encoding::text;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::{Registry, Unit};
+
+use crate::error::Fault;
+use crate::store::records::Mode;
+use gauges::Gauges;
+use labels::{Decided, Listening, OfAttempt, OfLookup, OfSettlement, Refused, Requested, Routed};
+
+pub use gauges::Reading;
+pub use labels::{Attempted, Listener, Lookup, NoConnection, Settling};
+
+/// What the names of this project's metrics begin with.
+const PREFIX: &str = "mandate";
+/// The form in which metrics are written: `OpenMetrics` 1.0, which Prometheus has read since version 2.5.
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// Upper bounds of what a request, a decision or a commit takes, in seconds: from a tenth of a millisecond up.
+const FAST_SECONDS: [f64; 14] =
+    [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
+/// Upper bounds of what an attempt at a delivery takes, in seconds: it goes over the network, and ends after 10.
+const SLOW_SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
+/// Upper bounds of the jobs that one transaction holds: the writer takes at most 256.
+const BATCH_JOBS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
+
+type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
+
+/// What one server counts. Clones share it.
+#[derive(Clone)]
+pub struct Metrics(Arc<Registered>);
+
+struct Registered {
+    registry: Registry,
+    gauges: Gauges,
+    verdicts: Family<Decided, Counter>,
+    requests: Family<Requested, Counter>,
+    request_seconds: Histograms<Routed>,
+    under_way: Family<Listening, Gauge>,
+    connections: Family<Listening, Gauge>,
+    no_connections: Family<Refused, Counter>,
+    authorization_seconds: Histogram,
+    commit_seconds: Histogram,
+    batch_jobs: Histogram,
+    attempts: Family<OfAttempt, Counter>,
+    attempt_seconds: Histogram,
+    settlements: Family<OfSettlement, Counter>,
+    lookups: Family<OfLookup, Counter>,
+    rate_limited: Counter,
+    overloaded: Counter,
+    faults: Counter,
+    reloads_failed: Counter,
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Metrics")
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Metrics of a server that has done nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        let fast: fn() -> Histogram = || Histogram::new(FAST_SECONDS);
+        let mut registry = Registry::default();
+        let gauges = Gauges::register(&mut registry);
+        let mut registered = Registered {
+            gauges,
+            registry,
+            verdicts: Family::default(),
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(fast),
+            under_way: Family::default(),
+            connections: Family::default(),
+            no_connections: Family::default(),
+            authorization_seconds: fast(),
+            commit_seconds: fast(),
+            batch_jobs: Histogram::new(BATCH_JOBS),
+            attempts: Family::default(),
+            attempt_seconds: Histogram::new(SLOW_SECONDS),
+            settlements: Family::default(),
+            lookups: Family::default(),
+            rate_limited: Counter::default(),
+            overloaded: Counter::default(),
+            faults: Counter::default(),
+            reloads_failed: Counter::default(),
+        };
+        registered.register();
+        registered.begin_at_zero();
+        Self(Arc::new(registered))
+    }
+
+    /// Everything, as it stands now, in the form [`CONTENT_TYPE`]. `reading` is what was read for this occasion.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn write(&self, reading: &Reading) -> Result<String, Fault> {
+        self.0.gauges.set(reading);
+        let mut written = String::new();
+        text::encode(&mut written, &self.0.registry).map_err(|e| Fault::new(format!("metrics: {e}")))?;
+        Ok(written)
+    }
+
+    /// The server starts.
+    pub fn started(&self, now: Timestamp) {
+        self.0.gauges.started.set(gauges::seconds(now));
+    }
+
+    /// The first of the certificates in use ends then.
+    pub fn certificates_end(&self, at: Timestamp) {
+        self.0.gauges.certificate_expiry.set(gauges::seconds(at));
+    }
+
+    /// A decision was recorded: its transaction has been committed.
+    pub fn decided(&self, verdict: Verdict, mode: Mode) {
+        self.0.verdicts.get_or_create(&Decided::new(verdict, mode)).inc();
+    }
+
+    /// A request was answered. `path` is the template of its path, or empty.
+    pub fn answered(
+        &self,
+        listener: Listener,
+        method: &hyper::Method,
+        path: &'static str,
+        status: u16,
+        duration: Duration,
+    ) {
+        let routed = Routed::new(listener, method, path);
+        self.0.request_seconds.get_or_create(&routed).observe(duration.as_secs_f64());
+        self.0.requests.get_or_create(&routed.answered(status)).inc();
+    }
+
+    /// A request is under way on `listener` until what is returned is dropped.
+    #[must_use]
+    pub fn under_way(&self, listener: Listener) -> Held {
+        Held::new(&self.0.under_way.get_or_create(&Listening { listener }))
+    }
+
+    /// A connection is open on `listener` until what is returned is dropped.
+    #[must_use]
+    pub fn connection(&self, listener: Listener) -> Held {
+        Held::new(&self.0.connections.get_or_create(&Listening { listener }))
+    }
+
+    /// A connection was closed before its first request could be read.
+    pub fn no_connection(&self, listener: Listener, reason: NoConnection) {
+        self.0.no_connections.get_or_create(&Refused { listener, reason }).inc();
+    }
+
+    /// An authorization was decided on and committed; `duration` counts from when it was put into the queue.
+    pub fn authorized(&self, duration: Duration) {
+        self.0.authorization_seconds.observe(duration.as_secs_f64());
+    }
+
+    /// A transaction of so many jobs was committed, or failed at that; `duration` is that of COMMIT alone.
+    pub fn committed(&self, jobs: usize, duration: Duration) {
+        self.0.commit_seconds.observe(duration.as_secs_f64());
+        self.0.batch_jobs.observe(u32::try_from(jobs).map_or(f64::INFINITY, f64::from));
+    }
+
+    /// An attempt to deliver an event has ended, and how.
+    pub fn attempted(&self, outcome: Attempted, duration: Duration) {
+        self.0.attempts.get_or_create(&OfAttempt { outcome }).inc();
+        self.0.attempt_seconds.observe(duration.as_secs_f64());
+    }
+
+    /// An instruction to move funds was sent, and how that ended.
+    pub fn settled(&self, outcome: Settling) {
+        self.0.settlements.get_or_create(&OfSettlement { outcome }).inc();
+    }
+
+    /// The caller behind a key was looked up.
+    pub fn looked_up(&self, outcome: Lookup) {
+        self.0.lookups.get_or_create(&OfLookup { outcome }).inc();
+    }
+
+    /// A request was refused because its key has used up its rate.
+    pub fn rate_limited(&self) {
+        self.0.rate_limited.inc();
+    }
+
+    /// A request was turned away because too many were under way.
+    pub fn overloaded(&self) {
+        self.0.overloaded.inc();
+    }
+
+    /// Something went wrong on this side, and a caller was told so.
+    pub fn fault(&self) {
+        self.0.faults.inc();
+    }
+
+    /// A certificate and its key have changed, and cannot be used.
+    pub fn reload_failed(&self) {
+        self.0.reloads_failed.inc();
+    }
+}
+
+impl Registered {
+    fn register(&mut self) {
+        self.registry.sub_registry_with_prefix(PREFIX).register(
+            "build",
+            "The version that runs",
+            Info::new([("version", env!("CARGO_PKG_VERSION"))]),
+        );
+        let registry = self.registry.sub_registry_with_prefix(PREFIX);
+        let counters = [
+            ("rate_limited", "Requests refused because their key has used up its rate", &self.rate_limited),
+            ("overloaded", "Requests turned away because too many were under way", &self.overloaded),
+            ("faults", "Requests that failed on this side", &self.faults),
+            (
+                "tls_reload_failures",
+                "Certificates that were changed and cannot be used",
+                &self.reloads_failed,
+            ),
+        ];
+        for (name, help, counter) in counters {
+            registry.register(name, help, counter.clone());
+        }
+        registry.register("verdicts", "Decisions recorded", self.verdicts.clone());
+        registry.register("http_requests", "Requests answered", self.requests.clone());
+        registry.register("http_requests_under_way", "Requests being answered", self.under_way.clone());
+        registry.register("http_connections_open", "Connections that are open", self.connections.clone());
+        let help = "Connections closed before their first request could be read";
+        registry.register("http_connections_refused", help, self.no_connections.clone());
+        registry.register("store_batch_jobs", "Jobs of one transaction", self.batch_jobs.clone());
+        registry.register("delivery_attempts", "Attempts to deliver an event", self.attempts.clone());
+        registry.register(
+            "settlements",
+            "Instructions to move funds that were sent",
+            self.settlements.clone(),
+        );
+        registry.register("caller_lookups", "Callers looked up by their key", self.lookups.clone());
+        let help = "From the head of a request to that of its answer";
+        registry.register_with_unit(
+            "http_request_duration",
+            help,
+            Unit::Seconds,
+            self.request_seconds.clone(),
+        );
+        for (name, help, histogram) in [
+            ("authorization_duration", "From the queue to the commit", &self.authorization_seconds),
+            ("store_commit_duration", "What COMMIT took", &self.commit_seconds),
+            ("delivery_attempt_duration", "What an attempt to deliver took", &self.attempt_seconds),
+        ] {
+            registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
+        }
+    }
+
+    /// A counter that first appears with a 1 hides that first one from `rate()`: what can be counted is there with a 0.
+    fn begin_at_zero(&self) {
+        for (verdict, mode) in Decided::all() {
+            drop(self.verdicts.get_or_create(&Decided::new(verdict, mode)));
+        }
+        for &listener in Listener::ALL {
+            drop(self.under_way.get_or_create(&Listening { listener }));
+            drop(self.connections.get_or_create(&Listening { listener }));
+            for &reason in NoConnection::ALL {
+                drop(self.no_connections.get_or_create(&Refused { listener, reason }));
+            }
+        }
+        for &outcome in Attempted::ALL {
+            drop(self.attempts.get_or_create(&OfAttempt { outcome }));
+        }
+        for &outcome in Settling::ALL {
+            drop(self.settlements.get_or_create(&OfSettlement { outcome }));
+        }
+        for &outcome in Lookup::ALL {
+            drop(self.lookups.get_or_create(&OfLookup { outcome }));
+        }
+    }
+}
+
+/// One more in a gauge, until it is dropped.
+#[derive(Debug)]
+pub struct Held(Gauge);
+
+impl Held {
+    fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}

@@ -1,0 +1,137 @@
+//! What is not counted as it happens, but read when somebody asks.
+
+use std::sync::atomic::AtomicU64;
+
+use mandate_core::Timestamp;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::labels::OfKind;
+use super::{PREFIX, process};
+use crate::service::gauges::Stored;
+use crate::store::Footprint;
+
+/// A number with a fraction: an instant, in seconds.
+type Seconds = Gauge<f64, AtomicU64>;
+
+/// What was read for one occasion. What could not be read keeps the value that it had.
+#[derive(Debug, Default)]
+pub struct Reading {
+    /// What the server's clock shows.
+    pub now: Option<Timestamp>,
+    /// Whether the server takes requests, and its store answers.
+    pub ready: bool,
+    /// Jobs that wait for the writer.
+    pub queue_jobs: usize,
+    /// What the store tells.
+    pub stored: Option<Stored>,
+    /// What the database takes on its disk.
+    pub footprint: Option<Footprint>,
+}
+
+/// Metrics that are set, and then written.
+#[derive(Debug, Default)]
+pub(super) struct Gauges {
+    ready: Gauge,
+    clock: Seconds,
+    queue_jobs: Gauge,
+    deliveries_pending: Gauge,
+    delivery_lag: Seconds,
+    reviews_pending: Gauge,
+    exports_pending: Gauge,
+    signing_keys: Family<OfKind, Seconds>,
+    pub(super) certificate_expiry: Seconds,
+    database: Gauge,
+    log: Gauge,
+    free: Gauge,
+    memory: Gauge,
+    files: Gauge,
+    pub(super) started: Seconds,
+}
+
+impl Gauges {
+    pub(super) fn register(registry: &mut Registry) -> Self {
+        let gauges = Self::default();
+        let ours = registry.sub_registry_with_prefix(PREFIX);
+        for (name, help, gauge) in [
+            ("ready", "1 while requests are taken and the store answers", &gauges.ready),
+            ("store_queue_jobs", "Jobs that wait for the writer", &gauges.queue_jobs),
+            ("deliveries_pending", "Deliveries that have not ended", &gauges.deliveries_pending),
+            ("reviews_pending", "Reviews that wait for a person", &gauges.reviews_pending),
+            ("exports_pending", "Exports that are to be built", &gauges.exports_pending),
+        ] {
+            ours.register(name, help, gauge.clone());
+        }
+        for (name, help, gauge) in [
+            ("database", "The database file", &gauges.database),
+            ("database_wal", "The write-ahead log beside it", &gauges.log),
+            ("database_free", "What is left on its disk for this user", &gauges.free),
+        ] {
+            ours.register_with_unit(name, help, Unit::Bytes, gauge.clone());
+        }
+        for (name, help, gauge) in [
+            ("clock_timestamp", "What the server's clock shows", &gauges.clock),
+            ("delivery_lag", "For how long the oldest delivery has been due", &gauges.delivery_lag),
+            (
+                "tls_certificate_expiry_timestamp",
+                "When the first of the certificates ends; 0 without TLS",
+                &gauges.certificate_expiry,
+            ),
+        ] {
+            ours.register_with_unit(name, help, Unit::Seconds, gauge.clone());
+        }
+        let help = "When the newest signing key was made";
+        ours.register_with_unit(
+            "signing_key_created_timestamp",
+            help,
+            Unit::Seconds,
+            gauges.signing_keys.clone(),
+        );
+        let process = registry.sub_registry_with_prefix("process");
+        process.register("open_fds", "Open file descriptors", gauges.files.clone());
+        let help = "Resident memory";
+        process.register_with_unit("resident_memory", help, Unit::Bytes, gauges.memory.clone());
+        let help = "When the server started";
+        process.register_with_unit("start_time", help, Unit::Seconds, gauges.started.clone());
+        gauges
+    }
+
+    pub(super) fn set(&self, reading: &Reading) {
+        self.ready.set(reading.ready.into());
+        set(&self.queue_jobs, Some(reading.queue_jobs));
+        if let Some(now) = reading.now {
+            self.clock.set(seconds(now));
+        }
+        if let Some(stored) = &reading.stored {
+            self.deliveries_pending.set(stored.deliveries_pending);
+            self.reviews_pending.set(stored.reviews_pending);
+            self.exports_pending.set(stored.exports_pending);
+            let lag = reading.now.zip(stored.delivery_due_at).map(|(now, due)| seconds(now) - seconds(due));
+            self.delivery_lag.set(lag.unwrap_or_default().max(0.0));
+            for (kind, created_at) in &stored.signing_keys {
+                let kind = OfKind { kind: kind.as_str() };
+                self.signing_keys.get_or_create(&kind).set(seconds(*created_at));
+            }
+        }
+        if let Some(footprint) = &reading.footprint {
+            set(&self.database, Some(footprint.database_bytes));
+            set(&self.log, Some(footprint.log_bytes));
+            set(&self.free, Some(footprint.free_bytes));
+        }
+        set(&self.memory, process::resident_bytes());
+        set(&self.files, process::open_files());
+    }
+}
+
+fn set<N: TryInto<i64>>(gauge: &Gauge, value: Option<N>) {
+    if let Some(value) = value {
+        gauge.set(value.try_into().unwrap_or(i64::MAX));
+    }
+}
+
+/// An instant as Prometheus writes it.
+#[expect(clippy::cast_precision_loss, reason = "milliseconds stay below 2^53 for 285,000 years")]
+pub(super) fn seconds(at: Timestamp) -> f64 {
+    at.millis() as f64 / 1000.0
+}

@@ -1,0 +1,149 @@
+//! Whether a database is sound: what the engine underneath finds, what must go together, and the log made again.
+
+mod kept;
+mod log;
+mod usage;
+
+use mandate_core::{DecisionId, EscrowId, ExportId, MandateId, ReviewId};
+use serde::Serialize;
+
+use crate::error::Fault;
+use crate::store::sql::check::{self as rows, Of};
+use crate::store::tx::{Tx, Value};
+use crate::store::upkeep;
+
+/// How many findings of one kind are told; a damaged database has no end of them.
+pub const MAX_TOLD: i64 = 1_000;
+
+/// Something that is not as it must be.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Finding {
+    /// Where.
+    pub table: String,
+    /// The number of the environment; none where the row belongs to no tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<i64>,
+    /// Which row; none where it is the table, or the database, as a whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// What is there.
+    pub found: String,
+    /// What would be right.
+    pub expected: String,
+}
+
+impl Finding {
+    fn whole(table: impl Into<String>, found: impl Into<String>, expected: impl Into<String>) -> Self {
+        let (table, found, expected) = (table.into(), found.into(), expected.into());
+        Self { table, environment: None, id: None, found, expected }
+    }
+
+    fn row(
+        table: &str,
+        environment: i64,
+        id: impl Into<String>,
+        found: impl Into<String>,
+        expected: impl Into<String>,
+    ) -> Self {
+        let whole = Self::whole(table, found, expected);
+        Self { environment: Some(environment), id: Some(id.into()), ..whole }
+    }
+}
+
+/// Who hears of a check while it goes on.
+pub trait Listener {
+    /// Something was found.
+    fn finding(&mut self, finding: Finding);
+
+    /// So many of so many decisions have been looked at.
+    fn looked_at(&mut self, decisions: i64, of: i64);
+}
+
+/// What can be told without reading the log: damage to the file, another schema than the newest, and rows that do not go
+/// together. True when the schema is the newest, so that there is more to look at.
+///
+/// # Errors
+/// The database does not answer.
+pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault> {
+    match upkeep::damage(tx) {
+        Ok(damage) => {
+            for found in damage {
+                listener.finding(Finding::whole("database", found, "pages and indexes that are whole"));
+            }
+        }
+        Err(fault) => {
+            listener.finding(unreadable(&fault));
+            return Ok(false);
+        }
+    }
+    for (table, other) in upkeep::dangling(tx)? {
+        listener.finding(Finding::whole(table, format!("a row refers to {other}"), "a row that is there"));
+    }
+    let (current, newest) = (upkeep::version(tx)?, upkeep::newest());
+    if current != newest {
+        let found = format!("version {current}");
+        listener.finding(Finding::whole("refinery_schema_history", found, format!("version {newest}")));
+        return Ok(false);
+    }
+    for rule in rows::RULES {
+        let breaches = rows::breaches(tx, rule, MAX_TOLD)?;
+        let more = i64::try_from(breaches.len()).is_ok_and(|told| told == MAX_TOLD);
+        for breach in breaches {
+            let found = rule.found.replace("{}", &shown(&breach.other, rule.other));
+            let id = shown(&breach.id, rule.of);
+            listener.finding(Finding::row(rule.table, breach.environment, id, found, rule.expected));
+        }
+        if more {
+            listener.finding(Finding::whole(rule.table, format!("{MAX_TOLD} rows or more"), rule.expected));
+        }
+    }
+    Ok(true)
+}
+
+/// Everything: what [`quick`] tells, each signature, each verdict computed again, the metering counted again from the
+/// log, and the answers kept under idempotency keys.
+///
+/// # Errors
+/// The database does not answer.
+pub fn full(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
+    if !quick(tx, listener)? {
+        return Ok(());
+    }
+    let mut counters = usage::Counters::default();
+    log::walk(tx, &mut counters, listener)?;
+    counters.end(tx, listener)?;
+    kept::walk(tx, listener)
+}
+
+/// What is found where the database cannot be looked at, or no further.
+#[must_use]
+pub fn unreadable(fault: &Fault) -> Finding {
+    Finding::whole("database", fault.to_string(), "pages and indexes that are whole")
+}
+
+/// How many rows the main tables have.
+///
+/// # Errors
+/// The database does not answer.
+pub fn counts(tx: &mut Tx<'_>) -> Result<Vec<(&'static str, i64)>, Fault> {
+    rows::counts(tx)
+}
+
+/// An id, or a value that stands for itself, as people see it.
+fn shown(value: &Value, of: Of) -> String {
+    let id = match value {
+        Value::Null => return "none".to_owned(),
+        Value::Integer(number) => return number.to_string(),
+        Value::Text(text) => return text.clone(),
+        Value::Blob(bytes) => <[u8; 16]>::try_from(bytes.as_slice()),
+    };
+    let Ok(id) = id else { return "bytes that are no id".to_owned() };
+    match of {
+        Of::Itself => "bytes".to_owned(),
+        Of::Decision => DecisionId::from_bytes(id).to_string(),
+        Of::Mandate => MandateId::from_bytes(id).to_string(),
+        Of::Review => ReviewId::from_bytes(id).to_string(),
+        Of::Escrow => EscrowId::from_bytes(id).to_string(),
+        Of::Export => ExportId::from_bytes(id).to_string(),
+    }
+}

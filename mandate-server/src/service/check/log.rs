@@ -1,0 +1,180 @@
+//! The log made again: each decision's token, and the verdict from its mandate and its basis.
+//!
+//! Pages come from one snapshot, agent by agent. While all cores look at one page, the next is read.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::thread;
+
+use mandate_core::es256::{self, PublicKey, Verifier};
+use mandate_core::jwks::Kid;
+use mandate_core::{
+    DecisionId, EnvironmentKind, Evaluation, Mandate, PolicyVersion, Timestamp, evaluate, jwt,
+};
+
+use super::usage::Counters;
+use super::{Finding, Listener, shown};
+use crate::error::Fault;
+use crate::service::decisions::claims;
+use crate::store::records::DecisionRecord;
+use crate::store::sql::check::{self as rows, Entry, Grounded, Of, SigningKeyRow};
+use crate::store::tx::{Tx, Value};
+
+const TABLE: &str = "decisions";
+/// How many decisions are in memory at a time, twice: those looked at, and those read meanwhile.
+const PAGE: i64 = 4_096;
+/// How far the instant of a revocation can lie from that of a decision which it overtook, or which overtook it: both are
+/// those of the requests, and requests wait for each other. Milliseconds.
+const OVERTAKING_MILLIS: i64 = 60_000;
+
+/// The public keys, by number.
+type Keys = BTreeMap<i64, (Kid, EnvironmentKind, Arc<dyn Verifier>)>;
+
+/// What came of an entry: the decision, if it could be read, and what is wrong with it.
+struct Looked {
+    environment: i64,
+    agent: String,
+    decision: Option<DecisionRecord>,
+    findings: Vec<Finding>,
+}
+
+/// Looks at every decision, and counts it.
+pub(super) fn walk(
+    tx: &mut Tx<'_>,
+    counters: &mut Counters,
+    listener: &mut dyn Listener,
+) -> Result<(), Fault> {
+    let of = rows::counts(tx)?.into_iter().find(|(table, _)| *table == TABLE).map_or(0, |(_, rows)| rows);
+    let keys = keys(tx, listener)?;
+    let mut looked_at = 0;
+    let mut page = rows::log(tx, (i64::MIN, "", &[]), PAGE)?;
+    while let Some(last) = page.last() {
+        let (environment, agent, decision) = (last.environment, last.agent.clone(), last.decision.clone());
+        let (looked, next) = thread::scope(|scope| {
+            let share = page.len().div_ceil(cores());
+            let workers: Vec<_> = page
+                .chunks_mut(share)
+                .map(|share| scope.spawn(|| share.iter_mut().map(|e| look(e, &keys)).collect::<Vec<_>>()))
+                .collect();
+            let next = rows::log(tx, (environment, &agent, &decision), PAGE);
+            let looked: Result<Vec<_>, _> = workers.into_iter().map(thread::ScopedJoinHandle::join).collect();
+            (looked.map_err(|_| Fault::new("the check of a decision panicked")), next)
+        });
+        for one in looked?.into_iter().flatten() {
+            looked_at += 1;
+            one.findings.into_iter().for_each(|finding| listener.finding(finding));
+            counters.count(tx, one.environment, &one.agent, one.decision.as_ref(), listener);
+        }
+        listener.looked_at(looked_at, of);
+        page = next?;
+    }
+    Ok(())
+}
+
+fn cores() -> usize {
+    thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// The public keys that can be used; the others are told of.
+fn keys(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<Keys, Fault> {
+    let mut keys = Keys::new();
+    for row in rows::signing_keys(tx)? {
+        match usable(&row) {
+            Some(key) => {
+                keys.insert(row.id, key);
+            }
+            None => listener.finding(Finding {
+                id: Some(row.kid),
+                ..Finding::whole(
+                    "signing_keys",
+                    "a public key that is not this one's",
+                    "the key of that name",
+                )
+            }),
+        }
+    }
+    Ok(keys)
+}
+
+/// The key, if its public part is the one that its name is the thumbprint of.
+fn usable(row: &SigningKeyRow) -> Option<(Kid, EnvironmentKind, Arc<dyn Verifier>)> {
+    let environment = EnvironmentKind::parse(&row.kind)?;
+    let (x, y) = row.public_key.split_first_chunk::<32>()?;
+    let public = PublicKey::from_coordinates(*x, y.try_into().ok()?).ok()?;
+    let kid = Kid::for_key(&public, environment);
+    (kid.as_str() == row.kid).then_some((kid, environment, es256::verifier(&public).ok()?))
+}
+
+fn look(entry: &mut Entry, keys: &Keys) -> Looked {
+    let (environment, agent) = (entry.environment, entry.agent.clone());
+    let id = shown(&Value::Blob(entry.decision.clone()), Of::Decision);
+    let tell = |(found, expected): (String, &str)| Finding::row(TABLE, environment, &id, found, expected);
+    match entry.read() {
+        Err(fault) => {
+            let findings = vec![tell((fault.to_string(), "a decision that can be read"))];
+            Looked { environment, agent, decision: None, findings }
+        }
+        Ok(grounded) => {
+            let findings = [signature(&grounded, keys), verdict(&grounded)];
+            let findings = findings.into_iter().flatten().map(tell).collect();
+            Looked { environment, agent, decision: Some(grounded.decision), findings }
+        }
+    }
+}
+
+/// What is wrong with the signature over the token as it is rebuilt. A key or an issuer that is not there is told of
+/// where it is missing.
+fn signature(grounded: &Grounded, keys: &Keys) -> Option<(String, &'static str)> {
+    let Grounded { named, decision, .. } = grounded;
+    let (environment, policy_version, issuer) = named.as_ref()?;
+    let (kid, signs_for, verifier) = keys.get(&decision.signing_key)?;
+    let Ok(policy_version) = PolicyVersion::parse(policy_version) else {
+        return Some((format!("policy version {policy_version}"), "pol_, a date and a number"));
+    };
+    if signs_for.as_str() != environment {
+        return Some((format!("signed by {kid}"), "a key of its environment's kind"));
+    }
+    let claims = claims(decision, issuer, &policy_version).to_json();
+    let input = jwt::signing_input(kid, &claims);
+    let holds = verifier.verify(input.as_bytes(), &decision.signature);
+    (!holds).then(|| (format!("a signature that {kid} has not made"), "the signature of its token"))
+}
+
+/// What is wrong with the verdict, computed again. A mandate that is not there is told of where it is missing.
+fn verdict(grounded: &Grounded) -> Option<(String, &'static str)> {
+    let Grounded { decision, mandate, .. } = grounded;
+    if decision.mandate.is_some() && mandate.is_none() {
+        return None;
+    }
+    let as_of = standings(mandate.as_ref(), decision.id);
+    let evaluation = if decision.supersedes.is_some() { Evaluation::Approval } else { Evaluation::Request };
+    let at = Timestamp::from_seconds(decision.iat);
+    let outcomes = as_of.iter().map(|mandate| {
+        let outcome = evaluate(mandate.as_ref(), &decision.basis, &decision.request, at, evaluation);
+        (outcome.verdict, outcome.denials)
+    });
+    let mut outcomes = outcomes.peekable();
+    let computed = outcomes.peek().map(|(verdict, _)| *verdict)?;
+    if outcomes.any(|outcome| outcome == (decision.verdict, decision.denials)) {
+        return None;
+    }
+    let found = format!("verdict {} ({}); computed again: {computed}", decision.verdict, decision.denials);
+    Some((found, "the verdict and denials that mandate and basis give"))
+}
+
+/// The mandate as it can have stood when the decision was made: revoked or not, or one of both when the two requests may
+/// have overtaken each other.
+fn standings(mandate: Option<&Mandate>, decision: DecisionId) -> Vec<Option<Mandate>> {
+    let Some(mandate) = mandate else { return vec![None] };
+    let before = Mandate { revoked_at: None, ..mandate.clone() };
+    let Some(revoked_at) = mandate.revoked_at else { return vec![Some(before)] };
+    let after = decision.created_at().millis_since(revoked_at);
+    if after > OVERTAKING_MILLIS {
+        vec![Some(mandate.clone())]
+    } else if after < -OVERTAKING_MILLIS {
+        vec![Some(before)]
+    } else {
+        vec![Some(mandate.clone()), Some(before)]
+    }
+}

@@ -1,0 +1,127 @@
+//! The metering counted again from the log, one agent at a time.
+
+use std::collections::BTreeMap;
+
+use mandate_core::{AgentId, Currency, Day, Month, Timestamp, Verdict};
+
+use super::{Finding, Listener};
+use crate::error::Fault;
+use crate::store::records::{AgentKey, DecisionRecord, UsageKey, UsageRecord};
+use crate::store::sql;
+use crate::store::sql::check as rows;
+use crate::store::tx::Tx;
+
+const TABLE: &str = "usage";
+/// How many rows of metering are in memory at a time.
+const PAGE: i64 = 1_024;
+/// Longer than every month, and shorter than two, in days.
+const INTO_THE_NEXT_MONTH_DAYS: i64 = 32;
+const DAY_SECONDS: i64 = 24 * 60 * 60;
+
+/// The counters of the agent that the walk has come to.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    agent: Option<(i64, String)>,
+    months: BTreeMap<(Month, Currency), UsageRecord>,
+    /// Of this agent a decision could not be read, which is told of: its metering cannot be held against the log.
+    incomplete: bool,
+    /// How many rows of metering were met.
+    met: i64,
+    /// Whether every agent could be counted.
+    skipped: bool,
+}
+
+impl Counters {
+    /// Counts a decision; of another agent than before, that one's metering is held against what was counted.
+    pub(super) fn count(
+        &mut self,
+        tx: &mut Tx<'_>,
+        environment: i64,
+        agent: &str,
+        decision: Option<&DecisionRecord>,
+        listener: &mut dyn Listener,
+    ) {
+        if !self.agent.as_ref().is_some_and(|(e, a)| *e == environment && a == agent) {
+            self.compare(tx, listener);
+            self.agent = Some((environment, agent.to_owned()));
+        }
+        let Some(decision) = decision else {
+            self.incomplete = true;
+            return;
+        };
+        let month = Timestamp::from_seconds(decision.iat).month();
+        let usage = self.months.entry((month, decision.request.currency.clone())).or_default();
+        usage.requests += i64::from(decision.supersedes.is_none());
+        usage.count(decision.verdict, &decision.request);
+    }
+
+    /// Holds the metering of the agent against what was counted.
+    fn compare(&mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) {
+        let months = std::mem::take(&mut self.months);
+        let incomplete = std::mem::take(&mut self.incomplete);
+        self.skipped |= incomplete;
+        let Some((environment, agent)) = self.agent.take() else { return };
+        // An agent's name that is none cannot be registered, which is told of.
+        let Ok(agent) = AgentId::parse(&agent) else { return };
+        if incomplete {
+            return;
+        }
+        let agent = AgentKey { environment, agent };
+        for ((month, currency), counted) in months {
+            let key = UsageKey { agent: agent.clone(), month, currency };
+            let stored = match sql::usage::find(tx, &key) {
+                Ok(stored) => stored,
+                Err(fault) => {
+                    self.met += 1;
+                    listener.finding(finding(&key, fault.to_string(), &shown(&counted)));
+                    continue;
+                }
+            };
+            self.met += i64::from(stored.stored.is_some());
+            let same = UsageRecord { stored: None, ..stored.clone() } == counted;
+            if !same {
+                listener.finding(finding(&key, shown(&stored), &shown(&counted)));
+            }
+        }
+    }
+
+    /// After the last decision: looks for metering without decisions.
+    pub(super) fn end(mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
+        self.compare(tx, listener);
+        if !self.skipped && self.met == rows::usage_rows(tx)? {
+            return Ok(());
+        }
+        let mut page = rows::usage(tx, None, PAGE)?;
+        while let Some(last) = page.last() {
+            let next = rows::usage(tx, Some(last), PAGE)?;
+            for key in page {
+                if !rows::is_counted(tx, &key, seconds(key.month)?)? {
+                    listener.finding(finding(&key, "a row of metering".to_owned(), "no row: no decision"));
+                }
+            }
+            page = next;
+        }
+        Ok(())
+    }
+}
+
+/// The seconds of a month, since the Unix epoch.
+fn seconds(month: Month) -> Result<std::ops::Range<i64>, Fault> {
+    let first = |month: Month| Ok::<_, Fault>(Day::parse(&format!("{month}-01"))?.start());
+    let start = first(month)?;
+    let end = first(start.plus_seconds(INTO_THE_NEXT_MONTH_DAYS * DAY_SECONDS).month())?;
+    Ok(start.seconds()..end.seconds())
+}
+
+fn finding(key: &UsageKey, found: String, expected: &str) -> Finding {
+    let id = format!("{} {} {}", key.agent.agent, key.month, key.currency);
+    Finding::row(TABLE, key.agent.environment, id, found, expected)
+}
+
+/// The counters, those by verdict where they are not 0.
+fn shown(usage: &UsageRecord) -> String {
+    let counts = Verdict::ALL.iter().zip(usage.verdicts).filter(|(_, count)| *count != 0);
+    let counts: Vec<_> = counts.map(|(verdict, count)| format!("{verdict} {count}")).collect();
+    let counts = if counts.is_empty() { "none".to_owned() } else { counts.join(", ") };
+    format!("spent {}, requests {}, {counts}", usage.spent, usage.requests)
+}

@@ -1,0 +1,202 @@
+//! What a check of the whole database reads: the log with all that a decision rests on, and what is held against it.
+
+mod rules;
+
+use mandate_core::{AgentId, Currency, Mandate, Month};
+
+use super::{decisions, mandates};
+use crate::error::Fault;
+use crate::store::records::{AgentKey, DecisionRecord, UsageKey};
+use crate::store::tx::{Row, Tx, Value};
+
+pub use rules::{Breach, Of, RULES, Rule, breaches};
+
+const LOG: &str = "SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment,
+        d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
+        d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key, d.signature,
+        m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+    FROM decisions d
+    LEFT JOIN environments e ON e.environment = d.environment
+    LEFT JOIN issuers i ON i.issuer = d.issuer
+    LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
+    WHERE (d.environment, d.agent, d.decision) > ($1, $2, $3)
+    ORDER BY d.environment, d.agent, d.decision LIMIT $4";
+const KEYS: &str = "SELECT signing_key, kind, kid, public_key, sealed FROM signing_keys ORDER BY signing_key";
+const USAGE: &str = "SELECT environment, month, agent, currency FROM usage
+    WHERE (environment, month, agent, currency) > ($1, $2, $3, $4)
+    ORDER BY environment, month, agent, currency LIMIT $5";
+const USAGE_ROWS: &str = "SELECT COUNT(*) FROM usage";
+const COUNTED: &str = "SELECT decision FROM decisions
+    WHERE environment = $1 AND agent = $2 AND currency = $3 AND iat >= $4 AND iat < $5 LIMIT 1";
+const KEPT: &str = "SELECT environment, api_key, name, fingerprint, status, body, sealed FROM idempotency
+    WHERE (environment, api_key, name) > ($1, $2, $3) ORDER BY environment, api_key, name LIMIT $4";
+const COUNTS: &[(&str, &str)] = &[
+    ("organizations", "SELECT COUNT(*) FROM organizations"),
+    ("api_keys", "SELECT COUNT(*) FROM api_keys"),
+    ("agents", "SELECT COUNT(*) FROM agents"),
+    ("mandates", "SELECT COUNT(*) FROM mandates"),
+    ("decisions", "SELECT COUNT(*) FROM decisions"),
+    ("reviews", "SELECT COUNT(*) FROM reviews"),
+    ("events", "SELECT COUNT(*) FROM events"),
+    ("escrows", "SELECT COUNT(*) FROM escrows"),
+];
+
+/// A row of the log before it is read, and where it stands.
+#[derive(Debug)]
+pub struct Entry {
+    /// The tenant.
+    pub environment: i64,
+    /// The agent.
+    pub agent: String,
+    /// The decision.
+    pub decision: Vec<u8>,
+    row: Row,
+}
+
+/// A decision and all that it rests on. What the database does not have is absent.
+#[derive(Debug)]
+pub struct Grounded {
+    /// The kind of its environment, the environment's policy version, and the issuer.
+    pub named: Option<(String, String, String)>,
+    /// The decision.
+    pub decision: DecisionRecord,
+    /// Its mandate, as it stands now.
+    pub mandate: Option<Mandate>,
+}
+
+/// At most `limit` entries of the log behind a place, agent by agent, oldest first.
+pub fn log(tx: &mut Tx<'_>, after: (i64, &str, &[u8]), limit: i64) -> Result<Vec<Entry>, Fault> {
+    let parameters = [after.0.into(), after.1.into(), after.2.to_vec().into(), limit.into()];
+    let rows = tx.query(LOG, &parameters)?.into_iter();
+    rows.map(|mut row| {
+        Ok(Entry { environment: row.integer()?, agent: row.text()?, decision: row.blob()?, row })
+    })
+    .collect()
+}
+
+impl Entry {
+    /// Reads the row.
+    ///
+    /// # Errors
+    /// A value of it is not valid.
+    pub fn read(&mut self) -> Result<Grounded, Fault> {
+        let row = &mut self.row;
+        let named = match (row.maybe_text()?, row.maybe_text()?, row.maybe_text()?) {
+            (Some(kind), Some(policy_version), Some(issuer)) => Some((kind, policy_version, issuer)),
+            _ => None,
+        };
+        let decision = decisions::read_joined(row)?;
+        let mandate = mandates::read_joined(row)?;
+        Ok(Grounded { named, decision, mandate })
+    }
+}
+
+/// A signing key that is or was in use.
+#[derive(Debug)]
+pub struct SigningKeyRow {
+    /// Its number.
+    pub id: i64,
+    /// Which environments it signs for.
+    pub kind: String,
+    /// Its name.
+    pub kid: String,
+    /// x and y, 32 bytes each.
+    pub public_key: Vec<u8>,
+    /// The private part, encrypted.
+    pub sealed: Vec<u8>,
+}
+
+/// All signing keys, retired ones too.
+pub fn signing_keys(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRow>, Fault> {
+    let rows = tx.query(KEYS, &[])?.into_iter();
+    rows.map(|mut row| {
+        Ok(SigningKeyRow {
+            id: row.integer()?,
+            kind: row.text()?,
+            kid: row.text()?,
+            public_key: row.blob()?,
+            sealed: row.blob()?,
+        })
+    })
+    .collect()
+}
+
+/// How many rows of metering there are.
+pub fn usage_rows(tx: &mut Tx<'_>) -> Result<i64, Fault> {
+    tx.row(USAGE_ROWS, &[])?.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()
+}
+
+/// At most `limit` rows of metering behind one.
+pub fn usage(tx: &mut Tx<'_>, after: Option<&UsageKey>, limit: i64) -> Result<Vec<UsageKey>, Fault> {
+    let from: [Value; 4] = match after {
+        None => [i64::MIN.into(), "".into(), "".into(), "".into()],
+        Some(key) => [
+            key.agent.environment.into(),
+            key.month.to_string().into(),
+            key.agent.agent.as_str().into(),
+            key.currency.as_str().into(),
+        ],
+    };
+    let [environment, month, agent, currency] = from;
+    let rows = tx.query(USAGE, &[environment, month, agent, currency, limit.into()])?.into_iter();
+    rows.map(|mut row| {
+        let (environment, month) = (row.integer()?, Month::parse(&row.text()?)?);
+        let agent = AgentKey { environment, agent: AgentId::parse(&row.text()?)? };
+        Ok(UsageKey { agent, month, currency: Currency::parse(&row.text()?)? })
+    })
+    .collect()
+}
+
+/// Whether the log has a decision that a row of metering counts, `seconds` being those of its month.
+pub fn is_counted(tx: &mut Tx<'_>, key: &UsageKey, seconds: std::ops::Range<i64>) -> Result<bool, Fault> {
+    let parameters = [
+        key.agent.environment.into(),
+        key.agent.agent.as_str().into(),
+        key.currency.as_str().into(),
+        seconds.start.into(),
+        seconds.end.into(),
+    ];
+    Ok(tx.row(COUNTED, &parameters)?.is_some())
+}
+
+/// An answer kept under an idempotency key, as it stands there.
+#[derive(Debug)]
+pub struct Kept {
+    /// The tenant.
+    pub environment: i64,
+    /// The API key.
+    pub api_key: i64,
+    /// The idempotency key.
+    pub name: String,
+    /// A hash.
+    pub fingerprint: Vec<u8>,
+    /// The HTTP status.
+    pub status: i64,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Whether the body is encrypted.
+    pub sealed: i64,
+}
+
+/// At most `limit` kept answers behind a place.
+pub fn kept(tx: &mut Tx<'_>, after: (i64, i64, &str), limit: i64) -> Result<Vec<Kept>, Fault> {
+    let rows = tx.query(KEPT, &[after.0.into(), after.1.into(), after.2.into(), limit.into()])?.into_iter();
+    rows.map(|mut row| {
+        Ok(Kept {
+            environment: row.integer()?,
+            api_key: row.integer()?,
+            name: row.text()?,
+            fingerprint: row.blob()?,
+            status: row.integer()?,
+            body: row.blob()?,
+            sealed: row.integer()?,
+        })
+    })
+    .collect()
+}
+
+/// How many rows the main tables have.
+pub fn counts(tx: &mut Tx<'_>) -> Result<Vec<(&'static str, i64)>, Fault> {
+    let lost = || Fault::new("database: a count without a row");
+    COUNTS.iter().map(|(table, sql)| Ok((*table, tx.row(sql, &[])?.ok_or_else(lost)?.integer()?))).collect()
+}

@@ -1,0 +1,237 @@
+//! What goes together, table by table, as searches for the rows that do not.
+
+use crate::error::Fault;
+use crate::store::tx::{Tx, Value};
+
+/// What the ids in a column are of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Of {
+    /// Words or numbers that stand for themselves.
+    Itself,
+    /// Decisions.
+    Decision,
+    /// Mandates.
+    Mandate,
+    /// Reviews.
+    Review,
+    /// Escrows.
+    Escrow,
+    /// Exports.
+    Export,
+}
+
+/// Rows that must not be there: each has an environment, an id, and what else is to be told.
+#[derive(Debug)]
+pub struct Rule {
+    /// Where the row is.
+    pub table: &'static str,
+    /// What its id is of.
+    pub of: Of,
+    /// What the other value is of.
+    pub other: Of,
+    /// What was found, with `{}` in the place of the other value.
+    pub found: &'static str,
+    /// What would be right.
+    pub expected: &'static str,
+    sql: &'static str,
+}
+
+/// What goes together, table by table.
+pub const RULES: &[Rule] = &[
+    Rule {
+        table: "api_keys",
+        of: Of::Itself,
+        other: Of::Itself,
+        found: "agent {}",
+        expected: "an agent that is registered in its environment",
+        sql: "SELECT k.environment, k.api_key, k.agent FROM api_keys k
+            LEFT JOIN agents a ON a.environment = k.environment AND a.agent = k.agent
+            WHERE k.agent IS NOT NULL AND a.agent IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "agents",
+        of: Of::Itself,
+        other: Of::Mandate,
+        found: "governing mandate {}",
+        expected: "a mandate of the agent that is not replaced; none where there are none",
+        sql: "SELECT a.environment, a.agent, a.governing FROM agents a
+            LEFT JOIN mandates m
+                ON m.environment = a.environment AND m.mandate = a.governing AND m.agent = a.agent
+            WHERE (a.governing IS NOT NULL AND (m.mandate IS NULL OR m.replaced_by IS NOT NULL))
+               OR (a.governing IS NULL AND EXISTS
+                    (SELECT 1 FROM mandates n WHERE n.environment = a.environment AND n.agent = a.agent))
+            LIMIT $1",
+    },
+    Rule {
+        table: "mandates",
+        of: Of::Mandate,
+        other: Of::Mandate,
+        found: "replaced by {}",
+        expected: "replaced by another mandate of the same agent",
+        sql: "SELECT m.environment, m.mandate, m.replaced_by FROM mandates m
+            LEFT JOIN mandates n ON n.environment = m.environment AND n.mandate = m.replaced_by
+                AND n.agent = m.agent AND n.mandate <> m.mandate
+            WHERE m.replaced_by IS NOT NULL AND n.mandate IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "mandates",
+        of: Of::Mandate,
+        other: Of::Mandate,
+        found: "not governing, and neither revoked nor replaced, or both; {} governs",
+        expected: "a mandate that does not govern was either revoked or replaced",
+        sql: "SELECT m.environment, m.mandate, a.governing FROM mandates m
+            JOIN agents a ON a.environment = m.environment AND a.agent = m.agent
+            WHERE a.governing <> m.mandate AND (m.replaced_by IS NULL) = (m.revoked_at IS NULL) LIMIT $1",
+    },
+    Rule {
+        table: "decisions",
+        of: Of::Decision,
+        other: Of::Itself,
+        found: "agent {}",
+        expected: "an agent that is registered in its environment",
+        sql: "SELECT d.environment, d.decision, d.agent FROM decisions d
+            LEFT JOIN agents a ON a.environment = d.environment AND a.agent = d.agent
+            WHERE a.agent IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "decisions",
+        of: Of::Decision,
+        other: Of::Mandate,
+        found: "mandate {}",
+        expected: "a mandate of its agent",
+        sql: "SELECT d.environment, d.decision, d.mandate FROM decisions d
+            LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
+            WHERE d.mandate IS NOT NULL AND m.mandate IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "decisions",
+        of: Of::Decision,
+        other: Of::Itself,
+        found: "signing key {}",
+        expected: "an environment, an issuer and a signing key that are there",
+        sql: "SELECT d.environment, d.decision, d.signing_key FROM decisions d
+            LEFT JOIN environments e ON e.environment = d.environment
+            LEFT JOIN issuers i ON i.issuer = d.issuer
+            LEFT JOIN signing_keys k ON k.signing_key = d.signing_key
+            WHERE e.environment IS NULL OR i.issuer IS NULL OR k.signing_key IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "decisions",
+        of: Of::Decision,
+        other: Of::Review,
+        found: "review {}",
+        expected: "a review where the verdict is review, and only there, that waits for this decision",
+        sql: "SELECT d.environment, d.decision, d.review FROM decisions d
+            LEFT JOIN reviews r
+                ON r.environment = d.environment AND r.review = d.review AND r.decision = d.decision
+            WHERE (d.verdict = 'review' AND r.review IS NULL) OR (d.verdict <> 'review' AND d.review IS NOT NULL)
+            LIMIT $1",
+    },
+    Rule {
+        table: "decisions",
+        of: Of::Decision,
+        other: Of::Decision,
+        found: "supersedes {}",
+        expected: "supersedes a decision of its agent whose approved review names this one",
+        sql: "SELECT d.environment, d.decision, d.supersedes FROM decisions d
+            LEFT JOIN decisions o ON o.environment = d.environment AND o.decision = d.supersedes
+                AND o.agent = d.agent AND o.verdict = 'review' AND o.decision <> d.decision
+            LEFT JOIN reviews r ON r.environment = o.environment AND r.review = o.review
+                AND r.status = 'approved' AND r.fresh = d.decision
+            WHERE d.supersedes IS NOT NULL AND r.review IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "decisions",
+        of: Of::Decision,
+        other: Of::Itself,
+        found: "superseded by {} decisions",
+        expected: "superseded by one",
+        sql: "SELECT environment, supersedes, COUNT(*) FROM decisions WHERE supersedes IS NOT NULL
+            GROUP BY environment, supersedes HAVING COUNT(*) > 1 LIMIT $1",
+    },
+    Rule {
+        table: "reviews",
+        of: Of::Review,
+        other: Of::Decision,
+        found: "waits for decision {}",
+        expected: "a decision that names this review",
+        sql: "SELECT r.environment, r.review, r.decision FROM reviews r
+            LEFT JOIN decisions d
+                ON d.environment = r.environment AND d.decision = r.decision AND d.review = r.review
+            WHERE d.decision IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "reviews",
+        of: Of::Review,
+        other: Of::Itself,
+        found: "status {}",
+        expected: "a fresh decision that supersedes its own where it is approved, and only there; an instant where it was \
+                   approved or denied, and none while it is pending",
+        sql: "SELECT r.environment, r.review, r.status FROM reviews r
+            LEFT JOIN decisions f
+                ON f.environment = r.environment AND f.decision = r.fresh AND f.supersedes = r.decision
+            WHERE (r.status = 'approved' AND f.decision IS NULL)
+               OR (r.status <> 'approved' AND r.fresh IS NOT NULL)
+               OR (r.status IN ('approved', 'denied') AND r.resolved_at IS NULL)
+               OR (r.status = 'pending' AND r.resolved_at IS NOT NULL) LIMIT $1",
+    },
+    Rule {
+        table: "usage",
+        of: Of::Itself,
+        other: Of::Itself,
+        found: "month {}",
+        expected: "an agent that is registered in its environment",
+        sql: "SELECT u.environment, u.agent, u.month FROM usage u
+            LEFT JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
+            WHERE a.agent IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "idempotency",
+        of: Of::Itself,
+        other: Of::Itself,
+        found: "API key {}",
+        expected: "an API key of its environment",
+        sql: "SELECT i.environment, i.name, i.api_key FROM idempotency i
+            LEFT JOIN api_keys k ON k.api_key = i.api_key AND k.environment = i.environment
+            WHERE k.api_key IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "escrows",
+        of: Of::Escrow,
+        other: Of::Decision,
+        found: "made from decision {}",
+        expected: "made from an allow decision of its agent, with a history that begins at 0",
+        sql: "SELECT x.environment, x.escrow, x.decision FROM escrows x
+            LEFT JOIN decisions d ON d.environment = x.environment AND d.decision = x.decision
+                AND d.verdict = 'allow' AND d.agent = x.agent
+            LEFT JOIN escrow_history h ON h.environment = x.environment AND h.escrow = x.escrow AND h.number = 0
+            WHERE d.decision IS NULL OR h.escrow IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "exports",
+        of: Of::Export,
+        other: Of::Itself,
+        found: "status {}",
+        expected: "rows and sha256 where it is ready, and only there",
+        sql: "SELECT x.environment, x.export, x.status FROM exports x
+            WHERE (x.status = 'ready') = (x.rows IS NULL OR x.sha256 IS NULL) LIMIT $1",
+    },
+];
+
+/// Which row breaks a rule.
+#[derive(Debug)]
+pub struct Breach {
+    /// The tenant.
+    pub environment: i64,
+    /// The row's id.
+    pub id: Value,
+    /// What else is to be told.
+    pub other: Value,
+}
+
+/// At most `limit` rows that break a rule.
+pub fn breaches(tx: &mut Tx<'_>, rule: &Rule, limit: i64) -> Result<Vec<Breach>, Fault> {
+    let rows = tx.query(rule.sql, &[limit.into()])?.into_iter();
+    rows.map(|mut row| Ok(Breach { environment: row.integer()?, id: row.value()?, other: row.value()? }))
+        .collect()
+}

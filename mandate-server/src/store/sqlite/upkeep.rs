@@ -1,0 +1,185 @@
+//! What the operator does to a database file as a whole: look at it, copy it, claim it, bring it up to date.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::path::Path;
+
+use refinery::Runner;
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+
+use super::{BUSY_TIMEOUT, CACHE_KIB, Ground, STATEMENT_CACHE, connect, migrations};
+use crate::error::Fault;
+use crate::store::tx::Tx;
+use crate::store::{Holder, Schema, Step};
+
+/// Where processes tell each other that they have the database open. It cannot be the database itself: closing any
+/// file descriptor of that would drop the locks that SQLite holds on it.
+const LOCK_SUFFIX: &str = ".lock";
+/// The database and what stands beside it are for their owner alone.
+const FILE_MODE: u32 = 0o600;
+/// How many pages are copied between two words on how far the copy is.
+const COPIED_PAGES: i32 = 2_048;
+/// How much of what is damaged SQLite tells at most.
+const INTEGRITY: &str = "PRAGMA integrity_check(100)";
+const FOREIGN_KEYS: &str = "PRAGMA foreign_key_check";
+const HISTORY: &str = "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
+const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM refinery_schema_history";
+
+/// Takes the database for this process, as one of its servers or for itself alone, until what is returned is dropped.
+pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault> {
+    let name = format!("{path}{LOCK_SUFFIX}");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(FILE_MODE);
+    let unusable = |e| Fault::new(format!("database: the file {name} cannot be used: {e}"));
+    let file = options.open(&name).map_err(unusable)?;
+    adopt(&file, directory(path));
+    let (locked, problem) = match holder {
+        Holder::Server => (file.try_lock_shared(), "is being restored; wait until that has ended"),
+        Holder::Alone => (file.try_lock(), "is in use: stop the server first"),
+    };
+    match locked {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Fault::new(format!("database: {path} {problem}"))),
+        Err(TryLockError::Error(e)) => Err(unusable(e)),
+    }
+}
+
+/// The directory that the database is in.
+fn directory(path: &str) -> &Path {
+    let parent = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
+/// Gives a file to the owner of the directory that it is in, where that is another: root alone can.
+pub(in crate::store) fn adopt(file: &File, directory: &Path) {
+    let owners = directory.metadata().and_then(|wanted| file.metadata().map(|own| (wanted, own)));
+    if let Ok((wanted, own)) = owners
+        && wanted.uid() != own.uid()
+    {
+        // Whoever is not root cannot, and has no need to.
+        let _ = fchown(file, Some(wanted.uid()), Some(wanted.gid()));
+    }
+}
+
+/// Opens a database without a way to change it, not even its journal mode.
+fn open_to_read(path: &str) -> Result<Connection, Fault> {
+    if !Path::new(path).exists() {
+        return Err(Fault::new(format!("database: there is no file {path}")));
+    }
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)
+        .map_err(|e| Fault::new(format!("database: cannot open {path}: {e}")))?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
+    connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    Ok(connection)
+}
+
+/// Runs `script` over one snapshot.
+pub(in crate::store) fn snapshot<T>(
+    path: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    let connection = open_to_read(path)?;
+    connection.execute_batch("BEGIN")?;
+    script(&mut Tx::new(&mut Ground(&connection)))
+}
+
+/// What SQLite finds wrong with the pages and indexes of the file, a sentence each.
+pub(in crate::store) fn damage(tx: &mut Tx<'_>) -> Result<Vec<String>, Fault> {
+    let told = tx.query(INTEGRITY, &[])?.into_iter().map(|mut row| row.text());
+    Ok(told.collect::<Result<Vec<_>, _>>()?.into_iter().filter(|text| text != "ok").collect())
+}
+
+/// The rows that refer to others which are not there: the table, and the table referred to.
+pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Fault> {
+    let told = tx.query(FOREIGN_KEYS, &[])?.into_iter().map(|mut row| {
+        let table = row.text()?;
+        row.maybe_integer()?;
+        Ok((table, row.text()?))
+    });
+    told.collect()
+}
+
+/// Copies what is committed into the empty file `to`, which becomes one file without a log beside it.
+///
+/// One read transaction holds the snapshot for the whole copy. A writer beside it goes on undisturbed: it appends to its
+/// log, which is folded in once the copy has ended. Without that transaction, each commit would start the copy over.
+pub(in crate::store) fn copy(from: &str, to: &Path, tell: &mut dyn FnMut(i32, i32)) -> Result<(), Fault> {
+    let from = open_to_read(from)?;
+    from.execute_batch("BEGIN")?;
+    from.query_row(HISTORY, [], |_| Ok(()))?;
+    let mut to = Connection::open(to)?;
+    // The file is not the backup before it has been synced as a whole.
+    to.pragma_update(None, "synchronous", "OFF")?;
+    {
+        let backup = Backup::new(&from, &mut to)?;
+        loop {
+            let step = backup.step(COPIED_PAGES)?;
+            let progress = backup.progress();
+            tell(progress.pagecount - progress.remaining, progress.pagecount);
+            match step {
+                StepResult::Done => break,
+                StepResult::More => {}
+                _ => return Err(Fault::new("database: the copy was locked out")),
+            }
+        }
+    }
+    to.pragma_update(None, "journal_mode", "DELETE")?;
+    to.close().map_err(|(_, e)| e.into())
+}
+
+/// The version of the schema that a snapshot has; 0 where there is none.
+pub(in crate::store) fn version(tx: &mut Tx<'_>) -> Result<i64, Fault> {
+    let lost = || Fault::new("database: a count without a row");
+    if tx.row(HISTORY, &[])?.ok_or_else(lost)?.integer()? == 0 {
+        return Ok(0);
+    }
+    tx.row(VERSION, &[])?.ok_or_else(lost)?.integer()
+}
+
+/// The schema that the database has, and what leads from it to the newest one. A file that is not there has version 0.
+pub(in crate::store) fn schema(path: &str) -> Result<Schema, Fault> {
+    let current = if Path::new(path).exists() { snapshot(path, version)? } else { 0 };
+    let mut steps: Vec<Step> = runner()
+        .get_migrations()
+        .iter()
+        .map(|m| Step { version: i64::from(m.version()), name: m.name().replace('_', " ") })
+        .collect();
+    steps.sort_by_key(|step| step.version);
+    let newest = newest();
+    Ok(Schema { current, newest, missing: steps.into_iter().filter(|s| s.version > current).collect() })
+}
+
+/// The version of the newest schema.
+pub(in crate::store) fn newest() -> i64 {
+    runner().get_migrations().iter().map(|m| i64::from(m.version())).max().unwrap_or(0)
+}
+
+/// Brings the database up to the newest schema: all of the way, or not at all.
+pub(in crate::store) fn migrate(path: &str) -> Result<(), Fault> {
+    let _held = claim(path, Holder::Server)?;
+    schema(path)?.must_be_known(path)?;
+    make(path)?;
+    let mut connection = connect(path)?;
+    let failed = |e| Fault::new(format!("database: cannot migrate {path}: {e}"));
+    runner().run(&mut connection).map(|_| ()).map_err(failed)
+}
+
+/// Makes the file of a database that is not there, for its owner alone; SQLite gives its log the same mode.
+fn make(path: &str) -> Result<(), Fault> {
+    let mut options = OpenOptions::new();
+    let made = options.write(true).create(true).truncate(false).mode(FILE_MODE);
+    // A descriptor of a database in use must not be closed here: that would drop SQLite's locks.
+    if !Path::new(path).exists() {
+        let file = made.open(path).map_err(|e| Fault::new(format!("database: cannot make {path}: {e}")))?;
+        adopt(&file, directory(path));
+    }
+    Ok(())
+}
+
+/// One transaction for all that is missing: what a crash interrupts has not begun.
+fn runner() -> Runner {
+    migrations::migrations::runner().set_grouped(true)
+}

@@ -1,0 +1,143 @@
+//! The database as a whole, for the operator: its schema, snapshots of it, copies, and who has it open.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::tx::Tx;
+use super::{path, sqlite};
+use crate::error::Fault;
+
+/// For what a process takes a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Holder {
+    /// To work in it, beside others.
+    Server,
+    /// To put another in its place.
+    Alone,
+}
+
+/// The schema of a database, and the newest one that this program knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Schema {
+    /// The version that the database has; 0 where there is none yet.
+    pub current: i64,
+    /// The newest version.
+    pub newest: i64,
+    /// What leads from the one to the other, in order.
+    pub missing: Vec<Step>,
+}
+
+/// One change of the schema.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The version that it leads to.
+    pub version: i64,
+    /// What it is called.
+    pub name: String,
+}
+
+impl Schema {
+    /// Refuses a database that a newer program has changed.
+    ///
+    /// # Errors
+    /// It has.
+    pub fn must_be_known(&self, database: &str) -> Result<(), Fault> {
+        let Self { current, newest, .. } = self;
+        if current <= newest {
+            return Ok(());
+        }
+        Err(Fault::new(format!(
+            "database: {database} has schema {current}, and this program knows none newer than {newest}. Run the \
+             program that changed it, or a newer one; to go back, restore a backup from before the upgrade"
+        )))
+    }
+
+    /// Refuses to work in a database of another schema than the newest.
+    pub(super) fn must_be_newest(current: i64, newest: i64) -> Result<(), Fault> {
+        if current == newest {
+            return Ok(());
+        }
+        let remedy =
+            if current < newest { "run `mandate-server migrate` first" } else { "run a newer program" };
+        Err(Fault::new(format!(
+            "database: its schema is {current}, and this program needs {newest}: {remedy}"
+        )))
+    }
+}
+
+/// Brings the database up to the newest schema, creating it if it is not there. A crash leaves the old one or the new.
+///
+/// # Errors
+/// The name is not of a known database, it cannot be opened, its schema is newer than any known, or a migration fails.
+pub fn migrate(database: &str) -> Result<(), Fault> {
+    sqlite::upkeep::migrate(path(database)?)
+}
+
+/// The schema of a database. Nothing is changed.
+///
+/// # Errors
+/// The name is not of a known database, or it cannot be opened.
+pub fn schema(database: &str) -> Result<Schema, Fault> {
+    sqlite::upkeep::schema(path(database)?)
+}
+
+/// The version of the schema that a snapshot has; 0 where there is none.
+///
+/// # Errors
+/// The database does not answer.
+pub fn version(tx: &mut Tx<'_>) -> Result<i64, Fault> {
+    sqlite::upkeep::version(tx)
+}
+
+/// The version of the newest schema that this program knows.
+#[must_use]
+pub fn newest() -> i64 {
+    sqlite::upkeep::newest()
+}
+
+/// Runs `script` over one snapshot, beside whoever else works in the database. It can change nothing.
+///
+/// # Errors
+/// The database cannot be opened, or the script fails.
+pub fn snapshot<T>(database: &str, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
+    sqlite::upkeep::snapshot(path(database)?, script)
+}
+
+/// What the database finds damaged in its own file, a sentence each.
+///
+/// # Errors
+/// The file is damaged so that this cannot be told.
+pub fn damage(tx: &mut Tx<'_>) -> Result<Vec<String>, Fault> {
+    sqlite::upkeep::damage(tx)
+}
+
+/// The rows that refer to others which are not there: the table, and the table referred to.
+///
+/// # Errors
+/// The database does not answer.
+pub fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Fault> {
+    sqlite::upkeep::dangling(tx)
+}
+
+/// Copies what is committed into the empty file `to`, beside a server that goes on writing. `tell` hears how many pages
+/// are copied, and how many there are.
+///
+/// # Errors
+/// The database cannot be read, or the file not written.
+pub fn copy(database: &str, to: &Path, tell: &mut dyn FnMut(i32, i32)) -> Result<(), Fault> {
+    sqlite::upkeep::copy(path(database)?, to, tell)
+}
+
+/// Gives a file that root has made to the owner of the directory it is in, where that is another: commands run by root
+/// lock no server out.
+pub fn adopt(file: &File, directory: &Path) {
+    sqlite::upkeep::adopt(file, directory);
+}
+
+/// Takes a database, there or not, until what is returned is dropped.
+///
+/// # Errors
+/// Another process has it, or the file that tells of it cannot be written.
+pub fn claim(database: &str, holder: Holder) -> Result<File, Fault> {
+    sqlite::upkeep::claim(path(database)?, holder)
+}

@@ -1,0 +1,164 @@
+//! What the time brings about, from one scheduler.
+//!
+//! [`JOBS`] is the list of it. To add a job, write a script in the service whose changes stand under the condition that
+//! they have not been made, so that it is safe to run twice and on several servers at once; a query through an index for
+//! when it is due next; a method that gives both to `while_due`; and a row in the list. No answer depends on a job: readers
+//! see the time for themselves.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+use mandate_core::Timestamp;
+use tokio::sync::watch;
+use tracing::error;
+
+use super::export::{self, Exports};
+use crate::clock::{Clock, Ids};
+use crate::error::Fault;
+use crate::service::{Stop, exports, idempotency, mandates, reviews};
+use crate::store::Store;
+use crate::store::tx::Tx;
+
+/// The longest time between two looks at what is due, in seconds: what is written meanwhile may be due earlier than all
+/// that was known.
+const LONGEST_PAUSE_SECONDS: i64 = 10;
+/// The shortest, in seconds.
+const SHORTEST_PAUSE_SECONDS: i64 = 1;
+/// How many rows a job changes in one transaction: the writer is never held for longer than these take.
+const BATCH_ROWS: i64 = 200;
+/// How often it is looked for files that no export owns, in seconds.
+const ORPHANS_SECONDS: i64 = 60 * 60;
+
+/// Something that is done by time.
+#[derive(Debug)]
+pub struct Job {
+    /// What it is called in the log.
+    pub name: &'static str,
+    /// Does what is due, and says when it is due again; none when that is not known.
+    run: for<'a> fn(&'a Sweep, Timestamp) -> BoxFuture<'a, Due>,
+}
+
+/// When a job is due next.
+type Due = Result<Option<Timestamp>, Fault>;
+
+/// All that is done by time, in the order in which it is done.
+pub const JOBS: [Job; 5] = [
+    // Seven days before a mandate's last day.
+    Job {
+        name: "tell of mandates that are about to expire",
+        run: |sweep, now| Box::pin(sweep.mandates(now)),
+    },
+    // When nobody has resolved a review in time.
+    Job { name: "resolve reviews that have expired", run: |sweep, now| Box::pin(sweep.reviews(now)) },
+    // 24 hours after the answer.
+    Job { name: "forget answers kept for retries", run: |sweep, now| Box::pin(sweep.kept_answers(now)) },
+    // Seven days after they were asked for.
+    Job { name: "delete exports that have expired", run: |sweep, now| Box::pin(sweep.exports(now)) },
+    // Every hour.
+    Job { name: "delete files that no export owns", run: |sweep, now| Box::pin(sweep.orphans(now)) },
+];
+
+/// The scheduler.
+pub struct Sweep {
+    store: Store,
+    exports: Arc<Exports>,
+    ids: Arc<Ids>,
+    clock: Arc<dyn Clock>,
+    orphans_due: Mutex<Timestamp>,
+}
+
+impl std::fmt::Debug for Sweep {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Sweep")
+    }
+}
+
+impl Sweep {
+    /// A scheduler over a store and the files of its exports.
+    #[must_use]
+    pub fn new(store: Store, exports: Arc<Exports>, ids: Arc<Ids>, clock: Arc<dyn Clock>) -> Self {
+        Self { store, exports, ids, clock, orphans_due: Mutex::new(Timestamp::from_seconds(0)) }
+    }
+
+    /// Does what is due, when it is due, until `stop` changes. A job that is cut short goes on at the next start.
+    pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
+        let work = async {
+            loop {
+                let next = self.sweep().await;
+                self.clock.sleep_until(next).await;
+            }
+        };
+        tokio::select! {
+            () = work => {}
+            _ = stop.changed() => {}
+        }
+    }
+
+    /// Does all that is due now; says when to look again. A job that fails is logged, and holds up no other.
+    pub async fn sweep(&self) -> Timestamp {
+        let now = self.clock.now();
+        let mut next = now.plus_seconds(LONGEST_PAUSE_SECONDS);
+        for job in &JOBS {
+            match (job.run)(self, now).await {
+                Ok(due) => next = due.map_or(next, |due| due.min(next)),
+                Err(fault) => error!(job = job.name, reason = %fault, "what is due could not be done"),
+            }
+        }
+        next.max(now.plus_seconds(SHORTEST_PAUSE_SECONDS))
+    }
+
+    /// Runs `script`, which changes a bounded number of rows and says how many, in transactions of their own for as long
+    /// as `next` lies not after `now`. Nothing is written while nothing is due.
+    async fn while_due<S>(
+        &self,
+        now: Timestamp,
+        next: fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault>,
+        script: S,
+    ) -> Due
+    where
+        S: Fn(&mut Tx<'_>) -> Result<usize, Fault> + Clone + Send + Sync + 'static,
+    {
+        loop {
+            let due = self.store.read(next).await??;
+            if due.is_none_or(|due| due > now) {
+                return Ok(due);
+            }
+            let script = script.clone();
+            let done = self.store.write(move |tx| script(tx).map_err(Stop::Fault)).await?;
+            if done.map_err(|refusal| Fault::new(refusal.message))? == 0 {
+                return Ok(None);
+            }
+        }
+    }
+
+    async fn mandates(&self, now: Timestamp) -> Due {
+        let ids = Arc::clone(&self.ids);
+        let tell = move |tx: &mut Tx<'_>| mandates::tell_expiring(tx, &ids, now, BATCH_ROWS);
+        self.while_due(now, mandates::next_expiring, tell).await
+    }
+
+    async fn reviews(&self, now: Timestamp) -> Due {
+        let ids = Arc::clone(&self.ids);
+        let expire = move |tx: &mut Tx<'_>| reviews::expire(tx, &ids, now, BATCH_ROWS);
+        self.while_due(now, reviews::next_end, expire).await
+    }
+
+    async fn kept_answers(&self, now: Timestamp) -> Due {
+        let forget = move |tx: &mut Tx<'_>| idempotency::forget(tx, now, BATCH_ROWS);
+        self.while_due(now, idempotency::next_end, forget).await
+    }
+
+    async fn exports(&self, now: Timestamp) -> Due {
+        export::delete_expired(&self.store, &self.exports, now).await?;
+        self.store.read(exports::next_end).await?
+    }
+
+    async fn orphans(&self, now: Timestamp) -> Due {
+        let due = || self.orphans_due.lock().unwrap_or_else(PoisonError::into_inner);
+        if *due() <= now {
+            export::delete_orphans(&self.store, &self.exports).await?;
+            *due() = now.plus_seconds(ORPHANS_SECONDS);
+        }
+        Ok(Some(*due()))
+    }
+}

@@ -1,0 +1,200 @@
+//! Backups beside a server under load, and what a full disk does.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use mandate_server::admin::backup;
+use mandate_server::store::{self, Authorization, Holder, upkeep};
+
+use crate::check::found;
+use crate::world::{World, json};
+
+const BACKUPS: usize = 4;
+
+/// All ids in the log of a file, in their order.
+fn log(path: &Path) -> Vec<String> {
+    let connection = rusqlite::Connection::open_with_flags(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY);
+    let connection = connection.unwrap();
+    let mut statement = connection.prepare("SELECT decision FROM decisions ORDER BY decision").unwrap();
+    let ids = statement.query_map([], |row| row.get::<_, [u8; 16]>(0)).unwrap();
+    ids.map(|id| mandate_core::DecisionId::from_bytes(id.unwrap()).to_string()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backup_under_load_is_sound_and_holds_all_that_was_acknowledged_before() {
+    let world = Arc::new(World::new().await);
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    let folder = tempfile::tempdir().unwrap();
+    let acknowledged = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let stop = Arc::new(AtomicBool::new(false));
+    let load: Vec<_> = (0..8)
+        .map(|_| {
+            let (world, agent) = (Arc::clone(&world), Arc::clone(&agent));
+            let (acknowledged, stop) = (Arc::clone(&acknowledged), Arc::clone(&stop));
+            tokio::spawn(async move {
+                while !stop.load(Ordering::Relaxed) {
+                    let answer = world.ask(&agent, "1").await;
+                    acknowledged.lock().unwrap().push(answer["decision"].as_str().unwrap().to_owned());
+                }
+            })
+        })
+        .collect();
+    let mut backups = Vec::new();
+    for number in 0..BACKUPS {
+        // Under load: more has been acknowledged since the last one.
+        let wanted = acknowledged.lock().unwrap().len() + 50;
+        while acknowledged.lock().unwrap().len() < wanted {
+            tokio::task::yield_now().await;
+        }
+        let before = acknowledged.lock().unwrap().clone();
+        let (database, to) = (world.database.clone(), folder.path().join(format!("{number}.db")));
+        let path = to.clone();
+        let manifest =
+            tokio::task::spawn_blocking(move || backup::create(&database, &to)).await.unwrap().unwrap();
+        backups.push((path, before, manifest));
+    }
+    stop.store(true, Ordering::Relaxed);
+    for task in load {
+        task.await.unwrap();
+    }
+    world.store.close();
+    let all = log(Path::new(world.database.strip_prefix("sqlite://").unwrap()));
+    assert_eq!(all.len(), acknowledged.lock().unwrap().len());
+    for (path, before, manifest) in backups {
+        assert_eq!(found(&path), Vec::<String>::new());
+        let kept = log(&path);
+        assert_eq!(kept, all[..kept.len()], "a prefix of the log");
+        assert!(before.iter().all(|id| kept.contains(id)), "what was acknowledged before is in it");
+        assert_eq!(manifest.rows["decisions"], i64::try_from(kept.len()).unwrap());
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(&std::fs::read(&path).unwrap()[18..20], [1, 1], "one file, without a log beside it");
+    }
+}
+
+#[tokio::test]
+async fn a_backup_that_is_there_is_never_overwritten_and_one_that_fails_leaves_nothing() {
+    let world = World::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let to = folder.path().join("b.db");
+    let absent = backup::create("sqlite:///nowhere/at/all.db", &to).unwrap_err().to_string();
+    assert_eq!(absent, "database: there is no file /nowhere/at/all.db");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    backup::create(&world.database, &to).unwrap();
+    let refused = backup::create(&world.database, &to).unwrap_err().to_string();
+    assert!(refused.ends_with("is there already; name another file"), "{refused}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "the backup and its manifest");
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_not_backed_up() {
+    let world = World::new().await;
+    world.store.close();
+    let path = world.database.strip_prefix("sqlite://").unwrap();
+    let connection = rusqlite::Connection::open(path).unwrap();
+    connection.pragma_update(None, "foreign_keys", "OFF").unwrap();
+    connection.execute("DELETE FROM environments", []).unwrap();
+    drop(connection);
+    let folder = tempfile::tempdir().unwrap();
+    let refused = backup::create(&world.database, &folder.path().join("b.db")).unwrap_err().to_string();
+    assert!(refused.contains("is not sound: a row refers to environments in api_keys"), "{refused}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_database_that_is_open_can_be_replaced_by_nobody() {
+    let world = World::new().await;
+    let refused = upkeep::claim(&world.database, Holder::Alone).unwrap_err().to_string();
+    assert!(refused.ends_with("is in use: stop the server first"), "{refused}");
+    let database = world.database.clone();
+    world.store.close();
+    drop(world.store);
+    let held = upkeep::claim(&database, Holder::Alone).unwrap();
+    let refused = store::run_once(&database, |_| Ok(())).unwrap_err().to_string();
+    assert!(refused.ends_with("is being restored; wait until that has ended"), "{refused}");
+    drop(held);
+    store::run_once(&database, |_| Ok(())).unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_schema_that_is_not_the_newest_is_refused_in_so_many_words() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("m.db");
+    let database = format!("sqlite://{}", path.display());
+    let fresh = upkeep::schema(&database).unwrap();
+    assert_eq!((fresh.current, fresh.missing.last().map(|step| step.version)), (0, Some(fresh.newest)));
+    assert!(!path.exists(), "to look changes nothing");
+    store::migrate(&database).unwrap();
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    let schema = upkeep::schema(&database).unwrap();
+    assert_eq!((schema.current, schema.missing.len()), (fresh.newest, 0));
+
+    let change = |sql| rusqlite::Connection::open(&path).unwrap().execute(sql, []).unwrap();
+    change("DELETE FROM refinery_schema_history WHERE version > 1");
+    let older = store::run_once(&database, |_| Ok(())).unwrap_err().to_string();
+    assert!(older.contains("run `mandate-server migrate` first"), "{older}");
+    change("INSERT INTO refinery_schema_history VALUES (99, 'of tomorrow', '', '')");
+    let newer = store::migrate(&database).unwrap_err().to_string();
+    assert!(newer.contains("has schema 99, and this program knows none newer than"), "{newer}");
+    let newer = store::run_once(&database, |_| Ok(())).unwrap_err().to_string();
+    assert!(newer.ends_with("run a newer program"), "{newer}");
+}
+
+/// The pages that the file may have: fewer than it will ask for, and then more.
+const FULL: &str = "PRAGMA max_page_count = 60";
+const ROOM: &str = "PRAGMA max_page_count = 1000000";
+
+#[tokio::test]
+async fn on_a_full_disk_nothing_is_acknowledged_and_with_room_again_all_goes_on() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    let limit = |pragma: &'static str| {
+        world.store.write(move |tx| tx.query(pragma, &[]).map(|_| ()).map_err(Into::into))
+    };
+    let ask = || {
+        world
+            .store
+            .decide(Authorization { call: world.call(&agent), request: Ok(World::request(&agent, "1")) })
+    };
+    limit(FULL).await.unwrap().unwrap();
+    let mut acknowledged = Vec::new();
+    let full = loop {
+        match ask().await {
+            Ok(answer) => acknowledged.push(json(&answer)["decision"].as_str().unwrap().to_owned()),
+            Err(fault) => break fault.to_string(),
+        }
+    };
+    assert!(full.contains("database or disk is full"), "{full}");
+    for _ in 0..3 {
+        assert!(ask().await.is_err(), "it stays so while the disk is full");
+    }
+    let last = serde_json::Value::from(acknowledged.last().unwrap().as_str());
+    assert_eq!(world.decision(&agent, &last).await["jti"], last, "what is there can be read");
+    limit(ROOM).await.unwrap().unwrap();
+    acknowledged.push(json(&ask().await.unwrap())["decision"].as_str().unwrap().to_owned());
+    world.store.close();
+    let path = Path::new(world.database.strip_prefix("sqlite://").unwrap());
+    assert_eq!(log(path), acknowledged, "what was acknowledged, and no more");
+    assert_eq!(found(path), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_clock_set_back_opens_no_limit_and_what_it_leaves_is_sound() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 100, "").await;
+    assert_eq!(world.ask(&agent, "90").await["verdict"], "allow");
+    world.clock.advance(-3_600);
+    assert_eq!(world.ask(&agent, "20").await["verdict"], "deny_limit");
+    for _ in 0..8 {
+        world.ask(&agent, "1").await;
+    }
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "deny_velocity", "an instant in the future counts");
+    world.clock.advance(40 * 86_400);
+    assert_eq!(world.ask(&agent, "90").await["verdict"], "allow", "another month");
+    world.store.close();
+    assert_eq!(found(Path::new(world.database.strip_prefix("sqlite://").unwrap())), Vec::<String>::new());
+}

@@ -1,0 +1,172 @@
+//! What reading costs, counted in steps of the database's machine: the same however deep a page lies and however
+//! long the list is.
+
+use std::sync::Arc;
+
+use mandate_core::cursor::CursorKey;
+use mandate_core::{AgentId, EventKind, Timestamp, Verdict};
+use mandate_server::clock::Clock as _;
+use mandate_server::error::Fault;
+use mandate_server::service::listing::{Cursors, From, Query};
+use mandate_server::service::{
+    Call, Caller, Scripted, agents, decisions, escrows, events, exports, idempotency, mandates, reviews,
+};
+use mandate_server::store::sql::decisions::Filter;
+use mandate_server::store::tx::{Row, Session, Tx, Value};
+use rusqlite::types::ValueRef;
+use rusqlite::{Connection, StatementStatus, params_from_iter};
+
+use crate::escrows::escrow;
+use crate::world::{World, json};
+
+/// Rows on a page.
+const LIMIT: u32 = 5;
+
+/// A connection that counts the steps of what runs on it.
+struct Counting {
+    connection: Connection,
+    steps: i32,
+}
+
+impl Session for Counting {
+    fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
+        let mut statement = self.connection.prepare(sql)?;
+        let columns = statement.column_count();
+        let mut found = statement.query(params_from_iter(parameters))?;
+        let mut rows = Vec::new();
+        while let Some(row) = found.next()? {
+            let value = |column| match row.get_ref(column).unwrap() {
+                ValueRef::Integer(value) => Value::Integer(value),
+                ValueRef::Text(text) => Value::Text(String::from_utf8(text.to_vec()).unwrap()),
+                ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
+                _ => Value::Null,
+            };
+            rows.push(Row::new((0..columns).map(value).collect()));
+        }
+        drop(found);
+        self.steps += statement.get_status(StatementStatus::VmStep);
+        Ok(rows)
+    }
+
+    fn execute(&mut self, sql: &'static str, _: &[Value]) -> Result<usize, Fault> {
+        panic!("a list writes: {sql}")
+    }
+}
+
+fn counting(world: &World) -> Counting {
+    let path = world.database.strip_prefix("sqlite://").unwrap();
+    Counting { connection: Connection::open(path).unwrap(), steps: 0 }
+}
+
+type Next = fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault>;
+
+/// What tells when something is due next.
+const DUE: [Next; 4] = [mandates::next_expiring, reviews::next_end, idempotency::next_end, exports::next_end];
+
+type List = fn(&mut Tx<'_>, &Call, &Query, &Cursors) -> Scripted;
+
+/// The steps that a page takes, and the ids on it.
+fn page(world: &World, caller: &Arc<Caller>, list: List, limit: u32, from: From) -> (i32, Vec<String>) {
+    let mut counting = counting(world);
+    let cursors = Cursors { key: Arc::new(CursorKey::new([1; 32])), now: world.clock.now() };
+    let query = Query { limit, from };
+    let answer = list(&mut Tx::new(&mut counting), &world.call(caller), &query, &cursors).unwrap();
+    let names = ["id", "jti", "webhook", "event", "escrow"];
+    let id = |object: &serde_json::Value| {
+        names.iter().find_map(|name| object[*name].as_str()).map(ToOwned::to_owned).unwrap()
+    };
+    (counting.steps, json(&answer)["data"].as_array().unwrap().iter().map(id).collect())
+}
+
+fn of(filter: Filter) -> impl Fn(&mut Tx<'_>, &Call, &Query, &Cursors) -> Scripted {
+    move |tx, call, query, cursors| decisions::list(tx, call, &filter, query, cursors)
+}
+
+const LISTS: [(&str, List, bool); 11] = [
+    ("agents", agents::list, false),
+    ("mandates", mandates::list, false),
+    ("mandates of an agent", mandates::list, true),
+    ("decisions", |tx, call, query, cursors| of(Filter::default())(tx, call, query, cursors), false),
+    (
+        "decisions of an agent",
+        |tx, call, query, cursors| of(Filter::default())(tx, call, query, cursors),
+        true,
+    ),
+    (
+        "decisions by agent",
+        |tx, call, query, cursors| {
+            let agent = Some(AgentId::parse("agt_a").unwrap());
+            of(Filter { agent, ..Filter::default() })(tx, call, query, cursors)
+        },
+        false,
+    ),
+    (
+        "decisions by verdict",
+        |tx, call, query, cursors| {
+            let verdict = Some(Verdict::Allow);
+            of(Filter { verdict, ..Filter::default() })(tx, call, query, cursors)
+        },
+        false,
+    ),
+    ("events", |tx, call, query, cursors| events::list(tx, call, None, query, cursors), false),
+    (
+        "events by type",
+        |tx, call, query, cursors| events::list(tx, call, Some(EventKind::MandateRevoked), query, cursors),
+        false,
+    ),
+    ("escrows", escrows::list, false),
+    ("escrows of an agent", escrows::list, true),
+];
+
+/// Adds to every list at once: an agent, a mandate that is revoked, a decision, an escrow.
+async fn add(world: &World, agent: &Arc<Caller>, number: usize) {
+    world.agent(&format!("agent-{number}")).await;
+    let escrowed = escrow(world, agent, "1").await;
+    assert!(escrowed["escrow"].is_string());
+    let mandate = world.mandate(agent, 1_000_000, r#","review_above":200"#).await;
+    let review = world.ask(agent, "300").await["review"]["id"].clone();
+    assert_eq!(world.deny(&review, None).await.status, 200);
+    assert_eq!(world.revoke(&mandate).await.status, 200);
+    world.mandate(agent, 1_000_000, "").await;
+    world.clock.advance(14);
+}
+
+#[tokio::test]
+async fn a_page_costs_the_same_however_deep_it_lies_and_however_long_the_list_is() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000_000, "").await;
+    for number in 0..20 {
+        add(&world, &agent, number).await;
+    }
+    let caller = |own: bool| if own { &agent } else { &world.organization };
+    let costs = |depth: usize| {
+        LISTS.map(|(name, list, own)| {
+            let (_, all) = page(&world, caller(own), list, 100, From::Newest);
+            assert!(all.len() > depth + 5, "{name}: {}", all.len());
+            let older = page(&world, caller(own), list, LIMIT, From::After(all[depth].clone()));
+            let newer = page(&world, caller(own), list, LIMIT, From::Before(all[depth].clone()));
+            assert_eq!(
+                (older.1, newer.1.last()),
+                (all[depth + 1..=depth + 5].to_vec(), Some(&all[depth - 1]))
+            );
+            (name, older.0, newer.0)
+        })
+    };
+    let due = || {
+        DUE.map(|due| {
+            let mut counting = counting(&world);
+            due(&mut Tx::new(&mut counting)).unwrap();
+            counting.steps
+        })
+    };
+    let (short, early) = (costs(8), due());
+    for number in 20..90 {
+        add(&world, &agent, number).await;
+    }
+    assert_eq!(costs(8), short, "the list has grown");
+    assert_eq!(costs(80), short, "the page lies deeper");
+    assert_eq!(due(), early, "what is due is found whatever has gone by");
+    assert!(early.iter().all(|steps| *steps < 100), "{early:?}");
+    assert!(short.iter().all(|(_, older, newer)| *older < 2_000 && *newer < 2_000), "{short:?}");
+}

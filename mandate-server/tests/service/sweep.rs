@@ -1,0 +1,280 @@
+//! What the time brings about: each thing once, at its instant and not before, whoever sweeps and however often.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use mandate_core::{ExportId, Timestamp};
+use mandate_server::clock::{Clock as _, TestClock};
+use mandate_server::metrics::Metrics;
+use mandate_server::service::{Answer, exports, idempotency, keys, reviews};
+use mandate_server::store::Store;
+use mandate_server::store::sql::decisions::Filter;
+use mandate_server::store::sql::exports::Format;
+use mandate_server::worker::export::Exports;
+use mandate_server::worker::sweep::Sweep;
+use serde_json::{Value, json};
+
+use crate::events::log;
+use crate::world::{World, claim};
+
+/// How long a review waits.
+const REVIEW_SECONDS: i64 = 86_400;
+
+/// A scheduler over a world; another one each time, as after a restart.
+fn sweeper(world: &World) -> Sweep {
+    of(world, world.store.clone(), "/nowhere/exports".into())
+}
+
+fn of(world: &World, store: Store, directory: PathBuf) -> Sweep {
+    let clock: Arc<TestClock> = Arc::clone(&world.clock);
+    Sweep::new(store, Arc::new(Exports::new(directory)), Arc::clone(&world.ids), clock)
+}
+
+/// The data of the events of a type, newest first.
+async fn told(world: &World, kind: &str) -> Vec<Value> {
+    let events = log(world).await;
+    events.into_iter().filter(|event| event["type"] == kind).map(|event| event["data"].clone()).collect()
+}
+
+/// Sets the clock to an instant, less `seconds`.
+fn move_to(world: &World, instant: &str, seconds: i64) {
+    let millis = Timestamp::parse(instant).unwrap().millis_since(world.clock.now());
+    world.clock.advance(millis / 1000 - seconds);
+}
+
+fn count(world: &World, sql: &str) -> i64 {
+    let path = world.database.strip_prefix("sqlite://").unwrap();
+    rusqlite::Connection::open(path).unwrap().query_row(sql, (), |row| row.get(0)).unwrap()
+}
+
+#[tokio::test]
+async fn a_mandate_is_told_of_once_seven_days_before_its_last_day() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    let mandate = world.mandate(&agent, 1_000, "").await;
+    move_to(&world, "2026-12-24T00:00:00Z", 1);
+    let next = sweeper(&world).sweep().await;
+    assert!(told(&world, "mandate.expiring").await.is_empty());
+    assert_eq!(
+        next.to_string(),
+        "2026-12-24T00:00:00.000Z",
+        "it is looked again when there is something to do"
+    );
+    world.clock.advance(1);
+    for _ in 0..2 {
+        sweeper(&world).sweep().await;
+        let told = told(&world, "mandate.expiring").await;
+        assert_eq!((told.len(), &told[0]["id"], &told[0]["status"]), (1, &json!(mandate), &json!("active")));
+    }
+}
+
+#[tokio::test]
+async fn a_mandate_that_was_revoked_or_replaced_is_not_told_of() {
+    let world = World::new().await;
+    let (a, b) = (world.agent("a").await, world.agent("b").await);
+    world.revoke(&world.mandate(&a, 1_000, "").await).await;
+    world.mandate(&b, 1_000, "").await;
+    let governing = world.mandate(&b, 2_000, "").await;
+    move_to(&world, "2026-12-24T00:00:00Z", 0);
+    sweeper(&world).sweep().await;
+    let told = told(&world, "mandate.expiring").await;
+    assert_eq!((told.len(), &told[0]["id"]), (1, &json!(governing)));
+}
+
+#[tokio::test]
+async fn a_mandate_for_less_than_seven_days_is_told_of_when_it_is_written() {
+    let world = World::new().await;
+    world.agent("a").await;
+    move_to(&world, "2026-12-24T00:00:00Z", 0);
+    let mut told_of = 0;
+    for (expires, soon) in [("2026-12-30", true), ("2026-12-31", true), ("2027-01-01", false)] {
+        let terms = json!({"principal": "role:cfo", "agent": "agt_a", "categories": ["c"], "expires": expires,
+            "limits": {"per_transaction": 500, "currency": "USD"}});
+        let written = world.write_mandate(&terms.to_string()).await;
+        told_of += usize::from(soon);
+        let told = told(&world, "mandate.expiring").await;
+        assert_eq!(told.len(), told_of, "{expires}");
+        assert_eq!(told[0] == written, soon, "{expires}: the mandate as it was answered");
+    }
+    sweeper(&world).sweep().await;
+    assert_eq!(told(&world, "mandate.expiring").await.len(), told_of);
+    world.clock.advance(86_400);
+    sweeper(&world).sweep().await;
+    assert_eq!(told(&world, "mandate.expiring").await.len(), told_of + 1);
+}
+
+/// A world with as many pending reviews; gives their decisions, oldest first.
+async fn pending(count: usize) -> (World, Vec<Value>) {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000_000, r#","review_above":200"#).await;
+    let mut decisions = Vec::new();
+    for _ in 0..count {
+        decisions.push(world.ask(&agent, "300").await);
+        world.clock.advance(7);
+    }
+    (world, decisions)
+}
+
+#[tokio::test]
+async fn a_review_that_expires_is_resolved_and_told_of_once() {
+    let (world, decisions) = pending(1).await;
+    world.clock.advance(REVIEW_SECONDS - 7 - 1);
+    let next = sweeper(&world).sweep().await;
+    assert!(told(&world, "decision.resolved").await.is_empty());
+    assert_eq!(json!(next), decisions[0]["review"]["expires_at"]);
+    world.clock.advance(1);
+    let shown = world.decision(&world.organization, &decisions[0]["decision"]).await;
+    assert_eq!(shown["review"]["status"], "expired", "before anybody has swept");
+    for _ in 0..2 {
+        sweeper(&world).sweep().await;
+        assert_eq!(told(&world, "decision.resolved").await, std::slice::from_ref(&shown));
+        assert_eq!(count(&world, "SELECT count(*) FROM reviews WHERE status = 'expired'"), 1);
+    }
+    assert_eq!(world.decision(&world.organization, &decisions[0]["decision"]).await, shown);
+    assert_eq!(world.approve(&decisions[0]["review"]["id"]).await.status, 400);
+    assert_eq!(told(&world, "decision.resolved").await.len(), 1);
+}
+
+/// Resolves a review by a request that had arrived a second before the review's end.
+async fn resolve(world: &World, review: &Value, approve: bool) -> Answer {
+    let (id, event) = (review["id"].as_str().unwrap().to_owned(), world.event());
+    let at = Timestamp::parse(review["expires_at"].as_str().unwrap()).unwrap().plus_seconds(-1);
+    let (call, engine) = (world.call(&world.organization), Arc::clone(&world.engine));
+    world
+        .write(call, move |tx, call| {
+            let (id, engine) = (id.clone(), Arc::clone(&engine));
+            if approve {
+                reviews::approve(tx, call, &reviews::Approve { id, engine, event, at })
+            } else {
+                reviews::deny(tx, call, &reviews::Deny { id, reason: None, event, at })
+            }
+        })
+        .await
+}
+
+#[tokio::test]
+async fn of_a_person_and_the_time_one_resolves_a_review() {
+    let (world, decisions) = pending(24).await;
+    world.clock.advance(REVIEW_SECONDS);
+    let second = Store::open(&world.database, Arc::clone(&world.engine) as _, Metrics::new()).unwrap();
+    let sweepers = [sweeper(&world), of(&world, second, "/nowhere/exports".into())];
+    let ask = |asked: std::ops::Range<usize>| {
+        let asked = asked.map(|n| resolve(&world, &decisions[n]["review"], n % 2 == 0));
+        futures_util::future::join_all(asked)
+    };
+    // A third of the persons are heard before the time, a third at once with it, and a third after it.
+    let before = ask(0..8).await;
+    let (_, _, at_once) = tokio::join!(sweepers[0].sweep(), sweepers[1].sweep(), ask(8..16));
+    let after = ask(16..24).await;
+    assert!(
+        before.iter().all(|answer| answer.status < 300) && after.iter().all(|answer| answer.status == 400)
+    );
+    let resolved = told(&world, "decision.resolved").await;
+    assert_eq!(resolved.len(), decisions.len(), "each is told of once");
+    for (n, (answer, decision)) in before.iter().chain(&at_once).chain(&after).zip(&decisions).enumerate() {
+        let resolution = if n % 2 == 0 { "approved" } else { "denied" };
+        let status = if answer.status < 300 { resolution } else { "expired" };
+        let event = resolved.iter().find(|data| data["jti"] == decision["decision"]).unwrap();
+        assert_eq!(event["review"]["status"], status);
+        let shown = world.decision(&world.organization, &decision["decision"]).await;
+        assert_eq!(shown["review"], event["review"]);
+    }
+}
+
+#[tokio::test]
+async fn two_servers_tell_of_nothing_twice() {
+    let (world, _) = pending(5).await;
+    for n in 0..30 {
+        let agent = world.agent(&format!("agent-{n}")).await;
+        world.mandate(&agent, 1_000, "").await;
+    }
+    move_to(&world, "2026-12-24T00:00:00Z", 0);
+    let second = Store::open(&world.database, Arc::clone(&world.engine) as _, Metrics::new()).unwrap();
+    let other = of(&world, second, "/nowhere/exports".into());
+    let one = sweeper(&world);
+    tokio::join!(one.sweep(), other.sweep(), one.sweep(), other.sweep());
+    assert_eq!(told(&world, "mandate.expiring").await.len(), 31);
+    assert_eq!(told(&world, "decision.resolved").await.len(), 5);
+}
+
+#[tokio::test]
+async fn kept_answers_go_after_a_day_and_not_before() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    let ask = async |name: &str| {
+        let mut call = world.call(&agent);
+        call.idempotency = Some(claim(name, "{}", &world.organization_key));
+        assert!(!world.decide(call, "1").await.replayed);
+    };
+    // More than go in one transaction.
+    let names: Vec<_> = (0..450).map(|n| format!("k{n}")).collect();
+    futures_util::future::join_all(names.iter().map(|name| ask(name))).await;
+    let kept = || count(&world, "SELECT count(*) FROM idempotency");
+    world.clock.advance(3_600);
+    ask("later").await;
+    world.clock.advance(idempotency::KEPT_SECONDS - 3_600 - 1);
+    sweeper(&world).sweep().await;
+    assert_eq!(kept(), 451);
+    world.clock.advance(1);
+    // One that is used again before anybody has swept is kept anew, behind all others.
+    ask("k0").await;
+    sweeper(&world).sweep().await;
+    assert_eq!(kept(), 2);
+    world.clock.advance(3_600);
+    sweeper(&world).sweep().await;
+    assert_eq!(kept(), 1);
+}
+
+#[tokio::test]
+async fn exports_go_after_seven_days_and_so_do_files_without_a_record() {
+    let world = World::new().await;
+    let folder = tempfile::tempdir().unwrap();
+    let sweep = of(&world, world.store.clone(), folder.path().to_owned());
+    let (id, at) = (ExportId::from_bytes(world.new_id()), world.clock.now());
+    let create = exports::Create { format: Format::Csv, filter: Filter::default(), id, at };
+    let call = world.call(&world.organization);
+    world.write(call, move |tx, call| exports::create(tx, call, &create)).await;
+    let file = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, "x").unwrap();
+        path
+    };
+    let absent = ExportId::from_bytes(world.new_id());
+    let owned = [file(&id.to_string()), file(&format!("{id}.unfinished")), file("notes.txt")];
+    let orphans = [file(&absent.to_string()), file(&format!("{absent}.unfinished"))];
+    sweep.sweep().await;
+    assert!(owned.iter().all(|path| path.exists()) && !orphans.iter().any(|path| path.exists()));
+    world.clock.advance(exports::KEPT_SECONDS - 1);
+    sweep.sweep().await;
+    assert!(owned.iter().all(|path| path.exists()));
+    world.clock.advance(1);
+    sweep.sweep().await;
+    assert!(!owned[0].exists() && !owned[1].exists() && owned[2].exists());
+    assert_eq!(count(&world, "SELECT count(*) FROM exports"), 0);
+    let late = file(&id.to_string());
+    world.clock.advance(3_600);
+    sweep.sweep().await;
+    assert!(!late.exists(), "within the hour, although it came later");
+}
+
+#[tokio::test]
+async fn a_job_that_fails_holds_up_no_other() {
+    let (world, _) = pending(1).await;
+    let path = world.database.strip_prefix("sqlite://").unwrap();
+    let database = rusqlite::Connection::open(path).unwrap();
+    database.execute_batch("ALTER TABLE mandates RENAME COLUMN expiring_at TO mislaid").unwrap();
+    world.clock.advance(REVIEW_SECONDS);
+    let next = sweeper(&world).sweep().await;
+    assert_eq!(told(&world, "decision.resolved").await.len(), 1);
+    assert!(next > world.clock.now(), "and is tried again after a pause");
+}
+
+#[tokio::test]
+async fn a_new_key_makes_no_server_forget_the_others() {
+    let world = World::new().await;
+    let revision = async || world.store.read(keys::revision).await.unwrap().unwrap();
+    let before = revision().await;
+    world.agent("a").await;
+    assert_eq!(revision().await, before);
+}

@@ -1,0 +1,214 @@
+//! The operator's day, over the real binaries: the drill of docs/operations.md as it is written there, and health.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::{Ran, TestServer, binary};
+
+/// The commands of a section of docs/operations.md: its blocks that are fenced as `sh`.
+fn commands(section: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/operations.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let begin = text.find(&format!("\n## {section}\n")).unwrap_or_else(|| panic!("no section {section}"));
+    let rest = &text[begin + 4..];
+    let rest = &rest[..rest.find("\n## ").unwrap_or(rest.len())];
+    let blocks: Vec<_> =
+        rest.split("```sh\n").skip(1).map(|block| block.split("```").next().unwrap()).collect();
+    assert!(!blocks.is_empty(), "{section} has no commands");
+    blocks.concat()
+}
+
+/// Runs commands as they are written, with the places of an installation below `root`.
+fn run(commands: &str, root: &Path) -> Ran {
+    let here = |path: &str| format!("{}{path}", root.display());
+    let commands = commands
+        .replace("/var/backups", &here("/var/backups"))
+        .replace("/var/tmp", &here("/var/tmp"))
+        .replace("/etc/mandate", &here("/etc/mandate"));
+    let binaries = binary("mandate-server").parent().unwrap().display().to_string();
+    let mut command = Command::new("sh");
+    command.env_clear().env("PATH", format!("{binaries}:/usr/bin:/bin")).args(["-euxc", &commands]);
+    command.output().unwrap().into()
+}
+
+/// Lays out an installation below `root`.
+fn install(root: &Path, master_key: &str, database: &str) {
+    for folder in ["var/backups", "var/tmp", "etc/mandate"] {
+        std::fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    std::fs::write(root.join("etc/mandate/master.key"), master_key).unwrap();
+    std::fs::write(root.join("etc/mandate/server.toml"), format!("database = \"{database}\"")).unwrap();
+}
+
+#[test]
+fn the_restore_drill_works_as_it_is_written() {
+    let root = tempfile::tempdir().unwrap();
+    let server = TestServer::start_in(root.path());
+    let demo = server.demo();
+    let agent = demo.buyer("drill");
+    assert_eq!(agent.ask(40).text("/verdict"), "allow");
+    let keys: Value =
+        serde_json::from_str(&std::fs::read_to_string(root.path().join("mandate-dev.json")).unwrap())
+            .unwrap();
+    install(root.path(), keys["master_key"].as_str().unwrap(), server.ready("database"));
+    let drilled = run(&commands("Restore drill"), root.path()).code(0);
+    assert!(drilled.out.contains("(opened by the master key that is set)"), "{drilled:#?}");
+    assert_eq!(drilled.out.matches("sound\n").count(), 1, "{drilled:#?}");
+    assert_eq!(agent.ask(40).text("/verdict"), "allow", "the server went on");
+    let setting = "export MANDATE_CONFIG=/etc/mandate/server.toml\n";
+    for section in ["Backup", "Check"] {
+        run(&format!("{setting}{}", commands(section)), root.path()).code(0);
+    }
+}
+
+#[test]
+fn a_restore_puts_the_backup_in_the_place_of_what_is_there_and_loses_nothing() {
+    let root = tempfile::tempdir().unwrap();
+    let backup = root.path().join("backup.db");
+    let operator = |args: &[&str]| {
+        let mut command = Command::new(binary("mandate-server"));
+        Ran::from(command.env_clear().args(args).output().unwrap())
+    };
+    let (database, key, before, after);
+    {
+        let server = TestServer::start_in(root.path());
+        database = server.ready("database").to_owned();
+        let agent = server.demo().buyer("restored");
+        before = agent.ask(40).text("/decision");
+        let file = backup.to_str().unwrap();
+        let taken = operator(&["backup", "create", file, "--database", &database, "--json"]).code(0);
+        let manifest: Value = serde_json::from_str(&taken.out).unwrap();
+        assert_eq!(manifest["bytes"], std::fs::metadata(&backup).unwrap().len());
+        after = agent.ask(40).text("/decision");
+        key = agent.client.key().to_owned();
+        let running = operator(&["backup", "restore", file, "--force", "--database", &database]).code(1);
+        assert!(running.err.ends_with("is in use: stop the server first\n"), "{running:?}");
+    }
+    let file = backup.to_str().unwrap();
+    let unasked = operator(&["backup", "restore", file, "--database", &database]).code(1);
+    assert!(unasked.err.ends_with("with --force it is set aside under another name\n"), "{unasked:?}");
+    let mut command = Command::new(binary("mandate-server"));
+    command.env_clear().env("MANDATE_MASTER_KEY", "ab".repeat(32));
+    command.args(["backup", "restore", file, "--force", "--database", &database]);
+    let foreign = Ran::from(command.output().unwrap()).code(1);
+    assert!(foreign.err.contains("does not open under the master key that is set"), "{foreign:?}");
+    let restored =
+        operator(&["backup", "restore", file, "--force", "--database", &database, "--json"]).code(0);
+    let restored: Value = serde_json::from_str(&restored.out).unwrap();
+    let aside = format!("sqlite://{}", restored["set_aside"].as_str().unwrap());
+    for sound in [&database, &aside] {
+        assert_eq!(operator(&["check", "--database", sound]).code(0).out, "sound\n");
+    }
+    let server = TestServer::start_in(root.path());
+    let agent = server.client(&key);
+    assert_eq!(agent.get(&format!("/decisions/{before}")).status, 200);
+    assert_eq!(
+        agent.get(&format!("/decisions/{after}")).status,
+        404,
+        "what came after the backup is not in it"
+    );
+
+    std::fs::write(&backup, [std::fs::read(&backup).unwrap(), vec![0]].concat()).unwrap();
+    let changed = operator(&["backup", "verify", file]).code(1);
+    assert!(changed.err.contains("and its manifest tells of"), "{changed:?}");
+}
+
+#[test]
+fn a_check_tells_each_finding_in_a_line_and_ends_with_1() {
+    let server = TestServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("damaged.db");
+    let operator = |args: &[&str]| {
+        let mut command = Command::new(binary("mandate-server"));
+        Ran::from(command.env_clear().args(args).output().unwrap())
+    };
+    operator(&["backup", "create", file.to_str().unwrap(), "--database", server.ready("database")]).code(0);
+    let database = format!("sqlite://{}", file.display());
+    assert_eq!(operator(&["check", "--json", "--database", &database]).code(0).out, "");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let last_page = bytes.len() - 4096;
+    bytes[last_page..].fill(0x55);
+    std::fs::write(&file, bytes).unwrap();
+    let text = operator(&["check", "--quick", "--database", &database]).code(1);
+    assert!(text.out.starts_with("database: found ") && text.out.contains("; expected pages"), "{text:?}");
+    let json = operator(&["check", "--json", "--database", &database]).code(1);
+    for line in json.out.lines() {
+        let finding: Value = serde_json::from_str(line).unwrap();
+        assert_eq!((finding["table"].as_str(), finding["id"].as_str()), (Some("database"), None));
+    }
+    assert!(json.err.starts_with(&format!("error: {} finding", json.out.lines().count())), "{json:?}");
+}
+
+#[test]
+fn health_is_told_by_the_exit_code() {
+    let mut server = TestServer::start();
+    let url = server.ready("ops_url").to_owned();
+    let ask = || {
+        let mut command = Command::new(binary("mandate-server"));
+        Ran::from(command.env_clear().args(["healthcheck", "--url", &url]).output().unwrap())
+    };
+    let well = ask().code(0);
+    assert_eq!((well.out.as_str(), well.err.as_str()), ("", ""));
+    server.kill();
+    assert!(ask().code(1).err.contains("/readyz does not answer: Connection refused"));
+}
+
+#[test]
+fn settings_are_shown_with_their_sources_and_without_the_master_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("server.toml");
+    std::fs::write(&file, "review_expiry_seconds = 60\nlog_format = \"json\"").unwrap();
+    let print = |form: &[&str]| {
+        let mut command = Command::new(binary("mandate-server"));
+        command.env_clear().env("MANDATE_MASTER_KEY", "ab".repeat(32)).env("MANDATE_LOG_LEVEL", "warn");
+        command.args(["config", "print", "--log-format", "text", "--config"]).arg(&file).args(form);
+        Ran::from(command.output().unwrap()).code(0).out
+    };
+    let shown: Value = serde_json::from_str(&print(&["--json"])).unwrap();
+    let setting = |name: &str| {
+        let found = shown.as_array().unwrap().iter().find(|setting| setting["name"] == name).unwrap();
+        (found["value"].clone(), found["source"].as_str().unwrap().to_owned())
+    };
+    assert_eq!(setting("review_expiry_seconds"), (60.into(), format!("file {}", file.display())));
+    assert_eq!(setting("log_level"), ("warn".into(), "environment variable MANDATE_LOG_LEVEL".to_owned()));
+    assert_eq!(setting("log_format"), ("text".into(), "flag --log-format".to_owned()));
+    assert_eq!(setting("settlement"), ("local".into(), "default".to_owned()));
+    assert_eq!(setting("base_url"), (Value::Null, "not set".to_owned()));
+    assert_eq!(setting("master_key").0, "(hidden)");
+    for form in [&[][..], &["--toml"], &["--json"]] {
+        assert!(!print(form).contains("abab"));
+    }
+    // What is printed as a file is one, and says the same.
+    let again = folder.path().join("again.toml");
+    std::fs::write(&again, print(&["--toml"])).unwrap();
+    let mut command = Command::new(binary("mandate-server"));
+    command.env_clear().args(["config", "print", "--json", "--config"]).arg(&again);
+    let same: Value = serde_json::from_str(&Ran::from(command.output().unwrap()).code(0).out).unwrap();
+    let values = |of: &Value| {
+        let settings = of.as_array().unwrap().iter().filter(|setting| setting["name"] != "master_key");
+        settings.map(|setting| setting["value"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(values(&same), values(&shown));
+    let mut command = Command::new(binary("mandate-server"));
+    let refused = Ran::from(command.env_clear().args(["config", "check"]).output().unwrap()).code(2);
+    assert!(refused.err.contains("MANDATE_MASTER_KEY"), "{refused:?}");
+}
+
+#[test]
+fn a_database_is_migrated_when_it_is_said_and_not_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = format!("sqlite://{}", folder.path().join("m.db").display());
+    let migrate = |args: &[&str]| {
+        let mut command = Command::new(binary("mandate-server"));
+        command.env_clear().args(["migrate", "--database", &database]).args(args);
+        Ran::from(command.output().unwrap()).code(0).out
+    };
+    let dry = migrate(&["--dry-run"]);
+    assert!(dry.starts_with("schema 0, newest ") && dry.contains("\nwould apply 1: the main job\n"), "{dry}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    assert!(migrate(&[]).contains("\napplied 1: the main job\n"));
+    let there: Value = serde_json::from_str(&migrate(&["--json"])).unwrap();
+    assert_eq!((&there["current"], &there["changes"]), (&there["newest"], &serde_json::json!([])));
+}
