@@ -2,10 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+/// What part of a pace must be reached.
+const KEPT: f64 = 0.95;
+
 /// What `load` reports of one run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Report {
     pub(crate) errors: usize,
+    /// With a pace: how many requests a second there were to be.
+    pub(crate) rate: Option<f64>,
     pub(crate) verdicts: std::collections::BTreeMap<String, usize>,
     pub(crate) requests: usize,
     pub(crate) requests_per_second: f64,
@@ -15,6 +20,13 @@ pub(crate) struct Report {
     pub(crate) client_cpu_microseconds_per_request: f64,
     pub(crate) processors_busy_elsewhere: f64,
     pub(crate) server_peak_bytes: f64,
+}
+
+impl Report {
+    /// Whether all requests of a pace were answered about as fast as they came.
+    pub(crate) fn kept_pace(&self) -> bool {
+        self.errors == 0 && self.rate.is_none_or(|rate| self.requests_per_second >= KEPT * rate)
+    }
 }
 
 /// The median; of an even number of figures, the lower of the two in the middle.

@@ -86,7 +86,7 @@ async fn drive(
         let one = keep_asking(Arc::clone(asking), target.clone(), connection, bounds.clone());
         tasks.spawn(timeout(patience, one));
     }
-    let (mut whole, mut connections) = (Run::default(), Vec::new());
+    let (mut whole, mut connections, mut unanswered) = (Run::default(), Vec::new(), 0);
     while let Some(done) = tasks.join_next().await {
         match done {
             Ok(Ok((run, connection))) => {
@@ -94,9 +94,14 @@ async fn drive(
                 whole.tally.add(run.tally);
                 connections.push(connection);
             }
-            Ok(Err(_)) => whole.tally.fail("a connection got no answer in time, or the pace was too fast"),
+            Ok(Err(_)) => unanswered += 1,
             Err(e) => whole.tally.fail(&e.to_string()),
         }
+    }
+    if unanswered > 0 {
+        whole
+            .tally
+            .fail(&format!("{unanswered} connections got no answers in time, or the pace was too fast"));
     }
     (whole, connections)
 }

@@ -16,6 +16,8 @@ pub(crate) struct Report {
     pub(crate) errors: usize,
     verdicts: BTreeMap<String, usize>,
     tokens_verified: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<u32>,
     requests: usize,
     seconds: f64,
     requests_per_second: f64,
@@ -55,6 +57,7 @@ impl Report {
             errors: run.tally.errors,
             verdicts: run.tally.verdicts.clone(),
             tokens_verified,
+            rate: args.rate,
             requests,
             seconds,
             requests_per_second: requests as f64 / seconds,
