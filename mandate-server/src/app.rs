@@ -1,30 +1,41 @@
 //! Wiring: from the configuration to a store and three listeners, and the way back.
 
+mod listeners;
+mod signals;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::header::HeaderValue;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
+use tracing::warn;
+
+pub use signals::{Hangup, StopSignal};
 
 use crate::clock::{Clock, Entropy, Ids};
-use crate::config::{Config, Settings, VERSION_PATH};
+use crate::config::Config;
 use crate::error::Fault;
 use crate::http::contract::Hosts;
-use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, RequestIds, Routes, Site, serve};
-use crate::metrics::Metrics;
+use crate::http::{
+    Api, Callers, Door, KEY_SET_PATH, Ops, Public, Rates, RequestIds, Routes, Site, follow_certificates,
+    serve,
+};
+use crate::metrics::{Listener, Metrics};
 use crate::service::Stop;
 use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
-use crate::store::{self, Decider, Store};
+use crate::store::{self, Decider, Presence, Store};
+use crate::worker::deliver::Deliverer;
+use crate::worker::dial::Dialer;
 use crate::worker::export::Exports;
 use crate::worker::sweep::Sweep;
 use crate::worker::{export, settle};
+use listeners::{Doors, Socket, Sockets, Tls};
 
 /// The server.
 #[derive(Debug)]
@@ -43,6 +54,12 @@ pub struct Running {
     store: Store,
     serving: Tasks,
     observing: Tasks,
+    /// Becomes true when the server begins to say that it is not ready.
+    draining: watch::Sender<bool>,
+    drain_delay: Duration,
+    certificates: Arc<Notify>,
+    /// Held until the end.
+    presence: Presence,
 }
 
 /// The addresses of a server's hosts, as clients know them.
@@ -77,6 +94,8 @@ impl App {
         let Config { settings, master_key } = config;
         let metrics = Metrics::new();
         metrics.started(clock.now());
+        let tls = Tls::read(&settings, clock.now())?;
+        let presence = take_place(&settings.database).await?;
         let sockets = Sockets::bind(&settings).await?;
         let urls = sockets.urls(&settings);
         let cursor_key = Arc::new(master_key.cursor_key()?);
@@ -88,6 +107,10 @@ impl App {
         let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
         let request_ids = Arc::new(RequestIds { ids: Arc::clone(&ids), clock: Arc::clone(&clock) });
         let review_seconds = settings.review_expiry_seconds;
+        let reach =
+            Reach { loopback: settings.loopback_webhooks, networks: settings.webhook_networks.clone() };
+        let drain_delay = Duration::from_secs(settings.drain_delay_seconds);
+        let proxied = settings.behind_proxy;
         let exports = Arc::new(Exports::new(settings.exports_directory()));
         let settlement = Arc::new(Settlement::new(&settings.settlement, keyring.clone())?);
         let engine =
@@ -106,7 +129,7 @@ impl App {
             engine,
             ids: Arc::clone(&ids),
             clock: Arc::clone(&clock),
-            entropy,
+            entropy: Arc::clone(&entropy),
             settlement: Arc::clone(&settlement),
             exports: Arc::clone(&exports),
             cursor_key,
@@ -114,66 +137,87 @@ impl App {
             rates: Rates::new(),
             metrics: metrics.clone(),
             routes: Routes::new()?,
-            webhook_reach: if settings.loopback_webhooks { Reach::Loopback } else { Reach::Public },
+            webhook_reach: reach.clone(),
             room: Semaphore::new(settings.max_under_way),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
         });
 
+        let dialer = Arc::new(Dialer::new(reach)?);
+        let deliverer = Deliverer::new(
+            store.clone(),
+            keyring.clone(),
+            dialer,
+            Arc::clone(&clock),
+            entropy,
+            metrics.clone(),
+        );
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
+        let (draining, certificates) = (watch::Sender::new(false), Arc::new(Notify::new()));
         let ops = Arc::new(Ops {
             store: store.clone(),
             clock: Arc::clone(&clock),
             metrics: metrics.clone(),
-            stopping: serving.stopping(),
+            stopping: draining.subscribe(),
         });
         serving.spawn(|stopping| callers.follow(stopping));
+        serving.spawn(|stopping| deliverer.run(stopping));
+        let counting = metrics.clone();
         serving
-            .spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), metrics, stopping));
+            .spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), counting, stopping));
         let sweep = Sweep::new(store.clone(), Arc::clone(&exports), ids, Arc::clone(&clock));
         serving.spawn(|stopping| sweep.run(stopping));
-        serving.spawn(|stopping| export::run(store.clone(), exports, keyring, clock, stopping));
-        let api = serving.listen(sockets.api, api, &request_ids);
-        let public = serving.listen(sockets.public, public, &request_ids);
-        let ops = observing.listen(sockets.ops, ops, &request_ids);
-        Ok(Running { api, public, ops, urls, store, serving, observing })
+        serving.spawn(|stopping| export::run(store.clone(), exports, keyring, Arc::clone(&clock), stopping));
+        let (identities, counting, look) = (tls.identities, metrics.clone(), Arc::clone(&certificates));
+        serving.spawn(|stopping| follow_certificates(identities, clock, counting, look, stopping));
+        let doors = Doors { ids: request_ids, metrics, proxied };
+        let api = serving.listen(sockets.api, |at| doors.door(Listener::Api, at, api, tls.api));
+        let public =
+            serving.listen(sockets.public, |at| doors.door(Listener::Public, at, public, tls.public));
+        let ops = observing.listen(sockets.ops, |at| doors.door(Listener::Ops, at, ops, None));
+        Ok(Running {
+            api,
+            public,
+            ops,
+            urls,
+            store,
+            serving,
+            observing,
+            draining,
+            drain_delay,
+            certificates,
+            presence,
+        })
     }
 }
 
 impl Running {
-    /// Takes no more requests, ends those under way within a bound of time, and closes the store. The ops listener
-    /// answers until then.
+    /// Looks at once whether a certificate or its key has changed. It is looked every few seconds anyway.
+    pub fn renew_certificates(&self) {
+        self.certificates.notify_one();
+    }
+
+    /// Ends the server as [`Running::stop`] does, or at once when the sign to stop comes again.
+    ///
+    /// # Errors
+    /// It came again, and requests that were under way have no answer.
+    pub async fn stop_or_abort(self, again: &mut StopSignal) -> Result<(), Fault> {
+        tokio::select! {
+            () = self.stop() => Ok(()),
+            () = again.received() => Err(Fault::new("told twice to stop: what was under way was cut off")),
+        }
+    }
+
+    /// Says that the server is not ready, takes requests for as long as the settings say, ends those under way within a
+    /// bound of time, and closes the store. The ops listener answers until then.
     pub async fn stop(self) {
-        let Self { store, serving, observing, .. } = self;
+        let Self { store, serving, observing, draining, drain_delay, presence, .. } = self;
+        draining.send_replace(true);
+        tokio::time::sleep(drain_delay).await;
         serving.stop().await;
         // It joins threads. There is nobody left to tell of a failure.
         let _ = spawn_blocking(move || store.close()).await;
         observing.stop().await;
-    }
-}
-
-/// The sign to stop: Ctrl-C, or SIGTERM. What arrives before anybody waits for it is not lost.
-#[derive(Debug)]
-pub struct StopSignal {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl StopSignal {
-    /// Begins to listen for the sign, which from now on does not end the process by itself.
-    ///
-    /// # Errors
-    /// The operating system does not tell of signals.
-    pub fn listen() -> Result<Self, Fault> {
-        let listen = |kind| signal(kind).map_err(|e| Fault::new(format!("signals cannot be received: {e}")));
-        Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
-    }
-
-    /// Waits for the sign.
-    pub async fn received(&mut self) {
-        tokio::select! {
-            _ = self.interrupt.recv() => {}
-            _ = self.terminate.recv() => {}
-        }
+        drop(presence);
     }
 }
 
@@ -200,8 +244,9 @@ impl Tasks {
         self.running.push(tokio::spawn(task(self.stopping())));
     }
 
-    fn listen<S: Site>(&mut self, socket: Socket, site: Arc<S>, ids: &Arc<RequestIds>) -> SocketAddr {
-        self.spawn(|stopping| serve(socket.listener, site, Arc::clone(ids), stopping));
+    fn listen<S: Site>(&mut self, socket: Socket, door: impl FnOnce(SocketAddr) -> Door<S>) -> SocketAddr {
+        let door = Arc::new(door(socket.address));
+        self.spawn(|stopping| serve(socket.listener, door, stopping));
         socket.address
     }
 
@@ -214,45 +259,17 @@ impl Tasks {
     }
 }
 
-/// A socket, and where it listens in fact.
-struct Socket {
-    listener: TcpListener,
-    address: SocketAddr,
-}
-
-struct Sockets {
-    api: Socket,
-    public: Socket,
-    ops: Socket,
-}
-
-impl Sockets {
-    async fn bind(settings: &Settings) -> Result<Self, Fault> {
-        Ok(Self {
-            api: bind("api_address", settings.api_address).await?,
-            public: bind("public_address", settings.public_address).await?,
-            ops: bind("ops_address", settings.ops_address).await?,
-        })
+/// Takes the place of the server at the database, and warns when another one has it.
+async fn take_place(database: &str) -> Result<Presence, Fault> {
+    let name = database.to_owned();
+    let presence = blocking(move || store::take_place(&name)).await?;
+    if !presence.is_alone() {
+        warn!(
+            database,
+            "another server works on this database: spending limits hold together, request rates are counted by each"
+        );
     }
-
-    fn urls(&self, settings: &Settings) -> Urls {
-        let public = format!("http://{}", self.public.address);
-        let base = || format!("http://{}{VERSION_PATH}", self.api.address);
-        Urls {
-            base: settings.base_url.clone().unwrap_or_else(base),
-            verdicts: settings.verdicts_url.clone().unwrap_or_else(|| public.clone()),
-            docs: settings.docs_url.clone().unwrap_or(public),
-            ops: format!("http://{}", self.ops.address),
-        }
-    }
-}
-
-async fn bind(setting: &str, address: SocketAddr) -> Result<Socket, Fault> {
-    let bound = async {
-        let listener = TcpListener::bind(address).await?;
-        Ok::<_, std::io::Error>(Socket { address: listener.local_addr()?, listener })
-    };
-    bound.await.map_err(|e| Fault::new(format!("cannot listen on {address} ({setting}): {e}")))
+    Ok(presence)
 }
 
 /// Brings the database up to date and opens the signing keys, making them at the first start.

@@ -5,7 +5,9 @@
 
 mod check;
 mod flags;
+mod joint;
 mod sources;
+mod variables;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,16 +15,22 @@ use std::path::{Path, PathBuf};
 
 use figment::providers::{Env, Format as _, Serialized, Toml};
 use figment::{Figment, Metadata, Source};
+use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tracing::level_filters::LevelFilter;
 use zeroize::Zeroizing;
 
 use crate::service::signing::MasterKey;
-use check::{address, base_url, database, log_format, log_level, review_expiry, site_url};
+use check::{
+    address, base_url, database, drain_delay, log_format, log_level, network, review_expiry, site_url,
+};
 use flags::COMMAND_LINE;
+use joint::{pair, settlement};
 
 pub use flags::{Flags, ServerFlags};
+pub use joint::TlsFiles;
 pub use sources::{Setting, shown, sources};
+pub use variables::Unread;
 
 /// What the names of variables begin with.
 const VARIABLE_PREFIX: &str = "MANDATE_";
@@ -38,6 +46,8 @@ pub const VERSION_PATH: &str = "/v1";
 pub const SQLITE: &str = "sqlite://";
 /// How long a person has to answer a review, in seconds: 24 hours.
 pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
+/// The longest that requests are still taken when the server is to stop, in seconds: 10 minutes.
+pub const MAX_DRAIN_DELAY_SECONDS: u64 = 10 * 60;
 /// The longest that a review may wait, in seconds: 366 days.
 pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
 
@@ -79,6 +89,14 @@ pub struct Settings {
     pub verdicts_url: Option<String>,
     /// Where the contract is published. Absent: the public listener's address.
     pub docs_url: Option<String>,
+    /// What the API's listener speaks TLS with. Absent: plain HTTP.
+    pub tls: Option<TlsFiles>,
+    /// What the public listener speaks TLS with. Absent: the same.
+    pub public_tls: Option<TlsFiles>,
+    /// Whether all connections come from a proxy that speaks TLS.
+    pub behind_proxy: bool,
+    /// How long requests are still taken after the server has begun to say that it is not ready, in seconds.
+    pub drain_delay_seconds: u64,
     /// How long a review waits, in seconds.
     pub review_expiry_seconds: i64,
     /// Requests that are under way behind the gate at a time; those beyond are told to come again.
@@ -86,6 +104,8 @@ pub struct Settings {
     /// Whether webhooks may be on this machine, over plain HTTP. Only the developer mode says so: no flag, variable or
     /// file does.
     pub loopback_webhooks: bool,
+    /// Networks that webhooks may be in although they are not public.
+    pub webhook_networks: Vec<IpNet>,
     /// Who moves the funds of escrows.
     pub settlement: SettlementSetting,
     /// Where exports are kept. Absent: beside the database.
@@ -132,9 +152,14 @@ impl Default for Settings {
             base_url: None,
             verdicts_url: None,
             docs_url: None,
+            tls: None,
+            public_tls: None,
+            behind_proxy: false,
+            drain_delay_seconds: 0,
             review_expiry_seconds: DEFAULT_REVIEW_EXPIRY_SECONDS,
             max_under_way: MAX_UNDER_WAY,
             loopback_webhooks: false,
+            webhook_networks: Vec::new(),
             settlement: SettlementSetting::Local,
             exports_directory: None,
             log_format: LogFormat::Text,
@@ -154,13 +179,36 @@ struct Written {
     base_url: Option<String>,
     verdicts_url: Option<String>,
     docs_url: Option<String>,
+    tls_certificate: Option<PathBuf>,
+    tls_key: Option<PathBuf>,
+    public_tls_certificate: Option<PathBuf>,
+    public_tls_key: Option<PathBuf>,
+    drain_delay_seconds: u64,
     review_expiry_seconds: i64,
+    webhook_networks: List,
     settlement: String,
     settlement_url: Option<String>,
     exports_directory: Option<PathBuf>,
     behind_proxy: bool,
     log_format: String,
     log_level: String,
+}
+
+/// Several values: an array in a file, separated by commas in a variable.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+enum List {
+    Text(String),
+    Array(Vec<String>),
+}
+
+impl List {
+    fn values(&self) -> Vec<&str> {
+        match self {
+            Self::Text(text) => text.split(',').map(str::trim).filter(|value| !value.is_empty()).collect(),
+            Self::Array(values) => values.iter().map(String::as_str).collect(),
+        }
+    }
 }
 
 /// The names of all settings: of the variables behind the prefix, and of the keys in the file.
@@ -172,7 +220,13 @@ const NAMES: &[&str] = &[
     "base_url",
     "verdicts_url",
     "docs_url",
+    "tls_certificate",
+    "tls_key",
+    "public_tls_certificate",
+    "public_tls_key",
+    "drain_delay_seconds",
     "review_expiry_seconds",
+    "webhook_networks",
     "settlement",
     "settlement_url",
     "exports_directory",
@@ -212,18 +266,31 @@ impl Settings {
 impl Written {
     fn check(self, origins: &Origins<'_>) -> Result<Settings, ConfigRefused> {
         let proxied = self.behind_proxy;
-        let listen = |name, text: &str| origins.check(name, text, |text| address(text, proxied));
+        let tls = pair(["tls_certificate", "tls_key"], self.tls_certificate, self.tls_key, origins)?;
+        let public = ["public_tls_certificate", "public_tls_key"];
+        let public = pair(public, self.public_tls_certificate, self.public_tls_key, origins)?;
+        let public_tls = public.or_else(|| tls.clone());
+        let listen =
+            |name, text: &str, tls: bool| origins.check(name, text, |text| address(text, proxied || tls));
         let url = |name, text: Option<String>, check: fn(&str) -> Result<String, String>| {
             text.map(|text| origins.check(name, &text, check)).transpose()
         };
         let settings = Settings {
             database: origins.check("database", &self.database, database)?,
-            api_address: listen("api_address", &self.api_address)?,
-            public_address: listen("public_address", &self.public_address)?,
-            ops_address: listen("ops_address", &self.ops_address)?,
+            api_address: listen("api_address", &self.api_address, tls.is_some())?,
+            public_address: listen("public_address", &self.public_address, public_tls.is_some())?,
+            ops_address: listen("ops_address", &self.ops_address, false)?,
             base_url: url("base_url", self.base_url, base_url)?,
             verdicts_url: url("verdicts_url", self.verdicts_url, site_url)?,
             docs_url: url("docs_url", self.docs_url, site_url)?,
+            tls,
+            public_tls,
+            behind_proxy: proxied,
+            drain_delay_seconds: origins.check(
+                "drain_delay_seconds",
+                &self.drain_delay_seconds.to_string(),
+                drain_delay,
+            )?,
             review_expiry_seconds: origins.check(
                 "review_expiry_seconds",
                 &self.review_expiry_seconds.to_string(),
@@ -231,6 +298,12 @@ impl Written {
             )?,
             max_under_way: MAX_UNDER_WAY,
             loopback_webhooks: false,
+            webhook_networks: self
+                .webhook_networks
+                .values()
+                .into_iter()
+                .map(|text| origins.check("webhook_networks", text, network))
+                .collect::<Result<_, _>>()?,
             settlement: settlement(&self.settlement, self.settlement_url.as_deref(), origins)?,
             exports_directory: self.exports_directory,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
@@ -260,7 +333,13 @@ impl From<Settings> for Written {
             base_url: None,
             verdicts_url: None,
             docs_url: None,
+            tls_certificate: None,
+            tls_key: None,
+            public_tls_certificate: None,
+            public_tls_key: None,
+            drain_delay_seconds: settings.drain_delay_seconds,
             review_expiry_seconds: settings.review_expiry_seconds,
+            webhook_networks: List::Array(Vec::new()),
             settlement: "local".to_owned(),
             settlement_url: None,
             exports_directory: None,
@@ -382,25 +461,16 @@ fn variable(name: &str) -> Result<Option<Zeroizing<String>>, ConfigRefused> {
     }
 }
 
+/// The variables that look as if they were meant for this server, and are read by nobody.
+#[must_use]
+pub fn unread_variables() -> Vec<Unread> {
+    variables::unread(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
+}
+
 /// Whether Cargo has started this program.
 #[must_use]
 pub fn started_by_cargo() -> bool {
     variable("CARGO").is_ok_and(|value| value.is_some())
-}
-
-fn settlement(
-    adapter: &str,
-    url: Option<&str>,
-    origins: &Origins<'_>,
-) -> Result<SettlementSetting, ConfigRefused> {
-    let refused = |name, problem: &str| Err(origins.refused(name, problem.to_owned()));
-    match (adapter, url) {
-        ("local", None) => Ok(SettlementSetting::Local),
-        ("http", Some(url)) => origins.check("settlement_url", url, site_url).map(SettlementSetting::Http),
-        ("local", Some(_)) => refused("settlement_url", "is of no use where settlement is local"),
-        ("http", None) => refused("settlement_url", "is needed where settlement is http"),
-        _ => refused("settlement", &format!("must be local or http; got `{adapter}`")),
-    }
 }
 
 #[cfg(test)]

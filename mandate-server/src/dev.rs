@@ -87,8 +87,7 @@ pub async fn run(options: Options) -> Result<(), Fault> {
         failed = serving => failed,
         () = stop.received() => Ok(()),
     };
-    running.stop().await;
-    ended
+    running.stop_or_abort(&mut stop).await.and(ended)
 }
 
 async fn show(options: &Options, data: Data, running: &Running, clock: &dyn Clock) -> Result<(), Fault> {

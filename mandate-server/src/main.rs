@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use mandate_server::admin::{self, Failure};
-use mandate_server::app::{App, StopSignal};
+use mandate_server::app::{App, Hangup, StopSignal};
 use mandate_server::clock::{SystemClock, SystemEntropy};
 use mandate_server::config::{self, Config, Flags, Settings};
 use mandate_server::http::contract::{self, Hosts};
 use mandate_server::{dev, logs};
-use tracing::info;
 use tracing::level_filters::LevelFilter;
+use tracing::{info, warn};
 
 /// Decides whether an autonomous agent may spend money, and records and signs each decision.
 #[derive(Debug, Parser)]
@@ -102,17 +102,25 @@ fn serve(flags: &Flags) -> Result<(), Failure> {
     let settings = Settings::load(flags).map_err(Failure::unusable)?;
     let master_key = config::master_key().map_err(Failure::unusable)?;
     logs::start(settings.log_format, settings.log_level);
+    info!(version = env!("CARGO_PKG_VERSION"), ?settings, "starting");
+    for config::Unread { name, nearest } in config::unread_variables() {
+        warn!(name, nearest, "nobody reads this variable; is the nearest one meant?");
+    }
     run(async {
-        let mut stop = StopSignal::listen()?;
+        let (mut stop, mut hangup) = (StopSignal::listen()?, Hangup::listen()?);
         let config = Config { settings, master_key };
         let running = App::start(config, Arc::new(SystemClock), Arc::new(SystemEntropy)).await?;
         let urls = &running.urls;
         info!(api = %running.api, public = %running.public, ops = %running.ops, "listening");
         info!(base_url = urls.base, verdicts_url = urls.verdicts, docs_url = urls.docs, "serving");
-        stop.received().await;
+        loop {
+            tokio::select! {
+                () = stop.received() => break,
+                () = hangup.received() => running.renew_certificates(),
+            }
+        }
         info!("stopping");
-        running.stop().await;
-        Ok(())
+        running.stop_or_abort(&mut stop).await
     })
     .map_err(Failure::failed)
 }
@@ -127,7 +135,10 @@ fn run<T>(
 ) -> Result<T, mandate_server::error::Fault> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime = runtime.map_err(|e| mandate_server::error::Fault::new(format!("no threads: {e}")))?;
-    runtime.block_on(work)
+    let ended = runtime.block_on(work);
+    // What was cut off is not waited for.
+    runtime.shutdown_background();
+    ended
 }
 
 #[cfg(test)]

@@ -140,11 +140,12 @@ impl Metrics {
         self.0.verdicts.get_or_create(&Decided::new(verdict, mode)).inc();
     }
 
-    /// A request was answered. `path` is the template of its path, or empty.
+    /// A request was answered. `path` is the template of its path, or empty; without a
+    /// method it could not be read.
     pub fn answered(
         &self,
         listener: Listener,
-        method: &hyper::Method,
+        method: Option<&hyper::Method>,
         path: &'static str,
         status: u16,
         duration: Duration,

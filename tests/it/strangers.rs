@@ -14,7 +14,7 @@ const NPM_JOSE: &str = include_str!("../strangers/verify.mjs");
 const LATER_SECONDS: u32 = 400;
 
 /// What `tests/run` has installed.
-fn installed(path: &str) -> PathBuf {
+pub(crate) fn installed(path: &str) -> PathBuf {
     let target = binary("mandate").parent().and_then(Path::parent).unwrap().to_owned();
     let path = target.join("strangers").join(path);
     assert!(path.exists(), "{} is missing: tests/run installs it", path.display());
@@ -76,7 +76,7 @@ fn claims(decision: Value) -> Value {
     members.into_iter().filter(|(name, _)| signed.contains(&name.as_str())).collect()
 }
 
-fn run_with(command: &mut Command, stdin: &str) -> Ran {
+pub(crate) fn run_with(command: &mut Command, stdin: &str) -> Ran {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().unwrap_or_else(|e| panic!("{command:?}: {e}; tests/run installs it"));
     child.stdin.take().unwrap().write_all(stdin.as_bytes()).unwrap();

@@ -101,6 +101,7 @@ const RULES: &[Rule] = &[
             "admin/manual.rs",
             "config.rs",
             "dev/state.rs",
+            "http/tls.rs",
             "metrics/process.rs",
             "store/sqlite/",
             "store/upkeep.rs",

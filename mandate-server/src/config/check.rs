@@ -4,9 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use hyper::Uri;
 use hyper::http::uri::Scheme;
+use ipnet::IpNet;
 use tracing::level_filters::LevelFilter;
 
-use super::{LogFormat, MAX_REVIEW_EXPIRY_SECONDS, SQLITE, VERSION_PATH};
+use super::{LogFormat, MAX_DRAIN_DELAY_SECONDS, MAX_REVIEW_EXPIRY_SECONDS, SQLITE, VERSION_PATH};
 
 pub(super) fn database(text: &str) -> Result<String, String> {
     match text.strip_prefix(SQLITE) {
@@ -20,16 +21,18 @@ pub(super) fn database(text: &str) -> Result<String, String> {
     }
 }
 
-pub(super) fn address(text: &str, proxied: bool) -> Result<SocketAddr, String> {
+/// `safe` where what is sent there is encrypted, by this server or by a proxy in front of it.
+pub(super) fn address(text: &str, safe: bool) -> Result<SocketAddr, String> {
     let address: SocketAddr = text
         .parse()
         .map_err(|_| format!("must be an IP address and a port, such as 127.0.0.1:8080; got `{text}`"))?;
-    if address.ip().is_loopback() || proxied {
+    if address.ip().is_loopback() || safe {
         return Ok(address);
     }
     Err(format!(
-        "{address} can be reached from other machines, and this server speaks plain HTTP. Listen on loopback, or let a \
-         proxy speak TLS in front of it and say so with behind_proxy"
+        "{address} can be reached from other machines, and this listener would speak plain HTTP. Listen on loopback, \
+         set tls_certificate and tls_key (for the API and the public listener), or let a proxy speak TLS in front of it \
+         and say so with behind_proxy"
     ))
 }
 
@@ -64,6 +67,21 @@ fn is_site(text: &str) -> bool {
 pub(super) fn review_expiry(text: &str) -> Result<i64, String> {
     let seconds = text.parse().ok().filter(|seconds| (1..=MAX_REVIEW_EXPIRY_SECONDS).contains(seconds));
     seconds.ok_or_else(|| format!("must be between 1 and {MAX_REVIEW_EXPIRY_SECONDS}; got `{text}`"))
+}
+
+pub(super) fn network(text: &str) -> Result<IpNet, String> {
+    let network = text.parse().ok().filter(|network: &IpNet| network.addr() == network.network());
+    network.ok_or_else(|| {
+        format!(
+            "must be networks in CIDR notation, each its first address and the bits of its prefix, such as 10.20.0.0/16 \
+             or fd00:20::/32; got `{text}`"
+        )
+    })
+}
+
+pub(super) fn drain_delay(text: &str) -> Result<u64, String> {
+    let seconds = text.parse().ok().filter(|seconds| *seconds <= MAX_DRAIN_DELAY_SECONDS);
+    seconds.ok_or_else(|| format!("must be at most {MAX_DRAIN_DELAY_SECONDS}; got `{text}`"))
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {

@@ -64,10 +64,42 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub docs_url: Option<String>,
 
+    /// Speak TLS with this certificate chain, in PEM [env: MANDATE_TLS_CERTIFICATE]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// The certificate's private key, in PEM [env: MANDATE_TLS_KEY]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Another certificate for the public listener [env: MANDATE_PUBLIC_TLS_CERTIFICATE] [default: the API's]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_tls_certificate: Option<PathBuf>,
+
+    /// That certificate's private key [env: MANDATE_PUBLIC_TLS_KEY]
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub public_tls_key: Option<PathBuf>,
+
+    /// How long requests are still taken when the server is to stop and says that it is not ready, so that load balancers
+    /// notice [env: MANDATE_DRAIN_DELAY_SECONDS] [default: 0]
+    #[arg(long, value_name = "SECONDS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain_delay_seconds: Option<u64>,
+
     /// How long a review waits for a person [env: MANDATE_REVIEW_EXPIRY_SECONDS] [default: 86400]
     #[arg(long, value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub review_expiry_seconds: Option<i64>,
+
+    /// Let webhooks be in this network although it is not public; can be given several times
+    /// [env: MANDATE_WEBHOOK_NETWORKS, separated by commas]
+    #[arg(long = "webhook-network", alias = "webhook-networks", value_name = "CIDR")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub webhook_networks: Vec<String>,
 
     /// Who moves the funds of escrows: local or http [env: MANDATE_SETTLEMENT] [default: local]
     #[arg(long, value_name = "ADAPTER")]

@@ -139,6 +139,36 @@ fn settlement_takes_a_url_where_it_is_http_and_nowhere_else() {
 }
 
 #[test]
+fn networks_of_webhooks_are_named_in_a_list() {
+    let networks = || {
+        let settings = Settings::load(&Flags::default()).unwrap();
+        settings.webhook_networks.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    Jail::expect_with(|jail| {
+        assert!(networks().is_empty());
+        jail.create_file("server.toml", "webhook_networks = [\"10.20.0.0/16\", \"fd00:20::/32\"]")?;
+        jail.set_env("MANDATE_CONFIG", "server.toml");
+        assert_eq!(networks(), ["10.20.0.0/16", "fd00:20::/32"]);
+        jail.set_env("MANDATE_WEBHOOK_NETWORKS", "10.30.0.0/16, 192.168.7.1/32");
+        assert_eq!(networks(), ["10.30.0.0/16", "192.168.7.1/32"]);
+        let flags = flags(ServerFlags {
+            webhook_networks: vec!["10.40.0.0/16".to_owned(), "10.50.0.0/16".to_owned()],
+            ..ServerFlags::default()
+        });
+        assert_eq!(Settings::load(&flags).unwrap().webhook_networks.len(), 2);
+        Ok(())
+    });
+    for (value, shown) in [("10.20.0.1/16", "10.20.0.1/16"), ("10.0.0.1", "10.0.0.1"), ("lan", "lan")] {
+        let message = refused("", &[("MANDATE_WEBHOOK_NETWORKS", value)], &Flags::default());
+        let wanted = format!(
+            "webhook_networks (environment variable MANDATE_WEBHOOK_NETWORKS): must be networks in CIDR notation, each its \
+             first address and the bits of its prefix, such as 10.20.0.0/16 or fd00:20::/32; got `{shown}`"
+        );
+        assert_eq!(message, wanted);
+    }
+}
+
+#[test]
 fn names_that_are_not_known_are_refused_in_the_file() {
     let message = refused("adress = 1", &[], &Flags::default());
     assert!(message.starts_with("adress (file server.toml): unknown field"), "{message}");
@@ -216,4 +246,35 @@ fn urls() {
         site_url("https://docs.example.com/mandate").is_ok()
             && site_url("https://docs.example.com/").is_err()
     );
+}
+
+#[test]
+fn tls_takes_a_certificate_and_its_key_and_lets_the_listener_be_reached() {
+    for (variables, message) in [
+        (
+            &[("MANDATE_TLS_CERTIFICATE", "a.pem")][..],
+            "tls_key (default): is needed where tls_certificate is set",
+        ),
+        (
+            &[("MANDATE_PUBLIC_TLS_KEY", "b.key")],
+            "public_tls_certificate (default): is needed where public_tls_key is set",
+        ),
+        (
+            &[("MANDATE_DRAIN_DELAY_SECONDS", "601")],
+            "drain_delay_seconds (environment variable MANDATE_DRAIN_DELAY_SECONDS): must be at most 600; got `601`",
+        ),
+    ] {
+        assert_eq!(refused("", variables, &Flags::default()), message);
+    }
+    let tls = "tls_certificate = \"a.pem\"\ntls_key = \"a.key\"\nbase_url = \"https://a/v1\"\n";
+    let refused = refused(&format!("{tls}ops_address = \"0.0.0.0:1\""), &[], &Flags::default());
+    assert!(refused.starts_with("ops_address (file server.toml): 0.0.0.0:1 can be reached"), "{refused}");
+    Jail::expect_with(|jail| {
+        jail.create_file("server.toml", &format!("{tls}api_address = \"0.0.0.0:1\""))?;
+        jail.set_env("MANDATE_CONFIG", "server.toml");
+        let settings = Settings::load(&Flags::default()).unwrap();
+        let files = TlsFiles { certificate: "a.pem".into(), key: "a.key".into() };
+        assert_eq!((&settings.tls, &settings.public_tls), (&Some(files.clone()), &Some(files)));
+        Ok(())
+    });
 }

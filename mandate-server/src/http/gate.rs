@@ -10,8 +10,8 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 use mandate_core::api_key::{ApiKey, KeyClass};
 
+use super::exchange::{Site, Told};
 use super::input::shown;
-use super::listen::{Site, Told};
 use super::reply::{Failure, Reply};
 use super::routes::{Key, Route};
 use super::{Api, KEY_SET_PATH};

@@ -11,6 +11,7 @@ mod document;
 mod enforcement;
 mod escrows;
 mod events;
+mod exchange;
 mod exports;
 mod file;
 mod gate;
@@ -18,14 +19,17 @@ mod input;
 mod listen;
 mod mandates;
 mod ops;
+mod peers;
 mod public;
 mod rate;
 mod reference;
 mod reply;
 mod reviews;
 pub mod routes;
+mod tls;
 mod usage;
 mod webhooks;
+mod wire;
 
 use std::sync::Arc;
 
@@ -44,11 +48,13 @@ use crate::worker::export::Exports;
 pub use reply::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
 
 pub(crate) use callers::Callers;
-pub(crate) use listen::{RequestIds, Site, serve};
+pub(crate) use exchange::{RequestIds, Site};
+pub(crate) use listen::{Door, Limits, MAX_CONNECTIONS_PER_PEER, serve};
 pub(crate) use ops::Ops;
 pub(crate) use public::Public;
 pub(crate) use rate::Rates;
 pub(crate) use routes::Routes;
+pub(crate) use tls::{Identity, follow as follow_certificates};
 
 /// Where a site publishes its keys.
 pub const KEY_SET_PATH: &str = "/.well-known/jwks.json";

@@ -10,8 +10,8 @@ use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
+use super::exchange::{Site, Told};
 use super::input::shown;
-use super::listen::{Site, Told};
 use super::reply::{Failure, Reply};
 use crate::clock::Clock;
 use crate::error::{Code, Fault, Refusal};

@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use http_body_util::Full;
 use http_body_util::combinators::UnsyncBoxBody;
@@ -26,6 +27,9 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 const NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
 /// An answer belongs to the caller, and to no cache on the way, unless it says otherwise.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// What stands in a status that hyper has written by itself.
+const NO_BODY: &str = "content-length: 0\r\n";
 
 /// The body of a response: whole, or a stream.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -136,6 +140,21 @@ pub(crate) fn render(outcome: Result<Reply, Failure>, id: RequestId) -> Response
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFFING);
     headers.entry(header::CACHE_CONTROL).or_insert(NO_STORE);
     response
+}
+
+/// A status that hyper has written by itself, with the headers and the body that every answer has; and its number.
+pub(super) fn amended(bare: &[u8], refusal: &Refusal, id: RequestId) -> (u16, Vec<u8>) {
+    let bare = String::from_utf8_lossy(bare);
+    let status = bare.split(' ').nth(1).and_then(|status| status.parse().ok());
+    let (head, body) = render(Err(refusal.clone().into()), id).into_parts();
+    let body = body.collect().now_or_never().and_then(Result::ok).unwrap_or_default().to_bytes();
+    let lines = head.headers.iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes());
+        format!("{name}: {value}\r\n")
+    });
+    let headers = format!("{}content-length: {}\r\n", lines.collect::<String>(), body.len());
+    let head = bare.replacen(NO_BODY, &headers, 1).into_bytes();
+    (status.unwrap_or(refusal.code.status()), [head, body.to_vec()].concat())
 }
 
 fn failed(failure: &Failure, id: RequestId) -> Reply {

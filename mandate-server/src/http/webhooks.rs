@@ -11,7 +11,7 @@ use crate::service::webhooks::{self, Subscription};
 pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
     let post = request.post().await?;
     let (id, at) = (WebhookId::from_bytes(post.new_id()), post.at());
-    let subscription = post.parse(|body| Subscription::read(body, post.api.webhook_reach));
+    let subscription = post.parse(|body| Subscription::read(body, &post.api.webhook_reach));
     let command = subscription.map(|subscription| webhooks::Create { subscription, id, at });
     post.write(command, webhooks::create).await
 }

@@ -123,12 +123,12 @@ pub(super) struct Routed {
 }
 
 impl Routed {
-    pub(super) fn new(listener: Listener, method: &hyper::Method, path: &'static str) -> Self {
-        let method = match *method {
-            hyper::Method::DELETE => Method::Delete,
-            hyper::Method::GET => Method::Get,
-            hyper::Method::HEAD => Method::Head,
-            hyper::Method::POST => Method::Post,
+    pub(super) fn new(listener: Listener, method: Option<&hyper::Method>, path: &'static str) -> Self {
+        let method = match method.map_or("", hyper::Method::as_str) {
+            "DELETE" => Method::Delete,
+            "GET" => Method::Get,
+            "HEAD" => Method::Head,
+            "POST" => Method::Post,
             _ => Method::Other,
         };
         Self { listener, method, path }

@@ -6,6 +6,7 @@ pub mod agents;
 pub mod check;
 pub mod decide;
 pub mod decisions;
+pub mod deliveries;
 pub mod endpoint;
 pub mod enforcement;
 pub mod escrows;

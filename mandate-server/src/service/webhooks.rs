@@ -68,8 +68,8 @@ impl Subscription {
     ///
     /// # Errors
     /// A field is missing, unknown, of another type or form.
-    pub fn read(mut body: Object<'_>, reach: Reach) -> Result<Self, Invalid> {
-        let url = endpoint::parse(&body.require("url")?.string()?, reach)?;
+    pub fn read(mut body: Object<'_>, reach: &Reach) -> Result<Self, Invalid> {
+        let url = endpoint::parse(&body.require("url")?.string()?, reach)?.into();
         let events = read_events(&body.require("events")?)?;
         body.finish()?;
         Ok(Self { url, events })

@@ -14,6 +14,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use mandate_core::{Request, Timestamp};
+use tokio::sync::Notify;
 
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
@@ -22,6 +23,7 @@ use records::{
     AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
     UsageRecord,
 };
+pub(crate) use sqlite::Presence;
 use tx::Tx;
 
 pub use upkeep::{Holder, Schema, Step, migrate};
@@ -99,6 +101,7 @@ pub struct Footprint {
 #[derive(Clone)]
 pub struct Store {
     sqlite: Arc<sqlite::Sqlite>,
+    announced: Arc<Notify>,
 }
 
 impl fmt::Debug for Store {
@@ -113,7 +116,9 @@ impl Store {
     /// # Errors
     /// The name is not of a known database, or it cannot be opened.
     pub fn open(database: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
-        Ok(Self { sqlite: Arc::new(sqlite::Sqlite::open(path(database)?, decider, metrics)?) })
+        let announced = Arc::new(Notify::new());
+        let sqlite = sqlite::Sqlite::open(path(database)?, decider, metrics, Arc::clone(&announced))?;
+        Ok(Self { sqlite: Arc::new(sqlite), announced })
     }
 
     /// Runs `script` over a snapshot of what is committed.
@@ -148,6 +153,11 @@ impl Store {
         self.sqlite.decide(authorization).await
     }
 
+    /// Waits until something was committed through this store that is to be delivered. It is for one who waits.
+    pub async fn announced(&self) {
+        self.announced.notified().await;
+    }
+
     /// How many jobs wait for the writer.
     #[must_use]
     pub fn waiting(&self) -> usize {
@@ -166,6 +176,15 @@ impl Store {
     pub fn close(&self) {
         self.sqlite.close();
     }
+}
+
+/// Takes the place of the server at a database, until what is returned is dropped. Another one may be there: limits hold
+/// all the same, since each decides under the database's lock.
+///
+/// # Errors
+/// The name is not of a known database, or no file can be made beside it.
+pub(crate) fn take_place(database: &str) -> Result<Presence, Fault> {
+    sqlite::take_place(path(database)?)
 }
 
 /// Runs one script in one transaction, without the threads of a [`Store`]: for the operator's commands, which work

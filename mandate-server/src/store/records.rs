@@ -1,8 +1,9 @@
 //! What is stored, as the rest of the server sees it: one record a row.
 
 use mandate_core::{
-    AgentId, Basis, Currency, DecisionId, Denials, EventId, EventKind, Invalid, Mandate, MandateId, Month,
-    Nonce, Principal, RecentRequests, Request, ReviewId, ReviewStatus, Timestamp, Total, Verdict, WebhookId,
+    AgentId, Basis, Currency, DecisionId, Denials, EnvironmentKind, EventId, EventKind, Invalid, Mandate,
+    MandateId, Month, Nonce, Principal, RecentRequests, Request, ReviewId, ReviewStatus, Timestamp, Total,
+    Verdict, WebhookId,
 };
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -313,4 +314,47 @@ pub struct AttemptRecord {
     pub status: Option<i64>,
     /// Why there was no answer.
     pub error: Option<String>,
+}
+
+/// A webhook whose deliveries one server has to itself for a while.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeaseRecord {
+    /// The tenant.
+    pub environment: i64,
+    /// The kind of its environment.
+    pub kind: EnvironmentKind,
+    /// The webhook.
+    pub webhook: WebhookId,
+    /// Where its events are sent.
+    pub url: String,
+    /// Until when.
+    pub until: Timestamp,
+}
+
+/// A delivery whose next attempt is due.
+#[derive(Debug, Clone)]
+pub struct DueRecord {
+    /// What is to be delivered.
+    pub event: EventRecord,
+    /// How many attempts were made.
+    pub attempts: i64,
+    /// When its time began: with the event, or when the operator had it made again.
+    pub since: Timestamp,
+}
+
+/// What became of a delivery that was due.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TriedRecord {
+    /// The tenant.
+    pub environment: i64,
+    /// The event.
+    pub event: EventId,
+    /// The webhook.
+    pub webhook: WebhookId,
+    /// The attempt. None: its time was over before one could be made.
+    pub attempt: Option<AttemptRecord>,
+    /// Where it stands now.
+    pub state: DeliveryState,
+    /// When the next attempt is due, while it is pending; else when it ended.
+    pub due_at: Timestamp,
 }

@@ -165,11 +165,25 @@ pub trait Session {
 /// not by isolation levels. Idempotency rows come before agents' rows, each kind sorted.
 pub struct Tx<'a> {
     session: &'a mut dyn Session,
-    decided: Vec<Decided>,
+    tally: Tally,
 }
 
-/// What was decided, and in which mode.
-pub type Decided = (Verdict, Mode);
+/// What a transaction has done that somebody hears of once it has been committed.
+#[derive(Debug, Default)]
+pub struct Tally {
+    /// The decisions that were written: their verdicts, each with its mode.
+    pub decided: Vec<(Verdict, Mode)>,
+    /// Whether there is something to deliver.
+    pub announced: bool,
+}
+
+impl Tally {
+    /// Adds what another script of the same transaction has done.
+    pub fn add(&mut self, other: Self) {
+        self.decided.extend(other.decided);
+        self.announced |= other.announced;
+    }
+}
 
 impl fmt::Debug for Tx<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -180,18 +194,23 @@ impl fmt::Debug for Tx<'_> {
 impl<'a> Tx<'a> {
     /// A transaction over an open session.
     pub fn new(session: &'a mut dyn Session) -> Self {
-        Self { session, decided: Vec::new() }
+        Self { session, tally: Tally::default() }
     }
 
     /// Notes a decision that was written, to be counted when the transaction has been committed.
-    pub fn note(&mut self, decided: Decided) {
-        self.decided.push(decided);
+    pub fn note(&mut self, verdict: Verdict, mode: Mode) {
+        self.tally.decided.push((verdict, mode));
     }
 
-    /// The decisions that were written.
+    /// Wakes whoever delivers, once the transaction has been committed.
+    pub fn announce(&mut self) {
+        self.tally.announced = true;
+    }
+
+    /// What was done.
     #[must_use]
-    pub fn into_decided(self) -> Vec<Decided> {
-        self.decided
+    pub fn into_tally(self) -> Tally {
+        self.tally
     }
 
     /// The rows of `sql`.

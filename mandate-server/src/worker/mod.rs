@@ -1,5 +1,8 @@
 //! What goes on beside the requests. No answer depends on it.
 
+pub mod backoff;
+pub mod deliver;
+pub mod dial;
 pub mod export;
 pub mod settle;
 pub mod sweep;

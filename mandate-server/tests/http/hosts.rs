@@ -82,3 +82,17 @@ async fn a_server_that_stops_leaves_its_database_whole() {
     let log = format!("{}-wal", world.settings.database.trim_start_matches("sqlite://"));
     assert!(std::fs::metadata(log).map_or(true, |log| log.len() == 0));
 }
+
+/// Load balancers are told first; only then no more requests are taken.
+#[tokio::test]
+async fn the_server_says_that_it_stops_before_it_does() {
+    let world = World::start_with(|settings| settings.drain_delay_seconds = 1).await;
+    let (api, ops) = (world.running.api, world.running.ops);
+    let stopping = tokio::spawn(world.running.stop());
+    while exchange(ops, "GET", "/readyz", "", b"").await.status == 200 {}
+    assert_eq!(exchange(ops, "GET", "/readyz", "", b"").await.body, "stopping\n");
+    assert_eq!(exchange(ops, "GET", "/livez", "", b"").await.status, 200);
+    assert_eq!(exchange(api, "GET", "/v1/agents", "", b"").await.status, 401);
+    stopping.await.unwrap();
+    assert!(tokio::net::TcpStream::connect(api).await.is_err());
+}

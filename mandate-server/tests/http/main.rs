@@ -9,6 +9,7 @@
 
 mod bodies;
 mod contract;
+mod deliveries;
 mod escrows;
 mod exports;
 mod faults;
@@ -17,13 +18,17 @@ mod hosts;
 mod input;
 mod keys;
 mod lists;
+mod metrics;
 mod published;
+#[path = "../service/receiver.rs"]
+mod receiver;
 mod replays;
 mod samples;
 mod server;
 mod settlement;
 mod tenants;
 mod time;
+mod tls;
 mod usage;
 mod walk;
 mod webhooks;

@@ -68,6 +68,11 @@ impl Server {
         self.post(agent_key, "/authorizations", &request, 201).await
     }
 
+    /// The same again, after an orderly stop.
+    pub(crate) async fn restart(self) -> Self {
+        Self { world: self.world.restart().await, ..self }
+    }
+
     /// Moves the clock.
     pub(crate) fn advance(&self, seconds: i64) {
         self.clock.advance(seconds);

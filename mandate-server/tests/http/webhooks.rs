@@ -34,18 +34,13 @@ async fn a_webhook_lives_from_its_creation_to_its_deletion() {
     );
     let event = format!("/events/{}", ping["event"].as_str().unwrap());
     let read = server.read(key, &event, 200).await;
-    assert_eq!(
-        read["deliveries"],
-        json!([{"webhook": webhook["webhook"], "status": "pending", "attempts": [],
-            "next_attempt_at": ping["created_at"]}])
-    );
+    let delivery = &read["deliveries"][0];
+    assert_eq!((&delivery["webhook"], &delivery["status"]), (&webhook["webhook"], &json!("pending")));
 
     assert_eq!(send(&server, key, Method::DELETE, &path).await, (204, String::new()));
     let read = server.read(key, &event, 200).await;
-    assert_eq!(
-        read["deliveries"],
-        json!([{"webhook": webhook["webhook"], "status": "ended", "attempts": []}])
-    );
+    let delivery = &read["deliveries"][0];
+    assert_eq!((&delivery["status"], delivery.get("next_attempt_at")), (&json!("ended"), None));
     for (method, path) in
         [(Method::DELETE, path.clone()), (Method::GET, path.clone()), (Method::POST, format!("{path}/ping"))]
     {

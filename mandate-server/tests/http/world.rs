@@ -68,6 +68,15 @@ impl World {
         Self { running, clock, settings, organization_key, live_key, _folder: folder }
     }
 
+    /// The same again, after an orderly stop.
+    pub(crate) async fn restart(self) -> Self {
+        self.running.stop().await;
+        let config = Config { settings: self.settings.clone(), master_key: MasterKey::from_bytes([7; 32]) };
+        let running =
+            App::start(config, Arc::clone(&self.clock) as _, Arc::new(SystemEntropy)).await.unwrap();
+        Self { running, ..self }
+    }
+
     /// Another organization; returns the key of its sandbox.
     pub(crate) fn onboard(&self, name: &str) -> String {
         create_organization(&self.settings, name, &self.clock).sandbox_key().expose().to_owned()

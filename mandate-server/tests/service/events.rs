@@ -18,7 +18,7 @@ use crate::world::{World, claim, json, random_key};
 const REVIEWED: &str = r#","review_above":200"#;
 
 fn subscription(body: &Value) -> Subscription {
-    Subscription::read(Object::parse(body.to_string().as_bytes()).unwrap(), Reach::Public).unwrap()
+    Subscription::read(Object::parse(body.to_string().as_bytes()).unwrap(), &Reach::PUBLIC).unwrap()
 }
 
 async fn create(world: &World, kinds: &[&str]) -> Answer {
@@ -35,13 +35,13 @@ async fn webhook(world: &World, kinds: &[&str]) -> String {
     json(&answer)["webhook"].as_str().unwrap().to_owned()
 }
 
-async fn delete(world: &World, id: &str) -> Answer {
+pub(crate) async fn delete(world: &World, id: &str) -> Answer {
     let id = id.to_owned();
     let deleted = move |tx: &mut Tx<'_>, call: &Call| webhooks::delete(tx, call, &id);
     world.write(world.call(&world.organization), deleted).await
 }
 
-async fn ping(world: &World, call: Call, id: &str) -> Answer {
+pub(crate) async fn ping(world: &World, call: Call, id: &str) -> Answer {
     let ping = webhooks::Ping { id: id.to_owned(), event: world.event(), at: world.clock.now() };
     world.write(call, move |tx, call| webhooks::ping(tx, call, &ping)).await
 }
@@ -59,7 +59,7 @@ where
     }
 }
 
-async fn event(world: &World, id: &Value) -> Value {
+pub(crate) async fn event(world: &World, id: &Value) -> Value {
     let id = id.as_str().unwrap().to_owned();
     read(world, &world.organization, move |tx, call| events::get(tx, call, &id)).await.unwrap()
 }

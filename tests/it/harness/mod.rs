@@ -8,5 +8,5 @@ mod world;
 
 pub(crate) use self::client::{Answer, Client, masked};
 pub(crate) use self::command::{Ran, binary, mandate};
-pub(crate) use self::server::TestServer;
+pub(crate) use self::server::{DEADLINE, TestServer};
 pub(crate) use self::world::{Agent, Organization, authorization, terms};

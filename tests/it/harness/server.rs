@@ -14,7 +14,7 @@ use super::command::{Ran, binary};
 use super::world::Organization;
 
 /// How long anything that a test waits for may take.
-pub(super) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// `mandate-server dev --json`, killed when dropped.
 pub(crate) struct TestServer {

@@ -118,7 +118,7 @@ pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
         d.signature.into(),
     ];
     tx.execute_one(INSERT, &row)?;
-    tx.note((d.verdict, d.mode));
+    tx.note(d.verdict, d.mode);
     Ok(())
 }
 

@@ -1,15 +1,27 @@
-//! Deliveries of events to webhooks, and their attempts.
+//! Deliveries of events to webhooks, their attempts, and the line in which webhooks wait for theirs.
+//!
+//! `webhooks.due_at` is the place of a webhook in that line. Whatever makes a delivery due keeps it no later than the
+//! first delivery that is pending; whoever takes a webhook out of the line leases it, and puts it back when that is done.
 
-use mandate_core::{EventId, Timestamp, WebhookId};
+use mandate_core::{EventId, EventKind, Timestamp, WebhookId};
+use serde_json::value::RawValue;
 
+use super::keys::kind;
 use crate::error::Fault;
-use crate::store::records::{AttemptRecord, DeliveryRecord, DeliveryState, EventRecord};
+use crate::store::records::{
+    AttemptRecord, DeliveryRecord, DeliveryState, DueRecord, EventRecord, LeaseRecord, TriedRecord,
+};
 use crate::store::tx::{Row, Tx};
 
 const FAN_OUT: &str = "INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
     SELECT environment, $1, webhook, 'pending', $2, 0 FROM subscriptions WHERE environment = $3 AND type = $4";
 const INSERT: &str = "INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
     VALUES ($1, $2, $3, 'pending', $4, 0)";
+const QUEUE_SUBSCRIBED: &str = "UPDATE webhooks SET due_at = $1
+    WHERE environment = $2 AND webhook IN (SELECT webhook FROM subscriptions WHERE environment = $2 AND type = $3)
+    AND (due_at IS NULL OR due_at > $1)";
+const QUEUE: &str = "UPDATE webhooks SET due_at = $1
+    WHERE environment = $2 AND webhook = $3 AND (due_at IS NULL OR due_at > $1)";
 const END: &str = "UPDATE deliveries SET state = 'ended'
     WHERE environment = $1 AND webhook = $2 AND state = 'pending'";
 const OF_EVENT: &str = "SELECT webhook, state, due_at FROM deliveries
@@ -17,17 +29,58 @@ const OF_EVENT: &str = "SELECT webhook, state, due_at FROM deliveries
 const ATTEMPTS: &str = "SELECT at, status, error FROM attempts
     WHERE environment = $1 AND event = $2 AND webhook = $3 ORDER BY attempt";
 
+const NEXT: &str = "SELECT due_at FROM webhooks
+    WHERE due_at IS NOT NULL AND (leased_until IS NULL OR leased_until <= $1) ORDER BY due_at LIMIT 1";
+const LEASE: &str = "UPDATE webhooks SET leased_until = $1
+    WHERE (environment, webhook) IN (SELECT environment, webhook FROM webhooks
+        WHERE due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY due_at LIMIT $3)
+    AND (leased_until IS NULL OR leased_until <= $2)
+    RETURNING environment, webhook, url,
+        (SELECT kind FROM environments WHERE environments.environment = webhooks.environment)";
+const RELEASE: &str = "UPDATE webhooks SET leased_until = NULL, due_at =
+        (SELECT CASE WHEN min(d.due_at) < $1 THEN $1 ELSE min(d.due_at) END FROM deliveries d
+        WHERE d.environment = $2 AND d.webhook = $3 AND d.state = 'pending')
+    WHERE environment = $2 AND webhook = $3 AND leased_until = $4";
+const DUE: &str = "SELECT e.event, e.type, e.created_at, e.data, d.attempts, d.retried_at
+    FROM deliveries d JOIN events e ON e.environment = d.environment AND e.event = d.event
+    WHERE d.environment = $1 AND d.webhook = $2 AND d.state = 'pending' AND d.due_at <= $3
+    ORDER BY d.due_at LIMIT $4";
+const ATTEMPT: &str = "INSERT INTO attempts (environment, event, webhook, attempt, at, status, error)
+    SELECT environment, event, webhook, attempts + 1, $1, $2, $3 FROM deliveries
+    WHERE environment = $4 AND event = $5 AND webhook = $6";
+const COUNT: &str = "UPDATE deliveries SET attempts = attempts + 1
+    WHERE environment = $1 AND event = $2 AND webhook = $3";
+const MOVE_ON: &str = "UPDATE deliveries SET state = $1, due_at = $2
+    WHERE environment = $3 AND event = $4 AND webhook = $5 AND state = 'pending'";
+const FIND: &str = "SELECT d.environment, d.state
+    FROM webhooks w JOIN deliveries d ON d.environment = w.environment AND d.webhook = w.webhook
+    WHERE w.webhook = $1 AND d.event = $2";
+const RETRY: &str = "UPDATE deliveries SET state = 'pending', due_at = $1, retried_at = $1
+    WHERE environment = $2 AND event = $3 AND webhook = $4 AND state = 'failed'";
+
 /// Makes a delivery of an event, due at once, to each webhook that subscribes to its type.
 pub fn fan_out(tx: &mut Tx<'_>, event: &EventRecord) -> Result<(), Fault> {
-    let (id, at) = (event.id.to_bytes().into(), event.at.millis().into());
-    tx.execute(FAN_OUT, &[id, at, event.environment.into(), event.kind.as_str().into()])?;
+    let (id, at, kind) = (event.id.to_bytes(), event.at.millis(), event.kind.as_str());
+    let made = tx.execute(FAN_OUT, &[id.into(), at.into(), event.environment.into(), kind.into()])?;
+    if made > 0 {
+        tx.execute(QUEUE_SUBSCRIBED, &[at.into(), event.environment.into(), kind.into()])?;
+        tx.announce();
+    }
     Ok(())
 }
 
 /// Makes a delivery of an event, due at once, to one webhook.
 pub fn insert(tx: &mut Tx<'_>, event: &EventRecord, webhook: WebhookId) -> Result<(), Fault> {
-    let (id, at) = (event.id.to_bytes().into(), event.at.millis().into());
-    tx.execute_one(INSERT, &[event.environment.into(), id, webhook.to_bytes().into(), at])
+    let (id, at) = (event.id.to_bytes(), event.at.millis());
+    tx.execute_one(INSERT, &[event.environment.into(), id.into(), webhook.to_bytes().into(), at.into()])?;
+    queue(tx, event.environment, webhook, event.at)
+}
+
+/// Puts a webhook into the line, no later than `at`.
+fn queue(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId, at: Timestamp) -> Result<(), Fault> {
+    tx.execute(QUEUE, &[at.millis().into(), environment.into(), webhook.to_bytes().into()])?;
+    tx.announce();
+    Ok(())
 }
 
 /// Ends the deliveries to a webhook that are under way.
@@ -60,4 +113,105 @@ fn read_attempt(mut row: Row) -> Result<AttemptRecord, Fault> {
         status: row.maybe_integer()?,
         error: row.maybe_text()?,
     })
+}
+
+/// When the first webhook in the line is due that nobody has leased.
+pub fn next(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    let row = tx.row(NEXT, &[now.millis().into()])?;
+    row.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
+}
+
+/// Leases webhooks that are due: those that have waited longest.
+pub fn lease(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    until: Timestamp,
+    limit: i64,
+) -> Result<Vec<LeaseRecord>, Fault> {
+    let rows = tx.query(LEASE, &[until.millis().into(), now.millis().into(), limit.into()])?;
+    let read = |mut row: Row| {
+        Ok(LeaseRecord {
+            environment: row.integer()?,
+            webhook: WebhookId::from_bytes(row.bytes()?),
+            url: row.text()?,
+            kind: kind(&row.text()?)?,
+            until,
+        })
+    };
+    rows.into_iter().map(read).collect()
+}
+
+/// Ends a lease, unless it has ended and the webhook is somebody else's. What is due already goes to the end of the line.
+pub fn release(tx: &mut Tx<'_>, lease: &LeaseRecord, now: Timestamp) -> Result<(), Fault> {
+    let (environment, webhook) = (lease.environment, lease.webhook.to_bytes());
+    let until = lease.until.millis();
+    tx.execute(RELEASE, &[now.millis().into(), environment.into(), webhook.into(), until.into()])?;
+    Ok(())
+}
+
+/// The deliveries to a webhook that are due, each with its event; those that have waited longest.
+pub fn due(
+    tx: &mut Tx<'_>,
+    lease: &LeaseRecord,
+    now: Timestamp,
+    limit: i64,
+) -> Result<Vec<DueRecord>, Fault> {
+    let environment = lease.environment;
+    let webhook = lease.webhook.to_bytes();
+    let rows = tx.query(DUE, &[environment.into(), webhook.into(), now.millis().into(), limit.into()])?;
+    rows.into_iter().map(|row| read_due(environment, row)).collect()
+}
+
+fn read_due(environment: i64, mut row: Row) -> Result<DueRecord, Fault> {
+    let event = EventRecord {
+        environment,
+        id: EventId::from_bytes(row.bytes()?),
+        kind: EventKind::parse(&row.text()?)?,
+        at: Timestamp::from_millis(row.integer()?),
+        data: RawValue::from_string(row.text()?)
+            .map_err(|e| Fault::new(format!("database: an event's data is not JSON: {e}")))?,
+    };
+    let attempts = row.integer()?;
+    let since = row.maybe_integer()?.map_or(event.at, Timestamp::from_millis);
+    Ok(DueRecord { event, attempts, since })
+}
+
+/// Writes an attempt, and where the delivery stands after it. One that has ended meanwhile stays as it is, and one that
+/// is gone stays away.
+pub fn keep(tx: &mut Tx<'_>, tried: &TriedRecord) -> Result<(), Fault> {
+    let (environment, event) = (tried.environment, tried.event.to_bytes());
+    let webhook = tried.webhook.to_bytes();
+    if let Some(AttemptRecord { at, status, error }) = &tried.attempt {
+        let key = [environment.into(), event.into(), webhook.into()];
+        let row = [at.millis().into(), (*status).into(), error.as_deref().into()];
+        tx.execute(ATTEMPT, &[row, key.clone()].concat())?;
+        tx.execute(COUNT, &key)?;
+    }
+    let (state, due_at) = (tried.state.as_str(), tried.due_at.millis());
+    let row = [state.into(), due_at.into(), environment.into(), event.into(), webhook.into()];
+    tx.execute(MOVE_ON, &row)?;
+    Ok(())
+}
+
+/// The environment of a delivery to a webhook that is there, and where the delivery stands.
+pub fn find(
+    tx: &mut Tx<'_>,
+    event: EventId,
+    webhook: WebhookId,
+) -> Result<Option<(i64, DeliveryState)>, Fault> {
+    let row = tx.lock(FIND, &[webhook.to_bytes().into(), event.to_bytes().into()])?;
+    row.map(|mut row| Ok((row.integer()?, DeliveryState::parse(&row.text()?)?))).transpose()
+}
+
+/// Begins a delivery anew that has failed.
+pub fn retry(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    event: EventId,
+    webhook: WebhookId,
+    at: Timestamp,
+) -> Result<(), Fault> {
+    let (id, to) = (event.to_bytes(), webhook.to_bytes());
+    tx.execute_one(RETRY, &[at.millis().into(), environment.into(), id.into(), to.into()])?;
+    queue(tx, environment, webhook, at)
 }

@@ -5,7 +5,7 @@ use std::collections::btree_map::Entry;
 use rusqlite::Connection;
 
 use super::super::records::{AgentKey, UsageKey};
-use super::super::tx::{Decided, Tx};
+use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, Loaded, sql};
 use super::Ground;
 use crate::error::Fault;
@@ -16,7 +16,7 @@ pub(super) fn run(
     connection: &Connection,
     decider: &dyn Decider,
     batch: &[Authorization],
-    tally: &mut Vec<Decided>,
+    tally: &mut Tally,
 ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
     let mut ground = Ground(connection);
     let mut tx = Tx::new(&mut ground);
@@ -24,7 +24,7 @@ pub(super) fn run(
     let mut loaded = load(&mut tx, batch, now.month())?;
     let answers = decider.decide(batch, now, &mut loaded);
     keep(&mut tx, &loaded)?;
-    tally.extend(tx.into_decided());
+    tally.add(tx.into_tally());
     Ok(answers)
 }
 

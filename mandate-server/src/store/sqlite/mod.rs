@@ -1,6 +1,7 @@
 //! SQLite: one writer thread that commits in batches, and a few readers beside it.
 
 mod hot;
+mod presence;
 mod readers;
 pub(super) mod upkeep;
 mod writer;
@@ -13,12 +14,14 @@ use std::time::Duration;
 
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
+use tokio::sync::Notify;
 
 use super::tx::{Row, Session, Tx, Value};
 use super::{Authorization, Decider, Footprint, Holder, Schema};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
+pub(crate) use presence::Presence;
 use readers::Readers;
 use writer::Writer;
 
@@ -43,9 +46,14 @@ pub(super) struct Sqlite {
 }
 
 impl Sqlite {
-    pub(super) fn open(path: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
+    pub(super) fn open(
+        path: &str,
+        decider: Arc<dyn Decider>,
+        metrics: Metrics,
+        wake: Arc<Notify>,
+    ) -> Result<Self, Fault> {
         let held = upkeep::claim(path, Holder::Server)?;
-        let writer = Writer::start(connect(path)?, decider, metrics)?;
+        let writer = Writer::start(connect(path)?, decider, metrics, wake)?;
         let readers = Readers::start(path)?;
         Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
@@ -88,6 +96,11 @@ impl Sqlite {
         self.readers.close();
         self.writer.close();
     }
+}
+
+/// Takes the place of the server at a database.
+pub(super) fn take_place(path: &str) -> Result<Presence, Fault> {
+    Presence::take(path).map_err(|e| Fault::new(format!("database: cannot lock a file beside {path}: {e}")))
 }
 
 pub(super) fn run_once<T>(

@@ -6,9 +6,9 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::super::tx::{Decided, Tx};
+use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider};
 use super::{Ground, hot};
 use crate::error::{Fault, Refusal};
@@ -22,8 +22,8 @@ const MAX_WAITING: usize = 4096;
 
 /// Tells a waiter how its transaction ended: with the text of the fault, if it did not commit.
 type Tell = Box<dyn FnOnce(Result<(), &str>) + Send>;
-/// A script, run inside the batch; it says what it decided, and brings its own ending.
-type Script = Box<dyn FnOnce(&Connection, &mut Vec<Decided>) -> Tell + Send>;
+/// A script, run inside the batch; it says what it did, and brings its own ending.
+type Script = Box<dyn FnOnce(&Connection, &mut Tally) -> Tell + Send>;
 
 enum Job {
     Script(Script),
@@ -42,12 +42,13 @@ impl Writer {
         connection: Connection,
         decider: Arc<dyn Decider>,
         metrics: Metrics,
+        wake: Arc<Notify>,
     ) -> Result<Self, Fault> {
-        let counting = metrics.clone();
+        let after = After { metrics: metrics.clone(), wake };
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
         let thread = std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || serve(&connection, decider.as_ref(), &counting, waiting))
+            .spawn(move || serve(&connection, decider.as_ref(), &after, waiting))
             .map_err(|e| Fault::new(format!("cannot start the writer thread: {e}")))?;
         Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)), metrics })
     }
@@ -58,12 +59,12 @@ impl Writer {
         S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let job = move |connection: &Connection, tally: &mut Vec<Decided>| -> Tell {
+        let job = move |connection: &Connection, tally: &mut Tally| -> Tell {
             let result = in_savepoint(connection, || {
                 let mut ground = Ground(connection);
                 let mut tx = Tx::new(&mut ground);
                 let result = script(&mut tx)?;
-                tally.extend(tx.into_decided());
+                tally.add(tx.into_tally());
                 Ok(result)
             });
             Box::new(move |committed| {
@@ -115,15 +116,17 @@ fn gone() -> Fault {
     Fault::new("the writer has ended")
 }
 
-fn serve(
-    connection: &Connection,
-    decider: &dyn Decider,
-    metrics: &Metrics,
-    mut waiting: mpsc::Receiver<Job>,
-) {
+/// Who hears of what has been committed.
+struct After {
+    metrics: Metrics,
+    /// Wakes whoever delivers.
+    wake: Arc<Notify>,
+}
+
+fn serve(connection: &Connection, decider: &dyn Decider, after: &After, mut waiting: mpsc::Receiver<Job>) {
     let mut jobs = Vec::with_capacity(MAX_BATCH);
     while waiting.blocking_recv_many(&mut jobs, MAX_BATCH) > 0 {
-        run(connection, decider, metrics, &mut jobs);
+        run(connection, decider, after, &mut jobs);
     }
     // Folds the log into the database file, so that a copy of the one file is whole after an orderly end.
     if let Err(e) = connection.pragma_update(None, "wal_checkpoint", "TRUNCATE") {
@@ -134,8 +137,8 @@ fn serve(
 /// Runs all jobs in one transaction and tells each waiter how it ended.
 ///
 /// None of the jobs has been answered yet, so that any order among them is a true one: scripts come first.
-fn run(connection: &Connection, decider: &dyn Decider, metrics: &Metrics, jobs: &mut Vec<Job>) {
-    let (count, mut tally) = (jobs.len(), Vec::new());
+fn run(connection: &Connection, decider: &dyn Decider, after: &After, jobs: &mut Vec<Job>) {
+    let (count, mut tally) = (jobs.len(), Tally::default());
     let began = connection.execute_batch("BEGIN IMMEDIATE");
     let mut tells: Vec<Tell> = Vec::new();
     let (mut batch, mut waiters) = (Vec::new(), Vec::new());
@@ -158,10 +161,13 @@ fn run(connection: &Connection, decider: &dyn Decider, metrics: &Metrics, jobs: 
     let answers = decide(connection, decider, &batch, &mut tally);
     let committing = Instant::now();
     let committed = commit(connection);
-    metrics.committed(count, committing.elapsed());
+    after.metrics.committed(count, committing.elapsed());
     if committed.is_ok() {
-        for (verdict, mode) in tally {
-            metrics.decided(verdict, mode);
+        for (verdict, mode) in tally.decided {
+            after.metrics.decided(verdict, mode);
+        }
+        if tally.announced {
+            after.wake.notify_one();
         }
     }
     let told = committed.as_ref().copied().map_err(String::as_str);
@@ -178,7 +184,7 @@ fn decide(
     connection: &Connection,
     decider: &dyn Decider,
     batch: &[Authorization],
-    tally: &mut Vec<Decided>,
+    tally: &mut Tally,
 ) -> Vec<Result<Answer, Fault>> {
     let mut together = |batch: &[Authorization]| {
         let run = || Ok(hot::run(connection, decider, batch, tally)?);

@@ -1,0 +1,105 @@
+//! The three listeners: their sockets, their addresses as clients know them, and what they grant to whom.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use mandate_core::Timestamp;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::Urls;
+use crate::config::{Settings, TlsFiles, VERSION_PATH};
+use crate::error::Fault;
+use crate::http::{Door, Identity, Limits, MAX_CONNECTIONS_PER_PEER, RequestIds, Site};
+use crate::metrics::{Listener, Metrics};
+
+/// A socket, and where it listens in fact.
+pub(super) struct Socket {
+    pub(super) listener: TcpListener,
+    pub(super) address: SocketAddr,
+}
+
+pub(super) struct Sockets {
+    pub(super) api: Socket,
+    pub(super) public: Socket,
+    pub(super) ops: Socket,
+}
+
+impl Sockets {
+    pub(super) async fn bind(settings: &Settings) -> Result<Self, Fault> {
+        Ok(Self {
+            api: bind("api_address", settings.api_address).await?,
+            public: bind("public_address", settings.public_address).await?,
+            ops: bind("ops_address", settings.ops_address).await?,
+        })
+    }
+
+    pub(super) fn urls(&self, settings: &Settings) -> Urls {
+        let scheme = |tls: bool| if tls { "https" } else { "http" };
+        let public = format!("{}://{}", scheme(settings.public_tls.is_some()), self.public.address);
+        let base = || format!("{}://{}{VERSION_PATH}", scheme(settings.tls.is_some()), self.api.address);
+        Urls {
+            base: settings.base_url.clone().unwrap_or_else(base),
+            verdicts: settings.verdicts_url.clone().unwrap_or_else(|| public.clone()),
+            docs: settings.docs_url.clone().unwrap_or(public),
+            ops: format!("http://{}", self.ops.address),
+        }
+    }
+}
+
+async fn bind(setting: &str, address: SocketAddr) -> Result<Socket, Fault> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        Ok::<_, std::io::Error>(Socket { address: listener.local_addr()?, listener })
+    };
+    bound.await.map_err(|e| Fault::new(format!("cannot listen on {address} ({setting}): {e}")))
+}
+
+/// What the listeners speak TLS with.
+pub(super) struct Tls {
+    pub(super) api: Option<TlsAcceptor>,
+    pub(super) public: Option<TlsAcceptor>,
+    /// What they show, and what is followed for changes.
+    pub(super) identities: Vec<Arc<Identity>>,
+}
+
+impl Tls {
+    /// Reads the certificates that the settings name.
+    pub(super) fn read(settings: &Settings, now: Timestamp) -> Result<Self, Fault> {
+        let mut identities = Vec::new();
+        let mut acceptor = |files: &Option<TlsFiles>| {
+            let Some(files) = files else { return Ok(None) };
+            let identity = Arc::new(Identity::read(files.clone(), now)?);
+            identities.push(Arc::clone(&identity));
+            identity.acceptor().map(Some)
+        };
+        let api = acceptor(&settings.tls)?;
+        let public =
+            if settings.public_tls == settings.tls { api.clone() } else { acceptor(&settings.public_tls)? };
+        Ok(Self { api, public, identities })
+    }
+}
+
+/// What all doors have in common.
+pub(super) struct Doors {
+    pub(super) ids: Arc<RequestIds>,
+    pub(super) metrics: Metrics,
+    /// Whether all connections come from a proxy.
+    pub(super) proxied: bool,
+}
+
+impl Doors {
+    /// The door to `site`, at an address. Whoever is on this machine, or a proxy, may have any number of connections.
+    pub(super) fn door<S: Site>(
+        &self,
+        name: Listener,
+        address: SocketAddr,
+        site: Arc<S>,
+        tls: Option<TlsAcceptor>,
+    ) -> Door<S> {
+        let strangers = !self.proxied && !address.ip().is_loopback();
+        let connections_per_peer = strangers.then_some(MAX_CONNECTIONS_PER_PEER);
+        let limits = Limits { connections_per_peer, ..Limits::default() };
+        Door { name, site, ids: Arc::clone(&self.ids), metrics: self.metrics.clone(), tls, limits }
+    }
+}

@@ -1,0 +1,313 @@
+//! Connections over real sockets, with limits that end within a test.
+
+use std::sync::LazyLock;
+
+use hyper::body::Incoming;
+use hyper::{Request, StatusCode};
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::clock::{Ids, SystemClock, SystemEntropy};
+use crate::http::exchange::Told;
+use crate::http::reply::{Failure, Reply};
+use crate::metrics::Reading;
+
+/// A deadline that a test can wait for.
+const SHORT: Duration = Duration::from_millis(100);
+/// An answer that no buffer between two sockets holds.
+static LARGE: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; 64 * 1024 * 1024]);
+
+/// A site that panics, that waits until it is told, that answers at length, or that answers.
+#[derive(Default)]
+struct Probe {
+    entered: Notify,
+    leave: Notify,
+}
+
+impl Site for Probe {
+    async fn respond(self: Arc<Self>, request: Request<Incoming>, _: &mut Told) -> Result<Reply, Failure> {
+        match request.uri().path() {
+            "/panic" => panic!("by request"),
+            "/wait" => {
+                self.entered.notify_one();
+                self.leave.notified().await;
+            }
+            "/large" => return Ok(Reply::new(StatusCode::OK, [], LARGE.as_slice())),
+            _ => {}
+        }
+        Ok(Reply::text(StatusCode::OK, "done\n"))
+    }
+}
+
+struct Listening {
+    address: SocketAddr,
+    probe: Arc<Probe>,
+    metrics: Metrics,
+    stop: watch::Sender<bool>,
+    serving: JoinHandle<()>,
+}
+
+async fn start() -> Listening {
+    start_with(Limits::default(), None).await
+}
+
+async fn start_with(limits: Limits, tls: Option<TlsAcceptor>) -> Listening {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (address, probe, stop) =
+        (listener.local_addr().unwrap(), Arc::new(Probe::default()), watch::Sender::new(false));
+    let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
+    let door = Door {
+        name: Listener::Api,
+        site: Arc::clone(&probe),
+        ids: Arc::new(RequestIds { ids, clock: Arc::new(SystemClock) }),
+        metrics: Metrics::new(),
+        tls,
+        limits,
+    };
+    let metrics = door.metrics.clone();
+    let serving = tokio::spawn(serve(listener, Arc::new(door), stop.subscribe()));
+    Listening { address, probe, metrics, stop, serving }
+}
+
+impl Listening {
+    /// What is answered to a request that is the last one of its connection.
+    async fn get(&self, path: &str, headers: &str) -> String {
+        get(self.address, path, headers).await
+    }
+
+    /// What is answered to these bytes, until the server closes the connection.
+    async fn answered(&self, bytes: &str) -> String {
+        let mut stream = TcpStream::connect(self.address).await.unwrap();
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        rest(&mut stream).await
+    }
+
+    fn counted(&self, line: &str) -> bool {
+        self.metrics.write(&Reading::default()).unwrap().lines().any(|written| written == line)
+    }
+}
+
+async fn get(address: SocketAddr, path: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    rest(&mut stream).await
+}
+
+async fn rest(stream: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    // A server that closes before it has read all resets the connection, after its answer.
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8(answer).unwrap()
+}
+
+/// Asserts that an answer has this status, an id, and the envelope that names it.
+#[track_caller]
+fn assert_refused(answer: &str, status: &str) {
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let id = head.lines().find_map(|line| line.strip_prefix("x-request-id: ")).unwrap();
+    let error: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(
+        (&error["error"]["code"], &error["error"]["request_id"]),
+        (&"invalid_request".into(), &id.into())
+    );
+    assert!(head.contains("\r\nconnection: close") && head.contains("\r\ndate: "), "{head}");
+    assert!(head.contains(&format!("\r\ncontent-length: {}", body.len())), "{head}");
+    assert!(head.contains("\r\ncontent-type: application/json"), "{head}");
+}
+
+#[tokio::test]
+async fn a_panic_is_a_fault_like_any_other() {
+    let server = start().await;
+    let answer = server.get("/panic", "").await;
+    assert!(answer.starts_with("HTTP/1.1 500 "), "{answer}");
+    assert!(answer.contains(r#"{"error":{"code":"server_error","#) && !answer.contains("by request"));
+    assert!(answer.contains("\r\nx-request-id: req_"), "{answer}");
+    assert!(server.get("/", "").await.starts_with("HTTP/1.1 200 "), "the listener goes on");
+    assert!(server.counted("mandate_faults_total 1"));
+}
+
+#[tokio::test]
+async fn what_is_turned_away_unread_has_an_id_and_the_envelope() {
+    let server = start().await;
+    let (large, small) = (MAX_HEAD_BYTES, MAX_HEAD_BYTES - 1000);
+    assert_refused(&server.get("/", &format!("X: {}\r\n", "x".repeat(large))).await, "431");
+    assert!(server.get("/", &format!("X: {}\r\n", "x".repeat(small))).await.starts_with("HTTP/1.1 200 "));
+    assert_refused(&server.get("/", &"X: x\r\n".repeat(101)).await, "431");
+    for bytes in ["?\r\n\r\n", "GET / HTTP/1.1\r\nno colon\r\n\r\n", "GET / HTTP/7.0\r\n\r\n", "\0"] {
+        assert_refused(&server.answered(bytes).await, "400");
+    }
+    assert!(server.counted(
+        "mandate_http_requests_total{listener=\"api\",method=\"other\",path=\"\",status=\"4xx\"} 6"
+    ));
+}
+
+#[tokio::test]
+async fn so_it_is_after_requests_that_were_answered() {
+    let server = start().await;
+    for bytes in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: x\r\n\r\n"] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        for _ in 0..2 {
+            stream.write_all(bytes.as_bytes()).await.unwrap();
+            let mut answer = Vec::new();
+            let end: &[u8] = if bytes.starts_with("HEAD") { b"\r\n\r\n" } else { b"done\n" };
+            while !answer.ends_with(end) {
+                answer.push(stream.read_u8().await.unwrap());
+            }
+            assert!(answer.starts_with(b"HTTP/1.1 200 "));
+        }
+        stream.write_all(b"?\r\n\r\n").await.unwrap();
+        assert_refused(&rest(&mut stream).await, "400");
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_two_readers_may_read_differently_is_refused() {
+    let server = start().await;
+    for (bytes, ok) in [
+        ("GET / HTTP/1.1\r\nConnection: close\r\n\r\n", false),
+        ("GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n", false),
+        ("GET / HTTP/1.1\r\nHost: a b\r\n\r\n", false),
+        ("GET / HTTP/1.1\r\nHost: a:1\r\nConnection: close\r\n\r\n", true),
+        ("GET / HTTP/1.0\r\n\r\n", true),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            false,
+        ),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\ncontent-length: 5\r\n\r\n0\r\n\r\n",
+            false,
+        ),
+        ("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello", false),
+        ("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", false),
+        ("POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", false),
+        (
+            "POST / HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            true,
+        ),
+    ] {
+        let answer = server.answered(bytes).await;
+        if ok {
+            assert!(answer.split(' ').nth(1) == Some("200"), "{bytes}: {answer}");
+        } else {
+            assert_refused(&answer, "400");
+        }
+    }
+}
+
+/// Whatever stands behind a request framed twice is not read as one.
+#[tokio::test]
+async fn nothing_is_smuggled_behind_a_request() {
+    let server = start().await;
+    let ambiguous =
+        "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    let (first, second) = ("GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET /second HTTP/1.1\r\nHost: a\r\n\r\n");
+    for bytes in [format!("{ambiguous}{second}"), format!("{first}{ambiguous}{second}")] {
+        let answer = server.answered(&bytes).await;
+        assert_eq!(answer.matches("HTTP/1.1 ").count(), bytes.matches("HTTP/1.1").count() - 1, "{answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_ask_in_time_is_closed() {
+    let server = start_with(Limits { head: SHORT, ..Limits::default() }, None).await;
+    for begun in ["", "GET / HTTP/1.1\r\nHost: x", "GET / HTTP/1.1\r\nHost: x\r\n\r\n"] {
+        let answer = server.answered(begun).await;
+        assert_eq!(answer.contains("done"), begun.ends_with("\r\n\r\n"), "{begun:?}: {answer:?}");
+    }
+    let mut trickling = TcpStream::connect(server.address).await.unwrap();
+    trickling.write_all(b"GET / HTTP/1.1\r\nX: ").await.unwrap();
+    let (mut reading, mut writing) = trickling.split();
+    let trickle = async {
+        while writing.write_all(b"x").await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    let ended = async { reading.read_u8().await.is_err() };
+    tokio::select! { ended = ended => assert!(ended), () = trickle => {} }
+}
+
+#[tokio::test]
+async fn a_peer_that_does_not_read_holds_no_slot() {
+    let server = start_with(Limits { stalled: SHORT, connections: 1, ..Limits::default() }, None).await;
+    let mut deaf = TcpStream::connect(server.address).await.unwrap();
+    deaf.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    deaf.readable().await.unwrap();
+    assert!(server.get("/", "").await.ends_with("done\n"), "when its time is over, the next one is served");
+    let mut answer = Vec::new();
+    let _ = deaf.read_to_end(&mut answer).await;
+    assert!(answer.len() < LARGE.len());
+}
+
+#[tokio::test]
+async fn one_address_has_so_many_connections_and_no_more() {
+    let server = start_with(Limits { connections_per_peer: Some(2), ..Limits::default() }, None).await;
+    let first = TcpStream::connect(server.address).await.unwrap();
+    let second = TcpStream::connect(server.address).await.unwrap();
+    // In the queue of the operating system they stand in order: the third is accepted after these two.
+    assert_eq!(rest(&mut TcpStream::connect(server.address).await.unwrap()).await, "");
+    assert!(
+        server.counted("mandate_http_connections_refused_total{listener=\"api\",reason=\"peer_limit\"} 1")
+    );
+    drop((first, second));
+    while !server.counted("mandate_http_connections_open{listener=\"api\"} 0") {
+        tokio::task::yield_now().await;
+    }
+    assert!(server.get("/", "").await.ends_with("done\n"));
+}
+
+fn acceptor() -> TlsAcceptor {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+    let config =
+        rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::aws_lc_rs::default_provider()));
+    let config = config.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+    TlsAcceptor::from(Arc::new(config.with_single_cert(vec![made.cert.der().clone()], key).unwrap()))
+}
+
+#[tokio::test]
+async fn a_handshake_ends_by_its_deadline_or_when_it_is_none() {
+    let limits = Limits { handshake: SHORT, ..Limits::default() };
+    let server = start_with(limits, Some(acceptor())).await;
+    // A TLS record that is only begun.
+    for (said, reason) in [
+        ("", "handshake_timeout"),
+        ("\u{16}\u{3}\u{1}", "handshake_timeout"),
+        ("GET / HTTP/1.1\r\n\r\n", "handshake"),
+    ] {
+        let answer = server.answered(said).await;
+        assert!(!answer.contains("HTTP/1.1"), "{answer}");
+        while !server.counted("mandate_http_connections_open{listener=\"api\"} 0") {
+            tokio::task::yield_now().await;
+        }
+        let refused =
+            format!("mandate_http_connections_refused_total{{listener=\"api\",reason=\"{reason}\"}}");
+        assert!(server.counted(&format!("{refused} {}", if said.len() == 3 { 2 } else { 1 })), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_under_way_is_ended_when_the_server_stops() {
+    let Listening { address, probe, stop, serving, .. } = start().await;
+    let waiting = tokio::spawn(async move {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+        rest(&mut stream).await
+    });
+    probe.entered.notified().await;
+    let idle = TcpStream::connect(address).await.unwrap();
+    stop.send_replace(true);
+    while TcpStream::connect(address).await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert!(!serving.is_finished());
+    probe.leave.notify_one();
+    let answer = waiting.await.unwrap();
+    assert!(answer.ends_with("\r\n\r\ndone\n") && answer.contains("\r\nconnection: close\r\n"), "{answer}");
+    serving.await.unwrap();
+    drop(idle);
+}

@@ -1,0 +1,91 @@
+//! Deliveries: who takes them, what became of them, and the operator's second chance.
+
+use mandate_core::{EventId, Timestamp, WebhookId};
+
+use super::Stop;
+use crate::error::{Code, Fault, Refusal};
+use crate::store::records::{DeliveryState, DueRecord, LeaseRecord, TriedRecord};
+use crate::store::sql;
+use crate::store::tx::Tx;
+
+/// How long one server has a webhook's deliveries to itself, in seconds. When it has died, others take them over then.
+pub const LEASE_SECONDS: i64 = 60;
+
+/// What one server has done, and has room for.
+#[derive(Debug, Clone, Default)]
+pub struct Turn {
+    /// What became of deliveries.
+    pub tried: Vec<TriedRecord>,
+    /// Webhooks that it gives back.
+    pub released: Vec<LeaseRecord>,
+    /// For how many more it has room.
+    pub room: i64,
+}
+
+/// A delivery to be made again.
+#[derive(Debug, Clone, Copy)]
+pub struct Retry {
+    /// The event.
+    pub event: EventId,
+    /// The webhook.
+    pub webhook: WebhookId,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Writes down what was done, gives webhooks back, and leases others that are due.
+///
+/// # Errors
+/// The database fails.
+pub fn take_turn(tx: &mut Tx<'_>, turn: &Turn, now: Timestamp) -> Result<Vec<LeaseRecord>, Fault> {
+    for tried in &turn.tried {
+        sql::deliveries::keep(tx, tried)?;
+    }
+    for lease in &turn.released {
+        sql::deliveries::release(tx, lease, now)?;
+    }
+    match turn.room {
+        0 => Ok(Vec::new()),
+        room => sql::deliveries::lease(tx, now, now.plus_seconds(LEASE_SECONDS), room),
+    }
+}
+
+/// Up to `limit` deliveries to a leased webhook that are due, those first that have waited longest.
+///
+/// # Errors
+/// The database fails.
+pub fn due(
+    tx: &mut Tx<'_>,
+    lease: &LeaseRecord,
+    now: Timestamp,
+    limit: i64,
+) -> Result<Vec<DueRecord>, Fault> {
+    sql::deliveries::due(tx, lease, now, limit)
+}
+
+/// When there will be something to deliver, as far as is known, to webhooks that nobody has leased.
+///
+/// # Errors
+/// The database fails.
+pub fn next_due(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    sql::deliveries::next(tx, now)
+}
+
+/// Makes a delivery again that has failed: at once, and for another 24 hours. For the operator, who is above tenants.
+///
+/// # Errors
+/// There is no such delivery, its webhook was deleted, or it has not failed.
+pub fn retry(tx: &mut Tx<'_>, command: &Retry) -> Result<(), Stop> {
+    let Retry { event, webhook, at } = *command;
+    let found = sql::deliveries::find(tx, event, webhook)?;
+    let Some((environment, state)) = found else {
+        let message = format!("there is no delivery of {event} to {webhook}, or no such webhook any more");
+        return Err(Refusal::new(Code::NotFound, message).into());
+    };
+    if state != DeliveryState::Failed {
+        let message =
+            format!("the delivery is {}: only one that has failed can be made again", state.as_str());
+        return Err(Refusal::invalid(message).into());
+    }
+    Ok(sql::deliveries::retry(tx, environment, event, webhook, at)?)
+}

@@ -1,0 +1,233 @@
+//! Delivers events to webhooks: at least once, many at a time, and shared with the other servers on the database.
+//!
+//! One task has it all in hand. It takes turns: what became of attempts is written down, webhooks that are done are given
+//! back, and those that are due leased, in one transaction; then what is due to the leased ones is read, in one query
+//! each, and attempts are begun. While a turn is written, more attempts end, for the next. A delivery that is under way
+//! when the server dies is still pending: when the lease has ended, another server makes it again.
+
+mod attempt;
+mod lanes;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mandate_core::Timestamp;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+use tracing::error;
+
+use self::attempt::Means;
+use self::lanes::{Lanes, Share};
+use super::dial::Dialer;
+use crate::clock::{Clock, Entropy};
+use crate::error::Fault;
+use crate::metrics::Metrics;
+use crate::service::deliveries::{self, Turn};
+use crate::service::signing::Keyring;
+use crate::store::Store;
+use crate::store::records::{DueRecord, TriedRecord};
+
+/// How often it is looked for deliveries that another process has made due, and how long it is waited after a fault. What
+/// is due by this server's own doing is taken up at once.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long attempts that are under way may go on when the server stops. Those cut off are made again at the next start.
+const STOP: Duration = Duration::from_secs(5);
+
+/// Delivers.
+pub struct Deliverer {
+    store: Store,
+    means: Means,
+    lanes: Lanes,
+    under_way: JoinSet<TriedRecord>,
+    /// What became of attempts, and is not written down yet.
+    tried: Vec<TriedRecord>,
+    /// When webhooks are due that nobody has leased, as far as is known.
+    next: Option<Timestamp>,
+}
+
+impl fmt::Debug for Deliverer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Deliverer").field("lanes", &self.lanes).finish_non_exhaustive()
+    }
+}
+
+impl Deliverer {
+    /// One that posts with `dialer` what is signed with `keyring`.
+    #[must_use]
+    pub fn new(
+        store: Store,
+        keyring: Keyring,
+        dialer: Arc<Dialer>,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        metrics: Metrics,
+    ) -> Self {
+        let means = Means { keyring, dialer, clock, entropy, metrics };
+        let (lanes, under_way) = (Lanes::default(), JoinSet::new());
+        Self { store, means, lanes, under_way, tried: Vec::new(), next: None }
+    }
+
+    /// Delivers until `stop` changes; then ends what is under way, within a bound of time.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut look = interval(LOOK);
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            let wait_until = self.turn().await.unwrap_or_else(|fault| {
+                error!(reason = %fault, "deliveries cannot be read or written down");
+                None
+            });
+            let Self { store, means, under_way, tried, .. } = &mut self;
+            tokio::select! {
+                _ = stop.changed() => break,
+                _ = attempts(under_way, tried), if !under_way.is_empty() => {}
+                () = store.announced() => self.look_again(),
+                () = until(&*means.clock, wait_until) => {}
+                _ = look.tick() => self.lanes.look_again(),
+            }
+        }
+        self.stop().await;
+    }
+
+    /// Delivers until nothing is due any more; says how many deliveries were dealt with, by an attempt or since their
+    /// time is over.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn deliver_due(&mut self) -> Result<usize, Fault> {
+        let mut count = 0;
+        self.look_again();
+        loop {
+            self.turn().await?;
+            if !self.under_way.is_empty() {
+                count += attempts(&mut self.under_way, &mut self.tried).await;
+            } else if self.lanes.is_empty() && !self.is_due(self.means.clock.now()) {
+                return Ok(count);
+            }
+        }
+    }
+
+    /// Something may be due, to webhooks that are leased and to others.
+    fn look_again(&mut self) {
+        self.lanes.look_again();
+        self.next = Some(self.means.clock.now());
+    }
+
+    fn is_due(&self, now: Timestamp) -> bool {
+        self.next.is_some_and(|next| next <= now)
+    }
+
+    /// Takes a turn. Says when the next is due, as far as is known, unless attempts have to end before.
+    async fn turn(&mut self) -> Result<Option<Timestamp>, Fault> {
+        let now = self.means.clock.now();
+        self.write(now).await?;
+        self.begin(now).await?;
+        if !self.lanes.over(now).is_empty() {
+            return Ok(Some(now));
+        }
+        Ok(self.next.filter(|_| self.lanes.room() > 0))
+    }
+
+    /// Writes down what was done, and leases what is due.
+    async fn write(&mut self, now: Timestamp) -> Result<(), Fault> {
+        let tried = std::mem::take(&mut self.tried);
+        for done in &tried {
+            self.lanes.end((done.environment, done.webhook), done.event);
+        }
+        let released = self.lanes.over(now);
+        let room = if self.is_due(now) { self.lanes.room() + released.len() } else { 0 };
+        if tried.is_empty() && released.is_empty() && room == 0 {
+            return Ok(());
+        }
+        let turn = Arc::new(Turn { tried, released, room: i64::try_from(room).unwrap_or(i64::MAX) });
+        let taken = {
+            let turn = Arc::clone(&turn);
+            self.store.write(move |tx| Ok(deliveries::take_turn(tx, &turn, now)?)).await
+        };
+        match taken {
+            Ok(Ok(taken)) => {
+                self.lanes.close(&turn.released);
+                self.lanes.open(taken);
+                Ok(())
+            }
+            failed => {
+                // Until it is written down it is not done, and must not be begun again.
+                for done in &turn.tried {
+                    self.lanes.begin((done.environment, done.webhook), done.event);
+                }
+                self.tried.clone_from(&turn.tried);
+                failed.and_then(|refused| refused.map_err(|e| Fault::new(e.message))).map(|_| ())
+            }
+        }
+    }
+
+    /// Begins attempts, as many as there is room for, and notes when more will be due.
+    async fn begin(&mut self, now: Timestamp) -> Result<(), Fault> {
+        let shares = self.lanes.shares(now);
+        let read = self.store.read(move |tx| {
+            let found = shares.into_iter().map(|share| {
+                let limit = i64::try_from(share.more + share.under_way.len()).unwrap_or(i64::MAX);
+                let due = deliveries::due(tx, &share.lease, now, limit)?;
+                Ok::<_, Fault>((share, due))
+            });
+            let found = found.collect::<Result<Vec<_>, _>>()?;
+            Ok::<_, Fault>((found, deliveries::next_due(tx, now)?))
+        });
+        let (found, next) = read.await??;
+        self.next = next;
+        for (share, due) in found {
+            self.begin_of(&share, due);
+        }
+        Ok(())
+    }
+
+    fn begin_of(&mut self, share: &Share, due: Vec<DueRecord>) {
+        let key = (share.lease.environment, share.lease.webhook);
+        if due.len() < share.more + share.under_way.len() {
+            self.lanes.drained(key);
+        }
+        for due in due.into_iter().filter(|due| !share.under_way.contains(&due.event.id)) {
+            self.lanes.begin(key, due.event.id);
+            self.under_way.spawn(self.means.clone().attempt(Arc::clone(&share.lease), due));
+        }
+    }
+
+    /// Ends what is under way, writes down what became of it, and gives all webhooks back.
+    async fn stop(mut self) {
+        let ending = async {
+            while !self.under_way.is_empty() {
+                attempts(&mut self.under_way, &mut self.tried).await;
+            }
+        };
+        let _ = timeout(STOP, ending).await;
+        self.under_way.abort_all();
+        while let Some(ended) = self.under_way.join_next().await {
+            self.tried.extend(ended);
+        }
+        let turn = Turn { tried: self.tried, released: self.lanes.leases(), room: 0 };
+        let now = self.means.clock.now();
+        let written = self.store.write(move |tx| Ok(deliveries::take_turn(tx, &turn, now)?)).await;
+        if let Err(fault) = written {
+            error!(reason = %fault, "what became of the last attempts was not written down: they are made again");
+        }
+    }
+}
+
+/// Waits until an attempt has ended, and gathers what became of all that have. Says how many.
+async fn attempts(under_way: &mut JoinSet<TriedRecord>, tried: &mut Vec<TriedRecord>) -> usize {
+    let before = tried.len();
+    // An attempt catches its own panics, and none is cut off here.
+    tried.extend(under_way.join_next().await.into_iter().flatten());
+    while let Some(ended) = under_way.try_join_next() {
+        tried.extend(ended);
+    }
+    tried.len() - before
+}
+
+async fn until(clock: &dyn Clock, at: Option<Timestamp>) {
+    match at {
+        Some(at) => clock.sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,109 @@
+//! One attempt: the event, signed with the key of the moment, posted, and what follows from the answer.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Instant;
+
+use futures_util::FutureExt as _;
+use mandate_core::{EventClaims, Timestamp, jwt};
+use tracing::{debug, error, warn};
+
+use super::super::backoff;
+use super::super::dial::{Dialer, NoAnswer};
+use crate::clock::{Clock, Entropy};
+use crate::error::Fault;
+use crate::metrics::{Attempted, Metrics};
+use crate::service::signing::Keyring;
+use crate::store::records::{AttemptRecord, DeliveryState, DueRecord, LeaseRecord, TriedRecord};
+
+/// What attempts are made with.
+#[derive(Clone)]
+pub(super) struct Means {
+    pub(super) keyring: Keyring,
+    pub(super) dialer: Arc<Dialer>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) entropy: Arc<dyn Entropy>,
+    pub(super) metrics: Metrics,
+}
+
+impl Means {
+    /// Makes the attempt that is due, unless its time is over. One that could never be made is made once, late.
+    pub(super) async fn attempt(self, lease: Arc<LeaseRecord>, due: DueRecord) -> TriedRecord {
+        let at = self.clock.now();
+        if due.attempts > 0 && backoff::is_over(due.since, at) {
+            return outcome(&lease, &due, None, (DeliveryState::Failed, at));
+        }
+        let began = Instant::now();
+        let posting = AssertUnwindSafe(self.post(&lease, &due)).catch_unwind().await;
+        let answer = posting.unwrap_or_else(|_| {
+            error!(event = %due.event.id, "an attempt panicked; see the line before this one");
+            Err(NoAnswer::Here)
+        });
+        let now = self.clock.now();
+        let next = match answer {
+            Ok(200..=299) => (DeliveryState::Delivered, now),
+            _ => match backoff::next_attempt(due.since, now, self.random()) {
+                Some(next) => (DeliveryState::Pending, next),
+                None => (DeliveryState::Failed, now),
+            },
+        };
+        let (status, error) = match answer {
+            Ok(status) => (Some(status.into()), None),
+            Err(no_answer) => (None, Some(no_answer.to_string())),
+        };
+        self.metrics.attempted(counted(next.0), began.elapsed());
+        outcome(&lease, &due, Some(AttemptRecord { at, status, error }), next)
+    }
+
+    async fn post(&self, lease: &LeaseRecord, due: &DueRecord) -> Result<u16, NoAnswer> {
+        let token = self.token(lease, due).map_err(|fault| {
+            error!(event = %due.event.id, reason = %fault, "an event could not be signed");
+            NoAnswer::Here
+        })?;
+        self.dialer.post(&lease.url, token).await
+    }
+
+    fn token(&self, lease: &LeaseRecord, due: &DueRecord) -> Result<String, Fault> {
+        let event = &due.event;
+        let claims = EventClaims {
+            iss: self.keyring.issuer().to_owned(),
+            jti: event.id,
+            iat: event.at.seconds(),
+            kind: event.kind.as_str().to_owned(),
+            data: &event.data,
+        };
+        let signing = self.keyring.signing(lease.kind);
+        jwt::sign(&*signing.signer, &claims.to_json()?).map_err(|e| Fault::new(e.to_string()))
+    }
+
+    fn random(&self) -> u64 {
+        let mut bytes = [0; 8];
+        self.entropy.fill(&mut bytes);
+        u64::from_be_bytes(bytes)
+    }
+}
+
+/// As what an attempt is counted.
+fn counted(state: DeliveryState) -> Attempted {
+    match state {
+        DeliveryState::Delivered => Attempted::Delivered,
+        DeliveryState::Pending => Attempted::Retried,
+        DeliveryState::Failed | DeliveryState::Ended => Attempted::Failed,
+    }
+}
+
+/// What became of a delivery, told to the log and to be written down.
+fn outcome(
+    lease: &LeaseRecord,
+    due: &DueRecord,
+    attempt: Option<AttemptRecord>,
+    (state, due_at): (DeliveryState, Timestamp),
+) -> TriedRecord {
+    let (event, webhook) = (due.event.id, lease.webhook);
+    if state == DeliveryState::Failed {
+        warn!(%event, %webhook, "a delivery has failed: the receiver has not acknowledged it for 24 hours");
+    } else {
+        debug!(%event, %webhook, ?attempt, state = state.as_str(), "an attempt was made");
+    }
+    TriedRecord { environment: lease.environment, event, webhook, attempt, state, due_at }
+}

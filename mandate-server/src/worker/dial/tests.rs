@@ -1,0 +1,244 @@
+//! What is connected to, and what is not, whatever names stand for and receivers answer.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::service::endpoint::tests::NOT_PUBLIC;
+
+/// Long enough for what comes, short enough to wait for what does not.
+const SOON: Duration = Duration::from_millis(300);
+const LONG: Duration = Duration::from_secs(30);
+/// Stands for the network in which receivers may be; every other loopback address is inside.
+const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// Answers each question with the next of its lists, and the last one ever after.
+#[derive(Debug)]
+struct Names(Mutex<VecDeque<Vec<IpAddr>>>);
+
+impl Names {
+    fn saying(answers: &[&[&str]]) -> Arc<Self> {
+        let parse = |answer: &&[&str]| answer.iter().map(|address| address.parse().unwrap()).collect();
+        Arc::new(Self(Mutex::new(answers.iter().map(parse).collect())))
+    }
+}
+
+impl Resolve for Names {
+    fn resolve(&self, _: Name) -> Resolving {
+        let mut answers = self.0.lock().unwrap();
+        let answer = if answers.len() > 1 { answers.pop_front() } else { answers.front().cloned() };
+        let found = answer.unwrap().into_iter().map(|address| SocketAddr::new(address, 0));
+        Box::pin(std::future::ready(Ok(Box::new(found) as Addrs)))
+    }
+}
+
+fn reach(networks: &[&str]) -> Reach {
+    Reach { loopback: false, networks: networks.iter().map(|network| network.parse().unwrap()).collect() }
+}
+
+fn dialer(reach: Reach, answers: &[&[&str]], attempt: Duration) -> Dialer {
+    Dialer::with(reach, Names::saying(answers), attempt).unwrap()
+}
+
+fn developers(attempt: Duration) -> Dialer {
+    dialer(Reach { loopback: true, networks: Vec::new() }, &[&["127.0.0.1"]], attempt)
+}
+
+/// Listens at each address on the same port; hands over who connected where.
+async fn listen(addresses: &[Ipv4Addr]) -> (u16, mpsc::UnboundedReceiver<(Ipv4Addr, TcpStream)>) {
+    let (sender, connected) = mpsc::unbounded_channel();
+    let mut port = 0;
+    for address in addresses {
+        let listener = TcpListener::bind((*address, port)).await.unwrap();
+        port = listener.local_addr().unwrap().port();
+        let (sender, address) = (sender.clone(), *address);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let _ = sender.send((address, stream));
+            }
+        });
+    }
+    (port, connected)
+}
+
+/// Reads a request up to the end of its body, which is `token`.
+async fn read_request(stream: &mut TcpStream) -> String {
+    let mut request = Vec::new();
+    while !request.ends_with(b"token") {
+        assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0);
+    }
+    String::from_utf8(request).unwrap()
+}
+
+#[tokio::test]
+async fn no_spelling_of_an_address_that_is_not_public_is_dialled() {
+    let dialer = dialer(Reach::PUBLIC, &[&["127.0.0.1"]], SOON);
+    for host in NOT_PUBLIC {
+        let refused = dialer.post(&format!("https://{host}:9/"), "token".to_owned()).await;
+        assert!(matches!(refused, Err(NoAnswer::Refused(_))), "{host}: {refused:?}");
+        let plain = dialer.post(&format!("http://{host}:9/"), "token".to_owned()).await;
+        assert!(matches!(plain, Err(NoAnswer::Refused(_))), "{host}: {plain:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_stands_for_such_an_address_is_not_connected_to() {
+    for host in NOT_PUBLIC {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let Ok(address) = bare.parse::<IpAddr>() else { continue };
+        let dialer = dialer(Reach::PUBLIC, &[&[bare]], SOON);
+        let refused = dialer.post("https://hooks.example:9/", "token".to_owned()).await;
+        assert_eq!(refused, Err(NoAnswer::NoAddress), "{address}");
+    }
+}
+
+#[tokio::test]
+async fn of_a_mix_only_what_may_be_reached_is_connected_to() {
+    let inside = Ipv4Addr::new(127, 0, 0, 3);
+    let (port, mut connected) = listen(&[OUTSIDE, inside, Ipv4Addr::LOCALHOST]).await;
+    let mix = ["127.0.0.1", "127.0.0.3", "::1", "10.0.0.1", "127.0.0.2", "::ffff:127.0.0.2"];
+    let dialer = dialer(reach(&["127.0.0.2/32"]), &[&mix], LONG);
+    let url = format!("https://hooks.example:{port}/");
+    for _ in 0..3 {
+        let (answer, ()) = tokio::join!(dialer.post(&url, "token".to_owned()), async {
+            // It is no TLS server: the address is what counts.
+            let (address, stream) = connected.recv().await.unwrap();
+            assert_eq!(address, OUTSIDE);
+            drop(stream);
+        });
+        assert!(matches!(answer, Err(NoAnswer::Connection | NoAnswer::Tls)), "{answer:?}");
+    }
+    assert!(connected.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_name_that_is_bound_anew_to_an_address_inside_leads_nowhere() {
+    let (port, mut connected) = listen(&[OUTSIDE, Ipv4Addr::LOCALHOST]).await;
+    let answers: &[&[&str]] = &[&["127.0.0.2"], &["127.0.0.1"], &["::1", "127.0.0.1"], &["127.0.0.2"]];
+    let dialer = dialer(reach(&["127.0.0.2/32"]), answers, LONG);
+    let url = format!("https://rebound.example:{port}/");
+    let mut outside = 0;
+    for inside in [false, true, true, false] {
+        let (answer, ()) = tokio::join!(dialer.post(&url, "token".to_owned()), async {
+            if !inside {
+                assert_eq!(connected.recv().await.unwrap().0, OUTSIDE);
+                outside += 1;
+            }
+        });
+        assert_eq!(answer == Err(NoAnswer::NoAddress), inside, "{answer:?}");
+    }
+    assert_eq!(outside, 2);
+    assert!(connected.try_recv().is_err(), "nobody came inside");
+}
+
+#[tokio::test]
+async fn a_connection_is_used_again_and_a_redirect_is_an_answer() {
+    let (port, mut connected) = listen(&[Ipv4Addr::LOCALHOST]).await;
+    let dialer = developers(LONG);
+    let url = format!("http://hooks.localhost:{port}/in?k=v");
+    let receiver = async {
+        let (_, mut stream) = connected.recv().await.unwrap();
+        let head = "HTTP/1.1 307 Temporary Redirect\r\nlocation: /elsewhere\r\nset-cookie: a=b\r\n";
+        for _ in 0..2 {
+            let request = read_request(&mut stream).await.to_lowercase();
+            assert!(request.starts_with("post /in?k=v http/1.1\r\n"), "{request}");
+            assert!(request.contains("content-type: application/jwt\r\n"), "{request}");
+            assert!(!request.contains("cookie") && !request.contains("referer"), "{request}");
+            stream.write_all(format!("{head}content-length: 2\r\n\r\nhi").as_bytes()).await.unwrap();
+        }
+        connected.try_recv().is_err()
+    };
+    let posting = async {
+        for _ in 0..2 {
+            assert_eq!(dialer.post(&url, "token".to_owned()).await, Ok(307));
+        }
+    };
+    assert!(tokio::join!(receiver, posting).0, "one connection");
+}
+
+#[tokio::test]
+async fn of_an_endless_answer_a_bounded_part_is_read() {
+    let (port, mut connected) = listen(&[Ipv4Addr::LOCALHOST]).await;
+    let dialer = developers(LONG);
+    let receiver = async {
+        let (_, mut stream) = connected.recv().await.unwrap();
+        read_request(&mut stream).await;
+        stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n").await.unwrap();
+        let (piece, mut written) = (vec![b'x'; 64 * 1024], 0_u64);
+        while stream.write_all(&piece).await.is_ok() {
+            written += 1;
+        }
+        written
+    };
+    let url = format!("http://127.0.0.1:{port}/");
+    let posting = dialer.post(&url, "token".to_owned());
+    let (written, answer) = tokio::join!(receiver, posting);
+    assert_eq!(answer, Ok(200), "the status counts");
+    assert!(written < 1_000_000_000 / (64 * 1024) / 4, "{written} pieces: what the kernel's buffers hold");
+}
+
+#[tokio::test]
+async fn an_attempt_ends_in_time_whatever_comes() {
+    let (port, mut connected) = listen(&[Ipv4Addr::LOCALHOST]).await;
+    let dialer = developers(SOON);
+    let url = format!("http://127.0.0.1:{port}/");
+    let answers: [(&[u8], Result<u16, NoAnswer>); 4] = [
+        (b"", Err(NoAnswer::Late)),
+        (b"HTTP/1.1 200 OK\r\nx-slow: ", Err(NoAnswer::Late)),
+        (b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n", Ok(204)),
+        (b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\nx\r\n", Ok(200)),
+    ];
+    for (answer, expected) in answers {
+        let receiver = async {
+            let (_, mut stream) = connected.recv().await.unwrap();
+            read_request(&mut stream).await;
+            stream.write_all(answer).await.unwrap();
+            stream
+        };
+        let (answered, stream) = tokio::join!(dialer.post(&url, "token".to_owned()), receiver);
+        assert_eq!(answered, expected);
+        drop(stream);
+    }
+}
+
+#[tokio::test]
+async fn what_is_said_of_no_answer_names_neither_url_nor_address() {
+    let (port, mut connected) = listen(&[Ipv4Addr::LOCALHOST]).await;
+    let dialer = developers(LONG);
+    let resetting = async {
+        drop(connected.recv().await.unwrap());
+    };
+    let url = format!("http://127.0.0.1:{port}/s3cret");
+    let (reset, ()) = tokio::join!(dialer.post(&url, "token".to_owned()), resetting);
+    assert_eq!(reset.unwrap_err().to_string(), "the connection failed");
+    let tls = format!("https://127.0.0.1:{port}/s3cret");
+    let plain = async {
+        let (_, mut stream) = connected.recv().await.unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+        stream
+    };
+    let (tls, _) = tokio::join!(dialer.post(&tls, "token".to_owned()), plain);
+    assert_eq!(tls.unwrap_err().to_string(), "no TLS connection could be made");
+    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let nobody = dialer.post(&format!("http://{nobody}/s3cret"), "token".to_owned()).await;
+    assert_eq!(nobody.unwrap_err().to_string(), "the connection was refused");
+    let inside = dialer.post("https://10.0.0.1/s3cret", "token".to_owned()).await.unwrap_err().to_string();
+    assert!(inside.starts_with("not sent: url must have a host that is public"), "{inside}");
+    assert!(!inside.contains("s3cret") && !inside.contains("10.0.0.1"), "{inside}");
+}
+
+#[tokio::test]
+async fn the_system_is_asked_once_for_a_name_that_many_wait_for() {
+    let names = SystemNames::new();
+    let lookups: Vec<_> = (0..8).map(|_| names.look_up("localhost")).collect();
+    assert_eq!(names.asked.lock().unwrap().len(), 1);
+    for lookup in lookups {
+        assert!(lookup.await.iter().all(|at| at.ip().is_loopback()));
+    }
+    assert!(names.asked.lock().unwrap().is_empty(), "the next is asked anew");
+    assert!(names.look_up("no-such-name.invalid").await.is_empty());
+}

@@ -1,0 +1,155 @@
+//! Events of the real server, received on this machine: verified by clients that others wrote, and by the example.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Client, DEADLINE, Organization, TestServer, binary, terms};
+use crate::strangers::{installed, run_with};
+
+const PYJWT: &str = include_str!("../strangers/verify_event.py");
+const NPM_JOSE: &str = include_str!("../strangers/verify_event.mjs");
+
+/// Registers a webhook; gives its path.
+fn webhook(organization: &Organization, url: &str) -> String {
+    let created = organization.client.post("/webhooks", &json!({"url": url, "events": ["mandate.revoked"]}));
+    assert_eq!(created.status, 201, "{created:?}");
+    format!("/webhooks/{}", created.text("/webhook"))
+}
+
+/// Reads an event until its one delivery has this status.
+fn delivered(client: &Client, event: &str, status: &str) -> Value {
+    loop {
+        let read = client.get(&format!("/events/{event}")).json();
+        if read["deliveries"][0]["status"] == status {
+            return read["deliveries"][0].clone();
+        }
+    }
+}
+
+/// Takes one request on a connection of its own, acknowledges it, and gives its body.
+fn take(listener: &TcpListener) -> String {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut reader = BufReader::new(stream);
+    let (mut length, mut form) = (0, String::new());
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        let line = line.trim_end().to_lowercase();
+        match line.split_once(": ") {
+            Some(("content-length", value)) => length = value.parse().unwrap(),
+            Some(("content-type", value)) => value.clone_into(&mut form),
+            _ if line.is_empty() => break,
+            _ => {}
+        }
+    }
+    assert_eq!(form, "application/jwt");
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    reader.get_mut().write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").unwrap();
+    String::from_utf8(body).unwrap()
+}
+
+#[test]
+fn strangers_verify_what_is_delivered() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    webhook(&organization, &format!("http://{}/in", listener.local_addr().unwrap()));
+    let mandate = organization.mandate(&terms(&organization.agent("buyer").id));
+    let revoked = organization.client.act(&format!("/mandates/{mandate}/revoke"));
+    let token = take(&listener);
+
+    let event = organization.client.get("/events?type=mandate.revoked").text("/data/0/event");
+    let issuer = server.ready("verdicts_url").to_owned();
+    let key_set = format!("{issuer}/.well-known/jwks.json");
+    let python = installed("venv/bin/python");
+    let pyjwt = |token: &str| run_with(Command::new(&python).args(["-", &key_set, &issuer, token]), PYJWT);
+    let modules = installed("node_modules/jose");
+    let jose = |token: &str| {
+        let mut command = Command::new("node");
+        command.current_dir(modules.parent().and_then(Path::parent).unwrap());
+        run_with(command.args(["--input-type=module", "-", &key_set, &issuer, token]), NPM_JOSE)
+    };
+    let (head, signature) = token.rsplit_once('.').unwrap();
+    let tampered =
+        format!("{head}.{}{}", if signature.starts_with('A') { 'B' } else { 'A' }, &signature[1..]);
+    for claims in [pyjwt(&token), jose(&token)] {
+        let claims: Value = serde_json::from_str(&claims.code(0).out).unwrap();
+        assert_eq!(claims["jti"], event);
+        assert_eq!(
+            claims,
+            json!({"iss": issuer, "jti": event, "iat": claims["iat"], "type": "mandate.revoked", "data": revoked.json()})
+        );
+    }
+    assert_eq!(pyjwt(&tampered).code(1).out.trim(), "InvalidSignatureError");
+    assert_eq!(jose(&tampered).code(1).out.trim(), "ERR_JWS_SIGNATURE_VERIFICATION_FAILED");
+    let delivery = delivered(&organization.client, &event, "delivered");
+    assert_eq!(delivery["attempts"][0]["status"], 204);
+}
+
+/// The example, and the URL that it listens on. Killed when dropped.
+struct Example {
+    child: Child,
+    url: String,
+}
+
+impl Example {
+    fn start(server: &TestServer, keep: &Path) -> Self {
+        let mut command = Command::new(binary("receiver"));
+        command.env_clear().args([
+            "--issuer",
+            server.ready("verdicts_url"),
+            "--listen",
+            "127.0.0.1:0",
+            "--keep",
+        ]);
+        let mut child = command.arg(keep).stdout(Stdio::piped()).spawn().unwrap();
+        let mut url = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut url).unwrap();
+        Self { child, url: url.trim_end().to_owned() }
+    }
+}
+
+impl Drop for Example {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_example_keeps_each_event_once_and_nothing_else() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let folder = tempfile::tempdir().unwrap();
+    let keep = folder.path().join("events.jsonl");
+    let mut example = Example::start(&server, &keep);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let here = webhook(&organization, &format!("http://{}/in", listener.local_addr().unwrap()));
+    organization.client.act(&format!("{here}/ping"));
+    let token = take(&listener);
+
+    // Delivered by the server.
+    let there = webhook(&organization, &example.url);
+    let event = organization.client.act(&format!("{there}/ping")).text("/event");
+    delivered(&organization.client, &event, "delivered");
+    // Sent by hand: once, again, after a restart, and tampered with.
+    let post = |example: &Example, token: &str| Client::new(&example.url, None).post_text("/", token);
+    let answer = |answer: crate::harness::Answer| (answer.status, answer.body.trim_end().to_owned());
+    assert_eq!(answer(post(&example, &token)), (200, "kept".to_owned()));
+    assert_eq!(answer(post(&example, &token)), (200, "known".to_owned()));
+    drop(example);
+    example = Example::start(&server, &keep);
+    assert_eq!(answer(post(&example, &token)), (200, "known".to_owned()));
+    assert_eq!(post(&example, &token.replacen("ey", "ez", 1)).status, 400);
+    assert_eq!(post(&example, "").status, 400);
+
+    let lines = std::fs::read_to_string(&keep).unwrap();
+    let kept: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((kept.len(), &kept[0]["jti"], &kept[0]["type"]), (2, &json!(event), &json!("ping")));
+}

@@ -1,0 +1,183 @@
+//! `serve`, as an operator runs it: what it logs, and how it ends.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::harness::{Agent, Client, Organization, Ran, authorization, binary, terms};
+
+const MASTER_KEY: &str = "4242424242424242424242424242424242424242424242424242424242424242";
+
+/// `mandate-server serve` with a log in JSON, killed when dropped.
+struct Serving {
+    child: Child,
+    log: BufReader<std::process::ChildStderr>,
+    /// The lines of the log that were read.
+    lines: Vec<Value>,
+    folder: TempDir,
+}
+
+impl Serving {
+    fn start(flags: &[&str], variables: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(binary("mandate-server"));
+        command.env_clear().env("MANDATE_MASTER_KEY", MASTER_KEY).envs(variables.iter().copied());
+        command.current_dir(folder.path()).args(["serve", "--log-format", "json", "--log-level", "trace"]);
+        for listener in ["api", "public", "ops"] {
+            command.args([&format!("--{listener}-address"), "127.0.0.1:0"]);
+        }
+        command.args(flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let mut serving = Self { child, log, lines: Vec::new(), folder };
+        serving.await_line("serving");
+        serving
+    }
+
+    /// Reads the log up to the line with this message.
+    fn await_line(&mut self, message: &str) {
+        loop {
+            let mut line = String::new();
+            assert!(self.log.read_line(&mut line).unwrap() > 0, "no `{message}` in {:#?}", self.lines);
+            self.lines.push(serde_json::from_str(&line).unwrap_or_else(|e| panic!("{e}: {line}")));
+            if self.line(message).is_some() {
+                return;
+            }
+        }
+    }
+
+    /// The first line with this message, of those that were read.
+    fn line(&self, message: &str) -> Option<&Value> {
+        self.lines.iter().find(|line| line["message"] == message)
+    }
+
+    fn base_url(&self) -> &str {
+        self.line("serving").unwrap()["base_url"].as_str().unwrap()
+    }
+
+    fn organization(&self, name: &str) -> Organization {
+        let mut command = Command::new(binary("mandate-server"));
+        command.env_clear().current_dir(self.folder.path()).args(["organization", "create", name, "--json"]);
+        let created = Ran::from(command.output().unwrap()).code(0);
+        let keys: Value = serde_json::from_str(&created.out).unwrap();
+        let client = |name: &str| Client::new(self.base_url(), Some(keys[name].as_str().unwrap()));
+        Organization { client: client("organization_key"), live: client("live_organization_key") }
+    }
+
+    fn signal(&self, name: &str) {
+        let sent = Command::new("sh").args(["-c", &format!("kill -{name} {}", self.child.id())]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Waits for the end; gives the exit code, and what was read of the log and what was not.
+    fn ended(&mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        self.log.read_to_string(&mut rest).unwrap();
+        let read: Vec<_> = self.lines.iter().map(Value::to_string).collect();
+        (self.child.wait().unwrap().code(), format!("{}\n{rest}", read.join("\n")))
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_log_says_what_runs_and_what_was_asked_and_no_secret() {
+    let mut server =
+        Serving::start(&[], &[("MANDATE_DATABSE", "mistyped"), ("MANDATE_AGENT_KEY", "not its own")]);
+    let starting = server.line("starting").unwrap();
+    assert_eq!(starting["version"], env!("CARGO_PKG_VERSION"));
+    assert!(starting["settings"].as_str().unwrap().contains("sqlite://mandate.db"), "{starting}");
+    let unread: Vec<_> = server.lines.iter().filter(|line| line["nearest"].is_string()).collect();
+    assert_eq!(unread.len(), 1, "{unread:?}");
+    assert_eq!(
+        (&unread[0]["name"], &unread[0]["nearest"]),
+        (&"MANDATE_DATABSE".into(), &"MANDATE_DATABASE".into())
+    );
+
+    let organization = server.organization("acme");
+    let client = &organization.client;
+    let agent = Agent::register(client, "buyer");
+    assert_eq!(client.post("/mandates", &terms(&agent.id)).status, 201);
+    let token = agent.ask(40).text("/verdict_token");
+    let (key, agent_key) = (client.key().to_owned(), agent.client.key().to_owned());
+    let secrets =
+        [&key, &agent_key, organization.live.key(), &token, MASTER_KEY, "opensesame"].map(str::to_owned);
+    for secret in secrets.iter().filter(|secret| *secret != MASTER_KEY) {
+        let stranger = Client::new(server.base_url(), Some(secret));
+        stranger.get("/agents");
+        let refused = client.get(&format!("/{secret}"));
+        assert_eq!(refused.status, 404);
+        for path in [
+            format!("/agents/{secret}"),
+            format!("/agents?{secret}={secret}"),
+            format!("/agents?cursor={secret}"),
+        ] {
+            assert!(client.get(&path).status >= 400, "{path}");
+        }
+        let mut request = authorization(40);
+        request["recipient"] = json!(secret);
+        assert_eq!(agent.client.post("/authorizations", &request).status, 400);
+        assert_eq!(client.post("/agents", &json!({ "name": secret, secret.as_str(): secret })).status, 400);
+        assert_eq!(client.post_text("/agents", secret).status, 400);
+        for header in ["idempotency-key", "x-request-id", "cookie", "x-api-key"] {
+            client.send("GET", "/agents", &[(header, secret)], "").unwrap();
+        }
+        let odd = Client::new(server.base_url(), None);
+        assert_eq!(
+            odd.send("GET", "/agents", &[("authorization", &format!("Basic {secret}"))], "").unwrap().status,
+            401
+        );
+    }
+    server.signal("TERM");
+    let (code, log) = server.ended();
+    assert_eq!(code, Some(0), "{log}");
+    for secret in &secrets {
+        assert!(!log.contains(secret.as_str()), "{secret} stands in the log:\n{log}");
+    }
+    let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["level"].is_string()), "{log}");
+    let requests: Vec<_> = lines.iter().filter(|line| line["message"] == "request").collect();
+    assert!(
+        requests.len() > 50
+            && requests.iter().all(|line| line["request_id"].as_str().unwrap().starts_with("req_"))
+    );
+    assert!(
+        log.contains("\"path\":\"/v1/authorizations\"") && log.contains("\"message\":\"stopping\""),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_hangup_ends_nothing_and_a_second_sign_to_stop_ends_at_once() {
+    let mut server = Serving::start(&["--drain-delay-seconds", "600"], &[]);
+    let client = Client::new(server.base_url(), None);
+    server.signal("HUP");
+    assert_eq!(client.get("/agents").status, 401);
+    server.signal("TERM");
+    server.await_line("stopping");
+    assert_eq!(client.get("/agents").status, 401, "requests are taken while load balancers are told");
+    server.signal("TERM");
+    let (code, log) = server.ended();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains("error: told twice to stop"), "{log}");
+}
+
+#[test]
+fn a_second_server_on_a_database_is_warned_of() {
+    let mut first = Serving::start(&[], &[]);
+    let database = format!("sqlite://{}/mandate.db", first.folder.path().display());
+    let warning = "another server works on this database: spending limits hold together, request rates are counted by each";
+    assert!(first.line(warning).is_none());
+    let second = Serving::start(&["--database", &database], &[]);
+    assert!(second.line(warning).is_some_and(|line| line["level"] == "WARN"));
+    drop(second);
+    first.signal("INT");
+    assert_eq!(first.ended().0, Some(0));
+}
