@@ -1,6 +1,7 @@
 //! Wiring: from the configuration to a store and three listeners, and the way back.
 
 mod listeners;
+mod parts;
 mod signals;
 
 use std::fmt;
@@ -8,34 +9,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::header::HeaderValue;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
 use tracing::warn;
 
 pub use signals::{Hangup, StopSignal};
 
-use crate::clock::{Clock, Entropy, Ids};
+use crate::clock::{Clock, Entropy};
 use crate::config::Config;
 use crate::error::Fault;
-use crate::http::contract::Hosts;
-use crate::http::{
-    Api, Callers, Door, KEY_SET_PATH, Ops, Public, Rates, RequestIds, Routes, Site, follow_certificates,
-    serve,
-};
+use crate::http::{Door, RequestIds, Site, follow_certificates, serve};
 use crate::metrics::{Listener, Metrics};
-use crate::service::Stop;
-use crate::service::decide::Engine;
-use crate::service::endpoint::Reach;
-use crate::service::signing::{self, Keyring, MasterKey};
-use crate::settlement::Settlement;
-use crate::store::{self, Decider, Presence, Store};
-use crate::worker::deliver::Deliverer;
-use crate::worker::dial::Dialer;
-use crate::worker::export::Exports;
-use crate::worker::sweep::Sweep;
-use crate::worker::{export, settle};
+use crate::store::{self, Presence, Store};
 use listeners::{Doors, Socket, Sockets, Tls};
+use parts::Parts;
 
 /// The server.
 #[derive(Debug)]
@@ -91,85 +78,26 @@ impl App {
         clock: Arc<dyn Clock>,
         entropy: Arc<dyn Entropy>,
     ) -> Result<Running, Fault> {
-        let Config { settings, master_key } = config;
         let metrics = Metrics::new();
         metrics.started(clock.now());
-        let tls = Tls::read(&settings, clock.now())?;
-        let presence = take_place(&settings.database).await?;
-        let sockets = Sockets::bind(&settings).await?;
-        let urls = sockets.urls(&settings);
-        let cursor_key = Arc::new(master_key.cursor_key()?);
-        let keyring = {
-            let (database, issuer) = (settings.database.clone(), urls.verdicts.clone());
-            let (clock, entropy) = (Arc::clone(&clock), Arc::clone(&entropy));
-            blocking(move || prepare(&database, &master_key, &issuer, &*clock, &*entropy)).await?
-        };
-        let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
-        let request_ids = Arc::new(RequestIds { ids: Arc::clone(&ids), clock: Arc::clone(&clock) });
-        let review_seconds = settings.review_expiry_seconds;
-        let reach =
-            Reach { loopback: settings.loopback_webhooks, networks: settings.webhook_networks.clone() };
-        let drain_delay = Duration::from_secs(settings.drain_delay_seconds);
-        let proxied = settings.behind_proxy;
-        let exports = Arc::new(Exports::new(settings.exports_directory()));
-        let settlement = Arc::new(Settlement::new(&settings.settlement, keyring.clone())?);
-        let engine =
-            Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), review_seconds));
-        let store = {
-            let (database, decider) = (settings.database, Arc::clone(&engine) as Arc<dyn Decider>);
-            let metrics = metrics.clone();
-            blocking(move || Store::open(&database, decider, metrics)).await?
-        };
-        let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
-        let public = Arc::new(Public::new(keyring.clone(), hosts, store.clone(), Arc::clone(&clock))?);
-        let callers = Arc::new(Callers::new(store.clone(), metrics.clone()));
-        let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
-        let api = Arc::new(Api {
-            store: store.clone(),
-            engine,
-            ids: Arc::clone(&ids),
-            clock: Arc::clone(&clock),
-            entropy: Arc::clone(&entropy),
-            settlement: Arc::clone(&settlement),
-            exports: Arc::clone(&exports),
-            cursor_key,
-            callers: Arc::clone(&callers),
-            rates: Rates::new(),
-            metrics: metrics.clone(),
-            routes: Routes::new()?,
-            webhook_reach: reach.clone(),
-            room: Semaphore::new(settings.max_under_way),
-            key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
-        });
+        let tls = Tls::read(&config.settings, clock.now())?;
+        let presence = take_place(&config.settings.database).await?;
+        let sockets = Sockets::bind(&config.settings).await?;
+        let urls = sockets.urls(&config.settings);
+        let proxied = config.settings.behind_proxy;
+        let drain_delay = Duration::from_secs(config.settings.drain_delay_seconds);
+        let parts = Parts::open(config, &urls, clock, entropy, metrics).await?;
 
-        let dialer = Arc::new(Dialer::new(reach)?);
-        let deliverer = Deliverer::new(
-            store.clone(),
-            keyring.clone(),
-            dialer,
-            Arc::clone(&clock),
-            entropy,
-            metrics.clone(),
-        );
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let (draining, certificates) = (watch::Sender::new(false), Arc::new(Notify::new()));
-        let ops = Arc::new(Ops {
-            store: store.clone(),
-            clock: Arc::clone(&clock),
-            metrics: metrics.clone(),
-            stopping: draining.subscribe(),
-        });
-        serving.spawn(|stopping| callers.follow(stopping));
-        serving.spawn(|stopping| deliverer.run(stopping));
-        let counting = metrics.clone();
-        serving
-            .spawn(|stopping| settle::run(store.clone(), settlement, Arc::clone(&clock), counting, stopping));
-        let sweep = Sweep::new(store.clone(), Arc::clone(&exports), ids, Arc::clone(&clock));
-        serving.spawn(|stopping| sweep.run(stopping));
-        serving.spawn(|stopping| export::run(store.clone(), exports, keyring, Arc::clone(&clock), stopping));
+        let (api, public) = (parts.api(&urls)?, parts.public(&urls)?);
+        let ops = parts.ops(draining.subscribe());
+        parts.work(&mut serving)?;
+        let Parts { clock, metrics, ids, store, .. } = parts;
+        let ids = Arc::new(RequestIds { ids, clock: Arc::clone(&clock) });
         let (identities, counting, look) = (tls.identities, metrics.clone(), Arc::clone(&certificates));
         serving.spawn(|stopping| follow_certificates(identities, clock, counting, look, stopping));
-        let doors = Doors { ids: request_ids, metrics, proxied };
+        let doors = Doors { ids, metrics, proxied };
         let api = serving.listen(sockets.api, |at| doors.door(Listener::Api, at, api, tls.api));
         let public =
             serving.listen(sockets.public, |at| doors.door(Listener::Public, at, public, tls.public));
@@ -270,22 +198,6 @@ async fn take_place(database: &str) -> Result<Presence, Fault> {
         );
     }
     Ok(presence)
-}
-
-/// Brings the database up to date and opens the signing keys, making them at the first start.
-fn prepare(
-    database: &str,
-    master_key: &MasterKey,
-    issuer: &str,
-    clock: &dyn Clock,
-    entropy: &dyn Entropy,
-) -> Result<Keyring, Fault> {
-    store::migrate(database)?;
-    let keyring = store::run_once(database, |tx| {
-        signing::ensure(tx, master_key, entropy, clock.now())?;
-        Keyring::load(tx, master_key, issuer).map_err(Stop::Fault)
-    })?;
-    keyring.map_err(|refusal| Fault::new(refusal.message))
 }
 
 async fn blocking<T: Send + 'static>(

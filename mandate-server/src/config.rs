@@ -6,12 +6,13 @@
 mod check;
 mod flags;
 mod joint;
+mod master;
 mod sources;
 mod variables;
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use figment::providers::{Env, Format as _, Serialized, Toml};
 use figment::{Figment, Metadata, Source};
@@ -22,13 +23,15 @@ use zeroize::Zeroizing;
 
 use crate::service::signing::MasterKey;
 use check::{
-    address, base_url, database, drain_delay, log_format, log_level, network, review_expiry, site_url,
+    address, base_url, database, drain_delay, log_format, log_level, network, review_expiry, rotation_days,
+    site_url,
 };
 use flags::COMMAND_LINE;
 use joint::{pair, settlement};
 
 pub use flags::{Flags, ServerFlags};
 pub use joint::TlsFiles;
+pub use master::{master_key, master_key_exposed, master_key_if_set, new_master_key};
 pub use sources::{Setting, shown, sources};
 pub use variables::Unread;
 
@@ -36,10 +39,6 @@ pub use variables::Unread;
 const VARIABLE_PREFIX: &str = "MANDATE_";
 /// The variable that names the configuration file.
 const CONFIG_VARIABLE: &str = "MANDATE_CONFIG";
-/// The variable that holds the master key.
-const MASTER_KEY_VARIABLE: &str = "MANDATE_MASTER_KEY";
-/// The variable that names the file of the master key.
-const MASTER_KEY_FILE_VARIABLE: &str = "MANDATE_MASTER_KEY_FILE";
 /// What a base URL ends with.
 pub const VERSION_PATH: &str = "/v1";
 /// How a database is named.
@@ -50,6 +49,9 @@ pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
 pub const MAX_DRAIN_DELAY_SECONDS: u64 = 10 * 60;
 /// The longest that a review may wait, in seconds: 366 days.
 pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
+
+/// The longest time between two rotations of a signing key, in days: ten years.
+pub const MAX_ROTATION_DAYS: u32 = 3_650;
 
 /// Requests that are under way behind the gate at a time. It is no setting: the store's queue is as long.
 const MAX_UNDER_WAY: usize = 4096;
@@ -110,6 +112,8 @@ pub struct Settings {
     pub settlement: SettlementSetting,
     /// Where exports are kept. Absent: beside the database.
     pub exports_directory: Option<PathBuf>,
+    /// After how many days signing keys are rotated. Absent: by the operator's command only.
+    pub signing_key_rotation_days: Option<u32>,
     /// How the log is written.
     pub log_format: LogFormat,
     /// What is logged.
@@ -162,6 +166,7 @@ impl Default for Settings {
             webhook_networks: Vec::new(),
             settlement: SettlementSetting::Local,
             exports_directory: None,
+            signing_key_rotation_days: None,
             log_format: LogFormat::Text,
             log_level: LevelFilter::INFO,
         }
@@ -189,6 +194,7 @@ struct Written {
     settlement: String,
     settlement_url: Option<String>,
     exports_directory: Option<PathBuf>,
+    signing_key_rotation_days: i64,
     behind_proxy: bool,
     log_format: String,
     log_level: String,
@@ -230,6 +236,7 @@ const NAMES: &[&str] = &[
     "settlement",
     "settlement_url",
     "exports_directory",
+    "signing_key_rotation_days",
     "behind_proxy",
     "log_format",
     "log_level",
@@ -306,6 +313,11 @@ impl Written {
                 .collect::<Result<_, _>>()?,
             settlement: settlement(&self.settlement, self.settlement_url.as_deref(), origins)?,
             exports_directory: self.exports_directory,
+            signing_key_rotation_days: origins.check(
+                "signing_key_rotation_days",
+                &self.signing_key_rotation_days.to_string(),
+                rotation_days,
+            )?,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
             log_level: origins.check("log_level", &self.log_level, log_level)?,
         };
@@ -343,6 +355,7 @@ impl From<Settings> for Written {
             settlement: "local".to_owned(),
             settlement_url: None,
             exports_directory: None,
+            signing_key_rotation_days: 0,
             behind_proxy: false,
             log_format: "text".to_owned(),
             log_level: settings.log_level.to_string(),
@@ -395,44 +408,6 @@ fn origin(name: &str, metadata: Option<&Metadata>) -> String {
     }
 }
 
-/// Reads the master key from its variable or its file.
-///
-/// # Errors
-/// There is none, there are two, or what is there is not a key. The message never repeats any of it.
-pub fn master_key() -> Result<MasterKey, ConfigRefused> {
-    master_key_if_set()?.ok_or_else(|| ConfigRefused::variable(MASTER_KEY_VARIABLE, NO_MASTER_KEY))
-}
-
-/// Reads the master key from its variable or its file, if either is set.
-///
-/// # Errors
-/// There are two, or what is there is not a key. The message never repeats any of it.
-pub fn master_key_if_set() -> Result<Option<MasterKey>, ConfigRefused> {
-    let (setting, text) = match (variable(MASTER_KEY_VARIABLE)?, variable(MASTER_KEY_FILE_VARIABLE)?) {
-        (Some(key), None) => (MASTER_KEY_VARIABLE, key),
-        (None, Some(path)) => (MASTER_KEY_FILE_VARIABLE, read_master_key(Path::new(path.as_str()))?),
-        (Some(_), Some(_)) => {
-            let problem = format!("is set, and so is {MASTER_KEY_FILE_VARIABLE}; set one of them");
-            return Err(ConfigRefused::variable(MASTER_KEY_VARIABLE, problem));
-        }
-        (None, None) => return Ok(None),
-    };
-    MasterKey::parse(text.trim_end_matches(['\r', '\n']))
-        .map(Some)
-        .map_err(|_| ConfigRefused::variable(setting, "the master key must be 64 hexadecimal characters"))
-}
-
-const NO_MASTER_KEY: &str = "is not set, nor is MANDATE_MASTER_KEY_FILE. The signing keys are encrypted under the \
-master key; without it no verdict can be signed. Make one once, and keep it safe and apart from the database:\n
-    (umask 077; openssl rand -hex 32 > mandate-master.key)
-    export MANDATE_MASTER_KEY_FILE=mandate-master.key";
-
-fn read_master_key(path: &Path) -> Result<Zeroizing<String>, ConfigRefused> {
-    let read = std::fs::read_to_string(path).map(Zeroizing::new);
-    let problem = |e| format!("the file {} cannot be read: {e}", path.display());
-    read.map_err(|e| ConfigRefused::variable(MASTER_KEY_FILE_VARIABLE, problem(e)))
-}
-
 fn config_file(flags: &Flags) -> Result<Option<PathBuf>, ConfigRefused> {
     let (source, path) = match &flags.config {
         Some(path) => ("flag --config", path.clone()),
@@ -465,6 +440,12 @@ fn variable(name: &str) -> Result<Option<Zeroizing<String>>, ConfigRefused> {
 #[must_use]
 pub fn unread_variables() -> Vec<Unread> {
     variables::unread(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
+}
+
+/// Who became this user through sudo, which says so in a variable.
+#[must_use]
+pub fn sudo_user() -> Option<String> {
+    variable("SUDO_USER").ok().flatten().map(|name| name.to_string())
 }
 
 /// Whether Cargo has started this program.

@@ -106,6 +106,9 @@ fn serve(flags: &Flags) -> Result<(), Failure> {
     for config::Unread { name, nearest } in config::unread_variables() {
         warn!(name, nearest, "nobody reads this variable; is the nearest one meant?");
     }
+    if let Some(exposed) = config::master_key_exposed() {
+        warn!(file = exposed, "the master key is not kept to itself");
+    }
     run(async {
         let (mut stop, mut hangup) = (StopSignal::listen()?, Hangup::listen()?);
         let config = Config { settings, master_key };

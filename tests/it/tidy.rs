@@ -100,6 +100,7 @@ const RULES: &[Rule] = &[
             "admin/backup/file.rs",
             "admin/manual.rs",
             "config.rs",
+            "config/master.rs",
             "dev/state.rs",
             "http/tls.rs",
             "metrics/process.rs",

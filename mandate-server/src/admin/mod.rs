@@ -1,12 +1,21 @@
 //! The operator's commands, a file a noun. They work on the database, beside a running server.
 
+pub mod audit;
 pub mod backup;
 pub mod check;
 pub mod config;
 pub mod healthcheck;
+pub mod key;
 pub mod manual;
 pub mod migrate;
+pub mod operator;
 pub mod organization;
+pub mod rate;
+pub mod selection;
+pub mod settlement;
+pub mod signing_key;
+pub mod terminal;
+pub mod webhook;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,7 +32,7 @@ const USAGE: u8 = 2;
 /// The operator's commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Onboard organizations
+    /// Onboard organizations, and list them
     #[command(subcommand, after_help = "Examples:\n  mandate-server organization create acme")]
     Organization(organization::Command),
     /// Take, verify and restore backups
@@ -41,6 +50,30 @@ pub enum Command {
     /// Ask whether a server is ready
     #[command(after_help = healthcheck::HELP)]
     Healthcheck(healthcheck::Options),
+    /// Issue, list, rotate and revoke API keys
+    #[command(subcommand, after_help = "Examples:\n  mandate-server key list --organization acme")]
+    Key(key::Command),
+    /// Set how many requests API keys may make
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  mandate-server rate set --organization acme --environment production 12000"
+    )]
+    Rate(rate::Command),
+    /// List, rotate and revoke the keys that sign verdicts
+    #[command(subcommand, after_help = "Examples:\n  mandate-server signing-key list")]
+    SigningKey(signing_key::Command),
+    /// Replace the key that signing keys are encrypted under
+    #[command(subcommand, after_help = "Examples:\n  mandate-server master-key rotate --help")]
+    MasterKey(signing_key::MasterCommand),
+    /// List webhooks and how their deliveries stand
+    #[command(subcommand, after_help = "Examples:\n  mandate-server webhook list --organization acme")]
+    Webhook(webhook::Command),
+    /// List and retry refused instructions to move funds
+    #[command(subcommand, after_help = "Examples:\n  mandate-server settlement list")]
+    Settlement(settlement::Command),
+    /// Read what operators have done
+    #[command(subcommand, after_help = "Examples:\n  mandate-server audit list --limit 20")]
+    Audit(audit::Command),
 }
 
 impl Command {
@@ -56,6 +89,13 @@ impl Command {
             Self::Migrate(options) => options.run(),
             Self::Config(command) => command.run(),
             Self::Healthcheck(options) => options.run(),
+            Self::Key(command) => command.run(),
+            Self::Rate(command) => command.run(),
+            Self::SigningKey(command) => command.run(),
+            Self::MasterKey(command) => command.run(),
+            Self::Webhook(command) => command.run(),
+            Self::Settlement(command) => command.run(),
+            Self::Audit(command) => command.run(),
         }
     }
 }

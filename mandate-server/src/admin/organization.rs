@@ -1,26 +1,45 @@
-//! `organization`: onboarding.
+//! `organization`: onboarding, and who is there.
 
-use std::io::Write;
+use std::io::{self, Write};
 
 use clap::Subcommand;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::{AgentName, EnvironmentKind, Timestamp};
 use serde::Serialize;
+use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::{Common, Failure};
-use crate::clock::{Clock as _, Entropy, SystemClock, SystemEntropy};
-use crate::error::{Fault, Refusal};
-use crate::service::organizations;
-use crate::store;
+use super::{Common, Failure, operator, terminal};
+use crate::clock::{Entropy, SystemEntropy};
+use crate::service::Stop;
+use crate::service::audit::{self, Deed, Operator};
+use crate::service::organizations::{self, EnvironmentRecord};
+use crate::store::records::Mode;
+use crate::store::tx::Tx;
 
-/// Onboarding.
+/// Onboarding, and who is there.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Create an organization; the keys of its two environments are shown once
     #[command(after_help = CREATE_HELP)]
     Create {
         /// Its name: lower-case letters, digits, `_` and `-`
+        #[arg(value_parser = AgentName::parse)]
+        name: AgentName,
+
+        #[command(flatten)]
+        common: Common,
+    },
+    /// List the organizations
+    #[command(after_help = LIST_HELP)]
+    List {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Show an organization's environments
+    #[command(after_help = SHOW_HELP)]
+    Show {
+        /// Its name
         #[arg(value_parser = AgentName::parse)]
         name: AgentName,
 
@@ -34,38 +53,57 @@ Examples:
   mandate-server organization create acme
   mandate-server organization create acme --database sqlite:///var/lib/mandate/mandate.db --json
 
-The server may be running. `serve` creates the database, so start it once before.";
+The server may be running. `serve` creates the database, so start it once before.
+The keys are written to standard output before they are stored, and stored only if they could be written.";
+
+const LIST_HELP: &str = "\
+Examples:
+  mandate-server organization list
+  mandate-server organization list --json | jq -r '.[].organization'";
+
+const SHOW_HELP: &str = "\
+Examples:
+  mandate-server organization show acme
+  mandate-server organization show acme --json
+
+`key list --organization acme` shows its keys.";
+
+/// An organization, as it is shown.
+#[derive(Serialize)]
+struct OrganizationView<'a> {
+    organization: &'a str,
+    created_at: Timestamp,
+    environments: Vec<EnvironmentView<'a>>,
+}
+
+#[derive(Serialize)]
+struct EnvironmentView<'a> {
+    environment: &'static str,
+    mode: Mode,
+    since: Timestamp,
+    agents: i64,
+    policy_version: &'a str,
+}
+
+#[derive(Serialize)]
+struct Created<'a> {
+    organization: &'a AgentName,
+    organization_key: &'a str,
+    live_organization_key: &'a str,
+}
 
 impl Command {
     /// Does what the command says.
     ///
     /// # Errors
-    /// The name is taken, or the database does not answer.
+    /// The name is taken, or not known; standard output cannot be written; or the database does not answer.
     pub fn run(self) -> Result<(), Failure> {
-        let Self::Create { name, common } = self;
-        let settings = common.settings()?;
-        let created = create(&settings.database, name, SystemClock.now(), &SystemEntropy)
-            .map_err(Failure::failed)?
-            .map_err(|refusal| Failure::failed(refusal.message))?;
-        let mut out = std::io::stdout().lock();
-        let shown = if common.json { created.json(&mut out) } else { created.tell(&mut out) };
-        shown.map_err(|e| Failure::failed(format!("the keys could not be shown, and are lost: {e}")))
+        match self {
+            Self::Create { name, common } => create(name, &common),
+            Self::List { common } => list(&common, None),
+            Self::Show { name, common } => list(&common, Some(&name)),
+        }
     }
-}
-
-/// An organization and its keys, to be shown once.
-#[derive(Debug)]
-pub struct Created {
-    name: AgentName,
-    sandbox_key: ApiKey,
-    live_key: ApiKey,
-}
-
-#[derive(Serialize)]
-struct View<'a> {
-    organization: &'a AgentName,
-    organization_key: &'a str,
-    live_organization_key: &'a str,
 }
 
 /// A new organization key.
@@ -76,59 +114,85 @@ pub fn new_key(kind: EnvironmentKind, entropy: &dyn Entropy) -> ApiKey {
     ApiKey::from_random(KeyClass::Organization, kind, &random)
 }
 
-/// Creates the organization `name` with a key for each of its environments.
-///
-/// # Errors
-/// The database fails; or, inside, the name is taken.
-pub fn create(
-    database: &str,
-    name: AgentName,
-    at: Timestamp,
-    entropy: &dyn Entropy,
-) -> Result<Result<Created, Refusal>, Fault> {
-    let sandbox_key = new_key(EnvironmentKind::Sandbox, entropy);
-    let live_key = new_key(EnvironmentKind::Production, entropy);
-    let command = organizations::Create { name, sandbox_key, live_key, at };
-    let created = store::run_once(database, |tx| organizations::create(tx, &command))?;
-    let organizations::Create { name, sandbox_key, live_key, .. } = command;
-    Ok(created.map(|()| Created { name, sandbox_key, live_key }))
+/// What it takes to create the organization `name` at `at`, with new keys.
+#[must_use]
+pub fn draw(name: AgentName, at: Timestamp, entropy: &dyn Entropy) -> organizations::Create {
+    let [sandbox_key, live_key] = EnvironmentKind::ALL.map(|kind| new_key(kind, entropy));
+    organizations::Create { name, sandbox_key, live_key, at }
 }
 
-impl Created {
-    /// The key of its sandbox.
-    #[must_use]
-    pub fn sandbox_key(&self) -> &ApiKey {
-        &self.sandbox_key
-    }
+fn create(name: AgentName, common: &Common) -> Result<(), Failure> {
+    let by = operator::here();
+    let create = draw(name, by.at, &SystemEntropy);
+    let database = common.settings()?.database;
+    let script = |tx: &mut Tx<'_>| onboard(tx, &create, &by);
+    terminal::hand_out(&database, script, |(), out| show(&create, common.json, out))?;
+    terminal::note("The keys are in force. They are shown this once: keep them now.");
+    Ok(())
+}
 
-    /// The key of its production environment.
-    #[must_use]
-    pub fn live_key(&self) -> &ApiKey {
-        &self.live_key
-    }
+fn onboard(tx: &mut Tx<'_>, create: &organizations::Create, by: &Operator) -> Result<(), Stop> {
+    organizations::create(tx, create)?;
+    let name = create.name.as_str();
+    let deed = Deed {
+        action: "organization.create",
+        organization: Some(name),
+        environment: None,
+        subject: name,
+        details: json!({}),
+    };
+    Ok(audit::write(tx, by, &deed)?)
+}
 
-    /// Shows the keys, for a person.
-    ///
-    /// # Errors
-    /// `out` cannot be written.
-    pub fn tell(&self, out: &mut impl Write) -> std::io::Result<()> {
-        writeln!(out, "organization     {}", self.name)?;
-        writeln!(out, "sandbox key      {}", self.sandbox_key.expose())?;
-        writeln!(out, "production key   {}", self.live_key.expose())?;
-        writeln!(out, "\nThe keys are shown this once and are stored nowhere: keep them now.")
+fn show(create: &organizations::Create, json: bool, out: &mut dyn Write) -> io::Result<()> {
+    let organizations::Create { name, sandbox_key, live_key, .. } = create;
+    let (organization_key, live_organization_key) = (sandbox_key.expose(), live_key.expose());
+    if json {
+        return terminal::json(out, &Created { organization: name, organization_key, live_organization_key });
     }
+    writeln!(out, "organization     {name}")?;
+    writeln!(out, "sandbox key      {organization_key}")?;
+    writeln!(out, "production key   {live_organization_key}\n")
+}
 
-    /// Shows the keys as one line of JSON.
-    ///
-    /// # Errors
-    /// `out` cannot be written.
-    pub fn json(&self, out: &mut impl Write) -> std::io::Result<()> {
-        let view = View {
-            organization: &self.name,
-            organization_key: self.sandbox_key.expose(),
-            live_organization_key: self.live_key.expose(),
-        };
-        serde_json::to_writer(&mut *out, &view)?;
-        writeln!(out)
+/// Shows all organizations, or one.
+fn list(common: &Common, name: Option<&AgentName>) -> Result<(), Failure> {
+    let database = common.settings()?.database;
+    let found = terminal::run(&database, |tx| organizations::list(tx, name))?;
+    let views: Vec<_> = found.chunk_by(|a, b| a.organization == b.organization).filter_map(view).collect();
+    let tell = |out: &mut dyn Write| {
+        let heads = ["ORGANIZATION", "ENVIRONMENT", "MODE", "SINCE", "AGENTS", "POLICY VERSION", "CREATED"];
+        let rows = found.iter().map(|record| {
+            [
+                record.organization.clone(),
+                record.kind.to_string(),
+                record.mode.as_str().to_owned(),
+                terminal::instant(Some(record.since)),
+                record.agents.to_string(),
+                record.policy_version.to_string(),
+                terminal::instant(Some(record.created_at)),
+            ]
+        });
+        terminal::table(out, heads, rows)
+    };
+    match (name, views.first()) {
+        (Some(_), Some(view)) => terminal::print(common.json, view, tell),
+        _ => terminal::print(common.json, &views, tell),
     }
+}
+
+fn view(environments: &[EnvironmentRecord]) -> Option<OrganizationView<'_>> {
+    let first = environments.first()?;
+    let environments = environments.iter().map(|record| EnvironmentView {
+        environment: record.kind.as_str(),
+        mode: record.mode,
+        since: record.since,
+        agents: record.agents,
+        policy_version: record.policy_version.as_str(),
+    });
+    Some(OrganizationView {
+        organization: &first.organization,
+        created_at: first.created_at,
+        environments: environments.collect(),
+    })
 }

@@ -7,7 +7,9 @@ use hyper::http::uri::Scheme;
 use ipnet::IpNet;
 use tracing::level_filters::LevelFilter;
 
-use super::{LogFormat, MAX_DRAIN_DELAY_SECONDS, MAX_REVIEW_EXPIRY_SECONDS, SQLITE, VERSION_PATH};
+use super::{
+    LogFormat, MAX_DRAIN_DELAY_SECONDS, MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, SQLITE, VERSION_PATH,
+};
 
 pub(super) fn database(text: &str) -> Result<String, String> {
     match text.strip_prefix(SQLITE) {
@@ -82,6 +84,15 @@ pub(super) fn network(text: &str) -> Result<IpNet, String> {
 pub(super) fn drain_delay(text: &str) -> Result<u64, String> {
     let seconds = text.parse().ok().filter(|seconds| *seconds <= MAX_DRAIN_DELAY_SECONDS);
     seconds.ok_or_else(|| format!("must be at most {MAX_DRAIN_DELAY_SECONDS}; got `{text}`"))
+}
+
+/// How many days a signing key signs, if it is to be rotated at all.
+pub(super) fn rotation_days(text: &str) -> Result<Option<u32>, String> {
+    match text.parse() {
+        Ok(0) => Ok(None),
+        Ok(days) if days <= MAX_ROTATION_DAYS => Ok(Some(days)),
+        _ => Err(format!("must be between 1 and {MAX_ROTATION_DAYS}, or 0 for never; got `{text}`")),
+    }
 }
 
 pub(super) fn log_format(text: &str) -> Result<LogFormat, String> {

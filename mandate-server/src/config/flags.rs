@@ -116,6 +116,11 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exports_directory: Option<PathBuf>,
 
+    /// Rotate signing keys after so many days; 0: by command only [env: MANDATE_SIGNING_KEY_ROTATION_DAYS] [default: 0]
+    #[arg(long, value_name = "DAYS")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signing_key_rotation_days: Option<u32>,
+
     /// Say that a proxy in front speaks TLS, so that plain HTTP may leave this machine [env: MANDATE_BEHIND_PROXY]
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]

@@ -3,9 +3,8 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{
-    ConfigRefused, Flags, MASTER_KEY_FILE_VARIABLE, MASTER_KEY_VARIABLE, NAMES, Settings, origin, variable,
-};
+use super::master::{MASTER_KEY_FILE_VARIABLE, MASTER_KEY_VARIABLE};
+use super::{ConfigRefused, Flags, NAMES, Settings, origin, variable};
 
 /// The one setting that is never shown.
 const MASTER_KEY: &str = "master_key";

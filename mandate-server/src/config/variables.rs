@@ -1,12 +1,14 @@
 //! Variables that look as if they were meant for this server, and are read by nobody.
 
-use super::{CONFIG_VARIABLE, MASTER_KEY_FILE_VARIABLE, MASTER_KEY_VARIABLE, NAMES, VARIABLE_PREFIX};
+use super::master::{MASTER_KEY_FILE_VARIABLE, MASTER_KEY_VARIABLE, NEW_MASTER_KEY_FILE_VARIABLE};
+use super::{CONFIG_VARIABLE, NAMES, VARIABLE_PREFIX};
 
 /// What is read beside the settings: by this server, by the command, and by the tests.
-const OTHERS: [&str; 14] = [
+const OTHERS: &[&str] = &[
     CONFIG_VARIABLE,
     MASTER_KEY_VARIABLE,
     MASTER_KEY_FILE_VARIABLE,
+    NEW_MASTER_KEY_FILE_VARIABLE,
     "MANDATE_ORGANIZATION_KEY",
     "MANDATE_ORGANIZATION_KEY_FILE",
     "MANDATE_AGENT_KEY",
@@ -32,7 +34,7 @@ pub struct Unread {
 /// Those of `names` that begin as this project's variables do and are none of them.
 pub(super) fn unread(names: impl Iterator<Item = String>) -> Vec<Unread> {
     let settings = NAMES.iter().map(|name| format!("{VARIABLE_PREFIX}{}", name.to_uppercase()));
-    let known: Vec<String> = settings.chain(OTHERS.map(str::to_owned)).collect();
+    let known: Vec<String> = settings.chain(OTHERS.iter().copied().map(str::to_owned)).collect();
     // Figment takes a variable's name in either case.
     let ours = |name: &String| name.to_uppercase().starts_with(VARIABLE_PREFIX);
     let mut unread: Vec<Unread> = names

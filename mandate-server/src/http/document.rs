@@ -1,4 +1,4 @@
-//! A document that the public listener publishes: bytes that stay as they are while the server runs.
+//! A document that the public listener publishes.
 
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -11,6 +11,8 @@ use crate::error::Fault;
 
 /// Anybody may keep what is published for five minutes.
 const CACHED: HeaderValue = HeaderValue::from_static("public, max-age=300");
+/// Nobody may use what was kept without asking again (RFC 9111, section 5.2.2.4).
+const UNPROMISED: HeaderValue = HeaderValue::from_static("no-cache");
 
 /// Something that is published.
 pub(super) struct Document {
@@ -18,18 +20,25 @@ pub(super) struct Document {
     body: Bytes,
     /// A strong one (RFC 9110, section 8.8.3): the hash of the bytes.
     etag: HeaderValue,
+    cache_control: HeaderValue,
 }
 
 impl Document {
     pub(super) fn new(content_type: &'static str, body: Bytes) -> Result<Self, Fault> {
         let hash = Bytes::copy_from_slice(&Sha256::digest(&body));
         let etag = HeaderValue::try_from(format!("\"{hash:x}\"")).map_err(|e| Fault::new(e.to_string()))?;
-        Ok(Self { content_type: HeaderValue::from_static(content_type), body, etag })
+        Ok(Self { content_type: HeaderValue::from_static(content_type), body, etag, cache_control: CACHED })
+    }
+
+    /// The same, of which nobody may rely on what they have kept.
+    pub(super) fn unpromised(self) -> Self {
+        Self { cache_control: UNPROMISED, ..self }
     }
 
     /// The document; or, when the request names its `ETag`, that it has not changed.
     pub(super) fn reply(&self, headers: &HeaderMap) -> Reply {
-        let validators = [(header::CACHE_CONTROL, CACHED), (header::ETAG, self.etag.clone())];
+        let validators =
+            [(header::CACHE_CONTROL, self.cache_control.clone()), (header::ETAG, self.etag.clone())];
         if matches(headers, &self.etag) {
             return Reply::new(StatusCode::NOT_MODIFIED, validators, "");
         }
@@ -59,6 +68,13 @@ mod tests {
         assert_eq!(etag("{}"), etag("{}"));
         assert_ne!(etag("{}"), etag("{ }"));
         assert!(etag("{}").to_str().unwrap().starts_with('"'), "a strong one");
+    }
+
+    #[test]
+    fn what_is_not_promised_is_asked_for_again() {
+        let document = Document::new("text/plain", Bytes::from("{}")).unwrap();
+        assert_eq!(document.cache_control, CACHED);
+        assert_eq!(document.unpromised().cache_control, UNPROMISED);
     }
 
     #[test]

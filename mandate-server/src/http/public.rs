@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use hyper::body::Incoming;
@@ -57,15 +58,19 @@ impl Public {
         store: Store,
         clock: Arc<dyn Clock>,
     ) -> Result<Self, Fault> {
-        let key_set = Bytes::copy_from_slice(keyring.public_key_set().as_bytes());
-        let mut documents = HashMap::from([
-            (KEY_SET_PATH, Document::new(JWK_SET, key_set)?),
-            (CONTRACT_PATH, Document::new(YAML, Bytes::from(contract::yaml(hosts)?))?),
-        ]);
+        let contract = Document::new(YAML, Bytes::from(contract::yaml(hosts)?))?;
+        let mut documents = HashMap::from([(CONTRACT_PATH, contract)]);
         for (path, content_type, body) in reference::files()? {
             documents.insert(path, Document::new(content_type, body)?);
         }
         Ok(Self { documents, keyring, store, clock, room: Semaphore::new(MAX_READING) })
+    }
+
+    /// The key set of this moment. It may be kept, unless this server has not heard lately whether it has changed.
+    fn key_set(&self) -> Result<Document, Fault> {
+        let key_set = self.keyring.public_key_set(self.clock.now())?;
+        let document = Document::new(JWK_SET, Bytes::from(key_set))?;
+        Ok(if self.keyring.is_current(Instant::now()) { document } else { document.unpromised() })
     }
 
     /// An escrow's contract, for whoever holds its address: as JSON, or as a token.
@@ -88,6 +93,7 @@ impl Public {
 /// What stands under a path.
 enum Found<'a> {
     Root,
+    KeySet,
     Document(&'a Document),
     Contract(&'a str),
 }
@@ -100,6 +106,7 @@ impl Site for Public {
             (Some((path, document)), _) => (*path, Found::Document(document)),
             (None, Some(address)) => (CONTRACTS_PATH, Found::Contract(address)),
             (None, None) if path == ROOT_PATH => (ROOT_PATH, Found::Root),
+            (None, None) if path == KEY_SET_PATH => (KEY_SET_PATH, Found::KeySet),
             (None, None) => return Err(Refusal::new(Code::NotFound, "no such path").into()),
         };
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
@@ -111,6 +118,7 @@ impl Site for Public {
                 let location = [(header::LOCATION, HeaderValue::from_static(REFERENCE_PATH))];
                 Ok(Reply::new(StatusCode::FOUND, location, ""))
             }
+            Found::KeySet => Ok(self.key_set()?.reply(request.headers())),
             Found::Document(document) => Ok(document.reply(request.headers())),
             Found::Contract(address) => self.contract(address, request.headers()).await,
         }

@@ -111,7 +111,7 @@ impl Engine {
             fresh: None,
             reason: None,
         });
-        let key = self.keyring.signing(grounds.environment.kind);
+        let key = self.keyring.signing(grounds.environment.kind, now)?;
         let mut decision = DecisionRecord {
             environment: grounds.environment.id,
             id,

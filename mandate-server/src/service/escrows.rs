@@ -343,7 +343,7 @@ pub fn signed_contract(tx: &mut Tx<'_>, address: Address, keyring: &Keyring, now
     let contract = View::to_strangers(&escrow)?;
     let claims = ContractClaims { iss: keyring.issuer(), iat: now.seconds(), contract };
     let claims = serde_json::to_string(&claims).map_err(|e| Fault::new(e.to_string()))?;
-    let token = jwt::sign(&*keyring.signing(escrow.kind).signer, &claims);
+    let token = jwt::sign(&*keyring.signing(escrow.kind, now)?.signer, &claims);
     let body = token.map_err(|e| Fault::new(e.to_string()))?.into_bytes();
     Ok(Answer { status: 200, body, secret: false, replayed: false })
 }

@@ -3,6 +3,7 @@
 //! Nothing here knows of HTTP, of async or of a database by name.
 
 pub mod agents;
+pub mod audit;
 pub mod check;
 pub mod decide;
 pub mod decisions;
@@ -14,12 +15,14 @@ pub mod events;
 pub mod exports;
 pub mod gauges;
 pub mod idempotency;
+pub mod issuance;
 pub mod keys;
 pub mod listing;
 pub mod mandates;
 pub mod organizations;
 pub mod outbox;
 pub mod reviews;
+pub mod settlements;
 pub mod signing;
 pub mod usage;
 pub mod webhooks;

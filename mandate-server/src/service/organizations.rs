@@ -1,4 +1,4 @@
-//! Onboarding: an organization, its two environments, and a key for each.
+//! Onboarding: an organization, its two environments, and a key for each; and who was onboarded.
 
 use mandate_core::api_key::ApiKey;
 use mandate_core::{AgentName, EnvironmentKind, PolicyVersion, Timestamp};
@@ -9,6 +9,8 @@ use crate::error::{Code, Refusal};
 use crate::store::records::Mode;
 use crate::store::sql;
 use crate::store::tx::Tx;
+
+pub use crate::store::sql::environments::EnvironmentRecord;
 
 /// What it takes to create an organization.
 #[derive(Debug)]
@@ -43,4 +45,24 @@ pub fn create(tx: &mut Tx<'_>, command: &Create) -> Result<(), Stop> {
         sql::keys::insert(tx, key.hash(), environment, None, DEFAULT_RATE, command.at)?;
     }
     Ok(())
+}
+
+/// The environments of one organization, or of all, in the order of their creation.
+///
+/// # Errors
+/// There is no organization of that name.
+pub fn list(tx: &mut Tx<'_>, name: Option<&AgentName>) -> Result<Vec<EnvironmentRecord>, Stop> {
+    let mut found = sql::environments::all(tx)?;
+    let Some(name) = name else { return Ok(found) };
+    found.retain(|record| record.organization == name.as_str());
+    if found.is_empty() {
+        return Err(unknown(name).into());
+    }
+    Ok(found)
+}
+
+/// That there is no organization of that name.
+pub(super) fn unknown(name: &AgentName) -> Refusal {
+    let message = format!("there is no organization `{name}`; `organization list` shows those there are");
+    Refusal::new(Code::NotFound, message)
 }

@@ -1,108 +1,26 @@
-//! Signing keys: made once, sealed under the master key, opened when the server starts.
+//! Signing keys: sealed under the master key, opened by every server, and in turn published, signing and retired.
+//!
+//! Which key signs and which are published is a matter of the stored windows and of the time: every server switches at
+//! the stored instant, with nothing to be done at the switch. [`rotation`] says how the windows are chosen.
 
-use std::fmt;
-use std::sync::Arc;
+mod master;
+pub mod rotation;
 
-use aes_gcm::aead::{Aead, KeyInit, Payload};
-use aes_gcm::{Aes256Gcm, Nonce};
-use hmac::{Hmac, Mac};
-use mandate_core::cursor::CursorKey;
-use mandate_core::es256::{self, PublicKey, SecretKey, Signer};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use mandate_core::es256::{self, PublicKey, Signer};
 use mandate_core::jwks::{KeySet, Kid, VerificationKey};
 use mandate_core::{EnvironmentKind, Timestamp};
-use sha2::Sha256;
-use zeroize::Zeroizing;
 
-use crate::clock::Entropy;
 use crate::error::Fault;
 use crate::store::sql;
-use crate::store::sql::keys::SigningKeyRecord;
+use crate::store::sql::signing_keys::SigningKeyRecord;
 use crate::store::tx::Tx;
+use rotation::HEAR_SECONDS;
 
-/// Bytes of the nonce that stands before a sealed key.
-const NONCE: usize = 12;
-/// How often a secret is drawn before the source of randomness is held to be broken. One draw in 2³² fails.
-const DRAWS: usize = 4;
-
-/// The key that seals the signing keys. It is never in the database, nor on a command line.
-#[derive(Clone)]
-pub struct MasterKey(Zeroizing<[u8; 32]>);
-
-impl fmt::Debug for MasterKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("MasterKey(…)")
-    }
-}
-
-impl MasterKey {
-    /// The key of these bytes, which must be secret and random.
-    #[must_use]
-    pub fn from_bytes(bytes: [u8; 32]) -> Self {
-        Self(Zeroizing::new(bytes))
-    }
-
-    /// Reads 64 hexadecimal characters.
-    ///
-    /// # Errors
-    /// The text has another length or other characters. The message does not repeat it.
-    pub fn parse(text: &str) -> Result<Self, Fault> {
-        let mut bytes = Zeroizing::new([0; 32]);
-        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        if pairs.len() != 32 || !rest.is_empty() {
-            return Err(Fault::new("the master key must be 64 hexadecimal characters, that is 32 bytes"));
-        }
-        for (byte, pair) in bytes.iter_mut().zip(pairs) {
-            let digits = std::str::from_utf8(pair).ok().filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
-            *byte = digits
-                .and_then(|d| u8::from_str_radix(d, 16).ok())
-                .ok_or_else(|| Fault::new("the master key must be 64 hexadecimal characters"))?;
-        }
-        Ok(Self(bytes))
-    }
-
-    /// The key that list cursors are signed under: the same for every server with this master key.
-    ///
-    /// # Errors
-    /// Never, with a key of 32 bytes.
-    pub fn cursor_key(&self) -> Result<CursorKey, Fault> {
-        let mut mac = <Hmac<Sha256> as hmac::KeyInit>::new_from_slice(self.0.as_slice())
-            .map_err(|_| Fault::new("the master key is not of 32 bytes"))?;
-        mac.update(b"mandate cursor key 1");
-        Ok(CursorKey::new(mac.finalize().into_bytes().into()))
-    }
-
-    fn cipher(&self) -> Result<Aes256Gcm, Fault> {
-        Aes256Gcm::new_from_slice(self.0.as_slice())
-            .map_err(|_| Fault::new("the master key is not of 32 bytes"))
-    }
-
-    /// Encrypts a signing key; it opens only under the name `kid`.
-    fn seal(&self, secret: &SecretKey, kid: &Kid, nonce: [u8; NONCE]) -> Result<Vec<u8>, Fault> {
-        let payload = Payload { msg: secret.expose(), aad: kid.as_str().as_bytes() };
-        let sealed = self.cipher()?.encrypt(&Nonce::from(nonce), payload);
-        let sealed = sealed.map_err(|_| Fault::new("a signing key could not be sealed"))?;
-        Ok([nonce.as_slice(), &sealed].concat())
-    }
-
-    /// Whether this is the master key that the signing key of that name is sealed under.
-    #[must_use]
-    pub fn opens(&self, kid: &str, sealed: &[u8]) -> bool {
-        Kid::parse(kid).is_ok_and(|kid| self.open(sealed, &kid).is_ok())
-    }
-
-    fn open(&self, sealed: &[u8], kid: &Kid) -> Result<SecretKey, Fault> {
-        let wrong = || {
-            Fault::new(format!(
-                "signing key {kid} does not open: this is not the master key it was sealed under"
-            ))
-        };
-        let (nonce, sealed) = sealed.split_first_chunk::<NONCE>().ok_or_else(wrong)?;
-        let payload = Payload { msg: sealed, aad: kid.as_str().as_bytes() };
-        let opened = self.cipher()?.decrypt(&Nonce::from(*nonce), payload).map_err(|_| wrong())?;
-        let opened: [u8; 32] = Zeroizing::new(opened).as_slice().try_into().map_err(|_| wrong())?;
-        SecretKey::from_bytes(opened).map_err(|e| Fault::new(format!("signing key {kid}: {e}")))
-    }
-}
+pub use master::MasterKey;
+pub use rotation::ensure;
 
 /// A key that signs, and its number in the store.
 #[derive(Debug, Clone)]
@@ -113,57 +31,33 @@ pub struct SigningKey {
     pub signer: Arc<dyn Signer>,
 }
 
-/// The keys in use, opened, and the name they sign under. Clones share them.
+/// The keys that are not revoked, opened, and the name they sign under. Clones share them, and what is read anew.
 #[derive(Debug, Clone)]
-pub struct Keyring(Arc<Opened>);
+pub struct Keyring(Arc<Shared>);
 
 #[derive(Debug)]
-struct Opened {
+struct Shared {
     issuer: String,
     issuer_id: i64,
-    sandbox: SigningKey,
-    production: SigningKey,
-    published: String,
+    master: MasterKey,
+    opened: RwLock<Opened>,
 }
 
-/// Makes the signing keys that are missing: one for each kind of environment.
-///
-/// # Errors
-/// The database fails, or the source of randomness is broken.
-pub fn ensure(
-    tx: &mut Tx<'_>,
-    master: &MasterKey,
-    entropy: &dyn Entropy,
-    now: Timestamp,
-) -> Result<(), Fault> {
-    let there = sql::keys::signing(tx)?;
-    for kind in EnvironmentKind::ALL {
-        if there.iter().any(|key| key.kind == kind) {
-            continue;
-        }
-        let secret = draw(entropy)?;
-        let kid = Kid::for_key(secret.public_key(), kind);
-        let mut nonce = [0; NONCE];
-        entropy.fill(&mut nonce);
-        let sealed = master.seal(&secret, &kid, nonce)?;
-        let mut public_key = [0; 64];
-        let coordinates = secret.public_key().x().iter().chain(secret.public_key().y());
-        public_key.iter_mut().zip(coordinates).for_each(|(to, from)| *to = *from);
-        let key = SigningKeyRecord { id: 0, kind, kid: kid.as_str().to_owned(), public_key, sealed };
-        sql::keys::insert_signing(tx, &key, now)?;
-    }
-    Ok(())
+/// The keys as of one revision.
+#[derive(Debug)]
+struct Opened {
+    revision: i64,
+    /// When it was last known that the store stands at that revision.
+    confirmed: Instant,
+    keys: Vec<OpenedKey>,
 }
 
-fn draw(entropy: &dyn Entropy) -> Result<SecretKey, Fault> {
-    for _ in 0..DRAWS {
-        let mut bytes = [0; 32];
-        entropy.fill(&mut bytes);
-        if let Ok(secret) = SecretKey::from_bytes(bytes) {
-            return Ok(secret);
-        }
-    }
-    Err(Fault::new("the source of randomness gives no usable key"))
+#[derive(Debug, Clone)]
+struct OpenedKey {
+    record: SigningKeyRecord,
+    public: VerificationKey,
+    /// None when it does not open: it is published, and cannot sign.
+    signing: Option<SigningKey>,
 }
 
 impl Keyring {
@@ -172,36 +66,93 @@ impl Keyring {
     /// # Errors
     /// A key is missing, does not open under `master`, or is not the one published.
     pub fn load(tx: &mut Tx<'_>, master: &MasterKey, issuer: &str) -> Result<Self, Fault> {
-        let issuer_id = sql::keys::issuer(tx, issuer)?;
-        let mut published = Vec::new();
-        let (mut sandbox, mut production) = (None, None);
-        for record in sql::keys::signing(tx)? {
-            let key = open(&record, master)?;
-            let kid = key.signer.kid().clone();
-            let public = VerificationKey::new(kid, *key.signer.public_key());
-            published.push(public.map_err(|e| Fault::new(format!("signing key {}: {e}", record.kid)))?);
-            match record.kind {
-                EnvironmentKind::Sandbox => sandbox = Some(key),
-                EnvironmentKind::Production => production = Some(key),
-            }
+        let issuer_id = sql::signing_keys::issuer(tx, issuer)?;
+        let began = Instant::now();
+        let revision = sql::signing_keys::revision(tx)?;
+        let mut keys = Vec::new();
+        for record in sql::signing_keys::all(tx)?.into_iter().filter(|record| record.revoked_at.is_none()) {
+            let signing = Some(open(&record, master)?);
+            keys.push(OpenedKey { public: public(&record)?, signing, record });
         }
-        let missing = || Fault::new("there is no signing key; start the server once to make them");
-        Ok(Self(Arc::new(Opened {
-            issuer: issuer.to_owned(),
-            issuer_id,
-            sandbox: sandbox.ok_or_else(missing)?,
-            production: production.ok_or_else(missing)?,
-            published: KeySet::new(published)?.to_json(),
-        })))
+        if EnvironmentKind::ALL.iter().any(|kind| keys.iter().all(|key| key.record.kind != *kind)) {
+            return Err(Fault::new("there is no signing key; start the server once to make them"));
+        }
+        let opened = RwLock::new(Opened { revision, confirmed: began, keys });
+        Ok(Self(Arc::new(Shared { issuer: issuer.to_owned(), issuer_id, master: master.clone(), opened })))
     }
 
-    /// The key that signs for environments of this kind.
-    #[must_use]
-    pub fn signing(&self, kind: EnvironmentKind) -> &SigningKey {
-        match kind {
-            EnvironmentKind::Sandbox => &self.0.sandbox,
-            EnvironmentKind::Production => &self.0.production,
+    /// Reads the keys anew, if any has changed since they were read.
+    ///
+    /// # Errors
+    /// They cannot be read; or a new one does not open under this server's master key: it is published like the others,
+    /// and nothing is signed when its time has come.
+    pub fn refresh(&self, tx: &mut Tx<'_>) -> Result<(), Fault> {
+        let began = Instant::now();
+        let revision = sql::signing_keys::revision(tx)?;
+        if self.read(|opened| opened.revision) >= revision {
+            self.change(|opened| opened.confirmed = opened.confirmed.max(began));
+            return Ok(());
         }
+        let known = self.read(|opened| opened.keys.clone());
+        let (mut keys, mut ended) = (Vec::new(), Ok(()));
+        for record in sql::signing_keys::all(tx)?.into_iter().filter(|record| record.revoked_at.is_none()) {
+            let mut signing =
+                known.iter().find(|key| key.record.id == record.id).and_then(|key| key.signing.clone());
+            if signing.is_none() {
+                match open(&record, &self.0.master) {
+                    Ok(opened) => signing = Some(opened),
+                    Err(fault) => ended = Err(fault),
+                }
+            }
+            keys.push(OpenedKey { public: public(&record)?, signing, record });
+        }
+        self.change(|opened| {
+            if opened.revision < revision {
+                *opened = Opened { revision, confirmed: began, keys };
+            }
+        });
+        ended
+    }
+
+    /// The key that signs for environments of this kind at `now`.
+    ///
+    /// # Errors
+    /// It does not open under this server's master key.
+    pub fn signing(&self, kind: EnvironmentKind, now: Timestamp) -> Result<SigningKey, Fault> {
+        self.read(|opened| {
+            let signs = |key: &&OpenedKey| key.record.kind == kind && key.record.signs(now);
+            let key = opened
+                .keys
+                .iter()
+                .find(signs)
+                .ok_or_else(|| Fault::new(format!("no {kind} key signs now")))?;
+            let sealed = || {
+                Fault::new(format!(
+                    "signing key {} does not open under the master key of this server; start it anew",
+                    key.record.kid
+                ))
+            };
+            key.signing.clone().ok_or_else(sealed)
+        })
+    }
+
+    /// The JWK Set (RFC 7517) that verifies what these keys sign, as it is published at `now`.
+    ///
+    /// # Errors
+    /// Never, with the keys that rotations make.
+    pub fn public_key_set(&self, now: Timestamp) -> Result<String, Fault> {
+        let published = |key: &&OpenedKey| key.record.is_published(now);
+        let keys =
+            self.read(|opened| opened.keys.iter().filter(published).map(|key| key.public.clone()).collect());
+        Ok(KeySet::new(keys)?.to_json())
+    }
+
+    /// Whether the keys were read lately enough, at `now`, to promise that what is published holds for the time that
+    /// clients may keep it.
+    #[must_use]
+    pub fn is_current(&self, now: Instant) -> bool {
+        let age = self.read(|opened| now.saturating_duration_since(opened.confirmed));
+        age <= Duration::from_secs(HEAR_SECONDS.unsigned_abs())
     }
 
     /// What tokens name as `iss`.
@@ -216,11 +167,29 @@ impl Keyring {
         self.0.issuer_id
     }
 
-    /// The JWK Set (RFC 7517) that verifies what these keys sign.
+    /// What new keys are sealed under.
     #[must_use]
-    pub fn public_key_set(&self) -> &str {
-        &self.0.published
+    pub fn master(&self) -> &MasterKey {
+        &self.0.master
     }
+
+    fn read<T>(&self, look: impl FnOnce(&Opened) -> T) -> T {
+        look(&self.0.opened.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Opened)) {
+        change(&mut self.0.opened.write().unwrap_or_else(PoisonError::into_inner));
+    }
+}
+
+/// Every public key that there ever was and that was not revoked, as a JWK Set (RFC 7517), newest first: what verifies
+/// exports and contracts whose key is no longer published.
+///
+/// # Errors
+/// The database fails, or there were more keys than a set holds.
+pub fn archive(tx: &mut Tx<'_>) -> Result<String, Fault> {
+    let records = sql::signing_keys::all(tx)?.into_iter().rev().filter(|record| record.revoked_at.is_none());
+    Ok(KeySet::new(records.map(|record| public(&record)).collect::<Result<_, _>>()?)?.to_json())
 }
 
 fn open(record: &SigningKeyRecord, master: &MasterKey) -> Result<SigningKey, Fault> {
@@ -233,37 +202,13 @@ fn open(record: &SigningKeyRecord, master: &MasterKey) -> Result<SigningKey, Fau
     Ok(SigningKey { id: record.id, signer })
 }
 
+fn public(record: &SigningKeyRecord) -> Result<VerificationKey, Fault> {
+    let public = VerificationKey::new(Kid::parse(&record.kid)?, stored_public_key(record)?);
+    public.map_err(|e| Fault::new(format!("signing key {}: {e}", record.kid)))
+}
+
 fn stored_public_key(record: &SigningKeyRecord) -> Result<PublicKey, Fault> {
     let (mut x, mut y) = ([0; 32], [0; 32]);
     x.iter_mut().chain(&mut y).zip(record.public_key).for_each(|(to, from)| *to = from);
     PublicKey::from_coordinates(x, y).map_err(|e| Fault::new(format!("signing key {}: {e}", record.kid)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::SystemEntropy;
-
-    #[test]
-    fn a_master_key_is_64_hexadecimal_characters() {
-        assert!(MasterKey::parse(&"0f".repeat(32)).is_ok() && MasterKey::parse(&"0F".repeat(32)).is_ok());
-        for text in ["", "0f", &"0g".repeat(32), &"+f".repeat(32), &"0f".repeat(33), &"é".repeat(32)] {
-            let refused = MasterKey::parse(text).unwrap_err().to_string();
-            assert!(refused.contains("64 hexadecimal characters"));
-        }
-    }
-
-    #[test]
-    fn a_sealed_key_opens_under_its_master_key_and_name_only() {
-        let secret = draw(&SystemEntropy).unwrap();
-        let kid = Kid::for_key(secret.public_key(), EnvironmentKind::Sandbox);
-        let other = Kid::for_key(secret.public_key(), EnvironmentKind::Production);
-        let master = MasterKey::from_bytes([1; 32]);
-        let sealed = master.seal(&secret, &kid, [9; NONCE]).unwrap();
-        assert_eq!(master.open(&sealed, &kid).unwrap().expose(), secret.expose());
-        assert!(master.open(&sealed, &other).is_err());
-        assert!(MasterKey::from_bytes([2; 32]).open(&sealed, &kid).is_err());
-        assert!(master.open(&sealed[..11], &kid).is_err());
-        assert_eq!(format!("{master:?}"), "MasterKey(…)");
-    }
 }

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use mandate_core::json::{Field, Object};
-use mandate_core::{EventId, EventKind, Invalid, Timestamp, WebhookId};
+use mandate_core::{AgentName, EnvironmentKind, EventId, EventKind, Invalid, Timestamp, WebhookId};
 use serde::Serialize;
 
 use super::endpoint::{self, Reach};
 use super::events::EventView;
 use super::listing::{Cursors, Query, Walk};
-use super::{Answer, Call, Scripted, Stop, outbox};
+use super::{Answer, Call, Scripted, Stop, organizations, outbox};
 use crate::error::Refusal;
-use crate::store::records::{EventRecord, WebhookRecord};
+use crate::store::records::{DeliveryState, Direction, EventRecord, Slice, WebhookRecord};
 use crate::store::sql;
 use crate::store::tx::Tx;
 
@@ -25,6 +25,19 @@ pub struct Subscription {
     pub url: String,
     /// The types of events.
     pub events: BTreeSet<EventKind>,
+}
+
+/// A webhook as the operator sees it.
+#[derive(Debug)]
+pub struct Overview {
+    /// The kind of its environment.
+    pub kind: EnvironmentKind,
+    /// The webhook.
+    pub webhook: WebhookRecord,
+    /// Deliveries that wait for an attempt.
+    pub pending: i64,
+    /// Deliveries that were given up.
+    pub failed: i64,
 }
 
 /// What it takes to register a webhook.
@@ -178,4 +191,22 @@ fn parse(id: &str) -> Result<WebhookId, Refusal> {
 fn lock(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<WebhookId, Stop> {
     let webhook = sql::webhooks::lock(tx, call.caller.environment.id, parse(id)?)?;
     Ok(webhook.ok_or_else(Refusal::not_found)?.id)
+}
+
+/// The webhooks of an organization with how its deliveries stand, newest first in each environment.
+///
+/// # Errors
+/// There is no such organization.
+pub fn overview(tx: &mut Tx<'_>, organization: &AgentName) -> Result<Vec<Overview>, Stop> {
+    let newest = Slice { direction: Direction::Older, from: [u8::MAX; 16], limit: MAX_WEBHOOKS };
+    let mut found = Vec::new();
+    for environment in organizations::list(tx, Some(organization))? {
+        for webhook in sql::webhooks::page(tx, environment.environment, &newest)? {
+            let counts = sql::deliveries::count(tx, environment.environment, webhook.id)?;
+            let of = |state| counts.iter().filter(|(at, _)| *at == state).map(|(_, count)| count).sum();
+            let (pending, failed) = (of(DeliveryState::Pending), of(DeliveryState::Failed));
+            found.push(Overview { kind: environment.kind, webhook, pending, failed });
+        }
+    }
+    Ok(found)
 }

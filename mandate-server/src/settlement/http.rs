@@ -6,6 +6,7 @@
 //! same instruction. Any other answer, and none, says nothing: the instruction is sent again.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mandate_core::json::Object;
@@ -16,6 +17,7 @@ use reqwest::{Client, Response, Url};
 use serde::Serialize;
 
 use super::{Adapter, Instruction, Outcome};
+use crate::clock::Clock;
 use crate::error::Fault;
 use crate::service::signing::Keyring;
 use crate::store::sql::escrows::SettlementStatus;
@@ -30,6 +32,7 @@ pub struct Http {
     client: Client,
     url: Url,
     keyring: Keyring,
+    clock: Arc<dyn Clock>,
 }
 
 impl fmt::Debug for Http {
@@ -48,11 +51,11 @@ struct Claims<'a> {
 }
 
 impl Http {
-    /// A provider who takes instructions at `url`, signed with `keyring`.
+    /// A provider who takes instructions at `url`, signed with `keyring` under the key of the time that `clock` shows.
     ///
     /// # Errors
     /// The URL is none, or the client cannot be set up.
-    pub fn new(url: &str, keyring: Keyring) -> Result<Self, Fault> {
+    pub fn new(url: &str, keyring: Keyring, clock: Arc<dyn Clock>) -> Result<Self, Fault> {
         let client = Client::builder()
             .redirect(Policy::none())
             .no_proxy()
@@ -60,14 +63,14 @@ impl Http {
             .build();
         let client = client.map_err(|e| Fault::new(format!("settlement: {e}")))?;
         let url = Url::parse(url).map_err(|e| Fault::new(format!("settlement_url: {e}")))?;
-        Ok(Self { client, url, keyring })
+        Ok(Self { client, url, keyring, clock })
     }
 
     async fn send(&self, instruction: &Instruction) -> Result<SettlementStatus, Fault> {
         let iss = self.keyring.issuer();
         let claims = Claims { iss, jti: &instruction.id, iat: instruction.at.seconds(), instruction };
         let claims = serde_json::to_string(&claims).map_err(|e| Fault::new(e.to_string()))?;
-        let token = jwt::sign(&*self.keyring.signing(instruction.kind).signer, &claims);
+        let token = jwt::sign(&*self.keyring.signing(instruction.kind, self.clock.now())?.signer, &claims);
         let token = token.map_err(|e| Fault::new(e.to_string()))?;
         let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/jwt").body(token);
         let response = request.send().await.map_err(unanswered)?;

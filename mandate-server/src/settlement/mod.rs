@@ -9,11 +9,13 @@ mod local;
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use mandate_core::{AgentId, Amount, Currency, EnvironmentKind, EscrowId, EscrowState, Recipient, Timestamp};
 use serde::Serialize;
 use tokio::sync::Notify;
 
+use crate::clock::Clock;
 use crate::config::SettlementSetting;
 use crate::error::Fault;
 use crate::service::escrows::{Address, moves_funds};
@@ -80,10 +82,10 @@ impl Settlement {
     ///
     /// # Errors
     /// Its client cannot be set up.
-    pub fn new(setting: &SettlementSetting, keyring: Keyring) -> Result<Self, Fault> {
+    pub fn new(setting: &SettlementSetting, keyring: Keyring, clock: Arc<dyn Clock>) -> Result<Self, Fault> {
         Ok(Self::with(match setting {
             SettlementSetting::Local => Box::new(Local),
-            SettlementSetting::Http(url) => Box::new(Http::new(url, keyring)?),
+            SettlementSetting::Http(url) => Box::new(Http::new(url, keyring, clock)?),
         }))
     }
 

@@ -199,6 +199,17 @@ pub fn run_once<T>(
     sqlite::run_once(path(database)?, script)
 }
 
+/// Runs one script as [`run_once`] does, and takes back all that it did: to see whether it would be refused.
+///
+/// # Errors
+/// As with [`run_once`].
+pub fn rehearse<T>(
+    database: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+) -> Result<Result<T, Refusal>, Fault> {
+    sqlite::rehearse(path(database)?, script)
+}
+
 fn path(database: &str) -> Result<&str, Fault> {
     database.strip_prefix(SQLITE).filter(|path| !path.is_empty()).ok_or_else(|| {
         Fault::new(format!(

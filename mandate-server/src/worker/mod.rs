@@ -4,5 +4,6 @@ pub mod backoff;
 pub mod deliver;
 pub mod dial;
 pub mod export;
+pub mod rotate;
 pub mod settle;
 pub mod sweep;

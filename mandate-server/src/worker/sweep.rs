@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tracing::error;
 
 use super::export::{self, Exports};
+use super::rotate::Rotation;
 use crate::clock::{Clock, Ids};
 use crate::error::Fault;
 use crate::service::{Stop, exports, idempotency, mandates, reviews};
@@ -42,7 +43,7 @@ pub struct Job {
 type Due = Result<Option<Timestamp>, Fault>;
 
 /// All that is done by time, in the order in which it is done.
-pub const JOBS: [Job; 5] = [
+pub const JOBS: [Job; 6] = [
     // Seven days before a mandate's last day.
     Job {
         name: "tell of mandates that are about to expire",
@@ -56,6 +57,8 @@ pub const JOBS: [Job; 5] = [
     Job { name: "delete exports that have expired", run: |sweep, now| Box::pin(sweep.exports(now)) },
     // Every hour.
     Job { name: "delete files that no export owns", run: |sweep, now| Box::pin(sweep.orphans(now)) },
+    // When the newest key has signed for as long as the settings say.
+    Job { name: "rotate signing keys", run: |sweep, now| Box::pin(sweep.rotate(now)) },
 ];
 
 /// The scheduler.
@@ -65,6 +68,7 @@ pub struct Sweep {
     ids: Arc<Ids>,
     clock: Arc<dyn Clock>,
     orphans_due: Mutex<Timestamp>,
+    rotation: Option<Arc<Rotation>>,
 }
 
 impl std::fmt::Debug for Sweep {
@@ -77,7 +81,14 @@ impl Sweep {
     /// A scheduler over a store and the files of its exports.
     #[must_use]
     pub fn new(store: Store, exports: Arc<Exports>, ids: Arc<Ids>, clock: Arc<dyn Clock>) -> Self {
-        Self { store, exports, ids, clock, orphans_due: Mutex::new(Timestamp::from_seconds(0)) }
+        let orphans_due = Mutex::new(Timestamp::from_seconds(0));
+        Self { store, exports, ids, clock, orphans_due, rotation: None }
+    }
+
+    /// The same, rotating signing keys too, if that is asked for.
+    #[must_use]
+    pub fn rotating(self, rotation: Option<Rotation>) -> Self {
+        Self { rotation: rotation.map(Arc::new), ..self }
     }
 
     /// Does what is due, when it is due, until `stop` changes. A job that is cut short goes on at the next start.
@@ -146,6 +157,11 @@ impl Sweep {
     async fn kept_answers(&self, now: Timestamp) -> Due {
         let forget = move |tx: &mut Tx<'_>| idempotency::forget(tx, now, BATCH_ROWS);
         self.while_due(now, idempotency::next_end, forget).await
+    }
+
+    async fn rotate(&self, now: Timestamp) -> Due {
+        let Some(rotation) = &self.rotation else { return Ok(None) };
+        Arc::clone(rotation).rotate_due(&self.store, now).await.map(Some)
     }
 
     async fn exports(&self, now: Timestamp) -> Due {

@@ -1,8 +1,12 @@
-//! A key that is revoked by another process stops within a second.
+//! What another process does to a key holds within a second.
 
 use std::time::{Duration, Instant};
 
 use mandate_core::api_key::ApiKey;
+use mandate_server::clock::Clock as _;
+use mandate_server::service::audit::Operator;
+use mandate_server::service::issuance::{self, KeyId, Selection};
+use mandate_server::store;
 
 use crate::world::World;
 
@@ -32,4 +36,32 @@ async fn a_key_works_at_once_although_it_was_unknown_before() {
     }
     let other = world.onboard("other");
     assert_eq!(world.get(&other, "/v1/agents").await.status, 200);
+}
+
+#[tokio::test]
+async fn who_waits_as_long_as_the_new_rate_says_is_admitted() {
+    let world = World::start().await;
+    let key = world.agent("a").await;
+    for _ in 0..4 {
+        assert_eq!(world.get(&key, "/v1/agents").await.status, 200);
+        world.clock.advance(10);
+    }
+    let selection = Selection::Key(KeyId::of(&ApiKey::parse(&key).unwrap().hash()));
+    let by = Operator { name: "test".to_owned(), at: world.clock.now() };
+    let set = store::run_once(&world.settings.database, |tx| issuance::set_rate(tx, &selection, 3, &by));
+    let since = Instant::now();
+    assert_eq!(set.unwrap().unwrap().len(), 1);
+    let refused = loop {
+        let answer = world.get(&key, "/v1/agents").await;
+        if answer.status == 429 {
+            break answer;
+        }
+        assert!(since.elapsed() <= Duration::from_secs(1), "{answer:?}");
+    };
+    // What was admitted before the rate was heard of counts as well; all of it was admitted at this second.
+    let seconds: i64 = refused.header("retry-after").unwrap().parse().unwrap();
+    world.clock.advance(seconds - 1);
+    assert_eq!(world.get(&key, "/v1/agents").await.status, 429, "a second too early");
+    world.clock.advance(1);
+    assert_eq!(world.get(&key, "/v1/agents").await.status, 200, "after {seconds} s");
 }

@@ -23,6 +23,7 @@ mod published;
 #[path = "../service/receiver.rs"]
 mod receiver;
 mod replays;
+mod rotation;
 mod samples;
 mod server;
 mod settlement;

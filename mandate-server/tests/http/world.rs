@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use mandate_core::{AgentName, Timestamp};
-use mandate_server::admin::organization::{self, Created};
+use mandate_server::admin::organization;
 use mandate_server::app::{App, Running};
 use mandate_server::clock::{Clock, Entropy, SystemEntropy, TestClock};
 use mandate_server::config::{Config, SQLITE, Settings};
+use mandate_server::service::organizations;
 use mandate_server::service::signing::MasterKey;
 use mandate_server::store;
 use mandate_server::store::tx::Value as Parameter;
@@ -64,7 +65,7 @@ impl World {
         let running = App::start(config, time, entropy).await.unwrap();
         let created = create_organization(&settings, "acme", &clock);
         let [organization_key, live_key] =
-            [created.sandbox_key(), created.live_key()].map(|key| key.expose().to_owned());
+            [created.sandbox_key, created.live_key].map(|key| key.expose().to_owned());
         Self { running, clock, settings, organization_key, live_key, _folder: folder }
     }
 
@@ -79,7 +80,7 @@ impl World {
 
     /// Another organization; returns the key of its sandbox.
     pub(crate) fn onboard(&self, name: &str) -> String {
-        create_organization(&self.settings, name, &self.clock).sandbox_key().expose().to_owned()
+        create_organization(&self.settings, name, &self.clock).sandbox_key.expose().to_owned()
     }
 
     /// What another process does to the keys.
@@ -139,7 +140,8 @@ pub(crate) fn spend(amount: u32) -> Value {
     json!({ "amount": amount, "currency": "USD", "recipient": "vendor:acme", "category": "software" })
 }
 
-fn create_organization(settings: &Settings, name: &str, clock: &TestClock) -> Created {
-    let name = AgentName::parse(name).unwrap();
-    organization::create(&settings.database, name, clock.now(), &SystemEntropy).unwrap().unwrap()
+fn create_organization(settings: &Settings, name: &str, clock: &TestClock) -> organizations::Create {
+    let create = organization::draw(AgentName::parse(name).unwrap(), clock.now(), &SystemEntropy);
+    store::run_once(&settings.database, |tx| organizations::create(tx, &create)).unwrap().unwrap();
+    create
 }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use mandate_server::clock::Clock as _;
 use mandate_server::service::check::{self, Finding, Listener};
 use mandate_server::store::upkeep;
 
@@ -226,13 +227,14 @@ async fn each_kind_of_damage_is_found_and_nothing_else() {
     let world = lived_in().await;
     let path = Path::new(world.database.strip_prefix("sqlite://").unwrap());
     assert_eq!(found(path), Vec::<String>::new(), "what nobody has damaged is sound");
-    let keys: Vec<String> = serde_json::from_str::<serde_json::Value>(world.keyring.public_key_set())
-        .unwrap()["keys"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|key| key["kid"].as_str().unwrap().to_owned())
-        .collect();
+    let keys: Vec<String> =
+        serde_json::from_str::<serde_json::Value>(&world.keyring.public_key_set(world.clock.now()).unwrap())
+            .unwrap()["keys"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|key| key["kid"].as_str().unwrap().to_owned())
+            .collect();
     let folder = tempfile::tempdir().unwrap();
     let mut otherwise = Vec::new();
     for (number, (statement, expected)) in DAMAGE.iter().enumerate() {

@@ -69,7 +69,7 @@ async fn an_acknowledged_event_is_a_token_that_anyone_verifies() {
     assert_eq!(deliverer.deliver_due().await.unwrap(), 1);
 
     let token = receiver.next().await;
-    let keys = KeySet::parse(world.keyring.public_key_set().as_bytes()).unwrap();
+    let keys = KeySet::parse(world.keyring.public_key_set(world.clock.now()).unwrap().as_bytes()).unwrap();
     let verified = verify_event(&token, &keys, &Expected::new(ISSUER, world.clock.now())).unwrap();
     assert!(verified.kid().is_sandbox());
     assert_eq!(

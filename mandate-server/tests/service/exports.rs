@@ -134,7 +134,7 @@ async fn an_export_can_be_verified_from_end_to_end() {
         "none that decided nothing"
     );
 
-    let keys = KeySet::parse(world.keyring.public_key_set().as_bytes()).unwrap();
+    let keys = KeySet::parse(world.keyring.public_key_set(world.clock.now()).unwrap().as_bytes()).unwrap();
     let lines = lines(&content);
     for line in &lines[3..7] {
         let shown = world.decision(&agent, &line["decision"]["jti"]).await;

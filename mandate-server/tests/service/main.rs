@@ -21,6 +21,7 @@ mod migrations;
 mod receiver;
 mod replays;
 mod reviews;
+mod rotation;
 mod settlement;
 mod sweep;
 mod usage;

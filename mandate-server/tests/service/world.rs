@@ -12,7 +12,9 @@ use mandate_server::metrics::Metrics;
 use mandate_server::service::decide::Engine;
 use mandate_server::service::idempotency::{self, Claim};
 use mandate_server::service::signing::{self, Keyring, MasterKey};
-use mandate_server::service::{Answer, Call, Caller, Scripted, agents, decisions, keys, mandates, reviews};
+use mandate_server::service::{
+    Answer, Call, Caller, Scripted, agents, decisions, keys, mandates, organizations, reviews,
+};
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{self, Authorization, Store};
 use serde_json::Value;
@@ -52,10 +54,11 @@ impl World {
         let now = clock.now();
         store::migrate(&database).unwrap();
         let name = AgentName::parse("acme").unwrap();
-        let created = organization::create(&database, name, now, &SystemEntropy).unwrap().unwrap();
+        let created = organization::draw(name, now, &SystemEntropy);
+        store::run_once(&database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
         let organization_key = match kind {
-            EnvironmentKind::Sandbox => created.sandbox_key().clone(),
-            EnvironmentKind::Production => created.live_key().clone(),
+            EnvironmentKind::Sandbox => created.sandbox_key.clone(),
+            EnvironmentKind::Production => created.live_key.clone(),
         };
         let keyring = store::run_once(&database, |tx| Ok(keyring(tx, now)?));
         let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
@@ -111,8 +114,9 @@ impl World {
     /// Creates another organization.
     pub(crate) async fn stranger(&self) -> Arc<Caller> {
         let (name, now) = (AgentName::parse("stranger").unwrap(), self.clock.now());
-        let created = organization::create(&self.database, name, now, &SystemEntropy).unwrap().unwrap();
-        find(&self.store, created.sandbox_key(), now).await
+        let created = organization::draw(name, now, &SystemEntropy);
+        store::run_once(&self.database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
+        find(&self.store, &created.sandbox_key, now).await
     }
 
     /// Writes a mandate for an agent: `extra` is JSON members beside the required ones.

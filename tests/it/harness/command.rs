@@ -18,6 +18,12 @@ impl Ran {
         assert_eq!(self.code, Some(code), "{self:#?}");
         self
     }
+
+    /// What was written to standard output, which is JSON.
+    #[track_caller]
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:#?}"))
+    }
 }
 
 impl From<Output> for Ran {

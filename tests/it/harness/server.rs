@@ -75,19 +75,30 @@ impl TestServer {
 
     /// Onboards another organization with the operator's command, beside the running server.
     pub(crate) fn organization(&self, name: &str) -> Organization {
-        let mut command = Command::new(binary("mandate-server"));
-        command.env_clear().args([
-            "organization",
-            "create",
-            name,
-            "--database",
-            self.ready("database"),
-            "--json",
-        ]);
-        let created = Ran::from(command.output().unwrap()).code(0);
+        let created = self.operate(&["organization", "create", name, "--json"]).code(0);
         let keys: Value = serde_json::from_str(&created.out).unwrap();
         let client = |name: &str| self.client(keys[name].as_str().unwrap());
         Organization { client: client("organization_key"), live: client("live_organization_key") }
+    }
+
+    /// Runs an operator's command on its database, beside it.
+    pub(crate) fn operate(&self, args: &[&str]) -> Ran {
+        Ran::from(self.operator(args).output().unwrap())
+    }
+
+    /// An operator's command on its database, with nothing else in the environment, and no terminal.
+    pub(crate) fn operator(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(binary("mandate-server"));
+        command.env_clear().env("MANDATE_DATABASE", self.ready("database"));
+        command.env("MANDATE_MASTER_KEY", self.master_key()).args(args).stdin(Stdio::null());
+        command
+    }
+
+    /// The key that its signing keys are encrypted under.
+    fn master_key(&self) -> String {
+        let keys = std::fs::read_to_string(self.log.with_file_name("mandate-dev.json")).unwrap();
+        let keys: Value = serde_json::from_str(&keys).unwrap();
+        keys["master_key"].as_str().unwrap().to_owned()
     }
 
     /// Kills the server at once (SIGKILL), as a power cut would.

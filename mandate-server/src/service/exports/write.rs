@@ -158,7 +158,7 @@ fn ndjson(
     let sha256 = Sha256Hex(out.hash.clone().finalize().into());
     let trailer = Trailer { iss: keyring.issuer(), iat: now.seconds(), export: export.id, rows, sha256 };
     let trailer = serde_json::to_string(&trailer).map_err(|e| Fault::new(e.to_string()))?;
-    let token = jwt::sign(&*keyring.signing(export.kind).signer, &trailer);
+    let token = jwt::sign(&*keyring.signing(export.kind, *now)?.signer, &trailer);
     line(out, &Line::Trailer(token.map_err(|e| Fault::new(e.to_string()))?))?;
     Ok(rows)
 }

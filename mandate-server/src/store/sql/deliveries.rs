@@ -26,6 +26,8 @@ const END: &str = "UPDATE deliveries SET state = 'ended'
     WHERE environment = $1 AND webhook = $2 AND state = 'pending'";
 const OF_EVENT: &str = "SELECT webhook, state, due_at FROM deliveries
     WHERE environment = $1 AND event = $2 ORDER BY webhook";
+const COUNT: &str =
+    "SELECT state, count(*) FROM deliveries WHERE environment = $1 AND webhook = $2 GROUP BY state";
 const ATTEMPTS: &str = "SELECT at, status, error FROM attempts
     WHERE environment = $1 AND event = $2 AND webhook = $3 ORDER BY attempt";
 
@@ -48,7 +50,7 @@ const DUE: &str = "SELECT e.event, e.type, e.created_at, e.data, d.attempts, d.r
 const ATTEMPT: &str = "INSERT INTO attempts (environment, event, webhook, attempt, at, status, error)
     SELECT environment, event, webhook, attempts + 1, $1, $2, $3 FROM deliveries
     WHERE environment = $4 AND event = $5 AND webhook = $6";
-const COUNT: &str = "UPDATE deliveries SET attempts = attempts + 1
+const COUNT_ATTEMPT: &str = "UPDATE deliveries SET attempts = attempts + 1
     WHERE environment = $1 AND event = $2 AND webhook = $3";
 const MOVE_ON: &str = "UPDATE deliveries SET state = $1, due_at = $2
     WHERE environment = $3 AND event = $4 AND webhook = $5 AND state = 'pending'";
@@ -93,6 +95,16 @@ pub fn end(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<(), 
 pub fn of_event(tx: &mut Tx<'_>, environment: i64, event: EventId) -> Result<Vec<DeliveryRecord>, Fault> {
     let rows = tx.query(OF_EVENT, &[environment.into(), event.to_bytes().into()])?;
     rows.into_iter().map(|row| read(tx, environment, event, row)).collect()
+}
+
+/// How many deliveries to a webhook stand where. It reads all of the environment's: for operators only.
+pub fn count(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    webhook: WebhookId,
+) -> Result<Vec<(DeliveryState, i64)>, Fault> {
+    let rows = tx.query(COUNT, &[environment.into(), webhook.to_bytes().into()])?.into_iter();
+    rows.map(|mut row| Ok((DeliveryState::parse(&row.text()?)?, row.integer()?))).collect()
 }
 
 /// There are at most as many deliveries of an event as webhooks: one query each.
@@ -185,7 +197,7 @@ pub fn keep(tx: &mut Tx<'_>, tried: &TriedRecord) -> Result<(), Fault> {
         let key = [environment.into(), event.into(), webhook.into()];
         let row = [at.millis().into(), (*status).into(), error.as_deref().into()];
         tx.execute(ATTEMPT, &[row, key.clone()].concat())?;
-        tx.execute(COUNT, &key)?;
+        tx.execute(COUNT_ATTEMPT, &key)?;
     }
     let (state, due_at) = (tried.state.as_str(), tried.due_at.millis());
     let row = [state.into(), due_at.into(), environment.into(), event.into(), webhook.into()];

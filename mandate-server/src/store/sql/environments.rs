@@ -2,6 +2,7 @@
 
 use mandate_core::{EnvironmentKind, PolicyVersion, Timestamp};
 
+use super::keys::kind;
 use crate::error::Fault;
 use crate::store::records::Mode;
 use crate::store::tx::Tx;
@@ -12,17 +13,64 @@ const FIND_ORGANIZATION: &str = "SELECT organization FROM organizations WHERE na
 const INSERT: &str = "INSERT INTO environments (organization, kind, policy_version, mode, since)
     VALUES ($1, $2, $3, $4, $5)";
 const FIND: &str = "SELECT environment FROM environments WHERE organization = $1 AND kind = $2";
+const LIST: &str = "SELECT o.name, o.created_at, e.environment, e.kind, e.mode, e.since, e.policy_version,
+        (SELECT count(*) FROM agents a WHERE a.environment = e.environment)
+    FROM organizations o JOIN environments e ON e.organization = o.organization
+    ORDER BY o.organization, e.environment";
 const MODE: &str = "SELECT mode, since FROM environments WHERE environment = $1";
 const LOCK: &str = "SELECT environment FROM environments WHERE environment = $1";
 const SWITCH: &str = "UPDATE environments SET mode = $1, since = $2 WHERE environment = $3";
+
+/// An environment and its organization, as the operator sees them.
+#[derive(Debug)]
+pub struct EnvironmentRecord {
+    /// The name of the organization.
+    pub organization: String,
+    /// When the organization was created.
+    pub created_at: Timestamp,
+    /// The environment's number.
+    pub environment: i64,
+    /// Its kind.
+    pub kind: EnvironmentKind,
+    /// The mode in force.
+    pub mode: Mode,
+    /// Since when.
+    pub since: Timestamp,
+    /// What is stamped on its decisions.
+    pub policy_version: PolicyVersion,
+    /// How many agents it has.
+    pub agents: i64,
+}
 
 /// Writes an organization; gives its number, or nothing when the name is taken.
 pub fn insert_organization(tx: &mut Tx<'_>, name: &str, at: Timestamp) -> Result<Option<i64>, Fault> {
     if tx.execute(INSERT_ORGANIZATION, &[name.into(), at.millis().into()])? == 0 {
         return Ok(None);
     }
-    let row = tx.row(FIND_ORGANIZATION, &[name.into()])?;
-    row.map(|mut row| row.integer()).transpose()
+    find_organization(tx, name)
+}
+
+/// The number of an organization.
+pub fn find_organization(tx: &mut Tx<'_>, name: &str) -> Result<Option<i64>, Fault> {
+    tx.row(FIND_ORGANIZATION, &[name.into()])?.map(|mut row| row.integer()).transpose()
+}
+
+/// All environments, in the order in which their organizations were created.
+pub fn all(tx: &mut Tx<'_>) -> Result<Vec<EnvironmentRecord>, Fault> {
+    let rows = tx.query(LIST, &[])?.into_iter();
+    rows.map(|mut row| {
+        Ok(EnvironmentRecord {
+            organization: row.text()?,
+            created_at: Timestamp::from_millis(row.integer()?),
+            environment: row.integer()?,
+            kind: kind(&row.text()?)?,
+            mode: Mode::parse(&row.text()?)?,
+            since: Timestamp::from_millis(row.integer()?),
+            policy_version: PolicyVersion::parse(&row.text()?)?,
+            agents: row.integer()?,
+        })
+    })
+    .collect()
 }
 
 /// Writes an environment; gives its number.
@@ -42,8 +90,13 @@ pub fn insert(
         since.millis().into(),
     ];
     tx.execute_one(INSERT, &row)?;
+    find(tx, organization, kind)
+}
+
+/// The number of an organization's environment of that kind: each has both.
+pub fn find(tx: &mut Tx<'_>, organization: i64, kind: EnvironmentKind) -> Result<i64, Fault> {
     let row = tx.row(FIND, &[organization.into(), kind.as_str().into()])?;
-    row.ok_or_else(|| Fault::new("database: an environment just written is not there"))?.integer()
+    row.ok_or_else(|| Fault::new("database: an organization without its environment"))?.integer()
 }
 
 /// The mode in force, and since when.

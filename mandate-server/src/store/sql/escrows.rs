@@ -25,6 +25,12 @@ const DUE: &str = "SELECT h.environment, h.escrow, h.number, h.attempts FROM esc
     ORDER BY h.next_at LIMIT $2";
 const SETTLE: &str = "UPDATE escrow_history SET settlement = $1, attempts = attempts + 1, next_at = $2
     WHERE environment = $3 AND escrow = $4 AND number = $5 AND settlement = 'pending'";
+const REFUSED: &str = "SELECT h.environment, o.name, e.kind, h.escrow, h.number, h.state, h.at, h.attempts
+    FROM escrow_history h JOIN environments e ON e.environment = h.environment
+    JOIN organizations o ON o.organization = e.organization
+    WHERE h.settlement = 'refused' ORDER BY h.at, h.escrow, h.number";
+const SEND_AGAIN: &str = "UPDATE escrow_history SET settlement = 'pending', next_at = $1
+    WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'refused'";
 const FIND_OF_DECISION: &str = "SELECT escrow FROM escrows WHERE environment = $1 AND decision = $2";
 const LOCK: &str = "SELECT escrow FROM escrows WHERE environment = $1 AND escrow = $2";
 
@@ -307,4 +313,49 @@ fn read(row: &mut Row) -> Result<Escrow, Fault> {
         refund_after: Timestamp::from_millis(row.integer()?),
         history: Vec::new(),
     })
+}
+
+/// An instruction that the provider has refused.
+#[derive(Debug)]
+pub struct RefusedEntry {
+    /// The tenant.
+    pub environment: i64,
+    /// The name of its organization.
+    pub organization: String,
+    /// The kind of the environment.
+    pub kind: EnvironmentKind,
+    /// The escrow.
+    pub escrow: EscrowId,
+    /// The place of the state in its history.
+    pub number: i64,
+    /// The state that asks for the funds to be moved.
+    pub state: EscrowState,
+    /// Since when the escrow is in that state.
+    pub at: Timestamp,
+    /// How often the instruction was sent.
+    pub attempts: i64,
+}
+
+/// The instructions of all tenants that were refused, oldest first. It reads the whole history: for operators only.
+pub fn refused(tx: &mut Tx<'_>) -> Result<Vec<RefusedEntry>, Fault> {
+    let rows = tx.query(REFUSED, &[])?.into_iter();
+    rows.map(|mut row| {
+        Ok(RefusedEntry {
+            environment: row.integer()?,
+            organization: row.text()?,
+            kind: kind(&row.text()?)?,
+            escrow: EscrowId::from_bytes(row.bytes()?),
+            number: row.integer()?,
+            state: EscrowState::parse(&row.text()?)?,
+            at: Timestamp::from_millis(row.integer()?),
+            attempts: row.integer()?,
+        })
+    })
+    .collect()
+}
+
+/// Makes a refused instruction one that is due at `at`.
+pub fn send_again(tx: &mut Tx<'_>, entry: &RefusedEntry, at: Timestamp) -> Result<(), Fault> {
+    let escrow = entry.escrow.to_bytes().into();
+    tx.execute_one(SEND_AGAIN, &[at.millis().into(), entry.environment.into(), escrow, entry.number.into()])
 }

@@ -1,22 +1,36 @@
-//! API keys, by their hash, and signing keys, sealed.
+//! API keys, by their hash.
 
 use mandate_core::{AgentId, EnvironmentKind, PolicyVersion, Timestamp};
 
 use crate::error::Fault;
-use crate::store::tx::Tx;
+use crate::store::tx::{Row, Tx};
 
-const INSERT: &str =
-    "INSERT INTO api_keys (hash, environment, agent, rate, created_at) VALUES ($1, $2, $3, $4, $5)";
+const INSERT: &str = "INSERT INTO api_keys (hash, environment, agent, rate, created_at, expires_at, name)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const FIND: &str = "SELECT k.api_key, k.environment, k.agent, k.rate, k.expires_at, e.kind, e.policy_version
     FROM api_keys k JOIN environments e ON e.environment = k.environment
     WHERE k.hash = $1 AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)";
+const UPDATE: &str = "UPDATE api_keys SET rate = $1, expires_at = $2, revoked_at = $3 WHERE api_key = $4";
 const REVISION: &str = "SELECT revision FROM revisions WHERE name = 'api_keys'";
-const INSERT_SIGNING: &str = "INSERT INTO signing_keys (kind, kid, public_key, sealed, created_at)
-    VALUES ($1, $2, $3, $4, $5)";
-const SIGNING: &str = "SELECT signing_key, kind, kid, public_key, sealed FROM signing_keys
-    WHERE retired_at IS NULL ORDER BY signing_key";
-const INSERT_ISSUER: &str = "INSERT INTO issuers (url) VALUES ($1) ON CONFLICT DO NOTHING";
-const FIND_ISSUER: &str = "SELECT issuer FROM issuers WHERE url = $1";
+const BUMP: &str = "UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'";
+
+/// Keys with their owners, oldest first: those that meet `$condition`.
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT k.api_key, k.hash, o.name, k.environment, e.kind, k.agent, k.name, k.rate, k.created_at,
+                k.expires_at, k.revoked_at
+            FROM api_keys k JOIN environments e ON e.environment = k.environment
+            JOIN organizations o ON o.organization = e.organization
+            WHERE ",
+            $condition,
+            " ORDER BY k.api_key"
+        )
+    };
+}
+const ALL: &str = select!("o.name IS NOT NULL");
+const OF_ORGANIZATION: &str = select!("o.name = $1");
+const BY_HASH: &str = select!("k.hash BETWEEN $1 AND $2");
 
 /// An API key that is in force.
 #[derive(Debug)]
@@ -37,22 +51,53 @@ pub struct ApiKeyRecord {
     pub policy_version: PolicyVersion,
 }
 
-/// A signing key that is in use.
+/// An API key to be written.
 #[derive(Debug)]
-pub struct SigningKeyRecord {
-    /// Its number.
-    pub id: i64,
-    /// Which environments it signs for.
-    pub kind: EnvironmentKind,
-    /// Its published name.
-    pub kid: String,
-    /// x and y, 32 bytes each.
-    pub public_key: [u8; 64],
-    /// The private part, encrypted.
-    pub sealed: Vec<u8>,
+pub struct NewKey<'a> {
+    /// SHA-256 of the key.
+    pub hash: [u8; 32],
+    /// The number of the environment that it opens.
+    pub environment: i64,
+    /// The agent that it stands for.
+    pub agent: Option<&'a AgentId>,
+    /// What the operator calls it.
+    pub name: Option<&'a str>,
+    /// Requests in any 60 seconds.
+    pub rate: u32,
+    /// When it is made.
+    pub at: Timestamp,
+    /// When it stops.
+    pub expires_at: Option<Timestamp>,
 }
 
-/// Writes an API key, of an agent or of the organization. No server remembers a key that is not there: none is told.
+/// An API key as the operator sees it, in force or not.
+#[derive(Debug, Clone)]
+pub struct IssuedKey {
+    /// Its number.
+    pub id: i64,
+    /// SHA-256 of the key.
+    pub hash: [u8; 32],
+    /// The name of the organization.
+    pub organization: String,
+    /// The number of the environment that it opens.
+    pub environment: i64,
+    /// The kind of the environment.
+    pub kind: EnvironmentKind,
+    /// The agent that it stands for.
+    pub agent: Option<AgentId>,
+    /// What the operator calls it.
+    pub name: Option<String>,
+    /// Requests in any 60 seconds.
+    pub rate: u32,
+    /// When it was issued.
+    pub created_at: Timestamp,
+    /// When it stops.
+    pub expires_at: Option<Timestamp>,
+    /// When it was revoked.
+    pub revoked_at: Option<Timestamp>,
+}
+
+/// Writes an API key, of an agent or of the organization, without a name or an end.
 pub fn insert(
     tx: &mut Tx<'_>,
     hash: [u8; 32],
@@ -61,14 +106,33 @@ pub fn insert(
     rate: u32,
     at: Timestamp,
 ) -> Result<(), Fault> {
+    issue(tx, &NewKey { hash, environment, agent, name: None, rate, at, expires_at: None })
+}
+
+/// Writes an API key. No server remembers a key that is not there: none is told.
+pub fn issue(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<(), Fault> {
     let row = [
-        hash.into(),
-        environment.into(),
-        agent.map(AgentId::as_str).into(),
-        i64::from(rate).into(),
-        at.millis().into(),
+        key.hash.into(),
+        key.environment.into(),
+        key.agent.map(AgentId::as_str).into(),
+        i64::from(key.rate).into(),
+        key.at.millis().into(),
+        key.expires_at.map(Timestamp::millis).into(),
+        key.name.into(),
     ];
     tx.execute_one(INSERT, &row)
+}
+
+/// Changes what can change of a key: its rate and its end. Tells the servers.
+pub fn update(tx: &mut Tx<'_>, key: &IssuedKey) -> Result<(), Fault> {
+    let row = [
+        i64::from(key.rate).into(),
+        key.expires_at.map(Timestamp::millis).into(),
+        key.revoked_at.map(Timestamp::millis).into(),
+        key.id.into(),
+    ];
+    tx.execute_one(UPDATE, &row)?;
+    tx.execute_one(BUMP, &[])
 }
 
 /// The key with that hash, if it is in force.
@@ -78,11 +142,25 @@ pub fn find(tx: &mut Tx<'_>, hash: [u8; 32], now: Timestamp) -> Result<Option<Ap
         id: row.integer()?,
         environment: row.integer()?,
         agent: row.maybe_text()?.map(|agent| AgentId::parse(&agent)).transpose()?,
-        rate: u32::try_from(row.integer()?).map_err(|_| Fault::new("database: api_keys.rate"))?,
+        rate: rate(row.integer()?)?,
         expires_at: row.maybe_integer()?.map(Timestamp::from_millis),
         kind: kind(&row.text()?)?,
         policy_version: PolicyVersion::parse(&row.text()?)?,
     }))
+}
+
+/// The keys of an organization, or of all, in force or not, oldest first.
+pub fn issued(tx: &mut Tx<'_>, organization: Option<&str>) -> Result<Vec<IssuedKey>, Fault> {
+    let rows = match organization {
+        Some(name) => tx.query(OF_ORGANIZATION, &[name.into()])?,
+        None => tx.query(ALL, &[])?,
+    };
+    rows.into_iter().map(read).collect()
+}
+
+/// The keys whose hash lies from `first` to `last`.
+pub fn with_hash(tx: &mut Tx<'_>, first: [u8; 32], last: [u8; 32]) -> Result<Vec<IssuedKey>, Fault> {
+    tx.query(BY_HASH, &[first.into(), last.into()])?.into_iter().map(read).collect()
 }
 
 /// A number that grows whenever a key is revoked or given another rate.
@@ -91,38 +169,24 @@ pub fn revision(tx: &mut Tx<'_>) -> Result<i64, Fault> {
     row.ok_or_else(|| Fault::new("database: revisions has no row for api_keys"))?.integer()
 }
 
-/// Writes a signing key.
-pub fn insert_signing(tx: &mut Tx<'_>, key: &SigningKeyRecord, at: Timestamp) -> Result<(), Fault> {
-    let row = [
-        key.kind.as_str().into(),
-        key.kid.as_str().into(),
-        key.public_key.into(),
-        key.sealed.clone().into(),
-        at.millis().into(),
-    ];
-    tx.execute_one(INSERT_SIGNING, &row)
-}
-
-/// The signing keys that are not retired, oldest first.
-pub fn signing(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRecord>, Fault> {
-    let rows = tx.query(SIGNING, &[])?.into_iter();
-    rows.map(|mut row| {
-        Ok(SigningKeyRecord {
-            id: row.integer()?,
-            kind: kind(&row.text()?)?,
-            kid: row.text()?,
-            public_key: row.bytes()?,
-            sealed: row.blob()?,
-        })
+fn read(mut row: Row) -> Result<IssuedKey, Fault> {
+    Ok(IssuedKey {
+        id: row.integer()?,
+        hash: row.bytes()?,
+        organization: row.text()?,
+        environment: row.integer()?,
+        kind: kind(&row.text()?)?,
+        agent: row.maybe_text()?.map(|agent| AgentId::parse(&agent)).transpose()?,
+        name: row.maybe_text()?,
+        rate: rate(row.integer()?)?,
+        created_at: Timestamp::from_millis(row.integer()?),
+        expires_at: row.maybe_integer()?.map(Timestamp::from_millis),
+        revoked_at: row.maybe_integer()?.map(Timestamp::from_millis),
     })
-    .collect()
 }
 
-/// The number of an issuer, written down if it is new.
-pub fn issuer(tx: &mut Tx<'_>, url: &str) -> Result<i64, Fault> {
-    tx.execute(INSERT_ISSUER, &[url.into()])?;
-    let row = tx.row(FIND_ISSUER, &[url.into()])?;
-    row.ok_or_else(|| Fault::new("database: an issuer just written is not there"))?.integer()
+fn rate(value: i64) -> Result<u32, Fault> {
+    u32::try_from(value).map_err(|_| Fault::new("database: api_keys.rate"))
 }
 
 /// Reads the kind of an environment.

@@ -7,6 +7,7 @@
 )]
 
 pub mod agents;
+pub mod audit;
 pub mod check;
 pub mod decisions;
 pub mod deliveries;
@@ -19,5 +20,6 @@ pub mod idempotency;
 pub mod keys;
 pub mod mandates;
 pub mod reviews;
+pub mod signing_keys;
 pub mod usage;
 pub mod webhooks;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, DropBehavior, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
 
 use super::tx::{Row, Session, Tx, Value};
@@ -107,6 +107,22 @@ pub(super) fn run_once<T>(
     path: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
 ) -> Result<Result<T, Refusal>, Fault> {
+    apart(path, script, DropBehavior::Commit)
+}
+
+pub(super) fn rehearse<T>(
+    path: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+) -> Result<Result<T, Refusal>, Fault> {
+    apart(path, script, DropBehavior::Rollback)
+}
+
+/// Runs a script over a connection of its own, and ends its transaction so; after a fault, with a rollback.
+fn apart<T>(
+    path: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+    end: DropBehavior,
+) -> Result<Result<T, Refusal>, Fault> {
     if !Path::new(path).exists() {
         return Err(Fault::new(format!(
             "database: there is no file {path}; `mandate-server serve` creates it"
@@ -114,7 +130,7 @@ pub(super) fn run_once<T>(
     }
     let _held = upkeep::claim(path, Holder::Server)?;
     let mut connection = connect(path)?;
-    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut ground = Ground(&transaction);
     let mut tx = Tx::new(&mut ground);
     Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
@@ -123,7 +139,8 @@ pub(super) fn run_once<T>(
         Err(Stop::Refused(refusal)) => Err(refusal),
         Err(Stop::Fault(fault)) => return Err(fault),
     };
-    transaction.commit()?;
+    transaction.set_drop_behavior(end);
+    transaction.finish()?;
     Ok(result)
 }
 

@@ -72,7 +72,7 @@ impl Means {
             kind: event.kind.as_str().to_owned(),
             data: &event.data,
         };
-        let signing = self.keyring.signing(lease.kind);
+        let signing = self.keyring.signing(lease.kind, self.clock.now())?;
         jwt::sign(&*signing.signer, &claims.to_json()?).map_err(|e| Fault::new(e.to_string()))
     }
 

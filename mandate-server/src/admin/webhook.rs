@@ -1,0 +1,83 @@
+//! `webhook`: where organizations hear of events, and how that goes.
+
+use clap::Subcommand;
+use mandate_core::{AgentName, EventKind, Timestamp, WebhookId};
+use serde::Serialize;
+
+use super::{Common, Failure, terminal};
+use crate::service::webhooks::{self, Overview};
+
+/// Webhooks.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List an organization's webhooks, and how many deliveries wait or have failed
+    #[command(after_help = LIST_HELP)]
+    List {
+        /// The organization
+        #[arg(long, value_name = "NAME", value_parser = AgentName::parse)]
+        organization: AgentName,
+
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+const LIST_HELP: &str = "\
+Examples:
+  mandate-server webhook list --organization acme
+  mandate-server webhook list --organization acme --json | jq '.[] | select(.failed > 0)'
+
+The counts are made from the log of deliveries, which takes a while where it is long.";
+
+#[derive(Serialize)]
+struct View<'a> {
+    webhook: WebhookId,
+    environment: &'static str,
+    url: &'a str,
+    events: Vec<&'static str>,
+    pending: i64,
+    failed: i64,
+    created_at: Timestamp,
+}
+
+impl<'a> View<'a> {
+    fn of(overview: &'a Overview) -> Self {
+        let Overview { kind, webhook, pending, failed } = overview;
+        Self {
+            webhook: webhook.id,
+            environment: kind.as_str(),
+            url: &webhook.url,
+            events: webhook.events.iter().map(|kind| EventKind::as_str(*kind)).collect(),
+            pending: *pending,
+            failed: *failed,
+            created_at: webhook.created_at,
+        }
+    }
+}
+
+impl Command {
+    /// Does what the command says.
+    ///
+    /// # Errors
+    /// There is no such organization, or the database does not answer.
+    pub fn run(self) -> Result<(), Failure> {
+        let Self::List { organization, common } = self;
+        let database = common.settings()?.database;
+        let found = terminal::run(&database, |tx| webhooks::overview(tx, &organization))?;
+        let views: Vec<_> = found.iter().map(View::of).collect();
+        terminal::print(common.json, &views, |out| {
+            let heads = ["WEBHOOK", "ENVIRONMENT", "URL", "EVENTS", "PENDING", "FAILED"];
+            let rows = views.iter().map(|view| {
+                [
+                    view.webhook.to_string(),
+                    view.environment.to_owned(),
+                    view.url.to_owned(),
+                    view.events.join(","),
+                    view.pending.to_string(),
+                    view.failed.to_string(),
+                ]
+            });
+            terminal::table(out, heads, rows)
+        })
+    }
+}

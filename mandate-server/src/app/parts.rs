@@ -1,0 +1,166 @@
+//! What the parts of a server share, and which part gets what.
+
+use std::sync::Arc;
+
+use hyper::header::HeaderValue;
+use tokio::sync::{Semaphore, watch};
+
+use super::{Tasks, Urls, blocking};
+use crate::clock::{Clock, Entropy, Ids};
+use crate::config::{Config, Settings};
+use crate::error::Fault;
+use crate::http::contract::Hosts;
+use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, Routes};
+use crate::metrics::Metrics;
+use crate::service::Stop;
+use crate::service::decide::Engine;
+use crate::service::endpoint::Reach;
+use crate::service::signing::{self, Keyring, MasterKey};
+use crate::settlement::Settlement;
+use crate::store::{self, Decider, Store};
+use crate::worker::deliver::Deliverer;
+use crate::worker::dial::Dialer;
+use crate::worker::export::Exports;
+use crate::worker::rotate::Rotation;
+use crate::worker::sweep::Sweep;
+use crate::worker::{export, rotate, settle};
+use mandate_core::cursor::CursorKey;
+
+/// What the listeners and the workers stand on. Everything in it is shared, none of it runs yet but the store.
+pub(super) struct Parts {
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) metrics: Metrics,
+    pub(super) ids: Arc<Ids>,
+    pub(super) store: Store,
+    settings: Settings,
+    entropy: Arc<dyn Entropy>,
+    keyring: Keyring,
+    cursor_key: Arc<CursorKey>,
+    engine: Arc<Engine>,
+    callers: Arc<Callers>,
+    exports: Arc<Exports>,
+    settlement: Arc<Settlement>,
+    reach: Reach,
+}
+
+impl Parts {
+    /// Brings the database up to date, opens the signing keys, and starts the store.
+    pub(super) async fn open(
+        config: Config,
+        urls: &Urls,
+        clock: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        metrics: Metrics,
+    ) -> Result<Self, Fault> {
+        let Config { settings, master_key } = config;
+        let cursor_key = Arc::new(master_key.cursor_key()?);
+        let keyring = {
+            let (database, issuer) = (settings.database.clone(), urls.verdicts.clone());
+            let (clock, entropy) = (Arc::clone(&clock), Arc::clone(&entropy));
+            blocking(move || prepare(&database, &master_key, &issuer, &*clock, &*entropy)).await?
+        };
+        let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
+        let seconds = settings.review_expiry_seconds;
+        let engine = Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), seconds));
+        let store = {
+            let (database, decider) = (settings.database.clone(), Arc::clone(&engine) as Arc<dyn Decider>);
+            let metrics = metrics.clone();
+            blocking(move || Store::open(&database, decider, metrics)).await?
+        };
+        let settlement = Settlement::new(&settings.settlement, keyring.clone(), Arc::clone(&clock))?;
+        Ok(Self {
+            callers: Arc::new(Callers::new(store.clone(), metrics.clone())),
+            exports: Arc::new(Exports::new(settings.exports_directory())),
+            settlement: Arc::new(settlement),
+            reach: Reach {
+                loopback: settings.loopback_webhooks,
+                networks: settings.webhook_networks.clone(),
+            },
+            clock,
+            metrics,
+            ids,
+            store,
+            settings,
+            entropy,
+            keyring,
+            cursor_key,
+            engine,
+        })
+    }
+
+    /// What answers on the API's listener.
+    pub(super) fn api(&self, urls: &Urls) -> Result<Arc<Api>, Fault> {
+        let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
+        Ok(Arc::new(Api {
+            store: self.store.clone(),
+            engine: Arc::clone(&self.engine),
+            ids: Arc::clone(&self.ids),
+            clock: Arc::clone(&self.clock),
+            entropy: Arc::clone(&self.entropy),
+            settlement: Arc::clone(&self.settlement),
+            exports: Arc::clone(&self.exports),
+            cursor_key: Arc::clone(&self.cursor_key),
+            callers: Arc::clone(&self.callers),
+            rates: Rates::new(),
+            metrics: self.metrics.clone(),
+            routes: Routes::new()?,
+            webhook_reach: self.reach.clone(),
+            room: Semaphore::new(self.settings.max_under_way),
+            key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
+        }))
+    }
+
+    /// What answers strangers.
+    pub(super) fn public(&self, urls: &Urls) -> Result<Arc<Public>, Fault> {
+        let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
+        let (store, clock) = (self.store.clone(), Arc::clone(&self.clock));
+        Ok(Arc::new(Public::new(self.keyring.clone(), hosts, store, clock)?))
+    }
+
+    /// What answers those who watch the server.
+    pub(super) fn ops(&self, stopping: watch::Receiver<bool>) -> Arc<Ops> {
+        let (clock, metrics) = (Arc::clone(&self.clock), self.metrics.clone());
+        Arc::new(Ops { store: self.store.clone(), clock, metrics, stopping })
+    }
+
+    /// Starts what goes on beside the requests.
+    pub(super) fn work(&self, tasks: &mut Tasks) -> Result<(), Fault> {
+        let (store, keyring, metrics) = (&self.store, &self.keyring, &self.metrics);
+        let clock = || Arc::clone(&self.clock);
+        let (callers, exports) = (Arc::clone(&self.callers), Arc::clone(&self.exports));
+        tasks.spawn(|stopping| callers.follow(stopping));
+        tasks.spawn(|stopping| rotate::follow(store.clone(), keyring.clone(), stopping));
+        let dialer = Arc::new(Dialer::new(self.reach.clone())?);
+        let entropy = Arc::clone(&self.entropy);
+        let deliverer =
+            Deliverer::new(store.clone(), keyring.clone(), dialer, clock(), entropy, metrics.clone());
+        tasks.spawn(|stopping| deliverer.run(stopping));
+        let settlement = Arc::clone(&self.settlement);
+        tasks.spawn(|stopping| settle::run(store.clone(), settlement, clock(), metrics.clone(), stopping));
+        let rotation = self.settings.signing_key_rotation_days.map(|days| Rotation {
+            days,
+            keyring: keyring.clone(),
+            entropy: Arc::clone(&self.entropy),
+        });
+        let sweep = Sweep::new(store.clone(), Arc::clone(&exports), Arc::clone(&self.ids), clock());
+        tasks.spawn(|stopping| sweep.rotating(rotation).run(stopping));
+        tasks.spawn(|stopping| export::run(store.clone(), exports, keyring.clone(), clock(), stopping));
+        Ok(())
+    }
+}
+
+/// Brings the database up to date and opens the signing keys, making them at the first start.
+fn prepare(
+    database: &str,
+    master_key: &MasterKey,
+    issuer: &str,
+    clock: &dyn Clock,
+    entropy: &dyn Entropy,
+) -> Result<Keyring, Fault> {
+    store::migrate(database)?;
+    let keyring = store::run_once(database, |tx| {
+        signing::ensure(tx, master_key, entropy, clock.now())?;
+        Keyring::load(tx, master_key, issuer).map_err(Stop::Fault)
+    })?;
+    keyring.map_err(|refusal| Fault::new(refusal.message))
+}

@@ -1,0 +1,67 @@
+//! The record of what operators do, written in the transaction that does it.
+
+use mandate_core::{EnvironmentKind, Timestamp};
+use serde_json::Value;
+
+use crate::error::Fault;
+use crate::store::sql;
+use crate::store::sql::audit::AuditRecord;
+use crate::store::tx::Tx;
+
+/// Who acts, and when.
+#[derive(Debug, Clone)]
+pub struct Operator {
+    /// As the operating system knows them.
+    pub name: String,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What was done, and to what.
+#[derive(Debug)]
+pub struct Deed<'a> {
+    /// The command, as in `key.revoke`.
+    pub action: &'static str,
+    /// The name of the organization concerned.
+    pub organization: Option<&'a str>,
+    /// Which of its environments; or the kind that a signing key signs for.
+    pub environment: Option<EnvironmentKind>,
+    /// What it was done to.
+    pub subject: &'a str,
+    /// What else is worth to know: an object. Never a secret.
+    pub details: Value,
+}
+
+/// Writes down what `by` did.
+///
+/// # Errors
+/// The database fails.
+pub fn write(tx: &mut Tx<'_>, by: &Operator, deed: &Deed<'_>) -> Result<(), Fault> {
+    let details = serde_json::value::to_raw_value(&deed.details);
+    let details = details.map_err(|e| Fault::new(format!("cannot write an audit record: {e}")))?;
+    sql::audit::insert(
+        tx,
+        &AuditRecord {
+            at: by.at,
+            action: deed.action.to_owned(),
+            organization: deed.organization.map(str::to_owned),
+            environment: deed.environment.map(EnvironmentKind::as_str),
+            subject: deed.subject.to_owned(),
+            operator: by.name.clone(),
+            details,
+        },
+    )
+}
+
+/// The newest records since `since`, newest first: of one organization, or of all.
+///
+/// # Errors
+/// The database fails.
+pub fn newest(
+    tx: &mut Tx<'_>,
+    organization: Option<&str>,
+    since: Timestamp,
+    limit: u32,
+) -> Result<Vec<AuditRecord>, Fault> {
+    sql::audit::newest(tx, organization, since, i64::from(limit))
+}

@@ -1,0 +1,402 @@
+//! API keys as the operator sees them: issued, listed, rotated, revoked, given a rate. No secret is ever read back.
+
+use std::fmt;
+
+use mandate_core::api_key::{ApiKey, KeyClass};
+use mandate_core::{AgentId, AgentName, EnvironmentKind, Invalid, Timestamp};
+use serde::{Serialize, Serializer};
+use serde_json::json;
+use zeroize::Zeroizing;
+
+use super::audit::{self, Deed, Operator};
+use super::{Stop, organizations};
+use crate::error::{Code, Fault, Refusal};
+use crate::store::sql;
+use crate::store::sql::keys::{IssuedKey, NewKey};
+use crate::store::tx::Tx;
+
+/// What the id of a key begins with.
+const PREFIX: &str = "key_";
+/// Bytes of the hash that name a key.
+const ID_BYTES: usize = 6;
+/// The highest rate that can be set, in requests a minute.
+pub const MAX_RATE: u32 = 1_000_000;
+/// How long a key's name may be, in characters.
+const MAX_NAME_CHARS: usize = 64;
+
+/// What an operator calls a key by: `key_` and the first 12 hexadecimal digits of the key's SHA-256, so that whoever has
+/// found a key can tell which one it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyId([u8; ID_BYTES]);
+
+impl KeyId {
+    /// The id of the key with this hash.
+    #[must_use]
+    pub fn of(hash: &[u8; 32]) -> Self {
+        let mut id = [0; ID_BYTES];
+        id.iter_mut().zip(hash).for_each(|(to, from)| *to = *from);
+        Self(id)
+    }
+
+    /// Reads an id.
+    ///
+    /// # Errors
+    /// The text has another form. The message does not repeat it: it may be the key itself.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let bad = || Invalid::new("key", "must be `key_` and 12 hexadecimal digits, as `key list` shows");
+        let digits = text.strip_prefix(PREFIX).ok_or_else(bad)?;
+        let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+        if pairs.len() != ID_BYTES || !rest.is_empty() || !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
+            return Err(bad());
+        }
+        let mut id = [0; ID_BYTES];
+        for (byte, pair) in id.iter_mut().zip(pairs) {
+            let pair = std::str::from_utf8(pair).map_err(|_| bad())?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| bad())?;
+        }
+        Ok(Self(id))
+    }
+
+    /// A hash that begins with the id and goes on with `rest`.
+    fn filled(self, rest: u8) -> [u8; 32] {
+        let mut hash = [rest; 32];
+        hash.iter_mut().zip(self.0).for_each(|(to, from)| *to = from);
+        hash
+    }
+}
+
+impl fmt::Display for KeyId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(PREFIX)?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl Serialize for KeyId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Whose keys: an organization's in one of its environments, or one agent's there.
+#[derive(Debug, Clone)]
+pub struct Owner {
+    /// The name of the organization.
+    pub organization: AgentName,
+    /// Which of its environments.
+    pub kind: EnvironmentKind,
+    /// The agent; none for the organization itself.
+    pub agent: Option<AgentName>,
+}
+
+/// Which keys are meant.
+#[derive(Debug, Clone)]
+pub enum Selection {
+    /// One key.
+    Key(KeyId),
+    /// All keys of an owner that are in force.
+    Owner(Owner),
+}
+
+/// Whether a key opens anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyStatus {
+    /// It does.
+    InForce,
+    /// Its time is over.
+    Expired,
+    /// It was revoked.
+    Revoked,
+}
+
+impl KeyStatus {
+    /// The status of `key` at `now`.
+    #[must_use]
+    pub fn of(key: &IssuedKey, now: Timestamp) -> Self {
+        match (key.revoked_at, key.expires_at) {
+            (Some(_), _) => Self::Revoked,
+            (None, Some(end)) if end <= now => Self::Expired,
+            _ => Self::InForce,
+        }
+    }
+
+    /// The words for a person.
+    #[must_use]
+    pub fn as_words(self) -> &'static str {
+        match self {
+            Self::InForce => "in force",
+            Self::Expired => "expired",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+/// What it takes to issue a key.
+#[derive(Debug)]
+pub struct Issue {
+    /// To whom.
+    pub owner: Owner,
+    /// 32 random bytes, drawn before.
+    pub random: Zeroizing<[u8; 32]>,
+    /// What the operator calls it.
+    pub name: Option<String>,
+    /// Requests in any 60 seconds.
+    pub rate: u32,
+    /// When it stops.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// What it takes to rotate a key.
+#[derive(Debug)]
+pub struct Rotate {
+    /// The key; of an owner's keys the only one in force.
+    pub selection: Selection,
+    /// 32 random bytes, drawn before.
+    pub random: Zeroizing<[u8; 32]>,
+    /// How long the old key stays in force, in seconds.
+    pub overlap_seconds: i64,
+    /// When the new key stops.
+    pub expires_at: Option<Timestamp>,
+}
+
+/// A key that was just issued: the secret, and the row.
+#[derive(Debug)]
+pub struct Issued {
+    /// The key itself, to be shown once.
+    pub secret: ApiKey,
+    /// What is stored of it.
+    pub key: IssuedKey,
+}
+
+/// Reads what an operator calls a key.
+///
+/// # Errors
+/// It is empty, too long, or has control characters.
+pub fn name(text: &str) -> Result<String, Invalid> {
+    let fine = (1..=MAX_NAME_CHARS).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+    if fine {
+        return Ok(text.to_owned());
+    }
+    Err(Invalid::new(
+        "name",
+        format!("must be 1 to {MAX_NAME_CHARS} characters, none of them a control character"),
+    ))
+}
+
+/// The keys of an organization, or of all, in force or not, oldest first.
+///
+/// # Errors
+/// There is no such organization.
+pub fn list(tx: &mut Tx<'_>, organization: Option<&AgentName>) -> Result<Vec<IssuedKey>, Stop> {
+    if let Some(name) = organization {
+        let there = sql::environments::find_organization(tx, name.as_str())?;
+        there.ok_or_else(|| organizations::unknown(name))?;
+    }
+    Ok(sql::keys::issued(tx, organization.map(AgentName::as_str))?)
+}
+
+/// The keys meant, in force at `now`, oldest first: at least one.
+///
+/// # Errors
+/// There is no such owner, no such key, or none in force.
+pub fn select(tx: &mut Tx<'_>, selection: &Selection, now: Timestamp) -> Result<Vec<IssuedKey>, Stop> {
+    match selection {
+        Selection::Key(id) => Ok(vec![find(tx, *id, now)?]),
+        Selection::Owner(owner) => {
+            let (environment, agent) = resolve(tx, owner)?;
+            let mut keys = sql::keys::issued(tx, Some(owner.organization.as_str()))?;
+            keys.retain(|key| key.environment == environment && key.agent == agent);
+            keys.retain(|key| KeyStatus::of(key, now) == KeyStatus::InForce);
+            if keys.is_empty() {
+                return Err(not_found("no key of that owner is in force; `key issue` makes one").into());
+            }
+            Ok(keys)
+        }
+    }
+}
+
+/// Issues a key.
+///
+/// # Errors
+/// There is no such owner, or its end lies in the past.
+pub fn issue(tx: &mut Tx<'_>, command: &Issue, by: &Operator) -> Result<Issued, Stop> {
+    let (environment, agent) = resolve(tx, &command.owner)?;
+    let class = if agent.is_some() { KeyClass::Agent } else { KeyClass::Organization };
+    let secret = ApiKey::from_random(class, command.owner.kind, &command.random);
+    let key = NewKey {
+        hash: secret.hash(),
+        environment,
+        agent: agent.as_ref(),
+        name: command.name.as_deref(),
+        rate: command.rate,
+        at: by.at,
+        expires_at: command.expires_at,
+    };
+    let key = insert(tx, &key)?;
+    let details = json!({ "rate": key.rate, "name": key.name, "expires_at": key.expires_at });
+    record(tx, by, "key.issue", &key, details)?;
+    Ok(Issued { secret, key })
+}
+
+/// Issues a new key in the place of one, which stops after the overlap.
+///
+/// # Errors
+/// There is no such key in force, or there are several.
+pub fn rotate(tx: &mut Tx<'_>, command: &Rotate, by: &Operator) -> Result<(Issued, IssuedKey), Stop> {
+    let mut keys = select(tx, &command.selection, by.at)?;
+    let (Some(mut old), None) = (keys.pop(), keys.first()) else {
+        let message =
+            "that owner has several keys in force; name the one to rotate with --key, as `key list` shows it";
+        return Err(Refusal::invalid(message).into());
+    };
+    let class = if old.agent.is_some() { KeyClass::Agent } else { KeyClass::Organization };
+    let secret = ApiKey::from_random(class, old.kind, &command.random);
+    let key = NewKey {
+        hash: secret.hash(),
+        environment: old.environment,
+        agent: old.agent.as_ref(),
+        name: old.name.as_deref(),
+        rate: old.rate,
+        at: by.at,
+        expires_at: command.expires_at,
+    };
+    let key = insert(tx, &key)?;
+    if command.overlap_seconds > 0 {
+        let end = by.at.plus_seconds(command.overlap_seconds);
+        old.expires_at = Some(old.expires_at.map_or(end, |before| before.min(end)));
+    } else {
+        old.revoked_at = Some(by.at);
+    }
+    sql::keys::update(tx, &old)?;
+    let details =
+        json!({ "replaces": KeyId::of(&old.hash), "old_key_until": old.expires_at.or(old.revoked_at) });
+    record(tx, by, "key.rotate", &key, details)?;
+    Ok((Issued { secret, key }, old))
+}
+
+/// Revokes keys: every server refuses them within a second.
+///
+/// # Errors
+/// None of them is in force.
+pub fn revoke(tx: &mut Tx<'_>, selection: &Selection, by: &Operator) -> Result<Vec<IssuedKey>, Stop> {
+    let mut keys = select(tx, selection, by.at)?;
+    for key in &mut keys {
+        key.revoked_at = Some(by.at);
+        sql::keys::update(tx, key)?;
+        record(tx, by, "key.revoke", key, json!({}))?;
+    }
+    Ok(keys)
+}
+
+/// Gives keys another rate: every server holds them to it within a second.
+///
+/// # Errors
+/// None of them is in force.
+pub fn set_rate(
+    tx: &mut Tx<'_>,
+    selection: &Selection,
+    rate: u32,
+    by: &Operator,
+) -> Result<Vec<IssuedKey>, Stop> {
+    let mut keys = select(tx, selection, by.at)?;
+    for key in &mut keys {
+        let before = std::mem::replace(&mut key.rate, rate);
+        sql::keys::update(tx, key)?;
+        record(tx, by, "rate.set", key, json!({ "rate": rate, "before": before }))?;
+    }
+    Ok(keys)
+}
+
+fn find(tx: &mut Tx<'_>, id: KeyId, now: Timestamp) -> Result<IssuedKey, Stop> {
+    let mut found = sql::keys::with_hash(tx, id.filled(0), id.filled(u8::MAX))?;
+    let (key, None) = (found.pop(), found.first()) else {
+        return Err(Refusal::invalid(format!("{id} names two keys; name their owner instead")).into());
+    };
+    let key = key.ok_or_else(|| not_found(format!("there is no key {id}; `key list` shows the keys")))?;
+    match KeyStatus::of(&key, now) {
+        KeyStatus::InForce => Ok(key),
+        status => Err(Refusal::invalid(format!("{id} is {}", status.as_words())).into()),
+    }
+}
+
+/// The environment and the agent that an owner means.
+fn resolve(tx: &mut Tx<'_>, owner: &Owner) -> Result<(i64, Option<AgentId>), Stop> {
+    let organization = sql::environments::find_organization(tx, owner.organization.as_str())?;
+    let organization = organization.ok_or_else(|| organizations::unknown(&owner.organization))?;
+    let environment = sql::environments::find(tx, organization, owner.kind)?;
+    let Some(name) = &owner.agent else { return Ok((environment, None)) };
+    let agent = AgentId::of(name);
+    if sql::agents::find(tx, environment, &agent)?.is_none() {
+        let message = format!("{} has no agent `{name}` in {}", owner.organization, owner.kind);
+        return Err(not_found(message).into());
+    }
+    Ok((environment, Some(agent)))
+}
+
+fn insert(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<IssuedKey, Stop> {
+    if key.expires_at.is_some_and(|end| end <= key.at) {
+        return Err(Refusal::invalid("a key must not be at its end when it is issued").into());
+    }
+    sql::keys::issue(tx, key)?;
+    let written = sql::keys::with_hash(tx, key.hash, key.hash)?.pop();
+    Ok(written.ok_or_else(|| Fault::new("database: a key just written is not there"))?)
+}
+
+fn record(
+    tx: &mut Tx<'_>,
+    by: &Operator,
+    action: &'static str,
+    key: &IssuedKey,
+    mut details: serde_json::Value,
+) -> Result<(), Stop> {
+    if let (Some(agent), Some(details)) = (&key.agent, details.as_object_mut()) {
+        details.insert("agent".to_owned(), json!(agent));
+    }
+    let subject = KeyId::of(&key.hash).to_string();
+    let deed = Deed {
+        action,
+        organization: Some(&key.organization),
+        environment: Some(key.kind),
+        subject: &subject,
+        details,
+    };
+    Ok(audit::write(tx, by, &deed)?)
+}
+
+fn not_found(message: impl Into<String>) -> Refusal {
+    Refusal::new(Code::NotFound, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_the_beginning_of_the_hash() {
+        let id = KeyId::of(&[0xab; 32]);
+        assert_eq!(id.to_string(), "key_abababababab");
+        assert_eq!(KeyId::parse("key_abababababab").unwrap(), id);
+        assert_eq!((&id.filled(0)[5..7], id.filled(255)[31]), (&[0xab, 0][..], 255));
+        for text in [
+            "",
+            "key_",
+            "abababababab",
+            "key_ababababab",
+            "key_abababababab0",
+            "key_+bababababab",
+            "key_ababababaé",
+        ] {
+            let refused = KeyId::parse(text).unwrap_err().to_string();
+            assert!(refused.contains("12 hexadecimal digits"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_name_can_be_shown_in_a_line() {
+        assert!(name("ci, since June").is_ok() && name(&"é".repeat(64)).is_ok());
+        for bad in [String::new(), "a\nb".to_owned(), "\u{1b}[31m".to_owned(), "a".repeat(65)] {
+            assert!(name(&bad).is_err(), "{bad:?}");
+        }
+    }
+}

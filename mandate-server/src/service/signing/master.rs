@@ -1,0 +1,128 @@
+//! The master key: what the private parts of the signing keys are encrypted under.
+
+use std::fmt;
+
+use aes_gcm::aead::{Aead, KeyInit, Payload};
+use aes_gcm::{Aes256Gcm, Nonce};
+use hmac::{Hmac, Mac};
+use mandate_core::cursor::CursorKey;
+use mandate_core::es256::SecretKey;
+use mandate_core::jwks::Kid;
+use sha2::Sha256;
+use zeroize::Zeroizing;
+
+use crate::error::Fault;
+
+/// Bytes of the nonce that stands before a sealed key.
+pub(super) const NONCE: usize = 12;
+
+/// The key that seals the signing keys. It is never in the database, nor on a command line.
+#[derive(Clone)]
+pub struct MasterKey(Zeroizing<[u8; 32]>);
+
+impl fmt::Debug for MasterKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("MasterKey(…)")
+    }
+}
+
+impl MasterKey {
+    /// The key of these bytes, which must be secret and random.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(Zeroizing::new(bytes))
+    }
+
+    /// Reads 64 hexadecimal characters.
+    ///
+    /// # Errors
+    /// The text has another length or other characters. The message does not repeat it.
+    pub fn parse(text: &str) -> Result<Self, Fault> {
+        let mut bytes = Zeroizing::new([0; 32]);
+        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+        if pairs.len() != 32 || !rest.is_empty() {
+            return Err(Fault::new("the master key must be 64 hexadecimal characters, that is 32 bytes"));
+        }
+        for (byte, pair) in bytes.iter_mut().zip(pairs) {
+            let digits = std::str::from_utf8(pair).ok().filter(|d| d.bytes().all(|b| b.is_ascii_hexdigit()));
+            *byte = digits
+                .and_then(|d| u8::from_str_radix(d, 16).ok())
+                .ok_or_else(|| Fault::new("the master key must be 64 hexadecimal characters"))?;
+        }
+        Ok(Self(bytes))
+    }
+
+    /// The key that list cursors are signed under: the same for every server with this master key.
+    ///
+    /// # Errors
+    /// Never, with a key of 32 bytes.
+    pub fn cursor_key(&self) -> Result<CursorKey, Fault> {
+        let mut mac = <Hmac<Sha256> as hmac::KeyInit>::new_from_slice(self.0.as_slice())
+            .map_err(|_| Fault::new("the master key is not of 32 bytes"))?;
+        mac.update(b"mandate cursor key 1");
+        Ok(CursorKey::new(mac.finalize().into_bytes().into()))
+    }
+
+    fn cipher(&self) -> Result<Aes256Gcm, Fault> {
+        Aes256Gcm::new_from_slice(self.0.as_slice())
+            .map_err(|_| Fault::new("the master key is not of 32 bytes"))
+    }
+
+    /// Encrypts a signing key; it opens only under the name `kid`.
+    pub(super) fn seal(&self, secret: &SecretKey, kid: &Kid, nonce: [u8; NONCE]) -> Result<Vec<u8>, Fault> {
+        let payload = Payload { msg: secret.expose(), aad: kid.as_str().as_bytes() };
+        let sealed = self.cipher()?.encrypt(&Nonce::from(nonce), payload);
+        let sealed = sealed.map_err(|_| Fault::new("a signing key could not be sealed"))?;
+        Ok([nonce.as_slice(), &sealed].concat())
+    }
+
+    /// Whether this is the master key that the signing key of that name is sealed under.
+    #[must_use]
+    pub fn opens(&self, kid: &str, sealed: &[u8]) -> bool {
+        Kid::parse(kid).is_ok_and(|kid| self.open(sealed, &kid).is_ok())
+    }
+
+    pub(super) fn open(&self, sealed: &[u8], kid: &Kid) -> Result<SecretKey, Fault> {
+        let wrong = || {
+            Fault::new(format!(
+                "signing key {kid} does not open: this is not the master key it was sealed under"
+            ))
+        };
+        let (nonce, sealed) = sealed.split_first_chunk::<NONCE>().ok_or_else(wrong)?;
+        let payload = Payload { msg: sealed, aad: kid.as_str().as_bytes() };
+        let opened = self.cipher()?.decrypt(&Nonce::from(*nonce), payload).map_err(|_| wrong())?;
+        let opened: [u8; 32] = Zeroizing::new(opened).as_slice().try_into().map_err(|_| wrong())?;
+        SecretKey::from_bytes(opened).map_err(|e| Fault::new(format!("signing key {kid}: {e}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::rotation::draw;
+    use super::*;
+    use crate::clock::SystemEntropy;
+    use mandate_core::EnvironmentKind;
+
+    #[test]
+    fn a_master_key_is_64_hexadecimal_characters() {
+        assert!(MasterKey::parse(&"0f".repeat(32)).is_ok() && MasterKey::parse(&"0F".repeat(32)).is_ok());
+        for text in ["", "0f", &"0g".repeat(32), &"+f".repeat(32), &"0f".repeat(33), &"é".repeat(32)] {
+            let refused = MasterKey::parse(text).unwrap_err().to_string();
+            assert!(refused.contains("64 hexadecimal characters"));
+        }
+    }
+
+    #[test]
+    fn a_sealed_key_opens_under_its_master_key_and_name_only() {
+        let secret = draw(&SystemEntropy).unwrap();
+        let kid = Kid::for_key(secret.public_key(), EnvironmentKind::Sandbox);
+        let other = Kid::for_key(secret.public_key(), EnvironmentKind::Production);
+        let master = MasterKey::from_bytes([1; 32]);
+        let sealed = master.seal(&secret, &kid, [9; NONCE]).unwrap();
+        assert_eq!(master.open(&sealed, &kid).unwrap().expose(), secret.expose());
+        assert!(master.open(&sealed, &other).is_err());
+        assert!(MasterKey::from_bytes([2; 32]).open(&sealed, &kid).is_err());
+        assert!(master.open(&sealed[..11], &kid).is_err());
+        assert_eq!(format!("{master:?}"), "MasterKey(…)");
+    }
+}

@@ -1,0 +1,378 @@
+//! The life of a signing key, and how its windows are chosen.
+//!
+//! A key is *incoming* (published, not yet signing), *signing*, *outgoing* (published, no longer signing), and at last
+//! *retired*: kept, unpublished, to verify what was exported. Of the keys of one kind that are not revoked exactly one
+//! signs at any instant: where one window ends the next begins, and the first one has no beginning. So a server whose
+//! clock steps back still signs.
+//!
+//! No client that keeps the key set for [`CACHE_SECONDS`] ever meets a token that it cannot verify. The instants are
+//! written by one clock and read by others; any two of them may lie [`CLOCK_MARGIN_SECONDS`] apart.
+
+use mandate_core::es256::SecretKey;
+use mandate_core::jwks::Kid;
+use mandate_core::verify::MAX_LEEWAY_SECONDS;
+use mandate_core::{EnvironmentKind, Timestamp, VERDICT_LIFETIME_SECONDS};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::master::{MasterKey, NONCE};
+use super::open;
+use crate::clock::Entropy;
+use crate::error::{Code, Fault, Refusal};
+use crate::service::Stop;
+use crate::service::audit::{self, Deed, Operator};
+use crate::store::sql;
+use crate::store::sql::signing_keys::SigningKeyRecord;
+use crate::store::tx::Tx;
+
+/// How long clients may keep the key set, in seconds: its `max-age`.
+pub const CACHE_SECONDS: i64 = 300;
+/// How far any two clocks may lie apart, in seconds: of servers, of the machine on which a command runs, of clients.
+pub const CLOCK_MARGIN_SECONDS: i64 = 60;
+/// How soon a server hears of a change, in seconds. One that does not promises nothing of what it publishes.
+pub const HEAR_SECONDS: i64 = 5;
+/// How long a key is published before it signs, in seconds: until every server publishes it, and every client that has
+/// asked before that asks again.
+pub const INCOMING_SECONDS: i64 = CACHE_SECONDS + HEAR_SECONDS + CLOCK_MARGIN_SECONDS;
+/// How long a key is published after it has signed, in seconds: until no client accepts its last token any longer, and
+/// one more cache time, for those who look at a token after it was used.
+pub const OUTGOING_SECONDS: i64 =
+    VERDICT_LIFETIME_SECONDS + MAX_LEEWAY_SECONDS + CLOCK_MARGIN_SECONDS + CACHE_SECONDS;
+
+/// How often a secret is drawn before the source of randomness is held to be broken. One draw in 2³² fails.
+const DRAWS: usize = 4;
+
+/// Where a key stands in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyState {
+    /// Published, not yet signing.
+    Incoming,
+    /// Signing.
+    Signing,
+    /// Published, no longer signing.
+    Outgoing,
+    /// Neither; kept to verify what was exported.
+    Retired,
+    /// Neither; not to be believed.
+    Revoked,
+}
+
+impl KeyState {
+    /// The state of a key at `now`.
+    #[must_use]
+    pub fn of(key: &SigningKeyRecord, now: Timestamp) -> Self {
+        if key.revoked_at.is_some() {
+            Self::Revoked
+        } else if now < key.sign_from {
+            Self::Incoming
+        } else if key.signs(now) {
+            Self::Signing
+        } else if key.is_published(now) {
+            Self::Outgoing
+        } else {
+            Self::Retired
+        }
+    }
+
+    /// The word for a person.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Incoming => "incoming",
+            Self::Signing => "signing",
+            Self::Outgoing => "outgoing",
+            Self::Retired => "retired",
+            Self::Revoked => "revoked",
+        }
+    }
+}
+
+/// What new keys are made of.
+#[derive(Clone, Copy)]
+pub struct Maker<'a> {
+    /// What their private parts are sealed under.
+    pub master: &'a MasterKey,
+    /// Where they are drawn from.
+    pub entropy: &'a dyn Entropy,
+}
+
+impl std::fmt::Debug for Maker<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Maker")
+    }
+}
+
+/// Makes the signing keys that are missing: one for each kind of environment.
+///
+/// # Errors
+/// The database fails, or the source of randomness is broken.
+pub fn ensure(
+    tx: &mut Tx<'_>,
+    master: &MasterKey,
+    entropy: &dyn Entropy,
+    now: Timestamp,
+) -> Result<(), Fault> {
+    sql::signing_keys::revision(tx)?;
+    for kind in EnvironmentKind::ALL {
+        if of_kind(tx, kind)?.is_empty() {
+            make(tx, Maker { master, entropy }, kind, now, Timestamp::from_millis(0))?;
+        }
+    }
+    Ok(())
+}
+
+/// All signing keys that there ever were, oldest first.
+///
+/// # Errors
+/// The database fails.
+pub fn list(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRecord>, Fault> {
+    sql::signing_keys::all(tx)
+}
+
+/// Publishes a new key of each of these kinds, which signs from the stored instant on in the place of the present one.
+///
+/// # Errors
+/// One is incoming already, or the present keys were sealed under another master key.
+pub fn rotate(
+    tx: &mut Tx<'_>,
+    maker: Maker<'_>,
+    kinds: &[EnvironmentKind],
+    by: &Operator,
+) -> Result<Vec<SigningKeyRecord>, Stop> {
+    sql::signing_keys::revision(tx)?;
+    let mut present = Vec::with_capacity(kinds.len());
+    for kind in kinds {
+        let last = last(tx, *kind)?;
+        if KeyState::of(&last, by.at) == KeyState::Incoming {
+            let (kid, switch) = (&last.kid, last.sign_from);
+            let message = format!("{kid} is incoming: it signs from {switch} on; rotate after that");
+            return Err(Refusal::invalid(message).into());
+        }
+        check_master(&last, maker.master)?;
+        present.push(last);
+    }
+    let switch = by.at.plus_seconds(INCOMING_SECONDS);
+    let mut made = Vec::with_capacity(kinds.len());
+    for mut last in present {
+        last.sign_until = Some(switch);
+        last.publish_until = Some(switch.plus_seconds(OUTGOING_SECONDS));
+        sql::signing_keys::update(tx, &last)?;
+        let new = make(tx, maker, last.kind, by.at, switch)?;
+        record(tx, by, "signing-key.rotate", &new, json!({ "replaces": last.kid, "sign_from": switch }))?;
+        made.push(new);
+    }
+    Ok(made)
+}
+
+/// Rotates the keys that have signed for `every_seconds`. Safe to run twice, and on several servers. Gives the new ones.
+///
+/// # Errors
+/// As with [`rotate`].
+pub fn rotate_due(
+    tx: &mut Tx<'_>,
+    maker: Maker<'_>,
+    every_seconds: i64,
+    by: &Operator,
+) -> Result<Vec<SigningKeyRecord>, Stop> {
+    let mut due = Vec::new();
+    for kind in EnvironmentKind::ALL {
+        if last(tx, kind)?.signing_since().plus_seconds(every_seconds) <= by.at {
+            due.push(kind);
+        }
+    }
+    rotate(tx, maker, &due, by)
+}
+
+/// When the next key will have signed for `every_seconds`.
+///
+/// # Errors
+/// The database fails, or there is no key.
+pub fn next_due(tx: &mut Tx<'_>, every_seconds: i64) -> Result<Timestamp, Fault> {
+    let keys = sql::signing_keys::all(tx)?.into_iter();
+    let last = keys.filter(|key| key.revoked_at.is_none() && key.sign_until.is_none());
+    let next = last.map(|key| key.signing_since().plus_seconds(every_seconds)).min();
+    next.ok_or_else(|| Fault::new("database: there is no signing key"))
+}
+
+/// What a revocation has changed.
+#[derive(Debug)]
+pub struct Revoked {
+    /// The key.
+    pub key: SigningKeyRecord,
+    /// The key that signs at once in its place; none if another signs anyway.
+    pub successor: Option<SigningKeyRecord>,
+}
+
+/// Unpublishes a key at once. If it signs, the incoming one takes its place at once, or a new one if there is none. Clients
+/// that have kept the key set refuse the tokens of a new key until they ask again, and go on to accept those of the
+/// revoked one.
+///
+/// # Errors
+/// There is no such key, it was revoked before, or the present keys were sealed under another master key.
+pub fn revoke(tx: &mut Tx<'_>, maker: Maker<'_>, kid: &str, by: &Operator) -> Result<Revoked, Stop> {
+    sql::signing_keys::revision(tx)?;
+    let key = find(tx, kid, by.at)?;
+    let state = KeyState::of(&key, by.at);
+    check_master(&key, maker.master)?;
+    let key = SigningKeyRecord { revoked_at: Some(by.at), ..key };
+    sql::signing_keys::update(tx, &key)?;
+    let mut others = of_kind(tx, key.kind)?;
+    let successor = match others.iter_mut().find(|other| Some(other.sign_from) == key.sign_until) {
+        Some(next) => {
+            next.sign_from = key.sign_from;
+            sql::signing_keys::update(tx, next)?;
+            Some(next.clone())
+        }
+        None => match others.iter_mut().find(|other| other.sign_until == Some(key.sign_from)) {
+            Some(before) if state == KeyState::Incoming => {
+                (before.sign_until, before.publish_until) = (None, None);
+                sql::signing_keys::update(tx, before)?;
+                None
+            }
+            _ => Some(make(tx, maker, key.kind, by.at, key.sign_from)?),
+        },
+    };
+    let successor = successor.filter(|_| state == KeyState::Signing);
+    let details = json!({ "state": state, "successor": successor.as_ref().map(|key| key.kid.as_str()) });
+    record(tx, by, "signing-key.revoke", &key, details)?;
+    Ok(Revoked { key, successor })
+}
+
+/// The key of that name, which can be revoked.
+///
+/// # Errors
+/// There is none, or it was revoked before.
+pub fn find(tx: &mut Tx<'_>, kid: &str, now: Timestamp) -> Result<SigningKeyRecord, Stop> {
+    let found = sql::signing_keys::all(tx)?.into_iter().find(|key| key.kid == kid);
+    let unknown = || {
+        Refusal::new(
+            Code::NotFound,
+            "there is no signing key of that name; `signing-key list --all` shows them",
+        )
+    };
+    let key = found.ok_or_else(unknown)?;
+    match KeyState::of(&key, now) {
+        KeyState::Revoked => Err(Refusal::invalid(format!("{kid} is revoked")).into()),
+        _ => Ok(key),
+    }
+}
+
+/// Seals every private part anew, under `new`. Says how many there are.
+///
+/// # Errors
+/// A key was not sealed under `old`; nothing is changed then.
+pub fn reseal(tx: &mut Tx<'_>, old: &MasterKey, new: Maker<'_>, by: &Operator) -> Result<usize, Stop> {
+    sql::signing_keys::revision(tx)?;
+    let keys = sql::signing_keys::all(tx)?;
+    for key in &keys {
+        let kid = Kid::parse(&key.kid)?;
+        let secret = old.open(&key.sealed, &kid)?;
+        let sealed = new.master.seal(&secret, &kid, nonce(new.entropy))?;
+        sql::signing_keys::update(tx, &SigningKeyRecord { sealed, ..key.clone() })?;
+    }
+    let deed = Deed {
+        action: "master-key.rotate",
+        organization: None,
+        environment: None,
+        subject: "master key",
+        details: json!({ "signing_keys": keys.len() }),
+    };
+    audit::write(tx, by, &deed)?;
+    Ok(keys.len())
+}
+
+impl SigningKeyRecord {
+    /// Whether it signs at `now`, unless it is revoked.
+    #[must_use]
+    pub fn signs(&self, now: Timestamp) -> bool {
+        self.sign_from <= now && self.sign_until.is_none_or(|end| now < end)
+    }
+
+    /// Whether it is published at `now`, unless it is revoked.
+    #[must_use]
+    pub fn is_published(&self, now: Timestamp) -> bool {
+        self.publish_until.is_none_or(|end| now < end)
+    }
+
+    /// Since when it signs, or from when on: a window can reach back to before the key was made.
+    #[must_use]
+    pub fn signing_since(&self) -> Timestamp {
+        self.sign_from.max(self.created_at)
+    }
+}
+
+/// The keys of a kind that are not revoked, oldest first.
+fn of_kind(tx: &mut Tx<'_>, kind: EnvironmentKind) -> Result<Vec<SigningKeyRecord>, Fault> {
+    let mut keys = sql::signing_keys::all(tx)?;
+    keys.retain(|key| key.kind == kind && key.revoked_at.is_none());
+    Ok(keys)
+}
+
+/// The key of a kind that nothing is to follow yet.
+fn last(tx: &mut Tx<'_>, kind: EnvironmentKind) -> Result<SigningKeyRecord, Stop> {
+    let last = of_kind(tx, kind)?.into_iter().find(|key| key.sign_until.is_none());
+    Ok(last
+        .ok_or_else(|| Refusal::invalid("there is no signing key yet; start the server once to make them"))?)
+}
+
+fn check_master(key: &SigningKeyRecord, master: &MasterKey) -> Result<(), Stop> {
+    open(key, master).map(drop).map_err(|fault| Refusal::invalid(fault.to_string()).into())
+}
+
+fn make(
+    tx: &mut Tx<'_>,
+    maker: Maker<'_>,
+    kind: EnvironmentKind,
+    now: Timestamp,
+    sign_from: Timestamp,
+) -> Result<SigningKeyRecord, Fault> {
+    let secret = draw(maker.entropy)?;
+    let name = Kid::for_key(secret.public_key(), kind);
+    let mut public_key = [0; 64];
+    let coordinates = secret.public_key().x().iter().chain(secret.public_key().y());
+    public_key.iter_mut().zip(coordinates).for_each(|(to, from)| *to = *from);
+    let key = SigningKeyRecord {
+        id: 0,
+        kind,
+        kid: name.as_str().to_owned(),
+        public_key,
+        sealed: maker.master.seal(&secret, &name, nonce(maker.entropy))?,
+        created_at: now,
+        sign_from,
+        sign_until: None,
+        publish_until: None,
+        revoked_at: None,
+    };
+    sql::signing_keys::insert(tx, &key)?;
+    Ok(key)
+}
+
+fn nonce(entropy: &dyn Entropy) -> [u8; NONCE] {
+    let mut nonce = [0; NONCE];
+    entropy.fill(&mut nonce);
+    nonce
+}
+
+pub(super) fn draw(entropy: &dyn Entropy) -> Result<SecretKey, Fault> {
+    for _ in 0..DRAWS {
+        let mut bytes = [0; 32];
+        entropy.fill(&mut bytes);
+        if let Ok(secret) = SecretKey::from_bytes(bytes) {
+            return Ok(secret);
+        }
+    }
+    Err(Fault::new("the source of randomness gives no usable key"))
+}
+
+/// Writes down what was done to a key.
+fn record(
+    tx: &mut Tx<'_>,
+    by: &Operator,
+    action: &'static str,
+    key: &SigningKeyRecord,
+    details: Value,
+) -> Result<(), Fault> {
+    let deed = Deed { action, organization: None, environment: Some(key.kind), subject: &key.kid, details };
+    audit::write(tx, by, &deed)
+}

@@ -1,0 +1,87 @@
+//! What operators have done.
+
+use mandate_core::{EnvironmentKind, Timestamp};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use super::keys::kind;
+use crate::error::Fault;
+use crate::store::tx::{Row, Tx};
+
+const INSERT: &str = "INSERT INTO audit (at, action, organization, environment, subject, operator, details)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+
+/// Records, newest first: those that meet `$condition`.
+macro_rules! select {
+    ($condition:literal) => {
+        concat!(
+            "SELECT at, action, organization, environment, subject, operator, details FROM audit WHERE ",
+            $condition,
+            " ORDER BY audit DESC LIMIT "
+        )
+    };
+}
+const NEWEST: &str = concat!(select!("at >= $1"), "$2");
+const NEWEST_OF: &str = concat!(select!("organization = $1 AND at >= $2"), "$3");
+
+/// What an operator has done.
+#[derive(Debug, Serialize)]
+pub struct AuditRecord {
+    /// When.
+    pub at: Timestamp,
+    /// The command, as in `key.revoke`.
+    pub action: String,
+    /// The organization concerned.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub organization: Option<String>,
+    /// Which of its environments; or the kind of environments that a signing key signs for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub environment: Option<&'static str>,
+    /// What it was done to.
+    pub subject: String,
+    /// Who did it, as the operating system knows them.
+    pub operator: String,
+    /// What else is worth to know: a JSON object without secrets.
+    pub details: Box<RawValue>,
+}
+
+/// Writes a record.
+pub fn insert(tx: &mut Tx<'_>, record: &AuditRecord) -> Result<(), Fault> {
+    let row = [
+        record.at.millis().into(),
+        record.action.as_str().into(),
+        record.organization.as_deref().into(),
+        record.environment.into(),
+        record.subject.as_str().into(),
+        record.operator.as_str().into(),
+        record.details.get().into(),
+    ];
+    tx.execute_one(INSERT, &row)
+}
+
+/// The newest records since `since`, newest first: of one organization, or of all.
+pub fn newest(
+    tx: &mut Tx<'_>,
+    organization: Option<&str>,
+    since: Timestamp,
+    limit: i64,
+) -> Result<Vec<AuditRecord>, Fault> {
+    let rows = match organization {
+        Some(name) => tx.query(NEWEST_OF, &[name.into(), since.millis().into(), limit.into()])?,
+        None => tx.query(NEWEST, &[since.millis().into(), limit.into()])?,
+    };
+    rows.into_iter().map(read).collect()
+}
+
+fn read(mut row: Row) -> Result<AuditRecord, Fault> {
+    Ok(AuditRecord {
+        at: Timestamp::from_millis(row.integer()?),
+        action: row.text()?,
+        organization: row.maybe_text()?,
+        environment: row.maybe_text()?.map(|text| kind(&text)).transpose()?.map(EnvironmentKind::as_str),
+        subject: row.text()?,
+        operator: row.text()?,
+        details: RawValue::from_string(row.text()?)
+            .map_err(|e| Fault::new(format!("database: audit.details: {e}")))?,
+    })
+}
