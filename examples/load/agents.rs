@@ -1,16 +1,15 @@
-//! Agents to ask as: registered anew for each run, each with a mandate.
+//! Agents to ask as: registered anew for each run, each with a mandate, or known by their keys.
 
+use std::path::Path;
 use std::time::Duration;
 
-use hyper::Uri;
-use hyper::header::{HeaderValue, RETRY_AFTER};
-use mandate_core::api_key::ApiKey;
+use mandate_core::api_key::{ApiKey, KeyClass};
 use serde::Deserialize;
 use tokio::task::JoinSet;
 
-use crate::Failure;
-use crate::http::{Connection, Response, Target};
-use crate::{mix, tokens};
+use crate::connection::Connection;
+use crate::target::Target;
+use crate::{Failure, mix, tokens};
 
 /// How many agents are registered at a time.
 const REGISTRARS: usize = 16;
@@ -23,19 +22,29 @@ struct Agent {
     agent_key: String,
 }
 
-/// What each agent sends as `Authorization`.
-pub(crate) async fn register(
-    base_url: &Target,
-    key: &ApiKey,
-    count: usize,
-) -> Result<Vec<HeaderValue>, Failure> {
-    let organization = bearer(key.expose())?;
+/// Reads agents' keys, one a line.
+pub(crate) fn read(path: &Path) -> Result<Vec<String>, Failure> {
+    let unusable = |e: &dyn std::fmt::Display| format!("{}: {e}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|e| unusable(&e))?;
+    for line in text.lines() {
+        let key = ApiKey::parse(line).map_err(|e| unusable(&e))?;
+        if key.class() != KeyClass::Agent {
+            return Err(unusable(&"holds an organization's key; must hold agents' keys, one a line").into());
+        }
+    }
+    let keys: Vec<_> = text.lines().map(str::to_owned).collect();
+    if keys.is_empty() { Err(unusable(&"holds no key").into()) } else { Ok(keys) }
+}
+
+/// Registers so many agents, and gives their keys.
+pub(crate) async fn register(base_url: &Target, key: &ApiKey, count: usize) -> Result<Vec<String>, Failure> {
     let run = tokens::now().millis();
     let mut registrars = JoinSet::new();
     for first in 0..REGISTRARS {
-        let (base_url, organization) = (base_url.clone(), organization.clone());
+        let (target, organization) = (base_url.clone(), key.expose().to_owned());
         registrars.spawn(async move {
-            let mut registrar = Registrar::new(&base_url, organization).await?;
+            let connection = Connection::open(&target).await?;
+            let mut registrar = Registrar { target, connection, organization };
             let mut keys = Vec::new();
             for number in (first..count).step_by(REGISTRARS) {
                 keys.push(registrar.register(&format!("load-{run}-{number}")).await?);
@@ -51,56 +60,35 @@ pub(crate) async fn register(
 }
 
 struct Registrar {
-    base_url: Target,
+    target: Target,
     connection: Connection,
-    organization: HeaderValue,
-    agents: Uri,
-    mandates: Uri,
+    organization: String,
 }
 
 impl Registrar {
-    async fn new(base_url: &Target, organization: HeaderValue) -> Result<Self, Failure> {
-        let path = |name| format!("{}/{name}", base_url.path()).parse::<Uri>();
-        let (agents, mandates) = (path("agents")?, path("mandates")?);
-        let connection = base_url.connect().await?;
-        Ok(Self { base_url: base_url.clone(), connection, organization, agents, mandates })
-    }
-
-    async fn register(&mut self, name: &str) -> Result<HeaderValue, Failure> {
-        let created = self.create(&self.agents.clone(), format!(r#"{{"name":"{name}"}}"#)).await?;
-        let agent: Agent = serde_json::from_slice(&created.body)?;
-        self.create(&self.mandates.clone(), mix::mandate(&agent.id)).await?;
-        bearer(&agent.agent_key)
+    async fn register(&mut self, name: &str) -> Result<String, Failure> {
+        let created = self.create("/agents", &format!(r#"{{"name":"{name}"}}"#)).await?;
+        let agent: Agent = serde_json::from_slice(&created)?;
+        self.create("/mandates", &mix::mandate(&agent.id)).await?;
+        Ok(agent.agent_key)
     }
 
     /// Posts until the key's rate admits it.
-    async fn create(&mut self, path: &Uri, body: String) -> Result<Response, Failure> {
+    async fn create(&mut self, path: &str, body: &str) -> Result<Vec<u8>, Failure> {
+        let request = self.target.post(path, &self.organization, body);
         for _ in 0..RETRIES {
-            let response = self.connection.post(path, &self.organization, body.clone()).await?;
-            match response.status.as_u16() {
-                201 => return Ok(response),
+            let response = self.connection.exchange(request.as_bytes()).await?;
+            match response.status {
+                201 => return Ok(response.body.to_vec()),
                 429 => {
-                    let seconds = response.headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-                    let seconds = seconds.and_then(|text| text.parse().ok()).unwrap_or(1);
-                    tokio::time::sleep(Duration::from_secs(seconds)).await;
+                    let seconds = response.header("retry-after").and_then(|text| text.parse().ok());
+                    tokio::time::sleep(Duration::from_secs(seconds.unwrap_or(1))).await;
                     // The server ends connections that are idle for long.
-                    self.connection = self.base_url.connect().await?;
+                    self.connection = Connection::open(&self.target).await?;
                 }
-                status => {
-                    return Err(format!(
-                        "{path} answered {status}: {}",
-                        String::from_utf8_lossy(&response.body)
-                    )
-                    .into());
-                }
+                status => return Err(format!("{path} answered {status}: {}", response.text()).into()),
             }
         }
         Err(format!("{path} did not admit a request in {RETRIES} tries").into())
     }
-}
-
-fn bearer(key: &str) -> Result<HeaderValue, Failure> {
-    let mut value = HeaderValue::from_str(&format!("Bearer {key}"))?;
-    value.set_sensitive(true);
-    Ok(value)
 }

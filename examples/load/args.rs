@@ -1,6 +1,7 @@
 //! The command line, and the key, which never stands on it.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -8,8 +9,8 @@ use clap::builder::RangedU64ValueParser;
 use mandate_core::api_key::{ApiKey, KeyClass};
 
 use crate::Failure;
-use crate::http::Target;
 use crate::mix::Mix;
+use crate::target::Target;
 
 /// The variable that holds the organization's key.
 const KEY_VARIABLE: &str = "MANDATE_ORGANIZATION_KEY";
@@ -17,8 +18,8 @@ const KEY_VARIABLE: &str = "MANDATE_ORGANIZATION_KEY";
 /// Ask a mandate server on this machine for authorizations, and measure it
 ///
 /// Reads an organization's key from MANDATE_ORGANIZATION_KEY, registers new agents with it, writes a mandate for each, and then
-/// asks for authorizations as those agents. An agent is allowed 10 requests in 60 seconds; what it asks beyond that is a
-/// deny_velocity, which costs the server as much.
+/// asks for authorizations as those agents; or asks as agents that are there, by --keys. An agent is allowed 10 requests in 60
+/// seconds; what it asks beyond that is a deny_velocity, which costs the server as much.
 #[derive(Debug, Parser)]
 #[command(name = "load")]
 pub(crate) struct Args {
@@ -26,13 +27,25 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     pub(crate) base_url: Target,
 
-    /// How many agents ask
+    /// How many agents are registered, and ask
     #[arg(long, value_name = "N", default_value = "1000", value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     pub(crate) agents: usize,
+
+    /// Register nobody: ask as the agents whose keys stand in this file, one a line
+    #[arg(long, value_name = "FILE", conflicts_with = "agents")]
+    pub(crate) keys: Option<PathBuf>,
 
     /// How many connections are kept open, each with one request at a time
     #[arg(long, value_name = "N", default_value = "64", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
     pub(crate) connections: usize,
+
+    /// Ask so many times a second, whatever the answers take. Absent: each connection asks as soon as it has its answer
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) rate: Option<u32>,
+
+    /// Before anything is measured, ask once as each agent, for so many seconds at most
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = clap::value_parser!(u64).range(0..=60))]
+    warm_up: u64,
 
     /// Stop after so many seconds
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
@@ -46,9 +59,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "MIX", default_value = "allow=85,review=5,deny_limit=5,deny_category=5", value_parser = Mix::parse)]
     pub(crate) mix: Mix,
 
-    /// Get this URL for as long beforehand, as a ceiling to compare with: http://127.0.0.1:PORT/livez
-    #[arg(long, value_name = "URL", value_parser = Target::parse)]
-    pub(crate) ceiling: Option<Target>,
+    /// How many requests of a hundred carry an Idempotency-Key, each a new one
+    #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = RangedU64ValueParser::<usize>::new().range(0..=100))]
+    pub(crate) idempotent: usize,
+
+    /// Tell what the server with this process id spends of processor and memory
+    #[arg(long, value_name = "PID")]
+    pub(crate) pid: Option<u32>,
 
     /// Print one line of JSON
     #[arg(long)]
@@ -58,6 +75,10 @@ pub(crate) struct Args {
 impl Args {
     pub(crate) fn duration(&self) -> Duration {
         Duration::from_secs(self.seconds)
+    }
+
+    pub(crate) fn warm_up(&self) -> Duration {
+        Duration::from_secs(self.warm_up)
     }
 }
 

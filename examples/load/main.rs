@@ -11,18 +11,22 @@
 
 mod agents;
 mod args;
+mod ask;
+mod connection;
 mod drive;
-mod http;
 mod mix;
+mod pace;
+mod process;
 mod report;
+mod target;
 mod tokens;
 
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Parser as _;
 
 use self::args::Args;
+use self::ask::Asking;
 use self::report::Report;
 
 /// What went wrong, for a person.
@@ -41,15 +45,15 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: Args) -> Result<Report, Failure> {
-    let key = args::organization_key()?;
-    let agents: Arc<[_]> = agents::register(&args.base_url, &key, args.agents).await?.into();
-    let ceiling = match &args.ceiling {
-        Some(url) => Some(drive::get(url, &args).await?),
-        None => None,
+    let keys = match &args.keys {
+        Some(path) => agents::read(path)?,
+        None => agents::register(&args.base_url, &args::organization_key()?, args.agents).await?,
     };
-    let run = drive::authorize(&agents, &args).await?;
-    let verified = tokens::verify(&args.base_url, &run.tokens).await?;
-    let report = Report::new(&args, &run, ceiling.as_ref(), verified);
+    let agents = keys.len();
+    let run = drive::run(Asking::new(&args, keys), &args).await?;
+    let verified = tokens::verify(&args.base_url, &run.tally.tokens).await?;
+    let peak_bytes = args.pid.map(process::peak_bytes).transpose()?.unwrap_or(0);
+    let report = Report::new(&args, agents, &run, verified, peak_bytes);
     report.print(args.json)?;
     Ok(report)
 }

@@ -1,15 +1,8 @@
 //! What is asked: requests that the mandate allows, wants reviewed, or denies, in stated shares.
 
-use std::fmt::Write as _;
-
 /// The mandate that every agent gets, but for the agent's id.
 pub(crate) fn mandate(agent: &str) -> String {
-    let mut body = format!(r#"{{"principal":"role:load","agent":"{agent}","categories":["software"],"#);
-    let _ = write!(
-        body,
-        r#""limits":{{"per_transaction":500,"currency":"USD"}},"review_above":200,"expires":"2099-12-31"}}"#
-    );
-    body
+    include_str!("../mandate.json").replace("AGENT", agent)
 }
 
 /// One kind of request, named by the verdict that it gets while its agent is not too fast.

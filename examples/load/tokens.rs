@@ -2,14 +2,14 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hyper::header::LOCATION;
 use mandate_core::Timestamp;
 use mandate_core::jwks::KeySet;
 use mandate_core::verify::{Expected, verify_verdict};
 use mandate_core::{Amount, Currency, Recipient};
 
 use crate::Failure;
-use crate::http::Target;
+use crate::connection::Connection;
+use crate::target::Target;
 
 /// Where the key set is, on every host.
 const KEY_SET_PATH: &str = "/.well-known/jwks.json";
@@ -22,14 +22,15 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// Verifies all the tokens, each as of its arrival, and tells how many there were.
-pub(crate) async fn verify(base_url: &Target, tokens: &[(String, Timestamp)]) -> Result<usize, Failure> {
-    let redirect = base_url.connect().await?.get(KEY_SET_PATH).await?;
-    let location =
-        redirect.headers.get(LOCATION).ok_or("the API does not say where its key set is")?.to_str()?;
+pub(crate) async fn verify(api: &Target, tokens: &[(String, Timestamp)]) -> Result<usize, Failure> {
+    let mut connection = Connection::open(api).await?;
+    let redirect = connection.exchange(api.get(KEY_SET_PATH).as_bytes()).await?;
+    let location = redirect.header("location").ok_or("the API does not say where its key set is")?;
     let issuer = location.strip_suffix(KEY_SET_PATH).ok_or("the key set is not at its place")?;
-    let published = Target::parse(location)?;
-    let document = published.connect().await?.get(published.path()).await?;
-    let keys = KeySet::parse(&document.body)?;
+    let published = Target::parse(&location)?;
+    let mut connection = Connection::open(&published).await?;
+    let document = connection.exchange(published.get(&published.path).as_bytes()).await?;
+    let keys = KeySet::parse(document.body)?;
     for (token, arrived) in tokens {
         let expected = Expected {
             amount: Some(Amount::parse("40")?),

@@ -12,22 +12,22 @@ use reqwest::Client;
 use crate::Failure;
 
 /// How long a key set may be used: as long as the issuer says that it may be cached.
-const FRESH: Duration = Duration::from_secs(300);
+const FRESH: Duration = Duration::from_mins(5);
 /// How soon it may be fetched again: strangers can name any key.
 const AGAIN: Duration = Duration::from_secs(10);
 
 pub(crate) struct Keys {
     issuer: String,
     client: Client,
-    keys: RefCell<KeySet>,
+    known: RefCell<KeySet>,
     fetched: Cell<Instant>,
 }
 
 impl Keys {
     pub(crate) async fn fetch(issuer: &str) -> Result<Self, Failure> {
         let client = Client::builder().timeout(Duration::from_secs(10)).build()?;
-        let keys = RefCell::new(fetch(&client, issuer).await?);
-        Ok(Self { issuer: issuer.to_owned(), client, keys, fetched: Cell::new(Instant::now()) })
+        let known = RefCell::new(fetch(&client, issuer).await?);
+        Ok(Self { issuer: issuer.to_owned(), client, known, fetched: Cell::new(Instant::now()) })
     }
 
     pub(crate) async fn verify(&self, token: &str) -> Result<VerifiedEvent, Failure> {
@@ -46,13 +46,13 @@ impl Keys {
     }
 
     fn try_verify(&self, token: &str) -> Result<VerifiedEvent, VerifyError> {
-        verify_event(token, &self.keys.borrow(), &Expected::new(&self.issuer, now()))
+        verify_event(token, &self.known.borrow(), &Expected::new(&self.issuer, now()))
     }
 
     async fn refresh(&self) -> Result<(), Failure> {
         self.fetched.set(Instant::now());
         let keys = fetch(&self.client, &self.issuer).await?;
-        self.keys.replace(keys);
+        self.known.replace(keys);
         Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Ran, TestServer, binary};
 
@@ -15,9 +15,9 @@ fn load(server: &TestServer, args: &[&str]) -> Ran {
 #[test]
 fn every_answer_is_checked_and_counted() {
     let server = TestServer::start();
-    let (api, ceiling) = (server.ready("base_url"), format!("{}/livez", server.ready("ops_url")));
-    let common = ["--base-url", api, "--agents", "20", "--connections", "8", "--seconds", "1"];
-    let ran = load(&server, &[&common[..], &["--ceiling", &ceiling, "--json"]].concat()).code(0);
+    let common =
+        ["--base-url", server.ready("base_url"), "--agents", "20", "--connections", "8", "--seconds", "1"];
+    let ran = load(&server, &[&common[..], &["--idempotent", "50", "--json"]].concat()).code(0);
     let report: Value = serde_json::from_str(&ran.out).unwrap();
     let requests = report["requests"].as_u64().unwrap();
     let verdicts = report["verdicts"].as_object().unwrap();
@@ -30,12 +30,29 @@ fn every_answer_is_checked_and_counted() {
     );
     assert!(requests > 100 && report["tokens_verified"].as_u64().unwrap() > 0, "{report}");
     assert_eq!(report["errors"], 0);
-    assert!(report["ceiling"]["requests"].as_u64().unwrap() > 100, "{report}");
 
     let bounded =
         load(&server, &[&common[..], &["--requests", "40", "--mix", "deny_limit=1"]].concat()).code(0);
     let verdict = bounded.out.lines().find(|line| line.starts_with("deny_limit")).unwrap();
     assert_eq!(verdict.split_whitespace().collect::<Vec<_>>(), ["deny_limit", "40"]);
+}
+
+#[test]
+fn a_pace_is_kept_and_agents_are_known_by_their_keys() {
+    let server = TestServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("keys");
+    let agents = ["one", "two"].map(|name| server.demo().client.post("/agents", &json!({ "name": name })));
+    std::fs::write(&file, agents.map(|agent| agent.text("/agent_key")).join("\n")).unwrap();
+    let (api, keys) = (server.ready("base_url"), file.to_str().unwrap());
+    let args = ["--base-url", api, "--keys", keys, "--rate", "10", "--seconds", "1", "--json"];
+    // They have no mandate, so that no request of theirs is answered as it was asked.
+    let report: Value = serde_json::from_str(&load(&server, &args).code(1).out).unwrap();
+    assert_eq!(
+        (&report["agents"], &report["errors"], &report["requests"]),
+        (&json!(2), &json!(10), &json!(10))
+    );
+    assert!(report["seconds"].as_f64().unwrap() >= 0.9, "{report}");
 }
 
 #[test]

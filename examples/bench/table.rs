@@ -1,0 +1,122 @@
+//! What was measured, as tables in Markdown: on the terminal, and in docs/performance.md between two marks.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use crate::decisions::{Row, Starts};
+use crate::figures::{Report, over, ratio};
+use crate::log::Length;
+use crate::{Failure, Measured};
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+/// All tables of a run.
+pub(crate) fn render(measured: &Measured) -> Result<String, Failure> {
+    let mut text = String::new();
+    writeln!(text, "{}\n", measured.told)?;
+    if let Some((rows, starts)) = &measured.decisions {
+        decisions(&mut text, rows)?;
+        writeln!(text)?;
+        start(&mut text, starts, "no decision")?;
+    }
+    if let Some((short, long)) = &measured.log {
+        writeln!(text)?;
+        log(&mut text, short, long)?;
+    }
+    Ok(text)
+}
+
+/// Puts `text` between the marks of `name` in a document.
+pub(crate) fn write(document: &Path, name: &str, text: &str) -> Result<(), Failure> {
+    let old = std::fs::read_to_string(document)?;
+    let (begin, end) = (format!("<!-- {name}: begin -->\n"), format!("<!-- {name}: end -->"));
+    let marks = || format!("{} has no marks for {name}", document.display());
+    let (before, rest) = old.split_once(&begin).ok_or_else(marks)?;
+    let (_, after) = rest.split_once(&end).ok_or_else(marks)?;
+    std::fs::write(document, format!("{before}{begin}\n{text}\n{end}{after}"))?;
+    Ok(())
+}
+
+fn decisions(text: &mut String, rows: &[Row]) -> Result<(), Failure> {
+    writeln!(
+        text,
+        "| Load | | Requests/s | of the ceiling | p50 ms | p99 ms | p99 of the ceiling's | CPU µs a request | of the ceiling's | Peak MiB |"
+    )?;
+    writeln!(text, "|---|---|---|---|---|---|---|---|---|---|")?;
+    for row in rows {
+        let ceiling =
+            rows.iter().find(|other| other.scenario == row.scenario && other.contender == "ceiling");
+        let Some(ceiling) = ceiling else { continue };
+        if !row.rounds.iter().all(Report::kept_pace) {
+            writeln!(
+                text,
+                "| {} | {} | does not keep the pace | | | | | | | |",
+                row.scenario, row.contender
+            )?;
+            continue;
+        }
+        let of_ceiling = |figure: fn(&Report) -> f64| ratio(&row.rounds, &ceiling.rounds, figure);
+        writeln!(
+            text,
+            "| {} | {} | {:.0} | {:.2} | {:.1} | {:.1} | {:.1} | {:.0} | {:.1} | {:.0} |",
+            row.scenario,
+            row.contender,
+            over(&row.rounds, |r| r.requests_per_second),
+            of_ceiling(|r| r.requests_per_second),
+            over(&row.rounds, |r| r.p50_microseconds) / 1e3,
+            over(&row.rounds, |r| r.p99_microseconds) / 1e3,
+            of_ceiling(|r| r.p99_microseconds),
+            over(&row.rounds, |r| r.server_cpu_microseconds_per_request),
+            of_ceiling(|r| r.server_cpu_microseconds_per_request),
+            over(&row.rounds, |r| r.server_peak_bytes) / MIB,
+        )?;
+    }
+    writeln!(text)?;
+    for mandate in rows.iter().filter(|row| row.contender == "mandate") {
+        let plain = rows.iter().find(|row| row.contender == "plain" && row.scenario == mandate.scenario);
+        if let Some(plain) = plain {
+            let times = ratio(&mandate.rounds, &plain.rounds, |r| r.requests_per_second);
+            writeln!(
+                text,
+                "- {}: mandate makes {times:.1} times the decisions of *plain*.",
+                mandate.scenario
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn start(text: &mut String, starts: &Starts, log: &str) -> Result<(), Failure> {
+    writeln!(
+        text,
+        "- With {log} in the log: {:.0} ms from the start of the process to its first decision; {:.0} MiB held then.",
+        starts.milliseconds(),
+        starts.idle_bytes() / MIB
+    )?;
+    Ok(())
+}
+
+fn log(text: &mut String, short: &Length, long: &Length) -> Result<(), Failure> {
+    writeln!(
+        text,
+        "| With the log at | {} decisions | {} decisions | speed kept |",
+        short.decisions, long.decisions
+    )?;
+    writeln!(text, "|---|---|---|---|")?;
+    let speed = |length: &Length| over(&length.rounds, |r| r.requests_per_second);
+    let kept = ratio(&long.rounds, &short.rounds, |r| r.requests_per_second);
+    writeln!(text, "| decisions/s, 64 connections | {:.0} | {:.0} | {kept:.2} |", speed(short), speed(long))?;
+    let p99 = |length: &Length| over(&length.rounds, |r| r.p99_microseconds) / 1e3;
+    let kept = ratio(&short.rounds, &long.rounds, |r| r.p99_microseconds);
+    writeln!(text, "| p99 of these, ms | {:.1} | {:.1} | {kept:.2} |", p99(short), p99(long))?;
+    for (one, other) in short.pages.iter().zip(&long.pages) {
+        let (before, after) = (one.milliseconds(), other.milliseconds());
+        let (list, which) = (one.list, one.which);
+        let kept = before / after;
+        writeln!(text, "| {which} page of `/{list}`, ms | {before:.2} | {after:.2} | {kept:.2} |")?;
+    }
+    let peak = |length: &Length| over(&length.rounds, |r| r.server_peak_bytes) / MIB;
+    writeln!(text, "| memory under this load, MiB at most | {:.0} | {:.0} | |", peak(short), peak(long))?;
+    writeln!(text)?;
+    start(text, &long.starts, &format!("{} decisions", long.decisions))
+}
