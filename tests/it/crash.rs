@@ -133,3 +133,38 @@ fn what_was_acknowledged_survives_and_no_retry_has_a_second_effect() {
         check(&server, keys, asked);
     }
 }
+
+/// Files of so many blocks hold the database of a new server, and little more.
+const SMALL_FILE_BLOCKS: u32 = 1024;
+
+#[test]
+fn a_failing_disk_stops_the_store_until_the_server_is_started_again() {
+    let root = tempfile::tempdir().unwrap();
+    let mut server = TestServer::start_with_small_files(root.path(), SMALL_FILE_BLOCKS);
+    let key = server.ready("organization_key").to_owned();
+    let (organization, ops) = (server.client(&key), server.stranger("ops_url"));
+    let create = |number: usize| organization.post("/agents", &json!({"name": format!("agent-{number}")}));
+    assert_eq!(ops.get("/readyz").status, 200);
+    let acknowledged = (0..1000).take_while(|&number| create(number).status == 201).count();
+    assert!((1..1000).contains(&acknowledged));
+    for again in 1..4 {
+        assert_eq!(create(acknowledged + again).status, 500);
+    }
+    let not_ready = ops.get("/readyz");
+    let told = (not_ready.status, not_ready.body.as_str());
+    assert_eq!(told, (503, "the store has stopped; restart the server\n"));
+    assert!(ops.get("/metrics").body.contains("\nmandate_ready 0\n"));
+    assert_eq!(ops.get("/livez").status, 200);
+    let newest = format!("/agents/agt_agent-{}", acknowledged - 1);
+    assert_eq!(organization.get(&newest).status, 200, "what is there can be read");
+    let log = server.logged();
+    assert_eq!(log.matches("look after the disk, then restart the server").count(), 1, "{log}");
+
+    server.kill();
+    let server = TestServer::start_in(root.path());
+    let organization = server.client(&key);
+    assert_eq!(server.stranger("ops_url").get("/readyz").status, 200);
+    assert_eq!(organization.get(&newest).status, 200, "what was acknowledged is there");
+    assert_eq!(organization.get(&format!("/agents/agt_agent-{acknowledged}")).status, 404);
+    assert_eq!(server.operate(&["check"]).code(0).out, "sound\n");
+}

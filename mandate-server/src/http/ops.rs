@@ -28,6 +28,9 @@ const METRICS_PATH: &str = "/metrics";
 /// How long the store may take to answer, in seconds.
 const READY_SECONDS: u64 = 1;
 
+/// What is said when the store writes nothing any more.
+const STORE_STOPPED: &str = "the store has stopped; restart the server\n";
+
 /// The ops listener.
 pub(crate) struct Ops {
     pub(crate) store: Store,
@@ -57,6 +60,9 @@ impl Ops {
         if *self.stopping.borrow() {
             return Reply::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
         }
+        if self.store.has_stopped() {
+            return Reply::text(StatusCode::SERVICE_UNAVAILABLE, STORE_STOPPED);
+        }
         match self.asked(self.store.read(keys::revision)).await {
             Ok(_) => Reply::text(StatusCode::OK, "ready\n"),
             Err(why) => Reply::text(StatusCode::SERVICE_UNAVAILABLE, why),
@@ -70,7 +76,7 @@ impl Ops {
         let footprint = spawn_blocking(move || store.footprint()).await.ok().and_then(Result::ok);
         let reading = Reading {
             now: Some(now),
-            ready: stored.is_some() && !*self.stopping.borrow(),
+            ready: stored.is_some() && !self.store.has_stopped() && !*self.stopping.borrow(),
             queue_jobs: self.store.waiting(),
             stored,
             footprint,

@@ -116,8 +116,18 @@ impl Store {
     /// # Errors
     /// The name is not of a known database, or it cannot be opened.
     pub fn open(database: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
+        Self::open_with(database, decider, metrics, sqlite::commit::commit())
+    }
+
+    /// Opens a database whose transactions end with `commit`.
+    fn open_with(
+        database: &str,
+        decider: Arc<dyn Decider>,
+        metrics: Metrics,
+        commit: sqlite::commit::Commit,
+    ) -> Result<Self, Fault> {
         let announced = Arc::new(Notify::new());
-        let sqlite = sqlite::Sqlite::open(path(database)?, decider, metrics, Arc::clone(&announced))?;
+        let sqlite = sqlite::Sqlite::open(path(database)?, decider, metrics, Arc::clone(&announced), commit)?;
         Ok(Self { sqlite: Arc::new(sqlite), announced })
     }
 
@@ -162,6 +172,13 @@ impl Store {
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.sqlite.waiting()
+    }
+
+    /// Whether the disk has failed at a commit. Nothing is written any more then, until the server is started again; what
+    /// is committed can be read.
+    #[must_use]
+    pub fn has_stopped(&self) -> bool {
+        self.sqlite.has_stopped()
     }
 
     /// What the database takes on its disk. It asks the file system, and so may take a while.

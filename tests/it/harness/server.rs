@@ -30,17 +30,24 @@ impl TestServer {
     pub(crate) fn start() -> Self {
         let own = tempfile::tempdir().unwrap();
         let data = own.path().to_owned();
-        Self::spawn(&data, Some(own))
+        Self::spawn(Command::new(binary("mandate-server")), &data, Some(own))
+    }
+
+    /// On a directory that outlives it, where no file can be written beyond so many blocks: that fails as a disk does.
+    pub(crate) fn start_with_small_files(data: &Path, blocks: u32) -> Self {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", r#"trap '' XFSZ; ulimit -S -f "$0"; exec "$@""#]).arg(blocks.to_string());
+        command.arg(binary("mandate-server"));
+        Self::spawn(command, data, None)
     }
 
     /// On a directory that outlives it.
     pub(crate) fn start_in(data: &Path) -> Self {
-        Self::spawn(data, None)
+        Self::spawn(Command::new(binary("mandate-server")), data, None)
     }
 
-    fn spawn(data: &Path, own: Option<TempDir>) -> Self {
+    fn spawn(mut command: Command, data: &Path, own: Option<TempDir>) -> Self {
         let log = data.join("stderr.log");
-        let mut command = Command::new(binary("mandate-server"));
         command.env_clear().args(["dev", "--json", "--port", "0", "--data"]).arg(data);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&log).unwrap());
         let mut child = command.spawn().unwrap();
@@ -99,6 +106,11 @@ impl TestServer {
         let keys = std::fs::read_to_string(self.log.with_file_name("mandate-dev.json")).unwrap();
         let keys: Value = serde_json::from_str(&keys).unwrap();
         keys["master_key"].as_str().unwrap().to_owned()
+    }
+
+    /// What it has logged.
+    pub(crate) fn logged(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap()
     }
 
     /// Kills the server at once (SIGKILL), as a power cut would.

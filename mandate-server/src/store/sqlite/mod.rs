@@ -1,5 +1,6 @@
 //! SQLite: one writer thread that commits in batches, and a few readers beside it.
 
+pub(super) mod commit;
 mod hot;
 mod presence;
 mod readers;
@@ -22,6 +23,7 @@ use super::{Authorization, Decider, Footprint, Holder, Schema};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
+use commit::Commit;
 pub(crate) use presence::Presence;
 use readers::Readers;
 use writer::Writer;
@@ -52,9 +54,10 @@ impl Sqlite {
         decider: Arc<dyn Decider>,
         metrics: Metrics,
         wake: Arc<Notify>,
+        commit: Commit,
     ) -> Result<Self, Fault> {
         let held = upkeep::claim(path, Holder::Server)?;
-        let writer = Writer::start(connect(path)?, decider, metrics, wake)?;
+        let writer = Writer::start(connect(path)?, decider, metrics, wake, commit)?;
         let readers = Readers::start(path)?;
         Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
@@ -81,6 +84,10 @@ impl Sqlite {
 
     pub(super) fn waiting(&self) -> usize {
         self.writer.waiting()
+    }
+
+    pub(super) fn has_stopped(&self) -> bool {
+        self.writer.has_stopped()
     }
 
     pub(super) fn footprint(&self) -> io::Result<Footprint> {

@@ -1,6 +1,7 @@
 //! The one thread that writes. While a batch commits, the next one gathers; no timer is needed.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -10,6 +11,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider};
+use super::commit::{Commit, Committer, STOPPED};
 use super::{Ground, hot};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
@@ -35,6 +37,8 @@ pub(super) struct Writer {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     metrics: Metrics,
+    /// Nothing is written any more, until the server is started again.
+    stopped: Arc<AtomicBool>,
 }
 
 impl Writer {
@@ -43,14 +47,17 @@ impl Writer {
         decider: Arc<dyn Decider>,
         metrics: Metrics,
         wake: Arc<Notify>,
+        commit: Commit,
     ) -> Result<Self, Fault> {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let mut committer = Committer::new(commit, Arc::clone(&stopped));
         let after = After { metrics: metrics.clone(), wake };
         let (jobs, waiting) = mpsc::channel(MAX_WAITING);
         let thread = std::thread::Builder::new()
             .name("writer".to_owned())
-            .spawn(move || serve(&connection, decider.as_ref(), &after, waiting))
+            .spawn(move || serve(&connection, decider.as_ref(), &mut committer, &after, waiting))
             .map_err(|e| Fault::new(format!("cannot start the writer thread: {e}")))?;
-        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)), metrics })
+        Ok(Self { jobs: Mutex::new(Some(jobs)), thread: Mutex::new(Some(thread)), metrics, stopped })
     }
 
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
@@ -79,14 +86,14 @@ impl Writer {
             })
         };
         self.send(Job::Script(Box::new(job))).await?;
-        answered.await.map_err(|_| gone())?
+        answered.await.map_err(|_| self.gone())?
     }
 
     pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
         let (answer, answered) = oneshot::channel();
         let began = Instant::now();
         self.send(Job::Decide(authorization, answer)).await?;
-        let answer = answered.await.map_err(|_| gone())??;
+        let answer = answered.await.map_err(|_| self.gone())??;
         self.metrics.authorized(began.elapsed());
         Ok(answer)
     }
@@ -108,12 +115,17 @@ impl Writer {
 
     async fn send(&self, job: Job) -> Result<(), Fault> {
         let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        jobs.ok_or_else(gone)?.send(job).await.map_err(|_| gone())
+        jobs.ok_or_else(|| self.gone())?.send(job).await.map_err(|_| self.gone())
     }
-}
 
-fn gone() -> Fault {
-    Fault::new("the writer has ended")
+    /// Whether the disk has failed, so that nothing is written any more.
+    pub(super) fn has_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    fn gone(&self) -> Fault {
+        Fault::new(if self.has_stopped() { STOPPED } else { "the writer has ended" })
+    }
 }
 
 /// Who hears of what has been committed.
@@ -123,10 +135,24 @@ struct After {
     wake: Arc<Notify>,
 }
 
-fn serve(connection: &Connection, decider: &dyn Decider, after: &After, mut waiting: mpsc::Receiver<Job>) {
+fn serve(
+    connection: &Connection,
+    decider: &dyn Decider,
+    committer: &mut Committer,
+    after: &After,
+    mut waiting: mpsc::Receiver<Job>,
+) {
     let mut jobs = Vec::with_capacity(MAX_BATCH);
     while waiting.blocking_recv_many(&mut jobs, MAX_BATCH) > 0 {
-        run(connection, decider, after, &mut jobs);
+        if committer.has_stopped() {
+            // Each waiter hears that its job was dropped.
+            jobs.clear();
+        } else {
+            run(connection, decider, committer, after, &mut jobs);
+        }
+    }
+    if committer.has_stopped() {
+        return;
     }
     // Folds the log into the database file, so that a copy of the one file is whole after an orderly end.
     if let Err(e) = connection.pragma_update(None, "wal_checkpoint", "TRUNCATE") {
@@ -137,7 +163,13 @@ fn serve(connection: &Connection, decider: &dyn Decider, after: &After, mut wait
 /// Runs all jobs in one transaction and tells each waiter how it ended.
 ///
 /// None of the jobs has been answered yet, so that any order among them is a true one: scripts come first.
-fn run(connection: &Connection, decider: &dyn Decider, after: &After, jobs: &mut Vec<Job>) {
+fn run(
+    connection: &Connection,
+    decider: &dyn Decider,
+    committer: &mut Committer,
+    after: &After,
+    jobs: &mut Vec<Job>,
+) {
     let (count, mut tally) = (jobs.len(), Tally::default());
     let began = connection.execute_batch("BEGIN IMMEDIATE");
     let mut tells: Vec<Tell> = Vec::new();
@@ -154,15 +186,15 @@ fn run(connection: &Connection, decider: &dyn Decider, after: &After, jobs: &mut
         }
     }
     if let Err(e) = began {
-        tracing::error!(error = %e, "a transaction could not begin");
+        committer.tell("a transaction could not begin", &e);
         tell_all(waiters, &format!("database: {e}"));
         return;
     }
-    let answers = decide(connection, decider, &batch, &mut tally);
+    let answers = decide(connection, decider, committer, &batch, &mut tally);
     let committing = Instant::now();
-    let committed = commit(connection);
+    let ended = committer.commit(connection);
     after.metrics.committed(count, committing.elapsed());
-    if committed.is_ok() {
+    if ended.is_ok() {
         for (verdict, mode) in tally.decided {
             after.metrics.decided(verdict, mode);
         }
@@ -170,7 +202,7 @@ fn run(connection: &Connection, decider: &dyn Decider, after: &After, jobs: &mut
             after.wake.notify_one();
         }
     }
-    let told = committed.as_ref().copied().map_err(String::as_str);
+    let told = ended.as_ref().copied().map_err(String::as_str);
     for tell in tells {
         tell(told);
     }
@@ -183,6 +215,7 @@ fn run(connection: &Connection, decider: &dyn Decider, after: &After, jobs: &mut
 fn decide(
     connection: &Connection,
     decider: &dyn Decider,
+    committer: &mut Committer,
     batch: &[Authorization],
     tally: &mut Tally,
 ) -> Vec<Result<Answer, Fault>> {
@@ -197,24 +230,18 @@ fn decide(
         return Vec::new();
     }
     together(batch).unwrap_or_else(|fault| {
-        tracing::error!(fault = %fault, authorizations = batch.len(), "a batch could not be decided together");
+        committer.tell("a batch could not be decided together", &fault);
         if connection.is_autocommit() {
             // On a full disk, among others: the database has undone the whole transaction.
             return batch.iter().map(|_| Err(Fault::new(fault.to_string()))).collect();
         }
         let mut alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
-        batch.iter().map(|one| alone(one)?.ok_or_else(gone)?).collect()
+        batch.iter().map(|one| alone(one)?.ok_or_else(unanswered)?).collect()
     })
 }
 
-fn commit(connection: &Connection) -> Result<(), String> {
-    connection.execute_batch("COMMIT").map_err(|e| {
-        tracing::error!(error = %e, "a transaction could not be committed");
-        if let Err(e) = connection.execute_batch("ROLLBACK") {
-            tracing::debug!(error = %e, "nothing was left to roll back");
-        }
-        format!("database: cannot commit: {e}")
-    })
+fn unanswered() -> Fault {
+    Fault::new("a batch of one was decided without an answer")
 }
 
 fn tell_all(waiters: Vec<oneshot::Sender<Result<Answer, Fault>>>, why: &str) {
