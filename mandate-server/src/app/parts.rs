@@ -119,8 +119,8 @@ impl Parts {
 
     /// What answers those who watch the server.
     pub(super) fn ops(&self, stopping: watch::Receiver<bool>) -> Arc<Ops> {
-        let (clock, metrics) = (Arc::clone(&self.clock), self.metrics.clone());
-        Arc::new(Ops { store: self.store.clone(), clock, metrics, stopping })
+        let (clock, metrics, keyring) = (Arc::clone(&self.clock), self.metrics.clone(), self.keyring.clone());
+        Arc::new(Ops { store: self.store.clone(), clock, metrics, keyring, stopping })
     }
 
     /// Starts what goes on beside the requests.

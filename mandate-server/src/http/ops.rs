@@ -6,6 +6,7 @@ use std::time::Duration;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, StatusCode};
+use mandate_core::EnvironmentKind;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::warn;
@@ -16,12 +17,13 @@ use super::reply::{Failure, Reply};
 use crate::clock::Clock;
 use crate::error::{Code, Fault, Refusal};
 use crate::metrics::{CONTENT_TYPE, Metrics, Reading};
+use crate::service::signing::Keyring;
 use crate::service::{gauges, keys};
 use crate::store::Store;
 
 /// Whether the process lives.
 const LIVE_PATH: &str = "/livez";
-/// Whether the server takes requests, and its store answers.
+/// Whether the server takes requests, its store answers and writes, and it can sign for every kind of environment.
 const READY_PATH: &str = "/readyz";
 /// What was counted and measured, for Prometheus.
 const METRICS_PATH: &str = "/metrics";
@@ -36,6 +38,7 @@ pub(crate) struct Ops {
     pub(crate) store: Store,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
+    pub(crate) keyring: Keyring,
     /// Becomes true when the server begins to stop.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -57,16 +60,31 @@ impl Ops {
     }
 
     async fn ready(&self) -> Reply {
+        let unavailable = |why| Reply::text(StatusCode::SERVICE_UNAVAILABLE, why);
         if *self.stopping.borrow() {
-            return Reply::text(StatusCode::SERVICE_UNAVAILABLE, "stopping\n");
+            return unavailable("stopping\n");
         }
         if self.store.has_stopped() {
-            return Reply::text(StatusCode::SERVICE_UNAVAILABLE, STORE_STOPPED);
+            return unavailable(STORE_STOPPED);
         }
         match self.asked(self.store.read(keys::revision)).await {
-            Ok(_) => Reply::text(StatusCode::OK, "ready\n"),
-            Err(why) => Reply::text(StatusCode::SERVICE_UNAVAILABLE, why),
+            Ok(_) => match self.unsigned() {
+                None => Reply::text(StatusCode::OK, "ready\n"),
+                Some(EnvironmentKind::Sandbox) => {
+                    unavailable("nothing is signed for sandbox; restart the server\n")
+                }
+                Some(EnvironmentKind::Production) => {
+                    unavailable("nothing is signed for production; restart the server\n")
+                }
+            },
+            Err(why) => unavailable(why),
         }
+    }
+
+    /// A kind of environment for which there is no key that this server can sign with now.
+    fn unsigned(&self) -> Option<EnvironmentKind> {
+        let now = self.clock.now();
+        EnvironmentKind::ALL.into_iter().find(|kind| self.keyring.signing(*kind, now).is_err())
     }
 
     /// Everything counted and measured. What the store does not tell in time keeps the value that it had.
@@ -76,7 +94,10 @@ impl Ops {
         let footprint = spawn_blocking(move || store.footprint()).await.ok().and_then(Result::ok);
         let reading = Reading {
             now: Some(now),
-            ready: stored.is_some() && !self.store.has_stopped() && !*self.stopping.borrow(),
+            ready: stored.is_some()
+                && !self.store.has_stopped()
+                && !*self.stopping.borrow()
+                && self.unsigned().is_none(),
             queue_jobs: self.store.waiting(),
             stored,
             footprint,

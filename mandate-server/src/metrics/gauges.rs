@@ -55,7 +55,11 @@ impl Gauges {
         let gauges = Self::default();
         let ours = registry.sub_registry_with_prefix(PREFIX);
         for (name, help, gauge) in [
-            ("ready", "1 while requests are taken and the store answers", &gauges.ready),
+            (
+                "ready",
+                "1 while requests are taken, the store answers and writes, and every kind can be signed for",
+                &gauges.ready,
+            ),
             ("store_queue_jobs", "Jobs that wait for the writer", &gauges.queue_jobs),
             ("deliveries_pending", "Deliveries that have not ended", &gauges.deliveries_pending),
             ("reviews_pending", "Reviews that wait for a person", &gauges.reviews_pending),

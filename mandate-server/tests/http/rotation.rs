@@ -85,6 +85,31 @@ async fn every_server_switches_at_the_stored_instant() {
 }
 
 #[tokio::test]
+async fn a_server_that_cannot_sign_with_the_key_whose_turn_it_is_says_so() {
+    let world = World::start().await;
+    let ready = async || {
+        let reply = exchange(world.running.ops, "GET", "/readyz", "", b"").await;
+        (reply.status, reply.body)
+    };
+    let (old, new) = (MasterKey::from_bytes(MASTER), MasterKey::from_bytes([8; 32]));
+    let maker = || Maker { master: &new, entropy: &SystemEntropy };
+    let by = Operator { name: "test".to_owned(), at: world.clock.now() };
+    let rotated = store::run_once(&world.settings.database, |tx| {
+        rotation::reseal(tx, &old, maker(), &by)?;
+        rotation::rotate(tx, maker(), &[EnvironmentKind::Production], &by)
+    });
+    rotated.unwrap().unwrap();
+    published(world.running.public, 3).await;
+    world.clock.advance(INCOMING_SECONDS - 1);
+    assert_eq!(ready().await, (200, "ready\n".to_owned()), "the old key still signs");
+    world.clock.advance(1);
+    let told = "nothing is signed for production; restart the server\n".to_owned();
+    assert_eq!(ready().await, (503, told));
+    let metrics = exchange(world.running.ops, "GET", "/metrics", "", b"").await.body;
+    assert!(metrics.contains("\nmandate_ready 0\n"), "{metrics}");
+}
+
+#[tokio::test]
 async fn a_schedule_rotates_keys_whose_time_has_come() {
     let folder = tempfile::tempdir().unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
