@@ -130,6 +130,11 @@ fn files_are_for_their_owner_alone_and_an_exposed_master_key_is_told_of() {
         command
             .env_clear()
             .env("MANDATE_MASTER_KEY_FILE", &key)
+    let mut same = server.operator(&["master-key", "rotate", "--yes"]);
+    same.env("MANDATE_NEW_MASTER_KEY_FILE", &file).env("MANDATE_MASTER_KEY", "0F".repeat(32));
+    let same = Ran::from(same.output().unwrap()).code(2);
+    assert!(same.err.contains("MANDATE_NEW_MASTER_KEY_FILE") && same.err.contains("MANDATE_MASTER_KEY or"));
+    assert!(!same.err.to_lowercase().contains("0f0f"), "{}", same.err);
             .current_dir(folder.path())
             .stdin(Stdio::null());
         command.args(["serve", "--api-address", any, "--public-address", any, "--ops-address", any]);

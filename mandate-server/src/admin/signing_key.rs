@@ -173,7 +173,7 @@ impl MasterCommand {
         let Self::Rotate { yes, common } = self;
         let (by, database) = (operator::here(), common.settings()?.database);
         let old = config::master_key().map_err(Failure::unusable)?;
-        let new = config::new_master_key().map_err(Failure::unusable)?;
+        let new = config::new_master_key(&old).map_err(Failure::unusable)?;
         let question = "This seals the signing keys under the new master key. Without it they are lost; with the old one \
                         no server starts any more.";
         terminal::confirm(question, yes)?;
