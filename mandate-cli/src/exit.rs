@@ -50,6 +50,8 @@ pub(crate) enum Exit {
     Findings = 23,
     /// The simulation changes what `--fail-on` names.
     Changed = 24,
+    /// A check of `mandate doctor` failed.
+    Unhealthy = 25,
 
     /// The request is not acceptable: found before it was sent, or answered 400.
     InvalidRequest = 30,

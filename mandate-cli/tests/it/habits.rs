@@ -100,3 +100,20 @@ fn an_answer_that_is_lost_can_be_had_again() {
         }
     }
 }
+
+#[test]
+fn the_doctor_compares_clocks() {
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    for (date, code, told) in [
+        (now, 0, "that of the service"),
+        (now + 12, 0, "behind the service's"),
+        (now - 3600, 25, "ahead of the service's"),
+        (now + 3600, 25, "behind the service's"),
+    ] {
+        let date = httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_secs(date));
+        let head = format!("200 OK\r\ndate: {date}");
+        let issuer = Service::new(&[(&head, &crate::issuer::jwks())]);
+        run(&["doctor", "--issuer", issuer.address()]).code(code).shows(told);
+        issuer.request();
+    }
+}
