@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Shell;
 use crate::harness::{Client, DEADLINE, Organization, TestServer};
 
-/// `mandate listen --json`, and what it prints.
+/// `mandate listen`, and what it prints: a line of JSON for each event, unless a format is asked for.
 struct Listening {
     child: Child,
     url: String,
@@ -22,7 +22,7 @@ impl Listening {
     fn start(server: &TestServer, organization: &Organization, args: &[&str]) -> Self {
         let shell = Shell::new(server, organization);
         let mut command =
-            shell.command(&[&["listen", "--json", "--issuer", server.ready("verdicts_url")], args].concat());
+            shell.command(&[&["listen", "--issuer", server.ready("verdicts_url")], args].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let (out, mut err) =
             (BufReader::new(child.stdout.take().unwrap()), BufReader::new(child.stderr.take().unwrap()));
@@ -209,4 +209,23 @@ fn each_type_of_event_really_happens() {
     }
     assert_eq!(organization.live.get("/agents").json()["data"], json!([]));
     listening.interrupt();
+}
+
+#[test]
+fn people_read_a_line_for_each_event() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let shell = Shell::new(&server, &organization);
+    let file = folder.path().join("events.ndjson");
+    let file = file.to_str().unwrap();
+    let mut listening =
+        Listening::start(&server, &organization, &["--register", "--format", "table", "--record", file]);
+    let event = shell.get(&["trigger", "ping", "--jq", ".event"]);
+    let told = line(&mut listening.out);
+    let (_, rest) = told.split_once("  ").unwrap();
+    assert_eq!(rest, format!("ping                     {event}  sandbox  200\n"));
+    // What it has taken once is taken again, and not shown.
+    let replayed = shell.get(&["replay", file, "--forward-to", &listening.url, "--format", "table"]);
+    assert_eq!(replayed, format!("ping                     {event}  200"));
+    assert!(listening.interrupt().contains("came again"));
 }

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, DropBehavior, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
@@ -157,6 +158,8 @@ fn connect(path: &str) -> Result<Connection, Fault> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", "ON")?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
+    // Without it a statement with a join is planned anew at each run, because other values could want another plan.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     Ok(connection)
 }
 
