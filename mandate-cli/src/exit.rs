@@ -46,7 +46,7 @@ pub(crate) enum Exit {
 
     /// The key that signed is one of the sandbox, and `--allow-sandbox` was not given.
     Sandbox = 22,
-    /// The audit found something, or keys are other than those pinned.
+    /// The audit found something, keys are other than those pinned, or a receiver refused what was replayed.
     Findings = 23,
     /// The simulation changes what `--fail-on` names.
     Changed = 24,

@@ -4,13 +4,12 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
-use mandate_core::EventId;
 use mandate_core::verify::VerifiedEvent;
+use mandate_core::{EventId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::exit::{Exit, Failure};
-use mandate_core::Timestamp;
 
 /// An event as it was received, verified.
 #[derive(Debug, Serialize)]

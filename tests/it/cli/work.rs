@@ -113,7 +113,7 @@ fn webhooks_events_escrows_exports_and_the_rest() {
     // Whoever holds the address needs no key.
     let address = shell.get(&["escrow", "show", &escrow, "--jq", ".contract"]);
     let contract = |address: &str, issuer: &str, more: &[&str]| {
-        let args = [&["escrow", "contract", address, "--issuer", issuer], more].concat();
+        let args = [&["escrow", "contract", address, "--allow-sandbox", "--issuer", issuer], more].concat();
         crate::harness::Ran::from(crate::harness::mandate(&args).output().unwrap())
     };
     let issuer = server.ready("verdicts_url");
@@ -124,6 +124,9 @@ fn webhooks_events_escrows_exports_and_the_rest() {
     assert_eq!(contract(&address, issuer, &["--jq", ".state"]).code(0).out, "delivered\n");
     contract(&"0".repeat(64), issuer, &[]).code(33);
     contract("0", issuer, &[]).code(2);
+    let careful = crate::harness::mandate(&["escrow", "contract", &address, "--issuer", issuer]).output();
+    assert!(crate::harness::Ran::from(careful.unwrap()).code(22).out.is_empty());
+    assert!(contract(&address, issuer, &[]).err.contains("not real money"));
     let (other, keys) = (TestServer::start(), folder.path().join("jwks.json"));
     let published = other.stranger("verdicts_url").get("/.well-known/jwks.json").body;
     std::fs::write(&keys, published).unwrap();

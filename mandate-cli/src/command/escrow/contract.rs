@@ -3,11 +3,12 @@
 
 use mandate_core::jwt::Unverified;
 
+use crate::command::verify::SANDBOX;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::http::Address;
 use crate::key_set::Issuer;
-use crate::output::{Output, printable};
+use crate::output::{Output, warn};
 use crate::resource::Resource;
 use crate::table::{state, text, whole};
 
@@ -45,7 +46,8 @@ Examples:
   mandate escrow contract \"$ADDRESS\" --issuer https://verdicts.example.com --jq .state
 
 Exit codes:
-  0 shown    10 malformed    11 signature or key    14 issuer    33 no such contract    37 not reached")]
+  0 shown    10 malformed    11 signature or key    14 issuer    22 of a sandbox
+  33 no such contract    37 not reached")]
 pub(crate) struct Contract {
     /// The contract's address, 64 hexadecimal digits
     #[arg(value_parser = address)]
@@ -56,6 +58,9 @@ pub(crate) struct Contract {
     /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
     #[arg(long, value_name = "FILE|URL")]
     jwks: Option<String>,
+    /// Let the keys of a sandbox count, where no money is real
+    #[arg(long)]
+    allow_sandbox: bool,
 }
 
 fn address(text: &str) -> Result<String, &'static str> {
@@ -73,12 +78,39 @@ impl Contract {
             Failure::new(Exit::Usage, format!("contracts are not read from `{}`: {why}", issuer.name))
         })?;
         let token = fetch(&host.join(&format!("/contracts/{}", self.address)))?;
-        let claims = verified(&token, &issuer)?;
+        let claims = self.verified(&token, &issuer)?;
         let contract = fields::at(&claims, "contract").ok_or_else(|| malformed("contract is required"))?;
         if fields::text(contract, "contract").as_deref() != Some(&self.address) {
             return Err(malformed("it is of another address"));
         }
         CONTRACT.show(contract, output)
+    }
+
+    /// The claims of the token, once signature, issuer and environment are known to be right.
+    fn verified(&self, token: &str, issuer: &Issuer) -> Result<String, Failure> {
+        let keys = issuer.keys_for(token)?;
+        let unverified = Unverified::parse(token).map_err(|e| malformed(&e.to_string()))?;
+        let verified = unverified.verify(&keys).map_err(|e| {
+            Failure::new(Exit::Signature, format!("the contract's signature is refused: {e}"))
+                .next("do not rely on it; tell the issuer")
+        })?;
+        let claims = std::str::from_utf8(verified.claims()).map_err(|e| malformed(&e.to_string()))?;
+        let iss = fields::text(claims, "iss").ok_or_else(|| malformed("iss is required"))?;
+        if iss != issuer.name {
+            let what = format!("the contract is signed by {iss}, and not by {}", issuer.name);
+            return Err(Failure::new(Exit::Issuer, what));
+        }
+        match (verified.kid().is_sandbox(), self.allow_sandbox) {
+            (true, false) => {
+                Err(Failure::new(Exit::Sandbox, "the contract is one of a sandbox: no money is real")
+                    .next("--allow-sandbox shows it all the same"))
+            }
+            (true, true) => {
+                warn(SANDBOX);
+                Ok(claims.to_owned())
+            }
+            (false, _) => Ok(claims.to_owned()),
+        }
     }
 }
 
@@ -98,24 +130,6 @@ fn fetch(place: &Address) -> Result<String, Failure> {
             .next("check address and issuer: it is the member contract of an escrow")),
         status => Err(Failure::new(Exit::UnknownAnswer, format!("{place} answered HTTP {status}"))
             .next("is this the issuer's address?")),
-    }
-}
-
-/// The claims of the token, once issuer and signature are known to be right.
-fn verified(token: &str, issuer: &Issuer) -> Result<String, Failure> {
-    let unverified = Unverified::parse(token).map_err(|e| malformed(&e.to_string()))?;
-    let verified = unverified.verify(&*issuer.keys_for(token)?).map_err(|e| {
-        Failure::new(Exit::Signature, format!("the contract's signature is refused: {e}"))
-            .next("do not rely on it; tell the issuer")
-    })?;
-    let claims = std::str::from_utf8(verified.claims()).map_err(|e| malformed(&e.to_string()))?;
-    match fields::text(claims, "iss") {
-        Some(iss) if iss == issuer.name => Ok(claims.to_owned()),
-        Some(iss) => Err(Failure::new(
-            Exit::Issuer,
-            format!("the contract is signed by {}, and not by {}", printable(&iss), issuer.name),
-        )),
-        None => Err(malformed("iss is required")),
     }
 }
 
