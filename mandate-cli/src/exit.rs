@@ -124,6 +124,13 @@ impl Failure {
         self.note("next", advice)
     }
 
+    /// The same failure with this advice in the place of any other, and without an idempotency key: for a command that
+    /// sends several requests, none of which can be repeated alone.
+    pub(crate) fn only_next(mut self, advice: impl fmt::Display) -> Self {
+        self.notes.retain(|(label, _)| !matches!(*label, "next" | "idempotency key"));
+        self.next(advice)
+    }
+
     /// The message alone.
     pub(crate) fn message(&self) -> &str {
         &self.message

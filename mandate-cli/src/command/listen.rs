@@ -151,11 +151,10 @@ impl Registration {
         let events = if events.is_empty() { &EventKind::ALL[..] } else { events };
         let body = client.post("/webhooks", Some(&json!({"url": url, "events": events}).to_string()));
         let body = body.map_err(|failure| match failure.exit {
-            Exit::InvalidRequest => failure.note(
-                "note",
+            Exit::InvalidRequest => failure.only_next(
                 "only a server in developer mode delivers to this machine; elsewhere, register a public address",
             ),
-            _ => failure,
+            _ => failure.only_next("run the command again, or without --register; mandate webhook list shows what is there"),
         })?;
         let id = fields::text(&body, "webhook").ok_or_else(|| super::unknown("webhook is required"))?;
         Ok(Self { client, id })

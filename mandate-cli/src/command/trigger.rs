@@ -144,7 +144,7 @@ impl Trigger {
 impl Hand {
     /// A change of its own, under an idempotency key of its own.
     fn act(&self, path: &str, body: Option<&Value>) -> Result<String, Failure> {
-        self.client.afresh()?.post(path, body.map(Value::to_string).as_deref())
+        again(self.client.afresh()?.post(path, body.map(Value::to_string).as_deref()))
     }
 
     /// An agent with a mandate for so many days; gives the mandate and the agent's key.
@@ -172,7 +172,8 @@ impl Hand {
         let (_, key) = self.mandate(DAYS)?;
         let access = Access { key, profile: None, ..self.client.access().clone() };
         let request = json!({"amount": amount, "currency": "USD", "recipient": "vendor:trigger", "category": "trigger"});
-        let answer = Client::with(access, None, true)?.post("/authorizations", Some(&request.to_string()))?;
+        let asked = Client::with(access, None, true)?.post("/authorizations", Some(&request.to_string()));
+        let answer = again(asked)?;
         self.made.decision = Some(member(&answer, "decision")?);
         Ok(answer)
     }
@@ -237,6 +238,11 @@ impl Hand {
             thread::sleep(LOOK_PAUSE);
         }
     }
+}
+
+/// Says how to go on after a change that failed.
+fn again(answer: Result<String, Failure>) -> Result<String, Failure> {
+    answer.map_err(|failure| failure.only_next("run the command again; what it has made so far may stay"))
 }
 
 /// The text of a member that an answer must have.

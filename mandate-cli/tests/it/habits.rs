@@ -117,3 +117,18 @@ fn the_doctor_compares_clocks() {
         issuer.request();
     }
 }
+
+#[test]
+fn what_cannot_be_repeated_alone_gives_no_idempotency_key() {
+    let refusal =
+        r#"{"error": {"code": "invalid_request", "message": "url must be public", "request_id": "req_1"}}"#;
+    for args in [
+        &["listen", "--register", "--issuer", "https://verdicts.example"][..],
+        &["trigger", "ping", "--webhook", "whk_00000000000000000000000002"],
+    ] {
+        let service = Service::new(&[("400 Bad Request", refusal)]);
+        let ran = Ran::from(service.organization(args).output().unwrap()).code(30).says("url must be public");
+        assert!(!ran.err.contains("idempotency") && ran.err.matches("  next ").count() == 1, "{ran:?}");
+        service.request();
+    }
+}
