@@ -12,6 +12,9 @@ use crate::store::tx::Tx;
 
 /// How long one server has a webhook's deliveries to itself, in seconds. When it has died, others take them over then.
 pub const LEASE_SECONDS: i64 = 60;
+/// How far ahead the clock of a server that leases may be, in seconds. A lease that ends later than such a clock would
+/// have it was given by one that was wrong and has been set back: nobody holds it.
+pub const LEASE_SKEW_SECONDS: i64 = 60;
 
 /// What one server has done, and has room for.
 #[derive(Debug, Clone, Default)]
@@ -37,8 +40,13 @@ pub fn take_turn(tx: &mut Tx<'_>, turn: &Turn, now: Timestamp) -> Result<Vec<Lea
     }
     match turn.room {
         0 => Ok(Vec::new()),
-        room => sql::deliveries::lease(tx, now, now.plus_seconds(LEASE_SECONDS), room),
+        room => sql::deliveries::lease(tx, now, now.plus_seconds(LEASE_SECONDS), latest_lease(now), room),
     }
+}
+
+/// When a lease ends at the latest that is given now.
+fn latest_lease(now: Timestamp) -> Timestamp {
+    now.plus_seconds(LEASE_SECONDS + LEASE_SKEW_SECONDS)
 }
 
 /// Up to `limit` deliveries to a leased webhook that are due, those first that have waited longest.
@@ -59,7 +67,7 @@ pub fn due(
 /// # Errors
 /// The database fails.
 pub fn next_due(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
-    sql::deliveries::next(tx, now)
+    sql::deliveries::next(tx, now, latest_lease(now))
 }
 
 /// Makes a delivery again that has failed: at once, and for another 24 hours. For the operator, who is above tenants.

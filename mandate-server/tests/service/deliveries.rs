@@ -10,7 +10,7 @@ use mandate_core::{EventId, Timestamp, WebhookId};
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::metrics::Metrics;
 use mandate_server::service::audit::{self, Operator};
-use mandate_server::service::deliveries::{self as service, LEASE_SECONDS};
+use mandate_server::service::deliveries::{self as service, LEASE_SECONDS, LEASE_SKEW_SECONDS};
 use mandate_server::service::endpoint::Reach;
 use mandate_server::service::webhooks::{self, Subscription};
 use mandate_server::store::Store;
@@ -260,6 +260,57 @@ async fn a_process_that_dies_leaves_its_deliveries_to_others() {
         (&delivery["status"], delivery["attempts"].as_array().unwrap().len()),
         (&json!("delivered"), 1)
     );
+}
+
+#[tokio::test]
+async fn a_lease_that_only_a_wrong_clock_can_have_given_holds_up_nothing() {
+    let world = World::new().await;
+    let mut receiver = Receiver::start(Answers::Once(Arc::new(Semaphore::new(0)))).await;
+    let id = webhook(&world, &receiver.url).await;
+    let event = pinged(&world, &id).await;
+    // Leased while the clock was ahead, by one who died: for longer than a server whose clock is right would.
+    let ahead = LEASE_SKEW_SECONDS + 1;
+    world.clock.advance(ahead);
+    let mut first = deliverer(&world);
+    let dying = tokio::spawn(async move { first.deliver_due().await });
+    receiver.next().await;
+    dying.abort();
+    assert!(dying.await.unwrap_err().is_cancelled());
+
+    receiver.answer(Answers::With(200));
+    let mut second = deliverer(&world);
+    world.clock.advance(-LEASE_SKEW_SECONDS);
+    assert_eq!(second.deliver_due().await.unwrap(), 0, "clocks may differ by so much");
+    world.clock.advance(LEASE_SKEW_SECONDS - ahead);
+    assert_eq!(second.deliver_due().await.unwrap(), 1);
+    assert_eq!(claims(&receiver.next().await)["jti"], event);
+    assert_eq!(delivery(&world, &event).await["status"], "delivered");
+}
+
+#[tokio::test]
+async fn what_is_under_way_when_the_clock_is_set_back_is_not_begun_again() {
+    let world = World::new().await;
+    let hanging = Arc::new(Semaphore::new(0));
+    let mut receiver = Receiver::start(Answers::Once(Arc::clone(&hanging))).await;
+    let id = webhook(&world, &receiver.url).await;
+    let first = pinged(&world, &id).await;
+    world.clock.advance(HOUR);
+    let mut deliverer = deliverer(&world);
+    let second = {
+        let delivering = deliverer.deliver_due();
+        tokio::pin!(delivering);
+        tokio::select! {
+            _ = &mut delivering => unreachable!("the receiver hangs"),
+            token = receiver.next() => assert_eq!(claims(&token)["jti"], first),
+        }
+        world.clock.advance(-HOUR);
+        pinged(&world, &id).await
+    };
+    // It leases the webhook anew, and begins what is not under way.
+    let delivering = tokio::spawn(async move { deliverer.deliver_due().await.unwrap() });
+    assert_eq!(claims(&receiver.next().await)["jti"], second);
+    hanging.add_permits(2);
+    assert_eq!((delivering.await.unwrap(), receiver.received().len()), (2, 0), "each was sent once");
 }
 
 #[tokio::test]

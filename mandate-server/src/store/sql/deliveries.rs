@@ -32,11 +32,13 @@ const ATTEMPTS: &str = "SELECT at, status, error FROM attempts
     WHERE environment = $1 AND event = $2 AND webhook = $3 ORDER BY attempt";
 
 const NEXT: &str = "SELECT due_at FROM webhooks
-    WHERE due_at IS NOT NULL AND (leased_until IS NULL OR leased_until <= $1) ORDER BY due_at LIMIT 1";
+    WHERE due_at IS NOT NULL AND (leased_until IS NULL OR leased_until <= $1 OR leased_until > $2)
+    ORDER BY due_at LIMIT 1";
 const LEASE: &str = "UPDATE webhooks SET leased_until = $1
     WHERE (environment, webhook) IN (SELECT environment, webhook FROM webhooks
-        WHERE due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2) ORDER BY due_at LIMIT $3)
-    AND (leased_until IS NULL OR leased_until <= $2)
+        WHERE due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2 OR leased_until > $3)
+        ORDER BY due_at LIMIT $4)
+    AND (leased_until IS NULL OR leased_until <= $2 OR leased_until > $3)
     RETURNING environment, webhook, url,
         (SELECT kind FROM environments WHERE environments.environment = webhooks.environment)";
 const RELEASE: &str = "UPDATE webhooks SET leased_until = NULL, due_at =
@@ -129,20 +131,22 @@ fn read_attempt(mut row: Row) -> Result<AttemptRecord, Fault> {
     })
 }
 
-/// When the first webhook in the line is due that nobody has leased.
-pub fn next(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
-    let row = tx.row(NEXT, &[now.millis().into()])?;
+/// When the first webhook in the line is due that nobody has leased. A lease that ends after `latest` is none.
+pub fn next(tx: &mut Tx<'_>, now: Timestamp, latest: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    let row = tx.row(NEXT, &[now.millis().into(), latest.millis().into()])?;
     row.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
 }
 
-/// Leases webhooks that are due: those that have waited longest.
+/// Leases webhooks that are due: those that have waited longest. A lease that ends after `latest` is none.
 pub fn lease(
     tx: &mut Tx<'_>,
     now: Timestamp,
     until: Timestamp,
+    latest: Timestamp,
     limit: i64,
 ) -> Result<Vec<LeaseRecord>, Fault> {
-    let rows = tx.query(LEASE, &[until.millis().into(), now.millis().into(), limit.into()])?;
+    let times = [until, now, latest].map(|at| at.millis().into());
+    let rows = tx.query(LEASE, &[times.as_slice(), &[limit.into()]].concat())?;
     let read = |mut row: Row| {
         Ok(LeaseRecord {
             environment: row.integer()?,

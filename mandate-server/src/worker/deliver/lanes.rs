@@ -68,12 +68,14 @@ impl Lanes {
         MAX_LANES.saturating_sub(self.0.len())
     }
 
+    /// Takes webhooks in hand. What is under way to one that was in hand already, under a lease that the clock has
+    /// overthrown, stays under way.
     pub(super) fn open(&mut self, leases: Vec<LeaseRecord>) {
         for lease in leases {
             let url = Url::parse(&lease.url).ok();
             let host = url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
             let key = (lease.environment, lease.webhook);
-            let under_way = BTreeSet::new();
+            let under_way = self.0.remove(&key).map(|lane| lane.under_way).unwrap_or_default();
             self.0.insert(key, Lane { lease: Arc::new(lease), host, under_way, drained: false });
         }
     }
