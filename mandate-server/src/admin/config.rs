@@ -59,7 +59,7 @@ Examples:
 
 Takes the flags of `serve`, gives its warnings, and ends with its exit codes. Looked at: the settings and the master key
 (2 when one cannot be used); the TLS certificates with their keys; and, where the database is there, its schema and whether
-the master key opens its signing keys (1). Run it as the user whom the server runs as: another one may read more, or less.";
+the master key opens its signing keys (1). Root can read files that the user whom the server runs as cannot.";
 
 impl Command {
     /// Does what the command says.
