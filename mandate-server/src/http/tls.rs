@@ -1,5 +1,8 @@
 //! TLS for the listeners: certificates from files, taken anew when the files change.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -36,9 +39,19 @@ const OTHERS: u32 = 0o007;
 pub(crate) struct Identity {
     files: TlsFiles,
     current: RwLock<Pair>,
-    /// What the files held when they were last read, usable or not.
-    seen: Mutex<Option<[u8; 32]>>,
+    seen: Mutex<Seen>,
 }
+
+/// What was found in the files.
+struct Seen {
+    /// The fingerprint of the pair in use.
+    used: Fingerprint,
+    /// What was last told to be of no use, and why. It is looked at again each time: a certificate may become valid.
+    refused: Option<(Option<Fingerprint>, String)>,
+}
+
+/// A hash over a certificate and its key.
+type Fingerprint = [u8; 32];
 
 #[derive(Clone)]
 struct Pair {
@@ -67,7 +80,9 @@ impl Identity {
     pub(crate) fn read(files: TlsFiles, now: Timestamp) -> Result<Self, Fault> {
         let contents = Contents::read(&files)?;
         let current = RwLock::new(contents.pair(&files, now)?);
-        Ok(Self { files, current, seen: Mutex::new(Some(contents.fingerprint())) })
+        warn_of_readers(&files);
+        let seen = Mutex::new(Seen { used: contents.fingerprint(), refused: None });
+        Ok(Self { files, current, seen })
     }
 
     /// Speaks TLS 1.2 and 1.3 under this identity, whatever it is at the time of a handshake.
@@ -91,17 +106,31 @@ impl Identity {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes what the files hold, if that has changed since they were last read. Says whether it has.
+    /// Takes what the files hold, if that is not in use yet. Says whether it has. The same reason why the same contents
+    /// are of no use is told once.
     fn renew(&self, now: Timestamp) -> Result<bool, Fault> {
-        let contents = Contents::read(&self.files)?;
-        let fingerprint = Some(contents.fingerprint());
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if *seen == fingerprint {
+        let contents = Contents::read(&self.files);
+        let fingerprint = contents.as_ref().ok().map(Contents::fingerprint);
+        if fingerprint == Some(seen.used) {
+            seen.refused = None;
             return Ok(false);
         }
-        *seen = fingerprint;
-        let pair = contents.pair(&self.files, now)?;
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = pair;
+        match contents.and_then(|contents| Ok((contents.fingerprint(), contents.pair(&self.files, now)?))) {
+            Ok((used, pair)) => {
+                *self.current.write().unwrap_or_else(PoisonError::into_inner) = pair;
+                *seen = Seen { used, refused: None };
+            }
+            Err(fault) => {
+                let refused = Some((fingerprint, fault.to_string()));
+                if seen.refused == refused {
+                    return Ok(false);
+                }
+                seen.refused = refused;
+                return Err(fault);
+            }
+        }
+        warn_of_readers(&self.files);
         Ok(true)
     }
 }
@@ -140,6 +169,13 @@ pub(crate) async fn follow(
     }
 }
 
+fn warn_of_readers(files: &TlsFiles) {
+    let mode = files.key.metadata().map_or(0, |metadata| metadata.permissions().mode());
+    if mode & OTHERS != 0 {
+        warn!(key = %files.key.display(), "every user of this machine can read the TLS key; chmod o= mends that");
+    }
+}
+
 /// What a pair of files holds.
 struct Contents {
     certificate: Vec<u8>,
@@ -151,16 +187,10 @@ impl Contents {
         let read = |path: &Path| {
             std::fs::read(path).map_err(|e| Fault::new(format!("{} cannot be read: {e}", path.display())))
         };
-        let contents =
-            Self { certificate: read(&files.certificate)?, key: Zeroizing::new(read(&files.key)?) };
-        let mode = files.key.metadata().map_or(0, |metadata| metadata.permissions().mode());
-        if mode & OTHERS != 0 {
-            warn!(key = %files.key.display(), "every user of this machine can read the TLS key; chmod o= mends that");
-        }
-        Ok(contents)
+        Ok(Self { certificate: read(&files.certificate)?, key: Zeroizing::new(read(&files.key)?) })
     }
 
-    fn fingerprint(&self) -> [u8; 32] {
+    fn fingerprint(&self) -> Fingerprint {
         let length = u64::try_from(self.certificate.len()).unwrap_or(u64::MAX);
         let hash = Sha256::new().chain_update(length.to_be_bytes());
         hash.chain_update(&self.certificate).chain_update(&self.key).finalize().into()
