@@ -4,8 +4,8 @@
 use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::command::{
-    agent, api, audit, authorize, decision, enforcement, escrow, event, export, inspect, jwks, mandate,
-    manual, profile, report, review, simulate, usage, verify, webhook,
+    agent, api, audit, authorize, decision, doctor, enforcement, escrow, event, export, inspect, jwks,
+    listen, mandate, manual, profile, replay, report, review, simulate, trigger, usage, verify, webhook,
 };
 
 /// Spending mandates for autonomous agents: verify verdicts, write mandates, ask for authorizations.
@@ -138,6 +138,10 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Export(export::Export),
     Usage(usage::Usage),
+    Listen(listen::Listen),
+    Replay(replay::Replay),
+    Trigger(trigger::Trigger),
+    Doctor(doctor::Doctor),
     Api(api::Api),
     #[command(flatten)]
     Manual(manual::Manual),

@@ -38,17 +38,30 @@ impl Access {
     /// What `service`, the environment and the profiles give, with a key of `class`. An option goes before the
     /// environment, and that before the current profile; a profile that was named goes before the environment.
     pub(crate) fn find(service: &Service, global: &Global, class: Class) -> Result<Self, Failure> {
+        let base = known_address(service, global)?.ok_or_else(|| {
+            Failure::new(Exit::Usage, "the service's address is not known")
+                .next("mandate login; or set MANDATE_BASE_URL, or pass --base-url https://api.example.com/v1")
+        })?;
+        Self::at(base, service, global, class)?.ok_or_else(|| missing(class))
+    }
+
+    /// The same for the service at `base`; nothing when no key is there.
+    pub(crate) fn at(
+        base: Address,
+        service: &Service,
+        global: &Global,
+        class: Class,
+    ) -> Result<Option<Self>, Failure> {
         let profile = Chosen::new(global.profile.as_deref());
-        let base = base_url(service, &profile)?;
         if let Some(source) = &service.key_file {
-            return Ok(Self { base, key: read(source, class)?, profile: None });
+            return Ok(Some(Self { base, key: read(source, class)?, profile: None }));
         }
         if !profile.is_named()
             && let Some(key) = from_environment(class)?
         {
-            return Ok(Self { base, key, profile: None });
+            return Ok(Some(Self { base, key, profile: None }));
         }
-        let Some((name, address, key)) = profile.load()? else { return Err(missing(class)) };
+        let Some((name, address, key)) = profile.load()? else { return Ok(None) };
         if address != base {
             return Err(missing(class).note(
                 "profile",
@@ -58,7 +71,7 @@ impl Access {
         must_be_of(class, &key, &format!("the profile `{name}`")).map_err(|failure| {
             failure.next("choose another profile with --profile NAME; mandate profile list shows all")
         })?;
-        Ok(Self { base, key, profile: Some(name) })
+        Ok(Some(Self { base, key, profile: Some(name) }))
     }
 
     /// Whether it is production that the key acts on.
@@ -100,20 +113,18 @@ pub(crate) fn address(text: &str, name: &str) -> Result<Address, Failure> {
     if address.as_str().ends_with(VERSION_PATH) { Ok(address) } else { Err(refused("it must end in /v1")) }
 }
 
-fn base_url(service: &Service, profile: &Chosen<'_>) -> Result<Address, Failure> {
+/// The service's address, by an option, the environment or a profile, if one of them has it.
+pub(crate) fn known_address(service: &Service, global: &Global) -> Result<Option<Address>, Failure> {
+    let profile = Chosen::new(global.profile.as_deref());
     if let Some(text) = &service.base_url {
-        return address(text, "--base-url");
+        return address(text, "--base-url").map(Some);
     }
     if !profile.is_named()
         && let Some(text) = variable("MANDATE_BASE_URL")?
     {
-        return address(&text, "MANDATE_BASE_URL");
+        return address(&text, "MANDATE_BASE_URL").map(Some);
     }
-    let known = profile.load()?.map(|(_, address, _)| address);
-    known.ok_or_else(|| {
-        Failure::new(Exit::Usage, "the service's address is not known")
-            .next("mandate login; or set MANDATE_BASE_URL, or pass --base-url https://api.example.com/v1")
-    })
+    Ok(profile.load()?.map(|(_, address, _)| address))
 }
 
 /// The names of the two variables that may hold a key of `class`, and the path of a file with one.

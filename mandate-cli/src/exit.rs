@@ -46,10 +46,12 @@ pub(crate) enum Exit {
 
     /// The key that signed is one of the sandbox, and `--allow-sandbox` was not given.
     Sandbox = 22,
-    /// The audit found something, or keys are other than those pinned.
+    /// The audit found something, keys are other than those pinned, or a receiver refused what was replayed.
     Findings = 23,
     /// The simulation changes what `--fail-on` names.
     Changed = 24,
+    /// A check of `mandate doctor` failed.
+    Unhealthy = 25,
 
     /// The request is not acceptable: found before it was sent, or answered 400.
     InvalidRequest = 30,
@@ -120,6 +122,13 @@ impl Failure {
     /// The same failure with advice.
     pub(crate) fn next(self, advice: impl fmt::Display) -> Self {
         self.note("next", advice)
+    }
+
+    /// The same failure with this advice in the place of any other, and without an idempotency key: for a command that
+    /// sends several requests, none of which can be repeated alone.
+    pub(crate) fn only_next(mut self, advice: impl fmt::Display) -> Self {
+        self.notes.retain(|(label, _)| !matches!(*label, "next" | "idempotency key"));
+        self.next(advice)
     }
 
     /// The message alone.

@@ -4,8 +4,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
+use mandate_core::Timestamp;
 use ureq::Agent;
 use ureq::http::Uri;
 use ureq::tls::{RootCerts, TlsConfig};
@@ -61,6 +62,11 @@ impl Address {
         &self.text
     }
 
+    /// Whether it is spoken to without TLS, on this machine.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.plain
+    }
+
     /// A client for this address. Statuses are not errors, and redirects are not followed: neither a key nor the trust
     /// in a key set moves to an address that nobody named.
     pub(crate) fn agent(&self) -> Agent {
@@ -80,6 +86,12 @@ impl Address {
         let config = if self.plain { config.proxy(None) } else { config };
         config.build().new_agent()
     }
+}
+
+/// The time that a `Date` header tells (RFC 9110, section 5.6.7), exact to a second.
+pub(crate) fn date(text: &str) -> Option<Timestamp> {
+    let since_epoch = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(Timestamp::from_seconds(i64::try_from(since_epoch.as_secs()).ok()?))
 }
 
 fn is_loopback(host: &str) -> bool {

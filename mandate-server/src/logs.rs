@@ -3,11 +3,12 @@
 use std::io::{IsTerminal as _, stderr};
 
 use tracing::level_filters::LevelFilter;
+use tracing::warn;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt;
 use tracing_subscriber::prelude::*;
 
-use crate::config::LogFormat;
+use crate::config::{self, LogFormat};
 
 /// Writes the log to standard error from now on; of libraries, only warnings. A second call changes nothing.
 pub fn start(format: LogFormat, level: LevelFilter) {
@@ -19,4 +20,14 @@ pub fn start(format: LogFormat, level: LevelFilter) {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     let _ = tracing_subscriber::registry().with(lines.with_filter(wanted)).try_init();
+}
+
+/// Warns of variables that look like settings and are none, and of a master key that others can read.
+pub fn warn_of_environment() {
+    for config::Unread { name, nearest } in config::unread_variables() {
+        warn!(name, nearest, "nobody reads this variable; is the nearest one meant?");
+    }
+    if let Some(exposed) = config::master_key_exposed() {
+        warn!(file = exposed, "the master key is not kept to itself");
+    }
 }

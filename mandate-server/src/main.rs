@@ -11,8 +11,8 @@ use mandate_server::clock::{SystemClock, SystemEntropy};
 use mandate_server::config::{self, Config, Flags, Settings};
 use mandate_server::http::contract::{self, Hosts};
 use mandate_server::{dev, logs};
+use tracing::info;
 use tracing::level_filters::LevelFilter;
-use tracing::{info, warn};
 
 /// Decides whether an autonomous agent may spend money, and records and signs each decision.
 #[derive(Debug, Parser)]
@@ -103,12 +103,7 @@ fn serve(flags: &Flags) -> Result<(), Failure> {
     let master_key = config::master_key().map_err(Failure::unusable)?;
     logs::start(settings.log_format, settings.log_level);
     info!(version = env!("CARGO_PKG_VERSION"), ?settings, "starting");
-    for config::Unread { name, nearest } in config::unread_variables() {
-        warn!(name, nearest, "nobody reads this variable; is the nearest one meant?");
-    }
-    if let Some(exposed) = config::master_key_exposed() {
-        warn!(file = exposed, "the master key is not kept to itself");
-    }
+    logs::warn_of_environment();
     run(async {
         let (mut stop, mut hangup) = (StopSignal::listen()?, Hangup::listen()?);
         let config = Config { settings, master_key };

@@ -1,9 +1,10 @@
 //! The operator's day, over the real binaries: the drill of docs/operations.md as it is written there, and health.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::harness::{Ran, TestServer, binary};
 
@@ -145,14 +146,18 @@ fn a_check_tells_each_finding_in_a_line_and_ends_with_1() {
 fn health_is_told_by_the_exit_code() {
     let mut server = TestServer::start();
     let url = server.ready("ops_url").to_owned();
-    let ask = || {
+    let ask = |form: &[&str]| {
         let mut command = Command::new(binary("mandate-server"));
-        Ran::from(command.env_clear().args(["healthcheck", "--url", &url]).output().unwrap())
+        Ran::from(command.env_clear().args(["healthcheck", "--url", &url]).args(form).output().unwrap())
     };
-    let well = ask().code(0);
+    let well = ask(&[]).code(0);
     assert_eq!((well.out.as_str(), well.err.as_str()), ("", ""));
+    assert_eq!(ask(&["--json"]).code(0).json(), json!({ "ready": true, "url": url }));
     server.kill();
-    assert!(ask().code(1).err.contains("/readyz does not answer: Connection refused"));
+    assert!(ask(&[]).code(1).err.contains("/readyz does not answer: Connection refused"));
+    let told = ask(&["--json"]).code(1).json();
+    assert_eq!((&told["ready"], &told["url"]), (&json!(false), &json!(url)));
+    assert!(told["problem"].as_str().unwrap().contains("does not answer"), "{told}");
 }
 
 #[test]
@@ -197,6 +202,44 @@ fn settings_are_shown_with_their_sources_and_without_the_master_key() {
 }
 
 #[test]
+fn a_configuration_can_be_used_when_serve_would_use_it() {
+    let server = TestServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let (key, empty) = (folder.path().join("master.key"), folder.path().join("empty.pem"));
+    std::fs::write(&key, "0f".repeat(32)).unwrap();
+    std::fs::write(&empty, "").unwrap();
+    let check = |variables: &[(&str, &str)], flags: &[&str]| {
+        let mut command = server.operator(&[&["config", "check"], flags].concat());
+        Ran::from(command.envs(variables.iter().copied()).output().unwrap())
+    };
+    let well = check(&[], &[]).code(0);
+    assert_eq!((well.out.as_str(), well.err.as_str()), ("the configuration can be used\n", ""));
+    assert_eq!(check(&[], &["--json"]).code(0).json(), json!({ "usable": true }));
+    let warned = check(&[("MANDATE_DATABSE", "x")], &[]).code(0);
+    assert!(warned.err.contains("MANDATE_DATABSE") && warned.err.contains("nobody reads"), "{warned:?}");
+
+    let other = [("MANDATE_MASTER_KEY", ""), ("MANDATE_MASTER_KEY_FILE", key.to_str().unwrap())];
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let closed = check(&other, &["--json"]).code(1);
+    assert!(closed.err.contains("can be read by others"), "{closed:?}");
+    let told = closed.json();
+    assert!(told["problem"].as_str().unwrap().contains("does not open under the master key"), "{told}");
+    assert_eq!(told["usable"], false);
+    let absent = format!("sqlite://{}", folder.path().join("new.db").display());
+    assert_eq!(check(&other, &["--database", &absent]).code(0).out, well.out);
+    assert!(!folder.path().join("new.db").exists(), "to look makes nothing");
+
+    let empty = empty.to_str().unwrap();
+    for listener in ["--tls", "--public-tls"] {
+        let flags =
+            [&format!("{listener}-certificate"), empty, &format!("{listener}-key"), key.to_str().unwrap()];
+        let refused = check(&[], &flags).code(1);
+        assert!(refused.err.contains("empty.pem holds no certificate"), "{refused:?}");
+    }
+    check(&[], &["--api-address", "nowhere"]).code(2);
+}
+
+#[test]
 fn a_database_is_migrated_when_it_is_said_and_not_before() {
     let folder = tempfile::tempdir().unwrap();
     let database = format!("sqlite://{}", folder.path().join("m.db").display());
@@ -210,5 +253,5 @@ fn a_database_is_migrated_when_it_is_said_and_not_before() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     assert!(migrate(&[]).contains("\napplied 1: the main job\n"));
     let there: Value = serde_json::from_str(&migrate(&["--json"])).unwrap();
-    assert_eq!((&there["current"], &there["changes"]), (&there["newest"], &serde_json::json!([])));
+    assert_eq!((&there["current"], &there["changes"]), (&there["newest"], &json!([])));
 }

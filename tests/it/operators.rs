@@ -179,6 +179,38 @@ fn every_command_that_changes_something_leaves_a_record() {
 }
 
 #[test]
+fn a_backup_a_restore_and_a_migration_leave_a_record() {
+    let server = TestServer::start();
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (backup, other) = (path("backup.db"), format!("sqlite://{}", path("other.db")));
+    let told = |database: &str| -> Vec<(String, String)> {
+        let records = server.operate(&["audit", "list", "--json", "--database", database]).code(0).json();
+        let text = |record: &Value, name: &str| record[name].as_str().unwrap().to_owned();
+        let records = records.as_array().unwrap().iter();
+        records.map(|record| (text(record, "action"), text(record, "subject"))).collect()
+    };
+    let record = |action: &str, subject: &str| (action.to_owned(), subject.to_owned());
+
+    server.operate(&["backup", "create", &backup]).code(0);
+    server.operate(&["backup", "create", &backup]).code(1);
+    server.operate(&["backup", "verify", &backup]).code(0);
+    assert_eq!(told(server.ready("database")), [record("backup.create", &backup)]);
+
+    server.operate(&["migrate", "--database", &other]).code(0);
+    server.operate(&["migrate", "--database", &other]).code(0);
+    assert_eq!(told(&other), [record("migrate", &path("other.db"))], "what changes nothing leaves none");
+
+    server.operate(&["backup", "restore", &backup, "--database", &other]).code(1);
+    server.operate(&["backup", "restore", &backup, "--database", &other, "--force"]).code(0);
+    assert_eq!(told(&other), [record("backup.restore", &backup)]);
+    assert_eq!(server.operate(&["check", "--database", &other]).code(0).out, "sound\n");
+    let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
+    let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with('.')).collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
 fn a_key_that_could_not_be_shown_was_not_issued() {
     let server = TestServer::start();
     let keys = || server.operate(&["key", "list", "--all", "--json"]).code(0).json();

@@ -28,6 +28,7 @@ const DIRECTIVES: &[(&str, &[&str])] = &[
             "User",
             "Group",
             "ExecStart",
+            "ExecReload",
             "LoadCredential",
             "Environment",
             "Restart",
@@ -139,6 +140,7 @@ fn the_unit_starts_the_server_with_flags_and_settings_that_it_takes() {
     let mut command = Command::new(binary("mandate-server"));
     command.env_clear().env("MANDATE_MASTER_KEY", "ab".repeat(32)).args(["config", "check"]).args(&flags);
     assert_eq!(Ran::from(command.output().unwrap()).code(0).out, "the configuration can be used\n");
+    assert_eq!(value("ExecReload"), "kill -HUP $MAINPID", "SIGHUP renews certificates; nothing else would");
     let variable = value("Environment");
     assert_eq!(variable, "MANDATE_MASTER_KEY_FILE=%d/master-key");
     let mut command = Command::new(binary("mandate-server"));

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use mandate_core::Timestamp;
 use mandate_core::jwks::KeySet;
 use serde_json::{Value, json};
 
@@ -74,9 +75,33 @@ fn a_leaked_key_is_revoked_at_once() {
     let revoked = server.operate(&["signing-key", "revoke", &old, "--yes", "--json"]).code(0);
     let new = kid(&revoked.json()[1]);
     assert!(revoked.err.contains("up to 5 minutes"), "{}", revoked.err);
+    assert!(revoked.err.contains(&format!("{new} signs in its place")), "{}", revoked.err);
+    assert_eq!(revoked.json()[0]["sign_until"], revoked.json()[0]["revoked_at"]);
     becomes(&server, |kids| !kids.contains(&old));
     assert!(kids(&server).contains(&new));
     assert_eq!(signed_by(&agent), new);
+
+    let next =
+        kid(&server.operate(&["signing-key", "rotate", "--environment", "sandbox", "--json"]).code(0).json()
+            [0]);
+    let revoked = server.operate(&["signing-key", "revoke", &next, "--yes"]).code(0);
+    assert!(revoked.err.contains("It was incoming: no new token"), "{}", revoked.err);
+    let listed = server.operate(&["signing-key", "list", "--all", "--json"]).code(0).json();
+    let last = listed.as_array().unwrap().iter().find(|key| key["kid"] == next.as_str()).unwrap();
+    assert_eq!(
+        (&last["state"], last.get("sign_from"), last.get("sign_until")),
+        (&json!("revoked"), None, None)
+    );
+    let rotated = server.operate(&["signing-key", "rotate", "--environment", "sandbox"]).code(0);
+    let next = rotated.out.lines().nth(1).unwrap().split_whitespace().next().unwrap().to_owned();
+    server.operate(&["signing-key", "revoke", &new, "--yes"]).code(0);
+    let listed = server.operate(&["signing-key", "list", "--all", "--json"]).code(0).json();
+    for key in listed.as_array().unwrap().iter().filter(|key| key["state"] == "revoked") {
+        let instant = |name: &str| key[name].as_str().map(|at| Timestamp::parse(at).unwrap());
+        assert!(instant("sign_until") <= instant("revoked_at"), "{key}");
+    }
+    becomes(&server, |kids| !kids.contains(&new));
+    assert_eq!(signed_by(&agent), next, "the incoming one takes its place");
 }
 
 #[test]
@@ -105,6 +130,11 @@ fn the_master_key_is_rotated() {
         Ran::from(command.env("MANDATE_NEW_MASTER_KEY_FILE", &file).output().unwrap())
     };
     rotate(&[]).code(1);
+    let mut same = server.operator(&["master-key", "rotate", "--yes"]);
+    same.env("MANDATE_NEW_MASTER_KEY_FILE", &file).env("MANDATE_MASTER_KEY", "0F".repeat(32));
+    let same = Ran::from(same.output().unwrap()).code(2);
+    assert!(same.err.contains("MANDATE_NEW_MASTER_KEY_FILE") && same.err.contains("MANDATE_MASTER_KEY or"));
+    assert!(!same.err.to_lowercase().contains("0f0f"), "{}", same.err);
     assert_eq!(rotate(&["--yes", "--json"]).code(0).json(), json!({ "signing_keys": 2 }));
     rotate(&["--yes"]).code(1);
     let agent = server.demo().buyer("buyer");

@@ -264,3 +264,27 @@ fn every_rule_names_tests_that_are_there() {
     );
     assert!(rules > 80, "{rules} rules were found");
 }
+
+/// A page that was put together from two holds things twice.
+#[test]
+fn no_page_says_a_thing_twice() {
+    let mut twice = Vec::new();
+    for page in std::fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path()) {
+        if page.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&page).unwrap();
+        let mut seen = std::collections::BTreeSet::new();
+        let rules = page.ends_with("behaviour.md");
+        let says = |line: &&str| {
+            line.starts_with("## ") || (rules && line.starts_with("| ") && *line != "| Rule | Held by |")
+        };
+        twice.extend(
+            text.lines()
+                .filter(says)
+                .filter(|line| !seen.insert(*line))
+                .map(|line| format!("{}: {line}", page.display())),
+        );
+    }
+    assert!(twice.is_empty(), "{}", twice.join("\n"));
+}

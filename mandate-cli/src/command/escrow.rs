@@ -1,6 +1,8 @@
 //! `mandate escrow`: funds that are locked until a condition is met.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
+mod contract;
+
 use clap::Subcommand;
 use mandate_core::api_key::KeyClass;
 use mandate_core::{DecisionId, EscrowId, EscrowState, Timestamp};
@@ -114,6 +116,7 @@ funded may become delivered, refunded or disputed; delivered: released or disput
         #[command(flatten)]
         change: Change,
     },
+    Contract(contract::Contract),
 }
 
 impl Escrow {
@@ -122,6 +125,7 @@ impl Escrow {
             Self::List { paging, service } => {
                 return ESCROWS.list(&Client::new(service, global, None)?, Vec::new(), paging, output);
             }
+            Self::Contract(args) => return args.run(output),
             Self::Show { id, service } => {
                 return ESCROWS.get(&Client::new(service, global, None)?, &id.to_string(), output);
             }

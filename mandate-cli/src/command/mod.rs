@@ -5,19 +5,23 @@ pub(crate) mod api;
 pub(crate) mod audit;
 pub(crate) mod authorize;
 pub(crate) mod decision;
+pub(crate) mod doctor;
 pub(crate) mod enforcement;
 pub(crate) mod escrow;
 pub(crate) mod event;
 pub(crate) mod export;
 pub(crate) mod inspect;
 pub(crate) mod jwks;
+pub(crate) mod listen;
 pub(crate) mod mandate;
 pub(crate) mod manual;
 pub(crate) mod profile;
 mod reference;
+pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod review;
 pub(crate) mod simulate;
+pub(crate) mod trigger;
 pub(crate) mod usage;
 pub(crate) mod verify;
 pub(crate) mod webhook;
@@ -45,6 +49,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
         Command::Simulate(args) => simulate::run(args, output),
         Command::Report(args) => report::run(args, output),
         Command::Jwks(args) => jwks::run(args, output),
+        Command::Doctor(args) => args.run(global, output),
         Command::Login(args) => args.run(global, output),
         Command::Whoami(args) => args.run(global, output),
         Command::Switch(args) => args.run(output),
@@ -60,6 +65,9 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
         Command::Event(args) => args.run(global, output),
         Command::Escrow(args) => args.run(global, output),
         Command::Export(args) => args.run(global, output),
+        Command::Listen(args) => args.run(global, output),
+        Command::Replay(args) => args.run(output),
+        Command::Trigger(args) => args.run(global, output),
         Command::Usage(args) => args.run(global, output),
         Command::Api(args) => args.run(global, output),
         Command::Manual(manual) => manual::run(manual),

@@ -63,7 +63,7 @@ pub(super) fn keep(address: &str, now: Timestamp, fetched: &Fetched) -> Result<(
 }
 
 /// The seconds that `Cache-Control` (RFC 9111, section 5.2.2) lets an answer be kept.
-pub(super) fn max_age_seconds(cache_control: &str) -> i64 {
+pub(crate) fn max_age_seconds(cache_control: &str) -> i64 {
     let directives = || cache_control.split(',').map(str::trim);
     let is = |name: &str| directives().any(|directive| directive.eq_ignore_ascii_case(name));
     if is("no-store") || is("no-cache") {

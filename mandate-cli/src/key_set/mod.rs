@@ -3,6 +3,8 @@
 mod cache;
 pub(crate) mod pins;
 
+pub(crate) use self::cache::max_age_seconds;
+
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 

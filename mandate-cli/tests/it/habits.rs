@@ -100,3 +100,35 @@ fn an_answer_that_is_lost_can_be_had_again() {
         }
     }
 }
+
+#[test]
+fn the_doctor_compares_clocks() {
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+    for (date, code, told) in [
+        (now, 0, "that of the service"),
+        (now + 12, 0, "behind the service's"),
+        (now - 3600, 25, "ahead of the service's"),
+        (now + 3600, 25, "behind the service's"),
+    ] {
+        let date = httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_secs(date));
+        let head = format!("200 OK\r\ndate: {date}");
+        let issuer = Service::new(&[(&head, &crate::issuer::jwks())]);
+        run(&["doctor", "--issuer", issuer.address()]).code(code).shows(told);
+        issuer.request();
+    }
+}
+
+#[test]
+fn what_cannot_be_repeated_alone_gives_no_idempotency_key() {
+    let refusal =
+        r#"{"error": {"code": "invalid_request", "message": "url must be public", "request_id": "req_1"}}"#;
+    for args in [
+        &["listen", "--register", "--issuer", "https://verdicts.example"][..],
+        &["trigger", "ping", "--webhook", "whk_00000000000000000000000002"],
+    ] {
+        let service = Service::new(&[("400 Bad Request", refusal)]);
+        let ran = Ran::from(service.organization(args).output().unwrap()).code(30).says("url must be public");
+        assert!(!ran.err.contains("idempotency") && ran.err.matches("  next ").count() == 1, "{ran:?}");
+        service.request();
+    }
+}

@@ -97,3 +97,22 @@ fn what_does_not_speak_tls_is_unreachable() {
     ran.code(37).says("cannot be reached");
     thread.join().unwrap();
 }
+
+#[test]
+fn the_doctor_tells_of_a_certificate_that_is_not_trusted() {
+    for trusted in [true, false] {
+        let (address, certificate, thread) = listen(Says::Body(jwks()));
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("root.pem");
+        let other = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap().cert.pem();
+        std::fs::write(&file, if trusted { certificate } else { other }).unwrap();
+        let mut command = mandate(&["doctor", "--issuer", &address]);
+        let ran = Ran::from(command.env("SSL_CERT_FILE", file).output().unwrap());
+        if trusted {
+            ran.code(0).shows("answers, over TLS, with a certificate that is trusted");
+        } else {
+            ran.code(25).shows("verdicts     fail").shows("check the certificate");
+        }
+        thread.join().unwrap();
+    }
+}

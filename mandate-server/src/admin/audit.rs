@@ -42,7 +42,8 @@ Examples:
   mandate-server audit list --since 24h --json | jq '.[] | select(.action == \"key.revoke\")'
 
 Each command that changes something leaves a record, in the transaction that changes it: when, what, to what, and which
-user of the operating system. No record holds a secret.";
+user of the operating system. A backup and a migration are recorded when they are done, a restore in what is restored. No
+record holds a secret.";
 
 /// A moment in the past.
 #[derive(Debug, Clone, Copy)]

@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-use super::{Common, Failure};
+use super::{Common, Failure, operator, terminal};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::SQLITE;
 use crate::error::Fault;
@@ -119,6 +120,12 @@ impl Command {
             Self::Create { file, common } => {
                 let settings = common.settings()?;
                 let manifest = create(&settings.database, &file).map_err(Failure::failed)?;
+                let details = json!({ "taken_at": manifest.taken_at, "sha256": manifest.sha256 });
+                if let Err(why) = operator::record(&settings.database, "backup.create", &file, details) {
+                    terminal::note(&format!(
+                        "warning: the backup is whole, and no record tells of it: {why}"
+                    ));
+                }
                 tell(&file, &manifest, common.json)
             }
             Self::Verify { file, json } => {
@@ -221,10 +228,8 @@ fn sound(path: &Path) -> Result<Contents, Fault> {
 }
 
 impl Contents {
-    /// The newest signing key of each kind of environment: what signs next opens under the master key of the day.
     fn newest_keys(&self) -> impl Iterator<Item = &SigningKeyRow> {
-        let by_kind: BTreeMap<&str, _> = self.keys.iter().map(|key| (key.kind.as_str(), key)).collect();
-        by_kind.into_values()
+        newest_keys(&self.keys)
     }
 
     fn manifest(&self, taken_at: String, sha256: String, bytes: u64) -> Manifest {
@@ -238,6 +243,12 @@ impl Contents {
             rows: self.rows.clone(),
         }
     }
+}
+
+/// The newest signing key of each kind of environment: what signs next opens under the master key of the day.
+pub(super) fn newest_keys(keys: &[SigningKeyRow]) -> impl Iterator<Item = &SigningKeyRow> {
+    let by_kind: BTreeMap<&str, _> = keys.iter().map(|key| (key.kind.as_str(), key)).collect();
+    by_kind.into_values()
 }
 
 fn manifest_path(backup: &Path) -> PathBuf {

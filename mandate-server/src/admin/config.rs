@@ -3,9 +3,19 @@
 use std::io::Write as _;
 
 use clap::Subcommand;
+use serde::Serialize;
+use tracing::level_filters::LevelFilter;
 
-use super::Failure;
-use crate::config::{self, Flags, Setting, Settings};
+use super::backup::newest_keys;
+use super::{Failure, terminal};
+use crate::clock::{Clock as _, SystemClock};
+use crate::config::{self, Flags, LogFormat, Setting, Settings};
+use crate::error::Fault;
+use crate::http::Identity;
+use crate::logs;
+use crate::service::signing::MasterKey;
+use crate::store::sql::check::signing_keys;
+use crate::store::upkeep;
 
 /// The settings.
 #[derive(Debug, Subcommand)]
@@ -27,6 +37,10 @@ pub enum Command {
     /// Say whether a server could start with these settings
     #[command(after_help = CHECK_HELP)]
     Check {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+
         #[command(flatten)]
         flags: Box<Flags>,
     },
@@ -43,7 +57,9 @@ const CHECK_HELP: &str = "\
 Examples:
   mandate-server config check --config /etc/mandate/server.toml && systemctl restart mandate-server
 
-Takes the flags of `serve`. Also reads the master key. Exit code 2 when something cannot be used.";
+Takes the flags of `serve`, gives its warnings, and ends with its exit codes. Looked at: the settings and the master key
+(2 when one cannot be used); the TLS certificates with their keys; and, where the database is there, its schema and whether
+the master key opens its signing keys (1). Root can read files that the user whom the server runs as cannot.";
 
 impl Command {
     /// Does what the command says.
@@ -56,13 +72,57 @@ impl Command {
                 let settings = config::sources(&flags).map_err(Failure::unusable)?;
                 print(&settings, json, toml).map_err(Failure::failed)
             }
-            Self::Check { flags } => {
-                Settings::load(&flags).map_err(Failure::unusable)?;
-                config::master_key().map_err(Failure::unusable)?;
-                writeln!(std::io::stdout(), "the configuration can be used").map_err(Failure::failed)
+            Self::Check { json, flags } => {
+                logs::start(LogFormat::Text, LevelFilter::WARN);
+                let checked = check(&flags);
+                let problem = checked.as_ref().err().map(ToString::to_string);
+                if json {
+                    terminal::print(true, &View { usable: problem.is_none(), problem }, |_| Ok(()))?;
+                } else if problem.is_none() {
+                    writeln!(std::io::stdout(), "the configuration can be used").map_err(Failure::failed)?;
+                }
+                checked
             }
         }
     }
+}
+
+#[derive(Serialize)]
+struct View {
+    usable: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+/// Does what `serve` does before it listens, and changes nothing.
+fn check(flags: &Flags) -> Result<(), Failure> {
+    let settings = Settings::load(flags).map_err(Failure::unusable)?;
+    let master_key = config::master_key().map_err(Failure::unusable)?;
+    logs::warn_of_environment();
+    let now = SystemClock.now();
+    let own = settings.public_tls.as_ref().filter(|_| settings.public_tls != settings.tls);
+    for files in settings.tls.iter().chain(own) {
+        Identity::read(files.clone(), now).map_err(Failure::failed)?;
+    }
+    opens(&settings.database, &master_key).map_err(Failure::failed)
+}
+
+/// Refuses a database that a server with this master key would refuse. One that is not there is made at the start.
+fn opens(database: &str, master_key: &MasterKey) -> Result<(), Fault> {
+    let schema = upkeep::schema(database)?;
+    schema.must_be_known(database)?;
+    if schema.current == 0 {
+        return Ok(());
+    }
+    let keys = upkeep::snapshot(database, signing_keys)?;
+    let closed = newest_keys(&keys).find(|key| !master_key.opens(&key.kid, &key.sealed));
+    closed.map_or(Ok(()), |key| {
+        Err(Fault::new(format!(
+            "signing key {} in {database} does not open under the master key that is set: this is not the one that it was \
+             sealed under",
+            key.kid
+        )))
+    })
 }
 
 fn print(settings: &[Setting], json: bool, toml: bool) -> std::io::Result<()> {

@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use super::Failure;
+use serde::Serialize;
+
+use super::{Failure, terminal};
 use crate::config::{Flags, Settings};
 
 /// How long the server may take to answer, in seconds. It itself gives its store one.
@@ -18,6 +20,10 @@ pub struct Options {
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
     #[command(flatten)]
     flags: Box<Flags>,
 }
@@ -28,7 +34,16 @@ Examples:
   mandate-server healthcheck --url http://127.0.0.1:9090
   HEALTHCHECK CMD [\"mandate-server\", \"healthcheck\"]   # in a Containerfile
 
-Asks /readyz on the ops listener; says nothing and exits with 0 when it answers that the server is ready, 1 otherwise.";
+Asks /readyz on the ops listener; says nothing and exits with 0 when it answers that the server is ready, 1 otherwise.
+With --json it says {\"ready\":true,\"url\":…}, or false and the problem.";
+
+#[derive(Serialize)]
+struct View<'a> {
+    ready: bool,
+    url: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<&'a str>,
+}
 
 impl Options {
     /// Asks.
@@ -41,7 +56,12 @@ impl Options {
             None => of_listener(Settings::load(&self.flags).map_err(Failure::unusable)?.ops_address),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.map_err(Failure::failed)?.block_on(ask(&url)).map_err(Failure::failed)
+        let asked = runtime.map_err(Failure::failed)?.block_on(ask(&url));
+        if self.json {
+            let problem = asked.as_ref().err().map(String::as_str);
+            terminal::print(true, &View { ready: asked.is_ok(), url: &url, problem }, |_| Ok(()))?;
+        }
+        asked.map_err(Failure::failed)
     }
 }
 

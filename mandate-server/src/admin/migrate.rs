@@ -1,10 +1,13 @@
 //! `migrate`: the schema of the database.
 
 use std::io::Write as _;
+use std::path::Path;
 
 use serde::Serialize;
+use serde_json::json;
 
-use super::{Common, Failure};
+use super::{Common, Failure, operator};
+use crate::config::SQLITE;
 use crate::store::upkeep::{self, Schema};
 
 /// The schema of the database.
@@ -51,6 +54,11 @@ impl Options {
         schema.must_be_known(&database).map_err(Failure::failed)?;
         if !self.dry_run {
             upkeep::migrate(&database).map_err(Failure::failed)?;
+            if !schema.missing.is_empty() {
+                let path = database.strip_prefix(SQLITE).unwrap_or_default();
+                let details = json!({ "from": schema.current, "to": schema.newest });
+                operator::record(&database, "migrate", Path::new(path), details)?;
+            }
         }
         self.tell(&schema).map_err(Failure::failed)
     }

@@ -1,8 +1,13 @@
 //! Who runs the command: what audit records call them.
 
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::{Failure, terminal};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config;
-use crate::service::audit::Operator;
+use crate::service::audit::{self, Deed, Operator};
 
 /// Who runs this process, and now: the user of the operating system, and who became that user through sudo.
 #[must_use]
@@ -15,4 +20,16 @@ pub fn here() -> Operator {
         None => user,
     };
     Operator { name, at: SystemClock.now() }
+}
+
+/// Writes down, in `database`, what was done to a whole database file.
+///
+/// # Errors
+/// The database does not answer, or its schema is not the newest.
+pub fn record(database: &str, action: &'static str, subject: &Path, details: Value) -> Result<(), Failure> {
+    let by = here();
+    // A path that tells nothing without the directory that it was said in is of no use.
+    let subject = std::path::absolute(subject).map_err(Failure::failed)?.display().to_string();
+    let deed = Deed { action, organization: None, environment: None, subject: &subject, details };
+    terminal::run(database, |tx| Ok(audit::write(tx, &by, &deed)?))
 }

@@ -122,7 +122,8 @@ struct View<'a> {
     environment: &'static str,
     state: KeyState,
     created_at: Timestamp,
-    sign_from: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sign_from: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sign_until: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -133,13 +134,14 @@ struct View<'a> {
 
 impl<'a> View<'a> {
     fn of(key: &'a SigningKeyRecord, now: Timestamp) -> Self {
+        let (sign_from, sign_until) = key.window().unzip();
         Self {
             kid: &key.kid,
             environment: key.kind.as_str(),
             state: KeyState::of(key, now),
             created_at: key.created_at,
-            sign_from: key.signing_since(),
-            sign_until: key.sign_until,
+            sign_from,
+            sign_until: sign_until.flatten(),
             publish_until: key.publish_until,
             revoked_at: key.revoked_at,
         }
@@ -173,7 +175,7 @@ impl MasterCommand {
         let Self::Rotate { yes, common } = self;
         let (by, database) = (operator::here(), common.settings()?.database);
         let old = config::master_key().map_err(Failure::unusable)?;
-        let new = config::new_master_key().map_err(Failure::unusable)?;
+        let new = config::new_master_key(&old).map_err(Failure::unusable)?;
         let question = "This seals the signing keys under the new master key. Without it they are lost; with the old one \
                         no server starts any more.";
         terminal::confirm(question, yes)?;
@@ -209,19 +211,22 @@ fn revoke(kid: &str, yes: bool, common: &Common) -> Result<(), Failure> {
     let (by, database) = (operator::here(), common.settings()?.database);
     let master = config::master_key().map_err(Failure::unusable)?;
     let key = terminal::run(&database, |tx| rotation::find(tx, kid, by.at))?;
-    let minutes = CACHE_SECONDS.div_euclid(60);
+    let refused = format!(
+        "for up to {} minutes clients that have kept the key set refuse new tokens",
+        CACHE_SECONDS.div_euclid(60)
+    );
     let state = KeyState::of(&key, by.at);
     let effect = match state {
-        KeyState::Signing => format!(
-            "It signs now: another key takes its place at once, and for up to {minutes} minutes clients that have kept the \
-             key set refuse new tokens."
-        ),
+        KeyState::Signing => format!("It signs now: another key takes its place at once, and {refused}."),
         _ => format!("It is {}: no new token is concerned.", state.as_str()),
     };
     terminal::confirm(&format!("This unpublishes {kid} of {} for ever. {effect}", key.kind), yes)?;
     let revoked = terminal::run(&database, |tx| rotation::revoke(tx, maker(&master), kid, &by))?;
+    terminal::note(&match &revoked.successor {
+        Some(next) => format!("{kid} is revoked. {} signs in its place, and {refused}.", next.kid),
+        None => format!("{kid} is revoked. It was {}: no new token is concerned.", state.as_str()),
+    });
     let changed: Vec<_> = [Some(revoked.key), revoked.successor].into_iter().flatten().collect();
-    terminal::note(&format!("{kid} is revoked. {effect}"));
     print(&changed, common.json, by.at)
 }
 
@@ -238,7 +243,7 @@ fn print(keys: &[SigningKeyRecord], json: bool, now: Timestamp) -> Result<(), Fa
                 key.kid.to_owned(),
                 key.environment.to_owned(),
                 key.state.as_str().to_owned(),
-                terminal::instant(Some(key.sign_from)),
+                terminal::instant(key.sign_from),
                 terminal::instant(key.sign_until),
                 terminal::instant(key.revoked_at.or(key.publish_until)),
             ]

@@ -6,8 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{Common, Failure, operator, terminal};
-use crate::service::audit::{self, Deed};
-use crate::service::deliveries::{self, Retry};
+use crate::service::deliveries;
 use crate::service::webhooks::{self, Overview};
 
 /// Webhooks.
@@ -94,17 +93,7 @@ fn retry(event: &str, webhook: &str, common: &Common) -> Result<(), Failure> {
     let event = EventId::parse(event).map_err(Failure::unusable)?;
     let webhook = WebhookId::parse(webhook).map_err(Failure::unusable)?;
     let database = common.settings()?.database;
-    terminal::run(&database, |tx| {
-        deliveries::retry(tx, &Retry { event, webhook, at: by.at })?;
-        let deed = Deed {
-            action: "webhook.retry",
-            organization: None,
-            environment: None,
-            subject: &webhook.to_string(),
-            details: json!({ "event": event.to_string() }),
-        };
-        Ok(audit::write(tx, &by, &deed)?)
-    })?;
+    terminal::run(&database, |tx| deliveries::retry(tx, event, webhook, &by))?;
     let done = json!({ "event": event.to_string(), "webhook": webhook.to_string(), "status": "pending" });
     terminal::print(common.json, &done, |out| writeln!(out, "{event} is sent to {webhook} again, at once."))
 }

@@ -41,15 +41,24 @@ pub fn master_key_if_set() -> Result<Option<MasterKey>, ConfigRefused> {
     parse_master_key(setting, &text).map(Some)
 }
 
-/// Reads the master key that is to follow, from its file.
+/// Reads the master key that is to follow `old`, from its file.
 ///
 /// # Errors
-/// There is none, or what is there is not a key. The message never repeats any of it.
-pub fn new_master_key() -> Result<MasterKey, ConfigRefused> {
+/// There is none, what is there is not a key, or it is `old` again. The message never repeats any of it.
+pub fn new_master_key(old: &MasterKey) -> Result<MasterKey, ConfigRefused> {
     let setting = NEW_MASTER_KEY_FILE_VARIABLE;
     let unset = || ConfigRefused::variable(setting, "is not set; it names the file of the new master key");
     let path = variable(setting)?.ok_or_else(unset)?;
-    parse_master_key(setting, &read_master_key(setting, &path)?)
+    let new = parse_master_key(setting, &read_master_key(setting, &path)?)?;
+    if new.is(old) {
+        let problem = format!(
+            "the file {} holds the present master key, that of {MASTER_KEY_VARIABLE} or {MASTER_KEY_FILE_VARIABLE}; a new \
+             one is needed: (umask 077; openssl rand -hex 32 > new-master.key)",
+            path.as_str()
+        );
+        return Err(ConfigRefused::variable(setting, problem));
+    }
+    Ok(new)
 }
 
 /// What is wrong with the file of the master key, if others than its owner can read it.

@@ -1,5 +1,6 @@
 //! The body of a request: read up to a limit and within a time, and JSON by its Content-Type.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -23,10 +24,11 @@ pub(super) enum Content {
 }
 
 impl Content {
-    /// What is kept of it.
-    pub(super) fn bytes(&self) -> &[u8] {
+    /// What an idempotency key is bound to. That of a body that is too large is longer than any other, and no JSON.
+    pub(super) fn claimed(&self) -> Cow<'_, [u8]> {
         match self {
-            Self::Whole(bytes) | Self::TooLarge(bytes) => bytes,
+            Self::Whole(bytes) => Cow::Borrowed(bytes),
+            Self::TooLarge(bytes) => Cow::Owned([b"beyond the limit: ", bytes.as_ref()].concat()),
         }
     }
 
@@ -36,9 +38,7 @@ impl Content {
             Self::TooLarge(_) => {
                 Err(Refusal::invalid(format!("body must be at most {MAX_BODY_BYTES} bytes long")))
             }
-            Self::Whole(bytes) if !bytes.is_empty() && !is_json(headers) => {
-                Err(Refusal::invalid(format!("Content-Type must be {JSON}")))
-            }
+            Self::Whole(bytes) if !bytes.is_empty() => is_plain_json(headers).map(|()| bytes),
             Self::Whole(bytes) => Ok(bytes),
         }
     }
@@ -88,11 +88,28 @@ fn limited(mut bytes: Bytes) -> Content {
     Content::TooLarge(bytes)
 }
 
-fn is_json(headers: &HeaderMap) -> bool {
+/// Whether a body is JSON by its Content-Type, and as it stands.
+fn is_plain_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let mut values = headers.get_all(header::CONTENT_TYPE).iter();
-    let (Some(value), None) = (values.next(), values.next()) else { return false };
-    let essence = value.to_str().ok().and_then(|text| text.split(';').next());
-    essence.is_some_and(|essence| essence.trim().eq_ignore_ascii_case(JSON))
+    let value = values.next().filter(|_| values.next().is_none()).and_then(|value| value.to_str().ok());
+    let mut parts = value.unwrap_or_default().split(';').map(str::trim);
+    if !parts.next().is_some_and(|essence| essence.eq_ignore_ascii_case(JSON)) {
+        return Err(Refusal::invalid(format!("Content-Type must be {JSON}")));
+    }
+    if !parts.all(is_utf8) {
+        return Err(Refusal::invalid("Content-Type must have no parameter but charset=utf-8"));
+    }
+    if headers.contains_key(header::CONTENT_ENCODING) {
+        return Err(Refusal::invalid("Content-Encoding must be absent: a body is read as it stands"));
+    }
+    Ok(())
+}
+
+/// Whether a parameter of a Content-Type says nothing but UTF-8, which JSON is always in (RFC 8259, section 8.1).
+fn is_utf8(parameter: &str) -> bool {
+    let Some((name, value)) = parameter.split_once('=') else { return false };
+    name.trim().eq_ignore_ascii_case("charset")
+        && value.trim().trim_matches('"').eq_ignore_ascii_case("utf-8")
 }
 
 #[cfg(test)]
@@ -113,7 +130,10 @@ mod tests {
     /// How much of a body of these pieces is kept, and whether that is all of it.
     async fn kept(pieces: Vec<Piece>) -> Result<(usize, bool), String> {
         let content = read(StreamBody::new(stream::iter(pieces))).await.map_err(|refused| refused.message)?;
-        Ok((content.bytes().len(), matches!(content, Content::Whole(_))))
+        Ok(match content {
+            Content::Whole(bytes) => (bytes.len(), true),
+            Content::TooLarge(bytes) => (bytes.len(), false),
+        })
     }
 
     #[tokio::test]
@@ -154,7 +174,10 @@ mod tests {
         for (json, values) in [
             (true, &["application/json"][..]),
             (true, &["application/json; charset=utf-8"]),
-            (true, &["Application/JSON ;x=y"]),
+            (true, &["Application/JSON ; Charset=\"UTF-8\""]),
+            (false, &["application/json; charset=latin-1"]),
+            (false, &["application/json;;"]),
+            (false, &["application/json; x=y"]),
             (false, &[]),
             (false, &[""]),
             (false, &["text/plain"]),
@@ -166,7 +189,7 @@ mod tests {
             for value in values {
                 headers.append(header::CONTENT_TYPE, HeaderValue::from_static(value));
             }
-            assert_eq!(is_json(&headers), json, "{values:?}");
+            assert_eq!(is_plain_json(&headers).is_ok(), json, "{values:?}");
         }
     }
 }

@@ -91,10 +91,19 @@ fn malformed(request: &Request<Incoming>, turn: &Turn) -> Option<Refusal> {
         (Some(host), None) if host.is_empty() || Authority::try_from(host.as_bytes()).is_ok() => {}
         _ => return Some(Refusal::invalid("a request must have one Host header, with a host in it")),
     }
-    let framed_twice = headers.contains_key(header::TRANSFER_ENCODING) && turn.head_has_length();
-    framed_twice.then(|| {
-        Refusal::invalid("a request must have one of Content-Length and Transfer-Encoding, not both")
-    })
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => None,
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
+            turn.may_have_length().then(|| {
+                Refusal::invalid(
+                    "a request must have one of Content-Length and Transfer-Encoding, not both; \
+                     with Transfer-Encoding it must not come before the last one was answered",
+                )
+            })
+        }
+        _ => Some(Refusal::invalid("Transfer-Encoding must be chunked")),
+    }
 }
 
 /// The bare status by which hyper has turned something away, as an answer of this server.

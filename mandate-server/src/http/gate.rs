@@ -84,7 +84,7 @@ fn presented(headers: &HeaderMap) -> Option<ApiKey> {
     if alone { ApiKey::parse(key).ok() } else { None }
 }
 
-fn unauthorized() -> Failure {
+pub(super) fn unauthorized() -> Failure {
     Refusal::new(Code::Unauthorized, UNAUTHORIZED).into()
 }
 

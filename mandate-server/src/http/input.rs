@@ -10,7 +10,7 @@ use mandate_core::{Invalid, Timestamp};
 
 use super::Api;
 use super::body;
-use super::gate::Admitted;
+use super::gate::{Admitted, unauthorized};
 use super::reply::Failure;
 use crate::error::Refusal;
 use crate::service::idempotency::{self, Claim};
@@ -44,7 +44,10 @@ impl Admitted {
     pub(super) async fn post(self) -> Result<Post, Failure> {
         let Self { api, mut call, key, id, head, body } = self;
         let content = body::read(body).await?;
-        call.idempotency = claim(&head, content.bytes(), &key)?;
+        // A body can be held back for seconds, in which the key may have been revoked and a review expired.
+        call.at = api.clock.now();
+        call.caller = api.callers.find(&key, call.at).await?.ok_or_else(unauthorized)?;
+        call.idempotency = claim(&head, &content.claimed(), &key)?;
         let body = no_query(head.uri.query()).and_then(|()| content.checked(&head.headers));
         Ok(Post { api, call, id, body })
     }
@@ -115,7 +118,7 @@ impl Admitted {
 }
 
 impl Post {
-    /// When the request arrived.
+    /// When the request had arrived, with its body.
     pub(super) fn at(&self) -> Timestamp {
         self.call.at
     }

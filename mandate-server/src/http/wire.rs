@@ -56,16 +56,14 @@ impl Turn {
         self.talk().phase = Phase::Answering;
     }
 
-    /// Whether the head of the request under way has a Content-Length, which hyper takes away where there is a
-    /// Transfer-Encoding too. Of a request that came before the last one was answered this is not known; hyper reads it by
-    /// its Transfer-Encoding and closes the connection, as RFC 9112, section 6.1, asks.
-    pub(super) fn head_has_length(&self) -> bool {
+    /// Whether the head of the request under way may have a Content-Length, which hyper takes away where there is a
+    /// Transfer-Encoding too. Of a request that came before the last one was answered the head is not known here.
+    pub(super) fn may_have_length(&self) -> bool {
         let talk = self.talk();
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
         let mut request = httparse::Request::new(&mut headers);
-        let read = request.parse(&talk.head);
-        read.is_ok()
-            && request.headers.iter().any(|header| header.name.eq_ignore_ascii_case("content-length"))
+        let whole = request.parse(&talk.head).is_ok_and(|read| read.is_complete());
+        !whole || request.headers.iter().any(|header| header.name.eq_ignore_ascii_case("content-length"))
     }
 }
 

@@ -62,16 +62,22 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
 /// The cursor does not open, or names another list.
 pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> Scripted {
     let environment = call.caller.environment.id;
+    let own = call.caller.agent.as_ref();
     let place = |id: &str| match AgentId::parse(id) {
-        Ok(id) => Ok(sql::agents::find(tx, environment, &id)?.map(|agent| agent.sequence)),
-        Err(_) => Ok(None),
+        // Whether another agent exists is not for an agent to know.
+        Ok(id) if own.is_none_or(|own| *own == id) => {
+            Ok(sql::agents::find(tx, environment, &id)?.map(|agent| agent.sequence))
+        }
+        _ => Ok(None),
     };
     let walk = Walk::open("agents", String::new(), call, query, cursors, place)?;
-    let mut found = sql::agents::page(tx, environment, &walk.slice)?;
-    if let Some(own) = &call.caller.agent {
-        found = sql::agents::find(tx, environment, own)?.into_iter().collect();
-        found.retain(|agent| walk.slice.contains(agent.sequence));
-    }
+    let found = match own {
+        None => sql::agents::page(tx, environment, &walk.slice)?,
+        Some(own) => {
+            let own = sql::agents::find(tx, environment, own)?.into_iter();
+            own.filter(|agent| walk.slice.contains(agent.sequence)).collect()
+        }
+    };
     let rows = found.iter().map(|agent| (agent.sequence, View::of(agent))).collect();
     walk.answer(rows, None)
 }

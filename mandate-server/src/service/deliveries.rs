@@ -1,8 +1,10 @@
 //! Deliveries: who takes them, what became of them, and the operator's second chance.
 
 use mandate_core::{EventId, Timestamp, WebhookId};
+use serde_json::json;
 
 use super::Stop;
+use super::audit::{self, Deed, Operator};
 use crate::error::{Code, Fault, Refusal};
 use crate::store::records::{DeliveryState, DueRecord, LeaseRecord, TriedRecord};
 use crate::store::sql;
@@ -23,17 +25,6 @@ pub struct Turn {
     pub released: Vec<LeaseRecord>,
     /// For how many more it has room.
     pub room: i64,
-}
-
-/// A delivery to be made again.
-#[derive(Debug, Clone, Copy)]
-pub struct Retry {
-    /// The event.
-    pub event: EventId,
-    /// The webhook.
-    pub webhook: WebhookId,
-    /// When.
-    pub at: Timestamp,
 }
 
 /// Writes down what was done, gives webhooks back, and leases others that are due.
@@ -83,17 +74,23 @@ pub fn next_due(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fa
 ///
 /// # Errors
 /// There is no such delivery, its webhook was deleted, or it has not failed.
-pub fn retry(tx: &mut Tx<'_>, command: &Retry) -> Result<(), Stop> {
-    let Retry { event, webhook, at } = *command;
-    let found = sql::deliveries::find(tx, event, webhook)?;
-    let Some((environment, state)) = found else {
+pub fn retry(tx: &mut Tx<'_>, event: EventId, webhook: WebhookId, by: &Operator) -> Result<(), Stop> {
+    let Some(found) = sql::deliveries::find(tx, event, webhook)? else {
         let message = format!("there is no delivery of {event} to {webhook}, or no such webhook any more");
         return Err(Refusal::new(Code::NotFound, message).into());
     };
-    if state != DeliveryState::Failed {
-        let message =
-            format!("the delivery is {}: only one that has failed can be made again", state.as_str());
+    if found.state != DeliveryState::Failed {
+        let state = found.state.as_str();
+        let message = format!("the delivery is {state}: only one that has failed can be made again");
         return Err(Refusal::invalid(message).into());
     }
-    Ok(sql::deliveries::retry(tx, environment, event, webhook, at)?)
+    sql::deliveries::retry(tx, found.environment, event, webhook, by.at)?;
+    let deed = Deed {
+        action: "webhook.retry",
+        organization: Some(&found.organization),
+        environment: Some(found.kind),
+        subject: &webhook.to_string(),
+        details: json!({ "event": event.to_string() }),
+    };
+    Ok(audit::write(tx, by, &deed)?)
 }

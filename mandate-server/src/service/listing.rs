@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use mandate_core::Invalid;
 use mandate_core::Timestamp;
 use mandate_core::api_key::KeyClass;
 use mandate_core::cursor::{CursorKey, Scope};
@@ -99,7 +100,7 @@ impl<'a> Walk<'a> {
         };
         walk.slice.direction = direction;
         walk.slice.from = place(id)?.ok_or_else(|| {
-            Refusal::invalid(format!("{name} must be the id of an object of this list; got `{id}`"))
+            Refusal::from(Invalid::value(name, "must be the id of an object of this list", id))
         })?;
         Ok(walk)
     }

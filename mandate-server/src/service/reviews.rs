@@ -15,9 +15,6 @@ use crate::store::sql::decisions::Whole;
 use crate::store::sql::reviews::Ended;
 use crate::store::tx::Tx;
 
-/// The longest reason given with a denial, in characters.
-pub const MAX_REASON: usize = 500;
-
 /// What it takes to approve.
 #[derive(Debug)]
 pub struct Approve {

@@ -64,6 +64,20 @@ async fn a_body_is_json_and_says_so() {
     }
 }
 
+/// What says that the bytes are not JSON as it stands is refused, not passed over.
+#[tokio::test]
+async fn a_body_is_not_decoded() {
+    let world = World::start().await;
+    let key = world.organization_key.as_str();
+    for header in [
+        "Content-Type: application/json; charset=latin-1",
+        "Content-Type: application/json\r\nContent-Encoding: gzip",
+    ] {
+        let headers = format!("{header}\r\nContent-Length: 12\r\n");
+        assert_eq!(world.send("POST", "/v1/agents", key, &headers, r#"{"name":"a"}"#).await.status, 400);
+    }
+}
+
 /// An operation that takes no body takes an empty one and `{}`, and nothing else.
 #[tokio::test]
 async fn no_body_is_nothing_or_an_empty_object() {

@@ -11,6 +11,16 @@ use serde_json::{Map, Value, json};
 
 use crate::wire::Reply;
 
+/// Headers that every answer may have: of the connection, of the body's form, and those that keep caches and guesses away.
+const OF_EVERY_ANSWER: [&str; 6] = [
+    "connection",
+    "content-length",
+    "content-type",
+    "transfer-encoding",
+    "cache-control",
+    "x-content-type-options",
+];
+
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/openapi.yaml");
 /// Said of every operation.
 const SAID: [&str; 5] = ["operationId", "summary", "description", "responses", "security"];
@@ -67,11 +77,15 @@ impl Contract {
         let responses = &operation["responses"];
         let response = if status >= 500 { responses.get("5XX") } else { responses.get(status.to_string()) };
         let response = self.meant(response.unwrap_or_else(|| panic!("not in the contract: {what}")));
-        for name in ["X-Request-Id", "Idempotency-Replayed", "Retry-After", "WWW-Authenticate"] {
-            let documented = response["headers"].get(name).is_some();
-            assert!(documented || answer.header(name).is_none(), "{name} is not in the contract: {what}");
+        let named = response["headers"].as_object().into_iter().flat_map(Map::keys);
+        let named: BTreeSet<_> = named.map(|name| name.to_lowercase()).collect();
+        for (name, _) in &answer.headers {
+            let known = named.contains(name) || OF_EVERY_ANSWER.contains(&name.as_str());
+            assert!(known, "{name} is not in the contract: {what}");
         }
-        if let Some(content) = response.get("content").and_then(Value::as_object) {
+        let content = response.get("content").and_then(Value::as_object);
+        assert!(content.is_some() || answer.body.is_empty(), "a body that is not in the contract: {what}");
+        if let Some(content) = content {
             let schema = &content[answer.header("Content-Type").unwrap()]["schema"];
             let errors: Vec<_> =
                 self.validator(schema).iter_errors(&answer.json()).map(|e| e.to_string()).collect();

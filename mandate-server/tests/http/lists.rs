@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use crate::samples::sample;
 use crate::tenants::{Tenant, Tenants, text};
+use crate::world::World;
 
 /// Each list, what adds to it, and the member that is an object's id.
 const LISTS: [(&str, &str, &str); 6] = [
@@ -76,4 +77,17 @@ fn no_list_is_forgotten() {
     let lists: Vec<_> = reads.map(|r| r.path).filter(|path| !NO_LISTS.contains(path)).collect();
     assert_eq!(lists.len(), LISTS.len());
     assert!(LISTS.iter().all(|(list, ..)| lists.contains(list)), "{lists:?}");
+}
+
+/// Whether another agent exists is not for an agent to know.
+#[tokio::test]
+async fn to_an_agent_the_place_of_another_agent_is_no_place() {
+    let world = World::start().await;
+    let (key, _) = (world.agent("a").await, world.agent("b").await);
+    for parameter in ["starting_after", "ending_before"] {
+        let at = async |id: &str| world.get(&key, &format!("/v1/agents?{parameter}={id}")).await;
+        assert_eq!(at("agt_a").await.status, 200);
+        let (other, absent) = (at("agt_b").await, at("agt_x").await);
+        assert_eq!(other.refused(400, "invalid_request").replace("agt_b", "agt_x"), absent.message());
+    }
 }

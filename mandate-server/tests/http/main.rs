@@ -14,6 +14,7 @@ mod escrows;
 mod exports;
 mod faults;
 mod gate;
+mod held;
 mod hosts;
 mod input;
 mod keys;

@@ -100,3 +100,16 @@ async fn a_name_belongs_to_the_api_key_that_is_presented() {
         assert_eq!((reply.status, reply.replayed()), (201, false), "{}", reply.body);
     }
 }
+
+/// What is kept under a name is bound to all of the body, also where only its beginning was read.
+#[tokio::test]
+async fn a_body_that_is_too_large_is_not_its_beginning() {
+    let world = World::start().await;
+    let key = world.organization_key.as_str();
+    let small = json!({ "name": "a" }).to_string();
+    let large = format!("{small}{}{{}}", " ".repeat(70_000));
+    for (name, first, status, then) in [("k1", &small, 201, &large), ("k2", &large, 400, &small)] {
+        assert_eq!(keyed(&world, key, "/v1/agents", name, first).await.status, status);
+        assert_eq!(keyed(&world, key, "/v1/agents", name, then).await.status, 409);
+    }
+}

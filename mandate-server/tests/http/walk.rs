@@ -98,6 +98,34 @@ async fn what_belongs_to_somebody_else_is_as_absent_as_what_is_not_there() {
 }
 
 #[tokio::test]
+async fn lists_hold_nothing_of_somebody_else() {
+    let Tenants { ours, theirs, .. } = &Tenants::new().await;
+    // One of everything, by making each operation possible.
+    for route in table() {
+        fresh(theirs, &route).await;
+    }
+    let lists =
+        table().into_iter().filter(|route| route.method == Method::GET && !route.path.contains("{id}"));
+    let mut seen = 0;
+    for route in lists {
+        let page = async |tenant: &Tenant, key: &str| {
+            let answer = ask(tenant, &route, route.path, &Value::Null).bearer_auth(key).asked().await;
+            answer.json()["data"].as_array().cloned().unwrap_or_default()
+        };
+        let foreign = page(theirs, &theirs.organization_key).await;
+        for key in [&ours.organization_key, &ours.agent_key] {
+            if *key == ours.agent_key && route.key != Key::Any {
+                continue;
+            }
+            let own = page(ours, key).await;
+            assert!(own.iter().all(|row| !foreign.contains(row)), "{route:?}");
+        }
+        seen += usize::from(!foreign.is_empty());
+    }
+    assert_eq!(seen, 7, "agents, mandates, decisions, webhooks, events, escrows and usage have rows");
+}
+
+#[tokio::test]
 async fn another_method_is_400_without_allow() {
     let Tenants { ours, .. } = &Tenants::new().await;
     for route in table() {

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use mandate_core::jwks::KeySet;
 use mandate_core::verify::{Expected, verify_event};
-use mandate_core::{EventId, WebhookId};
+use mandate_core::{EventId, Timestamp, WebhookId};
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::metrics::Metrics;
-use mandate_server::service::deliveries::{self as service, LEASE_SECONDS, LEASE_SKEW_SECONDS, Retry};
+use mandate_server::service::audit::{self, Operator};
+use mandate_server::service::deliveries::{self as service, LEASE_SECONDS, LEASE_SKEW_SECONDS};
 use mandate_server::service::endpoint::Reach;
 use mandate_server::service::webhooks::{self, Subscription};
 use mandate_server::store::Store;
@@ -147,8 +148,9 @@ async fn a_delivery_that_has_failed_can_be_made_again_for_another_24_hours() {
     let event = pinged(&world, &id).await;
     let retry = async |event: &Value| {
         let event = EventId::parse(event.as_str().unwrap()).unwrap();
-        let command = Retry { event, webhook: WebhookId::parse(&id).unwrap(), at: world.clock.now() };
-        let retried = world.store.write(move |tx| service::retry(tx, &command)).await.unwrap();
+        let webhook = WebhookId::parse(&id).unwrap();
+        let by = Operator { name: "root (uid 0)".to_owned(), at: world.clock.now() };
+        let retried = world.store.write(move |tx| service::retry(tx, event, webhook, &by)).await.unwrap();
         retried.map_err(|refusal| refusal.message)
     };
     assert_eq!(
@@ -176,6 +178,11 @@ async fn a_delivery_that_has_failed_can_be_made_again_for_another_24_hours() {
     );
     let tokens = receiver.received();
     assert!(tokens.iter().all(|token| claims(token)["iat"] == 1_781_524_800));
+    let records = world.store.write(|tx| Ok(audit::newest(tx, Some("acme"), Timestamp::from_millis(0), 9)?));
+    let records = json!(records.await.unwrap().unwrap_or_else(|refusal| panic!("{}", refusal.message)));
+    assert_eq!(records.as_array().unwrap().len(), 1, "what was refused leaves none: {records}");
+    assert_eq!((&records[0]["action"], &records[0]["subject"]), (&json!("webhook.retry"), &json!(id)));
+    assert_eq!((&records[0]["environment"], &records[0]["details"]["event"]), (&json!("sandbox"), &event));
     let other = json!(world.event().to_string());
     assert!(retry(&other).await.unwrap_err().starts_with("there is no delivery of evt_"));
 }

@@ -1,5 +1,7 @@
 //! The `mandate` command against a real server: what it prints, and what it keeps.
 
+mod doctor;
+mod listen;
 mod lists;
 mod output;
 mod profiles;

@@ -110,6 +110,27 @@ fn webhooks_events_escrows_exports_and_the_rest() {
         "escrow-show",
         shell.transcript(&["escrow", "show", &escrow, "--json=state,amount,buyer"])
     );
+    // Whoever holds the address needs no key.
+    let address = shell.get(&["escrow", "show", &escrow, "--jq", ".contract"]);
+    let contract = |address: &str, issuer: &str, more: &[&str]| {
+        let args = [&["escrow", "contract", address, "--allow-sandbox", "--issuer", issuer], more].concat();
+        crate::harness::Ran::from(crate::harness::mandate(&args).output().unwrap())
+    };
+    let issuer = server.ready("verdicts_url");
+    assert_snapshot!(
+        "escrow-contract",
+        masked_contract(&shown(&contract(&address, issuer, &[]).code(0).out))
+    );
+    assert_eq!(contract(&address, issuer, &["--jq", ".state"]).code(0).out, "delivered\n");
+    contract(&"0".repeat(64), issuer, &[]).code(33);
+    contract("0", issuer, &[]).code(2);
+    let careful = crate::harness::mandate(&["escrow", "contract", &address, "--issuer", issuer]).output();
+    assert!(crate::harness::Ran::from(careful.unwrap()).code(22).out.is_empty());
+    assert!(contract(&address, issuer, &[]).err.contains("not real money"));
+    let (other, keys) = (TestServer::start(), folder.path().join("jwks.json"));
+    let published = other.stranger("verdicts_url").get("/.well-known/jwks.json").body;
+    std::fs::write(&keys, published).unwrap();
+    contract(&address, issuer, &["--jwks", keys.to_str().unwrap()]).code(11);
 
     let export = shell.get(&["export", "create", "--jq", ".export"]);
     let download = |name: &str, more: &[&str]| {
@@ -117,7 +138,6 @@ fn webhooks_events_escrows_exports_and_the_rest() {
         command.current_dir(folder.path());
         crate::harness::Ran::from(command.output().unwrap())
     };
-    let issuer = server.ready("verdicts_url");
     let whole = download("all.ndjson", &["--issuer", issuer, "--json=export,rows,status"]).code(0);
     assert_snapshot!("export-download", shown(&whole.out));
     let content = std::fs::read(folder.path().join("all.ndjson")).unwrap();

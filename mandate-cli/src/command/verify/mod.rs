@@ -10,6 +10,7 @@ use mandate_core::verify::Leeway;
 use mandate_core::{Amount, Currency, MandateId, Recipient, Timestamp};
 
 use self::check::{Verifier, Wanted, claim};
+pub(crate) use self::report::SANDBOX;
 use self::report::{Refusal, Report};
 use crate::environment;
 use crate::exit::{Exit, Failure};

@@ -11,7 +11,7 @@ use crate::exit::Exit;
 use crate::output::{CAUTION, DIM, ERROR, GOOD, Output, printable};
 
 /// What is said of a sandbox, wherever it is mentioned.
-pub(super) const SANDBOX: &str = "sandbox - not real money";
+pub(crate) const SANDBOX: &str = "sandbox - not real money";
 
 /// How one check ended.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]

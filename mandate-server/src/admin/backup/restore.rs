@@ -4,8 +4,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
+use serde_json::json;
+use tempfile::NamedTempFile;
 
-use super::{Common, Contents, Failure, Manifest, file, verify};
+use super::{Common, Contents, Failure, Manifest, file, operator, terminal, verify};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config::{self, SQLITE};
 use crate::error::Fault;
@@ -13,7 +15,10 @@ use crate::service::signing::MasterKey;
 use crate::store::upkeep::{self, Holder};
 
 /// What SQLite keeps beside a database. A log of the one must never meet the other.
-const BESIDE: [&str; 3] = ["", "-wal", "-shm"];
+const BESIDE: [&str; 3] = ["", WAL, "-shm"];
+const WAL: &str = "-wal";
+/// What a command holds while it works on a database.
+const LOCK: &str = ".lock";
 
 /// What was done.
 #[derive(Serialize)]
@@ -74,13 +79,9 @@ fn replace(database: &Path, backup: &Path, manifest: &Manifest) -> Result<Option
     if sha256 != manifest.sha256 {
         return Err(Fault::new(format!("{} has changed while it was copied", backup.display())));
     }
+    record(&fresh, backup, manifest)?;
     file::synced(&fresh)?;
     upkeep::adopt(fresh.as_file(), &file::directory(database));
-    let beside = |path: &Path, suffix: &str| {
-        let mut name = path.as_os_str().to_owned();
-        name.push(suffix);
-        PathBuf::from(name)
-    };
     let was_there = database.exists();
     let aside = beside(database, &format!(".replaced-{}", SystemClock.now()));
     for suffix in BESIDE {
@@ -88,6 +89,33 @@ fn replace(database: &Path, backup: &Path, manifest: &Manifest) -> Result<Option
     }
     file::name(fresh, database)?;
     Ok(was_there.then_some(aside))
+}
+
+/// Writes into the copy that it was restored. Only a schema that is the newest is known to have a place for that.
+fn record(fresh: &NamedTempFile, backup: &Path, manifest: &Manifest) -> Result<(), Fault> {
+    if manifest.schema_version != upkeep::newest() {
+        terminal::note("warning: the schema is older than this program's; no record tells of the restore");
+        return Ok(());
+    }
+    let details = json!({ "taken_at": manifest.taken_at, "sha256": manifest.sha256 });
+    let database = format!("{SQLITE}{}", fresh.path().display());
+    let written = operator::record(&database, "backup.restore", backup, details);
+    // The log of the copy was folded into it when the record was written, unless that went wrong.
+    let folded = !beside(fresh.path(), WAL).exists();
+    BESIDE.iter().chain(&[LOCK]).filter(|suffix| !suffix.is_empty()).for_each(|suffix| {
+        file::remove(&beside(fresh.path(), suffix));
+    });
+    written.map_err(|why| Fault::new(why.to_string()))?;
+    folded
+        .then_some(())
+        .ok_or_else(|| Fault::new("the record of the restore cannot be written into the copy"))
+}
+
+/// The name of a file that stands beside another.
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    PathBuf::from(name)
 }
 
 impl Restored<'_> {

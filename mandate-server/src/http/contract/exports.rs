@@ -68,7 +68,11 @@ pub(crate) fn get(operation: Operation) -> Operation {
     let piece = ResponseBuilder::new()
         .description("The bytes of the content that Range asks for.")
         .header_ref(X_REQUEST_ID, header(X_REQUEST_ID))
-        .header("Content-Range", text_header("Which bytes, of how many."));
+        .header("Content-Range", text_header("Which bytes, of how many."))
+        .header("ETag", text_header("Names the content: its SHA-256."))
+        .header("Accept-Ranges", text_header("`bytes`: a piece can be asked for."))
+        .header("Content-Disposition", text_header("The name under which the content is kept."))
+        .header("Vary", text_header("`Accept`: record and content have one path."));
     operation
         .named("getExport", TAG, "Get an export")
         .told(
@@ -77,10 +81,15 @@ pub(crate) fn get(operation: Operation) -> Operation {
              decision a line, then a signed trailer.",
         )
         .id::<ExportId>("The export's id.")
-        .header_of_request("Range", "`bytes=FIRST-LAST`, or `bytes=FIRST-`: a piece of the content.")
+        .header_of_request("Range", "`bytes=FIRST-LAST`, `bytes=FIRST-` or `bytes=-LENGTH`: a piece of the content.")
+        .header_of_request("If-Range", "The ETag of the content that a piece belongs to; of another, all is sent.")
         .gives::<Export>(200, "The record, or the content.", with(example(), ready))
         .or_content(NDJSON, file(LINES))
         .or_content(CSV, file(TABLE))
+        .with_header("ETag", "Names the content: its SHA-256.")
+        .with_header("Accept-Ranges", "`bytes`: a piece can be asked for.")
+        .with_header("Content-Disposition", "The name under which the content is kept.")
+        .with_header("Vary", "`Accept`: record and content have one path.")
         .answers(206, piece.content(NDJSON, file(LINES)).content(CSV, file(TABLE)))
 }
 

@@ -160,6 +160,11 @@ impl Operation {
         self.last(|response| response.content(content_type, content))
     }
 
+    /// A header of the answer just named.
+    pub(super) fn with_header(self, name: &str, description: &str) -> Self {
+        self.last(|response| response.header(name, text_header(description)))
+    }
+
     /// A header that it looks at.
     pub(super) fn header_of_request(self, name: &str, description: &str) -> Self {
         let header = ParameterBuilder::new().name(name).parameter_in(ParameterIn::Header);

@@ -209,7 +209,13 @@ async fn nothing_is_smuggled_behind_a_request() {
     for bytes in [format!("{ambiguous}{second}"), format!("{first}{ambiguous}{second}")] {
         let answer = server.answered(&bytes).await;
         assert_eq!(answer.matches("HTTP/1.1 ").count(), bytes.matches("HTTP/1.1").count() - 1, "{answer}");
+        assert_eq!(answer.matches("HTTP/1.1 400 ").count(), 1, "{answer}");
     }
+    let zipped = "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n";
+    assert!(server.answered(zipped).await.starts_with("HTTP/1.1 400 "));
+    let chunked =
+        "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\nConnection: close\r\n\r\n0\r\n\r\n";
+    assert!(server.answered(chunked).await.starts_with("HTTP/1.1 200 "));
 }
 
 #[tokio::test]

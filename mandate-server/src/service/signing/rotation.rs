@@ -295,6 +295,15 @@ impl SigningKeyRecord {
         self.publish_until.is_none_or(|end| now < end)
     }
 
+    /// From when on it signs, and until when, exclusive, as far as that is known; a revocation ends that. None for a key
+    /// that was revoked before it signed.
+    #[must_use]
+    pub fn window(&self) -> Option<(Timestamp, Option<Timestamp>)> {
+        let from = self.signing_since();
+        let until = [self.sign_until, self.revoked_at].into_iter().flatten().min();
+        (self.revoked_at.is_none() || until > Some(from)).then_some((from, until))
+    }
+
     /// Since when it signs, or from when on: a window can reach back to before the key was made.
     #[must_use]
     pub fn signing_since(&self) -> Timestamp {

@@ -3,7 +3,7 @@
 //! `webhooks.due_at` is the place of a webhook in that line. Whatever makes a delivery due keeps it no later than the
 //! first delivery that is pending; whoever takes a webhook out of the line leases it, and puts it back when that is done.
 
-use mandate_core::{EventId, EventKind, Timestamp, WebhookId};
+use mandate_core::{EnvironmentKind, EventId, EventKind, Timestamp, WebhookId};
 use serde_json::value::RawValue;
 
 use super::keys::kind;
@@ -56,8 +56,10 @@ const COUNT_ATTEMPT: &str = "UPDATE deliveries SET attempts = attempts + 1
     WHERE environment = $1 AND event = $2 AND webhook = $3";
 const MOVE_ON: &str = "UPDATE deliveries SET state = $1, due_at = $2
     WHERE environment = $3 AND event = $4 AND webhook = $5 AND state = 'pending'";
-const FIND: &str = "SELECT d.environment, d.state
+const FIND: &str = "SELECT d.environment, o.name, e.kind, d.state
     FROM webhooks w JOIN deliveries d ON d.environment = w.environment AND d.webhook = w.webhook
+    JOIN environments e ON e.environment = w.environment
+    JOIN organizations o ON o.organization = e.organization
     WHERE w.webhook = $1 AND d.event = $2";
 const RETRY: &str = "UPDATE deliveries SET state = 'pending', due_at = $1, retried_at = $1
     WHERE environment = $2 AND event = $3 AND webhook = $4 AND state = 'failed'";
@@ -209,14 +211,31 @@ pub fn keep(tx: &mut Tx<'_>, tried: &TriedRecord) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The environment of a delivery to a webhook that is there, and where the delivery stands.
-pub fn find(
-    tx: &mut Tx<'_>,
-    event: EventId,
-    webhook: WebhookId,
-) -> Result<Option<(i64, DeliveryState)>, Fault> {
+/// A delivery as the operator finds it, who is above tenants.
+#[derive(Debug)]
+pub struct FoundDelivery {
+    /// The number of its environment.
+    pub environment: i64,
+    /// The name of its organization.
+    pub organization: String,
+    /// The kind of its environment.
+    pub kind: EnvironmentKind,
+    /// Where it stands.
+    pub state: DeliveryState,
+}
+
+/// The delivery of an event to a webhook that is there.
+pub fn find(tx: &mut Tx<'_>, event: EventId, webhook: WebhookId) -> Result<Option<FoundDelivery>, Fault> {
     let row = tx.lock(FIND, &[webhook.to_bytes().into(), event.to_bytes().into()])?;
-    row.map(|mut row| Ok((row.integer()?, DeliveryState::parse(&row.text()?)?))).transpose()
+    let read = |mut row: Row| {
+        Ok(FoundDelivery {
+            environment: row.integer()?,
+            organization: row.text()?,
+            kind: kind(&row.text()?)?,
+            state: DeliveryState::parse(&row.text()?)?,
+        })
+    };
+    row.map(read).transpose()
 }
 
 /// Begins a delivery anew that has failed.

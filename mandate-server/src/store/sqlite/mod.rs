@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, DropBehavior, OpenFlags, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
 
 use super::tx::{Row, Session, Tx, Value};
@@ -115,21 +115,28 @@ pub(super) fn run_once<T>(
     path: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
 ) -> Result<Result<T, Refusal>, Fault> {
-    apart(path, script, DropBehavior::Commit)
+    apart(path, script, End::Commit)
 }
 
 pub(super) fn rehearse<T>(
     path: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
 ) -> Result<Result<T, Refusal>, Fault> {
-    apart(path, script, DropBehavior::Rollback)
+    apart(path, script, End::Rollback)
+}
+
+/// How the transaction of a script that has succeeded ends.
+#[derive(Clone, Copy)]
+enum End {
+    Commit,
+    Rollback,
 }
 
 /// Runs a script over a connection of its own, and ends its transaction so; after a fault, with a rollback.
 fn apart<T>(
     path: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
-    end: DropBehavior,
+    end: End,
 ) -> Result<Result<T, Refusal>, Fault> {
     if !Path::new(path).exists() {
         return Err(Fault::new(format!(
@@ -138,7 +145,7 @@ fn apart<T>(
     }
     let _held = upkeep::claim(path, Holder::Server)?;
     let mut connection = connect(path)?;
-    let mut transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut ground = Ground(&transaction);
     let mut tx = Tx::new(&mut ground);
     Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
@@ -147,8 +154,10 @@ fn apart<T>(
         Err(Stop::Refused(refusal)) => Err(refusal),
         Err(Stop::Fault(fault)) => return Err(fault),
     };
-    transaction.set_drop_behavior(end);
-    transaction.finish()?;
+    match end {
+        End::Commit => transaction.commit()?,
+        End::Rollback => transaction.rollback()?,
+    }
     Ok(result)
 }
 

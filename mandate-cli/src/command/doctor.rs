@@ -1,0 +1,384 @@
+//! `mandate doctor`: whether this machine, its settings and the service fit together, and what to do where they don't.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use mandate_core::Timestamp;
+use mandate_core::api_key::KeyClass;
+use mandate_core::jwks::MAX_KEY_SET_BYTES;
+use serde::Serialize;
+use ureq::http::HeaderMap;
+
+use crate::args::Global;
+use crate::client::Client;
+use crate::credential::{Access, known_address};
+use crate::environment::{self, variable};
+use crate::exit::{Exit, Failure};
+use crate::fields;
+use crate::http::{self, Address};
+use crate::key_set::{max_age_seconds, parse, published_at};
+use crate::output::{CAUTION, DIM, ERROR, GOOD, Output, printable};
+use crate::service::Service;
+
+/// How far this clock may be from the service's, in seconds, before that is told of.
+const WARN_CLOCK_SECONDS: i64 = 5;
+/// As far as no leeway helps any more: a verdict seems expired, or not yet valid.
+const MAX_CLOCK_SECONDS: i64 = 30;
+/// The most that is read of an answer, in bytes.
+const MAX_BODY_BYTES: u64 = 1024 * 1024;
+
+/// Check clock, addresses, TLS, key, mode and key set, and say what to do next
+///
+/// Each check is a line: ok, warn or fail. What is not set is passed over with a warning: whoever only verifies needs no key,
+/// and who has a key may need no issuer.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate doctor
+  mandate doctor --issuer https://verdicts.example.com --docs-url https://docs.example.com --json
+
+Exit codes:
+  0 nothing failed    25 a check failed    2 usage")]
+pub(crate) struct Doctor {
+    /// The issuer whose key set is checked [env: MANDATE_ISSUER]
+    #[arg(long, value_name = "URL")]
+    issuer: Option<String>,
+
+    /// Where the machine-readable contract is published [env: MANDATE_DOCS_URL]
+    #[arg(long, value_name = "URL")]
+    docs_url: Option<String>,
+
+    #[command(flatten)]
+    service: Service,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    Ok,
+    Warn,
+    Fail,
+}
+
+/// A check, and how it went.
+#[derive(Debug, Serialize)]
+struct Line {
+    check: &'static str,
+    state: State,
+    found: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<&'static str>,
+}
+
+/// The checks so far.
+#[derive(Debug, Default, Serialize)]
+struct Examined {
+    healthy: bool,
+    checks: Vec<Line>,
+    /// Whether a host has told what time it is.
+    #[serde(skip)]
+    is_clock_known: bool,
+}
+
+/// What a host answered.
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Answer {
+    fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+}
+
+impl Doctor {
+    pub(crate) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let mut examined = Examined::default();
+        self.api(global, &mut examined);
+        self.verdicts(&mut examined)?;
+        self.docs(&mut examined)?;
+        if !examined.is_clock_known {
+            let next =
+                "compare it with another one; with --issuer or a service's address it is compared here";
+            examined.warn("clock", "nobody has told what time it is", next);
+        }
+        examined.healthy = examined.checks.iter().all(|line| line.state != State::Fail);
+        if output.is_json() {
+            output.json(&examined)?;
+        } else {
+            tell(&examined.checks, output);
+        }
+        Ok(if examined.healthy { Exit::Success } else { Exit::Unhealthy })
+    }
+
+    /// The service and the key, if they are known.
+    fn api(&self, global: &Global, examined: &mut Examined) {
+        let base = match known_address(&self.service, global) {
+            Ok(Some(base)) => base,
+            Ok(None) => {
+                let next = "mandate login, or set MANDATE_BASE_URL; whoever only verifies needs neither";
+                return examined.warn("api", "the service's address is not set", next);
+            }
+            Err(failure) => {
+                let next = "mend the address, as MANDATE_BASE_URL, --base-url or the profile has it";
+                return examined.fail("api", failure.message(), next);
+            }
+        };
+        // Without a key: what answers is seen before a key is sent to it.
+        let answer = examined.reach("api", &base, "/agents");
+        let is_there = match answer {
+            Some(answer) if answer.status == 401 => true,
+            Some(answer) => {
+                let next = "is this the service's address, and does it end in /v1?";
+                examined.fail("api", format!("HTTP {}, where the API asks for a key", answer.status), next);
+                false
+            }
+            None => false,
+        };
+        match Access::at(base, &self.service, global, None) {
+            Ok(Some(access)) => examined.key(access, is_there),
+            Ok(None) => {
+                let next = "mandate login, or set MANDATE_ORGANIZATION_KEY or MANDATE_AGENT_KEY";
+                examined.warn("key", "there is none", next);
+            }
+            Err(failure) => {
+                examined.fail("key", failure.message(), "mandate login, with a key of the service");
+            }
+        }
+    }
+
+    /// The issuer's key set.
+    fn verdicts(&self, examined: &mut Examined) -> Result<(), Failure> {
+        let Some(issuer) = given(self.issuer.as_deref(), "MANDATE_ISSUER")? else {
+            let next = "pass --issuer URL, or set MANDATE_ISSUER";
+            examined.warn("verdicts", "no issuer is named", next);
+            return Ok(());
+        };
+        let place = match published_at(&issuer) {
+            Ok(place) => place,
+            Err(failure) => {
+                examined.fail("verdicts", failure.message(), "pass the issuer's https address");
+                return Ok(());
+            }
+        };
+        if let Some(answer) = examined.reach("verdicts", &place, "") {
+            examined.key_set(&place, &answer);
+        }
+        Ok(())
+    }
+
+    /// The host of the contract.
+    fn docs(&self, examined: &mut Examined) -> Result<(), Failure> {
+        let Some(url) = given(self.docs_url.as_deref(), "MANDATE_DOCS_URL")? else {
+            examined.warn("docs", "no docs host is named", "pass --docs-url URL, or set MANDATE_DOCS_URL");
+            return Ok(());
+        };
+        match url.parse::<Address>() {
+            Ok(address) => {
+                let answer = examined.reach("docs", &address, "/openapi.yaml");
+                if let Some(status) = answer.map(|answer| answer.status).filter(|status| *status != 200) {
+                    let next = "is this the docs host? the contract is at /openapi.yaml there";
+                    examined.fail("docs", format!("HTTP {status}, where the contract is expected"), next);
+                }
+            }
+            Err(why) => examined.fail("docs", format!("`{url}` is refused: {why}"), "mend the address"),
+        }
+        Ok(())
+    }
+}
+
+impl Examined {
+    fn line(
+        &mut self,
+        check: &'static str,
+        state: State,
+        found: impl Into<String>,
+        next: Option<&'static str>,
+    ) {
+        self.checks.push(Line { check, state, found: found.into(), next });
+    }
+
+    fn ok(&mut self, check: &'static str, found: impl Into<String>) {
+        self.line(check, State::Ok, found, None);
+    }
+
+    fn warn(&mut self, check: &'static str, found: impl Into<String>, next: &'static str) {
+        self.line(check, State::Warn, found, Some(next));
+    }
+
+    fn fail(&mut self, check: &'static str, found: impl Into<String>, next: &'static str) {
+        self.line(check, State::Fail, found, Some(next));
+    }
+
+    /// Asks a host, and tells whether it answers, over what, and what time it has.
+    fn reach(&mut self, check: &'static str, address: &Address, path: &str) -> Option<Answer> {
+        let before = environment::now();
+        match get(&address.join(path), None) {
+            Ok(answer) => {
+                let over = if address.is_plain() {
+                    "plain HTTP, which does not leave this machine"
+                } else {
+                    "TLS, with a certificate that is trusted"
+                };
+                self.ok(check, format!("{address} answers, over {over}"));
+                self.clock(&answer, before, environment::now());
+                Some(answer)
+            }
+            Err(e) => {
+                let found = format!("{address} cannot be reached: {e}");
+                self.fail(check, found, advice(&e));
+                None
+            }
+        }
+    }
+
+    /// Compares this clock with the answer's `Date`, which is exact to a second, and was written between two times. A
+    /// cache's answer is older than that, and says nothing.
+    fn clock(&mut self, answer: &Answer, before: Timestamp, after: Timestamp) {
+        let told = answer.header("date").filter(|_| answer.header("age").is_none()).and_then(http::date);
+        let Some(told) = told.filter(|_| !self.is_clock_known) else { return };
+        self.is_clock_known = true;
+        let ahead = before.millis_since(told.plus_seconds(1)) / 1000;
+        let behind = told.millis_since(after) / 1000;
+        let found = if ahead > 0 {
+            format!("{ahead} s ahead of the service's")
+        } else if behind > 0 {
+            format!("{behind} s behind the service's")
+        } else {
+            "that of the service".to_owned()
+        };
+        match ahead.max(behind) {
+            MAX_CLOCK_SECONDS.. => {
+                let next =
+                    "set this machine's clock, by NTP for example: tokens seem expired, or not yet valid";
+                self.fail("clock", found, next);
+            }
+            WARN_CLOCK_SECONDS.. => {
+                let next = "set this machine's clock; until then, verify with --leeway, up to 30 s";
+                self.warn("clock", found, next);
+            }
+            _ => self.ok("clock", found),
+        }
+    }
+
+    /// Whose key it is, and what the service says of it.
+    fn key(&mut self, access: Access, is_there: bool) {
+        let class = access.key.class();
+        let environment = if access.is_live() { "LIVE, where money moves" } else { "sandbox" };
+        let profile = access.profile.as_ref().map(|name| format!(", of the profile {name}"));
+        let found = format!("of an {class}, {environment}{}", profile.unwrap_or_default());
+        if !is_there {
+            let next = "nothing was sent; mend the address first";
+            return self.warn("key", format!("{found}; not shown to the service"), next);
+        }
+        let path = match class {
+            KeyClass::Organization => "/enforcement",
+            KeyClass::Agent => "/agents",
+        };
+        let body = match Client::with(access, None, true).and_then(|client| client.get(path, &[])) {
+            Ok(body) => body,
+            Err(failure) => {
+                let next =
+                    "check that the key belongs to this service and is not revoked; its operator issues keys";
+                return self.fail("key", format!("{found}: {}", failure.message()), next);
+            }
+        };
+        self.ok("key", format!("{found}; the service accepts it"));
+        if class == KeyClass::Agent {
+            return;
+        }
+        match fields::text(&body, "mode").as_deref() {
+            Some("enforce") => self.ok("mode", "enforce: verdicts block"),
+            Some("observe") => {
+                let next =
+                    "mandate report says what enforcing would block; mandate enforcement set enforce begins";
+                self.warn("mode", "observe: verdicts are recorded, and nothing blocks", next);
+            }
+            _ => {
+                let next = "is this the service's address, and is this program not older than it?";
+                self.fail("mode", "the service does not tell it", next);
+            }
+        }
+    }
+
+    /// What is published at `place`: keys, and for how long they may be kept.
+    fn key_set(&mut self, place: &Address, answer: &Answer) {
+        let next = "is this the issuer's address? it is told by the service's operator";
+        if answer.status != 200 {
+            return self.fail("key set", format!("HTTP {}", answer.status), next);
+        }
+        if answer.body.len() > MAX_KEY_SET_BYTES {
+            let found = format!("longer than {MAX_KEY_SET_BYTES} bytes");
+            return self.fail("key set", found, next);
+        }
+        match parse(&answer.body, place.as_str()) {
+            Err(failure) => return self.fail("key set", failure.message(), next),
+            Ok(keys) if keys.is_empty() => return self.fail("key set", "no key for ES256", next),
+            Ok(keys) => {
+                let production = keys.iter().filter(|key| !key.kid().is_sandbox()).count();
+                let sandbox = keys.len().saturating_sub(production);
+                self.ok("key set", format!("{production} of production, {sandbox} of a sandbox"));
+            }
+        }
+        let seconds = answer.header("cache-control").map_or(0, max_age_seconds);
+        if seconds == 0 {
+            let next = "tell the issuer: without Cache-Control, each verification fetches the keys anew";
+            self.warn("max-age", "the key set may not be kept", next);
+        } else {
+            self.ok("max-age", format!("the key set is kept for {seconds} s"));
+        }
+        let next = "tell the issuer: whoever asks whether the keys have changed gets all of them again";
+        match answer.header("etag") {
+            None => self.warn("etag", "the key set has none", next),
+            Some(etag) => match get(place, Some(etag)) {
+                Ok(Answer { status: 304, .. }) => self.ok("etag", "unchanged keys are not sent again"),
+                _ => self.warn("etag", "unchanged keys are sent again", next),
+            },
+        }
+    }
+}
+
+/// What an option gives, or a variable.
+fn given(option: Option<&str>, name: &'static str) -> Result<Option<String>, Failure> {
+    match option {
+        Some(text) => Ok(Some(text.to_owned())),
+        None => Ok(variable(name)?.map(|text| text.to_string())),
+    }
+}
+
+/// One request without a key. With `etag`, only for what has changed.
+fn get(address: &Address, etag: Option<&str>) -> Result<Answer, ureq::Error> {
+    let request = address.agent().get(address.as_str());
+    let request = etag.into_iter().fold(request, |request, etag| request.header("if-none-match", etag));
+    let (head, mut body) = request.call()?.into_parts();
+    let body = body.with_config().limit(MAX_BODY_BYTES).read_to_vec()?;
+    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+}
+
+/// What to do about a host that does not answer.
+fn advice(error: &ureq::Error) -> &'static str {
+    match error {
+        ureq::Error::HostNotFound => "check the name, and this machine's name resolution",
+        ureq::Error::Timeout(_) => {
+            "check firewalls and HTTPS_PROXY: the host is there, or its network is, and silent"
+        }
+        ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => {
+            "check the certificate: a root of your own is trusted when SSL_CERT_FILE names it; is it TLS at all?"
+        }
+        _ => "check the address and the port, and that the service runs",
+    }
+}
+
+fn tell(lines: &[Line], output: &mut Output) {
+    for Line { check, state, found, next } in lines {
+        let (style, word) = match state {
+            State::Ok => (GOOD, "ok"),
+            State::Warn => (CAUTION, "warn"),
+            State::Fail => (ERROR, "fail"),
+        };
+        output.line(check, format_args!("{style}{word:<6}{style:#}{}", printable(found)));
+        if let Some(next) = next {
+            output.line("", format_args!("      {DIM}{next}{DIM:#}"));
+        }
+    }
+}

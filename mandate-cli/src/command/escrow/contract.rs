@@ -1,0 +1,139 @@
+//! `mandate escrow contract`: what an escrow's contract says, signed, to whoever holds its address.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use mandate_core::jwt::Unverified;
+
+use crate::command::verify::SANDBOX;
+use crate::exit::{Exit, Failure};
+use crate::fields;
+use crate::http::Address;
+use crate::key_set::Issuer;
+use crate::output::{Output, warn};
+use crate::resource::Resource;
+use crate::table::{state, text, whole};
+
+/// How long an address is: 32 bytes in hexadecimal digits.
+const ADDRESS_DIGITS: usize = 64;
+/// The longest answer that is read, in bytes.
+const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
+
+const CONTRACT: Resource = Resource {
+    path: "",
+    id: None,
+    columns: &[],
+    lines: &[
+        whole("contract", "contract"),
+        state("state", "state"),
+        text("disputed", "disputed"),
+        text("amount", "amount currency"),
+        text("buyer", "buyer"),
+        text("seller", "seller"),
+        text("arbiter", "arbiter"),
+        text("condition", "condition"),
+        text("refund after", "refund_after"),
+        text("created", "created_at"),
+    ],
+    tables: super::ESCROWS.tables,
+};
+
+/// Show the contract at an address, as its issuer has signed it: no key is needed
+///
+/// The issuer's signature is verified before anything is shown.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate escrow contract \"$ADDRESS\" --issuer https://verdicts.example.com
+  mandate escrow contract \"$ADDRESS\" --issuer https://verdicts.example.com --jq .state
+
+Exit codes:
+  0 shown    10 malformed    11 signature or key    14 issuer    22 of a sandbox
+  33 no such contract    37 not reached")]
+pub(crate) struct Contract {
+    /// The contract's address, 64 hexadecimal digits
+    #[arg(value_parser = address)]
+    address: String,
+    /// The issuer that must have signed [env: MANDATE_ISSUER]
+    #[arg(long, value_name = "URL")]
+    issuer: Option<String>,
+    /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
+    #[arg(long, value_name = "FILE|URL")]
+    jwks: Option<String>,
+    /// Let the keys of a sandbox count, where no money is real
+    #[arg(long)]
+    allow_sandbox: bool,
+}
+
+fn address(text: &str) -> Result<String, &'static str> {
+    if text.len() == ADDRESS_DIGITS && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
+        Ok(text.to_owned())
+    } else {
+        Err("must be 64 hexadecimal digits, in lower case")
+    }
+}
+
+impl Contract {
+    pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
+        let issuer = Issuer::find(self.issuer.as_deref(), self.jwks.as_deref())?;
+        let host: Address = issuer.name.parse().map_err(|why| {
+            Failure::new(Exit::Usage, format!("contracts are not read from `{}`: {why}", issuer.name))
+        })?;
+        let token = fetch(&host.join(&format!("/contracts/{}", self.address)))?;
+        let claims = self.verified(&token, &issuer)?;
+        let contract = fields::at(&claims, "contract").ok_or_else(|| malformed("contract is required"))?;
+        if fields::text(contract, "contract").as_deref() != Some(&self.address) {
+            return Err(malformed("it is of another address"));
+        }
+        CONTRACT.show(contract, output)
+    }
+
+    /// The claims of the token, once signature, issuer and environment are known to be right.
+    fn verified(&self, token: &str, issuer: &Issuer) -> Result<String, Failure> {
+        let keys = issuer.keys_for(token)?;
+        let unverified = Unverified::parse(token).map_err(|e| malformed(&e.to_string()))?;
+        let verified = unverified.verify(&keys).map_err(|e| {
+            Failure::new(Exit::Signature, format!("the contract's signature is refused: {e}"))
+                .next("do not rely on it; tell the issuer")
+        })?;
+        let claims = std::str::from_utf8(verified.claims()).map_err(|e| malformed(&e.to_string()))?;
+        let iss = fields::text(claims, "iss").ok_or_else(|| malformed("iss is required"))?;
+        if iss != issuer.name {
+            let what = format!("the contract is signed by {iss}, and not by {}", issuer.name);
+            return Err(Failure::new(Exit::Issuer, what));
+        }
+        match (verified.kid().is_sandbox(), self.allow_sandbox) {
+            (true, false) => {
+                Err(Failure::new(Exit::Sandbox, "the contract is one of a sandbox: no money is real")
+                    .next("--allow-sandbox shows it all the same"))
+            }
+            (true, true) => {
+                warn(SANDBOX);
+                Ok(claims.to_owned())
+            }
+            (false, _) => Ok(claims.to_owned()),
+        }
+    }
+}
+
+/// The signed contract at `place`.
+fn fetch(place: &Address) -> Result<String, Failure> {
+    let unreachable = |e: ureq::Error| {
+        Failure::new(Exit::Unreachable, format!("{place} cannot be reached: {e}"))
+            .next("check the issuer's address, and repeat the command")
+    };
+    let request = place.agent().get(place.as_str()).header("accept", "application/jwt");
+    let mut response = request.call().map_err(unreachable)?;
+    match response.status().as_u16() {
+        200 => {
+            response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string().map_err(unreachable)
+        }
+        404 => Err(Failure::new(Exit::NotFound, "there is no contract at this address")
+            .next("check address and issuer: it is the member contract of an escrow")),
+        status => Err(Failure::new(Exit::UnknownAnswer, format!("{place} answered HTTP {status}"))
+            .next("is this the issuer's address?")),
+    }
+}
+
+fn malformed(why: &str) -> Failure {
+    Failure::new(Exit::MalformedToken, format!("the contract is not understood: {why}"))
+        .next("is this the issuer's address, and is this program not older than its service?")
+}

@@ -1,0 +1,269 @@
+//! `mandate listen`: receives webhooks on this machine, verifies them, shows them, and sends them on.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use mandate_core::api_key::KeyClass;
+use mandate_core::verify::{Expected, Leeway, VerifiedEvent, verify_event};
+use mandate_core::{EnvironmentKind, EventId, EventKind};
+use serde_json::json;
+
+use crate::args::Global;
+use crate::client::Client;
+use crate::environment;
+use crate::exit::{Exit, Failure};
+use crate::fields;
+use crate::forward::Forward;
+use crate::http::Address;
+use crate::key_set::Issuer;
+use crate::output::{CAUTION, DIM, ERROR, GOOD, Output, printable, say, warn};
+use crate::receiver::{Answer, Arrived, receive};
+use crate::recording::{Received, Recording};
+use crate::service::Service;
+use crate::value::leeway;
+
+/// How many requests wait to be looked at, beside those whose connections wait.
+const WAITING: usize = 1;
+/// How many events are remembered, so that none is shown twice. The oldest is forgotten first.
+const MAX_REMEMBERED: usize = 100_000;
+
+/// Receive webhooks on this machine: verify, show, record and forward them
+///
+/// Each request is verified against the issuer's key set. One that verifies is shown once, however often it is delivered, and
+/// is answered with 200, or with what the receiver answers that it is forwarded to; any other is answered with 400 and a
+/// reason. It ends with Ctrl-C.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  mandate listen --issuer https://verdicts.example.com --port 4000
+  mandate listen --register --forward-to http://127.0.0.1:3000/hooks
+  mandate listen --register --events mandate.revoked --record events.ndjson --json
+
+--register is for a server in developer mode: no other delivers to an address of one machine. For another one, register the
+public address of a tunnel to this port with mandate webhook create.")]
+pub(crate) struct Listen {
+    /// The port of 127.0.0.1; 0 takes a free one
+    #[arg(long, value_name = "PORT", default_value_t = 0)]
+    port: u16,
+    /// The issuer of the events [env: MANDATE_ISSUER]
+    #[arg(long, value_name = "URL")]
+    issuer: Option<String>,
+    /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
+    #[arg(long, value_name = "FILE|URL")]
+    jwks: Option<String>,
+    /// How far the clocks of issuer and receiver may disagree, 0 to 30
+    #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = leeway)]
+    leeway: Leeway,
+    /// Post each event to this address too, as it came, and pass on the status
+    #[arg(long, value_name = "URL")]
+    forward_to: Option<Address>,
+    /// Append each event to this file, for mandate replay
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Register a webhook for this address, and delete it at the end
+    #[arg(long)]
+    register: bool,
+    /// The types of events to register for, with commas between [default: all]
+    #[arg(long, value_name = "TYPE,...", value_delimiter = ',', requires = "register", value_parser = EventKind::parse)]
+    events: Vec<EventKind>,
+    #[command(flatten)]
+    service: Service,
+}
+
+/// What the listener hears.
+enum Message {
+    Arrived(Arrived),
+    /// Somebody has pressed Ctrl-C.
+    Stop,
+}
+
+/// A webhook that lives as long as this command.
+struct Registration {
+    client: Client,
+    id: String,
+}
+
+/// What is done with each event.
+struct Listener {
+    issuer: Issuer,
+    leeway: Leeway,
+    environment: Option<EnvironmentKind>,
+    forward: Option<Forward>,
+    recording: Option<Recording>,
+    /// The events that came, each with whether it is done with: one that the receiver refused will come again. Ids sort by
+    /// creation.
+    seen: BTreeMap<EventId, bool>,
+}
+
+impl Listen {
+    pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        let client = self
+            .register
+            .then(|| Client::new(&self.service, global, Some(KeyClass::Organization)))
+            .transpose()?;
+        let mut listener = Listener {
+            issuer: Issuer::find(self.issuer.as_deref(), self.jwks.as_deref())?,
+            leeway: self.leeway,
+            environment: client.as_ref().map(|client| client.access().key.kind()),
+            forward: self.forward_to.clone().map(Forward::new),
+            recording: self.record.as_deref().map(Recording::open).transpose()?,
+            seen: BTreeMap::new(),
+        };
+        output.stream();
+        let (send, messages) = sync_channel(WAITING);
+        let stopped = stop_on_interrupt(send.clone())?;
+        let address = receive(self.port, &send, Message::Arrived).map_err(|e| {
+            Failure::new(Exit::Io, format!("cannot listen on port {} of 127.0.0.1: {e}", self.port))
+                .next("--port 0 takes a free one")
+        })?;
+        let url = format!("http://{address}/");
+        let registration = client.map(|client| Registration::new(client, &url, &self.events)).transpose()?;
+        say(&format!("listening on {url}; Ctrl-C ends\n"));
+        let ended = listener.listen(&messages, &stopped, output);
+        if let Some(registration) = registration {
+            registration.end();
+        }
+        ended
+    }
+}
+
+/// Has Ctrl-C, and a request to end, end the loop and not the process.
+fn stop_on_interrupt(send: SyncSender<Message>) -> Result<Arc<AtomicBool>, Failure> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&stopped);
+    let handler = move || {
+        flag.store(true, Ordering::Release);
+        // When there is no room the loop is busy, and looks at the flag next.
+        let _ = send.try_send(Message::Stop);
+    };
+    ctrlc::set_handler(handler)
+        .map_err(|e| Failure::new(Exit::Io, format!("Ctrl-C cannot be listened for: {e}")))?;
+    Ok(stopped)
+}
+
+impl Registration {
+    fn new(client: Client, url: &str, events: &[EventKind]) -> Result<Self, Failure> {
+        client.confirm(&format!("send events to {url}"))?;
+        let events = if events.is_empty() { &EventKind::ALL[..] } else { events };
+        let body = client.post("/webhooks", Some(&json!({"url": url, "events": events}).to_string()));
+        let body = body.map_err(|failure| match failure.exit {
+            Exit::InvalidRequest => failure.only_next(
+                "only a server in developer mode delivers to this machine; elsewhere, register a public address",
+            ),
+            _ => failure.only_next("run the command again, or without --register; mandate webhook list shows what is there"),
+        })?;
+        let id = fields::text(&body, "webhook").ok_or_else(|| super::unknown("webhook is required"))?;
+        Ok(Self { client, id })
+    }
+
+    fn end(&self) {
+        if let Err(failure) = self.client.delete(&format!("/webhooks/{}", self.id)) {
+            let id = printable(&self.id);
+            warn(format_args!(
+                "{id} is still registered: {}; mandate webhook delete {id}",
+                failure.message()
+            ));
+        }
+    }
+}
+
+impl Listener {
+    /// Looks at each request, until somebody ends it or nobody reads any more.
+    fn listen(
+        &mut self,
+        messages: &Receiver<Message>,
+        stopped: &AtomicBool,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        while let Ok(Message::Arrived(arrived)) = messages.recv() {
+            if stopped.load(Ordering::Acquire) {
+                break;
+            }
+            let (answer, ended) = match self.take(&arrived.body, output) {
+                Ok(answer) => (answer, Ok(())),
+                Err(failure) => (Answer::new(500, "the event cannot be kept"), Err(failure)),
+            };
+            arrived.answer(answer);
+            ended?;
+            if output.is_over() {
+                return Ok(Exit::Success);
+            }
+        }
+        Ok(Exit::Interrupted)
+    }
+
+    /// What is answered to a request with this body.
+    fn take(&mut self, body: &[u8], output: &mut Output) -> Result<Answer, Failure> {
+        let verified = match self.verify(body) {
+            Ok(verified) => verified,
+            Err(answer) => {
+                say(&format!("{ERROR}refused{ERROR:#} {}\n", printable(&answer.text)));
+                return Ok(answer);
+            }
+        };
+        let (token, event) = verified;
+        let id = event.claims().jti;
+        let before = self.seen.get(&id).copied();
+        if before == Some(true) {
+            say(&format!("{DIM}{id} came again{DIM:#}\n"));
+            return Ok(Answer::new(200, "this event came before"));
+        }
+        let mut received = Received::new(&event, &token);
+        if let Some(recording) = self.recording.as_mut().filter(|_| before.is_none()) {
+            recording.append(&received)?;
+        }
+        self.remember(id, false);
+        let answer = match self.forward.as_ref().map(|forward| forward.send(&token)) {
+            None => Answer::new(200, ""),
+            Some(Ok(status)) => {
+                received.forwarded = Some(status);
+                Answer::new(status, "")
+            }
+            Some(Err(why)) => {
+                warn(printable(&why));
+                Answer::new(502, why)
+            }
+        };
+        let is_done = (200..300).contains(&answer.status);
+        self.remember(id, is_done);
+        show(&received, &answer, output)?;
+        Ok(answer)
+    }
+
+    /// The token, if it is an event of the issuer.
+    fn verify(&self, body: &[u8]) -> Result<(String, VerifiedEvent), Answer> {
+        let refused = |why: String| Answer::new(400, why);
+        let token = std::str::from_utf8(body).map_err(|_| refused("the body is no token".to_owned()))?;
+        let keys = self.issuer.keys_for(token).map_err(|failure| Answer::new(503, failure.message()))?;
+        let expected = Expected {
+            leeway: self.leeway,
+            environment: self.environment,
+            ..Expected::new(&self.issuer.name, environment::now())
+        };
+        let event = verify_event(token, &keys, &expected).map_err(|e| refused(e.to_string()))?;
+        Ok((token.to_owned(), event))
+    }
+
+    fn remember(&mut self, id: EventId, is_done: bool) {
+        self.seen.insert(id, is_done);
+        if self.seen.len() > MAX_REMEMBERED {
+            self.seen.pop_first();
+        }
+    }
+}
+
+/// An event, in a line.
+fn show(received: &Received, answer: &Answer, output: &mut Output) -> Result<(), Failure> {
+    if output.is_json() {
+        return output.json(received);
+    }
+    let Received { event, kind, issued_at, environment, .. } = received;
+    let style = if (200..300).contains(&answer.status) { GOOD } else { CAUTION };
+    let (kind, status) = (printable(kind), answer.status);
+    output.text(&format!("{issued_at}  {kind:<23}  {event}  {environment}  {style}{status}{style:#}\n"));
+    Ok(())
+}

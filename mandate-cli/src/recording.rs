@@ -1,0 +1,115 @@
+//! Events in a file: a line of JSON for each, with the token as it came.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::path::Path;
+
+use mandate_core::verify::VerifiedEvent;
+use mandate_core::{EventId, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::exit::{Exit, Failure};
+
+/// An event as it was received, verified.
+#[derive(Debug, Serialize)]
+pub(crate) struct Received {
+    /// The event's id.
+    pub(crate) event: EventId,
+    /// What happened.
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// When it happened.
+    pub(crate) issued_at: String,
+    /// Whose key has signed: one of production, or of a sandbox.
+    pub(crate) environment: &'static str,
+    /// What the event is about.
+    pub(crate) data: Option<Box<RawValue>>,
+    /// The token, as it came.
+    pub(crate) token: String,
+    /// What the one that it was forwarded to answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) forwarded: Option<u16>,
+}
+
+impl Received {
+    /// What stands in `verified`, which is `token`.
+    pub(crate) fn new(verified: &VerifiedEvent, token: &str) -> Self {
+        let claims = verified.claims();
+        Self {
+            event: claims.jti,
+            kind: claims.kind.clone(),
+            issued_at: Timestamp::from_seconds(claims.iat).to_string(),
+            environment: if verified.kid().is_sandbox() { "sandbox" } else { "production" },
+            data: RawValue::from_string(claims.data.clone()).ok(),
+            token: token.to_owned(),
+            forwarded: None,
+        }
+    }
+}
+
+/// What is read again of a recorded event.
+#[derive(Debug, Deserialize)]
+pub(crate) struct Recorded {
+    /// The event's id.
+    pub(crate) event: String,
+    /// What happened.
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    /// The token.
+    pub(crate) token: String,
+}
+
+/// A file that events are appended to.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    file: File,
+    name: String,
+}
+
+impl Recording {
+    /// Opens the file, or makes it, for its owner alone. One whose last line has no end is left as it is, and refused.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let name = path.display().to_string();
+        let unusable =
+            |e: io::Error| Failure::new(Exit::Io, format!("events cannot be recorded in {name}: {e}"));
+        let mut options = OpenOptions::new();
+        options.read(true).append(true).create(true);
+        private(&mut options);
+        let mut file = options.open(path).map_err(unusable)?;
+        if file.metadata().map_err(unusable)?.len() > 0 {
+            let mut last = [0];
+            file.seek(SeekFrom::End(-1)).and_then(|_| file.read_exact(&mut last)).map_err(unusable)?;
+            if last != *b"\n" {
+                return Err(Failure::new(Exit::Io, format!("the last line of {name} has no end"))
+                    .next("nobody was told that it was received: remove that line, or name another file"));
+            }
+        }
+        Ok(Self { file, name })
+    }
+
+    /// Appends an event. Once this has succeeded, it is on the disk.
+    pub(crate) fn append(&mut self, received: &Received) -> Result<(), Failure> {
+        let before = self.file.metadata().map(|metadata| metadata.len());
+        let line = serde_json::to_string(received).map_err(io::Error::from);
+        let written = line.and_then(|line| {
+            self.file.write_all(format!("{line}\n").as_bytes())?;
+            self.file.sync_data()
+        });
+        written.map_err(|e| {
+            // Half a line would make the file one that is refused.
+            let _ = before.and_then(|length| self.file.set_len(length));
+            Failure::new(Exit::Io, format!("the event cannot be recorded in {}: {e}", self.name))
+                .next("the issuer delivers it again")
+        })
+    }
+}
+
+#[cfg(unix)]
+fn private(options: &mut OpenOptions) {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    options.mode(0o600);
+}
+
+#[cfg(not(unix))]
+fn private(_: &mut OpenOptions) {}

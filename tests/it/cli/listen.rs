@@ -1,0 +1,231 @@
+//! `mandate listen` and `mandate replay`: events of a real server, received on this machine.
+
+use std::io::{BufReader, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Stdio};
+
+use mandate_core::EventKind;
+use serde_json::{Value, json};
+
+use super::Shell;
+use crate::harness::{Client, DEADLINE, Organization, TestServer};
+
+/// `mandate listen`, and what it prints: a line of JSON for each event, unless a format is asked for.
+struct Listening {
+    child: Child,
+    url: String,
+    out: BufReader<ChildStdout>,
+    err: BufReader<ChildStderr>,
+}
+
+impl Listening {
+    fn start(server: &TestServer, organization: &Organization, args: &[&str]) -> Self {
+        let shell = Shell::new(server, organization);
+        let mut command =
+            shell.command(&[&["listen", "--issuer", server.ready("verdicts_url")], args].concat());
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (out, mut err) =
+            (BufReader::new(child.stdout.take().unwrap()), BufReader::new(child.stderr.take().unwrap()));
+        let said = line(&mut err);
+        let url = said.strip_prefix("listening on ").and_then(|rest| rest.split_once(';')).unwrap().0;
+        Self { url: url.to_owned(), child, out, err }
+    }
+
+    /// The next event.
+    fn event(&mut self) -> Value {
+        serde_json::from_str(&line(&mut self.out)).unwrap()
+    }
+
+    /// Posts a body; gives the status.
+    fn post(&self, body: &str) -> u16 {
+        Client::new(self.url.trim_end_matches('/'), None).send("POST", "/", &[], body).unwrap().status
+    }
+
+    /// Presses Ctrl-C; gives what was still said.
+    fn interrupt(mut self) -> String {
+        Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        assert_eq!(self.child.wait().unwrap().code(), Some(130));
+        let mut rest = String::new();
+        self.err.read_to_string(&mut rest).unwrap();
+        rest
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn line(reader: &mut impl std::io::BufRead) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    line
+}
+
+/// Takes one request, answers it with a status, and gives its body.
+fn take(listener: &TcpListener, status: u16) -> String {
+    let (stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(DEADLINE)).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
+    loop {
+        let head = line(&mut reader).trim_end().to_lowercase();
+        match head.split_once(": ") {
+            Some(("content-length", value)) => length = value.parse().unwrap(),
+            _ if head.is_empty() => break,
+            _ => {}
+        }
+    }
+    let mut body = vec![0; length];
+    reader.read_exact(&mut body).unwrap();
+    let answer = format!("HTTP/1.1 {status} \r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
+    reader.get_mut().write_all(answer.as_bytes()).unwrap();
+    String::from_utf8(body).unwrap()
+}
+
+fn webhooks(organization: &Organization) -> Vec<Value> {
+    organization.client.get("/webhooks").json()["data"].as_array().unwrap().clone()
+}
+
+#[test]
+fn what_verifies_is_shown_once_and_recorded_and_the_registration_ends_with_the_command() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let file = folder.path().join("events.ndjson");
+    let mut listening = Listening::start(
+        &server,
+        &organization,
+        &["--register", "--events", "mandate.revoked", "--record", file.to_str().unwrap()],
+    );
+    let registered = webhooks(&organization);
+    assert_eq!(
+        (&registered[0]["url"], &registered[0]["events"][0]),
+        (&json!(listening.url), &json!("mandate.revoked"))
+    );
+
+    let agent = organization.buyer("buyer");
+    let id = organization.client.get("/mandates").text("/data/0/id");
+    organization.client.act(&format!("/mandates/{id}/revoke"));
+    let event = listening.event();
+    assert_eq!((&event["type"], &event["data"]["id"]), (&json!("mandate.revoked"), &json!(id)), "{event}");
+    assert_eq!(event["environment"], "sandbox");
+    let token = event["token"].as_str().unwrap();
+
+    // The same again, and what is none.
+    assert_eq!(listening.post(token), 200);
+    let (head, signature) = token.rsplit_once('.').unwrap();
+    let forged = format!("{head}.{}{}", if signature.starts_with('A') { 'B' } else { 'A' }, &signature[1..]);
+    let verdict = agent.ask(1).json();
+    for bad in [forged.as_str(), "x", verdict["verdict_token"].as_str().unwrap_or("y")] {
+        assert_eq!(listening.post(bad), 400, "{bad}");
+    }
+    assert_eq!(listening.post(&"x".repeat(64 * 1024 + 1)), 413);
+    // A connection that says nothing holds up nobody.
+    let _silent =
+        TcpStream::connect(listening.url.trim_start_matches("http://").trim_end_matches('/')).unwrap();
+    let other = organization.mandate(&crate::harness::terms(&agent.id));
+    organization.client.act(&format!("/mandates/{other}/revoke"));
+    assert_eq!(listening.event()["data"]["id"], json!(other));
+
+    let said = listening.interrupt();
+    assert!(said.contains("came again") && said.matches("refused ").count() == 3, "{said}");
+    assert!(webhooks(&organization).is_empty());
+    let recorded = std::fs::read_to_string(&file).unwrap();
+    let recorded: Vec<Value> = recorded.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((recorded.len(), &recorded[0]), (2, &event));
+}
+
+#[test]
+fn what_is_forwarded_keeps_its_bytes_and_the_receivers_status_counts() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let file = folder.path().join("events.ndjson");
+    let file = file.to_str().unwrap();
+    let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("http://{}/hooks", receiver.local_addr().unwrap());
+    let mut listening = Listening::start(&server, &organization, &["--forward-to", &to, "--record", file]);
+
+    // The server's own delivery is taken first, to be sent by hand.
+    let direct = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", direct.local_addr().unwrap());
+    organization.client.post("/webhooks", &json!({"url": url, "events": ["mandate.revoked"]}));
+    let mandate = organization.mandate(&crate::harness::terms(&organization.agent("buyer").id));
+    organization.client.act(&format!("/mandates/{mandate}/revoke"));
+    let token = take(&direct, 204);
+
+    std::thread::scope(|scope| {
+        // Refused, it comes again; taken, it does not.
+        let bodies = scope.spawn(|| [take(&receiver, 503), take(&receiver, 204)]);
+        assert_eq!([listening.post(&token), listening.post(&token), listening.post(&token)], [503, 204, 200]);
+        assert_eq!(bodies.join().unwrap(), [token.as_str(), token.as_str()]);
+    });
+    assert_eq!([&listening.event()["forwarded"], &listening.event()["forwarded"]], [503, 204]);
+    listening.interrupt();
+    assert_eq!(std::fs::read_to_string(file).unwrap().lines().count(), 1);
+
+    let shell = Shell::new(&server, &organization);
+    let replay = ["replay", file, "--forward-to", &to, "--json"];
+    for (status, code) in [(200, 0), (500, 23)] {
+        std::thread::scope(|scope| {
+            let bodies = scope.spawn(|| take(&receiver, status));
+            let told = shell.run(&replay).code(code).json();
+            assert_eq!((&told["type"], &told["status"]), (&json!("mandate.revoked"), &json!(status)));
+            assert_eq!(bodies.join().unwrap(), token);
+        });
+    }
+    drop(receiver);
+    shell.run(&replay).code(37);
+
+    // Half a line was acknowledged to nobody; it is not written behind.
+    std::fs::write(file, "{\"event\"").unwrap();
+    shell.run(&["listen", "--issuer", server.ready("verdicts_url"), "--record", file]).code(3);
+    shell.run(&replay).code(30);
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "{\"event\"");
+}
+
+#[test]
+fn each_type_of_event_really_happens() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let shell = Shell::new(&server, &organization);
+    shell.run(&["trigger", "ping"]).code(33);
+    shell.with_key(organization.live.key()).run(&["trigger", "mandate.revoked"]).code(32);
+    let mut listening = Listening::start(&server, &organization, &["--register"]);
+    for kind in EventKind::ALL {
+        let made = shell.run(&["trigger", kind.as_str(), "--json"]).code(0).json();
+        // Before it, others of the same story may come: funded before delivered.
+        let event = loop {
+            let event = listening.event();
+            if event["event"] == made["event"] {
+                break event;
+            }
+        };
+        assert_eq!((&event["type"], &made["type"]), (&json!(kind.as_str()), &json!(kind.as_str())));
+        if let Some(agent) = made["agent"].as_str() {
+            assert!(agent.starts_with("agt_trigger-"), "{made}");
+        }
+    }
+    assert_eq!(organization.live.get("/agents").json()["data"], json!([]));
+    listening.interrupt();
+}
+
+#[test]
+fn people_read_a_line_for_each_event() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let shell = Shell::new(&server, &organization);
+    let file = folder.path().join("events.ndjson");
+    let file = file.to_str().unwrap();
+    let mut listening =
+        Listening::start(&server, &organization, &["--register", "--format", "table", "--record", file]);
+    let event = shell.get(&["trigger", "ping", "--jq", ".event"]);
+    let told = line(&mut listening.out);
+    let (_, rest) = told.split_once("  ").unwrap();
+    assert_eq!(rest, format!("ping                     {event}  sandbox  200\n"));
+    // What it has taken once is taken again, and not shown.
+    let replayed = shell.get(&["replay", file, "--forward-to", &listening.url, "--format", "table"]);
+    assert_eq!(replayed, format!("ping                     {event}  200"));
+    assert!(listening.interrupt().contains("came again"));
+}
