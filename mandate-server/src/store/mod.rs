@@ -127,7 +127,8 @@ impl Store {
         commit: sqlite::commit::Commit,
     ) -> Result<Self, Fault> {
         let announced = Arc::new(Notify::new());
-        let sqlite = sqlite::Sqlite::open(path(database)?, decider, metrics, Arc::clone(&announced), commit)?;
+        let sqlite =
+            sqlite::Sqlite::open(&path(database)?, decider, metrics, Arc::clone(&announced), commit)?;
         Ok(Self { sqlite: Arc::new(sqlite), announced })
     }
 
@@ -201,7 +202,7 @@ impl Store {
 /// # Errors
 /// The name is not of a known database, or no file can be made beside it.
 pub(crate) fn take_place(database: &str) -> Result<Presence, Fault> {
-    sqlite::take_place(path(database)?)
+    sqlite::take_place(&path(database)?)
 }
 
 /// Runs one script in one transaction, without the threads of a [`Store`]: for the operator's commands, which work
@@ -213,7 +214,7 @@ pub fn run_once<T>(
     database: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
 ) -> Result<Result<T, Refusal>, Fault> {
-    sqlite::run_once(path(database)?, script)
+    sqlite::run_once(&path(database)?, script)
 }
 
 /// Runs one script as [`run_once`] does, and takes back all that it did: to see whether it would be refused.
@@ -224,13 +225,15 @@ pub fn rehearse<T>(
     database: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
 ) -> Result<Result<T, Refusal>, Fault> {
-    sqlite::rehearse(path(database)?, script)
+    sqlite::rehearse(&path(database)?, script)
 }
 
-fn path(database: &str) -> Result<&str, Fault> {
-    database.strip_prefix(SQLITE).filter(|path| !path.is_empty()).ok_or_else(|| {
+/// The file that a database is, whichever way that is spelled.
+fn path(database: &str) -> Result<String, Fault> {
+    let path = database.strip_prefix(SQLITE).filter(|path| !path.is_empty()).ok_or_else(|| {
         Fault::new(format!(
             "database must be {SQLITE} and the path of a file, for example sqlite://mandate.db"
         ))
-    })
+    });
+    sqlite::place::resolve(path?)
 }
