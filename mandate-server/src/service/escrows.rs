@@ -271,13 +271,21 @@ pub fn moves_funds(state: EscrowState) -> bool {
     matches!(state, EscrowState::Funded | EscrowState::Released | EscrowState::Refunded)
 }
 
-/// At most `limit` instructions that are to be sent by `now`, each with its escrow and the number of attempts made.
+/// The longest time between two attempts at an instruction, in seconds.
+pub const LONGEST_WAIT_SECONDS: i64 = 60 * 60;
+/// How far ahead the clock of another server may be, in seconds.
+const SKEW_SECONDS: i64 = 60;
+
+/// At most `limit` instructions that are to be sent by `now`, each with its escrow and the number of attempts made. What
+/// is to wait for longer than any does was put off by a clock that was ahead and has been set back: it is due too.
 ///
 /// # Errors
 /// The database fails.
 pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey, Escrow, i64)>, Fault> {
     let mut instructions = Vec::new();
-    for (key, attempts) in sql::escrows::due(tx, now, limit)? {
+    for (key, attempts) in
+        sql::escrows::due(tx, now, now.plus_seconds(LONGEST_WAIT_SECONDS + SKEW_SECONDS), limit)?
+    {
         let escrow = sql::escrows::find(tx, key.environment, key.escrow)?;
         let escrow = escrow.ok_or_else(|| Fault::new("database: a history without an escrow"))?;
         instructions.push((key, escrow, attempts));

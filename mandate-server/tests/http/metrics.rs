@@ -205,6 +205,9 @@ async fn the_counters_move_by_what_was_done() {
     let start = scrape.value("process_start_time_seconds");
     assert_eq!(scrape.value("mandate_clock_timestamp_seconds"), start, "the clock stands");
     assert_eq!(scrape.value("mandate_signing_key_created_timestamp_seconds{kind=\"sandbox\"}"), start);
+    for kind in ["sandbox", "production"] {
+        assert_eq!(scrape.value(&format!("mandate_signing_ready{{kind=\"{kind}\"}}")), 1.0);
+    }
 }
 
 #[tokio::test]

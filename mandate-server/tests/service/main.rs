@@ -9,6 +9,7 @@
 mod agents_and_mandates;
 mod backups;
 mod check;
+mod clock;
 mod costs;
 mod deliveries;
 mod durability;

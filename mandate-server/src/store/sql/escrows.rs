@@ -18,11 +18,22 @@ const INSERT: &str =
 const APPEND: &str = "INSERT INTO escrow_history (environment, escrow, number, state, disputed, at, note,
         settlement, next_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-const DUE: &str = "SELECT h.environment, h.escrow, h.number, h.attempts FROM escrow_history h
-    WHERE h.settlement = 'pending' AND h.next_at <= $1 AND NOT EXISTS (SELECT 1 FROM escrow_history b
-        WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number
-            AND b.settlement = 'pending')
-    ORDER BY h.next_at LIMIT $2";
+macro_rules! due {
+    ($condition:literal) => {
+        concat!(
+            "SELECT h.environment, h.escrow, h.number, h.attempts FROM escrow_history h
+            WHERE h.settlement = 'pending' AND ",
+            $condition,
+            " AND NOT EXISTS (SELECT 1 FROM escrow_history b
+                WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number
+                    AND b.settlement = 'pending')
+            ORDER BY h.next_at LIMIT $2"
+        )
+    };
+}
+
+const DUE: &str = due!("h.next_at <= $1");
+const PUT_OFF: &str = due!("h.next_at > $1");
 const SETTLE: &str = "UPDATE escrow_history SET settlement = $1, attempts = attempts + 1, next_at = $2
     WHERE environment = $3 AND escrow = $4 AND number = $5 AND settlement = 'pending'";
 const CLAIM: &str = "UPDATE escrow_history SET next_at = $1
@@ -199,10 +210,17 @@ pub fn append(
     tx.execute_one(APPEND, &row)
 }
 
-/// At most `limit` instructions that are to be sent by `now`, each with the number of attempts made. One waits for those
-/// before it in its escrow.
-pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey, i64)>, Fault> {
-    let rows = tx.query(DUE, &[now.millis().into(), limit.into()])?.into_iter();
+/// At most `limit` instructions that are to be sent by `now`, or only after `latest`, each with the number of attempts
+/// made. One waits for those before it in its escrow.
+pub fn due(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    latest: Timestamp,
+    limit: i64,
+) -> Result<Vec<(EntryKey, i64)>, Fault> {
+    let mut rows = tx.query(DUE, &[now.millis().into(), limit.into()])?;
+    rows.extend(tx.query(PUT_OFF, &[latest.millis().into(), limit.into()])?);
+    let rows = rows.into_iter().take(usize::try_from(limit).unwrap_or_default());
     rows.map(|mut row| {
         let environment = row.integer()?;
         let escrow = EscrowId::from_bytes(row.bytes()?);
