@@ -33,8 +33,8 @@ const PIECE: usize = 64 * 1024;
 ///
 /// A download that has stopped goes on where it stopped. What comes is hashed and counted on its way, and compared at its end
 /// with the hash in the export's record, and, of NDJSON, with the hash and the count in its trailer, whose signature must be
-/// the issuer's: the one that is named, or else the one that the service points to. Until all of that holds, the file has a
-/// name that ends in .part.
+/// the issuer's: the one that is named, or else the one that the service points to; that its keys cannot be had is said. Until
+/// all of that holds, the file has a name that ends in .part.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -84,25 +84,18 @@ impl Download {
         let accept = if format == "csv" { "text/csv" } else { "application/x-ndjson" };
         let content = self.fetch(&client, &record, accept, &part)?;
         let verified = verify(&content, &record, trusted.as_ref());
-        let is_signed = verified.map_err(|failure| failure.note("kept as", part.display()))?;
+        let unsigned = verified.map_err(|failure| failure.note("kept as", part.display()))?;
         fs::rename(&part, &file).map_err(|e| unwritable(&file, &e))?;
         EXPORTS.show(&record, output)?;
         if !output.is_json() {
             output.line("file", file.display());
         }
-        match &trusted {
-            Some(Trusted { issuer, .. }) if is_signed && !output.is_json() => {
+        match (&trusted, unsigned) {
+            (Some(Trusted { issuer, .. }), None) if !output.is_json() => {
                 output.line("signed by", printable(&issuer.name));
             }
-            Some(_) if !is_signed => {
-                warn(
-                    "the trailer's signature is not verified: its key is no longer published; pass a key set that has it with --jwks",
-                );
-            }
-            None if format != "csv" => {
-                warn(
-                    "the trailer's signature is not verified: the issuer is not known; pass it with --issuer",
-                );
+            (_, Some(why)) if format != "csv" => {
+                warn(format_args!("the trailer's signature is not verified: {}", printable(&why)));
             }
             _ => {}
         }
@@ -206,9 +199,9 @@ fn begin(part: &Path, bytes: u64) -> io::Result<(File, Content)> {
     }
 }
 
-/// Compares what has come with the record, and with its own trailer if there is an issuer to believe. Says whether the
-/// trailer is the issuer's; it cannot be told of one whose key is no longer among those of an issuer that nobody named.
-fn verify(content: &Content, record: &str, trusted: Option<&Trusted>) -> Result<bool, Failure> {
+/// Compares what has come with the record, and with its own trailer if there is an issuer to believe. Says why it cannot be
+/// told whether that is the issuer's, if it cannot: when nobody has named one, and its keys or this one are not to be had.
+fn verify(content: &Content, record: &str, trusted: Option<&Trusted>) -> Result<Option<String>, Failure> {
     let differs = |what: &dyn std::fmt::Display| {
         Failure::new(Exit::Mismatch, format!("the file is not what was exported: {what}"))
             .next("remove it, and download it again")
@@ -216,15 +209,23 @@ fn verify(content: &Content, record: &str, trusted: Option<&Trusted>) -> Result<
     if fields::text(record, "sha256").is_none_or(|sha256| sha256 != content.sha256()) {
         return Err(differs(&"its SHA-256 is not that of the export's record"));
     }
-    let Some(Trusted { issuer, kind, is_named }) = trusted else { return Ok(false) };
+    let Some(Trusted { issuer, kind, is_named }) = trusted else {
+        return Ok(Some("the issuer is not known; pass it with --issuer".to_owned()));
+    };
     let token = content.trailer().map_err(|e| differs(&e))?;
-    let keys = issuer.keys_for(&token)?;
+    let keys = match issuer.keys_for(&token) {
+        Err(failure) if !is_named => return Ok(Some(failure.message().to_owned())),
+        keys => keys?,
+    };
     let (trailer, signed_by) = match Trailer::verify(&token, &keys, &[&issuer.name]) {
         Ok(verified) => verified,
         Err(TrailerRefused::Issuer { .. }) => {
             return Err(Failure::new(Exit::Issuer, "the trailer is another issuer's"));
         }
-        Err(TrailerRefused::Token(TokenRefused::UnknownKey { .. })) if !is_named => return Ok(false),
+        Err(TrailerRefused::Token(TokenRefused::UnknownKey { .. })) if !is_named => {
+            let why = "its key is no longer published; pass a key set that has it with --jwks";
+            return Ok(Some(why.to_owned()));
+        }
         Err(e) => {
             return Err(Failure::new(Exit::Signature, format!("the trailer is not the issuer's: {e}"))
                 .next("do not rely on the file; ask the issuer"));
@@ -238,7 +239,7 @@ fn verify(content: &Content, record: &str, trusted: Option<&Trusted>) -> Result<
     let before = content.sha256_before().unwrap_or_default();
     match trailer.differences(export, content.rows(), &before).first() {
         Some(difference) => Err(differs(difference)),
-        None => Ok(true),
+        None => Ok(None),
     }
 }
 
