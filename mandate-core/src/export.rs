@@ -286,7 +286,9 @@ mod tests {
 
     fn taken(pieces: &[&[u8]]) -> Content {
         let mut content = Content::default();
-        pieces.iter().for_each(|piece| content.take(piece));
+        for piece in pieces {
+            content.take(piece);
+        }
         content
     }
 
