@@ -28,7 +28,7 @@ fn examples(page: &str) -> Vec<Example> {
         match line {
             "```console" => inside = true,
             "```" => inside = false,
-            _ if line.starts_with("## ") => section = line[3..].to_owned(),
+            _ if line.starts_with("## ") => line[3..].clone_into(&mut section),
             _ if !inside => {}
             _ => match line.strip_prefix("$ ") {
                 Some(first) => {
