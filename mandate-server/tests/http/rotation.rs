@@ -8,7 +8,7 @@ use mandate_core::EnvironmentKind;
 use mandate_core::jwks::KeySet;
 use mandate_server::app::{App, Running};
 use mandate_server::clock::{Clock as _, SystemEntropy};
-use mandate_server::config::{Config, SQLITE, Settings};
+use mandate_server::config::{Config, Settings};
 use mandate_server::service::audit::Operator;
 use mandate_server::service::signing::MasterKey;
 use mandate_server::service::signing::rotation::{
@@ -111,10 +111,10 @@ async fn a_server_that_cannot_sign_with_the_key_whose_turn_it_is_says_so() {
 
 #[tokio::test]
 async fn a_schedule_rotates_keys_whose_time_has_come() {
-    let folder = tempfile::tempdir().unwrap();
+    let held = crate::KIND.fresh();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let settings = Settings {
-        database: format!("{SQLITE}{}/test.db", folder.path().display()),
+        database: held.url().to_owned(),
         api_address: any,
         public_address: any,
         ops_address: any,

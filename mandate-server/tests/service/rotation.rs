@@ -20,6 +20,8 @@ use mandate_server::store;
 use mandate_server::store::sql::signing_keys::SigningKeyRecord;
 use mandate_server::store::tx::Tx;
 
+use mandate_tests::Database;
+
 use crate::world::World;
 
 const MASTER: [u8; 32] = [7; 32];
@@ -30,15 +32,15 @@ const SANDBOX: &[EnvironmentKind] = &[EnvironmentKind::Sandbox];
 struct Keys {
     database: String,
     master: MasterKey,
-    _folder: tempfile::TempDir,
+    _held: Database,
 }
 
 impl Keys {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let database = format!("sqlite://{}", folder.path().join("test.db").display());
+        let held = crate::KIND.fresh();
+        let database = held.url().to_owned();
         store::migrate(&database).unwrap();
-        let keys = Self { database, master: MasterKey::from_bytes(MASTER), _folder: folder };
+        let keys = Self { database, master: MasterKey::from_bytes(MASTER), _held: held };
         keys.run(|tx| Ok(signing::ensure(tx, &keys.master, &SystemEntropy, at(0))?)).unwrap();
         keys
     }

@@ -42,11 +42,6 @@ fn move_to(world: &World, instant: &str, seconds: i64) {
     world.clock.advance(millis / 1000 - seconds);
 }
 
-fn count(world: &World, sql: &str) -> i64 {
-    let path = world.database.strip_prefix("sqlite://").unwrap();
-    rusqlite::Connection::open(path).unwrap().query_row(sql, (), |row| row.get(0)).unwrap()
-}
-
 #[tokio::test]
 async fn a_mandate_is_told_of_once_seven_days_before_its_last_day() {
     let world = World::new().await;
@@ -129,7 +124,7 @@ async fn a_review_that_expires_is_resolved_and_told_of_once() {
     for _ in 0..2 {
         sweeper(&world).sweep().await;
         assert_eq!(told(&world, "decision.resolved").await, std::slice::from_ref(&shown));
-        assert_eq!(count(&world, "SELECT count(*) FROM reviews WHERE status = 'expired'"), 1);
+        assert_eq!(world.number("SELECT count(*) FROM reviews WHERE status = 'expired'"), 1);
     }
     assert_eq!(world.decision(&world.organization, &decisions[0]["decision"]).await, shown);
     assert_eq!(world.approve(&decisions[0]["review"]["id"]).await.status, 400);
@@ -210,7 +205,7 @@ async fn kept_answers_go_after_a_day_and_not_before() {
     // More than go in one transaction.
     let names: Vec<_> = (0..450).map(|n| format!("k{n}")).collect();
     futures_util::future::join_all(names.iter().map(|name| ask(name))).await;
-    let kept = || count(&world, "SELECT count(*) FROM idempotency");
+    let kept = || world.number("SELECT count(*) FROM idempotency");
     world.clock.advance(3_600);
     ask("later").await;
     world.clock.advance(idempotency::KEPT_SECONDS - 3_600 - 1);
@@ -251,7 +246,7 @@ async fn exports_go_after_seven_days_and_so_do_files_without_a_record() {
     world.clock.advance(1);
     sweep.sweep().await;
     assert!(!owned[0].exists() && !owned[1].exists() && owned[2].exists());
-    assert_eq!(count(&world, "SELECT count(*) FROM exports"), 0);
+    assert_eq!(world.number("SELECT count(*) FROM exports"), 0);
     let late = file(&id.to_string());
     world.clock.advance(3_600);
     sweep.sweep().await;
@@ -261,9 +256,7 @@ async fn exports_go_after_seven_days_and_so_do_files_without_a_record() {
 #[tokio::test]
 async fn a_job_that_fails_holds_up_no_other() {
     let (world, _) = pending(1).await;
-    let path = world.database.strip_prefix("sqlite://").unwrap();
-    let database = rusqlite::Connection::open(path).unwrap();
-    database.execute_batch("ALTER TABLE mandates RENAME COLUMN expiring_at TO mislaid").unwrap();
+    world.change("ALTER TABLE mandates RENAME COLUMN expiring_at TO mislaid");
     world.clock.advance(REVIEW_SECONDS);
     let next = sweeper(&world).sweep().await;
     assert_eq!(told(&world, "decision.resolved").await.len(), 1);

@@ -17,6 +17,7 @@ use mandate_server::service::{
 };
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{self, Authorization, Store};
+use mandate_tests::Database;
 use serde_json::Value;
 
 pub(crate) const ISSUER: &str = "https://verdicts.example";
@@ -31,7 +32,7 @@ pub(crate) struct World {
     pub(crate) organization_key: ApiKey,
     pub(crate) keyring: Keyring,
     pub(crate) ids: Arc<Ids>,
-    _folder: tempfile::TempDir,
+    pub(crate) held: Database,
 }
 
 pub(crate) fn random_key(class: KeyClass) -> ApiKey {
@@ -48,8 +49,8 @@ impl World {
 
     /// A world with an organization's environment of this kind.
     pub(crate) async fn of(kind: EnvironmentKind) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let database = format!("sqlite://{}", folder.path().join("test.db").display());
+        let held = crate::KIND.fresh();
+        let database = held.url().to_owned();
         let clock = Arc::new(TestClock::at(Timestamp::parse("2026-06-15T12:00:00Z").unwrap()));
         let now = clock.now();
         store::migrate(&database).unwrap();
@@ -67,7 +68,18 @@ impl World {
         let engine = Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), shared, 86_400));
         let store = Store::open(&database, Arc::clone(&engine) as _, Metrics::new()).unwrap();
         let organization = find(&store, &organization_key, now).await;
-        Self { clock, store, engine, database, organization, organization_key, keyring, ids, _folder: folder }
+        Self { clock, store, engine, database, organization, organization_key, keyring, ids, held }
+    }
+
+    /// Changes the database beside the service; says how many rows.
+    pub(crate) fn change(&self, sql: &'static str) -> usize {
+        store::run_once(&self.database, |tx| Ok(tx.execute(sql, &[])?)).unwrap().unwrap()
+    }
+
+    /// The one number that `sql` gives, read beside the service.
+    pub(crate) fn number(&self, sql: &'static str) -> i64 {
+        let row = store::run_once(&self.database, |tx| Ok(tx.row(sql, &[])?.unwrap().integer()?));
+        row.unwrap().unwrap()
     }
 
     pub(crate) fn call(&self, caller: &Arc<Caller>) -> Call {
