@@ -231,7 +231,10 @@ fn tests() -> BTreeSet<String> {
             let text = std::fs::read_to_string(&path).unwrap();
             let mut lines = text.lines().map(str::trim);
             while let Some(line) = lines.next() {
-                if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+                if line.starts_with("on_both! {") {
+                    let cases = lines.by_ref().take_while(|line| *line != "}");
+                    found.extend(cases.map(|case| format!("{file}::{}", case.trim_end_matches(','))));
+                } else if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
                     let function = lines.by_ref().find_map(|line| line.split_once("fn ")).unwrap().1;
                     found.insert(format!("{file}::{}", function.split('(').next().unwrap()));
                 }

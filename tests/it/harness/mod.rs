@@ -11,6 +11,24 @@ mod world;
 pub(crate) use self::client::{Answer, Client, masked};
 pub(crate) use self::command::{Ran, binary, mandate};
 pub(crate) use self::ledger::Ledger;
-pub(crate) use self::replicas::Replicas;
+pub(crate) use self::replicas::{Replicas, Service};
 pub(crate) use self::server::{DEADLINE, TestServer};
 pub(crate) use self::world::{Agent, Organization, authorization, terms};
+
+/// Makes two tests of each of these cases: on SQLite with one server, and on PostgreSQL with several.
+macro_rules! on_both {
+    ($($case:ident),+ $(,)?) => {$(
+        mod $case {
+            #[test]
+            fn on_sqlite() {
+                super::$case(mandate_tests::Kind::Sqlite);
+            }
+
+            #[test]
+            fn on_postgres() {
+                super::$case(mandate_tests::Kind::Postgres);
+            }
+        }
+    )+};
+}
+pub(crate) use on_both;

@@ -6,11 +6,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::thread;
 
+use mandate_tests::{Database, Kind};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::Client;
 use super::command::{Ran, binary};
+use super::server::TestServer;
 use super::world::Organization;
 
 const MASTER_KEY: &str = "4242424242424242424242424242424242424242424242424242424242424242";
@@ -22,6 +24,8 @@ pub(crate) struct Replicas {
     database: String,
     running: Vec<Mutex<Replica>>,
     folder: TempDir,
+    /// Deleted when the servers are gone.
+    held: Option<Database>,
 }
 
 struct Replica {
@@ -34,7 +38,7 @@ impl Replicas {
     /// So many servers on the database of this URL.
     pub(crate) fn start(database: &str, count: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut replicas = Self { database: database.to_owned(), running: Vec::new(), folder };
+        let mut replicas = Self { database: database.to_owned(), running: Vec::new(), folder, held: None };
         replicas.running = (0..count).map(|number| Mutex::new(replicas.serve(number))).collect();
         replicas
     }
@@ -64,7 +68,9 @@ impl Replicas {
     /// Onboards an organization with the operator's command, beside the running servers.
     pub(crate) fn organization(&self, name: &str) -> Organization {
         let created = self.operate(&["organization", "create", name, "--json"]).code(0).json();
-        let client = |name: &str| self.client(0, created[name].as_str().unwrap());
+        let urls: Vec<_> =
+            self.running.iter().map(|replica| replica.lock().unwrap().base_url.clone()).collect();
+        let client = |name: &str| Client::of_all(&urls, created[name].as_str().unwrap());
         Organization { client: client("organization_key"), live: client("live_organization_key") }
     }
 
@@ -116,6 +122,34 @@ impl Replicas {
             format!("server {number}:\n{}\n", log.unwrap_or_default())
         });
         logs.collect()
+    }
+}
+
+/// A service on a database of a kind: on SQLite one server, on PostgreSQL three.
+pub(crate) enum Service {
+    One(TestServer),
+    Several(Replicas),
+}
+
+impl Service {
+    pub(crate) fn start(kind: Kind) -> Self {
+        match kind {
+            Kind::Sqlite => Self::One(TestServer::start()),
+            Kind::Postgres => {
+                let database = kind.fresh();
+                let mut replicas = Replicas::start(database.url(), 3);
+                replicas.held = Some(database);
+                Self::Several(replicas)
+            }
+        }
+    }
+
+    /// An organization. Its clients, and those of its agents, turn to one server after another.
+    pub(crate) fn demo(&self) -> Organization {
+        match self {
+            Self::One(server) => server.demo(),
+            Self::Several(replicas) => replicas.organization("demo"),
+        }
     }
 }
 
