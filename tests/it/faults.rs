@@ -6,7 +6,7 @@ use mandate_tests::proxy::Half;
 use mandate_tests::standby::either;
 use mandate_tests::{Cluster, Kind, Proxy, campaign};
 
-use crate::harness::{Ledger, Replicas};
+use crate::harness::{Ledger, Replicas, on_both};
 
 const SERVERS: usize = 3;
 /// How often each fault comes, times the scale.
@@ -28,9 +28,12 @@ fn cluster() -> (Cluster, String) {
     (cluster, url)
 }
 
-#[test]
-fn servers_that_are_killed_leave_nothing_half_done() {
-    let database = Kind::Postgres.fresh();
+on_both! {
+    servers_that_are_killed_leave_nothing_half_done,
+}
+
+fn servers_that_are_killed_leave_nothing_half_done(kind: Kind) {
+    let database = kind.fresh();
     let replicas = Replicas::start(database.url(), SERVERS);
     let mut ledger = Ledger::open(&replicas, campaign::seed("killed servers"));
     ledger.under_load(|progress| {

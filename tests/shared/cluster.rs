@@ -226,17 +226,24 @@ pub fn query(url: &str, sql: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
+/// A URL without what is for the server alone.
+fn libpq(url: &str) -> String {
+    url.replace("statement_cache=off", "application_name=tests")
+}
+
 /// All rows of a database, as text; bytes are in hexadecimal.
 pub(crate) fn dump(url: &str) -> Vec<u8> {
     let mut pg_dump = Command::new(directory_of_binaries().join("pg_dump"));
-    let output = pg_dump.env_clear().args(["--data-only", "-d", url]).stdin(Stdio::null()).output().unwrap();
+    let output =
+        pg_dump.env_clear().args(["--data-only", "-d", &libpq(url)]).stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     output.stdout
 }
 
 pub(crate) fn try_query(url: &str, sql: &str) -> Output {
     let mut psql = Command::new(directory_of_binaries().join("psql"));
-    psql.env_clear().args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", url, "-c", sql]);
+    psql.env_clear().args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d"]);
+    psql.arg(libpq(url)).args(["-c", sql]);
     psql.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{INSTALL} ({e})"))
 }
 

@@ -96,8 +96,11 @@ impl Client {
         self.send("POST", path, &[], "").unwrap()
     }
 
-    /// Posts JSON under an Idempotency-Key; an error when no answer came.
+    /// Posts JSON, or nothing for null, under an Idempotency-Key; an error when no answer came.
     pub(crate) fn post_once(&self, key: &str, path: &str, body: &Value) -> Result<Answer, ureq::Error> {
+        if body.is_null() {
+            return self.send("POST", path, &[("idempotency-key", key)], "");
+        }
         let headers = [("content-type", "application/json"), ("idempotency-key", key)];
         self.send("POST", path, &headers, &body.to_string())
     }
