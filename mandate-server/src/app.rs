@@ -191,7 +191,7 @@ impl Tasks {
 async fn take_place(database: &str) -> Result<Presence, Fault> {
     let name = database.to_owned();
     let presence = blocking(move || store::take_place(&name)).await?;
-    if !presence.is_alone() {
+    if presence.is_doubled() {
         warn!(
             database,
             "another server works on this database: spending limits hold together, request rates are counted by each"

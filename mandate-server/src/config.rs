@@ -7,6 +7,7 @@ mod check;
 mod flags;
 mod joint;
 mod master;
+mod shown;
 mod sources;
 mod variables;
 
@@ -41,8 +42,10 @@ const VARIABLE_PREFIX: &str = "MANDATE_";
 const CONFIG_VARIABLE: &str = "MANDATE_CONFIG";
 /// What a base URL ends with.
 pub const VERSION_PATH: &str = "/v1";
-/// How a database is named.
+/// How a database is named that is a file.
 pub const SQLITE: &str = "sqlite://";
+/// How a PostgreSQL database is named.
+const POSTGRES: [&str; 2] = ["postgres://", "postgresql://"];
 /// How long a person has to answer a review, in seconds: 24 hours.
 pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
 /// The longest that requests are still taken when the server is to stop, in seconds: 10 minutes.
@@ -65,10 +68,10 @@ pub enum LogFormat {
     Json,
 }
 
-/// Every setting but the master key, checked.
-#[derive(Debug, Clone)]
+/// Every setting but the master key, checked. Of a database's name `Debug` shows no password.
+#[derive(Clone)]
 pub struct Settings {
-    /// The database, `sqlite://PATH`.
+    /// The database, `sqlite://PATH` or `postgres://…`.
     pub database: String,
     /// Where the API listens; port 0 takes a free one.
     pub api_address: SocketAddr,
@@ -235,9 +238,11 @@ const NAMES: &[&str] = &[
 
 impl Settings {
     /// Where exports are kept: beside the database, under its name and `-exports`, unless the operator says otherwise.
+    /// Where the database is no file: in the working directory.
     #[must_use]
     pub fn exports_directory(&self) -> PathBuf {
-        let beside = || PathBuf::from(format!("{}-exports", self.database.trim_start_matches(SQLITE)));
+        let name = self.database.strip_prefix(SQLITE).unwrap_or("mandate");
+        let beside = || PathBuf::from(format!("{name}-exports"));
         self.exports_directory.clone().unwrap_or_else(beside)
     }
 

@@ -15,7 +15,7 @@ use crate::http::Identity;
 use crate::logs;
 use crate::service::signing::MasterKey;
 use crate::store::sql::check::signing_keys;
-use crate::store::upkeep;
+use crate::store::{self, upkeep};
 
 /// The settings.
 #[derive(Debug, Subcommand)]
@@ -110,7 +110,7 @@ fn check(flags: &Flags) -> Result<(), Failure> {
 /// Refuses a database that a server with this master key would refuse. One that is not there is made at the start.
 fn opens(database: &str, master_key: &MasterKey) -> Result<(), Fault> {
     let schema = upkeep::schema(database)?;
-    schema.must_be_known(database)?;
+    schema.must_be_known(&store::shown(database))?;
     if schema.current == 0 {
         return Ok(());
     }
@@ -118,9 +118,10 @@ fn opens(database: &str, master_key: &MasterKey) -> Result<(), Fault> {
     let closed = newest_keys(&keys).find(|key| !master_key.opens(&key.kid, &key.sealed));
     closed.map_or(Ok(()), |key| {
         Err(Fault::new(format!(
-            "signing key {} in {database} does not open under the master key that is set: this is not the one that it was \
+            "signing key {} in {} does not open under the master key that is set: this is not the one that it was \
              sealed under",
-            key.kid
+            key.kid,
+            store::shown(database)
         )))
     })
 }

@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::{Common, Failure, operator};
 use crate::config::SQLITE;
+use crate::store;
 use crate::store::upkeep::{self, Schema};
 
 /// The schema of the database.
@@ -51,13 +52,15 @@ impl Options {
     pub fn run(self) -> Result<(), Failure> {
         let database = self.common.settings()?.database;
         let schema = upkeep::schema(&database).map_err(Failure::failed)?;
-        schema.must_be_known(&database).map_err(Failure::failed)?;
+        schema.must_be_known(&store::shown(&database)).map_err(Failure::failed)?;
         if !self.dry_run {
             upkeep::migrate(&database).map_err(Failure::failed)?;
             if !schema.missing.is_empty() {
-                let path = database.strip_prefix(SQLITE).unwrap_or_default();
                 let details = json!({ "from": schema.current, "to": schema.newest });
-                operator::record(&database, "migrate", Path::new(path), details)?;
+                match database.strip_prefix(SQLITE) {
+                    Some(path) => operator::record(&database, "migrate", Path::new(path), details)?,
+                    None => operator::record_named(&database, "migrate", &store::shown(&database), details)?,
+                }
             }
         }
         self.tell(&schema).map_err(Failure::failed)

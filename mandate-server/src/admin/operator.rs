@@ -27,9 +27,22 @@ pub fn here() -> Operator {
 /// # Errors
 /// The database does not answer, or its schema is not the newest.
 pub fn record(database: &str, action: &'static str, subject: &Path, details: Value) -> Result<(), Failure> {
-    let by = here();
     // A path that tells nothing without the directory that it was said in is of no use.
     let subject = std::path::absolute(subject).map_err(Failure::failed)?.display().to_string();
-    let deed = Deed { action, organization: None, environment: None, subject: &subject, details };
+    record_named(database, action, &subject, details)
+}
+
+/// The same of a database that is no file, by its name without a password.
+///
+/// # Errors
+/// As with [`record`].
+pub fn record_named(
+    database: &str,
+    action: &'static str,
+    subject: &str,
+    details: Value,
+) -> Result<(), Failure> {
+    let by = here();
+    let deed = Deed { action, organization: None, environment: None, subject, details };
     terminal::run(database, |tx| Ok(audit::write(tx, &by, &deed)?))
 }

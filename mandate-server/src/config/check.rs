@@ -8,15 +8,20 @@ use ipnet::IpNet;
 use tracing::level_filters::LevelFilter;
 
 use super::{
-    LogFormat, MAX_DRAIN_DELAY_SECONDS, MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, SQLITE, VERSION_PATH,
+    LogFormat, MAX_DRAIN_DELAY_SECONDS, MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, POSTGRES, SQLITE,
+    VERSION_PATH,
 };
 
 pub(super) fn database(text: &str) -> Result<String, String> {
+    let postgres =
+        POSTGRES.iter().any(|scheme| text.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty()));
     match text.strip_prefix(SQLITE) {
         Some(path) if !path.is_empty() => Ok(text.to_owned()),
+        None if postgres => Ok(text.to_owned()),
         // What stands behind a scheme may hold a password.
         _ => Err(format!(
-            "must be {SQLITE} and the path of a file, such as {SQLITE}mandate.db; got {}",
+            "must be {SQLITE} and the path of a file, such as {SQLITE}mandate.db, or the URL of a PostgreSQL database, such \
+             as postgres://mandate@localhost/mandate; got {}",
             text.split_once("://")
                 .map_or("a name without that".to_owned(), |(scheme, _)| format!("`{scheme}://…`"))
         )),

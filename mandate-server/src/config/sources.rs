@@ -5,7 +5,10 @@ use serde_json::Value;
 
 use super::master::{MASTER_KEY_FILE_VARIABLE, MASTER_KEY_VARIABLE};
 use super::{ConfigRefused, Flags, NAMES, Settings, origin, variable};
+use crate::store;
 
+/// The one setting of which a part may be a secret.
+const DATABASE: &str = "database";
 /// The one setting that is never shown.
 const MASTER_KEY: &str = "master_key";
 const HIDDEN: &str = "(hidden)";
@@ -38,6 +41,7 @@ pub fn sources(flags: &Flags) -> Result<Vec<Setting>, ConfigRefused> {
     let figment = Settings::gather(flags)?;
     let setting = |name: &&'static str| {
         let value = figment.extract_inner::<Value>(name).ok().filter(|value| !value.is_null());
+        let value = value.map(|value| if *name == DATABASE { without_password(value) } else { value });
         let source = match value {
             Some(_) => origin(name, figment.find_metadata(name)),
             None => "not set".to_owned(),
@@ -53,6 +57,11 @@ pub fn sources(flags: &Flags) -> Result<Vec<Setting>, ConfigRefused> {
     };
     settings.push(Setting { name: MASTER_KEY, value, source });
     Ok(settings)
+}
+
+/// The name of a database without a password.
+fn without_password(name: Value) -> Value {
+    name.as_str().map(|name| store::shown(name).into()).unwrap_or(name)
 }
 
 /// A value as it would be typed.

@@ -120,8 +120,8 @@ impl Gauges {
         }
         if let Some(footprint) = &reading.footprint {
             set(&self.database, Some(footprint.database_bytes));
-            set(&self.log, Some(footprint.log_bytes));
-            set(&self.free, Some(footprint.free_bytes));
+            set(&self.log, footprint.log_bytes);
+            set(&self.free, footprint.free_bytes);
         }
         set(&self.memory, process::resident_bytes());
         set(&self.files, process::open_files());

@@ -1,5 +1,7 @@
 //! Deliveries: who takes them, what became of them, and the operator's second chance.
 
+use std::collections::BTreeSet;
+
 use mandate_core::{EventId, Timestamp, WebhookId};
 use serde_json::json;
 
@@ -32,6 +34,12 @@ pub struct Turn {
 /// # Errors
 /// The database fails.
 pub fn take_turn(tx: &mut Tx<'_>, turn: &Turn, now: Timestamp) -> Result<Vec<LeaseRecord>, Fault> {
+    // Webhooks before deliveries, in one order: whoever fans out or deletes takes them so.
+    let tried = turn.tried.iter().map(|tried| (tried.environment, tried.webhook));
+    let released = turn.released.iter().map(|lease| (lease.environment, lease.webhook));
+    for (environment, webhook) in tried.chain(released).collect::<BTreeSet<_>>() {
+        sql::webhooks::hold(tx, environment, webhook)?;
+    }
     for tried in &turn.tried {
         sql::deliveries::keep(tx, tried)?;
     }

@@ -21,6 +21,7 @@ struct Enforcement {
 /// The database fails.
 pub fn set(tx: &mut Tx<'_>, call: &Call, mode: Mode, now: Timestamp) -> Scripted {
     let environment = call.caller.environment.id;
+    sql::environments::lock(tx, environment)?;
     let (in_force, mut since) = sql::environments::mode(tx, environment)?;
     if mode != in_force {
         since = now;

@@ -88,6 +88,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         let message = format!("until must be after since; got `{until}`, since is {since}");
         return Err(Refusal::invalid(message).into());
     }
+    sql::environments::lock(tx, environment.id)?;
     if sql::exports::count(tx, environment.id, command.at)? >= MAX_EXPORTS {
         let message = format!(
             "an environment has at most {MAX_EXPORTS} exports at a time; each is deleted after 7 days"

@@ -201,6 +201,7 @@ pub fn list(tx: &mut Tx<'_>, organization: Option<&AgentName>) -> Result<Vec<Iss
 /// # Errors
 /// There is no such owner, no such key, or none in force.
 pub fn select(tx: &mut Tx<'_>, selection: &Selection, now: Timestamp) -> Result<Vec<IssuedKey>, Stop> {
+    sql::keys::hold(tx)?;
     match selection {
         Selection::Key(id) => Ok(vec![find(tx, *id, now)?]),
         Selection::Owner(owner) => {

@@ -100,7 +100,9 @@ pub fn next_expiring(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
 /// # Errors
 /// The database fails.
 pub fn tell_expiring(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<usize, Fault> {
-    let due = sql::mandates::expiring(tx, now, limit)?;
+    let mut due = sql::mandates::expiring(tx, now, limit)?;
+    // Events take their environment's webhooks: in one order, whatever the order of the ends.
+    due.sort_unstable();
     for (environment, id) in &due {
         if sql::mandates::told_expiring(tx, *environment, *id)? {
             let mandate = sql::mandates::find(tx, *environment, *id)?;

@@ -104,7 +104,9 @@ pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
 /// # Errors
 /// The database fails.
 pub fn expire(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<usize, Fault> {
-    let ended = sql::reviews::ended(tx, now, limit)?;
+    let mut ended = sql::reviews::ended(tx, now, limit)?;
+    // Events take their environment's webhooks: in one order, whatever the order of the ends.
+    ended.sort_unstable_by_key(|ended| (ended.environment, ended.review));
     for Ended { environment, policy_version, review, decision } in &ended {
         // Exactly one resolution wins, and tells of it.
         if sql::reviews::expire(tx, *environment, *review)? {

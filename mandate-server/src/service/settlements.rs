@@ -24,6 +24,7 @@ pub fn refused(tx: &mut Tx<'_>) -> Result<Vec<RefusedEntry>, Fault> {
 /// # Errors
 /// It has none.
 pub fn retry(tx: &mut Tx<'_>, escrow: EscrowId, by: &Operator) -> Result<Vec<RefusedEntry>, Stop> {
+    sql::escrows::hold(tx, escrow)?;
     let mut entries = sql::escrows::refused(tx)?;
     entries.retain(|entry| entry.escrow == escrow);
     if entries.is_empty() {

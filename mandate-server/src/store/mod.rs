@@ -3,6 +3,7 @@
 //! Three ways in: [`Store::read`] runs a script over a snapshot, [`Store::write`] runs one in a transaction, and
 //! [`Store::decide`] puts an authorization into the next batch. Nobody hears an answer before its COMMIT has returned.
 
+mod postgres;
 pub mod records;
 pub mod sql;
 mod sqlite;
@@ -30,6 +31,8 @@ pub use upkeep::{Holder, Schema, Step, migrate};
 
 /// How a SQLite database is named.
 const SQLITE: &str = "sqlite://";
+/// How a PostgreSQL database is named.
+const POSTGRES: [&str; 2] = ["postgres://", "postgresql://"];
 
 /// A request to spend, on its way into a batch.
 #[derive(Debug)]
@@ -91,17 +94,32 @@ pub trait Decider: Send + Sync + 'static {
 pub struct Footprint {
     /// The database file.
     pub database_bytes: u64,
-    /// What was written and not yet folded into it.
-    pub log_bytes: u64,
-    /// What is left on the disk for this user.
-    pub free_bytes: u64,
+    /// What was written and not yet folded into it, where it is another file.
+    pub log_bytes: Option<u64>,
+    /// What is left on the disk for this user, where that can be told.
+    pub free_bytes: Option<u64>,
 }
 
 /// The database, open. Clones share it.
 #[derive(Clone)]
 pub struct Store {
-    sqlite: Arc<sqlite::Sqlite>,
+    backend: Backend,
     announced: Arc<Notify>,
+}
+
+/// The database that it is.
+#[derive(Clone)]
+enum Backend {
+    Sqlite(Arc<sqlite::Sqlite>),
+    Postgres(Arc<postgres::Postgres>),
+}
+
+/// Where a database is, by its name.
+enum Place<'a> {
+    /// The path of a file.
+    Sqlite(&'a str),
+    /// The whole URL.
+    Postgres(&'a str),
 }
 
 impl fmt::Debug for Store {
@@ -127,8 +145,16 @@ impl Store {
         commit: sqlite::commit::Commit,
     ) -> Result<Self, Fault> {
         let announced = Arc::new(Notify::new());
-        let sqlite = sqlite::Sqlite::open(path(database)?, decider, metrics, Arc::clone(&announced), commit)?;
-        Ok(Self { sqlite: Arc::new(sqlite), announced })
+        let wake = Arc::clone(&announced);
+        let backend = match place(database)? {
+            Place::Sqlite(path) => {
+                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(path, decider, metrics, wake, commit)?))
+            }
+            Place::Postgres(url) => {
+                Backend::Postgres(Arc::new(postgres::Postgres::open(url, &decider, metrics, wake)?))
+            }
+        };
+        Ok(Self { backend, announced })
     }
 
     /// Runs `script` over a snapshot of what is committed.
@@ -140,7 +166,10 @@ impl Store {
         T: Send + 'static,
         S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
     {
-        self.sqlite.read(script).await
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.read(script).await,
+            Backend::Postgres(postgres) => postgres.read(script).await,
+        }
     }
 
     /// Runs `script` in one transaction. A refusal is committed like a success; a fault leaves nothing behind.
@@ -152,7 +181,10 @@ impl Store {
         T: Send + 'static,
         S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
     {
-        self.sqlite.write(script).await
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.write(script).await,
+            Backend::Postgres(postgres) => postgres.write(script).await,
+        }
     }
 
     /// Decides on an authorization, in a batch with those that wait beside it.
@@ -160,7 +192,10 @@ impl Store {
     /// # Errors
     /// The batch could not be committed.
     pub async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
-        self.sqlite.decide(authorization).await
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.decide(authorization).await,
+            Backend::Postgres(postgres) => postgres.decide(authorization).await,
+        }
     }
 
     /// Waits until something was committed through this store that is to be delivered. It is for one who waits.
@@ -168,30 +203,45 @@ impl Store {
         self.announced.notified().await;
     }
 
-    /// How many jobs wait for the writer.
+    /// How many jobs wait for those who do them.
     #[must_use]
     pub fn waiting(&self) -> usize {
-        self.sqlite.waiting()
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.waiting(),
+            Backend::Postgres(postgres) => postgres.waiting(),
+        }
     }
 
     /// Whether the disk has failed at a commit. Nothing is written any more then, until the server is started again; what
     /// is committed can be read.
     #[must_use]
     pub fn has_stopped(&self) -> bool {
-        self.sqlite.has_stopped()
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.has_stopped(),
+            // A database that is away comes back, and is asked anew each time.
+            Backend::Postgres(_) => false,
+        }
     }
 
-    /// What the database takes on its disk. It asks the file system, and so may take a while.
+    /// What the database takes on its disk. It asks the file system, or the database, and so may take a while.
     ///
     /// # Errors
-    /// The file system does not tell.
-    pub fn footprint(&self) -> std::io::Result<Footprint> {
-        self.sqlite.footprint()
+    /// They do not tell.
+    pub fn footprint(&self) -> Result<Footprint, Fault> {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => {
+                sqlite.footprint().map_err(|e| Fault::new(format!("database: its size is not told: {e}")))
+            }
+            Backend::Postgres(postgres) => postgres.footprint(),
+        }
     }
 
     /// Ends the threads after what they have begun, and folds the log into the database file.
     pub fn close(&self) {
-        self.sqlite.close();
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.close(),
+            Backend::Postgres(postgres) => postgres.close(),
+        }
     }
 }
 
@@ -201,7 +251,10 @@ impl Store {
 /// # Errors
 /// The name is not of a known database, or no file can be made beside it.
 pub(crate) fn take_place(database: &str) -> Result<Presence, Fault> {
-    sqlite::take_place(path(database)?)
+    match place(database)? {
+        Place::Sqlite(path) => sqlite::take_place(path),
+        Place::Postgres(_) => Ok(Presence::among_others()),
+    }
 }
 
 /// Runs one script in one transaction, without the threads of a [`Store`]: for the operator's commands, which work
@@ -213,7 +266,10 @@ pub fn run_once<T>(
     database: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
 ) -> Result<Result<T, Refusal>, Fault> {
-    sqlite::run_once(path(database)?, script)
+    match place(database)? {
+        Place::Sqlite(path) => sqlite::run_once(path, script),
+        Place::Postgres(url) => postgres::run_once(url, script),
+    }
 }
 
 /// Runs one script as [`run_once`] does, and takes back all that it did: to see whether it would be refused.
@@ -224,13 +280,30 @@ pub fn rehearse<T>(
     database: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
 ) -> Result<Result<T, Refusal>, Fault> {
-    sqlite::rehearse(path(database)?, script)
+    match place(database)? {
+        Place::Sqlite(path) => sqlite::rehearse(path, script),
+        Place::Postgres(url) => postgres::rehearse(url, script),
+    }
 }
 
-fn path(database: &str) -> Result<&str, Fault> {
-    database.strip_prefix(SQLITE).filter(|path| !path.is_empty()).ok_or_else(|| {
+/// The name of a database as it may be told: without a password.
+#[must_use]
+pub fn shown(database: &str) -> String {
+    match place(database) {
+        Ok(Place::Postgres(url)) => postgres::shown(url),
+        _ => database.to_owned(),
+    }
+}
+
+fn place(database: &str) -> Result<Place<'_>, Fault> {
+    if POSTGRES.iter().any(|scheme| database.starts_with(scheme)) {
+        return Ok(Place::Postgres(database));
+    }
+    let path = database.strip_prefix(SQLITE).filter(|path| !path.is_empty()).map(Place::Sqlite);
+    path.ok_or_else(|| {
         Fault::new(format!(
-            "database must be {SQLITE} and the path of a file, for example sqlite://mandate.db"
+            "database must be {SQLITE} and the path of a file, for example sqlite://mandate.db, or the URL of a \
+             PostgreSQL database, for example postgres://mandate@localhost/mandate"
         ))
     })
 }

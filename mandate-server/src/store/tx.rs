@@ -150,8 +150,24 @@ impl Row {
     }
 }
 
+/// Which database a transaction runs in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// One file, and one writer at a time: whoever writes is alone.
+    Sqlite,
+    /// A server of its own, and many who write at once.
+    Postgres,
+}
+
 /// What a database must offer to be the ground of a transaction.
 pub trait Session {
+    /// Which database it is.
+    fn backend(&self) -> Backend;
+
+    /// Holds what `sql` finds or names until the transaction ends, where others write at the same time and this
+    /// transaction may write too; does nothing elsewhere.
+    fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault>;
+
     /// Runs a statement that returns rows.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault>;
 
@@ -161,8 +177,8 @@ pub trait Session {
 
 /// One transaction.
 ///
-/// Whoever decides, or changes what decides, first takes the agents' rows through [`Tx::lock`]: limits hold by locks,
-/// not by isolation levels. Idempotency rows come before agents' rows, each kind sorted.
+/// Whoever decides, or changes what decides, first takes the agents' rows through [`Tx::hold`]: limits hold by locks,
+/// not by isolation levels. docs/scaling.md has the order of all of them.
 pub struct Tx<'a> {
     session: &'a mut dyn Session,
     tally: Tally,
@@ -223,9 +239,27 @@ impl<'a> Tx<'a> {
         Ok(self.session.query(sql, parameters)?.into_iter().next())
     }
 
-    /// The one row of `sql`, held until the transaction ends. With SQLite the writer is the lock.
-    pub fn lock(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Option<Row>, Fault> {
-        self.row(sql, parameters)
+    /// Holds what `sql` finds or names until the transaction ends. What is read afterwards stays true until then.
+    ///
+    /// It is a statement of PostgreSQL's, which alone runs it: with SQLite the writer is the lock. It stands apart from
+    /// the query that reads, since a query that has waited for a lock still sees other rows as they were before.
+    pub fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
+        self.session.hold(sql, parameters)
+    }
+
+    /// The text for the database that this is, where one text does not do for both.
+    #[must_use]
+    pub fn either(&self, sqlite: &'static str, postgres: &'static str) -> &'static str {
+        match self.session.backend() {
+            Backend::Sqlite => sqlite,
+            Backend::Postgres => postgres,
+        }
+    }
+
+    /// Which database this is.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.session.backend()
     }
 
     /// Changes rows; says how many.

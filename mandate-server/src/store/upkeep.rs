@@ -3,8 +3,8 @@
 use std::fs::File;
 use std::path::Path;
 
-use super::tx::Tx;
-use super::{path, sqlite};
+use super::tx::{Backend, Tx};
+use super::{Place, place, postgres, sqlite};
 use crate::error::Fault;
 
 /// For what a process takes a database.
@@ -70,7 +70,10 @@ impl Schema {
 /// # Errors
 /// The name is not of a known database, it cannot be opened, its schema is newer than any known, or a migration fails.
 pub fn migrate(database: &str) -> Result<(), Fault> {
-    sqlite::upkeep::migrate(path(database)?)
+    match place(database)? {
+        Place::Sqlite(path) => sqlite::upkeep::migrate(path),
+        Place::Postgres(url) => postgres::upkeep::migrate(url),
+    }
 }
 
 /// The schema of a database. Nothing is changed.
@@ -78,7 +81,10 @@ pub fn migrate(database: &str) -> Result<(), Fault> {
 /// # Errors
 /// The name is not of a known database, or it cannot be opened.
 pub fn schema(database: &str) -> Result<Schema, Fault> {
-    sqlite::upkeep::schema(path(database)?)
+    match place(database)? {
+        Place::Sqlite(path) => sqlite::upkeep::schema(path),
+        Place::Postgres(url) => postgres::upkeep::schema(url),
+    }
 }
 
 /// The version of the schema that a snapshot has; 0 where there is none.
@@ -86,10 +92,13 @@ pub fn schema(database: &str) -> Result<Schema, Fault> {
 /// # Errors
 /// The database does not answer.
 pub fn version(tx: &mut Tx<'_>) -> Result<i64, Fault> {
-    sqlite::upkeep::version(tx)
+    match tx.backend() {
+        Backend::Sqlite => sqlite::upkeep::version(tx),
+        Backend::Postgres => postgres::upkeep::version(tx),
+    }
 }
 
-/// The version of the newest schema that this program knows.
+/// The version of the newest schema that this program knows: the same for every database.
 #[must_use]
 pub fn newest() -> i64 {
     sqlite::upkeep::newest()
@@ -100,7 +109,10 @@ pub fn newest() -> i64 {
 /// # Errors
 /// The database cannot be opened, or the script fails.
 pub fn snapshot<T>(database: &str, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
-    sqlite::upkeep::snapshot(path(database)?, script)
+    match place(database)? {
+        Place::Sqlite(path) => sqlite::upkeep::snapshot(path, script),
+        Place::Postgres(url) => postgres::upkeep::snapshot(url, script),
+    }
 }
 
 /// What the database finds damaged in its own file, a sentence each.
@@ -108,7 +120,11 @@ pub fn snapshot<T>(database: &str, script: impl FnOnce(&mut Tx<'_>) -> Result<T,
 /// # Errors
 /// The file is damaged so that this cannot be told.
 pub fn damage(tx: &mut Tx<'_>) -> Result<Vec<String>, Fault> {
-    sqlite::upkeep::damage(tx)
+    match tx.backend() {
+        Backend::Sqlite => sqlite::upkeep::damage(tx),
+        // Its pages are its server's: `pg_amcheck` looks at them.
+        Backend::Postgres => Ok(Vec::new()),
+    }
 }
 
 /// The rows that refer to others which are not there: the table, and the table referred to.
@@ -116,7 +132,10 @@ pub fn damage(tx: &mut Tx<'_>) -> Result<Vec<String>, Fault> {
 /// # Errors
 /// The database does not answer.
 pub fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Fault> {
-    sqlite::upkeep::dangling(tx)
+    match tx.backend() {
+        Backend::Sqlite => sqlite::upkeep::dangling(tx),
+        Backend::Postgres => postgres::upkeep::dangling(tx),
+    }
 }
 
 /// Copies what is committed into the empty file `to`, beside a server that goes on writing. `tell` hears how many pages
@@ -125,7 +144,7 @@ pub fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Fault> {
 /// # Errors
 /// The database cannot be read, or the file not written.
 pub fn copy(database: &str, to: &Path, tell: &mut dyn FnMut(i32, i32)) -> Result<(), Fault> {
-    sqlite::upkeep::copy(path(database)?, to, tell)
+    sqlite::upkeep::copy(file(database)?, to, tell)
 }
 
 /// Gives a file that root has made to the owner of the directory it is in, where that is another: commands run by root
@@ -139,5 +158,16 @@ pub fn adopt(file: &File, directory: &Path) {
 /// # Errors
 /// Another process has it, or the file that tells of it cannot be written.
 pub fn claim(database: &str, holder: Holder) -> Result<File, Fault> {
-    sqlite::upkeep::claim(path(database)?, holder)
+    sqlite::upkeep::claim(file(database)?, holder)
+}
+
+/// The file of a database that is one.
+fn file(database: &str) -> Result<&str, Fault> {
+    match place(database)? {
+        Place::Sqlite(path) => Ok(path),
+        Place::Postgres(_) => Err(Fault::new(
+            "database: PostgreSQL has its own tools for that: pg_dump and pg_restore for a copy of its contents, \
+             pg_basebackup with an archive of its log for any point in time",
+        )),
+    }
 }

@@ -12,7 +12,7 @@ use mandate_server::service::{
     Call, Caller, Scripted, agents, decisions, escrows, events, exports, idempotency, mandates, reviews,
 };
 use mandate_server::store::sql::decisions::Filter;
-use mandate_server::store::tx::{Row, Session, Tx, Value};
+use mandate_server::store::tx::{Backend, Row, Session, Tx, Value};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, StatementStatus, params_from_iter};
 
@@ -29,6 +29,14 @@ struct Counting {
 }
 
 impl Session for Counting {
+    fn backend(&self) -> Backend {
+        Backend::Sqlite
+    }
+
+    fn hold(&mut self, sql: &'static str, _: &[Value]) -> Result<(), Fault> {
+        panic!("a list holds: {sql}")
+    }
+
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
         let mut statement = self.connection.prepare(sql)?;
         let columns = statement.column_count();

@@ -11,6 +11,7 @@ use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "INSERT INTO agents (environment, agent, sequence, created_at, governing, recent)
     VALUES ($1, $2, $3, $4, NULL, $5) ON CONFLICT DO NOTHING";
+const HOLD: &str = "SELECT 1 FROM agents WHERE environment = $1 AND agent = $2 FOR NO KEY UPDATE";
 const STATE: &str = "SELECT a.recent, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
     FROM agents a LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
     WHERE a.environment = $1 AND a.agent = $2";
@@ -48,12 +49,16 @@ pub fn insert(tx: &mut Tx<'_>, environment: i64, agent: &Agent) -> Result<bool, 
 
 /// Locks an agent and reads what decides on its requests.
 pub fn lock(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault> {
-    let Some(mut row) = tx.lock(STATE, &[key.environment.into(), key.agent.as_str().into()])? else {
-        return Ok(None);
-    };
+    let parameters = [key.environment.into(), key.agent.as_str().into()];
+    tx.hold(HOLD, &parameters)?;
+    tx.row(STATE, &parameters)?.map(|mut row| read_state(&mut row)).transpose()
+}
+
+/// Reads an agent's newest requests and a mandate's six columns.
+pub(in crate::store) fn read_state(row: &mut Row) -> Result<AgentState, Fault> {
     let recent = RecentRequests::from_bytes(&row.blob()?)?;
-    let mandate = mandates::read_joined(&mut row)?.map(Arc::new);
-    Ok(Some(AgentState { mandate, recent }))
+    let mandate = mandates::read_joined(row)?.map(Arc::new);
+    Ok(AgentState { mandate, recent })
 }
 
 /// Writes an agent's newest requests.

@@ -94,7 +94,14 @@ pub struct Whole {
 
 /// Writes a decision.
 pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
-    let row: [Value; 21] = [
+    tx.execute_one(INSERT, &values(d))?;
+    tx.note(d.verdict, d.mode);
+    Ok(())
+}
+
+/// A decision's 21 columns.
+pub(in crate::store) fn values(d: &DecisionRecord) -> [Value; 21] {
+    [
         d.environment.into(),
         d.id.to_bytes().into(),
         d.iat.into(),
@@ -116,10 +123,7 @@ pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
         d.issuer.into(),
         d.signing_key.into(),
         d.signature.into(),
-    ];
-    tx.execute_one(INSERT, &row)?;
-    tx.note(d.verdict, d.mode);
-    Ok(())
+    ]
 }
 
 /// One decision.

@@ -13,6 +13,10 @@ use crate::store::records::{
 };
 use crate::store::tx::{Row, Tx};
 
+const HOLD_SUBSCRIBED: &str = "SELECT 1 FROM webhooks
+    WHERE environment = $1 AND webhook IN (SELECT webhook FROM subscriptions WHERE environment = $1 AND type = $2)
+    ORDER BY webhook FOR NO KEY UPDATE";
+const HOLD_ANYWHERE: &str = "SELECT 1 FROM webhooks WHERE webhook = $1 FOR NO KEY UPDATE";
 const FAN_OUT: &str = "INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
     SELECT environment, $1, webhook, 'pending', $2, 0 FROM subscriptions WHERE environment = $3 AND type = $4";
 const INSERT: &str = "INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
@@ -34,13 +38,23 @@ const ATTEMPTS: &str = "SELECT at, status, error FROM attempts
 const NEXT: &str = "SELECT due_at FROM webhooks
     WHERE due_at IS NOT NULL AND (leased_until IS NULL OR leased_until <= $1 OR leased_until > $2)
     ORDER BY due_at LIMIT 1";
-const LEASE: &str = "UPDATE webhooks SET leased_until = $1
-    WHERE (environment, webhook) IN (SELECT environment, webhook FROM webhooks
-        WHERE due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2 OR leased_until > $3)
-        ORDER BY due_at LIMIT $4)
-    AND (leased_until IS NULL OR leased_until <= $2 OR leased_until > $3)
-    RETURNING environment, webhook, url,
-        (SELECT kind FROM environments WHERE environments.environment = webhooks.environment)";
+macro_rules! lease {
+    ($claim:literal) => {
+        concat!(
+            "UPDATE webhooks SET leased_until = $1
+            WHERE (environment, webhook) IN (SELECT environment, webhook FROM webhooks
+                WHERE due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2 OR leased_until > $3)
+                ORDER BY due_at LIMIT $4",
+            $claim,
+            ")
+            AND (leased_until IS NULL OR leased_until <= $2 OR leased_until > $3)
+            RETURNING environment, webhook, url,
+                (SELECT kind FROM environments WHERE environments.environment = webhooks.environment)"
+        )
+    };
+}
+const LEASE: &str = lease!("");
+const LEASE_BESIDE_OTHERS: &str = lease!(" FOR NO KEY UPDATE SKIP LOCKED");
 const RELEASE: &str = "UPDATE webhooks SET leased_until = NULL, due_at =
         (SELECT CASE WHEN min(d.due_at) < $1 THEN $1 ELSE min(d.due_at) END FROM deliveries d
         WHERE d.environment = $2 AND d.webhook = $3 AND d.state = 'pending')
@@ -67,6 +81,8 @@ const RETRY: &str = "UPDATE deliveries SET state = 'pending', due_at = $1, retri
 /// Makes a delivery of an event, due at once, to each webhook that subscribes to its type.
 pub fn fan_out(tx: &mut Tx<'_>, event: &EventRecord) -> Result<(), Fault> {
     let (id, at, kind) = (event.id.to_bytes(), event.at.millis(), event.kind.as_str());
+    // Whoever gives a webhook back, or deletes it, sees these deliveries or comes before them.
+    tx.hold(HOLD_SUBSCRIBED, &[event.environment.into(), kind.into()])?;
     let made = tx.execute(FAN_OUT, &[id.into(), at.into(), event.environment.into(), kind.into()])?;
     if made > 0 {
         tx.execute(QUEUE_SUBSCRIBED, &[at.into(), event.environment.into(), kind.into()])?;
@@ -146,7 +162,8 @@ pub fn lease(
     limit: i64,
 ) -> Result<Vec<LeaseRecord>, Fault> {
     let times = [until, now, latest].map(|at| at.millis().into());
-    let rows = tx.query(LEASE, &[times.as_slice(), &[limit.into()]].concat())?;
+    let sql = tx.either(LEASE, LEASE_BESIDE_OTHERS);
+    let rows = tx.query(sql, &[times.as_slice(), &[limit.into()]].concat())?;
     let read = |mut row: Row| {
         Ok(LeaseRecord {
             environment: row.integer()?,
@@ -226,7 +243,8 @@ pub struct FoundDelivery {
 
 /// The delivery of an event to a webhook that is there.
 pub fn find(tx: &mut Tx<'_>, event: EventId, webhook: WebhookId) -> Result<Option<FoundDelivery>, Fault> {
-    let row = tx.lock(FIND, &[webhook.to_bytes().into(), event.to_bytes().into()])?;
+    tx.hold(HOLD_ANYWHERE, &[webhook.to_bytes().into()])?;
+    let row = tx.row(FIND, &[webhook.to_bytes().into(), event.to_bytes().into()])?;
     let read = |mut row: Row| {
         Ok(FoundDelivery {
             environment: row.integer()?,

@@ -18,7 +18,7 @@ const LIST: &str = "SELECT o.name, o.created_at, e.environment, e.kind, e.mode, 
     FROM organizations o JOIN environments e ON e.organization = o.organization
     ORDER BY o.organization, e.environment";
 const MODE: &str = "SELECT mode, since FROM environments WHERE environment = $1";
-const LOCK: &str = "SELECT environment FROM environments WHERE environment = $1";
+const HOLD: &str = "SELECT 1 FROM environments WHERE environment = $1 FOR NO KEY UPDATE";
 const SWITCH: &str = "UPDATE environments SET mode = $1, since = $2 WHERE environment = $3";
 
 /// An environment and its organization, as the operator sees them.
@@ -101,15 +101,14 @@ pub fn find(tx: &mut Tx<'_>, organization: i64, kind: EnvironmentKind) -> Result
 
 /// The mode in force, and since when.
 pub fn mode(tx: &mut Tx<'_>, environment: i64) -> Result<(Mode, Timestamp), Fault> {
-    let row = tx.lock(MODE, &[environment.into()])?;
+    let row = tx.row(MODE, &[environment.into()])?;
     let mut row = row.ok_or_else(|| Fault::new("database: a key's environment is not there"))?;
     Ok((Mode::parse(&row.text()?)?, Timestamp::from_millis(row.integer()?)))
 }
 
-/// Holds an environment until the transaction ends: for what is bounded by the environment as a whole.
+/// Holds an environment until the transaction ends: for its mode, and for what is bounded by it as a whole.
 pub fn lock(tx: &mut Tx<'_>, environment: i64) -> Result<(), Fault> {
-    let row = tx.lock(LOCK, &[environment.into()])?;
-    row.map(|_| ()).ok_or_else(|| Fault::new("database: a key's environment is not there"))
+    tx.hold(HOLD, &[environment.into()])
 }
 
 /// Switches the mode.

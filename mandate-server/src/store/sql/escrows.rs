@@ -32,7 +32,8 @@ const REFUSED: &str = "SELECT h.environment, o.name, e.kind, h.escrow, h.number,
 const SEND_AGAIN: &str = "UPDATE escrow_history SET settlement = 'pending', next_at = $1
     WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'refused'";
 const FIND_OF_DECISION: &str = "SELECT escrow FROM escrows WHERE environment = $1 AND decision = $2";
-const LOCK: &str = "SELECT escrow FROM escrows WHERE environment = $1 AND escrow = $2";
+const HOLD: &str = "SELECT 1 FROM escrows WHERE environment = $1 AND escrow = $2 FOR NO KEY UPDATE";
+const HOLD_ANYWHERE: &str = "SELECT 1 FROM escrows WHERE escrow = $1 FOR NO KEY UPDATE";
 
 /// Whole escrows, a row for each state: those of `$from`, in the order `$order`.
 macro_rules! select {
@@ -249,10 +250,13 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Es
 
 /// One escrow, held until the transaction ends.
 pub fn lock(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Escrow>, Fault> {
-    match tx.lock(LOCK, &[environment.into(), id.to_bytes().into()])? {
-        Some(_) => find(tx, environment, id),
-        None => Ok(None),
-    }
+    tx.hold(HOLD, &[environment.into(), id.to_bytes().into()])?;
+    find(tx, environment, id)
+}
+
+/// Holds an escrow until the transaction ends, whoever's it is: for operators only.
+pub fn hold(tx: &mut Tx<'_>, id: EscrowId) -> Result<(), Fault> {
+    tx.hold(HOLD_ANYWHERE, &[id.to_bytes().into()])
 }
 
 /// The escrow at an address, whoever's it is.

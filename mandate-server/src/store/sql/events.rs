@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 
 use crate::error::Fault;
 use crate::store::records::{Direction, EventRecord, Slice};
-use crate::store::tx::{Row, Tx};
+use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str =
     "INSERT INTO events (environment, event, type, created_at, data) VALUES ($1, $2, $3, $4, $5)";
@@ -26,16 +26,18 @@ const NEWER_OF_TYPE: &str = select!("type = $2 AND event > $3 ORDER BY event ASC
 
 /// Writes an event.
 pub fn insert(tx: &mut Tx<'_>, event: &EventRecord) -> Result<(), Fault> {
-    tx.execute_one(
-        INSERT,
-        &[
-            event.environment.into(),
-            event.id.to_bytes().into(),
-            event.kind.as_str().into(),
-            event.at.millis().into(),
-            event.data.get().into(),
-        ],
-    )
+    tx.execute_one(INSERT, &values(event))
+}
+
+/// An event's five columns.
+pub(in crate::store) fn values(event: &EventRecord) -> [Value; 5] {
+    [
+        event.environment.into(),
+        event.id.to_bytes().into(),
+        event.kind.as_str().into(),
+        event.at.millis().into(),
+        event.data.get().into(),
+    ]
 }
 
 /// One event.

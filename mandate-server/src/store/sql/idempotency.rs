@@ -4,34 +4,61 @@ use mandate_core::Timestamp;
 
 use crate::error::Fault;
 use crate::store::records::{KeptKey, KeptRecord};
-use crate::store::tx::{Tx, Value};
+use crate::store::tx::{Row, Tx, Value};
 
 const FIND: &str = "SELECT fingerprint, status, body, sealed, created_at FROM idempotency
     WHERE environment = $1 AND api_key = $2 AND name = $3";
+const HOLD: &str =
+    "SELECT pg_advisory_xact_lock(hashtextextended($3::text, $1::bigint # ($2::bigint << 24)))";
 const KEEP: &str =
     "INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
 const DROP: &str = "DELETE FROM idempotency WHERE environment = $1 AND api_key = $2 AND name = $3";
 const OLDEST: &str = "SELECT created_at FROM idempotency ORDER BY kept LIMIT 1";
-const FORGET: &str = "DELETE FROM idempotency
-    WHERE kept IN (SELECT kept FROM idempotency ORDER BY kept LIMIT $1) AND created_at <= $2";
+macro_rules! forget {
+    ($claim:literal) => {
+        concat!(
+            "DELETE FROM idempotency WHERE kept IN (SELECT kept FROM idempotency ORDER BY kept LIMIT $1",
+            $claim,
+            ") AND created_at <= $2"
+        )
+    };
+}
+const FORGET: &str = forget!("");
+const FORGET_BESIDE_OTHERS: &str = forget!(" FOR UPDATE SKIP LOCKED");
 
-/// The answer kept under a key, of whatever age.
+/// Holds a key until the transaction ends, used before or not, and gives the answer kept under it, of whatever age.
 pub fn lock(tx: &mut Tx<'_>, key: &KeptKey) -> Result<Option<KeptRecord>, Fault> {
     let parameters = [key.environment.into(), key.api_key.into(), key.name.as_str().into()];
-    let Some(mut row) = tx.lock(FIND, &parameters)? else { return Ok(None) };
-    Ok(Some(KeptRecord {
+    tx.hold(HOLD, &parameters)?;
+    tx.row(FIND, &parameters)?.map(|mut row| read(&mut row)).transpose()
+}
+
+/// Reads an answer's five columns.
+pub(in crate::store) fn read(row: &mut Row) -> Result<KeptRecord, Fault> {
+    Ok(KeptRecord {
         fingerprint: row.bytes()?,
         status: u16::try_from(row.integer()?).map_err(|_| Fault::new("database: idempotency.status"))?,
         body: row.blob()?,
         sealed: row.integer()? == 1,
         created_at: Timestamp::from_millis(row.integer()?),
-    }))
+    })
 }
 
 /// Keeps an answer, behind all others. One that has expired under the same key goes.
 pub fn keep(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<(), Fault> {
-    let row: [Value; 8] = [
+    let row = values(key, kept);
+    if tx.execute(KEEP, &row)? == 0 {
+        // Whoever forgets what has expired may have come first.
+        tx.execute(DROP, &[key.environment.into(), key.api_key.into(), key.name.as_str().into()])?;
+        tx.execute_one(KEEP, &row)?;
+    }
+    Ok(())
+}
+
+/// A kept answer's eight columns.
+pub(in crate::store) fn values(key: &KeptKey, kept: &KeptRecord) -> [Value; 8] {
+    [
         key.environment.into(),
         key.api_key.into(),
         key.name.as_str().into(),
@@ -40,12 +67,7 @@ pub fn keep(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<(), Fau
         kept.body.clone().into(),
         i64::from(kept.sealed).into(),
         kept.created_at.millis().into(),
-    ];
-    if tx.execute(KEEP, &row)? == 0 {
-        tx.execute_one(DROP, &[key.environment.into(), key.api_key.into(), key.name.as_str().into()])?;
-        tx.execute_one(KEEP, &row)?;
-    }
-    Ok(())
+    ]
 }
 
 /// When the answer that is kept longest was kept.
@@ -55,5 +77,6 @@ pub fn oldest(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
 
 /// Forgets, of the `limit` answers that are kept longest, those kept at `until` or before; says how many.
 pub fn forget(tx: &mut Tx<'_>, until: Timestamp, limit: i64) -> Result<usize, Fault> {
-    tx.execute(FORGET, &[limit.into(), until.millis().into()])
+    let sql = tx.either(FORGET, FORGET_BESIDE_OTHERS);
+    tx.execute(sql, &[limit.into(), until.millis().into()])
 }

@@ -12,6 +12,7 @@ const FIND: &str = "SELECT k.api_key, k.environment, k.agent, k.rate, k.expires_
     WHERE k.hash = $1 AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)";
 const UPDATE: &str = "UPDATE api_keys SET rate = $1, expires_at = $2, revoked_at = $3 WHERE api_key = $4";
 const REVISION: &str = "SELECT revision FROM revisions WHERE name = 'api_keys'";
+const HOLD: &str = "SELECT 1 FROM revisions WHERE name = 'api_keys' FOR NO KEY UPDATE";
 const BUMP: &str = "UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'";
 
 /// Keys with their owners, oldest first: those that meet `$condition`.
@@ -121,6 +122,11 @@ pub fn issue(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<(), Fault> {
         key.name.into(),
     ];
     tx.execute_one(INSERT, &row)
+}
+
+/// Holds all API keys as they are until the transaction ends: whoever changes one has read it under this.
+pub fn hold(tx: &mut Tx<'_>) -> Result<(), Fault> {
+    tx.hold(HOLD, &[])
 }
 
 /// Changes what can change of a key: its rate and its end. Tells the servers.

@@ -16,8 +16,16 @@ const TOLD: &str = "UPDATE mandates SET expiring_at = NULL
     WHERE environment = $1 AND mandate = $2 AND expiring_at IS NOT NULL";
 const NEXT_EXPIRING: &str = "SELECT expiring_at FROM mandates
     WHERE expiring_at IS NOT NULL ORDER BY expiring_at LIMIT 1";
-const EXPIRING: &str = "SELECT environment, mandate FROM mandates
-    WHERE expiring_at <= $1 ORDER BY expiring_at LIMIT $2";
+macro_rules! expiring {
+    ($claim:literal) => {
+        concat!(
+            "SELECT environment, mandate FROM mandates WHERE expiring_at <= $1 ORDER BY expiring_at LIMIT $2",
+            $claim
+        )
+    };
+}
+const EXPIRING: &str = expiring!("");
+const EXPIRING_BESIDE_OTHERS: &str = expiring!(" FOR NO KEY UPDATE SKIP LOCKED");
 const FIND: &str = "SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
     WHERE environment = $1 AND mandate = $2";
 
@@ -104,9 +112,11 @@ pub fn next_expiring(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     tx.row(NEXT_EXPIRING, &[])?.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
 }
 
-/// At most `limit` mandates, each with its environment, of which it is to be told by `now` that they are about to expire.
+/// At most `limit` mandates, each with its environment, of which it is to be told by `now` that they are about to expire;
+/// held until the transaction ends, those that others hold being left to them.
 pub fn expiring(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(i64, MandateId)>, Fault> {
-    let rows = tx.query(EXPIRING, &[now.millis().into(), limit.into()])?.into_iter();
+    let sql = tx.either(EXPIRING, EXPIRING_BESIDE_OTHERS);
+    let rows = tx.query(sql, &[now.millis().into(), limit.into()])?.into_iter();
     rows.map(|mut row| Ok((row.integer()?, MandateId::from_bytes(row.bytes()?)))).collect()
 }
 

@@ -4,21 +4,31 @@ use mandate_core::{DecisionId, PolicyVersion, Principal, ReviewId, ReviewStatus,
 
 use crate::error::Fault;
 use crate::store::records::ReviewRecord;
-use crate::store::tx::{Row, Tx};
+use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
     VALUES ($1, $2, $3, $4, $5, $6)";
 const FIND: &str = "SELECT review, decision, status, waits_for, expires_at, resolved_at, fresh, reason
     FROM reviews WHERE environment = $1 AND review = $2";
+const HOLD: &str = "SELECT 1 FROM reviews WHERE environment = $1 AND review = $2 FOR NO KEY UPDATE";
 const FIND_DECISION: &str = "SELECT decision FROM reviews WHERE environment = $1 AND review = $2";
 const RESOLVE: &str = "UPDATE reviews SET status = $1, resolved_at = $2, fresh = $3, reason = $4
     WHERE environment = $5 AND review = $6 AND status = 'pending'";
 const EXPIRE: &str = "UPDATE reviews SET status = 'expired', resolved_at = expires_at
     WHERE environment = $1 AND review = $2 AND status = 'pending'";
 const NEXT_END: &str = "SELECT expires_at FROM reviews WHERE status = 'pending' ORDER BY expires_at LIMIT 1";
-const ENDED: &str = "SELECT r.environment, e.policy_version, r.review, r.decision
-    FROM reviews r JOIN environments e ON e.environment = r.environment
-    WHERE r.status = 'pending' AND r.expires_at <= $1 ORDER BY r.expires_at LIMIT $2";
+macro_rules! ended {
+    ($claim:literal) => {
+        concat!(
+            "SELECT r.environment, e.policy_version, r.review, r.decision
+            FROM reviews r JOIN environments e ON e.environment = r.environment
+            WHERE r.status = 'pending' AND r.expires_at <= $1 ORDER BY r.expires_at LIMIT $2",
+            $claim
+        )
+    };
+}
+const ENDED: &str = ended!("");
+const ENDED_BESIDE_OTHERS: &str = ended!(" FOR NO KEY UPDATE OF r SKIP LOCKED");
 
 /// A review whose time has passed, and that nobody has resolved.
 #[derive(Debug)]
@@ -35,17 +45,19 @@ pub struct Ended {
 
 /// Writes a review.
 pub fn insert(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Result<(), Fault> {
-    tx.execute_one(
-        INSERT,
-        &[
-            environment.into(),
-            review.id.to_bytes().into(),
-            review.decision.to_bytes().into(),
-            review.status.as_str().into(),
-            review.waits_for.as_str().into(),
-            review.expires_at.millis().into(),
-        ],
-    )
+    tx.execute_one(INSERT, &values(environment, review))
+}
+
+/// What a new review's six columns are.
+pub(in crate::store) fn values(environment: i64, review: &ReviewRecord) -> [Value; 6] {
+    [
+        environment.into(),
+        review.id.to_bytes().into(),
+        review.decision.to_bytes().into(),
+        review.status.as_str().into(),
+        review.waits_for.as_str().into(),
+        review.expires_at.millis().into(),
+    ]
 }
 
 /// The decision that waits for a review.
@@ -56,7 +68,9 @@ pub fn decision(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<O
 
 /// One review, held until the transaction ends.
 pub fn lock(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<Option<ReviewRecord>, Fault> {
-    match tx.lock(FIND, &[environment.into(), review.to_bytes().into()])? {
+    let parameters = [environment.into(), review.to_bytes().into()];
+    tx.hold(HOLD, &parameters)?;
+    match tx.row(FIND, &parameters)? {
         Some(mut row) => read_joined(&mut row),
         None => Ok(None),
     }
@@ -90,9 +104,11 @@ pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     tx.row(NEXT_END, &[])?.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
 }
 
-/// At most `limit` pending reviews that have expired by `now`.
+/// At most `limit` pending reviews that have expired by `now`, held until the transaction ends; those that others hold
+/// are left to them.
 pub fn ended(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Ended>, Fault> {
-    let rows = tx.query(ENDED, &[now.millis().into(), limit.into()])?.into_iter();
+    let sql = tx.either(ENDED, ENDED_BESIDE_OTHERS);
+    let rows = tx.query(sql, &[now.millis().into(), limit.into()])?.into_iter();
     rows.map(|mut row| {
         Ok(Ended {
             environment: row.integer()?,

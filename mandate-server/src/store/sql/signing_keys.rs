@@ -19,6 +19,7 @@ const UPDATE: &str =
         revoked_at = $5
     WHERE signing_key = $6";
 const REVISION: &str = "SELECT revision FROM revisions WHERE name = 'signing_keys'";
+const HOLD: &str = "SELECT 1 FROM revisions WHERE name = 'signing_keys' FOR NO KEY UPDATE";
 const BUMP: &str = "UPDATE revisions SET revision = revision + 1 WHERE name = 'signing_keys'";
 const INSERT_ISSUER: &str = "INSERT INTO issuers (url) VALUES ($1) ON CONFLICT DO NOTHING";
 const FIND_ISSUER: &str = "SELECT issuer FROM issuers WHERE url = $1";
@@ -87,7 +88,8 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRecord>, Fault> {
 /// A number that grows whenever a signing key is made or changed. Held, where the transaction writes: two rotations at
 /// once come one after the other.
 pub fn revision(tx: &mut Tx<'_>) -> Result<i64, Fault> {
-    let row = tx.lock(REVISION, &[])?;
+    tx.hold(HOLD, &[])?;
+    let row = tx.row(REVISION, &[])?;
     row.ok_or_else(|| Fault::new("database: revisions has no row for signing_keys"))?.integer()
 }
 

@@ -93,7 +93,7 @@ pub fn page(
 }
 
 /// Reads the ten counters.
-fn read(row: &mut Row) -> Result<UsageRecord, Fault> {
+pub(in crate::store) fn read(row: &mut Row) -> Result<UsageRecord, Fault> {
     let spent = Total::parse(&row.text()?)?;
     let requests = row.integer()?;
     let mut verdicts = [0; 8];
@@ -108,7 +108,17 @@ fn read(row: &mut Row) -> Result<UsageRecord, Fault> {
 /// # Errors
 /// The row is not the one that was read: somebody decided for this agent without the lock.
 pub fn keep(tx: &mut Tx<'_>, key: &UsageKey, usage: &UsageRecord) -> Result<(), Fault> {
-    let mut parameters: Vec<Value> = vec![
+    let mut parameters = values(key, usage);
+    // A row that was not there must still not be there: no stored row has a negative count.
+    let (spent, requests) = usage.stored.unwrap_or((Total::ZERO, -1));
+    parameters.push(spent.to_string().into());
+    parameters.push(requests.into());
+    tx.execute_one(KEEP, &parameters)
+}
+
+/// The 14 columns of a row of metering.
+pub(in crate::store) fn values(key: &UsageKey, usage: &UsageRecord) -> Vec<Value> {
+    let mut values: Vec<Value> = vec![
         key.agent.environment.into(),
         key.month.to_string().into(),
         key.agent.agent.as_str().into(),
@@ -116,10 +126,6 @@ pub fn keep(tx: &mut Tx<'_>, key: &UsageKey, usage: &UsageRecord) -> Result<(), 
         usage.spent.to_string().into(),
         usage.requests.into(),
     ];
-    parameters.extend(usage.verdicts.map(Value::from));
-    // A row that was not there must still not be there: no stored row has a negative count.
-    let (spent, requests) = usage.stored.unwrap_or((Total::ZERO, -1));
-    parameters.push(spent.to_string().into());
-    parameters.push(requests.into());
-    tx.execute_one(KEEP, &parameters)
+    values.extend(usage.verdicts.map(Value::from));
+    values
 }

@@ -8,6 +8,7 @@ use crate::store::tx::{Row, Tx};
 
 const INSERT: &str = "INSERT INTO webhooks (environment, webhook, url, created_at) VALUES ($1, $2, $3, $4)";
 const SUBSCRIBE: &str = "INSERT INTO subscriptions (environment, type, webhook) VALUES ($1, $2, $3)";
+const HOLD: &str = "SELECT 1 FROM webhooks WHERE environment = $1 AND webhook = $2 FOR NO KEY UPDATE";
 const COUNT: &str = "SELECT count(*) FROM webhooks WHERE environment = $1";
 const TYPES: &str = "SELECT type FROM subscriptions WHERE environment = $1 AND webhook = $2";
 const UNSUBSCRIBE: &str = "DELETE FROM subscriptions WHERE environment = $1 AND webhook = $2";
@@ -47,8 +48,13 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<Opt
 
 /// One webhook, held until the transaction ends.
 pub fn lock(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<Option<WebhookRecord>, Fault> {
-    let row = tx.lock(FIND, &[environment.into(), webhook.to_bytes().into()])?;
-    row.map(|row| read(tx, environment, row)).transpose()
+    hold(tx, environment, webhook)?;
+    find(tx, environment, webhook)
+}
+
+/// Holds a webhook and its place in the line until the transaction ends.
+pub fn hold(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<(), Fault> {
+    tx.hold(HOLD, &[environment.into(), webhook.to_bytes().into()])
 }
 
 /// A slice of the webhooks of an environment.

@@ -18,7 +18,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
 
-use super::tx::{Row, Session, Tx, Value};
+use super::tx::{Backend, Row, Session, Tx, Value};
 use super::{Authorization, Decider, Footprint, Holder, Schema};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
@@ -95,8 +95,8 @@ impl Sqlite {
         let disk = rustix::fs::statvfs(&self.path)?;
         Ok(Footprint {
             database_bytes: bytes(&self.path)?,
-            log_bytes: bytes(&format!("{}-wal", self.path)).unwrap_or(0),
-            free_bytes: disk.f_bavail.saturating_mul(disk.f_frsize),
+            log_bytes: Some(bytes(&format!("{}-wal", self.path)).unwrap_or(0)),
+            free_bytes: Some(disk.f_bavail.saturating_mul(disk.f_frsize)),
         })
     }
 
@@ -183,6 +183,15 @@ fn connect(path: &str) -> Result<Connection, Fault> {
 struct Ground<'a>(&'a Connection);
 
 impl Session for Ground<'_> {
+    fn backend(&self) -> Backend {
+        Backend::Sqlite
+    }
+
+    /// The writer is the lock.
+    fn hold(&mut self, _: &'static str, _: &[Value]) -> Result<(), Fault> {
+        Ok(())
+    }
+
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
         let mut statement = self.0.prepare_cached(sql)?;
         let columns = statement.column_count();

@@ -10,7 +10,10 @@ const MODE: u32 = 0o600;
 
 /// Held for as long as a server works on a database.
 #[derive(Debug)]
-pub(crate) struct Presence(Option<File>);
+pub(crate) struct Presence {
+    held: Option<File>,
+    among_others: bool,
+}
 
 impl Presence {
     /// Takes the place of the server at the database `path`.
@@ -19,14 +22,19 @@ impl Presence {
         options.write(true).create(true).truncate(false).mode(MODE);
         let file = options.open(format!("{path}{SUFFIX}"))?;
         match file.try_lock() {
-            Ok(()) => Ok(Self(Some(file))),
-            Err(TryLockError::WouldBlock) => Ok(Self(None)),
+            Ok(()) => Ok(Self { held: Some(file), among_others: false }),
+            Err(TryLockError::WouldBlock) => Ok(Self { held: None, among_others: false }),
             Err(TryLockError::Error(e)) => Err(e),
         }
     }
 
-    /// Whether no other server was there.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.0.is_some()
+    /// A place among others, where that is as it should be: nobody is told of it.
+    pub(in crate::store) fn among_others() -> Self {
+        Self { held: None, among_others: true }
+    }
+
+    /// Whether another server was there, and nobody may have meant it.
+    pub(crate) fn is_doubled(&self) -> bool {
+        self.held.is_none() && !self.among_others
     }
 }

@@ -1,0 +1,338 @@
+//! One thread's place at the database: its connection, made anew when it is lost, and transactions tried again.
+//!
+//! A transaction is run again when the database has taken it back (a deadlock, a lock that was not had in time) or the
+//! connection was lost before COMMIT was sent. After that nobody knows how it ended: the database is asked for the row that
+//! the transaction left in `commits`, with a row of the same number, so that one that has not committed by then never will.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::Runtime;
+use tracing::{debug, info, warn};
+
+use super::super::tx::{Tally, Tx, Value};
+use super::address::Address;
+use super::ground::Ground;
+use super::link::{Link, Parameter, Step};
+use super::purpose::Purpose;
+use super::trouble::{Remedy, Trouble};
+use crate::error::{Fault, Refusal};
+use crate::service::Stop;
+
+/// How often a transaction is tried.
+const ATTEMPTS: u32 = 10;
+/// How long it is waited before the second attempt at most; twice as long before each that follows, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(4);
+const LONGEST_PAUSE: Duration = Duration::from_millis(256);
+/// How long jobs wait for a database that has just gone away. After that they fail at once, until it is back.
+const AWAY: Duration = Duration::from_secs(5);
+/// How long it is tried to find out how a transaction ended.
+const ASKING: Duration = Duration::from_secs(20);
+/// After so long without use a connection is asked whether it is there, before a script that runs once relies on it.
+const STALE: Duration = Duration::from_millis(500);
+
+const LEAVE: &str = "INSERT INTO commits (commit, asked) VALUES ($1, 0)";
+const ASK: &str = "INSERT INTO commits (commit, asked) VALUES ($1, 1) ON CONFLICT DO NOTHING";
+const ANSWER: &str = "SELECT asked FROM commits WHERE commit = $1";
+
+/// A thread's place at the database.
+pub(super) struct Desk {
+    runtime: Runtime,
+    address: Arc<Address>,
+    link: Option<Link>,
+    used: Instant,
+    /// Since when it could not be connected to.
+    away: Option<Instant>,
+    random: u64,
+}
+
+/// What has come of an attempt.
+enum Ended<T> {
+    Done(T),
+    Again(Fault),
+    Failed(Fault),
+    /// The connection was lost while the transaction of this number committed.
+    Unknown([u8; 16], T),
+}
+
+/// How the transaction of a script that has succeeded ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Commit,
+    Rollback,
+}
+
+/// What a script has come to, and what it has done.
+pub(super) type Scripted<T> = (Result<T, Refusal>, Tally);
+
+impl Desk {
+    pub(super) fn new(address: Arc<Address>) -> Result<Self, Fault> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime =
+            runtime.map_err(|e| Fault::new(format!("cannot start a thread for the database: {e}")))?;
+        Ok(Self { runtime, address, link: None, used: Instant::now(), away: None, random: 0 })
+    }
+
+    /// Waits for `what`, while the connection stays alive.
+    pub(super) fn wait<T>(&self, what: impl Future<Output = T>) -> T {
+        self.runtime.block_on(what)
+    }
+
+    /// Gives the connection up, whatever state it is in.
+    pub(super) fn leave(&mut self) {
+        self.link = None;
+    }
+
+    /// Whether the database could not be connected to.
+    pub(super) fn is_away(&self) -> bool {
+        self.away.is_some()
+    }
+
+    /// Connects, if need be.
+    pub(super) fn connect(&mut self) -> Result<(), Fault> {
+        if self.link.as_ref().is_some_and(Link::is_closed) {
+            self.link = None;
+        }
+        let mut attempt = 0;
+        while self.link.is_none() {
+            match self.runtime.block_on(Link::open(&self.address)) {
+                Ok(mut link) => {
+                    if !link.durable {
+                        warn!(
+                            "the database runs with fsync off: what it acknowledges is lost when its machine fails"
+                        );
+                    }
+                    if let Some(since) = self.away.take() {
+                        info!(seconds = since.elapsed().as_secs(), "the database is back");
+                    }
+                    self.random ^= u64::from_be_bytes(*link.draw().last_chunk().unwrap_or(&[0; 8]));
+                    (self.link, self.used) = (Some(link), Instant::now());
+                }
+                Err(trouble) => {
+                    let since = *self.away.get_or_insert_with(|| {
+                        warn!(reason = %trouble.fault, "the database cannot be connected to");
+                        Instant::now()
+                    });
+                    if trouble.remedy == Remedy::None || since.elapsed() >= AWAY {
+                        return Err(trouble.fault);
+                    }
+                    self.pause(attempt + 4);
+                    attempt += 1;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `script` over one snapshot, without trying it again.
+    pub(super) fn read<T>(
+        &mut self,
+        purpose: Purpose,
+        script: impl FnOnce(&mut Tx<'_>) -> T,
+    ) -> Result<T, Fault> {
+        for _ in 0..ATTEMPTS {
+            self.connect()?;
+            let Some(link) = &mut self.link else { break };
+            let mut ground = Ground::new(&self.runtime, link, purpose);
+            let fresh = self.used.elapsed() < STALE || ground.begin().is_ok();
+            if !fresh {
+                self.link = None;
+                continue;
+            }
+            let result = script(&mut Tx::new(&mut ground));
+            let lost = ground.trouble.take().is_some_and(|trouble| trouble.remedy == Remedy::Reconnect);
+            if lost || (ground.began && ground.send_plain("COMMIT").is_err()) {
+                self.link = None;
+            }
+            self.used = Instant::now();
+            return Ok(result);
+        }
+        Err(Fault::new("database: no connection lasts"))
+    }
+
+    /// Runs `script` in one transaction, again where that helps.
+    pub(super) fn write<T>(
+        &mut self,
+        script: &impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
+    ) -> Result<Scripted<T>, Fault> {
+        self.transact(&mut |ground| {
+            let mut tx = Tx::new(ground);
+            let result = settled(script(&mut tx))?;
+            Ok((result, tx.into_tally()))
+        })
+    }
+
+    /// Runs `attempt` in one transaction, which commits when it ends well; again where that helps.
+    pub(super) fn transact<T>(
+        &mut self,
+        attempt: &mut impl FnMut(&mut Ground<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let mut last = Fault::new("database: no transaction was tried");
+        for number in 0..ATTEMPTS {
+            if number > 0 {
+                self.pause(number - 1);
+            }
+            self.connect()?;
+            match self.attempt(attempt, End::Commit) {
+                Ended::Done(value) => return Ok(value),
+                Ended::Failed(fault) => return Err(fault),
+                Ended::Again(fault) => {
+                    debug!(reason = %fault, "a transaction is tried again");
+                    last = fault;
+                }
+                Ended::Unknown(number, value) => {
+                    if self.has_committed(number)? {
+                        return Ok(value);
+                    }
+                    last = Fault::new("database: the connection was lost while a transaction committed");
+                }
+            }
+        }
+        Err(last)
+    }
+
+    /// Runs `attempt` in one transaction and ends that, without trying it again.
+    pub(super) fn once<T>(
+        &mut self,
+        attempt: impl FnOnce(&mut Ground<'_>) -> Result<T, Fault>,
+        end: End,
+    ) -> Result<T, Fault> {
+        self.connect()?;
+        let mut attempt = Some(attempt);
+        let mut once = |ground: &mut Ground<'_>| match attempt.take() {
+            Some(attempt) => attempt(ground),
+            None => Err(Fault::new("a script that runs once was run twice")),
+        };
+        match self.attempt(&mut once, end) {
+            Ended::Done(value) => Ok(value),
+            Ended::Failed(fault) | Ended::Again(fault) => Err(fault),
+            Ended::Unknown(number, value) if self.has_committed(number)? => Ok(value),
+            Ended::Unknown(..) => Err(Fault::new("database: the connection was lost; nothing was changed")),
+        }
+    }
+
+    fn attempt<T>(
+        &mut self,
+        attempt: &mut impl FnMut(&mut Ground<'_>) -> Result<T, Fault>,
+        end: End,
+    ) -> Ended<T> {
+        let Some(link) = &mut self.link else {
+            return Ended::Failed(Fault::new("database: there is no connection"));
+        };
+        let mut ground = Ground::new(&self.runtime, link, Purpose::Write);
+        let result = catch_unwind(AssertUnwindSafe(|| attempt(&mut ground)))
+            .unwrap_or_else(|_| Err(Fault::new("a script panicked; see the line before this one")));
+        let (ended, remedy) = match (result, ground.trouble.take(), end) {
+            (_, Some(trouble), _) => (trouble.ended(), trouble.remedy),
+            (Err(fault), None, _) => (Ended::Failed(fault), Remedy::None),
+            (Ok(value), None, End::Rollback) => (Ended::Done(value), Remedy::None),
+            (Ok(value), None, End::Commit) => {
+                let (ended, remedy) = commit(&mut ground, value);
+                if remedy == Remedy::Reconnect {
+                    self.link = None;
+                }
+                self.used = Instant::now();
+                return ended;
+            }
+        };
+        // Without an answer the transaction is gone with its connection.
+        if remedy == Remedy::Reconnect || (ground.began && ground.send_plain("ROLLBACK").is_err()) {
+            self.link = None;
+        }
+        self.used = Instant::now();
+        ended
+    }
+
+    /// Whether the transaction of this number has committed. If not, it never will.
+    fn has_committed(&mut self, number: [u8; 16]) -> Result<bool, Fault> {
+        let began = Instant::now();
+        let mut attempt = 0;
+        loop {
+            self.link = None;
+            match self.connect().and_then(|()| self.ask(number)) {
+                Ok(committed) => {
+                    info!(
+                        committed,
+                        "the connection was lost while a transaction committed; it is known how it ended"
+                    );
+                    return Ok(committed);
+                }
+                Err(fault) if began.elapsed() >= ASKING => {
+                    let why = "it is not known whether a transaction has committed";
+                    return Err(Fault::new(format!("database: {why}: {fault}")));
+                }
+                Err(fault) => debug!(reason = %fault, "it is asked again how a transaction ended"),
+            }
+            self.pause(attempt + 4);
+            attempt += 1;
+        }
+    }
+
+    fn ask(&mut self, number: [u8; 16]) -> Result<bool, Fault> {
+        let lost = || Fault::new("database: there is no connection");
+        let mut ground = Ground::new(&self.runtime, self.link.as_mut().ok_or_else(lost)?, Purpose::Write);
+        let step = |sql| Step::Run(sql, vec![Parameter::from(Value::from(number))]);
+        // A transaction that is under way is waited for.
+        let mut answers = ground.send(vec![step(ASK), step(ANSWER)])?;
+        let row = answers.pop().and_then(|mut answer| answer.rows.pop());
+        if row.ok_or_else(|| Fault::new("database: a row just written is not there"))?.integer()? == 0 {
+            ground.send_plain("ROLLBACK")?;
+            return Ok(true);
+        }
+        // Once this row is there for good, the transaction cannot leave its own.
+        ground.send_plain("COMMIT").map(|()| false)
+    }
+
+    /// Waits a little, the longer the more attempts were made, and not as long as others do.
+    fn pause(&mut self, attempt: u32) {
+        self.random =
+            self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let longest = FIRST_PAUSE.saturating_mul(1 << attempt.min(16)).min(LONGEST_PAUSE);
+        let part = u32::try_from(self.random >> 40).unwrap_or_default();
+        let pause = longest / 2 + (longest / 2).mul_f64(f64::from(part) / f64::from(1 << 24));
+        self.runtime.block_on(tokio::time::sleep(pause));
+    }
+}
+
+/// Commits; says what came of it, and what is to be done about the connection.
+fn commit<T>(ground: &mut Ground<'_>, value: T) -> (Ended<T>, Remedy) {
+    if !ground.began {
+        return (Ended::Done(value), Remedy::None);
+    }
+    let number = ground.draw();
+    let mut steps = Vec::with_capacity(2);
+    if ground.wrote {
+        steps.push(Step::Run(LEAVE, vec![Parameter::from(Value::from(number))]));
+    }
+    steps.push(Step::Plain("COMMIT"));
+    let _ = ground.send(steps);
+    let Some(trouble) = ground.trouble.take() else { return (Ended::Done(value), Remedy::None) };
+    let ended = match trouble.remedy {
+        Remedy::Reconnect if ground.wrote => Ended::Unknown(number, value),
+        // Whatever became of a transaction that wrote nothing, what it read is true.
+        Remedy::Reconnect => Ended::Done(value),
+        Remedy::Again | Remedy::None => trouble.ended(),
+    };
+    (ended, trouble.remedy)
+}
+
+impl Trouble {
+    /// What it means for an attempt that has not begun to commit.
+    fn ended<T>(&self) -> Ended<T> {
+        let fault = Fault::new(self.fault.to_string());
+        match self.remedy {
+            Remedy::Again | Remedy::Reconnect => Ended::Again(fault),
+            Remedy::None => Ended::Failed(fault),
+        }
+    }
+}
+
+/// A refusal is committed like a success.
+pub(super) fn settled<T>(result: Result<T, Stop>) -> Result<Result<T, Refusal>, Fault> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
+        Err(Stop::Fault(fault)) => Err(fault),
+    }
+}

@@ -1,0 +1,110 @@
+//! A connection as the ground of a transaction. What needs no answer at once travels with what does.
+
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+
+use super::super::tx::{Backend, Row, Session, Value};
+use super::link::{Link, Parameter, Ran, Step};
+use super::purpose::Purpose;
+use super::trouble::Trouble;
+use crate::error::Fault;
+
+/// A transaction on a connection. It begins with the first statement.
+pub(super) struct Ground<'a> {
+    runtime: &'a Runtime,
+    link: &'a mut Link,
+    purpose: Purpose,
+    waiting: Vec<Step>,
+    /// Whether anything was sent.
+    pub(super) began: bool,
+    /// Whether anything may have been written.
+    pub(super) wrote: bool,
+    /// What went wrong first. Nothing can be done in the transaction after that.
+    pub(super) trouble: Option<Trouble>,
+}
+
+impl<'a> Ground<'a> {
+    pub(super) fn new(runtime: &'a Runtime, link: &'a mut Link, purpose: Purpose) -> Self {
+        let waiting = vec![Step::Plain(purpose.begin())];
+        Self { runtime, link, purpose, waiting, began: false, wrote: false, trouble: None }
+    }
+
+    /// Has `step` sent with what is sent next, at the latest with COMMIT.
+    pub(super) fn later(&mut self, step: Step) {
+        self.waiting.push(step);
+    }
+
+    /// Sends what waits and `steps`, at once; gives what came of `steps`.
+    pub(super) fn send(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, Fault> {
+        if self.trouble.is_some() {
+            return Err(Fault::new("database: the transaction has met an error before"));
+        }
+        let mut all = std::mem::take(&mut self.waiting);
+        let before = all.len();
+        all.extend(steps);
+        self.began = true;
+        let sending = self.link.send_all(all);
+        let ended = match self.purpose.patience() {
+            None => self.runtime.block_on(sending),
+            Some(limit) => self
+                .runtime
+                .block_on(async { timeout(limit, sending).await })
+                .unwrap_or_else(|_| Err(Trouble::lost("it does not answer in time"))),
+        };
+        match ended {
+            Ok(mut ran) => Ok(ran.split_off(before)),
+            Err(trouble) => {
+                let told = Fault::new(trouble.fault.to_string());
+                self.trouble = Some(trouble);
+                Err(told)
+            }
+        }
+    }
+
+    /// Begins, with an answer.
+    pub(super) fn begin(&mut self) -> Result<(), Fault> {
+        self.send(Vec::new()).map(|_| ())
+    }
+
+    /// Sends a text without values and without a result, and nothing else.
+    pub(super) fn send_plain(&mut self, text: &'static str) -> Result<(), Fault> {
+        self.waiting.clear();
+        self.send(vec![Step::Plain(text)]).map(|_| ())
+    }
+
+    fn run(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Ran, Fault> {
+        Ok(self.send(vec![step(sql, parameters)])?.pop().unwrap_or_default())
+    }
+
+    /// A number that no transaction has had before.
+    pub(super) fn draw(&mut self) -> [u8; 16] {
+        self.link.draw()
+    }
+}
+
+fn step(sql: &'static str, parameters: &[Value]) -> Step {
+    Step::Run(sql, parameters.iter().cloned().map(Parameter::from).collect())
+}
+
+impl Session for Ground<'_> {
+    fn backend(&self) -> Backend {
+        Backend::Postgres
+    }
+
+    fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
+        if self.purpose == Purpose::Write {
+            self.later(step(sql, parameters));
+        }
+        Ok(())
+    }
+
+    fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
+        self.wrote |= !sql.starts_with("SELECT");
+        Ok(self.run(sql, parameters)?.rows)
+    }
+
+    fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
+        self.wrote = true;
+        Ok(self.run(sql, parameters)?.count)
+    }
+}

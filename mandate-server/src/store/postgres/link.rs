@@ -1,0 +1,204 @@
+//! One connection: statements prepared once, values in and out, and several statements on their way at a time.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::pin::Pin;
+
+use bytes::BytesMut;
+use futures_util::TryStreamExt as _;
+use futures_util::future::join_all;
+use tokio::time::timeout;
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
+use tokio_postgres::{Client, Statement};
+
+use super::super::tx::{Row, Value};
+use super::address::{Address, CONNECT_TIMEOUT};
+use super::trouble::Trouble;
+use crate::error::Fault;
+
+/// Draws the number by which a connection names its transactions, and tells whether what is committed is durable.
+const GREET: &str = "SELECT uuid_send(gen_random_uuid()), current_setting('fsync')";
+
+/// A value of a statement, with its type for when nobody has asked the database for it.
+pub(super) struct Parameter {
+    value: Box<dyn ToSql + Sync + Send>,
+    kind: Type,
+}
+
+impl Parameter {
+    /// Many values of one type.
+    pub(super) fn array<T: ToSql + Sync + Send + 'static>(values: Vec<T>, kind: Type) -> Self {
+        Self { value: Box::new(values), kind }
+    }
+}
+
+impl From<Value> for Parameter {
+    fn from(value: Value) -> Self {
+        let kind = match &value {
+            Value::Null => Type::UNKNOWN,
+            Value::Integer(_) => Type::INT8,
+            Value::Text(_) => Type::TEXT,
+            Value::Blob(_) => Type::BYTEA,
+        };
+        Self { value: Box::new(value), kind }
+    }
+}
+
+/// Something to be sent.
+pub(super) enum Step {
+    /// Texts without values and without a result.
+    Plain(&'static str),
+    /// A statement.
+    Run(&'static str, Vec<Parameter>),
+}
+
+/// What has come of a statement.
+#[derive(Debug, Default)]
+pub(super) struct Ran {
+    pub(super) rows: Vec<Row>,
+    /// How many rows were found or changed.
+    pub(super) count: usize,
+}
+
+/// A connection.
+pub(super) struct Link {
+    client: Client,
+    prepared: Option<HashMap<(usize, usize), Statement>>,
+    seed: [u8; 16],
+    drawn: u64,
+    /// Whether the database says that what it commits outlives a crash.
+    pub(super) durable: bool,
+}
+
+type Sent<'a> = Pin<Box<dyn Future<Output = Result<Ran, Trouble>> + 'a>>;
+
+impl Link {
+    /// Connects, within a bound of time. What moves the bytes runs on the runtime that this runs on.
+    pub(super) async fn open(address: &Address) -> Result<Self, Trouble> {
+        let connecting = address.config().connect(address.connector());
+        let late = |_| Trouble::lost("it cannot be connected to in time");
+        let (client, connection) = timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)??;
+        tokio::spawn(async move {
+            // Whoever uses the connection hears of its end.
+            let _ = connection.await;
+        });
+        let prepared = address.prepares.then(HashMap::new);
+        let mut link = Self { client, prepared, seed: [0; 16], drawn: 0, durable: false };
+        let greeted = timeout(CONNECT_TIMEOUT, link.send(vec![Step::Run(GREET, Vec::new())]));
+        let greeted = greeted.await.map_err(late)??.rows.pop();
+        let mut row = greeted.ok_or_else(|| Trouble::other("database: a greeting without a row"))?;
+        link.seed = row.bytes()?;
+        link.durable = row.text()? == "on";
+        Ok(link)
+    }
+
+    /// Whether the other end is known to be gone.
+    pub(super) fn is_closed(&self) -> bool {
+        self.client.is_closed()
+    }
+
+    /// A number that no transaction has had before.
+    pub(super) fn draw(&mut self) -> [u8; 16] {
+        self.drawn += 1;
+        (u128::from_be_bytes(self.seed) ^ u128::from(self.drawn)).to_be_bytes()
+    }
+
+    /// Sends `steps` at once, and waits for all of them. Gives what came of the last, or the first trouble.
+    pub(super) async fn send(&mut self, steps: Vec<Step>) -> Result<Ran, Trouble> {
+        Ok(self.send_all(steps).await?.pop().unwrap_or_default())
+    }
+
+    /// Sends `steps` at once, and waits for all of them. Gives what came of each, or the first trouble.
+    pub(super) async fn send_all(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, Trouble> {
+        for step in &steps {
+            if let Step::Run(sql, _) = step {
+                self.prepare(sql).await?;
+            }
+        }
+        let ended = join_all(steps.into_iter().map(|step| self.begin(step))).await;
+        ended.into_iter().collect()
+    }
+
+    async fn prepare(&mut self, sql: &'static str) -> Result<(), Trouble> {
+        let Some(prepared) = &mut self.prepared else { return Ok(()) };
+        if !prepared.contains_key(&key(sql)) {
+            let statement = self.client.prepare(sql).await?;
+            prepared.insert(key(sql), statement);
+        }
+        Ok(())
+    }
+
+    fn begin(&self, step: Step) -> Sent<'_> {
+        match step {
+            Step::Plain(text) => Box::pin(async move {
+                self.client.batch_execute(text).await?;
+                Ok(Ran::default())
+            }),
+            Step::Run(sql, parameters) => Box::pin(self.run(sql, parameters)),
+        }
+    }
+
+    async fn run(&self, sql: &'static str, parameters: Vec<Parameter>) -> Result<Ran, Trouble> {
+        let statement = self.prepared.as_ref().and_then(|prepared| prepared.get(&key(sql)));
+        let stream = match statement {
+            Some(statement) => {
+                let values = parameters.iter().map(|p| &*p.value as &(dyn ToSql + Sync));
+                self.client.query_raw(statement, values).await?
+            }
+            None => {
+                let values = parameters.iter().map(|p| (&*p.value as &(dyn ToSql + Sync), p.kind.clone()));
+                self.client.query_typed_raw(sql, values).await?
+            }
+        };
+        let mut stream = std::pin::pin!(stream);
+        let mut rows = Vec::new();
+        while let Some(row) = stream.try_next().await? {
+            rows.push(Row::new(values(&row)?));
+        }
+        let count = stream.rows_affected().and_then(|count| usize::try_from(count).ok());
+        Ok(Ran { count: count.unwrap_or(rows.len()), rows })
+    }
+}
+
+/// A text that lives as long as the program is known by where it stands.
+fn key(sql: &'static str) -> (usize, usize) {
+    (sql.as_ptr().addr(), sql.len())
+}
+
+fn values(row: &tokio_postgres::Row) -> Result<Vec<Value>, Trouble> {
+    let mut values = Vec::with_capacity(row.len());
+    for (number, column) in row.columns().iter().enumerate() {
+        values.push(match *column.type_() {
+            Type::INT8 => row.try_get::<_, Option<i64>>(number)?.into(),
+            Type::INT4 => row.try_get::<_, Option<i32>>(number)?.map(i64::from).into(),
+            Type::TEXT | Type::VARCHAR | Type::NAME => row.try_get::<_, Option<String>>(number)?.into(),
+            Type::BYTEA => row.try_get::<_, Option<Vec<u8>>>(number)?.into(),
+            Type::VOID => Value::Null,
+            ref other => return Err(Fault::new(format!("database: a column of type {other}")).into()),
+        });
+    }
+    Ok(values)
+}
+
+impl ToSql for Value {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        match (self, kind) {
+            (Self::Null, _) => Ok(IsNull::Yes),
+            (Self::Integer(value), &Type::INT8) => value.to_sql(kind, out),
+            (Self::Integer(value), &Type::INT4) => i32::try_from(*value)?.to_sql(kind, out),
+            (Self::Text(value), &(Type::TEXT | Type::VARCHAR | Type::NAME)) => value.to_sql(kind, out),
+            (Self::Blob(value), &Type::BYTEA) => value.to_sql(kind, out),
+            _ => Err(format!("{self:?} where {kind} is wanted").into()),
+        }
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}

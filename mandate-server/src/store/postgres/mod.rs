@@ -1,0 +1,122 @@
+//! PostgreSQL: any number of servers on one database, each with a bounded number of connections.
+
+mod address;
+mod columns;
+mod desk;
+mod ground;
+mod hot;
+mod keep;
+mod link;
+mod pool;
+mod purpose;
+mod tls;
+mod trouble;
+pub(super) mod upkeep;
+
+use std::sync::Arc;
+
+use tokio::sync::Notify;
+
+use super::tx::{Tally, Tx};
+use super::{Authorization, Decider, Footprint, Schema};
+use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
+use crate::service::{Answer, Stop};
+use address::Address;
+pub(super) use address::shown;
+use desk::{Desk, End, settled};
+use pool::Pool;
+use purpose::Purpose;
+
+mod migrations {
+    refinery::embed_migrations!("src/store/migrations/postgres");
+}
+
+const SIZE: &str = "SELECT pg_database_size(current_database())";
+
+/// An open database and the threads that serve it.
+pub(super) struct Postgres {
+    pool: Pool,
+}
+
+impl Postgres {
+    pub(super) fn open(
+        url: &str,
+        decider: &Arc<dyn Decider>,
+        metrics: Metrics,
+        wake: Arc<Notify>,
+    ) -> Result<Self, Fault> {
+        let address = Address::parse(url)?;
+        let current = Desk::new(Arc::clone(&address))?.read(Purpose::Read, upkeep::version)??;
+        Schema::must_be_newest(current, upkeep::newest())?;
+        Ok(Self { pool: Pool::start(&address, decider, metrics, wake)? })
+    }
+
+    pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+    {
+        self.pool.read(script).await
+    }
+
+    pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
+    where
+        T: Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+    {
+        self.pool.write(script).await
+    }
+
+    pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
+        self.pool.decide(authorization).await
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.pool.waiting()
+    }
+
+    /// What the database takes where it is. What is left there it does not tell.
+    pub(super) fn footprint(&self) -> Result<Footprint, Fault> {
+        let size = self.pool.read_here(|tx| {
+            let row = tx.row(SIZE, &[])?;
+            row.ok_or_else(|| Fault::new("database: a size without a row"))?.integer()
+        })??;
+        Ok(Footprint { database_bytes: size.unsigned_abs(), log_bytes: None, free_bytes: None })
+    }
+
+    pub(super) fn close(&self) {
+        self.pool.close();
+    }
+}
+
+pub(super) fn run_once<T>(
+    url: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+) -> Result<Result<T, Refusal>, Fault> {
+    apart(url, script, End::Commit)
+}
+
+pub(super) fn rehearse<T>(
+    url: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+) -> Result<Result<T, Refusal>, Fault> {
+    apart(url, script, End::Rollback)
+}
+
+/// Runs a script over a connection of its own, and ends its transaction so; after a fault, with a rollback.
+fn apart<T>(
+    url: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+    end: End,
+) -> Result<Result<T, Refusal>, Fault> {
+    let mut desk = Desk::new(Address::parse(url)?)?;
+    let run = |ground: &mut ground::Ground<'_>| {
+        let mut tx = Tx::new(ground);
+        Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
+        let result = settled(script(&mut tx))?;
+        let _: Tally = tx.into_tally();
+        Ok(result)
+    };
+    desk.once(run, end)
+}

@@ -1,0 +1,271 @@
+//! The threads: a bounded number of connections, each with a thread that has it to itself.
+
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
+
+use super::super::tx::{Tally, Tx};
+use super::super::{Authorization, Decider};
+use super::address::Address;
+use super::desk::Desk;
+use super::hot;
+use super::purpose::Purpose;
+use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
+use crate::service::{Answer, Stop};
+
+/// How many threads read. An export has one to itself while it is built.
+const READERS: usize = 5;
+/// How many threads run scripts that write.
+const WRITERS: usize = 4;
+/// How many batches are under way at a time. An agent always goes by the same lane, so that lanes do not fight over one.
+const LANES: usize = 2;
+/// How many authorizations one transaction may hold.
+const MAX_BATCH: usize = 64;
+/// How many jobs of a kind may wait; more wait at the door.
+const MAX_WAITING: usize = 4096;
+
+type Job = Box<dyn FnOnce(&mut Desk) + Send>;
+
+/// Who hears of what has been committed.
+#[derive(Clone)]
+struct After {
+    metrics: Metrics,
+    /// Wakes whoever delivers.
+    wake: Arc<Notify>,
+}
+
+/// The way to some threads: none once they are told to end.
+type Door<J> = Mutex<Option<mpsc::Sender<J>>>;
+
+/// The threads and the way to them.
+pub(super) struct Pool {
+    readers: Door<Job>,
+    writers: Door<Job>,
+    lanes: Vec<Door<Asked>>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    after: After,
+}
+
+/// An authorization, and who waits for its answer.
+struct Asked {
+    authorization: Authorization,
+    waiter: oneshot::Sender<Result<Answer, Fault>>,
+}
+
+impl Pool {
+    pub(super) fn start(
+        address: &Arc<Address>,
+        decider: &Arc<dyn Decider>,
+        metrics: Metrics,
+        wake: Arc<Notify>,
+    ) -> Result<Self, Fault> {
+        let after = After { metrics, wake };
+        let mut threads = Vec::with_capacity(READERS + WRITERS + LANES);
+        let readers = crew("reader", READERS, address, &mut threads)?;
+        let writers = crew("writer", WRITERS, address, &mut threads)?;
+        let mut lanes = Vec::with_capacity(LANES);
+        for number in 0..LANES {
+            let (asked, waiting) = mpsc::channel(MAX_WAITING);
+            let (decider, after) = (Arc::clone(decider), after.clone());
+            let serve = move |desk: Desk| serve_lane(desk, &*decider, &after, waiting);
+            threads.push(thread(format!("lane-{number}"), address, serve)?);
+            lanes.push(Mutex::new(Some(asked)));
+        }
+        Ok(Self { readers, writers, lanes, threads: Mutex::new(threads), after })
+    }
+
+    pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |desk| {
+            // A caller that has gone away needs no answer.
+            let _ = answer.send(desk.read(Purpose::Read, script));
+        });
+        send(&self.readers, job).await?;
+        answered.await.map_err(|_| gone())?
+    }
+
+    /// Reads, for a thread that may be kept waiting.
+    pub(super) fn read_here<T: Send + 'static>(
+        &self,
+        script: impl FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+    ) -> Result<T, Fault> {
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move |desk| {
+            let _ = answer.send(desk.read(Purpose::Read, script));
+        });
+        sender(&self.readers)?.blocking_send(job).map_err(|_| gone())?;
+        answered.blocking_recv().map_err(|_| gone())?
+    }
+
+    pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
+    where
+        T: Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+    {
+        let (answer, answered) = oneshot::channel();
+        let after = self.after.clone();
+        let job: Job = Box::new(move |desk| {
+            let began = Instant::now();
+            let ended = desk.write(&script).map(|(result, tally)| {
+                after.tell(1, began, &tally);
+                result
+            });
+            let _ = answer.send(ended);
+        });
+        send(&self.writers, job).await?;
+        answered.await.map_err(|_| gone())?
+    }
+
+    pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
+        let (waiter, answered) = oneshot::channel();
+        let began = Instant::now();
+        let caller = &authorization.call.caller;
+        let mut hasher = DefaultHasher::new();
+        (caller.environment.id, &caller.agent).hash(&mut hasher);
+        let lane = usize::try_from(hasher.finish() % self.lanes.len().max(1) as u64).unwrap_or_default();
+        let door = self.lanes.get(lane).ok_or_else(gone)?;
+        send(door, Asked { authorization, waiter }).await?;
+        let answer = answered.await.map_err(|_| gone())??;
+        self.after.metrics.authorized(began.elapsed());
+        Ok(answer)
+    }
+
+    /// How many jobs wait.
+    pub(super) fn waiting(&self) -> usize {
+        let doors = self.lanes.iter().map(waiting).sum::<usize>();
+        waiting(&self.readers) + waiting(&self.writers) + doors
+    }
+
+    /// Lets the threads end what waits, and joins them.
+    pub(super) fn close(&self) {
+        drop(self.readers.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.writers.lock().unwrap_or_else(PoisonError::into_inner).take());
+        for door in &self.lanes {
+            drop(door.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
+        for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn waiting<J>(door: &Door<J>) -> usize {
+    let door = door.lock().unwrap_or_else(PoisonError::into_inner);
+    door.as_ref().map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
+}
+
+fn sender<J>(door: &Door<J>) -> Result<mpsc::Sender<J>, Fault> {
+    door.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(gone)
+}
+
+async fn send<J>(door: &Door<J>, job: J) -> Result<(), Fault> {
+    sender(door)?.send(job).await.map_err(|_| gone())
+}
+
+fn gone() -> Fault {
+    Fault::new("the threads of the store have ended, or a script panicked; see the line before this one")
+}
+
+/// Starts a thread with a place at the database.
+fn thread(
+    name: String,
+    address: &Arc<Address>,
+    serve: impl FnOnce(Desk) + Send + 'static,
+) -> Result<JoinHandle<()>, Fault> {
+    let desk = Desk::new(Arc::clone(address))?;
+    let started = std::thread::Builder::new().name(name).spawn(move || serve(desk));
+    started.map_err(|e| Fault::new(format!("cannot start a thread for the database: {e}")))
+}
+
+/// Starts threads that share what waits.
+fn crew(
+    name: &str,
+    count: usize,
+    address: &Arc<Address>,
+    threads: &mut Vec<JoinHandle<()>>,
+) -> Result<Door<Job>, Fault> {
+    let (jobs, waiting) = mpsc::channel(MAX_WAITING);
+    let waiting = Arc::new(Turn::new(waiting));
+    for number in 0..count {
+        let waiting = Arc::clone(&waiting);
+        threads.push(thread(format!("{name}-{number}"), address, move |desk| serve(desk, &waiting))?);
+    }
+    Ok(Mutex::new(Some(jobs)))
+}
+
+fn serve(mut desk: Desk, waiting: &Turn<mpsc::Receiver<Job>>) {
+    // One thread waits for the next job, the others for their turn.
+    while let Some(job) = desk.wait(async { waiting.lock().await.recv().await }) {
+        // A panic drops the waiter's channel, and the thread goes on.
+        if catch_unwind(AssertUnwindSafe(|| job(&mut desk))).is_err() {
+            desk.leave();
+        }
+    }
+}
+
+fn serve_lane(mut desk: Desk, decider: &dyn Decider, after: &After, mut waiting: mpsc::Receiver<Asked>) {
+    let mut asked = Vec::with_capacity(MAX_BATCH);
+    while desk.wait(waiting.recv_many(&mut asked, MAX_BATCH)) > 0 {
+        let (batch, waiters): (Vec<_>, Vec<_>) =
+            asked.drain(..).map(|asked: Asked| (asked.authorization, asked.waiter)).unzip();
+        let answers = decide(&mut desk, decider, after, &batch);
+        for (waiter, answer) in waiters.into_iter().zip(answers) {
+            let _ = waiter.send(answer);
+        }
+    }
+}
+
+/// Decides on all of a batch together; if that ends in a fault, on each alone, so that one harms no other.
+fn decide(
+    desk: &mut Desk,
+    decider: &dyn Decider,
+    after: &After,
+    batch: &[Authorization],
+) -> Vec<Result<Answer, Fault>> {
+    let mut together = |batch: &[Authorization]| {
+        let began = Instant::now();
+        let ended = desk.transact(&mut |ground| hot::run(ground, decider, batch));
+        ended
+            .map(|(answers, tally)| {
+                after.tell(batch.len(), began, &tally);
+                answers
+            })
+            .map_err(|fault| (fault, desk.is_away()))
+    };
+    together(batch).unwrap_or_else(|(fault, away)| {
+        tracing::error!(reason = %fault, "a batch could not be decided together");
+        if away || batch.len() == 1 {
+            return batch.iter().map(|_| Err(Fault::new(fault.to_string()))).collect();
+        }
+        let mut alone = |one| match together(std::slice::from_ref(one)) {
+            Ok(mut answers) => answers.pop().unwrap_or_else(unanswered),
+            Err((fault, _)) => Err(fault),
+        };
+        batch.iter().map(&mut alone).collect()
+    })
+}
+
+fn unanswered() -> Result<Answer, Fault> {
+    Err(Fault::new("a batch of one was decided without an answer"))
+}
+
+impl After {
+    fn tell(&self, count: usize, began: Instant, tally: &Tally) {
+        self.metrics.committed(count, began.elapsed());
+        for (verdict, mode) in &tally.decided {
+            self.metrics.decided(*verdict, *mode);
+        }
+        if tally.announced {
+            self.wake.notify_one();
+        }
+    }
+}

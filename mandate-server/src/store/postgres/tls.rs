@@ -1,0 +1,116 @@
+//! TLS to the database: what of its certificate must hold.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+
+use crate::error::Fault;
+
+/// What of a certificate must hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Trust {
+    /// Nothing: the connection is encrypted, and whoever is at its other end is believed.
+    Anything,
+    /// An authority that is trusted has signed it, for whatever name.
+    Authority,
+    /// That, and it is for the name that is connected to.
+    Name,
+}
+
+/// What is trusted, and whom.
+#[derive(Debug)]
+pub(super) struct Roots {
+    pub(super) trust: Trust,
+    /// The authorities' certificates, PEM. None: those that the system trusts.
+    pub(super) file: Option<String>,
+}
+
+/// How TLS is spoken to the database.
+pub(super) fn client(roots: &Roots) -> Result<ClientConfig, Fault> {
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let unusable = |e: &dyn fmt::Display| Fault::new(format!("database: TLS cannot be used: {e}"));
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| unusable(&e))?;
+    // As with libpq: authorities that are named are asked, whatever the mode.
+    if roots.trust == Trust::Anything && roots.file.is_none() {
+        let verifier = Arc::new(Believing { provider, chain: None });
+        return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
+    }
+    let store = Arc::new(read(roots.file.as_deref())?);
+    if roots.trust == Trust::Name {
+        return Ok(builder.with_root_certificates(store).with_no_client_auth());
+    }
+    let chain = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(&provider)).build();
+    let verifier = Arc::new(Believing { provider, chain: Some(chain.map_err(|e| unusable(&e))?) });
+    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+}
+
+fn read(file: Option<&str>) -> Result<RootCertStore, Fault> {
+    let mut store = RootCertStore::empty();
+    let Some(file) = file else {
+        store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        return Ok(store);
+    };
+    let unusable = |e: &dyn fmt::Display| Fault::new(format!("database: sslrootcert: {file}: {e}"));
+    let certificates = CertificateDer::pem_file_iter(Path::new(file)).map_err(|e| unusable(&e))?;
+    for certificate in certificates {
+        store.add(certificate.map_err(|e| unusable(&e))?).map_err(|e| unusable(&e))?;
+    }
+    if store.is_empty() { Err(unusable(&"there is no certificate in it")) } else { Ok(store) }
+}
+
+/// Believes a name that the certificate is not for, or, without a chain to look at, any certificate.
+#[derive(Debug)]
+struct Believing {
+    provider: Arc<CryptoProvider>,
+    chain: Option<Arc<WebPkiServerVerifier>>,
+}
+
+impl ServerCertVerifier for Believing {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        let Some(chain) = &self.chain else { return Ok(ServerCertVerified::assertion()) };
+        match chain.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
+            Err(Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            verified => verified,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

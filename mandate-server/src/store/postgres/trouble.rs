@@ -1,0 +1,81 @@
+//! What an error of the database means for the transaction that met it.
+
+use tokio_postgres::Error;
+use tokio_postgres::error::{DbError, SqlState};
+
+use crate::error::Fault;
+
+/// What is to be done about an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Remedy {
+    /// The transaction is gone, by the database's own word, and may go well when it is run again.
+    Again,
+    /// The connection is of no use any more. Before COMMIT was sent the transaction is gone; after that nobody knows.
+    Reconnect,
+    /// Nothing helps.
+    None,
+}
+
+/// An error, told without the values that it may hold.
+#[derive(Debug)]
+pub(super) struct Trouble {
+    pub(super) remedy: Remedy,
+    pub(super) fault: Fault,
+}
+
+impl Trouble {
+    /// The connection is lost, or of no use any more.
+    pub(super) fn lost(why: &str) -> Self {
+        Self { remedy: Remedy::Reconnect, fault: Fault::new(format!("database: {why}")) }
+    }
+
+    /// Nothing helps.
+    pub(super) fn other(why: impl Into<String>) -> Self {
+        Self { remedy: Remedy::None, fault: Fault::new(why) }
+    }
+}
+
+impl From<Fault> for Trouble {
+    fn from(fault: Fault) -> Self {
+        Self { remedy: Remedy::None, fault }
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        let told = match error.as_db_error() {
+            // Its detail repeats values of rows.
+            Some(told) => format!("database: {} ({})", told.message(), told.code().code()),
+            None => match std::error::Error::source(&error) {
+                Some(source) => format!("database: {error}: {source}"),
+                None => format!("database: {error}"),
+            },
+        };
+        let remedy = match error.as_db_error() {
+            Some(told) => remedy(told),
+            None => Remedy::Reconnect,
+        };
+        Self { remedy, fault: Fault::new(told) }
+    }
+}
+
+fn remedy(error: &DbError) -> Remedy {
+    let code = error.code();
+    let again =
+        [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE];
+    if again.contains(code) {
+        return Remedy::Again;
+    }
+    // A server that has become a standby; a plan that was made before the schema changed; a statement that the pooler
+    // in between has forgotten.
+    let useless = [
+        SqlState::READ_ONLY_SQL_TRANSACTION,
+        SqlState::FEATURE_NOT_SUPPORTED,
+        SqlState::INVALID_SQL_STATEMENT_NAME,
+        SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
+        SqlState::TOO_MANY_CONNECTIONS,
+    ];
+    let gone = matches!(code.code().get(..2), Some("08" | "57")) && *code != SqlState::QUERY_CANCELED;
+    let fatal = matches!(error.severity(), "FATAL" | "PANIC");
+    if useless.contains(code) || gone || fatal { Remedy::Reconnect } else { Remedy::None }
+}

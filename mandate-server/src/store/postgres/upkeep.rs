@@ -1,0 +1,121 @@
+//! What the operator does to a database as a whole: look at it, bring it up to date.
+
+use std::sync::Arc;
+
+use refinery::Runner;
+
+use super::address::Address;
+use super::desk::Desk;
+use super::migrations;
+use super::purpose::Purpose;
+use crate::error::Fault;
+use crate::store::tx::Tx;
+use crate::store::{Schema, Step};
+
+/// Held by whoever changes the schema. Others wait, and find it changed.
+const HOLD: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
+     SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(7239165340126157901)";
+const HISTORY: &str = "SELECT count(*) FROM pg_class
+    WHERE oid = to_regclass('refinery_schema_history')";
+const VERSION: &str = "SELECT COALESCE(MAX(version), 0)::bigint FROM refinery_schema_history";
+/// What stands for foreign keys, which no partitioned table has.
+const DANGLING: &[(&str, &str, &str)] = &[
+    (
+        "deliveries",
+        "events",
+        "SELECT count(*) FROM deliveries d LEFT JOIN events e ON e.environment = d.environment AND e.event = d.event
+        WHERE e.event IS NULL",
+    ),
+    (
+        "events",
+        "environments",
+        "SELECT count(*) FROM events v LEFT JOIN environments e ON e.environment = v.environment
+        WHERE e.environment IS NULL",
+    ),
+];
+
+/// Runs `script` over one snapshot.
+pub(in crate::store) fn snapshot<T>(
+    url: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>,
+) -> Result<T, Fault> {
+    Desk::new(Address::parse(url)?)?.read(Purpose::Look, script)?
+}
+
+/// The rows that refer to others which are not there: the table, and the table referred to.
+pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Fault> {
+    let mut found = Vec::new();
+    for (table, other, sql) in DANGLING {
+        let row = tx.row(sql, &[])?;
+        let count = row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()?;
+        found.extend((0..count).map(|_| ((*table).to_owned(), (*other).to_owned())));
+    }
+    Ok(found)
+}
+
+/// The version of the schema that a snapshot has; 0 where there is none.
+pub(in crate::store) fn version(tx: &mut Tx<'_>) -> Result<i64, Fault> {
+    let lost = || Fault::new("database: a count without a row");
+    if tx.row(HISTORY, &[])?.ok_or_else(lost)?.integer()? == 0 {
+        return Ok(0);
+    }
+    tx.row(VERSION, &[])?.ok_or_else(lost)?.integer()
+}
+
+/// The schema that the database has, and what leads from it to the newest one.
+pub(in crate::store) fn schema(url: &str) -> Result<Schema, Fault> {
+    let current = snapshot(url, version)?;
+    let mut steps: Vec<Step> = runner()
+        .get_migrations()
+        .iter()
+        .map(|m| Step { version: i64::from(m.version()), name: m.name().replace('_', " ") })
+        .collect();
+    steps.sort_by_key(|step| step.version);
+    let newest = newest();
+    Ok(Schema { current, newest, missing: steps.into_iter().filter(|s| s.version > current).collect() })
+}
+
+/// The version of the newest schema.
+pub(in crate::store) fn newest() -> i64 {
+    runner().get_migrations().iter().map(|m| i64::from(m.version())).max().unwrap_or(0)
+}
+
+/// Brings the database up to the newest schema: all of the way, or not at all. Of several who begin at once, one does it,
+/// while the others wait.
+pub(in crate::store) fn migrate(url: &str) -> Result<(), Fault> {
+    let address = Address::parse(url)?;
+    let current = schema(url)?;
+    current.must_be_known(&address.to_string())?;
+    if current.missing.is_empty() {
+        return Ok(());
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|e| Fault::new(format!("cannot start what speaks to the database: {e}")))?;
+    runtime.block_on(migrate_held(address))
+}
+
+async fn migrate_held(address: Arc<Address>) -> Result<(), Fault> {
+    let failed = |e: &dyn std::fmt::Display| Fault::new(format!("database: cannot migrate {address}: {e}"));
+    // The lock belongs to a transaction of its own: the migrations' own ends with them, and a pooler keeps no session.
+    let mut connections = Vec::with_capacity(2);
+    for _ in 0..2 {
+        let connected = address.config().connect(address.connector()).await;
+        let (client, connection) = connected.map_err(|e| failed(&e))?;
+        tokio::spawn(async move {
+            let _ = connection.await;
+        });
+        connections.push(client);
+    }
+    let (Some(mut works), Some(holds)) = (connections.pop(), connections.pop()) else {
+        return Err(failed(&"there is no connection"));
+    };
+    holds.batch_execute(HOLD).await.map_err(|e| failed(&e))?;
+    runner().run_async(&mut works).await.map_err(|e| failed(&e))?;
+    holds.batch_execute("COMMIT").await.map_err(|e| failed(&e))
+}
+
+/// One transaction for all that is missing: what a crash interrupts has not begun.
+fn runner() -> Runner {
+    migrations::migrations::runner().set_grouped(true)
+}
