@@ -4,11 +4,11 @@
 use std::time::{Duration, Instant};
 
 use mandate_server::http::routes::{Key, Route, table};
-use mandate_server::store;
 use mandate_tests::Proxy;
 use mandate_tests::proxy::Lost;
 use reqwest::Method;
 
+use crate::apart;
 use crate::samples::{Sample, sample};
 use crate::tenants::{Tenant, Tenants};
 use crate::wire::Reply;
@@ -46,7 +46,7 @@ struct Case<'a> {
 
 impl Case<'_> {
     fn counts(&self) -> Counts {
-        let counted = store::run_once(self.database, |tx| {
+        let counted = apart::run_once(self.database, |tx| {
             let mut counts = [0; COUNTS.len()];
             for (count, sql) in counts.iter_mut().zip(COUNTS) {
                 *count = tx.row(sql, &[])?.unwrap().integer()?;

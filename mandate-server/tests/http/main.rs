@@ -9,6 +9,8 @@
 
 use mandate_tests::Kind;
 
+#[path = "../service/apart.rs"]
+mod apart;
 mod bodies;
 mod contract;
 mod deliveries;

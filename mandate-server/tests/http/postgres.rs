@@ -9,6 +9,8 @@
 
 use mandate_tests::Kind;
 
+#[path = "../service/apart.rs"]
+mod apart;
 mod contract;
 mod deliveries;
 mod escrows;

@@ -14,8 +14,8 @@ use mandate_server::service::signing::MasterKey;
 use mandate_server::service::signing::rotation::{
     self, CACHE_SECONDS, INCOMING_SECONDS, Maker, OUTGOING_SECONDS,
 };
-use mandate_server::store;
 
+use crate::apart;
 use crate::wire::{Reply, exchange};
 use crate::world::{World, noon, spend};
 
@@ -59,7 +59,7 @@ async fn every_server_switches_at_the_stored_instant() {
     let (master, by) =
         (MasterKey::from_bytes(MASTER), Operator { name: "test".to_owned(), at: world.clock.now() });
     let maker = Maker { master: &master, entropy: &SystemEntropy };
-    let rotated = store::run_once(&world.settings.database, |tx| {
+    let rotated = apart::run_once(&world.settings.database, |tx| {
         rotation::rotate(tx, maker, &EnvironmentKind::ALL, &by)
     });
     let new = rotated.unwrap().unwrap()[0].kid.clone();
@@ -94,7 +94,7 @@ async fn a_server_that_cannot_sign_with_the_key_whose_turn_it_is_says_so() {
     let (old, new) = (MasterKey::from_bytes(MASTER), MasterKey::from_bytes([8; 32]));
     let maker = || Maker { master: &new, entropy: &SystemEntropy };
     let by = Operator { name: "test".to_owned(), at: world.clock.now() };
-    let rotated = store::run_once(&world.settings.database, |tx| {
+    let rotated = apart::run_once(&world.settings.database, |tx| {
         rotation::reseal(tx, &old, maker(), &by)?;
         rotation::rotate(tx, maker(), &[EnvironmentKind::Production], &by)
     });

@@ -78,7 +78,7 @@ fn unsigned(text: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_same_trace_has_the_same_answers_on_both_databases() {
     let seed = campaign::seed("trace");
-    let (sqlite, postgres) = tokio::join!(world(Kind::Sqlite, seed), world(Kind::Sqlite, seed));
+    let (sqlite, postgres) = tokio::join!(world(Kind::Sqlite, seed), world(Kind::Postgres, seed));
     assert_eq!(sqlite.organization_key, postgres.organization_key);
     let mut recorder = Recorder::new(seed, [sqlite.organization_key.clone(), sqlite.live_key.clone()]);
     let mut statuses = std::collections::BTreeMap::new();

@@ -9,12 +9,12 @@ use mandate_server::clock::{Clock, Entropy, SystemEntropy, TestClock};
 use mandate_server::config::{Config, Settings};
 use mandate_server::service::organizations;
 use mandate_server::service::signing::MasterKey;
-use mandate_server::store;
 use mandate_server::store::tx::Value as Parameter;
 use mandate_tests::{Database, Kind};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::apart;
 use crate::wire::{Reply, exchange};
 
 /// A running server, its clock, and the keys of one organization.
@@ -110,7 +110,7 @@ impl World {
 
     /// What another process does to the keys.
     pub(crate) fn change_keys(&self, sql: &'static str, parameters: &[Parameter]) {
-        let changed = store::run_once(&self.settings.database, |tx| {
+        let changed = apart::run_once(&self.settings.database, |tx| {
             tx.execute_one(sql, parameters)?;
             Ok(tx.execute_one("UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'", &[])?)
         });
@@ -172,6 +172,6 @@ fn create_organization(
     entropy: &dyn Entropy,
 ) -> organizations::Create {
     let create = organization::draw(AgentName::parse(name).unwrap(), clock.now(), entropy);
-    store::run_once(&settings.database, |tx| organizations::create(tx, &create)).unwrap().unwrap();
+    apart::run_once(&settings.database, |tx| organizations::create(tx, &create)).unwrap().unwrap();
     create
 }

@@ -1,8 +1,8 @@
 //! A sound database is found sound.
 
 use mandate_server::service::check::{self, Finding, Listener};
-use mandate_server::store::upkeep;
 
+use crate::apart;
 use crate::world::{World, claim};
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ impl Listener for Found {
 /// What a whole check of a database finds, each as `table: found`, in the order of the alphabet.
 pub(crate) fn found(database: &str) -> Vec<String> {
     let mut found = Found::default();
-    upkeep::snapshot(database, |tx| check::full(tx, &mut found)).unwrap();
+    apart::snapshot(database, |tx| check::full(tx, &mut found)).unwrap();
     let mut told: Vec<_> = found.0.into_iter().map(|f| format!("{}: {}", f.table, f.found)).collect();
     told.sort();
     told

@@ -19,6 +19,7 @@ use mandate_server::worker::dial::Dialer;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use crate::apart;
 use crate::events::{delete, event, ping};
 use crate::receiver::{Answers, Receiver, claims};
 use crate::world::{ISSUER, World, json};
@@ -316,7 +317,7 @@ async fn what_is_under_way_when_the_clock_is_set_back_is_not_begun_again() {
 #[tokio::test]
 async fn two_servers_share_the_work_and_nothing_is_sent_twice() {
     let world = World::new().await;
-    let store = Store::open(&world.database, Arc::clone(&world.engine) as _, Metrics::new()).unwrap();
+    let store = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
     let mut receivers = Vec::new();
     let mut sent = BTreeSet::new();
     for _ in 0..4 {

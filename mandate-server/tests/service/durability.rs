@@ -3,8 +3,9 @@
 use mandate_core::AgentId;
 use mandate_server::error::{Fault, Refusal};
 use mandate_server::service::{Stop, agents, organizations};
-use mandate_server::store::{self, Authorization};
+use mandate_server::store::Authorization;
 
+use crate::apart;
 use crate::world::{World, random_key};
 use mandate_core::api_key::KeyClass;
 
@@ -81,9 +82,9 @@ async fn operator_commands_work_beside_the_running_store_and_names_are_taken_onc
         at: mandate_server::clock::Clock::now(&*world.clock),
     };
     let (fresh, taken) = (create("other"), create("acme"));
-    assert!(store::run_once(&world.database, |tx| organizations::create(tx, &fresh)).unwrap().is_ok());
+    assert!(apart::run_once(&world.database, |tx| organizations::create(tx, &fresh)).unwrap().is_ok());
     let refused =
-        store::run_once(&world.database, |tx| organizations::create(tx, &taken)).unwrap().unwrap_err();
+        apart::run_once(&world.database, |tx| organizations::create(tx, &taken)).unwrap().unwrap_err();
     assert_eq!(refused.message, "name `acme` is taken by another organization; choose another");
     let other = crate::world::find(&world.store, &fresh.sandbox_key, fresh.at).await;
     assert_ne!(other.environment.id, world.organization.environment.id);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use mandate_core::{ExportId, Timestamp};
 use mandate_server::clock::{Clock as _, TestClock};
-use mandate_server::metrics::Metrics;
 use mandate_server::service::{Answer, exports, idempotency, keys, reviews};
 use mandate_server::store::Store;
 use mandate_server::store::sql::decisions::Filter;
@@ -14,6 +13,7 @@ use mandate_server::worker::export::Exports;
 use mandate_server::worker::sweep::Sweep;
 use serde_json::{Value, json};
 
+use crate::apart;
 use crate::events::log;
 use crate::world::{World, claim};
 
@@ -152,7 +152,7 @@ async fn resolve(world: &World, review: &Value, approve: bool) -> Answer {
 async fn of_a_person_and_the_time_one_resolves_a_review() {
     let (world, decisions) = pending(24).await;
     world.clock.advance(REVIEW_SECONDS);
-    let second = Store::open(&world.database, Arc::clone(&world.engine) as _, Metrics::new()).unwrap();
+    let second = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
     let sweepers = [sweeper(&world), of(&world, second, "/nowhere/exports".into())];
     let ask = |asked: std::ops::Range<usize>| {
         let asked = asked.map(|n| resolve(&world, &decisions[n]["review"], n % 2 == 0));
@@ -185,7 +185,7 @@ async fn two_servers_tell_of_nothing_twice() {
         world.mandate(&agent, 1_000, "").await;
     }
     move_to(&world, "2026-12-24T00:00:00Z", 0);
-    let second = Store::open(&world.database, Arc::clone(&world.engine) as _, Metrics::new()).unwrap();
+    let second = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
     let other = of(&world, second, "/nowhere/exports".into());
     let one = sweeper(&world);
     tokio::join!(one.sweep(), other.sweep(), one.sweep(), other.sweep());

@@ -8,9 +8,9 @@ use mandate_server::clock::Clock as _;
 use mandate_server::service::Caller;
 use mandate_server::service::listing::Cursors;
 use mandate_server::service::usage::{self, MAX_ROWS, Query};
-use mandate_server::store;
 use serde_json::{Value, json};
 
+use crate::apart;
 use crate::world::{self, World};
 
 const AGENT: &str =
@@ -103,7 +103,7 @@ async fn what_remains_is_told_only_where_a_cap_holds() {
 async fn an_answer_is_bounded_and_says_where_the_next_begins() {
     let world = World::new().await;
     let environment = world.organization.environment.id;
-    let filled = store::run_once(&world.database, |tx| {
+    let filled = apart::run_once(&world.database, |tx| {
         for number in 1..=MAX_ROWS {
             let (agent, sequence) = (format!("agt_{number:05}"), (number as u128).to_be_bytes());
             tx.execute_one(AGENT, &[environment.into(), agent.into(), sequence.into(), Vec::new().into()])?;
