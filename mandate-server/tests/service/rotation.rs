@@ -45,7 +45,7 @@ impl Keys {
         keys
     }
 
-    fn run<T>(&self, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>) -> Result<T, Refusal> {
+    fn run<T: Send>(&self, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop> + Send) -> Result<T, Refusal> {
         apart::run_once(&self.database, script).unwrap()
     }
 
