@@ -107,6 +107,7 @@ const RULES: &[Rule] = &[
             "store/sqlite/",
             "store/upkeep.rs",
             "worker/export.rs",
+            "worker/export/shared.rs",
         ],
     },
     Rule { path: "mandate-server/src", never: &TIME_AND_RANDOMNESS, except: &["clock.rs"] },

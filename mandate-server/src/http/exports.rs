@@ -59,10 +59,12 @@ pub(super) async fn get(request: Admitted) -> Result<Reply, Failure> {
         _ => return request.read(move |tx, call| exports::get(tx, call, &id, now)).await.map(Reply::from),
     };
     let Admitted { api, call, head, .. } = request;
+    let environment = call.caller.environment.id;
     let (id, sha256) = api.store.read(move |tx| exports::content(tx, &call, &id, format, now)).await??;
+    let path = api.exports.content(&api.store, environment, id, sha256).await?;
     let name = format!("attachment; filename=\"{id}.{}\"", format.as_str());
     let header = |text: String| HeaderValue::try_from(text).map_err(|e| Fault::new(e.to_string()));
-    let entity = Entity { path: api.exports.file(id), etag: header(format!("\"{}\"", Sha256Hex(sha256)))? };
+    let entity = Entity { path, etag: header(format!("\"{}\"", Sha256Hex(sha256)))? };
     let reply = file::reply(entity, &head.headers).await?;
     let reply = reply.with(header::CONTENT_TYPE, HeaderValue::from_static(form));
     Ok(reply

@@ -15,6 +15,9 @@ use crate::store::Footprint;
 /// A number with a fraction: an instant, in seconds.
 type Seconds = Gauge<f64, AtomicU64>;
 
+/// A number that is not there before it is told: not every database tells it.
+type Untold = Family<Vec<(String, String)>, Gauge>;
+
 /// What was read for one occasion. What could not be read keeps the value that it had.
 #[derive(Debug, Default)]
 pub struct Reading {
@@ -42,9 +45,9 @@ pub(super) struct Gauges {
     exports_pending: Gauge,
     signing_keys: Family<OfKind, Seconds>,
     pub(super) certificate_expiry: Seconds,
-    database: Gauge,
-    log: Gauge,
-    free: Gauge,
+    database: Untold,
+    log: Untold,
+    free: Untold,
     memory: Gauge,
     files: Gauge,
     pub(super) started: Seconds,
@@ -60,7 +63,7 @@ impl Gauges {
                 "1 while requests are taken, the store answers and writes, and every kind can be signed for",
                 &gauges.ready,
             ),
-            ("store_queue_jobs", "Jobs that wait for the writer", &gauges.queue_jobs),
+            ("store_queue_jobs", "Jobs that wait for those who write and read", &gauges.queue_jobs),
             ("deliveries_pending", "Deliveries that have not ended", &gauges.deliveries_pending),
             ("reviews_pending", "Reviews that wait for a person", &gauges.reviews_pending),
             ("exports_pending", "Exports that are to be built", &gauges.exports_pending),
@@ -68,9 +71,9 @@ impl Gauges {
             ours.register(name, help, gauge.clone());
         }
         for (name, help, gauge) in [
-            ("database", "The database file", &gauges.database),
-            ("database_wal", "The write-ahead log beside it", &gauges.log),
-            ("database_free", "What is left on its disk for this user", &gauges.free),
+            ("database", "The database", &gauges.database),
+            ("database_wal", "The write-ahead log beside it, where that is a file", &gauges.log),
+            ("database_free", "What is left on its disk for this user, where that can be told", &gauges.free),
         ] {
             ours.register_with_unit(name, help, Unit::Bytes, gauge.clone());
         }
@@ -119,9 +122,15 @@ impl Gauges {
             }
         }
         if let Some(footprint) = &reading.footprint {
-            set(&self.database, Some(footprint.database_bytes));
-            set(&self.log, footprint.log_bytes);
-            set(&self.free, footprint.free_bytes);
+            for (gauge, bytes) in [
+                (&self.database, Some(footprint.database_bytes)),
+                (&self.log, footprint.log_bytes),
+                (&self.free, footprint.free_bytes),
+            ] {
+                if bytes.is_some() {
+                    set(&gauge.get_or_create(&Vec::new()), bytes);
+                }
+            }
         }
         set(&self.memory, process::resident_bytes());
         set(&self.files, process::open_files());

@@ -285,6 +285,15 @@ pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey,
     Ok(instructions)
 }
 
+/// Takes an instruction that is due at `now`, where several servers could: nobody else attempts it before `until`. False
+/// when another has taken it, or it has ended.
+///
+/// # Errors
+/// The database fails.
+pub fn claim(tx: &mut Tx<'_>, key: &EntryKey, now: Timestamp, until: Timestamp) -> Result<bool, Fault> {
+    sql::escrows::claim(tx, key, now, until)
+}
+
 /// Writes down how an attempt at an instruction ended; while it is pending, the next one is made at `next_at`.
 ///
 /// # Errors

@@ -165,6 +165,62 @@ pub fn end(tx: &mut Tx<'_>, export: &Export, written: Option<Written>) -> Result
     sql::exports::end(tx, export, status, content)
 }
 
+/// Leases an export to one who will build it, where several servers could. False when another has it.
+///
+/// # Errors
+/// The database fails.
+pub fn lease(tx: &mut Tx<'_>, export: &Export, now: Timestamp, until: Timestamp) -> Result<bool, Fault> {
+    sql::export_pieces::lease(tx, export, now, until)
+}
+
+/// Moves the end of a lease. False when it is not one's own any more.
+///
+/// # Errors
+/// The database fails.
+pub fn renew(tx: &mut Tx<'_>, export: &Export, from: Timestamp, to: Timestamp) -> Result<bool, Fault> {
+    sql::export_pieces::renew(tx, export, from, to)
+}
+
+/// Writes a piece of a leased export's content, and moves the end of the lease. False when it is not one's own any more.
+///
+/// # Errors
+/// The database fails.
+pub fn put_piece(
+    tx: &mut Tx<'_>,
+    export: &Export,
+    (from, to): (Timestamp, Timestamp),
+    number: i64,
+    content: Vec<u8>,
+) -> Result<bool, Fault> {
+    if !sql::export_pieces::renew(tx, export, from, to)? {
+        return Ok(false);
+    }
+    sql::export_pieces::put(tx, export, number, content)?;
+    Ok(true)
+}
+
+/// Writes down how building a leased export has ended. False when the lease is not one's own any more.
+///
+/// # Errors
+/// The database fails.
+pub fn end_leased(
+    tx: &mut Tx<'_>,
+    export: &Export,
+    leased_until: Timestamp,
+    written: Option<Written>,
+) -> Result<bool, Fault> {
+    let content = written.map(|written| (written.rows, written.sha256));
+    sql::export_pieces::end(tx, export, leased_until, content)
+}
+
+/// A piece of the content of an export that is ready; none behind the last.
+///
+/// # Errors
+/// The database fails.
+pub fn piece(tx: &mut Tx<'_>, environment: i64, id: ExportId, number: i64) -> Result<Option<Vec<u8>>, Fault> {
+    sql::export_pieces::piece(tx, environment, id, number)
+}
+
 /// How far the export of an id is, whoever's it is.
 ///
 /// # Errors

@@ -212,6 +212,12 @@ impl Store {
         }
     }
 
+    /// Whether other servers work on the same database as a matter of course.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        matches!(self.backend, Backend::Postgres(_))
+    }
+
     /// Whether the disk has failed at a commit. Nothing is written any more then, until the server is started again; what
     /// is committed can be read.
     #[must_use]
@@ -233,6 +239,18 @@ impl Store {
                 sqlite.footprint().map_err(|e| Fault::new(format!("database: its size is not told: {e}")))
             }
             Backend::Postgres(postgres) => postgres.footprint(),
+        }
+    }
+
+    /// Does what a database needs from time to time; says when it is due again.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn tend(&self, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+        match &self.backend {
+            // A file needs nothing.
+            Backend::Sqlite(_) => Ok(None),
+            Backend::Postgres(postgres) => postgres.tend(now).await.map(Some),
         }
     }
 

@@ -3,6 +3,8 @@
 //! A file is complete before its export is ready: it is written under another name, synced, and renamed. What a crash
 //! leaves unfinished is written anew.
 
+mod shared;
+
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufWriter, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -11,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use mandate_core::{ExportId, Timestamp};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::spawn_blocking;
 use tracing::{error, info};
 
@@ -40,13 +42,15 @@ const BUFFER_BYTES: usize = 256 * 1024;
 pub struct Exports {
     directory: PathBuf,
     wake: Notify,
+    /// Held by whoever fetches content that another server has built.
+    fetching: Mutex<()>,
 }
 
 impl Exports {
     /// Exports in `directory`, which is made when it is needed.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, wake: Notify::new() }
+        Self { directory, wake: Notify::new(), fetching: Mutex::new(()) }
     }
 
     /// Says that an export may have been asked for.
@@ -58,6 +62,21 @@ impl Exports {
     #[must_use]
     pub fn file(&self, id: ExportId) -> PathBuf {
         self.directory.join(id.to_string())
+    }
+
+    /// The file of an export that is ready, with its content, wherever that was built.
+    ///
+    /// # Errors
+    /// The content cannot be read, or is not what the record says.
+    pub async fn content(
+        &self,
+        store: &Store,
+        environment: i64,
+        id: ExportId,
+        sha256: [u8; 32],
+    ) -> Result<PathBuf, Fault> {
+        shared::fetch(store, self, environment, id, sha256).await?;
+        Ok(self.file(id))
     }
 
     fn unfinished(&self, id: ExportId) -> PathBuf {
@@ -102,11 +121,23 @@ pub async fn build_next(
     stop: &watch::Receiver<bool>,
 ) -> Result<bool, Fault> {
     let Some(export) = store.read(move |tx| service::next_pending(tx, now)).await?? else { return Ok(false) };
-    let built = build(store, exports, keyring, &export, now, stop).await;
+    let lease = match shared::take(store, &export, now).await? {
+        shared::Taken::Alone => None,
+        shared::Taken::Leased(lease) => Some(lease),
+        shared::Taken::ByAnother => return Ok(true),
+    };
+    let building = build(store, exports, keyring, &export, now, stop);
+    let built = match &lease {
+        None => building.await,
+        Some(lease) => lease.keep_while(building).await,
+    };
     if built.is_err() && *stop.borrow() {
         return Ok(true);
     }
-    let written = match built {
+    if let Some(lease) = lease {
+        return shared::end(exports, lease, built).await.map(|()| true);
+    }
+    let written = match finish(exports, &export, built).await {
         Ok(written) => {
             info!(export = %export.id, rows = written.rows, "an export is ready");
             Some(written)
@@ -120,28 +151,10 @@ pub async fn build_next(
     ended.map(|()| true).map_err(|refusal| Fault::new(refusal.message))
 }
 
-/// Writes the file, from one snapshot.
-async fn build(
-    store: &Store,
-    exports: &Arc<Exports>,
-    keyring: &Keyring,
-    export: &Export,
-    now: Timestamp,
-    stop: &watch::Receiver<bool>,
-) -> Result<Written, Fault> {
+/// Gives a file its name, once it is whole; else it goes.
+async fn finish(exports: &Exports, export: &Export, built: Result<Written, Fault>) -> Result<Written, Fault> {
     let (unfinished, finished) = (exports.unfinished(export.id), exports.file(export.id));
-    let (keyring, export, stop) = (keyring.clone(), export.clone(), stop.clone());
-    let path = unfinished.clone();
-    let written = store.read(move |tx| {
-        let file = create(&path)?;
-        let out = BufWriter::with_capacity(BUFFER_BYTES, file.try_clone().map_err(|e| unusable(&path, &e))?);
-        let build = Build { export: &export, keyring: &keyring, now };
-        let written = service::write(tx, &build, out, &|| !*stop.borrow())?;
-        file.sync_all().map_err(|e| unusable(&path, &e))?;
-        Ok(written)
-    });
-    let written = written.await.and_then(|written| written);
-    blocking(move || match written {
+    blocking(move || match built {
         Ok(written) => {
             fs::rename(&unfinished, &finished).map_err(|e| unusable(&finished, &e))?;
             sync_directory(&finished)?;
@@ -153,6 +166,28 @@ async fn build(
         }
     })
     .await
+}
+
+/// Writes the unfinished file, from one snapshot.
+async fn build(
+    store: &Store,
+    exports: &Arc<Exports>,
+    keyring: &Keyring,
+    export: &Export,
+    now: Timestamp,
+    stop: &watch::Receiver<bool>,
+) -> Result<Written, Fault> {
+    let path = exports.unfinished(export.id);
+    let (keyring, export, stop) = (keyring.clone(), export.clone(), stop.clone());
+    let written = store.read(move |tx| {
+        let file = create(&path)?;
+        let out = BufWriter::with_capacity(BUFFER_BYTES, file.try_clone().map_err(|e| unusable(&path, &e))?);
+        let build = Build { export: &export, keyring: &keyring, now };
+        let written = service::write(tx, &build, out, &|| !*stop.borrow())?;
+        file.sync_all().map_err(|e| unusable(&path, &e))?;
+        Ok(written)
+    });
+    written.await.and_then(|written| written)
 }
 
 /// Deletes the exports that have expired by `now`: the file first, so that none is left without a record.

@@ -1,7 +1,7 @@
 //! Carries out the instructions that were recorded, and writes down what became of them.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, stream};
 use mandate_core::Timestamp;
@@ -22,6 +22,8 @@ const LOOK_SECONDS: u64 = 5;
 const MAX_AT_ONCE: i64 = 100;
 /// How many are under way at a time.
 const MAX_UNDER_WAY: usize = 8;
+/// How long one server has an instruction to itself where there are several, in seconds: longer than an attempt takes.
+const CLAIM_SECONDS: i64 = 60;
 /// How long after the first attempt the second is made, in seconds; after that, twice as long each time.
 const FIRST_RETRY_SECONDS: i64 = 5;
 /// The longest time between two attempts, in seconds.
@@ -64,14 +66,28 @@ pub async fn carry_out_due(
     now: Timestamp,
 ) -> Result<usize, Fault> {
     let due = store.read(move |tx| escrows::due(tx, now, MAX_AT_ONCE)).await??;
-    let count = due.len();
+    let (count, began) = (due.len(), Instant::now());
     let attempts = stream::iter(due).for_each_concurrent(MAX_UNDER_WAY, |(key, escrow, attempts)| async move {
-        if let Err(fault) = attempt(store, settlement, metrics, key, &escrow, attempts, now).await {
+        let passed = i64::try_from(began.elapsed().as_secs()).unwrap_or_default();
+        let attempted = async {
+            if store.is_shared() && !claim(store, key, now.plus_seconds(passed)).await? {
+                return Ok(());
+            }
+            attempt(store, settlement, metrics, key, &escrow, attempts, now).await
+        };
+        if let Err(fault) = attempted.await {
             error!(escrow = %key.escrow, reason = %fault, "the outcome of an instruction was not written down");
         }
     });
     attempts.await;
     Ok(count)
+}
+
+/// Takes an instruction. False when another server has.
+async fn claim(store: &Store, key: EntryKey, now: Timestamp) -> Result<bool, Fault> {
+    let until = now.plus_seconds(CLAIM_SECONDS);
+    let claimed = store.write(move |tx| escrows::claim(tx, &key, now, until).map_err(Stop::Fault)).await?;
+    claimed.map_err(|refusal| Fault::new(refusal.message))
 }
 
 async fn attempt(

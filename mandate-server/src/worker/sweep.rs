@@ -43,7 +43,7 @@ pub struct Job {
 type Due = Result<Option<Timestamp>, Fault>;
 
 /// All that is done by time, in the order in which it is done.
-pub const JOBS: [Job; 6] = [
+pub const JOBS: [Job; 7] = [
     // Seven days before a mandate's last day.
     Job {
         name: "tell of mandates that are about to expire",
@@ -59,6 +59,8 @@ pub const JOBS: [Job; 6] = [
     Job { name: "delete files that no export owns", run: |sweep, now| Box::pin(sweep.orphans(now)) },
     // When the newest key has signed for as long as the settings say.
     Job { name: "rotate signing keys", run: |sweep, now| Box::pin(sweep.rotate(now)) },
+    // Every minute, where the database asks for it.
+    Job { name: "tend the database", run: |sweep, now| Box::pin(sweep.tend(now)) },
 ];
 
 /// The scheduler.
@@ -68,6 +70,8 @@ pub struct Sweep {
     ids: Arc<Ids>,
     clock: Arc<dyn Clock>,
     orphans_due: Mutex<Timestamp>,
+    /// When the database is to be tended again.
+    tended: Mutex<Option<Timestamp>>,
     rotation: Option<Arc<Rotation>>,
 }
 
@@ -82,7 +86,7 @@ impl Sweep {
     #[must_use]
     pub fn new(store: Store, exports: Arc<Exports>, ids: Arc<Ids>, clock: Arc<dyn Clock>) -> Self {
         let orphans_due = Mutex::new(Timestamp::from_seconds(0));
-        Self { store, exports, ids, clock, orphans_due, rotation: None }
+        Self { store, exports, ids, clock, orphans_due, tended: Mutex::new(None), rotation: None }
     }
 
     /// The same, rotating signing keys too, if that is asked for.
@@ -162,6 +166,15 @@ impl Sweep {
     async fn rotate(&self, now: Timestamp) -> Due {
         let Some(rotation) = &self.rotation else { return Ok(None) };
         Arc::clone(rotation).rotate_due(&self.store, now).await.map(Some)
+    }
+
+    async fn tend(&self, now: Timestamp) -> Due {
+        if self.tended.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|due| now < due) {
+            return Ok(None);
+        }
+        let due = self.store.tend(now).await?;
+        *self.tended.lock().unwrap_or_else(PoisonError::into_inner) = due;
+        Ok(due)
     }
 
     async fn exports(&self, now: Timestamp) -> Due {

@@ -172,7 +172,7 @@ pub(in crate::store) fn shown(url: &str) -> String {
     for (number, (name, value)) in pairs.into_iter().flatten().enumerate() {
         let value = if name == "password" { "***" } else { &value };
         told.push(if number == 0 { '?' } else { '&' });
-        told.push_str(&format!("{name}={value}"));
+        told.extend([&*name, "=", value]);
     }
     told
 }

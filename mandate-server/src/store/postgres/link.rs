@@ -1,6 +1,7 @@
 //! One connection: statements prepared once, values in and out, and several statements on their way at a time.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::pin::Pin;
 
@@ -121,9 +122,8 @@ impl Link {
 
     async fn prepare(&mut self, sql: &'static str) -> Result<(), Trouble> {
         let Some(prepared) = &mut self.prepared else { return Ok(()) };
-        if !prepared.contains_key(&key(sql)) {
-            let statement = self.client.prepare(sql).await?;
-            prepared.insert(key(sql), statement);
+        if let Entry::Vacant(place) = prepared.entry(key(sql)) {
+            place.insert(self.client.prepare(sql).await?);
         }
         Ok(())
     }
@@ -140,15 +140,12 @@ impl Link {
 
     async fn run(&self, sql: &'static str, parameters: Vec<Parameter>) -> Result<Ran, Trouble> {
         let statement = self.prepared.as_ref().and_then(|prepared| prepared.get(&key(sql)));
-        let stream = match statement {
-            Some(statement) => {
-                let values = parameters.iter().map(|p| &*p.value as &(dyn ToSql + Sync));
-                self.client.query_raw(statement, values).await?
-            }
-            None => {
-                let values = parameters.iter().map(|p| (&*p.value as &(dyn ToSql + Sync), p.kind.clone()));
-                self.client.query_typed_raw(sql, values).await?
-            }
+        let stream = if let Some(statement) = statement {
+            let values = parameters.iter().map(|p| &*p.value as &(dyn ToSql + Sync));
+            self.client.query_raw(statement, values).await?
+        } else {
+            let values = parameters.iter().map(|p| (&*p.value as &(dyn ToSql + Sync), p.kind.clone()));
+            self.client.query_typed_raw(sql, values).await?
         };
         let mut stream = std::pin::pin!(stream);
         let mut rows = Vec::new();

@@ -9,13 +9,16 @@ mod keep;
 mod link;
 mod pool;
 mod purpose;
+mod tend;
 mod tls;
 mod trouble;
 pub(super) mod upkeep;
 
 use std::sync::Arc;
 
+use mandate_core::Timestamp;
 use tokio::sync::Notify;
+use tracing::warn;
 
 use super::tx::{Tally, Tx};
 use super::{Authorization, Decider, Footprint, Schema};
@@ -83,6 +86,19 @@ impl Postgres {
             row.ok_or_else(|| Fault::new("database: a size without a row"))?.integer()
         })??;
         Ok(Footprint { database_bytes: size.unsigned_abs(), log_bytes: None, free_bytes: None })
+    }
+
+    /// Does what is due from time to time; says when it is due again.
+    pub(super) async fn tend(&self, now: Timestamp) -> Result<Timestamp, Fault> {
+        for (table, month) in tend::partitions(now)? {
+            let make = move |tx: &mut Tx<'_>| Ok(tend::make_partition(tx, table, &month)?);
+            if let Err(fault) = self.write(make).await {
+                // Somebody reads the whole table; there are months of time, and rows have a place meanwhile.
+                warn!(table, reason = %fault, "a partition is not made yet");
+            }
+        }
+        while matches!(self.write(|tx| Ok(tend::forget(tx)?)).await?, Ok(true)) {}
+        Ok(now.plus_seconds(tend::EVERY_SECONDS))
     }
 
     pub(super) fn close(&self) {

@@ -30,6 +30,10 @@ macro_rules! select {
 }
 const FIND: &str = select!("e.environment = $1 AND e.export = $2");
 const NEXT_PENDING: &str = select!("e.status = 'pending' AND e.expires_at > $1 ORDER BY e.export LIMIT 1");
+const NEXT_UNLEASED: &str = select!(
+    "e.status = 'pending' AND e.expires_at > $1 AND (e.leased_until IS NULL OR e.leased_until <= $1)
+    ORDER BY e.export LIMIT 1"
+);
 const EXPIRED: &str = select!("e.expires_at <= $1 ORDER BY e.expires_at LIMIT $2");
 
 /// An export.
@@ -138,9 +142,10 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, id: ExportId) -> Result<Option<Ex
     tx.row(FIND, &[environment.into(), id.to_bytes().into()])?.map(read).transpose()
 }
 
-/// The oldest export that is to be built.
+/// The oldest export that is to be built, and that no other server is building.
 pub fn next_pending(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Export>, Fault> {
-    tx.row(NEXT_PENDING, &[now.millis().into()])?.map(read).transpose()
+    let sql = tx.either(NEXT_PENDING, NEXT_UNLEASED);
+    tx.row(sql, &[now.millis().into()])?.map(read).transpose()
 }
 
 /// How far an export is.

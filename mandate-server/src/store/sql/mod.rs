@@ -14,6 +14,7 @@ pub mod deliveries;
 pub mod environments;
 pub mod escrows;
 pub mod events;
+pub mod export_pieces;
 pub mod exports;
 pub mod gauges;
 pub mod idempotency;

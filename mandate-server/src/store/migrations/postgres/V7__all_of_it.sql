@@ -327,3 +327,29 @@ CREATE TABLE commits (
     at     BIGINT NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
 );
 CREATE INDEX commits_by_time ON commits (at);
+
+-- Makes the partition of a table for the ids from `first` on and before `behind`. It is there already: 0. Rows of that range
+-- stand in the default partition: -1, and they stay there. What reads the whole table is not waited for.
+CREATE FUNCTION make_partition(parent TEXT, month TEXT, first BYTEA, behind BYTEA) RETURNS BIGINT LANGUAGE plpgsql AS $$
+DECLARE
+    part  TEXT := parent || '_' || month;
+    id    TEXT := rtrim(parent, 's');
+    taken BIGINT;
+BEGIN
+    IF to_regclass(quote_ident(part)) IS NOT NULL THEN
+        RETURN 0;
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended(part, 0));
+    PERFORM set_config('lock_timeout', '200ms', true);
+    IF to_regclass(quote_ident(part)) IS NOT NULL THEN
+        RETURN 0;
+    END IF;
+    EXECUTE format('SELECT count(*) FROM (SELECT 1 FROM %I WHERE %I >= $1 AND %I < $2 LIMIT 1) AS taken',
+        parent || '_default', id, id) INTO taken USING first, behind;
+    IF taken > 0 THEN
+        RETURN -1;
+    END IF;
+    EXECUTE format('CREATE TABLE %I (LIKE %I INCLUDING ALL)', part, parent);
+    EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', parent, part, first, behind);
+    RETURN 1;
+END $$;

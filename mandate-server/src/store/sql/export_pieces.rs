@@ -1,0 +1,74 @@
+//! Exports where several servers share a database: who builds one, and its content, which any of them gives.
+//!
+//! One server at a time has an export to itself, by a lease that only its holder knows the end of: whatever it writes
+//! stands under the condition that the lease is still its own.
+
+use mandate_core::{ExportId, Timestamp};
+
+use super::exports::{Export, ExportStatus};
+use crate::error::Fault;
+use crate::store::tx::{Tx, Value};
+
+const LEASE: &str = "UPDATE exports SET leased_until = $1 WHERE environment = $2 AND export = $3
+    AND status = 'pending' AND (leased_until IS NULL OR leased_until <= $4)";
+const RENEW: &str = "UPDATE exports SET leased_until = $1 WHERE environment = $2 AND export = $3
+    AND status = 'pending' AND leased_until = $4";
+const PUT: &str = "INSERT INTO export_pieces (environment, export, number, content) VALUES ($1, $2, $3, $4)";
+const CLEAR: &str = "DELETE FROM export_pieces WHERE environment = $1 AND export = $2";
+const END: &str = "UPDATE exports SET status = $1, rows = $2, sha256 = $3, leased_until = NULL
+    WHERE environment = $4 AND export = $5 AND status = 'pending' AND leased_until = $6";
+const PIECE: &str =
+    "SELECT content FROM export_pieces WHERE environment = $1 AND export = $2 AND number = $3";
+
+/// Leases an export at `now` to whoever will build it. False when another has it, or it is not pending any more.
+pub fn lease(tx: &mut Tx<'_>, export: &Export, now: Timestamp, until: Timestamp) -> Result<bool, Fault> {
+    let row =
+        [until.millis().into(), export.environment.into(), export.id.to_bytes().into(), now.millis().into()];
+    Ok(tx.execute(LEASE, &row)? == 1)
+}
+
+/// Moves the end of a lease from `from` to `to`. False when it is not one's own any more.
+pub fn renew(tx: &mut Tx<'_>, export: &Export, from: Timestamp, to: Timestamp) -> Result<bool, Fault> {
+    let row =
+        [to.millis().into(), export.environment.into(), export.id.to_bytes().into(), from.millis().into()];
+    Ok(tx.execute(RENEW, &row)? == 1)
+}
+
+/// Writes a piece of an export's content. Before the first of them, what another has begun goes.
+pub fn put(tx: &mut Tx<'_>, export: &Export, number: i64, content: Vec<u8>) -> Result<(), Fault> {
+    let (environment, id): (Value, Value) = (export.environment.into(), export.id.to_bytes().into());
+    if number == 0 {
+        tx.execute(CLEAR, &[environment.clone(), id.clone()])?;
+    }
+    tx.execute_one(PUT, &[environment, id, number.into(), content.into()])
+}
+
+/// Writes down how building a leased export has ended. False when the lease is not one's own any more.
+pub fn end(
+    tx: &mut Tx<'_>,
+    export: &Export,
+    leased_until: Timestamp,
+    content: Option<(i64, [u8; 32])>,
+) -> Result<bool, Fault> {
+    let status = if content.is_some() { ExportStatus::Ready } else { ExportStatus::Failed };
+    let row = [
+        status.as_str().into(),
+        content.map(|(rows, _)| rows).into(),
+        content.map(|(_, sha256)| sha256).into(),
+        export.environment.into(),
+        export.id.to_bytes().into(),
+        leased_until.millis().into(),
+    ];
+    Ok(tx.execute(END, &row)? == 1)
+}
+
+/// A piece of an export's content; none behind the last.
+pub fn piece(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    export: ExportId,
+    number: i64,
+) -> Result<Option<Vec<u8>>, Fault> {
+    let row = tx.row(PIECE, &[environment.into(), export.to_bytes().into(), number.into()])?;
+    row.map(|mut row| row.blob()).transpose()
+}
