@@ -135,7 +135,7 @@ pub async fn build_next(
         return Ok(true);
     }
     if let Some(lease) = lease {
-        return shared::end(exports, lease, built).await.map(|()| true);
+        return shared::end(exports, *lease, built).await.map(|()| true);
     }
     let written = match finish(exports, &export, built).await {
         Ok(written) => {

@@ -291,7 +291,8 @@ impl Desk {
         let longest = FIRST_PAUSE.saturating_mul(1 << attempt.min(16)).min(LONGEST_PAUSE);
         let part = u32::try_from(self.random >> 40).unwrap_or_default();
         let pause = longest / 2 + (longest / 2).mul_f64(f64::from(part) / f64::from(1 << 24));
-        self.runtime.block_on(tokio::time::sleep(pause));
+        // The timer belongs to the runtime, and is made within it.
+        self.runtime.block_on(async { tokio::time::sleep(pause).await });
     }
 }
 

@@ -217,7 +217,12 @@ fn serve_lane(mut desk: Desk, decider: &dyn Decider, after: &After, mut waiting:
     while desk.wait(waiting.recv_many(&mut asked, MAX_BATCH)) > 0 {
         let (batch, waiters): (Vec<_>, Vec<_>) =
             asked.drain(..).map(|asked: Asked| (asked.authorization, asked.waiter)).unzip();
-        let answers = decide(&mut desk, decider, after, &batch);
+        // A panic beside the decisions themselves drops the waiters' channels, and the lane goes on.
+        let decided = catch_unwind(AssertUnwindSafe(|| decide(&mut desk, decider, after, &batch)));
+        let Ok(answers) = decided else {
+            desk.leave();
+            continue;
+        };
         for (waiter, answer) in waiters.into_iter().zip(answers) {
             let _ = waiter.send(answer);
         }
