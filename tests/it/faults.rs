@@ -50,7 +50,7 @@ fn servers_go_on_when_the_database_has_crashed_and_is_there_again() {
     let (cluster, url) = cluster();
     let replicas = Replicas::start(&url, SERVERS);
     let mut ledger = Ledger::open(&replicas, campaign::seed("crashed database"));
-    for _ in 0..rounds() {
+    for _ in 0..2 * rounds() {
         ledger.under_load(|_| cluster.crash_and_start());
         for server in 0..SERVERS {
             assert_eq!(replicas.ops(server).get("/readyz").status, 200);
@@ -61,15 +61,18 @@ fn servers_go_on_when_the_database_has_crashed_and_is_there_again() {
 
 #[test]
 fn servers_follow_the_database_to_its_standby() {
-    let (cluster, _) = cluster();
-    let standby = cluster.standby();
-    let replicas = Replicas::start(&either(&cluster, &standby, "mandate"), SERVERS);
-    let mut ledger = Ledger::open(&replicas, campaign::seed("failover"));
-    ledger.under_load(|_| {
-        cluster.crash();
-        standby.promote();
-    });
-    ledger.check();
+    let seed = campaign::seed("failover");
+    for round in 0..u64::from(campaign::scale()) {
+        let (cluster, _) = cluster();
+        let standby = cluster.standby();
+        let replicas = Replicas::start(&either(&cluster, &standby, "mandate"), SERVERS);
+        let mut ledger = Ledger::open(&replicas, seed + round);
+        ledger.under_load(|_| {
+            cluster.crash();
+            standby.promote();
+        });
+        ledger.check();
+    }
 }
 
 #[test]

@@ -189,6 +189,14 @@ impl<'a> Ledger<'a> {
         assert_eq!(kept, effects.len(), "what was acknowledged is in the log");
         let retried = self.asked.iter().filter(|asked| asked.attempts > 1).count();
         println!("{kept} decisions, {retried} of them asked for more than once");
+        let log = self.replicas.logged();
+        for committed in ["true", "false"] {
+            let told = format!(r#""committed":{committed}"#);
+            println!(
+                "transactions cut off in their commit, that had committed: {committed}: {}",
+                log.matches(&told).count()
+            );
+        }
         assert_eq!(self.replicas.operate(&["check"]).code(0).out, "sound\n");
     }
 }
