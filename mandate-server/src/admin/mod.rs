@@ -104,8 +104,8 @@ impl Command {
 #[derive(Debug, clap::Args)]
 #[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
 pub struct Common {
-    /// The database [env: MANDATE_DATABASE] [default: sqlite://mandate.db]
-    #[arg(long, value_name = "sqlite://PATH")]
+    /// The database: sqlite://PATH, or postgres://… [env: MANDATE_DATABASE] [default: sqlite://mandate.db]
+    #[arg(long, value_name = "URL")]
     pub database: Option<String>,
 
     /// Read settings from this TOML file [env: MANDATE_CONFIG]

@@ -19,8 +19,8 @@ pub struct Flags {
     #[serde(skip)]
     pub config: Option<PathBuf>,
 
-    /// The database [env: MANDATE_DATABASE] [default: sqlite://mandate.db]
-    #[arg(long, value_name = "sqlite://PATH")]
+    /// The database: sqlite://PATH, or postgres://… [env: MANDATE_DATABASE] [default: sqlite://mandate.db]
+    #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub database: Option<String>,
 

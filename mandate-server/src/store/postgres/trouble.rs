@@ -75,6 +75,10 @@ fn remedy(error: &DbError) -> Remedy {
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
         SqlState::TOO_MANY_CONNECTIONS,
     ];
+    // Who it is, and which database: nothing that passes.
+    if matches!(code.code().get(..2), Some("28" | "3D")) {
+        return Remedy::None;
+    }
     let gone = matches!(code.code().get(..2), Some("08" | "57")) && *code != SqlState::QUERY_CANCELED;
     let fatal = matches!(error.severity(), "FATAL" | "PANIC");
     if useless.contains(code) || gone || fatal { Remedy::Reconnect } else { Remedy::None }
