@@ -150,6 +150,18 @@ mod tests {
     }
 
     #[test]
+    fn an_earlier_request_that_arrives_later_pushes_no_other_out() {
+        let mut recent = RecentRequests::default();
+        (0..20)
+            .for_each(|number| recent.record(Timestamp::from_seconds(if number % 2 == 0 { 60 } else { 0 })));
+        assert_eq!(recent.count_at(Timestamp::from_seconds(60)), 10);
+        let unordered = [60_000_i64, 0].map(i64::to_be_bytes).concat();
+        let mut read = RecentRequests::from_bytes(&unordered).unwrap();
+        (0..9).for_each(|_| read.record(Timestamp::from_seconds(60)));
+        assert_eq!(read.count_at(Timestamp::from_seconds(60)), 10);
+    }
+
+    #[test]
     fn the_newest_ten_are_kept_and_come_back_from_bytes() {
         let mut recent = RecentRequests::default();
         (0..25).for_each(|second| recent.record(Timestamp::from_seconds(second)));
