@@ -48,7 +48,8 @@ async fn asks_and_resolves(world: &World, agents: &[Arc<Caller>], first: usize, 
             0 => world.approve(&review).await,
             _ => world.deny(&review, None).await,
         };
-        assert!(matches!(resolved.status, 200 | 201));
+        // Its time may be over: the sweeper moves the clock.
+        assert!(matches!(resolved.status, 200 | 201 | 400));
     }
 }
 
@@ -109,7 +110,7 @@ async fn sweeps(world: &World, rounds: usize) {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_whoever_waits_for_him() {
     let world = World::new().await;
-    let rounds = ROUNDS * scale();
+    let rounds = ROUNDS * scale() as usize;
     let mut agents = Vec::new();
     for number in 0..AGENTS {
         let agent = world.agent(&format!("a{number}")).await;
