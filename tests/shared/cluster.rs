@@ -226,6 +226,35 @@ pub fn query(url: &str, sql: &str) -> String {
     String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
 }
 
+/// A transaction of its own, which stays open until it is committed.
+#[derive(Debug)]
+pub struct Held {
+    psql: Child,
+    input: ChildStdin,
+}
+
+impl Held {
+    /// Runs SQL in a new transaction, and has it done when this returns.
+    #[must_use]
+    pub fn begin(url: &str, sql: &str) -> Self {
+        let mut psql = Command::new(directory_of_binaries().join("psql"));
+        psql.env_clear().args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &libpq(url)]);
+        let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = psql.stdin.take().unwrap();
+        writeln!(input, "BEGIN; {sql}; SELECT 'done';").unwrap();
+        let lines = BufReader::new(psql.stdout.take().unwrap()).lines();
+        assert!(lines.map(Result::unwrap).any(|line| line == "done"), "{sql}");
+        Self { psql, input }
+    }
+
+    /// Commits.
+    pub fn commit(mut self) {
+        writeln!(self.input, "COMMIT;").unwrap();
+        drop(self.input);
+        assert!(self.psql.wait().unwrap().success());
+    }
+}
+
 /// A URL without what is for the server alone.
 fn libpq(url: &str) -> String {
     url.replace("statement_cache=off", "application_name=tests")

@@ -1,5 +1,5 @@
 //! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`) and
-//! for the trace, which runs on both at once. `losses` is for a database at the other end of a connection.
+//! for the trace, which runs on both at once. `losses` and `partitions` are about what PostgreSQL alone has.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -23,6 +23,7 @@ mod keys;
 mod lists;
 mod losses;
 mod metrics;
+mod partitions;
 #[path = "../service/receiver.rs"]
 mod receiver;
 mod replays;

@@ -63,7 +63,9 @@ fn remedy(error: &DbError) -> Remedy {
     let code = error.code();
     let again =
         [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE];
-    if again.contains(code) {
+    // A row whose place in a partitioned table was found before a partition was attached; no constraint is named then.
+    let displaced = *code == SqlState::CHECK_VIOLATION && error.constraint().is_none();
+    if again.contains(code) || displaced {
         return Remedy::Again;
     }
     // A server that has become a standby; a plan that was made before the schema changed; a statement that the pooler
