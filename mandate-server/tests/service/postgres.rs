@@ -19,6 +19,7 @@ mod events;
 mod exports;
 mod limits;
 mod lists;
+mod order;
 mod receiver;
 mod replays;
 mod reviews;
