@@ -1,6 +1,7 @@
 //! Writes an export as the service does, of any length, with an issuer of its own: for tests, and to measure.
 //!
-//! `cargo run --release -p mandate-cli --example export -- 1000000 export.ndjson jwks.json`
+//! `cargo run --release -p mandate-cli --example export -- 1000000 export.ndjson jwks.json`, and for tokens alone
+//! `cargo run --release -p mandate-cli --example export -- tokens 100000 tokens.txt jwks.json`
 #![allow(
     clippy::unwrap_used,
     clippy::indexing_slicing,
@@ -324,14 +325,38 @@ pub(crate) fn sealed(lines: &[String]) -> String {
     format!("{text}{seal}\n")
 }
 
+/// A token that allows, each of its own nonce, all of one moment: the first of an export.
+fn token(signer: &dyn Signer, number: u64) -> String {
+    let body = r#"{"amount":40,"currency":"USD","recipient":"vendor:acme","category":"software"}"#;
+    let agent = AgentId::parse("agt_0").unwrap();
+    let claims = VerdictClaims {
+        iss: ISSUER.to_owned(),
+        jti: DecisionId::new(at(0), u128::from(number)),
+        iat: at(0).seconds(),
+        exp: at(0).seconds() + VERDICT_LIFETIME_SECONDS,
+        verdict: Verdict::Allow,
+        mandate: Some(MandateId::new(at(0), 1)),
+        policy_version: PolicyVersion::parse("pol_2026-01-01.1").unwrap(),
+        nonce: Nonce::new(at(0), u128::from(number)),
+        request: Request::read(agent, Object::parse(body.as_bytes()).unwrap()).unwrap(),
+    };
+    jwt::sign(signer, &claims.to_json()).unwrap()
+}
+
 fn main() {
     let args: Vec<String> = std::env::args().collect();
-    let [_, rows, path, jwks_path] = args.as_slice() else {
-        eprintln!("export ROWS EXPORT JWKS");
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let ([_, rows, path, jwks_path] | [_, "tokens", rows, path, jwks_path]) = args.as_slice() else {
+        eprintln!("export ROWS EXPORT JWKS\nexport tokens COUNT TOKENS JWKS");
         std::process::exit(2);
     };
     let mut file = std::io::BufWriter::new(std::fs::File::create(path).unwrap());
-    write(&Plan::new(rows.parse().unwrap(), 7), &mut |line| writeln!(file, "{line}").unwrap());
+    if args.len() == 4 {
+        write(&Plan::new(rows.parse().unwrap(), 7), &mut |line| writeln!(file, "{line}").unwrap());
+    } else {
+        let signer = key();
+        (0..rows.parse().unwrap()).for_each(|n| writeln!(file, "{}", token(&*signer, n)).unwrap());
+    }
     file.flush().unwrap();
     std::fs::write(jwks_path, jwks()).unwrap();
 }

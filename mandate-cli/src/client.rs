@@ -12,9 +12,10 @@ use zeroize::Zeroizing;
 
 pub(crate) use self::walk::{Paging, Walk};
 use crate::args::Global;
-use crate::credential::{Access, Class};
+use crate::credential::{Access, Class, VERSION_PATH};
 use crate::environment;
 use crate::exit::{Exit, Failure};
+use crate::key_set::WELL_KNOWN;
 use crate::output::{LIVE, Output, say};
 use crate::prompt;
 use crate::service::{Change, Service};
@@ -48,6 +49,15 @@ pub(crate) struct Call<'a> {
     path: &'a str,
     query: String,
     body: Option<&'a str>,
+}
+
+/// Where a stream goes on.
+#[derive(Debug)]
+pub(crate) struct Resume {
+    /// The first byte that is wanted.
+    pub(crate) from: u64,
+    /// The content that the bytes before belong to; of another, all is wanted.
+    pub(crate) etag: String,
 }
 
 /// An answer of any status.
@@ -158,12 +168,21 @@ impl Client {
         if call.is_post() { self.told(refused) } else { refused }
     }
 
-    /// Opens a stream of what is at `path`, from the byte `from` on, without a bound on its length or on the time that it takes.
+    /// The issuer that the service points to: where its own host redirects those who ask it for the key set. Nothing when it
+    /// does not say.
+    pub(crate) fn issuer(&self) -> Option<String> {
+        let host = self.access.base.without(VERSION_PATH)?;
+        let response = self.agent.get(host.join(WELL_KNOWN).as_str()).call().ok()?;
+        let location = response.headers().get("location").filter(|_| response.status().is_redirection())?;
+        Some(location.to_str().ok()?.strip_suffix(WELL_KNOWN)?.to_owned())
+    }
+
+    /// Opens a stream of what is at `path`, or of the rest of it, without a bound on its length or on the time that it takes.
     pub(crate) fn stream(
         &self,
         path: &str,
         accept: &str,
-        from: u64,
+        resume: Option<&Resume>,
     ) -> Result<ureq::http::Response<ureq::Body>, Failure> {
         let call = Call::new(Method::GET, path, &[], None);
         let bearer = Zeroizing::new(format!("Bearer {}", self.access.key.expose()));
@@ -176,8 +195,8 @@ impl Client {
             .build()
             .header("authorization", bearer.as_str())
             .header("accept", accept);
-        if from > 0 {
-            request = request.header("range", format!("bytes={from}-"));
+        if let Some(Resume { from, etag }) = resume {
+            request = request.header("range", format!("bytes={from}-")).header("if-range", etag);
         }
         let mut response = request.call().map_err(|e| self.unreachable(&call, &e))?;
         let status = response.status().as_u16();

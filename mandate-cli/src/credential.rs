@@ -16,7 +16,7 @@ use crate::profile::Profiles;
 use crate::service::Service;
 
 /// What follows the host in a base URL.
-const VERSION_PATH: &str = "/v1";
+pub(crate) const VERSION_PATH: &str = "/v1";
 /// The longest key file, in bytes: more than any key with its line break.
 const MAX_KEY_FILE_BYTES: usize = 256;
 
@@ -161,7 +161,16 @@ fn missing(class: Class) -> Failure {
         None => ("a key", variables(KeyClass::Organization)),
     };
     let (direct, file) = set;
-    Failure::new(Exit::Unauthorized, format!("this command needs {key}, and there is none")).next(format!(
+    let failure = Failure::new(Exit::Unauthorized, format!("this command needs {key}, and there is none"));
+    // Whoever has set a key and hears that there is none would look for a misspelling.
+    let others = KeyClass::ALL.into_iter().filter(|other| class.is_some_and(|class| class != *other));
+    let is_set = |name: &&'static str| matches!(variable(name), Ok(Some(_)));
+    let other = others.flat_map(|other| <[_; 2]>::from(variables(other))).find(is_set);
+    let failure = match other {
+        Some(name) => failure.note("not used", format_args!("{name}, which is for keys of the other class")),
+        None => failure,
+    };
+    failure.next(format!(
         "mandate login; or set {direct} or {file}, or pass --key-file FILE (- for standard input)"
     ))
 }
@@ -181,6 +190,7 @@ pub(crate) fn parse(text: &str, place: &str, class: Class) -> Result<ApiKey, Fai
         Failure::new(Exit::Unauthorized, format!("the API key is refused: {e}"))
             .note("read from", place)
             .note("sent", "nothing")
+            .next("copy it once more, whole; the service's operator issues keys, and agent create those of agents")
     })?;
     must_be_of(class, &key, place)?;
     Ok(key)

@@ -1,6 +1,7 @@
 //! Where this program keeps files of its own: what can be fetched again, and what must not be lost.
 
 use std::fmt::Write as _;
+use std::fs::OpenOptions;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -78,3 +79,13 @@ fn create(folder: &Path) -> std::io::Result<()> {
 fn create(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)
 }
+
+/// Has files that are made with `options` belong to their owner alone.
+#[cfg(unix)]
+pub(crate) fn private(options: &mut OpenOptions) {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    options.mode(0o600);
+}
+
+#[cfg(not(unix))]
+pub(crate) fn private(_: &mut OpenOptions) {}

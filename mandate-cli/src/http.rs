@@ -57,6 +57,11 @@ impl Address {
         Self { text: format!("{}{path}", self.text), plain: self.plain }
     }
 
+    /// The address without `path`, which must be its end.
+    pub(crate) fn without(&self, path: &str) -> Option<Self> {
+        Some(Self { text: self.text.strip_suffix(path)?.to_owned(), plain: self.plain })
+    }
+
     /// The text, without a slash at its end.
     pub(crate) fn as_str(&self) -> &str {
         &self.text

@@ -8,8 +8,8 @@ use crate::input::Source;
 
 /// The longest line that is kept, in bytes. A longer one is passed over, and said to be too long.
 pub(crate) const MAX_LINE_BYTES: usize = 256 * 1024;
-/// How much is read at a time, and about as much is a block.
-const BUFFER_BYTES: usize = 64 * 1024;
+/// How much is read at a time, and about as much is a block: some hundred tokens, whose nonces reach the disk together.
+const BUFFER_BYTES: usize = 256 * 1024;
 
 /// One line, without its line break.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,7 +38,8 @@ impl Lines {
         Ok(Self::new(reader))
     }
 
-    fn new(reader: Box<dyn io::Read + Send>) -> Self {
+    /// The lines of `reader`.
+    pub(crate) fn new(reader: Box<dyn io::Read + Send>) -> Self {
         Self { reader: BufReader::with_capacity(BUFFER_BYTES, reader), number: 0 }
     }
 

@@ -101,7 +101,11 @@ impl FileNonces {
 
     /// Begins claims that are committed together.
     pub(crate) fn together(&self) -> Result<Together<'_>, NonceFileError> {
-        Ok(Together { transaction: self.begin()?, clock: self.clock })
+        let transaction = self.begin()?;
+        transaction
+            .prepare_cached("DELETE FROM nonce WHERE keep_until < ?1")?
+            .execute([self.clock.millis()])?;
+        Ok(Together { transaction, clock: self.clock })
     }
 
     fn application_id(&self) -> rusqlite::Result<i32> {
@@ -148,11 +152,10 @@ impl NonceStore for Together<'_> {
         _now: Timestamp,
     ) -> Result<Claimed, NonceFileError> {
         let keep_until = until.max(self.clock).plus_seconds(GRACE_SECONDS);
-        self.transaction.execute("DELETE FROM nonce WHERE keep_until < ?1", [self.clock.millis()])?;
-        let added = self.transaction.execute(
+        let mut insert = self.transaction.prepare_cached(
             "INSERT INTO nonce (issuer, nonce, keep_until) VALUES (?1, ?2, ?3) ON CONFLICT DO NOTHING",
-            (issuer, nonce, keep_until.millis()),
         )?;
+        let added = insert.execute((issuer, nonce, keep_until.millis()))?;
         Ok(if added == 1 { Claimed::Fresh } else { Claimed::Replayed })
     }
 }

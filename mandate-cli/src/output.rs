@@ -25,6 +25,9 @@ pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
 pub(crate) const LIVE: Style =
     AnsiColor::White.on_default().bold().bg_color(Some(Color::Ansi(AnsiColor::Red)));
 
+/// What marks production, to people.
+pub(crate) const LIVE_MARK: &str = "LIVE";
+
 /// Columns of a line's label.
 const LABEL_WIDTH: usize = 13;
 
@@ -72,6 +75,19 @@ impl Output {
         if self.format == Format::Json || !is_seen {
             self.format = Format::Ndjson;
         }
+    }
+
+    /// What follows is lines of JSON, whatever is asked for of each; a table of it there is not.
+    pub(crate) fn only_lines(&mut self) -> Result<(), Failure> {
+        if self.is_chosen && self.format == Format::Table {
+            return Err(Failure::new(
+                Exit::Usage,
+                "there is no table of this: it is a line of JSON for each",
+            )
+            .next("leave --format out"));
+        }
+        self.format = Format::Ndjson;
+        Ok(())
     }
 
     /// Whether JSON was asked for.
@@ -123,15 +139,18 @@ impl Output {
 
     /// The service's answer as it came, with a line break behind it; or what was asked for of it.
     pub(crate) fn body(&mut self, body: &str) -> Result<(), Failure> {
+        let lines = self.rendered(body)?;
+        self.text(&lines);
+        Ok(())
+    }
+
+    /// What is asked for of `body`, as the lines that are printed of it.
+    pub(crate) fn rendered(&self, body: &str) -> Result<String, Failure> {
         let selected = self.selected(body);
         match &self.filter {
-            Some(filter) => {
-                let lines = filter.apply(&selected)?;
-                self.text(&lines);
-            }
-            None => self.text(&format!("{}\n", selected.trim_end_matches('\n'))),
+            Some(filter) => filter.apply(&selected),
+            None => Ok(format!("{}\n", selected.trim_end_matches('\n'))),
         }
-        Ok(())
     }
 
     /// The fields of `body` that were asked for.
@@ -179,7 +198,7 @@ pub(crate) fn style_of(state: &str) -> Style {
         "allow" | "active" | "approved" | "delivered" | "ready" | "released" | "enforce" => GOOD,
         "review" | "pending" | "observe" | "disputed" => CAUTION,
         "revoked" | "denied" | "expired" | "failed" => ERROR,
-        "LIVE" => LIVE,
+        LIVE_MARK => LIVE,
         denial if denial.starts_with("deny_") => ERROR,
         _ => Style::new(),
     }

@@ -1,9 +1,8 @@
-//! A small HTTP/1.1 receiver on loopback: bounded in connections, bytes and time. It reads whole requests, hands them over
-//! one at a time, and sends the answer that it is given.
+//! A small HTTP/1.1 receiver on loopback: bounded in connections, bytes and time. It reads whole requests, hands each over
+//! on its connection's thread, and sends the answer that it is given.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,14 +19,6 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much is read at a time.
 const PIECE_BYTES: usize = 8 * 1024;
 
-/// A request that has arrived, and the way back.
-#[derive(Debug)]
-pub(crate) struct Arrived {
-    /// The body.
-    pub(crate) body: Vec<u8>,
-    answer: SyncSender<Answer>,
-}
-
 /// A status, and a word about it.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -41,28 +32,20 @@ impl Answer {
     }
 }
 
-impl Arrived {
-    /// Answers the request. A sender that has gone hears nothing.
-    pub(crate) fn answer(self, answer: Answer) {
-        let _ = self.answer.send(answer);
-    }
-}
-
-/// Receives POST requests on `port` of 127.0.0.1, 0 for a free one, and hands each to `to`, whatever its path. Gives the
-/// address. It goes on until the process ends.
-pub(crate) fn receive<T, F>(port: u16, to: &SyncSender<T>, wrap: F) -> io::Result<SocketAddr>
-where
-    T: Send + 'static,
-    F: Fn(Arrived) -> T + Copy + Send + 'static,
-{
+/// Receives POST requests on `port` of 127.0.0.1, 0 for a free one, whatever their path, and answers each as `answer` says
+/// to its body. Several may be asked about at a time. Gives the address. It goes on until the process ends.
+pub(crate) fn receive(
+    port: u16,
+    answer: impl Fn(&[u8]) -> Answer + Clone + Send + 'static,
+) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     let address = listener.local_addr()?;
     for _ in 0..MAX_CONNECTIONS {
-        let (listener, to) = (listener.try_clone()?, to.clone());
+        let (listener, answer) = (listener.try_clone()?, answer.clone());
         thread::Builder::new().name("receiver".to_owned()).spawn(move || {
             for stream in listener.incoming().flatten() {
                 // Who goes away in the middle has said nothing.
-                let _ = serve(stream, |arrived| to.send(wrap(arrived)).is_ok());
+                let _ = serve(stream, &answer);
             }
         })?;
     }
@@ -70,20 +53,12 @@ where
 }
 
 /// Serves the one request of a connection.
-fn serve(mut stream: TcpStream, hand_over: impl FnOnce(Arrived) -> bool) -> io::Result<()> {
+fn serve(mut stream: TcpStream, answer: impl FnOnce(&[u8]) -> Answer) -> io::Result<()> {
     let deadline = Instant::now().checked_add(TRANSFER_TIMEOUT);
     stream.set_write_timeout(Some(TRANSFER_TIMEOUT))?;
     let answer = match read(&mut stream, deadline)? {
         Err(refused) => refused,
-        Ok(body) => {
-            let (send, receive) = sync_channel(1);
-            let gone = || Answer::new(503, "this receiver is ending");
-            if hand_over(Arrived { body, answer: send }) {
-                receive.recv().unwrap_or_else(|_| gone())
-            } else {
-                gone()
-            }
-        }
+        Ok(body) => answer(&body),
     };
     let Answer { status, text } = answer;
     let length = text.len();

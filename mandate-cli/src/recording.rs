@@ -9,7 +9,10 @@ use mandate_core::{EventId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::directory::private;
 use crate::exit::{Exit, Failure};
+use crate::input::Source;
+use crate::lines::Lines;
 
 /// An event as it was received, verified.
 #[derive(Debug, Serialize)]
@@ -68,8 +71,9 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Opens the file, or makes it, for its owner alone. One whose last line has no end is left as it is, and refused.
-    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+    /// Opens the file, or makes it, for its owner alone, and tells `there` of each event that is in it. One whose last line has
+    /// no end, or that holds something else, is left as it is, and refused.
+    pub(crate) fn open(path: &Path, mut there: impl FnMut(EventId)) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let unusable =
             |e: io::Error| Failure::new(Exit::Io, format!("events cannot be recorded in {name}: {e}"));
@@ -84,6 +88,15 @@ impl Recording {
                 return Err(Failure::new(Exit::Io, format!("the last line of {name} has no end"))
                     .next("nobody was told that it was received: remove that line, or name another file"));
             }
+        }
+        let mut lines = Lines::open(&Source::File(path.to_owned()), "the recording")?;
+        while let Some(line) = lines.next(|_| {}).map_err(unusable)? {
+            let event = serde_json::from_slice::<Recorded>(&line.bytes).ok();
+            let id = event.and_then(|event| EventId::parse(&event.event).ok()).ok_or_else(|| {
+                Failure::new(Exit::Io, format!("line {} of {name} is no recorded event", line.number))
+                    .next("name the file of an earlier recording, or a new one")
+            })?;
+            there(id);
         }
         Ok(Self { file, name })
     }
@@ -104,12 +117,3 @@ impl Recording {
         })
     }
 }
-
-#[cfg(unix)]
-fn private(options: &mut OpenOptions) {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    options.mode(0o600);
-}
-
-#[cfg(not(unix))]
-fn private(_: &mut OpenOptions) {}

@@ -7,7 +7,7 @@ use crate::client::{Client, Paging, Walk};
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::output::{Output, say};
-use crate::table::{Field, Kind, Tabular};
+use crate::table::{Field, Tabular};
 
 /// A kind of object that the service has.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl Resource {
         }
         for field in self.lines {
             if let Some(value) = field.value(body) {
-                output.field(field.label, &value, field.kind == Kind::State);
+                output.field(field.label, &value, field.is_state());
             }
         }
         for (path, columns) in self.tables {

@@ -3,11 +3,11 @@
 use std::io::{IsTerminal as _, stdout};
 
 use comfy_table::{Cell, Color, ColumnConstraint, ContentArrangement, Row, Table, Width, presets};
-use mandate_core::Timestamp;
+use mandate_core::{EnvironmentKind, Timestamp};
 
 use crate::environment::variable;
 use crate::fields;
-use crate::output::{CAUTION, ERROR, GOOD, printable, style_of};
+use crate::output::{CAUTION, ERROR, GOOD, LIVE, LIVE_MARK, printable, style_of};
 
 /// What stands for a value that is absent.
 const ABSENT: &str = "-";
@@ -38,6 +38,8 @@ pub(crate) enum Kind {
     Seconds,
     /// A word that says how things stand.
     State,
+    /// A kind of environment: where money is real, a mark.
+    Environment,
 }
 
 /// A field that can be shortened.
@@ -60,13 +62,24 @@ pub(crate) const fn state(label: &'static str, path: &'static str) -> Field {
     Field { label, path, kind: Kind::State }
 }
 
+/// A kind of environment.
+pub(crate) const fn environment(label: &'static str, path: &'static str) -> Field {
+    Field { label, path, kind: Kind::Environment }
+}
+
 impl Field {
+    /// Whether it is a word with a colour.
+    pub(crate) fn is_state(&self) -> bool {
+        matches!(self.kind, Kind::State | Kind::Environment)
+    }
+
     /// The value in `json`, fit for a terminal; nothing when it is absent.
     pub(crate) fn value(&self, json: &str) -> Option<String> {
         let values: Vec<String> = self.path.split(' ').filter_map(|path| fields::text(json, path)).collect();
         let value = (!values.is_empty()).then(|| values.join(" "))?;
         let value = match self.kind {
             Kind::Seconds => value.parse().map_or(value, |at| Timestamp::from_seconds(at).to_string()),
+            Kind::Environment if value == EnvironmentKind::Production.as_str() => LIVE_MARK.to_owned(),
             _ => value,
         };
         Some(printable(&value).into_owned())
@@ -74,14 +87,14 @@ impl Field {
 
     fn cell(&self, json: &str) -> Cell {
         let value = self.value(json).unwrap_or_else(|| ABSENT.to_owned());
-        let colour = if self.kind == Kind::State { colour(&value) } else { None };
+        let colour = if self.is_state() { colour(&value) } else { None };
         colour.into_iter().fold(Cell::new(value), Cell::fg)
     }
 }
 
 /// The colour of a word that says how things stand.
 fn colour(state: &str) -> Option<Color> {
-    [(GOOD, Color::Green), (CAUTION, Color::Yellow), (ERROR, Color::Red)]
+    [(GOOD, Color::Green), (CAUTION, Color::Yellow), (ERROR, Color::Red), (LIVE, Color::Red)]
         .into_iter()
         .find_map(|(style, colour)| (style_of(state) == style).then_some(colour))
 }

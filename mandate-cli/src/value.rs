@@ -1,12 +1,14 @@
 //! What arguments are read with: times, amounts, sources, keys of idempotency.
 
 use mandate_core::verify::Leeway;
-use mandate_core::{Amount, Invalid, Timestamp};
+use mandate_core::{AgentId, AgentName, Amount, Invalid, Timestamp};
 
 use crate::input::Source;
 
 /// The longest idempotency key.
 const MAX_IDEMPOTENCY_KEY: usize = 255;
+/// What the ids of all objects but agents begin with.
+const ID_PREFIXES: [&str; 9] = ["mnd_", "dec_", "rev_", "whk_", "evt_", "esc_", "exp_", "req_", "cur_"];
 
 #[expect(clippy::unnecessary_wraps, reason = "the shape of a value parser")]
 pub(crate) fn source(text: &str) -> Result<Source, std::convert::Infallible> {
@@ -16,6 +18,23 @@ pub(crate) fn source(text: &str) -> Result<Source, std::convert::Infallible> {
 /// The text as it stands, once it is known to be an amount.
 pub(crate) fn amount_text(text: &str) -> Result<String, Invalid> {
     Amount::parse(text).map(|_| text.to_owned())
+}
+
+/// An agent by its id, or by its name alone.
+pub(crate) fn agent(text: &str) -> Result<AgentId, Invalid> {
+    AgentId::parse(text).or_else(|refused| {
+        // The id of something else is a mistake, though it could be a name.
+        let is_id = ID_PREFIXES.iter().any(|prefix| text.starts_with(prefix));
+        match AgentName::parse(text) {
+            Ok(name) if !is_id => AgentId::parse(&format!("agt_{name}")),
+            _ => Err(refused),
+        }
+    })
+}
+
+/// At least one.
+pub(crate) fn count(text: &str) -> Result<u32, &'static str> {
+    text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number, 1 or more")
 }
 
 pub(crate) fn instant(text: &str) -> Result<Timestamp, Invalid> {
@@ -47,6 +66,16 @@ mod tests {
     fn times_are_read_in_both_forms() {
         assert_eq!(instant("1772362800").unwrap(), instant("2026-03-01T12:00:00+01:00").unwrap());
         assert!(instant("-1").is_err() && instant("tomorrow").is_err() && instant("1.5").is_err());
+    }
+
+    #[test]
+    fn agents_are_called_by_id_or_by_name() {
+        for text in ["agt_buyer", "buyer"] {
+            assert_eq!(agent(text).unwrap().to_string(), "agt_buyer");
+        }
+        for text in ["Buyer", "agt_Buyer", "", "mnd_01hf7yat000000000000000007", "a b"] {
+            assert!(agent(text).is_err(), "{text:?}");
+        }
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod error;
 pub mod es256;
 mod escrow;
 mod event;
+pub mod export;
 mod id;
 pub mod json;
 pub mod jwks;

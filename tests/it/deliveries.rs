@@ -32,6 +32,11 @@ fn delivered(client: &Client, event: &str, status: &str) -> Value {
 
 /// Takes one request on a connection of its own, acknowledges it, and gives its body.
 fn take(listener: &TcpListener) -> String {
+    take_with(listener, "204 No Content")
+}
+
+/// Takes one request, answers with a status, and gives its body.
+fn take_with(listener: &TcpListener, status: &str) -> String {
     let (stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let mut reader = BufReader::new(stream);
@@ -50,8 +55,40 @@ fn take(listener: &TcpListener) -> String {
     assert_eq!(form, "application/jwt");
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
-    reader.get_mut().write_all(b"HTTP/1.1 204 No Content\r\nconnection: close\r\n\r\n").unwrap();
+    let answer = format!("HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
+    reader.get_mut().write_all(answer.as_bytes()).unwrap();
     String::from_utf8(body).unwrap()
+}
+
+#[test]
+fn the_operator_has_a_failed_delivery_made_again() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = webhook(&organization, &format!("http://{}/in", listener.local_addr().unwrap()));
+    let hook = path.strip_prefix("/webhooks/").unwrap();
+    let event = organization.client.act(&format!("{path}/ping")).text("/event");
+    let first = take_with(&listener, "500 Internal Server Error");
+    while organization.client.get(&format!("/events/{event}")).json()["deliveries"][0]["attempts"][0]
+        .is_null()
+    {}
+    // As after 24 hours.
+    let database =
+        rusqlite::Connection::open(server.ready("database").strip_prefix("sqlite://").unwrap()).unwrap();
+    database.busy_timeout(DEADLINE).unwrap();
+    let failed = database.execute("UPDATE deliveries SET state = 'failed' WHERE state = 'pending'", ());
+    assert_eq!(failed, Ok(1));
+    delivered(&organization.client, &event, "failed");
+    let retried = server.operate(&["webhook", "retry", &event, hook, "--json"]).code(0).json();
+    assert_eq!((&retried["event"], &retried["webhook"]), (&json!(event), &json!(hook)), "{retried}");
+    let second = take(&listener);
+    let claims = |token: &str| token.split('.').nth(1).unwrap().to_owned();
+    assert_eq!(claims(&second), claims(&first), "the same event");
+    let delivery = delivered(&organization.client, &event, "delivered");
+    assert_eq!(delivery["attempts"].as_array().unwrap().len(), 2, "{delivery}");
+    let records = server.operate(&["audit", "list", "--json"]).code(0).json();
+    assert_eq!(records[0]["action"], "webhook.retry", "{records}");
+    server.operate(&["webhook", "retry", &event, hook]).code(1);
 }
 
 #[test]

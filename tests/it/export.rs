@@ -79,6 +79,7 @@ fn a_real_export_holds_and_its_verdicts_come_again() {
     let text = std::fs::read_to_string(&export).unwrap();
     let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let decisions: Vec<_> = rows.iter().filter(|row| row["decision"].is_object()).collect();
+    assert!(simulated["summary"]["inconsistent"].is_null(), "{simulated}");
     let counted = |name: &str| simulated["summary"][name].as_u64().unwrap();
     assert_eq!(counted("requests") + counted("approvals"), u64::try_from(decisions.len()).unwrap());
     let has = |verdict: &str| decisions.iter().any(|row| row["decision"]["verdict"] == verdict);

@@ -117,6 +117,41 @@ fn a_restore_puts_the_backup_in_the_place_of_what_is_there_and_loses_nothing() {
 }
 
 #[test]
+fn a_restore_that_was_cut_short_is_ended_by_whoever_opens_the_database_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("mandate.db");
+    let database = format!("sqlite://{}", place.display());
+    let operator = |args: &[&str]| {
+        let mut command = Command::new(binary("mandate-server"));
+        Ran::from(command.env_clear().args(args).args(["--database", &database]).output().unwrap())
+    };
+    let names = || {
+        let listed = operator(&["organization", "list", "--json"]).code(0).json();
+        listed.as_array().unwrap().iter().map(|one| one["organization"].clone()).collect::<Vec<_>>()
+    };
+    operator(&["migrate"]).code(0);
+    operator(&["organization", "create", "before"]).code(0);
+    let backup = folder.path().join("backup.db");
+    operator(&["backup", "create", backup.to_str().unwrap()]).code(0);
+    operator(&["organization", "create", "after"]).code(0);
+    assert_eq!(names().len(), 2);
+    // As after a crash: the copy is whole and has its first name, the database has been set aside.
+    let time = "2026-11-21T16:04:39.330Z";
+    std::fs::copy(&backup, folder.path().join(format!("mandate.db.restoring-{time}"))).unwrap();
+    let aside = folder.path().join(format!("mandate.db.replaced-{time}"));
+    std::fs::rename(&place, &aside).unwrap();
+    for reading in [&["check"][..], &["migrate", "--dry-run"], &["backup", "create", "another.db"]] {
+        let refused = operator(reading).code(1);
+        assert!(refused.err.contains("a restore of it was interrupted"), "{refused:?}");
+    }
+    assert_eq!(names(), ["before"]);
+    assert_eq!(operator(&["check"]).code(0).out, "sound\n");
+    let mut check = Command::new(binary("mandate-server"));
+    check.env_clear().args(["check", "--database", &format!("sqlite://{}", aside.display())]);
+    assert_eq!(Ran::from(check.output().unwrap()).code(0).out, "sound\n");
+}
+
+#[test]
 fn a_check_tells_each_finding_in_a_line_and_ends_with_1() {
     let server = TestServer::start();
     let folder = tempfile::tempdir().unwrap();
@@ -214,7 +249,10 @@ fn a_configuration_can_be_used_when_serve_would_use_it() {
     };
     let well = check(&[], &[]).code(0);
     assert_eq!((well.out.as_str(), well.err.as_str()), ("the configuration can be used\n", ""));
-    assert_eq!(check(&[], &["--json"]).code(0).json(), json!({ "usable": true }));
+    assert_eq!(check(&[], &["--json"]).code(0).json(), json!({ "usable": true, "warnings": [] }));
+    let warned = check(&[("MANDATE_DATABSE", "x")], &["--json"]).code(0).json();
+    let warning = r#"nobody reads this variable; is the nearest one meant? name="MANDATE_DATABSE" nearest="MANDATE_DATABASE""#;
+    assert_eq!(warned, json!({ "usable": true, "warnings": [warning] }));
     let warned = check(&[("MANDATE_DATABSE", "x")], &[]).code(0);
     assert!(warned.err.contains("MANDATE_DATABSE") && warned.err.contains("nobody reads"), "{warned:?}");
 
@@ -224,6 +262,7 @@ fn a_configuration_can_be_used_when_serve_would_use_it() {
     assert!(closed.err.contains("can be read by others"), "{closed:?}");
     let told = closed.json();
     assert!(told["problem"].as_str().unwrap().contains("does not open under the master key"), "{told}");
+    assert!(told["warnings"][0].as_str().unwrap().contains("can be read by others"), "{told}");
     assert_eq!(told["usable"], false);
     let absent = format!("sqlite://{}", folder.path().join("new.db").display());
     assert_eq!(check(&other, &["--database", &absent]).code(0).out, well.out);

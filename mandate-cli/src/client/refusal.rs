@@ -76,8 +76,16 @@ impl Client {
 
     /// The failure of a connection.
     pub(super) fn unreachable(&self, call: &Call<'_>, error: &ureq::Error) -> Failure {
-        Failure::new(Exit::Unreachable, format!("{} cannot be reached: {error}", self.access.base))
-            .next(self.again(call))
+        let base = &self.access.base;
+        let failure = Failure::new(Exit::Unreachable, format!("{base} cannot be reached: {error}"));
+        match error {
+            // That will be so the next time, too.
+            ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => failure.next(
+                "check the address, and its certificate: mandate doctor says more; a root of your own is trusted when SSL_CERT_FILE names it",
+            ),
+            ureq::Error::HostNotFound => failure.next("check the name in the address; mandate doctor says more"),
+            _ => failure.next(format_args!("{}; mandate doctor looks for the cause", self.again(call))),
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use ureq::http::Method;
 
 use super::{Call, Client};
 use crate::exit::{Exit, Failure};
+use crate::value::count;
 
 /// The most that one page holds.
 const MAX_PAGE: u32 = 100;
@@ -19,7 +20,7 @@ const CURSOR_REFUSED: &str = "cursor expired or malformed";
 #[command(next_help_heading = "List")]
 pub(crate) struct Paging {
     /// At most so many, newest first
-    #[arg(long, value_name = "N", default_value_t = USUAL, value_parser = clap::value_parser!(u32).range(1..), conflicts_with = "all")]
+    #[arg(long, value_name = "N", default_value_t = USUAL, value_parser = count, conflicts_with = "all")]
     pub(crate) limit: u32,
 
     /// All there are, page by page, as they come

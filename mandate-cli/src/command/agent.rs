@@ -12,6 +12,7 @@ use crate::output::{Output, warn};
 use crate::resource::Resource;
 use crate::service::{Change, Service};
 use crate::table::{text, whole};
+use crate::value::agent;
 
 const AGENTS: Resource = Resource {
     path: "/agents",
@@ -27,7 +28,7 @@ pub(crate) enum Agent {
     #[command(after_help = "\
 Examples:
   mandate agent create buyer
-  mandate agent create buyer --jq .agent_key > agent.key
+  (umask 077; mandate agent create buyer --jq .agent_key > agent.key)
 
 Needs an organization key: a profile's, MANDATE_ORGANIZATION_KEY, MANDATE_ORGANIZATION_KEY_FILE or --key-file.")]
     Create {
@@ -51,10 +52,11 @@ Examples:
     /// Show an agent
     #[command(after_help = "\
 Examples:
-  mandate agent show agt_buyer")]
+  mandate agent show buyer
+  mandate agent show agt_buyer --json=id,created_at")]
     Show {
-        /// The agent's id, `agt_...`
-        #[arg(value_parser = AgentId::parse)]
+        /// The agent: its name, or its id, `agt_...`
+        #[arg(value_name = "AGENT", value_parser = agent)]
         id: AgentId,
         #[command(flatten)]
         service: Service,

@@ -12,7 +12,7 @@ use crate::resource::{Filter, Resource};
 use crate::service::Service;
 use crate::table::{seconds, state, text, whole};
 use crate::tail::Following;
-use crate::value::instant;
+use crate::value::{agent, instant};
 
 /// Decisions, as lists and `show` print them.
 pub(super) const DECISIONS: Resource = Resource {
@@ -103,7 +103,7 @@ In a pipe, each decision is a line of JSON.")]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct Filters {
     /// Of this agent
-    #[arg(long, value_name = "ID", value_parser = AgentId::parse)]
+    #[arg(long, value_name = "AGENT", value_parser = agent)]
     agent: Option<AgentId>,
     /// Of this verdict: allow, review, deny_limit ...
     #[arg(long, value_parser = Verdict::parse)]

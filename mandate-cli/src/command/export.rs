@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::resource::{Resource, given};
 use crate::service::{Change, Service};
 use crate::table::{state, text, whole};
-use crate::value::instant;
+use crate::value::{agent, instant};
 
 const EXPORTS: Resource = Resource {
     path: "/exports",
@@ -49,7 +49,7 @@ Examples:
         #[arg(long, value_parser = Verdict::parse)]
         verdict: Option<Verdict>,
         /// Decisions of this agent
-        #[arg(long, value_name = "ID", value_parser = AgentId::parse)]
+        #[arg(long, value_name = "AGENT", value_parser = agent)]
         agent: Option<AgentId>,
         /// Decisions made at this time or later: RFC 3339, or seconds since the epoch
         #[arg(long, value_name = "TIME", value_parser = instant)]

@@ -106,6 +106,9 @@ pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
         }
         Jwks::List => {
             let pins = pins::all()?;
+            if pins.is_empty() && !output.is_json() {
+                say("note: none are pinned; mandate jwks pin does it\n");
+            }
             let all: Vec<_> = pins.iter().map(|pin| of_pin(pin)).collect();
             show(&all, true, output)?;
         }

@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mandate_core::api_key::KeyClass;
 use mandate_core::verify::{Expected, Leeway, VerifiedEvent, verify_event};
@@ -21,12 +21,12 @@ use crate::forward::Forward;
 use crate::http::Address;
 use crate::key_set::Issuer;
 use crate::output::{CAUTION, DIM, ERROR, GOOD, Output, printable, say, warn};
-use crate::receiver::{Answer, Arrived, receive};
+use crate::receiver::{Answer, receive};
 use crate::recording::{Received, Recording};
 use crate::service::Service;
 use crate::value::leeway;
 
-/// How many requests wait to be looked at, beside those whose connections wait.
+/// How many requests wait to be shown, beside those whose connections wait.
 const WAITING: usize = 1;
 /// How many events are remembered, so that none is shown twice. The oldest is forgotten first.
 const MAX_REMEMBERED: usize = 100_000;
@@ -35,7 +35,8 @@ const MAX_REMEMBERED: usize = 100_000;
 ///
 /// Each request is verified against the issuer's key set. One that verifies is shown once, however often it is delivered, and
 /// is answered with 200, or with what the receiver answers that it is forwarded to; any other is answered with 400 and a
-/// reason. It ends with Ctrl-C.
+/// reason. Up to 8 are looked at and forwarded at a time, so that a slow receiver holds up no other event. What stands in the
+/// file of --record from earlier runs is not recorded again. It ends with Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -76,9 +77,27 @@ pub(crate) struct Listen {
 
 /// What the listener hears.
 enum Message {
-    Arrived(Arrived),
+    Taken(Taken),
     /// Somebody has pressed Ctrl-C.
     Stop,
+}
+
+/// A request that was looked at, and the way on for its answer: it leaves once the event was shown.
+struct Taken {
+    what: What,
+    shown: SyncSender<()>,
+}
+
+/// What a request was.
+enum What {
+    /// An event, and what is answered.
+    Event(Box<Received>, u16),
+    /// Something else, for this reason.
+    Refused(String),
+    /// To be told of, and no more.
+    Note(String),
+    /// It could not be kept.
+    Failed(Failure),
 }
 
 /// A webhook that lives as long as this command.
@@ -87,16 +106,31 @@ struct Registration {
     id: String,
 }
 
-/// What is done with each event.
+/// What is done with each event, by any number of threads.
 struct Listener {
     issuer: Issuer,
     leeway: Leeway,
     environment: Option<EnvironmentKind>,
     forward: Option<Forward>,
+    kept: Mutex<Kept>,
+}
+
+/// What is known of the events so far.
+struct Kept {
     recording: Option<Recording>,
-    /// The events that came, each with whether it is done with: one that the receiver refused will come again. Ids sort by
-    /// creation.
-    seen: BTreeMap<EventId, bool>,
+    /// The events that came. Ids sort by creation.
+    seen: BTreeMap<EventId, Stage>,
+}
+
+/// How far it has come with an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It came before, and the receiver did not take it: it will come again.
+    Open,
+    /// It is being forwarded.
+    UnderWay,
+    /// It is done with.
+    Done,
 }
 
 impl Listen {
@@ -105,29 +139,40 @@ impl Listen {
             .register
             .then(|| Client::new(&self.service, global, Some(KeyClass::Organization)))
             .transpose()?;
-        let mut listener = Listener {
+        let listener = Listener {
             issuer: Issuer::find(self.issuer.as_deref(), self.jwks.as_deref())?,
             leeway: self.leeway,
             environment: client.as_ref().map(|client| client.access().key.kind()),
             forward: self.forward_to.clone().map(Forward::new),
-            recording: self.record.as_deref().map(Recording::open).transpose()?,
-            seen: BTreeMap::new(),
+            kept: Mutex::new(self.kept()?),
         };
         output.stream();
         let (send, messages) = sync_channel(WAITING);
         let stopped = stop_on_interrupt(send.clone())?;
-        let address = receive(self.port, &send, Message::Arrived).map_err(|e| {
+        let listener = Arc::new(listener);
+        let address = receive(self.port, move |body| listener.answer(body, &send)).map_err(|e| {
             Failure::new(Exit::Io, format!("cannot listen on port {} of 127.0.0.1: {e}", self.port))
                 .next("--port 0 takes a free one")
         })?;
         let url = format!("http://{address}/");
         let registration = client.map(|client| Registration::new(client, &url, &self.events)).transpose()?;
         say(&format!("listening on {url}; Ctrl-C ends\n"));
-        let ended = listener.listen(&messages, &stopped, output);
+        let ended = show_all(&messages, &stopped, output);
         if let Some(registration) = registration {
             registration.end();
         }
         ended
+    }
+
+    /// What an earlier run has recorded: it is not recorded again. Whether a receiver has taken it is not known, so that it is
+    /// forwarded if it comes again.
+    fn kept(&self) -> Result<Kept, Failure> {
+        let mut kept = Kept { recording: None, seen: BTreeMap::new() };
+        let stage = if self.forward_to.is_some() { Stage::Open } else { Stage::Done };
+        if let Some(path) = &self.record {
+            kept.recording = Some(Recording::open(path, |id| kept.remember(id, stage))?);
+        }
+        Ok(kept)
     }
 }
 
@@ -171,52 +216,65 @@ impl Registration {
     }
 }
 
-impl Listener {
-    /// Looks at each request, until somebody ends it or nobody reads any more.
-    fn listen(
-        &mut self,
-        messages: &Receiver<Message>,
-        stopped: &AtomicBool,
-        output: &mut Output,
-    ) -> Result<Exit, Failure> {
-        while let Ok(Message::Arrived(arrived)) = messages.recv() {
-            if stopped.load(Ordering::Acquire) {
-                break;
-            }
-            let (answer, ended) = match self.take(&arrived.body, output) {
-                Ok(answer) => (answer, Ok(())),
-                Err(failure) => (Answer::new(500, "the event cannot be kept"), Err(failure)),
-            };
-            arrived.answer(answer);
-            ended?;
-            if output.is_over() {
-                return Ok(Exit::Success);
+/// Shows what the requests were, until somebody ends it or nobody reads any more.
+fn show_all(
+    messages: &Receiver<Message>,
+    stopped: &AtomicBool,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    while let Ok(Message::Taken(Taken { what, shown })) = messages.recv() {
+        if stopped.load(Ordering::Acquire) {
+            break;
+        }
+        match what {
+            What::Event(received, status) => show(&received, status, output)?,
+            What::Refused(why) => say(&format!("{ERROR}refused{ERROR:#} {}\n", printable(&why))),
+            What::Note(note) => say(&format!("{DIM}{}{DIM:#}\n", printable(&note))),
+            What::Failed(failure) => {
+                // Its sender hears that it was not kept, if there is time.
+                let _ = shown.send(());
+                return Err(failure);
             }
         }
-        Ok(Exit::Interrupted)
+        let _ = shown.send(());
+        if output.is_over() {
+            return Ok(Exit::Success);
+        }
+    }
+    Ok(Exit::Interrupted)
+}
+
+impl Listener {
+    /// What is answered to a request with this body, once what it was has been shown.
+    fn answer(&self, body: &[u8], to: &SyncSender<Message>) -> Answer {
+        let (what, answer) = self.take(body);
+        let (shown, wait) = sync_channel(1);
+        let told = to.send(Message::Taken(Taken { what, shown })).is_ok() && wait.recv().is_ok();
+        if told { answer } else { Answer::new(503, "this receiver is ending") }
     }
 
-    /// What is answered to a request with this body.
-    fn take(&mut self, body: &[u8], output: &mut Output) -> Result<Answer, Failure> {
-        let verified = match self.verify(body) {
+    /// Looks at a request: verifies, records, forwards.
+    fn take(&self, body: &[u8]) -> (What, Answer) {
+        let (token, event) = match self.verify(body) {
             Ok(verified) => verified,
-            Err(answer) => {
-                say(&format!("{ERROR}refused{ERROR:#} {}\n", printable(&answer.text)));
-                return Ok(answer);
-            }
+            Err(answer) => return (What::Refused(answer.text.clone()), answer),
         };
-        let (token, event) = verified;
         let id = event.claims().jti;
-        let before = self.seen.get(&id).copied();
-        if before == Some(true) {
-            say(&format!("{DIM}{id} came again{DIM:#}\n"));
-            return Ok(Answer::new(200, "this event came before"));
-        }
         let mut received = Received::new(&event, &token);
-        if let Some(recording) = self.recording.as_mut().filter(|_| before.is_none()) {
-            recording.append(&received)?;
+        match self.kept().begin(&received) {
+            Ok(None | Some(Stage::Open)) => {}
+            Ok(Some(Stage::Done)) => {
+                return (What::Note(format!("{id} came again")), Answer::new(200, "this event came before"));
+            }
+            Ok(Some(Stage::UnderWay)) => {
+                let text = "this event is being forwarded";
+                return (
+                    What::Note(format!("{id} came again while it was being forwarded")),
+                    Answer::new(503, text),
+                );
+            }
+            Err(failure) => return (What::Failed(failure), Answer::new(500, "the event cannot be kept")),
         }
-        self.remember(id, false);
         let answer = match self.forward.as_ref().map(|forward| forward.send(&token)) {
             None => Answer::new(200, ""),
             Some(Ok(status)) => {
@@ -229,9 +287,12 @@ impl Listener {
             }
         };
         let is_done = (200..300).contains(&answer.status);
-        self.remember(id, is_done);
-        show(&received, &answer, output)?;
-        Ok(answer)
+        self.kept().remember(id, if is_done { Stage::Done } else { Stage::Open });
+        (What::Event(Box::new(received), answer.status), answer)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The token, if it is an event of the issuer.
@@ -247,9 +308,23 @@ impl Listener {
         let event = verify_event(token, &keys, &expected).map_err(|e| refused(e.to_string()))?;
         Ok((token.to_owned(), event))
     }
+}
 
-    fn remember(&mut self, id: EventId, is_done: bool) {
-        self.seen.insert(id, is_done);
+impl Kept {
+    /// Begins with an event: records it when it is there for the first time. Gives how far it had come.
+    fn begin(&mut self, received: &Received) -> Result<Option<Stage>, Failure> {
+        let before = self.seen.get(&received.event).copied();
+        if let Some(recording) = self.recording.as_mut().filter(|_| before.is_none()) {
+            recording.append(received)?;
+        }
+        if before.is_none_or(|stage| stage == Stage::Open) {
+            self.remember(received.event, Stage::UnderWay);
+        }
+        Ok(before)
+    }
+
+    fn remember(&mut self, id: EventId, stage: Stage) {
+        self.seen.insert(id, stage);
         if self.seen.len() > MAX_REMEMBERED {
             self.seen.pop_first();
         }
@@ -257,13 +332,13 @@ impl Listener {
 }
 
 /// An event, in a line.
-fn show(received: &Received, answer: &Answer, output: &mut Output) -> Result<(), Failure> {
+fn show(received: &Received, status: u16, output: &mut Output) -> Result<(), Failure> {
     if output.is_json() {
         return output.json(received);
     }
     let Received { event, kind, issued_at, environment, .. } = received;
-    let style = if (200..300).contains(&answer.status) { GOOD } else { CAUTION };
-    let (kind, status) = (printable(kind), answer.status);
+    let style = if (200..300).contains(&status) { GOOD } else { CAUTION };
+    let kind = printable(kind);
     output.text(&format!("{issued_at}  {kind:<23}  {event}  {environment}  {style}{status}{style:#}\n"));
     Ok(())
 }

@@ -7,6 +7,7 @@ use clap_complete::Shell;
 
 use crate::args::Args;
 use crate::exit::{Exit, Failure};
+use crate::output::Output;
 
 /// What is made from the command line.
 #[derive(Debug, Subcommand)]
@@ -34,11 +35,13 @@ Examples:
   source <(mandate completions zsh)";
 
 /// Writes what is asked for.
-pub(super) fn run(manual: &Manual) -> Result<Exit, Failure> {
+pub(super) fn run(manual: &Manual, output: &mut Output) -> Result<Exit, Failure> {
     let mut line = Args::command();
     match manual {
         Manual::Completions { shell } => {
-            clap_complete::generate(*shell, &mut line, "mandate", &mut std::io::stdout().lock());
+            let mut text = Vec::new();
+            clap_complete::generate(*shell, &mut line, "mandate", &mut text);
+            output.text(&String::from_utf8_lossy(&text));
         }
         Manual::Man { out } => {
             let unusable = |e| Failure::new(Exit::Io, format!("{} cannot be written: {e}", out.display()));

@@ -27,8 +27,10 @@ pub(crate) mod verify;
 pub(crate) mod webhook;
 
 use std::borrow::Cow;
+use std::path::Path;
 
 use mandate_core::json::Object;
+use mandate_core::jwt::Unverified;
 use zeroize::Zeroizing;
 
 use crate::args::{Args, Command};
@@ -70,7 +72,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
         Command::Trigger(args) => args.run(global, output),
         Command::Usage(args) => args.run(global, output),
         Command::Api(args) => args.run(global, output),
-        Command::Manual(manual) => manual::run(manual),
+        Command::Manual(manual) => manual::run(manual, output),
         Command::Reference => Ok(reference::run(output)),
     }
 }
@@ -80,10 +82,24 @@ fn token(argument: &str) -> Result<Zeroizing<String>, Failure> {
     let source = match (argument, argument.strip_prefix('@')) {
         ("-", _) => Source::Stdin,
         (_, Some(path)) => Source::File(path.into()),
+        _ if Unverified::parse(argument).is_err() && Path::new(argument).is_file() => {
+            return Err(Failure::new(
+                Exit::Usage,
+                format!("`{argument}` is no token; there is a file of this name"),
+            )
+            .next(format_args!("@{argument} reads the token from it")));
+        }
         _ => return Ok(Zeroizing::new(argument.to_owned())),
     };
     let text = source.read("the token", MAX_TOKEN_INPUT, Exit::MalformedToken)?;
-    Ok(Zeroizing::new(without_line_break(&text).to_owned()))
+    let token = without_line_break(&text);
+    if token.is_empty() {
+        return Err(Failure::new(
+            Exit::MalformedToken,
+            format!("there is no token in {source}: it is empty"),
+        ));
+    }
+    Ok(Zeroizing::new(token.to_owned()))
 }
 
 /// An answer of the service, a JSON object of which the known members are looked at.

@@ -19,7 +19,7 @@ use crate::profile::{Profile as Stored, Profiles, name};
 use crate::prompt;
 use crate::resource::Resource;
 use crate::service::Service;
-use crate::table::{Tabular, state, text, whole};
+use crate::table::{Tabular, environment, state, text, whole};
 
 /// Keep an address and a key under a name, once the service has accepted them
 ///
@@ -103,14 +103,14 @@ const IDENTITY: Resource = Resource {
     columns: &[
         whole("PROFILE", "name"),
         text("CURRENT", "current"),
-        state("ENVIRONMENT", "environment"),
+        environment("ENVIRONMENT", "environment"),
         whole("CLASS", "class"),
         text("ADDRESS", "base_url"),
     ],
     lines: &[
         whole("profile", "name"),
         text("address", "base_url"),
-        state("environment", "environment"),
+        environment("environment", "environment"),
         text("key of", "class"),
         whole("agent", "agent"),
         state("mode", "mode"),
@@ -120,9 +120,16 @@ const IDENTITY: Resource = Resource {
 
 impl Identity {
     fn new(name: Option<String>, base_url: String, key: &ApiKey) -> Self {
-        let environment = environment(key);
         let class = key.class().as_str();
-        Self { name, current: None, base_url, environment, class, agent: None, mode: None }
+        Self {
+            name,
+            current: None,
+            base_url,
+            environment: key.kind().as_str(),
+            class,
+            agent: None,
+            mode: None,
+        }
     }
 
     /// What the service says of the key: whose it is, and which mode is in force.
@@ -142,13 +149,6 @@ impl Identity {
 
     fn json(&self) -> Result<String, Failure> {
         serde_json::to_string(self).map_err(|e| Failure::new(Exit::Io, e.to_string()))
-    }
-}
-
-fn environment(key: &ApiKey) -> &'static str {
-    match key.kind() {
-        EnvironmentKind::Sandbox => "sandbox",
-        EnvironmentKind::Production => "LIVE",
     }
 }
 

@@ -7,7 +7,7 @@ use mandate_core::{Evaluation, Reason, ReviewStatus, Total, Verdict, evaluate};
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
-use crate::export::{Decision, Prologue, walk};
+use crate::export::{Decision, Prologue, Reader, walk};
 use crate::input::Source;
 use crate::output::{BOLD, GOOD, Output};
 use crate::value::source;
@@ -75,6 +75,7 @@ struct Totals {
 pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
     let (mut rows, mut totals) = (BTreeMap::<Key, Sum>::new(), Totals::default());
     walk(
+        Reader::open(&args.export)?,
         &args.export,
         |_| Ok(()),
         |prologue, line, decision| {

@@ -10,6 +10,7 @@ use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::Service;
 use crate::table::{text, whole};
+use crate::value::agent;
 
 const USAGE: Resource = Resource {
     path: "/usage",
@@ -39,7 +40,7 @@ pub(crate) struct Usage {
     #[arg(long, value_name = "YYYY-MM", value_parser = Month::parse)]
     month: Option<Month>,
     /// Of this agent
-    #[arg(long, value_name = "ID", value_parser = AgentId::parse)]
+    #[arg(long, value_name = "AGENT", value_parser = agent)]
     agent: Option<AgentId>,
     #[command(flatten)]
     service: Service,

@@ -4,6 +4,8 @@
 //! decisions was made under; then each `decision`, oldest first; at the end the `trailer`, a JWT.
 
 mod reader;
+mod recent;
+mod sorted;
 mod walk;
 
 use std::collections::BTreeMap;
@@ -15,10 +17,8 @@ use mandate_core::{
 };
 
 pub(crate) use self::reader::{Prologue, Raw, Reader};
+pub(crate) use self::recent::Recent;
 pub(crate) use self::walk::walk;
-
-/// What every trailer line begins with.
-const TRAILER: &[u8] = br#"{"trailer":"#;
 
 /// What was asked for.
 #[derive(Debug, Clone)]

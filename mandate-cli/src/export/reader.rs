@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::io;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use sha2::{Digest as _, Sha256};
+use mandate_core::export::Content;
 
-use super::{Entry, Header, Mandates, TRAILER};
+use super::sorted::Sorted;
+use super::{Entry, Header, Mandates};
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
 use crate::lines::{Line, Lines, unreadable};
@@ -19,7 +20,7 @@ const BLOCK_BYTES: usize = 128 * 1024;
 pub(crate) struct Raw {
     pub(crate) line: Line,
     /// The SHA-256 of all bytes before a trailer.
-    pub(crate) before: Option<[u8; 32]>,
+    pub(crate) before: Option<String>,
 }
 
 /// What stands before the decisions.
@@ -29,10 +30,16 @@ pub(crate) struct Prologue {
     pub(crate) mandates: Mandates,
 }
 
+/// Lines as they stand in the source, or in the order in which they should.
+enum Written {
+    AsTheyStand(Lines),
+    InOrder(Sorted),
+}
+
 /// An export that is being read.
 pub(crate) struct Reader {
-    lines: Lines,
-    hash: Sha256,
+    lines: Written,
+    content: Content,
     waiting: VecDeque<Raw>,
     progress: ProgressBar,
 }
@@ -40,7 +47,15 @@ pub(crate) struct Reader {
 impl Reader {
     /// Opens the export. Progress is shown on a terminal.
     pub(crate) fn open(source: &Source) -> Result<Self, Failure> {
-        let lines = Lines::open(source, "the export")?;
+        Ok(Self::of(Written::AsTheyStand(Lines::open(source, "the export")?), source))
+    }
+
+    /// Opens an export whose lines stand in any order, if `sort` says so.
+    pub(crate) fn open_in_order(source: &Source, sort: bool) -> Result<Self, Failure> {
+        if sort { Ok(Self::of(Written::InOrder(Sorted::open(source)?), source)) } else { Self::open(source) }
+    }
+
+    fn of(lines: Written, source: &Source) -> Self {
         let length = match source {
             Source::File(path) => std::fs::metadata(path).ok().map(|m| m.len()).filter(|length| *length > 0),
             Source::Stdin => None,
@@ -54,7 +69,7 @@ impl Reader {
         if let Ok(style) = ProgressStyle::with_template(template) {
             progress.set_style(style);
         }
-        Ok(Self { lines, hash: Sha256::new(), waiting: VecDeque::new(), progress })
+        Self { lines, content: Content::default(), waiting: VecDeque::new(), progress }
     }
 
     /// What shows the progress: cleared before anything else is written.
@@ -64,14 +79,14 @@ impl Reader {
 
     /// Reads up to the first decision.
     pub(crate) fn prologue(&mut self, source: &Source) -> Result<Prologue, Failure> {
-        let mut prologue = Prologue::default();
+        let (mut prologue, mut is_first) = (Prologue::default(), true);
         while let Some(raw) = self.next().map_err(|e| unreadable("the export", source, &e))? {
             match Entry::read(&raw.line.bytes) {
-                Ok(Entry::Export(header)) if raw.line.number == 1 => prologue.header = Some(header),
+                Ok(Entry::Export(header)) if is_first => prologue.header = Some(header),
                 Ok(Entry::Mandate(mandate)) => {
                     prologue.mandates.insert(mandate.id, *mandate);
                 }
-                Err(e) if raw.line.number == 1 => {
+                Err(e) if is_first => {
                     return Err(Failure::new(Exit::Findings, format!("{source} is no export: {e}"))
                         .next("pass what `mandate export download` wrote, in NDJSON"));
                 }
@@ -81,6 +96,11 @@ impl Reader {
                     break;
                 }
             }
+            is_first = false;
+        }
+        if is_first {
+            return Err(Failure::new(Exit::Findings, format!("{source} is no export: it is empty"))
+                .next("pass what `mandate export download` wrote, in NDJSON"));
         }
         Ok(prologue)
     }
@@ -89,16 +109,20 @@ impl Reader {
         if let Some(raw) = self.waiting.pop_front() {
             return Ok(Some(raw));
         }
-        let before = self.hash.clone();
-        let (hash, progress) = (&mut self.hash, &self.progress);
-        let line = self.lines.next(|bytes| {
-            hash.update(bytes);
-            progress.inc(u64::try_from(bytes.len()).unwrap_or(0));
-        })?;
-        Ok(line.map(|line| {
-            let before = line.bytes.starts_with(TRAILER).then(|| before.finalize().into());
-            Raw { line, before }
-        }))
+        let (content, progress) = (&mut self.content, &self.progress);
+        let progressed = |bytes: usize| progress.inc(u64::try_from(bytes).unwrap_or(0));
+        let line = match &mut self.lines {
+            Written::AsTheyStand(lines) => lines.next(|bytes| {
+                content.take(bytes);
+                progressed(bytes.len());
+            })?,
+            Written::InOrder(sorted) => {
+                let line = sorted.next()?;
+                progressed(line.as_ref().map_or(0, |line| line.bytes.len().saturating_add(1)));
+                line
+            }
+        };
+        Ok(line.map(|line| Raw { line, before: self.content.sha256_before() }))
     }
 
     /// The next lines; none at the end.

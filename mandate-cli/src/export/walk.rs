@@ -1,9 +1,10 @@
 //! Every decision of an export, in its order: read on all cores, taken one after the other.
 
+use std::cmp::Ordering;
 use std::io;
 use std::ops::ControlFlow;
 
-use mandate_core::{Invalid, Mandate, Timestamp, Verdict};
+use mandate_core::{DecisionId, Invalid, Mandate, Timestamp, Verdict};
 
 use super::{Decision, Entry, Prologue, Raw, Reader};
 use crate::exit::{Exit, Failure};
@@ -14,11 +15,11 @@ use crate::parallel;
 
 /// Hands each decision to `take`, with its line and what stands before them all, oldest first.
 pub(crate) fn walk(
+    mut reader: Reader,
     source: &Source,
     begin: impl FnOnce(&Prologue) -> Result<(), Failure>,
     mut take: impl FnMut(&Prologue, u64, &Decision) -> Result<(), Failure>,
 ) -> Result<Prologue, Failure> {
-    let mut reader = Reader::open(source)?;
     let prologue = reader.prologue(source)?;
     begin(&prologue)?;
     let progress = reader.progress();
@@ -30,8 +31,12 @@ pub(crate) fn walk(
             for (line, entry) in block.map_err(|e| unreadable("the export", source, &e))? {
                 match entry {
                     Ok(Entry::Decision(decision)) => {
-                        if last.is_some_and(|last| last >= decision.claims.jti) {
-                            return Err(not_as_written(line, "the decisions are not in the order of time"));
+                        match last.map(|last: DecisionId| last.cmp(&decision.claims.jti)) {
+                            Some(Ordering::Equal) => {
+                                return Err(not_as_written(line, "this decision stands there twice"));
+                            }
+                            Some(Ordering::Greater) => return Err(not_in_order(line)),
+                            _ => {}
                         }
                         last = Some(decision.claims.jti);
                         take(&prologue, line, &decision)?;
@@ -61,6 +66,12 @@ pub(crate) fn walk(
 
 fn refused(line: u64, error: &Invalid) -> Failure {
     not_as_written(line, &error.to_string())
+}
+
+fn not_in_order(line: u64) -> Failure {
+    let what = format!("line {line} of the export is refused: the decisions are not in the order of time");
+    Failure::new(Exit::Findings, what)
+        .next("the service writes exports oldest first; mandate simulate takes others with --sort")
 }
 
 fn not_as_written(line: u64, why: &str) -> Failure {

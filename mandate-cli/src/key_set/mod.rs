@@ -18,7 +18,7 @@ use crate::http::Address;
 use crate::input::Source;
 
 /// Where an issuer publishes its keys, behind its own address.
-const WELL_KNOWN: &str = "/.well-known/jwks.json";
+pub(crate) const WELL_KNOWN: &str = "/.well-known/jwks.json";
 /// How often keys are fetched at most, whatever tokens name and whatever the issuer says of their age.
 const MIN_REFETCH_SECONDS: i64 = 30;
 

@@ -319,7 +319,7 @@ fn other_keys_other_issuers_and_what_is_no_export() {
     run_with_stdin(other.arg(&retired), text.as_bytes()).code(23).shows("the issuer must be");
     run_with_stdin(other.args(["--issuer", ISSUER]), text.as_bytes()).code(0);
     run("decision,iat\n", &[]).code(23).says("is no export");
-    run("", &[]).code(23).shows("export: found no header");
+    run("", &[]).code(23).says("it is empty");
     mandate(&["audit", "/nowhere", "--issuer", ISSUER, "--jwks", retired.to_str().unwrap()])
         .output()
         .map(Ran::from)

@@ -59,6 +59,14 @@ fn a_pipe_that_closes_early_ends_the_command_quietly() {
     drop(reader);
     let output = mandate(&["inspect", TOKEN]).stdout(writer).stderr(Stdio::piped()).output().unwrap();
     assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]));
+    for shell in ["bash", "zsh", "fish"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = mandate(&["completions", shell]);
+        let ran = Ran::from(command.stdout(writer).stderr(Stdio::piped()).output().unwrap()).code(0);
+        assert_eq!(ran.err, "");
+        run(&["completions", shell]).code(0).shows("mandate");
+    }
 }
 
 #[test]
@@ -66,6 +74,9 @@ fn output_that_is_lost_is_a_failure() {
     let full = File::options().write(true).open("/dev/full").unwrap();
     let ran: Ran = mandate(&["inspect", TOKEN]).stdout(full).stderr(Stdio::piped()).output().unwrap().into();
     ran.code(3).says("standard output cannot be written");
+    let full = File::options().write(true).open("/dev/full").unwrap();
+    let mut command = mandate(&["completions", "bash"]);
+    Ran::from(command.stdout(full).stderr(Stdio::piped()).output().unwrap()).code(3);
 }
 
 #[test]

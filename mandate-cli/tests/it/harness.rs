@@ -71,9 +71,15 @@ pub(crate) fn run(args: &[&str]) -> Ran {
 pub(crate) fn run_with_stdin(command: &mut Command, text: &[u8]) -> Ran {
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // A command that refuses its arguments reads nothing; that is for its exit code to show.
-    let _ = child.stdin.take().unwrap().write_all(text);
-    child.wait_with_output().unwrap().into()
+    let mut stdin = child.stdin.take().unwrap();
+    // What it prints is read meanwhile: of two that wait for each other none goes on.
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            // A command that refuses its arguments reads nothing; that is for its exit code to show.
+            let _ = stdin.write_all(text);
+        });
+        child.wait_with_output().unwrap().into()
+    })
 }
 
 pub(crate) fn key(class: KeyClass) -> String {

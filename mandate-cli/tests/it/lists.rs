@@ -1,4 +1,8 @@
-//! How lists are walked: retries, and cursors that expire on the way.
+//! How lists are walked: retries, and cursors that expire on the way; and how an export is fetched.
+
+use std::fmt::Write as _;
+
+use sha2::{Digest as _, Sha256};
 
 use crate::harness::{Ran, Service};
 
@@ -58,4 +62,31 @@ fn a_read_that_fails_is_to_be_repeated_and_nothing_else() {
     let ran = Ran::from(command.output().unwrap()).code(36).says("req_7").says("repeat the command");
     assert!(!ran.err.contains("idempotency"), "{ran:?}");
     service.request();
+}
+
+#[test]
+fn a_download_whose_issuer_cannot_be_had_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = "exp_01hf7yat000000000000000007";
+    let content = "{\"export\":{}}\n{\"trailer\":\"a.b.c\"}\n";
+    let sha256 = Sha256::digest(content).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    });
+    let record = format!(r#"{{"export":"{export}","status":"ready","format":"ndjson","sha256":"{sha256}"}}"#);
+    let elsewhere = "308 Permanent Redirect\r\nlocation: http://127.0.0.1:1/.well-known/jwks.json";
+    for (name, key_set, content, code, told) in [
+        ("none", "404 Not Found", content, 0, "the issuer is not known"),
+        ("silent", elsewhere, content, 0, "http://127.0.0.1:1/.well-known/jwks.json"),
+        ("changed", elsewhere, "{\"export\":{}}\n{\"trailer\":\"a.b.d\"}\n", 17, "its SHA-256 is not that"),
+    ] {
+        let service = Service::new(&[("200 OK", &record), (key_set, ""), ("200 OK", content)]);
+        let file = folder.path().join(name);
+        let mut command = service.organization(&["export", "download", export, "-o"]);
+        Ran::from(command.arg(&file).output().unwrap()).code(code).says(told);
+        assert_eq!(file.exists(), code == 0, "{name}");
+        let asked = service.requests();
+        assert_eq!(asked[1].line, "GET /.well-known/jwks.json HTTP/1.1");
+        assert!(asked[1].header("authorization").is_none(), "{asked:?}");
+    }
 }

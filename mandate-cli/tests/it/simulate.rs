@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::export::{Plan, lines, sealed, terms};
-use crate::harness::{Ran, run};
+use crate::harness::{Ran, mandate, run, run_with_stdin};
 
 fn file(folder: &Path, name: &str, text: &str) -> PathBuf {
     let path = folder.join(name);
@@ -140,6 +140,82 @@ fn a_window_begins_with_what_was_spent_before_it() {
     simulate(&export, &["--fail-on", "any"]).code(0).shows("NO VERDICT CHANGES");
 }
 
+/// The export's decisions, each changed.
+fn changed(lines: &[String], change: impl Fn(&mut Value)) -> Vec<String> {
+    let change = |line: &String| match serde_json::from_str::<Value>(line).unwrap() {
+        mut line if line["decision"].is_object() => {
+            change(&mut line["decision"]);
+            line.to_string()
+        }
+        _ => line.clone(),
+    };
+    lines.iter().map(change).collect()
+}
+
+#[test]
+fn the_state_is_rebuilt_and_the_record_of_it_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = lines(&Plan::new(600, 5));
+    let simulated = |lines: &[String]| {
+        let export = file(folder.path(), "export.ndjson", &sealed(lines));
+        let ran = simulate(&export, &["--json"]).code(0);
+        (summary(&ran), ran)
+    };
+    let (recorded, ran) = simulated(&whole);
+    assert!(recorded["inconsistent"].is_null() && ran.err.is_empty(), "{ran:?}");
+    let denied =
+        |code: &str| recorded["verdicts"].as_array().unwrap().iter().any(|pair| pair["recorded"] == code);
+    assert!(denied("deny_velocity") && denied("deny_limit"), "{recorded}");
+
+    // A record that forgets what came before changes no verdict.
+    let (forgetful, ran) = simulated(&changed(&whole, |decision| {
+        decision["basis"] = json!({"spent": 0, "recent_requests": 0});
+    }));
+    assert_eq!((&forgetful["verdicts"], &forgetful["changed"]), (&recorded["verdicts"], &json!(0)));
+    assert!(forgetful["inconsistent"]["decisions"].as_u64().unwrap() > 100, "{forgetful}");
+    assert!(ran.says("do not follow from those before them").err.contains("mandate audit"));
+
+    // A gap is told of where it is.
+    let gap = whole.iter().skip(300).position(|line| line.contains(r#""verdict":"allow""#)).unwrap() + 300;
+    let mut less = whole.clone();
+    less.remove(gap);
+    let (gapped, _) = simulated(&less);
+    assert!(gapped["inconsistent"]["first_line"].as_u64().unwrap() > gap.try_into().unwrap(), "{gapped}");
+}
+
+#[test]
+fn any_order_is_put_into_that_of_time_when_that_is_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = lines(&Plan::new(600, 5));
+    let candidate = file(folder.path(), "candidate.json", &terms(4).replace("400", "250"));
+    let args = ["--mandate", candidate.to_str().unwrap(), "--json"];
+    let sorted = [&args[..], &["--sort"]].concat();
+    let written = file(folder.path(), "export.ndjson", &(whole.join("\n") + "\n"));
+    let expected = summary(&simulate(&written, &args).code(0));
+    assert_eq!(summary(&simulate(&written, &sorted).code(0)), expected);
+
+    let backwards: Vec<String> = whole.iter().rev().cloned().collect();
+    let reversed = backwards.join("\r\n") + "\r\n";
+    let path = file(folder.path(), "reversed.ndjson", &reversed);
+    simulate(&path, &args).code(23);
+    let from_file = simulate(&path, &sorted).code(0);
+    let from_stdin = run_with_stdin(
+        &mut mandate(&[&["simulate", "--decisions", "-"], &sorted[..]].concat()),
+        reversed.as_bytes(),
+    );
+    for ran in [from_file, from_stdin.code(0)] {
+        let mut found = summary(&ran);
+        // Lines are told of as they stand in the file.
+        let line = usize::try_from(found["first"]["line"].as_u64().unwrap()).unwrap();
+        assert!(backwards[line - 1].contains(found["first"]["decision"].as_str().unwrap()), "{found}");
+        found["first"]["line"] = expected["first"]["line"].clone();
+        assert_eq!(found, expected);
+        assert!(ran.err.is_empty(), "{ran:?}");
+    }
+    let twice = file(folder.path(), "twice.ndjson", &[backwards.clone(), backwards].concat().join("\n"));
+    simulate(&twice, &sorted).code(23);
+}
+
 #[test]
 fn what_cannot_be_simulated_is_refused() {
     let folder = tempfile::tempdir().unwrap();
@@ -153,12 +229,21 @@ fn what_cannot_be_simulated_is_refused() {
     let mut newest_first = whole.clone();
     newest_first[7..50].reverse();
     let reversed = file(folder.path(), "reversed.ndjson", &sealed(&newest_first));
-    simulate(&reversed, &[]).code(23).says("not in the order of time");
+    simulate(&reversed, &[]).code(23).says("not in the order of time").says("--sort");
+    let mut twice = whole.clone();
+    twice.insert(20, whole[19].clone());
+    let twice = file(folder.path(), "twice.ndjson", &sealed(&twice));
+    simulate(&twice, &[]).code(23).says("line 21").says("stands there twice");
     let filtered = whole.join("\n").replacen(r#""created_at""#, r#""verdict":"allow","created_at""#, 1);
     let filtered = file(folder.path(), "filtered.ndjson", &filtered);
     simulate(&filtered, &[]).code(2).says("one verdict only");
     let cut = file(folder.path(), "cut.ndjson", &whole[..40].join("\n"));
     simulate(&cut, &[]).code(0).says("no trailer");
+    let empty = file(folder.path(), "empty.ndjson", "");
+    for sort in [&[][..], &["--sort"]] {
+        simulate(&empty, &[sort, &["--fail-on", "any"]].concat()).code(23).says("it is empty");
+    }
+    run(&["report", empty.to_str().unwrap()]).code(23).says("it is empty");
 }
 
 #[test]

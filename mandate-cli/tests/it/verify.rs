@@ -328,3 +328,22 @@ fn published_vectors() {
     }
     assert!(checked > 50, "{checked}");
 }
+
+#[test]
+fn a_token_that_was_meant_to_be_read_is_told_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let jwks = jwks_file(folder.path());
+    let file = folder.path().join("token.txt");
+    std::fs::write(&file, token(json!({}))).unwrap();
+    let name = file.to_str().unwrap();
+    ran(&mut verify(name, &jwks)).code(2).says(&format!("@{name} reads the token from it"));
+    ran(&mut verify(&format!("@{name}"), &jwks)).code(0);
+    for nothing in ["", "\n"] {
+        run_with_stdin(&mut verify("-", &jwks), nothing.as_bytes())
+            .code(10)
+            .says("standard input: it is empty");
+    }
+    // What is known of no token is shown through the same fields and expressions.
+    let mut command = verify("a.b.c", "/nonexistent");
+    assert_eq!(ran(command.args(["--jq", ".valid, .error.exit_code"])).code(19).out, "false\n19\n");
+}

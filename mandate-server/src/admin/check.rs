@@ -36,6 +36,7 @@ impl Options {
     /// The database is not sound, or cannot be read.
     pub fn run(self) -> Result<(), Failure> {
         let settings = self.common.settings()?;
+        upkeep::must_be_settled(&settings.database).map_err(Failure::failed)?;
         let mut told =
             Told { json: self.common.json, findings: 0, progress: Progress::new("checked decisions") };
         let checked = upkeep::snapshot(&settings.database, |tx| {

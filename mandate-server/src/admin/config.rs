@@ -73,11 +73,13 @@ impl Command {
                 print(&settings, json, toml).map_err(Failure::failed)
             }
             Self::Check { json, flags } => {
-                logs::start(LogFormat::Text, LevelFilter::WARN);
+                let warnings = logs::Gathered::default();
+                logs::start_gathering(LogFormat::Text, LevelFilter::WARN, Some(warnings.clone()));
                 let checked = check(&flags);
                 let problem = checked.as_ref().err().map(ToString::to_string);
                 if json {
-                    terminal::print(true, &View { usable: problem.is_none(), problem }, |_| Ok(()))?;
+                    let view = View { usable: problem.is_none(), warnings: warnings.lines(), problem };
+                    terminal::print(true, &view, |_| Ok(()))?;
                 } else if problem.is_none() {
                     writeln!(std::io::stdout(), "the configuration can be used").map_err(Failure::failed)?;
                 }
@@ -90,6 +92,7 @@ impl Command {
 #[derive(Serialize)]
 struct View {
     usable: bool,
+    warnings: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }

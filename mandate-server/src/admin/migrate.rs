@@ -1,13 +1,11 @@
 //! `migrate`: the schema of the database.
 
 use std::io::Write as _;
-use std::path::Path;
 
 use serde::Serialize;
 use serde_json::json;
 
 use super::{Common, Failure, operator};
-use crate::config::SQLITE;
 use crate::store;
 use crate::store::upkeep::{self, Schema};
 
@@ -51,17 +49,13 @@ impl Options {
     /// The database cannot be opened, its schema is newer than any known, or a change fails.
     pub fn run(self) -> Result<(), Failure> {
         let database = self.common.settings()?.database;
-        let schema = upkeep::schema(&database).map_err(Failure::failed)?;
+        let looked = if self.dry_run { upkeep::schema(&database) } else { upkeep::migrate(&database) };
+        let schema = looked.map_err(Failure::failed)?;
         schema.must_be_known(&store::shown(&database)).map_err(Failure::failed)?;
-        if !self.dry_run {
-            upkeep::migrate(&database).map_err(Failure::failed)?;
-            if !schema.missing.is_empty() {
-                let details = json!({ "from": schema.current, "to": schema.newest });
-                match database.strip_prefix(SQLITE) {
-                    Some(path) => operator::record(&database, "migrate", Path::new(path), details)?,
-                    None => operator::record_named(&database, "migrate", &store::shown(&database), details)?,
-                }
-            }
+        if !self.dry_run && !schema.missing.is_empty() {
+            let subject = upkeep::subject(&database).map_err(Failure::failed)?;
+            let details = json!({ "from": schema.current, "to": schema.newest });
+            operator::record_named(&database, "migrate", &subject, details)?;
         }
         self.tell(&schema).map_err(Failure::failed)
     }

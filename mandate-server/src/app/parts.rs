@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hyper::header::HeaderValue;
+use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
 use super::{Tasks, Urls, blocking};
@@ -13,11 +14,12 @@ use crate::http::contract::Hosts;
 use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, Routes};
 use crate::metrics::Metrics;
 use crate::service::Stop;
+use crate::service::audit::{self, Deed, Operator};
 use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
-use crate::store::{self, Decider, Store};
+use crate::store::{self, Decider, Store, upkeep};
 use crate::worker::deliver::Deliverer;
 use crate::worker::dial::Dialer;
 use crate::worker::export::Exports;
@@ -25,6 +27,9 @@ use crate::worker::rotate::Rotation;
 use crate::worker::sweep::Sweep;
 use crate::worker::{export, rotate, settle};
 use mandate_core::cursor::CursorKey;
+
+/// What audit records call the server itself, at its start.
+const SERVER: &str = "server, at its start";
 
 /// What the listeners and the workers stand on. Everything in it is shared, none of it runs yet but the store.
 pub(super) struct Parts {
@@ -149,7 +154,7 @@ impl Parts {
     }
 }
 
-/// Brings the database up to date and opens the signing keys, making them at the first start.
+/// Brings the database up to date, writing down that it did, and opens the signing keys, making them at the first start.
 fn prepare(
     database: &str,
     master_key: &MasterKey,
@@ -157,8 +162,20 @@ fn prepare(
     clock: &dyn Clock,
     entropy: &dyn Entropy,
 ) -> Result<Keyring, Fault> {
-    store::migrate(database)?;
+    let before = store::migrate(database)?;
+    let subject = upkeep::subject(database)?;
     let keyring = store::run_once(database, |tx| {
+        // That a database was made is no migration.
+        if before.current > 0 && !before.missing.is_empty() {
+            let by = Operator { name: SERVER.to_owned(), at: clock.now() };
+            let details = json!({ "from": before.current, "to": before.newest });
+            let (organization, environment) = (None, None);
+            audit::write(
+                tx,
+                &by,
+                &Deed { action: "migrate", organization, environment, subject: &subject, details },
+            )?;
+        }
         signing::ensure(tx, master_key, entropy, clock.now())?;
         Keyring::load(tx, master_key, issuer).map_err(Stop::Fault)
     })?;

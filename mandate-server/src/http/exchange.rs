@@ -3,19 +3,19 @@
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, Version};
-use mandate_core::RequestId;
+use mandate_core::{RequestId, Timestamp};
 use tracing::{Level, error, event};
 
 use super::listen::Door;
 use super::reply::{Failure, Reply, amended, render};
-use super::wire::{Answer, MAX_HEAD_BYTES, MAX_HEADERS, Turn};
+use super::wire::{Answer, MAX_HEAD_BYTES, MAX_HEADERS, TIMEOUT, Turn};
 use crate::clock::{Clock, Ids};
 use crate::error::{Fault, Refusal};
 
@@ -109,12 +109,26 @@ fn malformed(request: &Request<Incoming>, turn: &Turn) -> Option<Refusal> {
 /// The bare status by which hyper has turned something away, as an answer of this server.
 pub(super) fn amend<S>(door: &Door<S>, bare: &[u8]) -> Vec<u8> {
     let told = Told { id: door.ids.next(), path: "" };
-    let what = format!(
-        "this is no HTTP/1.1 request, or its head is larger than {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers"
-    );
-    let (status, amended) = amended(bare, &Refusal::invalid(what), told.id);
+    let (what, bare) = if bare == TIMEOUT {
+        let what =
+            format!("the head of the request did not arrive within {} seconds", door.limits.head.as_secs());
+        (what, dated(bare, door.ids.clock.now()))
+    } else {
+        let what = format!(
+            "this is no HTTP/1.1 request, or its head is larger than {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers"
+        );
+        (what, bare.to_vec())
+    };
+    let (status, amended) = amended(&bare, &Refusal::invalid(what), told.id);
     tell(door, &told, None, status, Duration::ZERO);
     amended
+}
+
+/// A bare status with the date behind its other headers.
+fn dated(bare: &[u8], now: Timestamp) -> Vec<u8> {
+    let since = Duration::from_millis(u64::try_from(now.millis()).unwrap_or_default());
+    let date = format!("\r\ndate: {}\r\n\r\n", httpdate::fmt_http_date(UNIX_EPOCH + since));
+    [bare.strip_suffix(b"\r\n\r\n").unwrap_or(bare), date.as_bytes()].concat()
 }
 
 fn tell<S>(door: &Door<S>, told: &Told, method: Option<&Method>, status: u16, duration: Duration) {

@@ -1,6 +1,7 @@
 //! A listener: accepts connections within its limits, and ends them in order.
 
 use std::net::{IpAddr, SocketAddr};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -139,20 +140,21 @@ async fn converse<S: Site>(
     mut stop: watch::Receiver<bool>,
 ) {
     let _open = door.metrics.connection(door.name);
-    let Some(tls) = door.tls.clone() else { return requests(door, stream, watcher).await };
+    let Some(tls) = door.tls.clone() else { return requests(door, stream, watcher, stop).await };
     let shaken = tokio::select! {
         shaken = tokio::time::timeout(door.limits.handshake, tls.accept(stream)) => shaken,
         _ = stop.changed() => return,
     };
     match shaken {
-        Ok(Ok(stream)) => requests(door, stream, watcher).await,
+        Ok(Ok(stream)) => requests(door, stream, watcher, stop).await,
         Ok(Err(_)) => door.metrics.no_connection(door.name, NoConnection::Handshake),
         Err(_) => door.metrics.no_connection(door.name, NoConnection::HandshakeTimeout),
     }
 }
 
-/// The requests of one connection, one after the other.
-async fn requests<S, T>(door: Arc<Door<S>>, stream: T, watcher: Watcher)
+/// The requests of one connection, one after the other. When the server stops, one that is under way is answered, and a
+/// peer that has not asked to the end is not waited for.
+async fn requests<S, T>(door: Arc<Door<S>>, stream: T, watcher: Watcher, mut stop: watch::Receiver<bool>)
 where
     S: Site,
     T: AsyncRead + AsyncWrite + Send + 'static,
@@ -160,16 +162,24 @@ where
     let mut stream = Box::pin(TimeoutStream::new(stream));
     stream.as_mut().set_write_timeout_pinned(Some(door.limits.stalled));
     let (turn, amending) = (Turn::default(), Arc::clone(&door));
-    let wire = Wire::new(stream, turn.clone(), move |bare| amend(&amending, bare));
-    let http = http(door.limits.head);
-    let service = service_fn(move |request| exchange(Arc::clone(&door), request, turn.clone()));
-    let _ = watcher.watch(http.serve_connection(TokioIo::new(wire), service)).await;
+    let wire = Wire::new(stream, turn.clone(), door.limits.head, move |bare| amend(&amending, bare));
+    let asked = turn.clone();
+    let service = service_fn(move |request| exchange(Arc::clone(&door), request, asked.clone()));
+    let mut talk = pin!(watcher.watch(http().serve_connection(TokioIo::new(wire), service)));
+    tokio::select! {
+        _ = &mut talk => return,
+        _ = stop.changed() => {}
+    }
+    if !turn.is_with_peer() {
+        let _ = talk.await;
+    }
 }
 
-fn http(head_read: Duration) -> http1::Builder {
+fn http() -> http1::Builder {
     let mut http = http1::Builder::new();
+    // The time for a head runs in [`Wire`].
     http.timer(TokioTimer::new())
-        .header_read_timeout(head_read)
+        .header_read_timeout(None)
         .max_header_size(MAX_HEAD_BYTES)
         .max_buf_size(MAX_BUFFER_BYTES);
     http

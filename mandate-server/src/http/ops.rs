@@ -81,10 +81,15 @@ impl Ops {
         }
     }
 
-    /// A kind of environment for which there is no key that this server can sign with now.
-    fn unsigned(&self) -> Option<EnvironmentKind> {
+    /// Whether there is a key of each kind of environment that this server can sign with now.
+    fn signing_ready(&self) -> Vec<(EnvironmentKind, bool)> {
         let now = self.clock.now();
-        EnvironmentKind::ALL.into_iter().find(|kind| self.keyring.signing(*kind, now).is_err())
+        EnvironmentKind::ALL.into_iter().map(|kind| (kind, self.keyring.signing(kind, now).is_ok())).collect()
+    }
+
+    /// A kind of environment for which there is none.
+    fn unsigned(&self) -> Option<EnvironmentKind> {
+        self.signing_ready().into_iter().find(|(_, ready)| !ready).map(|(kind, _)| kind)
     }
 
     /// Everything counted and measured. What the store does not tell in time keeps the value that it had.
@@ -92,12 +97,14 @@ impl Ops {
         let (now, store) = (self.clock.now(), self.store.clone());
         let stored = self.asked(self.store.read(move |tx| gauges::read(tx, now))).await.ok();
         let footprint = spawn_blocking(move || store.footprint()).await.ok().and_then(Result::ok);
+        let signing_ready = self.signing_ready();
         let reading = Reading {
             now: Some(now),
             ready: stored.is_some()
                 && !self.store.has_stopped()
                 && !*self.stopping.borrow()
-                && self.unsigned().is_none(),
+                && signing_ready.iter().all(|(_, ready)| *ready),
+            signing_ready,
             queue_jobs: self.store.waiting(),
             stored,
             footprint,

@@ -3,15 +3,18 @@
 //! What is not HTTP, or has too large a head, hyper turns away by itself, with a bare status. No site is asked then, so
 //! that whatever is written while no request is under way is such a status: here it becomes an answer like any other,
 //! with an id and the envelope. And what hyper takes away from a request, the length beside a transfer coding, is kept
-//! until it has been looked at.
+//! until it has been looked at. The time that a head may take runs here too, since hyper would end the connection without
+//! a word.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::reply::Body;
 use crate::metrics::Held;
@@ -20,6 +23,11 @@ use crate::metrics::Held;
 pub(super) const MAX_HEAD_BYTES: usize = 16 * 1024;
 /// The headers that a request may have: as many as hyper takes.
 pub(super) const MAX_HEADERS: usize = 100;
+
+/// What hyper would write, but for the date, if it said by itself that a head has not come in time (RFC 9110, section
+/// 15.5.9).
+pub(super) const TIMEOUT: &[u8] =
+    b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
 /// Puts a bare status, as hyper writes it, into the form that every answer has.
 type Amend = Box<dyn Fn(&[u8]) -> Vec<u8> + Send>;
@@ -51,6 +59,11 @@ impl Turn {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether no request is under way: the peer is silent, or in the middle of a head.
+    pub(super) fn is_with_peer(&self) -> bool {
+        self.talk().phase == Phase::Asking
+    }
+
     /// A request is there, and will be answered.
     pub(super) fn answer(&self) {
         self.talk().phase = Phase::Answering;
@@ -72,14 +85,34 @@ pub(super) struct Wire<S> {
     stream: S,
     turn: Turn,
     amend: Amend,
+    /// How long a head may take, from the beginning of its turn.
+    head_time: Duration,
+    /// When it has taken too long.
+    deadline: Pin<Box<Sleep>>,
     /// What is said in the place of hyper's bare status, and how much of it is out.
     own: Vec<u8>,
     sent: usize,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    pub(super) fn new(stream: S, turn: Turn, amend: impl Fn(&[u8]) -> Vec<u8> + Send + 'static) -> Self {
-        Self { stream, turn, amend: Box::new(amend), own: Vec::new(), sent: 0 }
+    pub(super) fn new(
+        stream: S,
+        turn: Turn,
+        head_time: Duration,
+        amend: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,
+    ) -> Self {
+        let deadline = Box::pin(sleep(head_time));
+        Self { stream, turn, amend: Box::new(amend), head_time, deadline, own: Vec::new(), sent: 0 }
+    }
+
+    /// Ends what the peer has to say when its time is over: with an answer if it has begun, or else without a word.
+    fn poll_too_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.own.is_empty() && !self.turn.talk().head.is_empty() {
+            self.own = (self.amend)(TIMEOUT);
+        }
+        ready!(self.poll_own(cx))?;
+        ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
+        Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
     /// Whether nobody but hyper itself can have written what comes now.
@@ -105,6 +138,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
+        if self.unasked() && self.deadline.as_mut().poll(cx).is_ready() {
+            // Nothing read: to hyper the peer has gone.
+            return self.poll_too_late(cx);
+        }
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         let mut talk = self.turn.talk();
         if talk.phase == Phase::Asking {
@@ -133,6 +170,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
         if talk.phase == Phase::Answered {
             talk.phase = Phase::Asking;
             talk.head.clear();
+            drop(talk);
+            let late = Instant::now() + self.head_time;
+            self.deadline.as_mut().reset(late);
         }
         Poll::Ready(Ok(()))
     }

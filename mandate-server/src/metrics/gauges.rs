@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicU64;
 
-use mandate_core::Timestamp;
+use mandate_core::{EnvironmentKind, Timestamp};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -25,6 +25,8 @@ pub struct Reading {
     pub now: Option<Timestamp>,
     /// Whether the server takes requests, and its store answers.
     pub ready: bool,
+    /// Whether there is a key of each kind that this server can sign with.
+    pub signing_ready: Vec<(EnvironmentKind, bool)>,
     /// Jobs that wait for the writer.
     pub queue_jobs: usize,
     /// What the store tells.
@@ -44,6 +46,7 @@ pub(super) struct Gauges {
     reviews_pending: Gauge,
     exports_pending: Gauge,
     signing_keys: Family<OfKind, Seconds>,
+    signing_ready: Family<OfKind, Gauge>,
     pub(super) certificate_expiry: Seconds,
     database: Untold,
     log: Untold,
@@ -95,6 +98,8 @@ impl Gauges {
             Unit::Seconds,
             gauges.signing_keys.clone(),
         );
+        let help = "1 while this server can sign for the kind of environment";
+        ours.register("signing_ready", help, gauges.signing_ready.clone());
         let process = registry.sub_registry_with_prefix("process");
         process.register("open_fds", "Open file descriptors", gauges.files.clone());
         let help = "Resident memory";
@@ -106,6 +111,10 @@ impl Gauges {
 
     pub(super) fn set(&self, reading: &Reading) {
         self.ready.set(reading.ready.into());
+        for (kind, ready) in &reading.signing_ready {
+            let kind = OfKind { kind: kind.as_str() };
+            self.signing_ready.get_or_create(&kind).set((*ready).into());
+        }
         set(&self.queue_jobs, Some(reading.queue_jobs));
         if let Some(now) = reading.now {
             self.clock.set(seconds(now));

@@ -17,6 +17,8 @@ pub const LEASE_SECONDS: i64 = 60;
 /// How far ahead the clock of a server that leases may be, in seconds. A lease that ends later than such a clock would
 /// have it was given by one that was wrong and has been set back: nobody holds it.
 pub const LEASE_SKEW_SECONDS: i64 = 60;
+/// The longest time between two attempts, in seconds: two hours and a tenth.
+pub const LONGEST_WAIT_SECONDS: i64 = 2 * 60 * 60 + 12 * 60;
 
 /// What one server has done, and has room for.
 #[derive(Debug, Clone, Default)]
@@ -27,6 +29,8 @@ pub struct Turn {
     pub released: Vec<LeaseRecord>,
     /// For how many more it has room.
     pub room: i64,
+    /// Its clock was ahead since it began, and has been set back.
+    pub set_back: bool,
 }
 
 /// Writes down what was done, gives webhooks back, and leases others that are due.
@@ -46,6 +50,9 @@ pub fn take_turn(tx: &mut Tx<'_>, turn: &Turn, now: Timestamp) -> Result<Vec<Lea
     for lease in &turn.released {
         sql::deliveries::release(tx, lease, now)?;
     }
+    // Where a webhook stands in the line by a clock that was ahead, nobody would look at it.
+    let latest = if turn.set_back { now } else { latest_attempt(now) };
+    sql::deliveries::bring_forward(tx, now, latest)?;
     match turn.room {
         0 => Ok(Vec::new()),
         room => sql::deliveries::lease(tx, now, now.plus_seconds(LEASE_SECONDS), latest_lease(now), room),
@@ -55,6 +62,12 @@ pub fn take_turn(tx: &mut Tx<'_>, turn: &Turn, now: Timestamp) -> Result<Vec<Lea
 /// When a lease ends at the latest that is given now.
 fn latest_lease(now: Timestamp) -> Timestamp {
     now.plus_seconds(LEASE_SECONDS + LEASE_SKEW_SECONDS)
+}
+
+/// When the next attempt is made at the latest of what was tried by now. What is due later was put off by a clock that was
+/// ahead and has been set back: it is due.
+fn latest_attempt(now: Timestamp) -> Timestamp {
+    now.plus_seconds(LONGEST_WAIT_SECONDS + LEASE_SKEW_SECONDS)
 }
 
 /// Up to `limit` deliveries to a leased webhook that are due, those first that have waited longest.
@@ -67,7 +80,7 @@ pub fn due(
     now: Timestamp,
     limit: i64,
 ) -> Result<Vec<DueRecord>, Fault> {
-    sql::deliveries::due(tx, lease, now, limit)
+    sql::deliveries::due(tx, lease, now, latest_attempt(now), limit)
 }
 
 /// When there will be something to deliver, as far as is known, to webhooks that nobody has leased.
@@ -75,6 +88,9 @@ pub fn due(
 /// # Errors
 /// The database fails.
 pub fn next_due(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    if sql::deliveries::is_any_after(tx, latest_attempt(now))? {
+        return Ok(Some(now));
+    }
     sql::deliveries::next(tx, now, latest_lease(now))
 }
 

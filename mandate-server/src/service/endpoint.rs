@@ -77,6 +77,12 @@ pub fn parse(text: &str, reach: &Reach) -> Result<Url, Invalid> {
         Some(found) => return refused(&format!("must be a URL as it stands: {found}")),
         None => {}
     }
+    if !is_as_written(text, &host) {
+        return refused(
+            "must have its host in the form in which it is looked up: without percent-encoding, without characters that \
+             stand for others, an IPv4 address as four decimal numbers",
+        );
+    }
     if url.fragment().is_some() {
         return refused("must not hold a fragment, `#` and what follows");
     }
@@ -90,6 +96,20 @@ pub fn parse(text: &str, reach: &Reach) -> Result<Url, Invalid> {
         );
     }
     if url.as_str().len() > MAX_URL_CHARS { too_long() } else { Ok(url) }
+}
+
+/// Whether `text` names the host as it was read, but for the case of letters: what is looked at is what is meant, whoever
+/// looks. An internationalised name may stand in its Unicode form too (RFC 5891), and an IPv6 address in any.
+fn is_as_written(text: &str, host: &Host<&str>) -> bool {
+    let authority = text.split_once("://").map_or("", |(_, rest)| rest);
+    let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
+    let port = authority.rsplit_once(':').filter(|(_, port)| port.bytes().all(|byte| byte.is_ascii_digit()));
+    let written = port.map_or(authority, |(written, _)| written).to_lowercase();
+    match host {
+        Host::Domain(name) => written == **name || written == url::quirks::domain_to_unicode(name),
+        Host::Ipv4(address) => written == address.to_string(),
+        Host::Ipv6(_) => written.starts_with('['),
+    }
 }
 
 fn is_loopback(host: &Host<&str>) -> bool {

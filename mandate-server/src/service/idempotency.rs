@@ -21,6 +21,8 @@ use crate::store::tx::Tx;
 
 /// How long an answer is kept, in seconds: 24 hours.
 pub const KEPT_SECONDS: i64 = 24 * 60 * 60;
+/// How far ahead the clock of another server may be, in seconds.
+const SKEW_SECONDS: i64 = 60;
 /// The longest idempotency key, in characters.
 pub const MAX_NAME: usize = 255;
 /// Says what the key derived from an API key is for.
@@ -149,12 +151,14 @@ impl Claim {
     }
 }
 
-/// When the oldest answer has been kept for long enough.
+/// When the oldest answer has been kept for long enough, as is known at `now`: what a clock kept that was ahead is passed
+/// over until that time comes.
 ///
 /// # Errors
 /// The database fails.
-pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
-    Ok(sql::idempotency::oldest(tx)?.map(|kept| kept.plus_seconds(KEPT_SECONDS)))
+pub fn next_end(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    Ok(sql::idempotency::oldest(tx, now.plus_seconds(SKEW_SECONDS))?
+        .map(|kept| kept.plus_seconds(KEPT_SECONDS)))
 }
 
 /// Forgets answers, at most `limit`, that have been kept for long enough at `now`, oldest first; says how many.
@@ -162,7 +166,8 @@ pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
 /// # Errors
 /// The database fails.
 pub fn forget(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<usize, Fault> {
-    sql::idempotency::forget(tx, now.plus_seconds(-KEPT_SECONDS), limit)
+    let (until, latest) = (now.plus_seconds(-KEPT_SECONDS), now.plus_seconds(SKEW_SECONDS));
+    sql::idempotency::forget(tx, until, latest, limit)
 }
 
 /// Runs `script` once under the caller's idempotency key: a second time, its first answer is given again.

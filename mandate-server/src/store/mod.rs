@@ -116,8 +116,8 @@ enum Backend {
 
 /// Where a database is, by its name.
 enum Place<'a> {
-    /// The path of a file.
-    Sqlite(&'a str),
+    /// The path of a file, the same whichever way it is spelled.
+    Sqlite(String),
     /// The whole URL.
     Postgres(&'a str),
 }
@@ -148,7 +148,7 @@ impl Store {
         let wake = Arc::clone(&announced);
         let backend = match place(database)? {
             Place::Sqlite(path) => {
-                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(path, decider, metrics, wake, commit)?))
+                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(&path, decider, metrics, wake, commit)?))
             }
             Place::Postgres(url) => {
                 Backend::Postgres(Arc::new(postgres::Postgres::open(url, &decider, metrics, wake)?))
@@ -270,7 +270,7 @@ impl Store {
 /// The name is not of a known database, or no file can be made beside it.
 pub(crate) fn take_place(database: &str) -> Result<Presence, Fault> {
     match place(database)? {
-        Place::Sqlite(path) => sqlite::take_place(path),
+        Place::Sqlite(path) => sqlite::take_place(&path),
         Place::Postgres(_) => Ok(Presence::among_others()),
     }
 }
@@ -285,7 +285,7 @@ pub fn run_once<T>(
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
 ) -> Result<Result<T, Refusal>, Fault> {
     match place(database)? {
-        Place::Sqlite(path) => sqlite::run_once(path, script),
+        Place::Sqlite(path) => sqlite::run_once(&path, script),
         Place::Postgres(url) => postgres::run_once(url, script),
     }
 }
@@ -299,7 +299,7 @@ pub fn rehearse<T>(
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
 ) -> Result<Result<T, Refusal>, Fault> {
     match place(database)? {
-        Place::Sqlite(path) => sqlite::rehearse(path, script),
+        Place::Sqlite(path) => sqlite::rehearse(&path, script),
         Place::Postgres(url) => postgres::rehearse(url, script),
     }
 }
@@ -317,11 +317,11 @@ fn place(database: &str) -> Result<Place<'_>, Fault> {
     if POSTGRES.iter().any(|scheme| database.starts_with(scheme)) {
         return Ok(Place::Postgres(database));
     }
-    let path = database.strip_prefix(SQLITE).filter(|path| !path.is_empty()).map(Place::Sqlite);
-    path.ok_or_else(|| {
+    let path = database.strip_prefix(SQLITE).filter(|path| !path.is_empty()).ok_or_else(|| {
         Fault::new(format!(
             "database must be {SQLITE} and the path of a file, for example sqlite://mandate.db, or the URL of a \
              PostgreSQL database, for example postgres://mandate@localhost/mandate"
         ))
-    })
+    });
+    Ok(Place::Sqlite(sqlite::place::resolve(path?)?))
 }

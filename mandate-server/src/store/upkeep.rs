@@ -1,7 +1,7 @@
 //! The database as a whole, for the operator: its schema, snapshots of it, copies, and who has it open.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::tx::{Backend, Tx};
 use super::{Place, place, postgres, sqlite};
@@ -66,12 +66,13 @@ impl Schema {
 }
 
 /// Brings the database up to the newest schema, creating it if it is not there. A crash leaves the old one or the new.
+/// Says what it was before.
 ///
 /// # Errors
 /// The name is not of a known database, it cannot be opened, its schema is newer than any known, or a migration fails.
-pub fn migrate(database: &str) -> Result<(), Fault> {
+pub fn migrate(database: &str) -> Result<Schema, Fault> {
     match place(database)? {
-        Place::Sqlite(path) => sqlite::upkeep::migrate(path),
+        Place::Sqlite(path) => sqlite::upkeep::migrate(&path),
         Place::Postgres(url) => postgres::upkeep::migrate(url),
     }
 }
@@ -82,7 +83,7 @@ pub fn migrate(database: &str) -> Result<(), Fault> {
 /// The name is not of a known database, or it cannot be opened.
 pub fn schema(database: &str) -> Result<Schema, Fault> {
     match place(database)? {
-        Place::Sqlite(path) => sqlite::upkeep::schema(path),
+        Place::Sqlite(path) => sqlite::upkeep::schema(&path),
         Place::Postgres(url) => postgres::upkeep::schema(url),
     }
 }
@@ -104,13 +105,24 @@ pub fn newest() -> i64 {
     sqlite::upkeep::newest()
 }
 
+/// Refuses a database whose place another is to take, since a restore was cut short.
+///
+/// # Errors
+/// It is such a one, or its directory cannot be read.
+pub fn must_be_settled(database: &str) -> Result<(), Fault> {
+    match place(database)? {
+        Place::Sqlite(path) => sqlite::upkeep::must_be_settled(&path),
+        Place::Postgres(_) => Ok(()),
+    }
+}
+
 /// Runs `script` over one snapshot, beside whoever else works in the database. It can change nothing.
 ///
 /// # Errors
 /// The database cannot be opened, or the script fails.
 pub fn snapshot<T>(database: &str, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
     match place(database)? {
-        Place::Sqlite(path) => sqlite::upkeep::snapshot(path, script),
+        Place::Sqlite(path) => sqlite::upkeep::snapshot(&path, script),
         Place::Postgres(url) => postgres::upkeep::snapshot(url, script),
     }
 }
@@ -144,7 +156,7 @@ pub fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Fault> {
 /// # Errors
 /// The database cannot be read, or the file not written.
 pub fn copy(database: &str, to: &Path, tell: &mut dyn FnMut(i32, i32)) -> Result<(), Fault> {
-    sqlite::upkeep::copy(file(database)?, to, tell)
+    sqlite::upkeep::copy(&path(database)?, to, tell)
 }
 
 /// Gives a file that root has made to the owner of the directory it is in, where that is another: commands run by root
@@ -158,11 +170,11 @@ pub fn adopt(file: &File, directory: &Path) {
 /// # Errors
 /// Another process has it, or the file that tells of it cannot be written.
 pub fn claim(database: &str, holder: Holder) -> Result<File, Fault> {
-    sqlite::upkeep::claim(file(database)?, holder)
+    sqlite::upkeep::claim(&path(database)?, holder)
 }
 
-/// The file of a database that is one.
-fn file(database: &str) -> Result<&str, Fault> {
+/// The path of a database that is a file.
+fn path(database: &str) -> Result<String, Fault> {
     match place(database)? {
         Place::Sqlite(path) => Ok(path),
         Place::Postgres(_) => Err(Fault::new(
@@ -170,4 +182,41 @@ fn file(database: &str) -> Result<&str, Fault> {
              pg_basebackup with an archive of its log for any point in time",
         )),
     }
+}
+
+/// What records call a database: the path of its file, or its URL without the password.
+///
+/// # Errors
+/// The name is not of a known database, or links lead nowhere.
+pub fn subject(database: &str) -> Result<String, Fault> {
+    Ok(match place(database)? {
+        Place::Sqlite(path) => path,
+        Place::Postgres(url) => postgres::shown(url),
+    })
+}
+
+/// The file that a database is, whichever way it is spelled, there or not.
+///
+/// # Errors
+/// The name is not of a known database, or links lead nowhere.
+pub fn file(database: &str) -> Result<PathBuf, Fault> {
+    path(database).map(PathBuf::from)
+}
+
+/// The name that a file gets, whole and synced, which is to take the place of a database. Once it has it, nothing takes
+/// the change back: [`replace`] makes it, and if that is cut short, whoever claims the database next.
+///
+/// # Errors
+/// The name is not of a known database.
+pub fn pending_name(database: &str, time: &str) -> Result<PathBuf, Fault> {
+    Ok(sqlite::replace::pending_name(&path(database)?, time))
+}
+
+/// Puts the file that waits under its [`pending_name`] in the place of a database, which the caller has claimed alone.
+/// Says where the one is now that was there before.
+///
+/// # Errors
+/// A file cannot be renamed.
+pub fn replace(database: &str) -> Result<Option<PathBuf>, Fault> {
+    sqlite::replace::finish(&path(database)?)
 }

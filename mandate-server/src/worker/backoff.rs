@@ -6,12 +6,15 @@
 
 use mandate_core::Timestamp;
 
+use crate::service::deliveries::LONGEST_WAIT_SECONDS;
+
 /// How long attempts go on, in seconds.
 pub const PERIOD_SECONDS: i64 = 24 * 60 * 60;
 /// When the first attempts are due, in seconds from the beginning.
 const FIRST_SECONDS: [i64; 7] = [0, 5, 30, 2 * 60, 10 * 60, 30 * 60, 60 * 60];
 /// The time between two attempts after these, in seconds.
 const THEN_EVERY_SECONDS: i64 = 2 * 60 * 60;
+const _: () = assert!(THEN_EVERY_SECONDS + THEN_EVERY_SECONDS / JITTER_PART <= LONGEST_WAIT_SECONDS);
 /// The shortest time between two attempts, in seconds.
 const LEAST_SECONDS: i64 = 5;
 /// Which part of the time since the attempt before may be added at random, so that what failed together does not come

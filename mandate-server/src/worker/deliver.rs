@@ -24,7 +24,7 @@ use super::dial::Dialer;
 use crate::clock::{Clock, Entropy};
 use crate::error::Fault;
 use crate::metrics::Metrics;
-use crate::service::deliveries::{self, Turn};
+use crate::service::deliveries::{self, LEASE_SKEW_SECONDS, Turn};
 use crate::service::signing::Keyring;
 use crate::store::Store;
 use crate::store::records::{DueRecord, TriedRecord};
@@ -45,6 +45,8 @@ pub struct Deliverer {
     tried: Vec<TriedRecord>,
     /// When webhooks are due that nobody has leased, as far as is known.
     next: Option<Timestamp>,
+    /// The latest time that the clock has shown, since it was last found to have been set back.
+    latest: Timestamp,
 }
 
 impl fmt::Debug for Deliverer {
@@ -65,8 +67,8 @@ impl Deliverer {
         metrics: Metrics,
     ) -> Self {
         let means = Means { keyring, dialer, clock, entropy, metrics };
-        let (lanes, under_way) = (Lanes::default(), JoinSet::new());
-        Self { store, means, lanes, under_way, tried: Vec::new(), next: None }
+        let (lanes, under_way, latest) = (Lanes::default(), JoinSet::new(), means.clock.now());
+        Self { store, means, lanes, under_way, tried: Vec::new(), next: None, latest }
     }
 
     /// Delivers until `stop` changes; then ends what is under way, within a bound of time.
@@ -131,22 +133,29 @@ impl Deliverer {
 
     /// Writes down what was done, and leases what is due.
     async fn write(&mut self, now: Timestamp) -> Result<(), Fault> {
+        let set_back = now.plus_seconds(LEASE_SKEW_SECONDS) < self.latest;
+        if set_back {
+            self.next = Some(now);
+        }
         let tried = std::mem::take(&mut self.tried);
         for done in &tried {
             self.lanes.end((done.environment, done.webhook), done.event);
         }
         let released = self.lanes.over(now);
         let room = if self.is_due(now) { self.lanes.room() + released.len() } else { 0 };
-        if tried.is_empty() && released.is_empty() && room == 0 {
+        if tried.is_empty() && released.is_empty() && room == 0 && !set_back {
+            self.latest = self.latest.max(now);
             return Ok(());
         }
-        let turn = Arc::new(Turn { tried, released, room: i64::try_from(room).unwrap_or(i64::MAX) });
+        let room = i64::try_from(room).unwrap_or(i64::MAX);
+        let turn = Arc::new(Turn { tried, released, room, set_back });
         let taken = {
             let turn = Arc::clone(&turn);
             self.store.write(move |tx| Ok(deliveries::take_turn(tx, &turn, now)?)).await
         };
         match taken {
             Ok(Ok(taken)) => {
+                self.latest = if set_back { now } else { self.latest.max(now) };
                 self.lanes.close(&turn.released);
                 self.lanes.open(taken);
                 Ok(())
@@ -205,7 +214,7 @@ impl Deliverer {
         while let Some(ended) = self.under_way.join_next().await {
             self.tried.extend(ended);
         }
-        let turn = Turn { tried: self.tried, released: self.lanes.leases(), room: 0 };
+        let turn = Turn { tried: self.tried, released: self.lanes.leases(), ..Turn::default() };
         let now = self.means.clock.now();
         let written = self.store.write(move |tx| Ok(deliveries::take_turn(tx, &turn, now)?)).await;
         if let Err(fault) = written {

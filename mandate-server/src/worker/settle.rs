@@ -27,7 +27,7 @@ const CLAIM_SECONDS: i64 = 60;
 /// How long after the first attempt the second is made, in seconds; after that, twice as long each time.
 const FIRST_RETRY_SECONDS: i64 = 5;
 /// The longest time between two attempts, in seconds.
-const LAST_RETRY_SECONDS: i64 = 60 * 60;
+const LAST_RETRY_SECONDS: i64 = escrows::LONGEST_WAIT_SECONDS;
 
 /// Carries out what is due, until `stop` changes. An attempt that is cut short is made again at the next start.
 pub(crate) async fn run(

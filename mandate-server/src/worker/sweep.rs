@@ -124,17 +124,13 @@ impl Sweep {
 
     /// Runs `script`, which changes a bounded number of rows and says how many, in transactions of their own for as long
     /// as `next` lies not after `now`. Nothing is written while nothing is due.
-    async fn while_due<S>(
-        &self,
-        now: Timestamp,
-        next: fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault>,
-        script: S,
-    ) -> Due
+    async fn while_due<N, S>(&self, now: Timestamp, next: N, script: S) -> Due
     where
+        N: Fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault> + Clone + Send + Sync + 'static,
         S: Fn(&mut Tx<'_>) -> Result<usize, Fault> + Clone + Send + Sync + 'static,
     {
         loop {
-            let due = self.store.read(next).await??;
+            let due = self.store.read(next.clone()).await??;
             if due.is_none_or(|due| due > now) {
                 return Ok(due);
             }
@@ -160,7 +156,7 @@ impl Sweep {
 
     async fn kept_answers(&self, now: Timestamp) -> Due {
         let forget = move |tx: &mut Tx<'_>| idempotency::forget(tx, now, BATCH_ROWS);
-        self.while_due(now, idempotency::next_end, forget).await
+        self.while_due(now, move |tx| idempotency::next_end(tx, now), forget).await
     }
 
     async fn rotate(&self, now: Timestamp) -> Due {
@@ -184,7 +180,9 @@ impl Sweep {
 
     async fn orphans(&self, now: Timestamp) -> Due {
         let due = || self.orphans_due.lock().unwrap_or_else(PoisonError::into_inner);
-        if *due() <= now {
+        let known = *due();
+        // A clock that was ahead and is set back puts it off for no longer than the hour.
+        if known <= now || known > now.plus_seconds(ORPHANS_SECONDS) {
             export::delete_orphans(&self.store, &self.exports).await?;
             *due() = now.plus_seconds(ORPHANS_SECONDS);
         }

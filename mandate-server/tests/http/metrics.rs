@@ -46,6 +46,8 @@ impl Scrape {
                 continue;
             }
             let (series, value) = line.rsplit_once(' ').unwrap();
+            // An empty set of labels is none.
+            let series = series.trim_end_matches("{}");
             let name = series.split('{').next().unwrap();
             let suffix =
                 name.strip_prefix(family.as_str()).unwrap_or_else(|| panic!("{line} is not of {family}"));
@@ -212,6 +214,9 @@ async fn the_counters_move_by_what_was_done() {
     let start = scrape.value("process_start_time_seconds");
     assert_eq!(scrape.value("mandate_clock_timestamp_seconds"), start, "the clock stands");
     assert_eq!(scrape.value("mandate_signing_key_created_timestamp_seconds{kind=\"sandbox\"}"), start);
+    for kind in ["sandbox", "production"] {
+        assert_eq!(scrape.value(&format!("mandate_signing_ready{{kind=\"{kind}\"}}")), 1.0);
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`) and
+//! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, and `upgrade` from one file to the next) and
 //! for the trace, which runs on both at once. `losses` and `partitions` are about what PostgreSQL alone has.
 #![allow(
     clippy::unwrap_used,

@@ -106,7 +106,13 @@ async fn a_server_that_cannot_sign_with_the_key_whose_turn_it_is_says_so() {
     let told = "nothing is signed for production; restart the server\n".to_owned();
     assert_eq!(ready().await, (503, told));
     let metrics = exchange(world.running.ops, "GET", "/metrics", "", b"").await.body;
-    assert!(metrics.contains("\nmandate_ready 0\n"), "{metrics}");
+    for line in [
+        "mandate_ready 0",
+        "mandate_signing_ready{kind=\"production\"} 0",
+        "mandate_signing_ready{kind=\"sandbox\"} 1",
+    ] {
+        assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
+    }
 }
 
 #[tokio::test]

@@ -69,7 +69,12 @@ fn counting(world: &World) -> Counting {
 type Next = fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault>;
 
 /// What tells when something is due next.
-const DUE: [Next; 4] = [mandates::next_expiring, reviews::next_end, idempotency::next_end, exports::next_end];
+const DUE: [Next; 4] = [
+    mandates::next_expiring,
+    reviews::next_end,
+    |tx| idempotency::next_end(tx, Timestamp::from_seconds(1_800_000_000)),
+    exports::next_end,
+];
 
 type List = fn(&mut Tx<'_>, &Call, &Query, &Cursors) -> Scripted;
 

@@ -10,7 +10,7 @@ use mandate_core::{EventId, Timestamp, WebhookId};
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::metrics::Metrics;
 use mandate_server::service::audit::{self, Operator};
-use mandate_server::service::deliveries::{self as service, LEASE_SECONDS, LEASE_SKEW_SECONDS};
+use mandate_server::service::deliveries::{self as service, LEASE_SECONDS, LEASE_SKEW_SECONDS, Turn};
 use mandate_server::service::endpoint::Reach;
 use mandate_server::service::webhooks::{self, Subscription};
 use mandate_server::store::Store;
@@ -312,6 +312,56 @@ async fn what_is_under_way_when_the_clock_is_set_back_is_not_begun_again() {
     assert_eq!(claims(&receiver.next().await)["jti"], second);
     hanging.add_permits(2);
     assert_eq!((delivering.await.unwrap(), receiver.received().len()), (2, 0), "each was sent once");
+}
+
+/// Leases what is due and gives it back untried: the webhook goes to the end of the line.
+async fn give_back(world: &World) {
+    let now = world.clock.now();
+    let take = async |turn: Turn| {
+        let taken = world.store.write(move |tx| Ok(service::take_turn(tx, &turn, now)?)).await;
+        taken.unwrap().unwrap()
+    };
+    let released = take(Turn { room: 10, ..Turn::default() }).await;
+    assert_eq!(released.len(), 1);
+    take(Turn { released, ..Turn::default() }).await;
+}
+
+#[tokio::test]
+async fn no_webhook_stays_at_the_end_of_the_line_as_a_clock_saw_it_that_was_ahead() {
+    // How far ahead, and whether the server was started anew since.
+    for (ahead, anew) in [(HOUR, false), (9_600 * HOUR, false), (9_600 * HOUR, true)] {
+        let world = World::new().await;
+        let mut receiver = Receiver::start(Answers::With(200)).await;
+        let id = webhook(&world, &receiver.url).await;
+        let event = pinged(&world, &id).await;
+        world.clock.advance(ahead);
+        give_back(&world).await;
+        let before = deliverer(&world);
+        world.clock.advance(-ahead);
+        let mut server = if anew { deliverer(&world) } else { before };
+        assert_eq!(server.deliver_due().await.unwrap(), 1, "{ahead} s ahead, started anew: {anew}");
+        assert_eq!(claims(&receiver.next().await)["jti"], event);
+        assert_eq!((server.deliver_due().await.unwrap(), receiver.received().len()), (0, 0));
+    }
+}
+
+#[tokio::test]
+async fn an_attempt_that_was_put_off_by_a_clock_that_was_ahead_is_made_when_it_is_set_back() {
+    let world = World::new().await;
+    let mut receiver = Receiver::start(Answers::With(500)).await;
+    let id = webhook(&world, &receiver.url).await;
+    let event = pinged(&world, &id).await;
+    world.clock.advance(12 * HOUR);
+    assert_eq!(deliverer(&world).deliver_due().await.unwrap(), 1);
+    receiver.next().await;
+    world.clock.advance(-12 * HOUR);
+    assert_eq!(deliverer(&world).deliver_due().await.unwrap(), 1, "in 13 hours by the record");
+    receiver.next().await;
+    assert_eq!(deliverer(&world).deliver_due().await.unwrap(), 0, "and then as the schedule says");
+    receiver.answer(Answers::With(200));
+    advance_to_next(&world, &event).await.unwrap();
+    assert_eq!(deliverer(&world).deliver_due().await.unwrap(), 1);
+    assert_eq!(delivery(&world, &event).await["status"], "delivered");
 }
 
 #[tokio::test]

@@ -12,6 +12,7 @@ mod agents_and_mandates;
 mod apart;
 mod backups;
 mod check;
+mod clock;
 mod costs;
 mod damage;
 mod deliveries;

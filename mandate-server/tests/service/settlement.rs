@@ -109,6 +109,22 @@ async fn an_instruction_is_sent_again_until_it_ends_and_is_always_the_same() {
 }
 
 #[tokio::test]
+async fn an_instruction_that_was_put_off_by_a_clock_that_was_ahead_is_sent_when_it_is_set_back() {
+    let provider = Provider::default();
+    let (world, settlement, escrow) = begin(&provider).await;
+    let run =
+        async || carry_out_due(&world.store, &settlement, &Metrics::new(), world.clock.now()).await.unwrap();
+    provider.answers([Err("no route"), Err("no route"), Ok(Settled)]);
+    world.clock.advance(86_400);
+    assert_eq!(run().await, 1);
+    world.clock.advance(-86_400);
+    assert_eq!((run().await, run().await), (1, 0), "in a day by the record, and then as the schedule says");
+    world.clock.advance(10);
+    assert_eq!(run().await, 1);
+    assert_eq!(settled(&world, &escrow).await, ["settled"]);
+}
+
+#[tokio::test]
 async fn the_instructions_of_an_escrow_go_out_in_their_order() {
     let provider = Provider::default();
     let (world, settlement, escrow) = begin(&provider).await;

@@ -66,6 +66,13 @@ fn line(reader: &mut impl std::io::BufRead) -> String {
 
 /// Takes one request, answers it with a status, and gives its body.
 fn take(listener: &TcpListener, status: u16) -> String {
+    let (reader, body) = hear(listener);
+    reply(reader, status);
+    body
+}
+
+/// Takes one request; gives its connection and its body.
+fn hear(listener: &TcpListener) -> (BufReader<TcpStream>, String) {
     let (stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let mut reader = BufReader::new(stream);
@@ -80,9 +87,26 @@ fn take(listener: &TcpListener, status: u16) -> String {
     }
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
+    (reader, String::from_utf8(body).unwrap())
+}
+
+fn reply(mut reader: BufReader<TcpStream>, status: u16) {
     let answer = format!("HTTP/1.1 {status} \r\ncontent-length: 0\r\nconnection: close\r\n\r\n");
     reader.get_mut().write_all(answer.as_bytes()).unwrap();
-    String::from_utf8(body).unwrap()
+}
+
+/// The tokens of so many events, taken from the server by hand.
+fn tokens(organization: &Organization, count: usize) -> Vec<String> {
+    let direct = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", direct.local_addr().unwrap());
+    organization.client.post("/webhooks", &json!({"url": url, "events": ["mandate.revoked"]}));
+    let agent = organization.agent("buyer").id;
+    let revoke = |_| {
+        let mandate = organization.mandate(&crate::harness::terms(&agent));
+        organization.client.act(&format!("/mandates/{mandate}/revoke"));
+        take(&direct, 204)
+    };
+    (0..count).map(revoke).collect()
 }
 
 fn webhooks(organization: &Organization) -> Vec<Value> {
@@ -147,13 +171,7 @@ fn what_is_forwarded_keeps_its_bytes_and_the_receivers_status_counts() {
     let to = format!("http://{}/hooks", receiver.local_addr().unwrap());
     let mut listening = Listening::start(&server, &organization, &["--forward-to", &to, "--record", file]);
 
-    // The server's own delivery is taken first, to be sent by hand.
-    let direct = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}/", direct.local_addr().unwrap());
-    organization.client.post("/webhooks", &json!({"url": url, "events": ["mandate.revoked"]}));
-    let mandate = organization.mandate(&crate::harness::terms(&organization.agent("buyer").id));
-    organization.client.act(&format!("/mandates/{mandate}/revoke"));
-    let token = take(&direct, 204);
+    let token = tokens(&organization, 1).remove(0);
 
     std::thread::scope(|scope| {
         // Refused, it comes again; taken, it does not.
@@ -183,6 +201,72 @@ fn what_is_forwarded_keeps_its_bytes_and_the_receivers_status_counts() {
     shell.run(&["listen", "--issuer", server.ready("verdicts_url"), "--record", file]).code(3);
     shell.run(&replay).code(30);
     assert_eq!(std::fs::read_to_string(file).unwrap(), "{\"event\"");
+}
+
+#[test]
+fn a_slow_receiver_holds_up_no_other_event() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("http://{}/hooks", receiver.local_addr().unwrap());
+    let mut listening = Listening::start(&server, &organization, &["--forward-to", &to]);
+    let tokens = tokens(&organization, 2);
+    let (slow, quick) = (&tokens[0], &tokens[1]);
+    std::thread::scope(|scope| {
+        let listening = &listening;
+        let first = scope.spawn(move || listening.post(slow));
+        let (waiting, body) = hear(&receiver);
+        assert_eq!(&body, slow);
+        // The same event is not forwarded twice at a time; another one goes through meanwhile.
+        assert_eq!(listening.post(slow), 503);
+        let second = scope.spawn(move || listening.post(quick));
+        assert_eq!(&take(&receiver, 204), quick);
+        assert_eq!(second.join().unwrap(), 204);
+        reply(waiting, 202);
+        assert_eq!(first.join().unwrap(), 202);
+    });
+    assert_eq!([&listening.event()["forwarded"], &listening.event()["forwarded"]], [204, 202]);
+    listening.interrupt();
+}
+
+#[test]
+fn what_was_recorded_before_is_not_recorded_again() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let file = folder.path().join("events.ndjson");
+    let file = file.to_str().unwrap();
+    let token = tokens(&organization, 1).remove(0);
+    let record = ["--record", file];
+    let recorded = || std::fs::read_to_string(file).unwrap().lines().count();
+    let mut listening = Listening::start(&server, &organization, &record);
+    assert_eq!(listening.post(&token), 200);
+    listening.event();
+    listening.interrupt();
+
+    let listening = Listening::start(&server, &organization, &record);
+    assert_eq!(listening.post(&token), 200);
+    assert!(listening.interrupt().contains("came again"));
+    assert_eq!(recorded(), 1);
+
+    // Nobody knows whether a receiver has taken it: it gets it, once more or for the first time.
+    let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("http://{}/hooks", receiver.local_addr().unwrap());
+    let listening = Listening::start(&server, &organization, &[&record[..], &["--forward-to", &to]].concat());
+    std::thread::scope(|scope| {
+        let body = scope.spawn(|| take(&receiver, 204));
+        assert_eq!([listening.post(&token), listening.post(&token)], [204, 200]);
+        assert_eq!(body.join().unwrap(), token);
+    });
+    listening.interrupt();
+    assert_eq!(recorded(), 1);
+
+    // A file that is none of ours is left alone.
+    let other = folder.path().join("other.ndjson");
+    std::fs::write(&other, "{}\n").unwrap();
+    let shell = Shell::new(&server, &organization);
+    let issuer = server.ready("verdicts_url");
+    shell.run(&["listen", "--issuer", issuer, "--record", other.to_str().unwrap()]).code(3);
+    assert_eq!(std::fs::read_to_string(other).unwrap(), "{}\n");
 }
 
 #[test]

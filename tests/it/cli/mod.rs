@@ -8,6 +8,7 @@ mod profiles;
 mod queue;
 mod reference;
 mod work;
+mod worked;
 
 use std::process::{Command, Stdio};
 

@@ -1,6 +1,8 @@
-//! `mandate review watch` in a pseudo-terminal of 80 columns and 24 lines.
+//! What a person meets, in a pseudo-terminal of 80 columns and 24 lines: the queue of reviews, questions, progress.
 
 use std::io::{Read as _, Write};
+use std::path::Path;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -16,21 +18,24 @@ struct Terminal {
     keys: Box<dyn Write + Send>,
     bytes: Receiver<Vec<u8>>,
     screen: vt100::Parser,
+    /// Everything that was ever written to it.
+    written: Vec<u8>,
     _master: Box<dyn portable_pty::MasterPty + Send>,
 }
 
 impl Terminal {
     fn start(server: &TestServer, key: &str, args: &[&str]) -> Self {
+        Self::with(args, &[("MANDATE_BASE_URL", server.ready("base_url")), ("MANDATE_ORGANIZATION_KEY", key)])
+    }
+
+    fn with(args: &[&str], variables: &[(&str, &str)]) -> Self {
         let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(binary("mandate"));
         command.args(args);
         command.env_clear();
-        for (name, value) in [
-            ("TERM", "xterm"),
-            ("MANDATE_BASE_URL", server.ready("base_url")),
-            ("MANDATE_ORGANIZATION_KEY", key),
-        ] {
+        command.env("TERM", "xterm");
+        for (name, value) in variables {
             command.env(name, value);
         }
         let child = pair.slave.spawn_command(command).unwrap();
@@ -46,7 +51,7 @@ impl Terminal {
                 }
             }
         });
-        Self { child, keys, bytes, screen: parser(), _master: pair.master }
+        Self { child, keys, bytes, screen: parser(), written: Vec::new(), _master: pair.master }
     }
 
     /// Waits until the screen is as it should be.
@@ -60,10 +65,15 @@ impl Terminal {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             match self.bytes.recv_timeout(left) {
-                Ok(bytes) => self.screen.process(&bytes),
+                Ok(bytes) => self.take(&bytes),
                 Err(e) => panic!("{e}; the screen:\n{shown}"),
             }
         }
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.screen.process(bytes);
+        self.written.extend_from_slice(bytes);
     }
 
     fn press(&mut self, keys: &str) {
@@ -74,7 +84,7 @@ impl Terminal {
     /// Reads what is left, and gives the exit code.
     fn end(&mut self) -> u32 {
         while let Ok(bytes) = self.bytes.recv_timeout(DEADLINE) {
-            self.screen.process(&bytes);
+            self.take(&bytes);
         }
         self.child.wait().unwrap().exit_code()
     }
@@ -178,4 +188,74 @@ fn a_live_change_is_asked_about_at_a_terminal_and_not_elsewhere() {
     command.env("MANDATE_ORGANIZATION_KEY", organization.live.key());
     assert!(command.status().unwrap().success(), "a script is not asked");
     assert_eq!(mode(), "observe");
+}
+
+#[test]
+fn a_signal_gives_the_terminal_back() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let mut terminal = Terminal::start(&server, organization.client.key(), &["review", "watch"]);
+    terminal.shows(|screen| screen.contains("Nothing waits"));
+    assert!(terminal.screen.screen().alternate_screen());
+    let id = terminal.child.process_id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
+    assert_eq!(terminal.end(), 130);
+    assert!(!terminal.screen.screen().alternate_screen(), "the terminal is as it was");
+    assert!(!terminal.screen.screen().hide_cursor());
+}
+
+#[test]
+fn whoever_logs_in_is_asked_and_the_key_is_not_shown() {
+    let (server, home) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let (base, key) = (server.ready("base_url"), organization.client.key());
+    let folder = home.path().to_str().unwrap();
+    let login = || Terminal::with(&["login"], &[("MANDATE_CONFIG_DIR", folder)]);
+    let kept = home.path().join("profiles.json");
+
+    let mut terminal = login();
+    terminal.shows(|screen| screen.contains("The service's address:"));
+    terminal.press("\u{3}");
+    assert_eq!(terminal.end(), 130);
+    assert!(!kept.exists(), "Ctrl-C keeps nothing");
+
+    let mut terminal = login();
+    terminal.shows(|screen| screen.contains("The service's address:"));
+    terminal.press(&format!("{base}\r"));
+    terminal.shows(|screen| screen.contains("The API key"));
+    terminal.press(&format!("{key}\r"));
+    terminal
+        .shows(|screen| screen.contains("key of       organization") && screen.contains("only you can read"));
+    assert_eq!(terminal.end(), 0);
+    let written = String::from_utf8_lossy(&terminal.written);
+    assert!(!written.contains(key) && !written.contains(&key[20..30]), "{written}");
+    assert!(std::fs::read_to_string(&kept).unwrap().contains(key));
+}
+
+#[test]
+fn progress_is_shown_to_a_person_and_taken_away() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    organization.buyer("buyer").ask(40);
+    let (base, key) = (server.ready("base_url"), organization.client.key());
+    let file = folder.path().join("all.ndjson");
+    let mut command = crate::harness::mandate(&["export", "create", "--jq", ".export"]);
+    command.env("MANDATE_BASE_URL", base).env("MANDATE_ORGANIZATION_KEY", key);
+    let export = crate::harness::Ran::from(command.output().unwrap()).code(0).out;
+    let args = ["export", "download", export.trim(), "-o", path(&file)];
+    let mut terminal = Terminal::start(&server, key, &args);
+    assert_eq!(terminal.end(), 0);
+    let shown = terminal.screen.screen().contents();
+    assert!(shown.contains("signed by") && !shown.contains("B/s"), "{shown}");
+    assert!(String::from_utf8_lossy(&terminal.written).contains("B/s"));
+
+    let issuer = server.ready("verdicts_url");
+    let mut terminal = Terminal::start(&server, key, &["audit", path(&file), "--issuer", issuer]);
+    assert_eq!(terminal.end(), 0);
+    let shown = terminal.screen.screen().contents();
+    assert!(shown.contains("NOTHING FOUND") && !shown.contains('%'), "{shown}");
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().unwrap()
 }

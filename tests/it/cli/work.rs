@@ -24,7 +24,7 @@ fn agents_mandates_decisions_and_reviews() {
     assert_snapshot!("agent-create", shell.transcript(&["agent", "create", "other"]));
     assert_snapshot!("agent-list", shell.transcript(&["agent", "list"]));
     assert_snapshot!("agent-list-of-an-agent", agent.transcript(&["agent", "list", "--json=id,name"]));
-    assert_snapshot!("agent-show", shell.transcript(&["agent", "show", "agt_buyer"]));
+    assert_snapshot!("agent-show", shell.transcript(&["agent", "show", "buyer"]));
 
     let hidden = |text: String| text.replace(old, "old.json").replace(new, "new.json");
     assert_snapshot!("mandate-lint", hidden(shell.transcript(&["mandate", "lint", old, "--json"])));
@@ -147,6 +147,12 @@ fn webhooks_events_escrows_exports_and_the_rest() {
     assert_eq!(std::fs::read(folder.path().join("rest.ndjson")).unwrap(), content);
     std::fs::write(folder.path().join("bad.ndjson.part"), vec![b'x'; content.len() / 2]).unwrap();
     download("bad.ndjson", &["--issuer", issuer]).code(17);
+    // Without a word of the issuer, the service says who it is.
+    let unnamed = download("unnamed.ndjson", &[]).code(0);
+    assert!(
+        unnamed.out.contains(&format!("signed by    {issuer}\n")) && unnamed.err.is_empty(),
+        "{unnamed:?}"
+    );
     download(
         "other.ndjson",
         &["--issuer", "https://other.example", "--jwks", &format!("{issuer}/.well-known/jwks.json")],

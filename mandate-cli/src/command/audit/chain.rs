@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use mandate_core::{DecisionId, Nonce, Request, ReviewStatus};
 
-use super::Finding;
-use crate::export::{Decision, Header};
+use super::{Finding, Step};
 
 /// How far the time within a nonce may lie from that within its decision's id, in milliseconds. Of nonces that keep to
 /// this, no two can be equal that are further apart than twice as much: those alone have to be remembered.
@@ -31,48 +30,29 @@ struct Approved {
 
 impl Chain {
     /// Takes the next decision. Says whether it is one, and not the one before again.
-    pub(super) fn take(
-        &mut self,
-        line: u64,
-        decision: &Decision,
-        header: Option<&Header>,
-        findings: &mut Vec<Finding>,
-    ) -> bool {
-        let id = decision.claims.jti;
+    pub(super) fn take(&mut self, step: &mut Step<'_>) -> bool {
+        let id = step.decision.claims.jti;
         match self.last {
             Some(last) if id == last => {
-                findings.push(Finding::new(
-                    line,
-                    Some(&id),
-                    "order",
-                    "the decision before, again",
-                    "the next one",
-                ));
+                step.found("order", "the decision before, again", "the next one");
                 return false;
             }
-            Some(last) if id < last => {
-                findings.push(Finding::new(line, Some(&id), "order", "an id", format!("one after {last}")));
-            }
+            Some(last) if id < last => step.found("order", "an id", format!("one after {last}")),
             _ => self.last = Some(id),
         }
-        self.nonce(line, decision, findings);
-        self.supersedes(line, decision, header, findings);
-        self.approved(line, decision, header, findings);
+        self.nonce(step);
+        self.supersedes(step);
+        self.approved(step);
         true
     }
 
-    fn nonce(&mut self, line: u64, decision: &Decision, findings: &mut Vec<Finding>) {
-        let (id, nonce) = (decision.claims.jti, decision.claims.nonce);
+    fn nonce(&mut self, step: &mut Step<'_>) {
+        let (decision, nonce) = (step.decision, step.decision.claims.nonce);
         let distance = nonce.created_at().millis_since(decision.drawn_at());
         if !(-NONCE_MILLIS..=NONCE_MILLIS).contains(&distance) {
             let found = format!("{nonce}, drawn at {}", nonce.created_at());
-            findings.push(Finding::new(
-                line,
-                Some(&id),
-                "nonce",
-                found,
-                format!("one drawn at about {}, with the decision", decision.drawn_at()),
-            ));
+            let expected = format!("one drawn at about {}, with the decision", decision.drawn_at());
+            step.found("nonce", found, expected);
             return;
         }
         while let Some(entry) = self.nonces.first_entry() {
@@ -81,30 +61,16 @@ impl Chain {
             }
             entry.remove();
         }
-        if let Some(first) = self.nonces.insert(nonce, line) {
-            findings.push(Finding::new(
-                line,
-                Some(&id),
-                "nonce",
-                format!("{nonce}, that of line {first}"),
-                "one of its own",
-            ));
+        if let Some(first) = self.nonces.insert(nonce, step.line) {
+            step.found("nonce", format!("{nonce}, that of line {first}"), "one of its own");
         }
     }
 
     /// A decision that says that it came of an approval.
-    fn supersedes(
-        &mut self,
-        line: u64,
-        decision: &Decision,
-        header: Option<&Header>,
-        findings: &mut Vec<Finding>,
-    ) {
-        let id = decision.claims.jti;
-        let awaited = self.awaited.remove(&id);
-        let mut found = |found: String, expected: String| {
-            findings.push(Finding::new(line, Some(&id), "supersedes", found, expected));
-        };
+    fn supersedes(&mut self, step: &mut Step<'_>) {
+        let (decision, header) = (step.decision, step.header);
+        let awaited = self.awaited.remove(&decision.claims.jti);
+        let mut found = |found: String, expected: String| step.found("supersedes", found, expected);
         match (decision.supersedes, awaited) {
             (None, None) => {}
             (Some(original), Some(approved)) if original == approved.original => {
@@ -131,13 +97,8 @@ impl Chain {
     }
 
     /// A decision whose review was approved: what came of it must follow.
-    fn approved(
-        &mut self,
-        line: u64,
-        decision: &Decision,
-        header: Option<&Header>,
-        findings: &mut Vec<Finding>,
-    ) {
+    fn approved(&mut self, step: &mut Step<'_>) {
+        let (line, decision, header) = (step.line, step.decision, step.header);
         let Some(review) = &decision.review else { return };
         let original = decision.claims.jti;
         match (review.status, review.decision) {
@@ -148,22 +109,10 @@ impl Chain {
                 }
             }
             (ReviewStatus::Approved, None) => {
-                findings.push(Finding::new(
-                    line,
-                    Some(&original),
-                    "review",
-                    "an approval without a decision",
-                    "its decision",
-                ));
+                step.found("review", "an approval without a decision", "its decision");
             }
             (status, Some(fresh)) => {
-                findings.push(Finding::new(
-                    line,
-                    Some(&original),
-                    "review",
-                    format!("{status}, with {fresh}"),
-                    "a decision when approved",
-                ));
+                step.found("review", format!("{status}, with {fresh}"), "a decision when approved");
             }
             (_, None) => {}
         }

@@ -17,7 +17,7 @@ use self::row::{Audited, Auditor};
 use self::spending::Spending;
 use self::trailer::Trailer;
 use crate::exit::{Exit, Failure};
-use crate::export::{Header, Mandates, Prologue, Raw, Reader};
+use crate::export::{Decision, Header, Mandates, Prologue, Raw, Reader};
 use crate::input::Source;
 use crate::key_set::{Issuer, document, parse, published_at};
 use crate::lines::unreadable;
@@ -82,6 +82,22 @@ impl Finding {
     ) -> Self {
         let id = id.map(ToString::to_string);
         Self { line, id, check, found: found.to_string(), expected: expected.to_string() }
+    }
+}
+
+/// A decision where it stands, among what is known of the whole, and what is found of it.
+struct Step<'a> {
+    line: u64,
+    decision: &'a Decision,
+    header: Option<&'a Header>,
+    findings: &'a mut Vec<Finding>,
+}
+
+impl Step<'_> {
+    /// Something that is not as it should be with the decision.
+    fn found(&mut self, check: &'static str, found: impl ToString, expected: impl ToString) {
+        let id = self.decision.claims.jti;
+        self.findings.push(Finding::new(self.line, Some(&id), check, found, expected));
     }
 }
 
@@ -199,8 +215,9 @@ impl<'a> Whole<'a> {
         self.trailer.passed(line, trailer.is_some(), &mut findings);
         if let Some(decision) = decision {
             self.summary.decisions = self.summary.decisions.saturating_add(1);
-            if self.chain.take(line, &decision, self.header, &mut findings) {
-                self.spending.take(line, &decision, self.header, &mut findings);
+            let mut step = Step { line, decision: &decision, header: self.header, findings: &mut findings };
+            if self.chain.take(&mut step) {
+                self.spending.take(&mut step);
             }
         }
         if let Some(sealed) = trailer {

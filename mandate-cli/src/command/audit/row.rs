@@ -1,7 +1,6 @@
 //! What can be said of one line by itself, on any thread: its form, its signature, and its verdict computed again.
 
 use mandate_core::jwks::KeySet;
-use mandate_core::jwt::Unverified;
 use mandate_core::verify::audit_verdict_ignoring_expiry;
 use mandate_core::{Evaluation, Mandate, Timestamp, Verdict, VerdictClaims, evaluate};
 
@@ -45,7 +44,8 @@ impl Auditor<'_> {
                     return audited;
                 }
                 Ok(Entry::Trailer(token)) => {
-                    let sealed = Sealed::open(line, &token, raw.before, self, &mut audited.findings);
+                    let sealed =
+                        Sealed::open(line, &token, raw.before.as_deref(), self, &mut audited.findings);
                     audited.trailer = Some(sealed);
                     return audited;
                 }
@@ -193,11 +193,4 @@ fn difference(row: &VerdictClaims, signed: &VerdictClaims) -> Option<(&'static s
     };
     let mut pairs = named(row).into_iter().zip(named(signed));
     pairs.find(|((_, row), (_, signed))| row != signed).map(|((name, row), (_, signed))| (name, row, signed))
-}
-
-/// The claims of a token of another kind, once its signature has verified under one of the keys.
-pub(super) fn opened(token: &str, keys: &KeySet) -> Result<(bool, Vec<u8>), String> {
-    let verified =
-        Unverified::parse(token).and_then(|token| token.verify(keys)).map_err(|e| e.to_string())?;
-    Ok((verified.kid().is_sandbox(), verified.claims().to_vec()))
 }

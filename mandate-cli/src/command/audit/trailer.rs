@@ -1,11 +1,9 @@
 //! The trailer: that there is one, at the end, signed, and that it counts and hashes what stands before it.
 
-use mandate_core::json::Object;
-use mandate_core::{ExportId, Invalid};
+use mandate_core::export::{Difference, Trailer as Signed};
 
 use super::Finding;
-use super::row::{Auditor, opened};
-use crate::directory::hex;
+use super::row::Auditor;
 use crate::export::Header;
 
 /// Whether the trailer has passed, and what came after it.
@@ -18,14 +16,7 @@ pub(super) struct Trailer {
 /// What a trailer says, once its signature holds, and the hash that the file has.
 #[derive(Debug)]
 pub(super) struct Sealed {
-    said: Option<Said>,
-    sha256: String,
-}
-
-#[derive(Debug)]
-struct Said {
-    export: ExportId,
-    rows: i64,
+    said: Option<Signed>,
     sha256: String,
 }
 
@@ -60,29 +51,19 @@ impl Sealed {
     pub(super) fn open(
         line: u64,
         token: &str,
-        before: Option<[u8; 32]>,
+        before: Option<&str>,
         auditor: &Auditor<'_>,
         findings: &mut Vec<Finding>,
     ) -> Self {
-        let said = opened(token, auditor.keys).and_then(|(sandbox, claims)| {
-            let (issuer, said) = Said::read(&claims).map_err(|e| e.to_string())?;
-            if !auditor.issuers.contains(&issuer) {
-                return Err(format!("the issuer {issuer}"));
-            }
-            let environment = if sandbox { "sandbox" } else { "production" };
-            match auditor.header {
-                Some(header) if header.environment != environment => {
-                    Err(format!("a key of the {environment}"))
-                }
-                _ => Ok(said),
-            }
+        let opened = Signed::verify(token, auditor.keys, auditor.issuers).map_err(|e| e.to_string());
+        let opened = opened.and_then(|(said, kind)| match auditor.header {
+            Some(header) if header.environment != kind.as_str() => Err(format!("a key of the {kind}")),
+            _ => Ok(said),
         });
-        let said = said
-            .map_err(|why| {
-                findings.push(Finding::new(line, None, "trailer", why, "a trailer that the issuer signed"));
-            })
-            .ok();
-        Self { said, sha256: before.map(|hash| hex(&hash)).unwrap_or_default() }
+        let said = opened.map_err(|why| {
+            findings.push(Finding::new(line, None, "trailer", why, "a trailer that the issuer signed"));
+        });
+        Self { said: said.ok(), sha256: before.unwrap_or_default().to_owned() }
     }
 
     /// Compares what it says with what was read.
@@ -93,36 +74,18 @@ impl Sealed {
         decisions: u64,
         findings: &mut Vec<Finding>,
     ) {
-        let Some(said) = &self.said else { return };
-        if let Some(header) = header.filter(|header| header.id != said.export) {
-            findings.push(Finding::new(
-                line,
-                Some(&said.export),
-                "trailer",
-                "the trailer of this export",
-                header.id,
-            ));
+        let Some(signed) = &self.said else { return };
+        for difference in signed.differences(header.map(|header| header.id), decisions, &self.sha256) {
+            findings.push(match &difference {
+                Difference::Export { said, found } => {
+                    Finding::new(line, Some(said), "trailer", "the trailer of this export", found)
+                }
+                Difference::Rows { said, found } => {
+                    Finding::new(line, None, "rows", format!("{found} decisions"), said)
+                }
+                Difference::Sha256 { said, found } => Finding::new(line, None, "sha256", found, said),
+                other => Finding::new(line, None, "trailer", other, "what the file has"),
+            });
         }
-        if i64::try_from(decisions) != Ok(said.rows) {
-            findings.push(Finding::new(line, None, "rows", format!("{decisions} decisions"), said.rows));
-        }
-        if self.sha256 != said.sha256 {
-            findings.push(Finding::new(line, None, "sha256", &self.sha256, &said.sha256));
-        }
-    }
-}
-
-impl Said {
-    fn read(claims: &[u8]) -> Result<(String, Self), Invalid> {
-        let mut claims = Object::parse_as("trailer", claims)?;
-        let issuer = claims.require("iss")?.string()?.into_owned();
-        Ok((
-            issuer,
-            Self {
-                export: ExportId::parse(&claims.require("export")?.string()?)?,
-                rows: claims.require("rows")?.integer()?,
-                sha256: claims.require("sha256")?.string()?.into_owned(),
-            },
-        ))
     }
 }

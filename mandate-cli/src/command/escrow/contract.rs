@@ -10,31 +10,15 @@ use crate::http::Address;
 use crate::key_set::Issuer;
 use crate::output::{Output, warn};
 use crate::resource::Resource;
-use crate::table::{state, text, whole};
 
 /// How long an address is: 32 bytes in hexadecimal digits.
 const ADDRESS_DIGITS: usize = 64;
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
 
-const CONTRACT: Resource = Resource {
-    path: "",
-    id: None,
-    columns: &[],
-    lines: &[
-        whole("contract", "contract"),
-        state("state", "state"),
-        text("disputed", "disputed"),
-        text("amount", "amount currency"),
-        text("buyer", "buyer"),
-        text("seller", "seller"),
-        text("arbiter", "arbiter"),
-        text("condition", "condition"),
-        text("refund after", "refund_after"),
-        text("created", "created_at"),
-    ],
-    tables: super::ESCROWS.tables,
-};
+/// It has what the escrow has, but for what only its sides know.
+const CONTRACT: Resource =
+    Resource { path: "", id: None, columns: &[], lines: super::ESCROWS.lines, tables: super::ESCROWS.tables };
 
 /// Show the contract at an address, as its issuer has signed it: no key is needed
 ///

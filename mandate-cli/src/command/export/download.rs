@@ -2,44 +2,44 @@
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use mandate_core::ExportId;
 use mandate_core::api_key::KeyClass;
-use mandate_core::json::Object;
-use mandate_core::jwt::Unverified;
-use sha2::{Digest as _, Sha256};
+use mandate_core::export::{Content, Trailer, TrailerRefused};
+use mandate_core::jwt::TokenRefused;
+use mandate_core::{EnvironmentKind, ExportId};
 
 use super::EXPORTS;
 use crate::args::Global;
-use crate::client::Client;
-use crate::directory::hex;
+use crate::client::{Client, Resume};
+use crate::directory::private;
+use crate::environment::variable;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::key_set::Issuer;
-use crate::output::{Output, warn};
+use crate::output::{Output, printable, warn};
 use crate::service::Service;
 
 /// Between two looks at an export that is being built.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
 /// Read at a time, in bytes.
 const PIECE: usize = 64 * 1024;
-/// The last line is not longer than this.
-const MAX_TRAILER_BYTES: u64 = 16 * 1024;
 
 /// Download an export once it is ready, and verify it
 ///
-/// A download that has stopped goes on where it stopped. The content is compared with the hash in the export's record; with
-/// --issuer, the signature of an NDJSON file's trailer, its hash and its count of rows are verified as well.
+/// A download that has stopped goes on where it stopped. What comes is hashed and counted on its way, and compared at its end
+/// with the hash in the export's record, and, of NDJSON, with the hash and the count in its trailer, whose signature must be
+/// the issuer's: the one that is named, or else the one that the service points to; that its keys cannot be had is said. Until
+/// all of that holds, the file has a name that ends in .part.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mandate export download exp_01hf7yat000000000000000007 --issuer https://verdicts.example.com
-  mandate export download exp_01hf7yat000000000000000007 -o june.ndjson
+  mandate export download exp_01hf7yat000000000000000007 -o june.ndjson --jwks retired.json
 
 Exit codes: 0 downloaded and verified    11 the trailer's signature is not the issuer's    14 another issuer
   17 the content is not what was exported    19 no key set")]
@@ -50,7 +50,7 @@ pub(crate) struct Download {
     /// Where to write [default: the export's id, with .ndjson or .csv]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Whose signature the trailer must bear [env: MANDATE_ISSUER]
+    /// Whose signature the trailer must bear [default: that of the issuer that the service points to] [env: MANDATE_ISSUER]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
     /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
@@ -60,12 +60,21 @@ pub(crate) struct Download {
     service: Service,
 }
 
+/// Whose signature counts.
+struct Trusted {
+    issuer: Issuer,
+    /// What kind of environment is exported.
+    kind: EnvironmentKind,
+    /// Whether a person has named the issuer, and not the service.
+    is_named: bool,
+}
+
 impl Download {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
-        let issuer = self.issuer()?;
         let record = self.await_record(&client)?;
         let format = fields::text(&record, "format").unwrap_or_default();
+        let trusted = if format == "csv" { None } else { self.trusted(&client)? };
         let file = self.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.{format}", self.id)));
         if file.exists() {
             return Err(Failure::new(Exit::Io, format!("{} is there already", file.display()))
@@ -73,26 +82,36 @@ impl Download {
         }
         let part = file.with_extension(format!("{format}.part"));
         let accept = if format == "csv" { "text/csv" } else { "application/x-ndjson" };
-        self.fetch(&client, accept, &part)?;
-        let verified = verify(&part, &record, issuer.as_ref().filter(|_| format != "csv"));
-        verified.map_err(|failure| failure.note("kept as", part.display()))?;
-        if format != "csv" && issuer.is_none() {
-            warn("the trailer's signature is not verified: no --issuer was given");
-        }
+        let content = self.fetch(&client, &record, accept, &part)?;
+        let verified = verify(&content, &record, trusted.as_ref());
+        let unsigned = verified.map_err(|failure| failure.note("kept as", part.display()))?;
         fs::rename(&part, &file).map_err(|e| unwritable(&file, &e))?;
         EXPORTS.show(&record, output)?;
         if !output.is_json() {
             output.line("file", file.display());
         }
+        match (&trusted, unsigned) {
+            (Some(Trusted { issuer, .. }), None) if !output.is_json() => {
+                output.line("signed by", printable(&issuer.name));
+            }
+            (_, Some(why)) if format != "csv" => {
+                warn(format_args!("the trailer's signature is not verified: {}", printable(&why)));
+            }
+            _ => {}
+        }
         Ok(Exit::Success)
     }
 
-    fn issuer(&self) -> Result<Option<Issuer>, Failure> {
-        let named = self.issuer.is_some() || self.jwks.is_some();
-        if named || crate::environment::variable("MANDATE_ISSUER")?.is_some() {
-            return Issuer::find(self.issuer.as_deref(), self.jwks.as_deref()).map(Some);
+    /// The issuer that was named; otherwise the one that the service names, whose key is used here, too.
+    fn trusted(&self, client: &Client) -> Result<Option<Trusted>, Failure> {
+        let kind = client.access().key.kind();
+        let is_named = self.issuer.is_some() || self.jwks.is_some() || variable("MANDATE_ISSUER")?.is_some();
+        if is_named {
+            let issuer = Issuer::find(self.issuer.as_deref(), self.jwks.as_deref())?;
+            return Ok(Some(Trusted { issuer, kind, is_named }));
         }
-        Ok(None)
+        let Some(name) = client.issuer() else { return Ok(None) };
+        Ok(Some(Trusted { issuer: Issuer::find(Some(&name), None)?, kind, is_named }))
     }
 
     /// The record, once the export is ready.
@@ -119,25 +138,20 @@ impl Download {
         }
     }
 
-    /// Reads what is not there yet.
-    fn fetch(&self, client: &Client, accept: &str, part: &Path) -> Result<(), Failure> {
+    /// Reads what is not there yet. Gives what is there then, seen once on its way.
+    fn fetch(&self, client: &Client, record: &str, accept: &str, part: &Path) -> Result<Content, Failure> {
         // The last byte is fetched again: a range behind the last one is refused.
         let there = fs::metadata(part).map_or(0, |meta| meta.len()).saturating_sub(1);
         let path = format!("{}/{}", EXPORTS.path, self.id);
-        let mut response = client.stream(&path, accept, there).map_err(|failure| match there {
+        // Of another content the rest would be of no use.
+        let sha256 = fields::text(record, "sha256").unwrap_or_default();
+        let resume = (there > 0).then(|| Resume { from: there, etag: format!("\"{sha256}\"") });
+        let mut response = client.stream(&path, accept, resume.as_ref()).map_err(|failure| match there {
             0 => failure,
             _ => failure.note("resumes", part.display()).next("remove that file to begin again"),
         })?;
         let begun = if response.status().as_u16() == 206 { there } else { 0 };
-        let mut file = OpenOptions::new()
-            .create(true)
-            .write(true)
-            .truncate(false)
-            .open(part)
-            .and_then(|mut file| {
-                file.set_len(begun).and_then(|()| file.seek(SeekFrom::Start(begun))).map(|_| file)
-            })
-            .map_err(|e| unwritable(part, &e))?;
+        let (mut file, mut content) = begin(part, begun).map_err(|e| unwritable(part, &e))?;
         let length =
             response.headers().get("content-length").and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
         let bar = match length {
@@ -152,80 +166,81 @@ impl Download {
         let mut piece = vec![0; PIECE];
         loop {
             let read = reader.read(&mut piece).map_err(|e| {
+                bar.finish_and_clear();
                 Failure::new(Exit::Unreachable, format!("the download has stopped: {e}"))
+                    .note("kept as", part.display())
                     .next("repeat the command: it goes on from there")
             })?;
             let Some(bytes) = piece.get(..read).filter(|bytes| !bytes.is_empty()) else { break };
+            content.take(bytes);
             file.write_all(bytes).map_err(|e| unwritable(part, &e))?;
             bar.inc(u64::try_from(read).unwrap_or_default());
         }
         bar.finish_and_clear();
-        file.sync_all().map_err(|e| unwritable(part, &e))
+        file.sync_all().map_err(|e| unwritable(part, &e))?;
+        Ok(content)
     }
 }
 
-/// Compares the file with the record, and with its own trailer if there is an issuer to believe.
-fn verify(path: &Path, record: &str, issuer: Option<&Issuer>) -> Result<(), Failure> {
-    let unreadable = |e: io::Error| Failure::new(Exit::Io, format!("{} cannot be read: {e}", path.display()));
-    let differs = |what: &str| {
+/// Opens the file behind its first bytes, for its owner alone, and takes in those.
+fn begin(part: &Path, bytes: u64) -> io::Result<(File, Content)> {
+    let mut options = OpenOptions::new();
+    options.create(true).read(true).write(true).truncate(false);
+    private(&mut options);
+    let mut file = options.open(part)?;
+    file.set_len(bytes)?;
+    let mut content = Content::default();
+    let mut piece = vec![0; PIECE];
+    loop {
+        match file.read(&mut piece)? {
+            0 => return Ok((file, content)),
+            read => content.take(piece.get(..read).unwrap_or_default()),
+        }
+    }
+}
+
+/// Compares what has come with the record, and with its own trailer if there is an issuer to believe. Says why it cannot be
+/// told whether that is the issuer's, if it cannot: when nobody has named one, and its keys or this one are not to be had.
+fn verify(content: &Content, record: &str, trusted: Option<&Trusted>) -> Result<Option<String>, Failure> {
+    let differs = |what: &dyn std::fmt::Display| {
         Failure::new(Exit::Mismatch, format!("the file is not what was exported: {what}"))
             .next("remove it, and download it again")
     };
-    let length = fs::metadata(path).map_err(unreadable)?.len();
-    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
-    // The trailer is the last line; the hash that it signs is that of everything before it.
-    let from = length.saturating_sub(MAX_TRAILER_BYTES);
-    file.seek(SeekFrom::Start(from)).map_err(unreadable)?;
-    let mut tail = Vec::new();
-    file.read_to_end(&mut tail).map_err(unreadable)?;
-    let lines = tail.strip_suffix(b"\n").unwrap_or(&tail);
-    let start = lines.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at.saturating_add(1));
-    let last = String::from_utf8_lossy(lines.get(start..).unwrap_or_default()).into_owned();
-    let body = from.saturating_add(u64::try_from(start).unwrap_or_default());
-    file.rewind().map_err(unreadable)?;
-    let (mut hash, mut decisions, mut read, mut before) = (Sha256::new(), 0_u64, 0_u64, None);
-    let mut line = Vec::with_capacity(PIECE);
-    loop {
-        if read == body {
-            before = Some(hex(&hash.clone().finalize()));
-        }
-        line.clear();
-        let got = file.read_until(b'\n', &mut line).map_err(unreadable)?;
-        if got == 0 {
-            break;
-        }
-        hash.update(&line);
-        read = read.saturating_add(u64::try_from(got).unwrap_or_default());
-        decisions = decisions.saturating_add(u64::from(line.starts_with(b"{\"decision\"")));
+    if fields::text(record, "sha256").is_none_or(|sha256| sha256 != content.sha256()) {
+        return Err(differs(&"its SHA-256 is not that of the export's record"));
     }
-    if fields::text(record, "sha256").is_none_or(|sha256| sha256 != hex(&hash.finalize())) {
-        return Err(differs("its SHA-256 is not that of the export's record"));
-    }
-    let Some(issuer) = issuer else { return Ok(()) };
-    let token = fields::text(&last, "trailer").ok_or_else(|| differs("it has no trailer"))?;
-    let refused = |e: &dyn std::fmt::Display| {
-        Failure::new(Exit::Signature, format!("the trailer is not the issuer's: {e}"))
-            .next("do not rely on the file; ask the issuer")
+    let Some(Trusted { issuer, kind, is_named }) = trusted else {
+        return Ok(Some("the issuer is not known; pass it with --issuer".to_owned()));
     };
-    let keys = issuer.keys_for(&token)?;
-    let trailer = Unverified::parse(&token).and_then(|token| token.verify(&keys));
-    let trailer = trailer.map_err(|e| refused(&e))?;
-    let mut claims = Object::parse(trailer.claims()).map_err(|e| refused(&e))?;
-    let mut text = |name| -> Option<String> { Some(claims.take(name)?.string().ok()?.into_owned()) };
-    if text("iss").as_deref() != Some(issuer.name.as_str()) {
-        return Err(Failure::new(Exit::Issuer, "the trailer is another issuer's"));
+    let token = content.trailer().map_err(|e| differs(&e))?;
+    let keys = match issuer.keys_for(&token) {
+        Err(failure) if !is_named => return Ok(Some(failure.message().to_owned())),
+        keys => keys?,
+    };
+    let (trailer, signed_by) = match Trailer::verify(&token, &keys, &[&issuer.name]) {
+        Ok(verified) => verified,
+        Err(TrailerRefused::Issuer { .. }) => {
+            return Err(Failure::new(Exit::Issuer, "the trailer is another issuer's"));
+        }
+        Err(TrailerRefused::Token(TokenRefused::UnknownKey { .. })) if !is_named => {
+            let why = "its key is no longer published; pass a key set that has it with --jwks";
+            return Ok(Some(why.to_owned()));
+        }
+        Err(e) => {
+            return Err(Failure::new(Exit::Signature, format!("the trailer is not the issuer's: {e}"))
+                .next("do not rely on the file; ask the issuer"));
+        }
+    };
+    if signed_by != *kind {
+        let what = format!("the trailer is signed with a key of the {signed_by}, and this is the {kind}");
+        return Err(Failure::new(Exit::Signature, what).next("do not rely on the file; ask the issuer"));
     }
-    if text("export") != fields::text(record, "export") {
-        return Err(differs("its trailer is that of another export"));
+    let export = fields::text(record, "export").and_then(|id| ExportId::parse(&id).ok());
+    let before = content.sha256_before().unwrap_or_default();
+    match trailer.differences(export, content.rows(), &before).first() {
+        Some(difference) => Err(differs(difference)),
+        None => Ok(None),
     }
-    if text("sha256") != before {
-        return Err(differs("its SHA-256 is not the one that its trailer signs"));
-    }
-    let rows = claims.take("rows").and_then(|rows| rows.integer().ok());
-    if rows.and_then(|rows| u64::try_from(rows).ok()) != Some(decisions) {
-        return Err(differs("it has more or fewer decisions than its trailer says"));
-    }
-    Ok(())
 }
 
 fn unwritable(path: &Path, why: &io::Error) -> Failure {

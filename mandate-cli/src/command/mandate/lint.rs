@@ -196,6 +196,7 @@ fn suggestion(path: &str) -> &'static str {
         }
         "expires" => "the last day on which the mandate holds, for example \"2027-12-31\"",
         "escrow" | "escrow.required_above" => "for example {\"required_above\": 1000}; or leave it out",
+        "body" => "mandate mandate template prints one to begin with",
         _ => "take it away, or mend its name; mandate mandate template shows every field",
     }
 }

@@ -6,7 +6,9 @@ mod worker;
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, stdin, stdout};
-use std::sync::mpsc::{Receiver, Sender};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::Duration;
 
 use mandate_core::api_key::KeyClass;
@@ -83,13 +85,30 @@ impl Watch {
         let access = client.access();
         let mut queue = Queue::new(access.is_live(), access.base.to_string());
         let (orders, reports) = worker::start(client, Duration::from_secs(self.refresh));
-        // A panic restores the terminal, too.
+        let asked_to_end = on_signal()?;
         let mut terminal = ratatui::try_init()
             .map_err(|e| Failure::new(Exit::Io, format!("the terminal cannot be used: {e}")))?;
-        let ended = queue.watch(&mut terminal, &orders, &reports);
-        ratatui::restore();
-        ended
+        let _restored = Restored;
+        queue.watch(&mut terminal, &orders, &reports, &asked_to_end)
     }
+}
+
+/// Gives the terminal back as it was, however the queue ends: ratatui's own hook does so before a panic is told of.
+struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        ratatui::restore();
+    }
+}
+
+/// Has a signal that asks the process to end, as SIGTERM, end the loop, so that the terminal is given back. Ctrl-C is a key here.
+fn on_signal() -> Result<Arc<AtomicBool>, Failure> {
+    let asked = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&asked);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Release))
+        .map_err(|e| Failure::new(Exit::Io, format!("signals cannot be listened for: {e}")))?;
+    Ok(asked)
 }
 
 impl Queue {
@@ -111,11 +130,19 @@ impl Queue {
         terminal: &mut ratatui::DefaultTerminal,
         orders: &Sender<Order>,
         reports: &Receiver<Report>,
+        asked_to_end: &AtomicBool,
     ) -> Result<Exit, Failure> {
         let broken = |e: std::io::Error| Failure::new(Exit::Io, format!("the terminal cannot be used: {e}"));
         loop {
-            while let Ok(report) = reports.try_recv() {
-                self.hear(report)?;
+            loop {
+                match reports.try_recv() {
+                    Ok(report) => self.hear(report)?,
+                    Err(TryRecvError::Empty) => break,
+                    Err(TryRecvError::Disconnected) => return Err(gone()),
+                }
+            }
+            if asked_to_end.load(Ordering::Acquire) {
+                return Ok(Exit::Interrupted);
             }
             terminal.draw(|frame| screen::draw(self, frame)).map_err(broken)?;
             if !event::poll(FRAME).map_err(broken)? {
@@ -126,8 +153,7 @@ impl Queue {
                 Step::GoOn => {}
                 Step::Give(order) => {
                     "asking the service ...".clone_into(&mut self.message);
-                    let gone = |_| Failure::new(Exit::Io, "the connection has ended");
-                    orders.send(order).map_err(gone)?;
+                    orders.send(order).map_err(|_| gone())?;
                 }
                 Step::End(exit) => return Ok(exit),
             }
@@ -228,6 +254,12 @@ impl Queue {
         }
         Step::Give(Order::Resolve(answer))
     }
+}
+
+/// The thread that talks to the service has ended, which it never does of its own.
+fn gone() -> Failure {
+    Failure::new(Exit::Io, "the connection has ended")
+        .next("run the command again; what was answered is kept")
 }
 
 fn review_of(decision: &str) -> Option<String> {

@@ -8,10 +8,10 @@ use mandate_core::{AgentId, Mandate};
 
 use self::replay::{Change, Replay, Simulated};
 use crate::exit::{Exit, Failure};
-use crate::export::{read_mandate, walk};
+use crate::export::{Reader, read_mandate, walk};
 use crate::input::Source;
-use crate::output::{BOLD, CAUTION, GOOD, Output};
-use crate::value::source;
+use crate::output::{BOLD, CAUTION, GOOD, Output, warn};
+use crate::value::{agent, source};
 
 /// The longest mandate that is read, in bytes; as the service.
 const MAX_MANDATE_BYTES: usize = 64 * 1024;
@@ -19,10 +19,14 @@ const MAX_MANDATE_BYTES: usize = 64 * 1024;
 /// Replay recorded requests under another mandate: which verdicts change, and what money moves
 ///
 /// Each request of the export is put to the engine again, in the order of time, under the candidate for its agent, as if
-/// that had governed from the first decision on. What was spent in a month follows from the verdicts of the simulation; at
-/// the first decision of a month it begins with what the record says was spent. The rate of requests is what it was, since
-/// requests come whatever is answered. Agents without a candidate are left out. Without any candidate the recorded mandates
-/// are replayed, which changes nothing.
+/// that had governed from the first decision on. The engine's state is rebuilt. What was spent in a month follows from the
+/// verdicts of the simulation; it begins with what the record says at the month's first decision. The rate of requests follows
+/// from the requests before; in the first minute, and where whole seconds leave it open, the record says how many. Where the
+/// record does not follow from the decisions before it, some are missing or were changed: that is told of. Agents without a candidate are left out. Without any candidate the recorded
+/// mandates are replayed, which changes nothing.
+///
+/// Exports are written oldest first. Decisions in another order are refused, unless --sort puts them into it: of each, its
+/// place in the file is kept in memory, 48 bytes; what comes from standard input is copied into a temporary file.
 ///
 /// --reviews says what becomes of a request that waits for a person in the simulation: `as-recorded` approves it when and
 /// only when it was approved in the record, at that time; `approve` approves each at once; `deny` none. An approval waives
@@ -42,7 +46,7 @@ pub(crate) struct Simulate {
     decisions: Source,
 
     /// Look at this agent only; may be given several times
-    #[arg(long, value_name = "AGENT", value_parser = AgentId::parse)]
+    #[arg(long, value_name = "AGENT", value_parser = agent)]
     agent: Vec<AgentId>,
 
     /// What becomes of requests that wait for a person
@@ -56,6 +60,10 @@ pub(crate) struct Simulate {
     /// Show every change, not only the first
     #[arg(long)]
     all: bool,
+
+    /// Take the decisions of the export in any order, and put them into that of time
+    #[arg(long)]
+    sort: bool,
 }
 
 const SIMULATE_HELP: &str = "\
@@ -64,6 +72,7 @@ Examples:
   mandate simulate --mandate candidate.json --decisions export.ndjson --reviews approve --all
   mandate simulate --mandate candidate.json --decisions export.ndjson --fail-on more-denials,more-spent
   mandate simulate --decisions export.ndjson --fail-on any
+  tac export.ndjson | mandate simulate --mandate candidate.json --decisions - --sort
 
 Exit codes:
   0 simulated    24 what --fail-on names is so    23 the export is refused    30 a candidate is refused";
@@ -90,6 +99,7 @@ pub(crate) fn run(args: &Simulate, output: &mut Output) -> Result<Exit, Failure>
     let mut replay = Replay::new(candidates, &args.agent, args.reviews)?;
     let all = args.all;
     walk(
+        Reader::open_in_order(&args.decisions, args.sort)?,
         &args.decisions,
         |prologue| match &prologue.header {
             Some(header) if !header.is_complete() => {
@@ -107,6 +117,12 @@ pub(crate) fn run(args: &Simulate, output: &mut Output) -> Result<Exit, Failure>
         },
     )?;
     let result = replay.conclude();
+    if let Some(odd) = &result.inconsistent {
+        warn(format_args!(
+            "{} decisions do not follow from those before them, the first on line {}: mandate audit says what is wrong with this export",
+            odd.decisions, odd.first_line
+        ));
+    }
     let failed = args.fail_on.iter().any(|what| result.is(*what));
     tell(&result, output)?;
     if !failed {

@@ -4,21 +4,24 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 
 use mandate_core::{
-    AgentId, Amount, Basis, Currency, DecisionId, Evaluation, Mandate, Month, Request, Total, Verdict,
-    evaluate,
+    AgentId, Amount, Basis, Currency, DecisionId, Evaluation, Mandate, Month, Request, Timestamp, Total,
+    Verdict, evaluate,
 };
 use serde::Serialize;
 
 use super::{FailOn, Reviews};
 use crate::exit::{Exit, Failure};
-use crate::export::{Decision, Prologue};
+use crate::export::{Decision, Prologue, Recent};
 
 /// The state of a simulation.
 pub(super) struct Replay {
     candidates: HashMap<AgentId, Mandate>,
     agents: HashSet<AgentId>,
     reviews: Reviews,
-    months: HashMap<(AgentId, Currency), (Month, Total)>,
+    months: HashMap<(AgentId, Currency), Spent>,
+    recent: Recent,
+    /// When the first decision was made.
+    begun: Option<Timestamp>,
     /// Decisions of approvals that take place in the simulation, too.
     approvals: HashSet<DecisionId>,
     /// Decisions of approvals that were recorded and do not take place.
@@ -27,6 +30,23 @@ pub(super) struct Replay {
     money: BTreeMap<String, Money>,
     result: Simulated,
     newly: HashMap<&'static str, bool>,
+}
+
+/// What an agent has spent in a month and a currency.
+#[derive(Debug, Clone, Copy)]
+struct Spent {
+    month: Month,
+    /// By the verdicts of the record.
+    recorded: Total,
+    /// By those of the simulation.
+    simulated: Total,
+}
+
+/// Decisions of which the record says otherwise than the decisions before them.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Inconsistent {
+    pub(super) decisions: u64,
+    pub(super) first_line: u64,
 }
 
 /// How often one verdict became another.
@@ -74,6 +94,8 @@ pub(super) struct Simulated {
     pub(super) money: Vec<Money>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) first: Option<Change>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) inconsistent: Option<Inconsistent>,
     #[serde(skip)]
     newly: HashMap<&'static str, bool>,
 }
@@ -97,6 +119,8 @@ impl Replay {
             agents: agents.iter().cloned().collect(),
             reviews,
             months: HashMap::new(),
+            recent: Recent::default(),
+            begun: None,
             approvals: HashSet::new(),
             dropped: HashSet::new(),
             verdicts: BTreeMap::new(),
@@ -123,16 +147,17 @@ impl Replay {
             Some(candidate) => Some(candidate.clone()),
             None => prologue.governing(line, decision)?,
         };
-        self.begin_month(decision);
+        let recent_requests = self.rebuild(prologue, line, decision);
         if decision.claims.verdict == Verdict::Allow {
             let money = self.money(&decision.claims.request);
             money.recorded = money.recorded.plus(decision.claims.request.amount);
         }
         if decision.supersedes.is_some() {
-            return Ok(self.approval(line, decision, mandate.as_ref()));
+            return Ok(self.approval(line, decision, mandate.as_ref(), recent_requests));
         }
         self.result.requests = self.result.requests.saturating_add(1);
-        let (simulated, reason) = self.decide(decision, mandate.as_ref(), Evaluation::Request);
+        let (simulated, reason) =
+            self.decide(decision, mandate.as_ref(), recent_requests, Evaluation::Request);
         let approved = decision.review.as_ref().and_then(|review| review.decision);
         if simulated == Verdict::Review {
             match (self.reviews, approved) {
@@ -140,7 +165,7 @@ impl Replay {
                     self.approvals.insert(fresh);
                 }
                 (Reviews::Approve, _) => {
-                    self.decide(decision, mandate.as_ref(), Evaluation::Approval);
+                    self.decide(decision, mandate.as_ref(), recent_requests, Evaluation::Approval);
                     self.result.approvals = self.result.approvals.saturating_add(1);
                 }
                 _ => self.result.waiting = self.result.waiting.saturating_add(1),
@@ -152,7 +177,13 @@ impl Replay {
     }
 
     /// A recorded approval: made again if its request waits in the simulation, too, or lies before the export.
-    fn approval(&mut self, line: u64, decision: &Decision, mandate: Option<&Mandate>) -> Option<Change> {
+    fn approval(
+        &mut self,
+        line: u64,
+        decision: &Decision,
+        mandate: Option<&Mandate>,
+        recent_requests: u32,
+    ) -> Option<Change> {
         let id = decision.claims.jti;
         let waits = self.approvals.remove(&id);
         let is_dropped = self.dropped.remove(&id);
@@ -161,19 +192,41 @@ impl Replay {
             return None;
         }
         self.result.approvals = self.result.approvals.saturating_add(1);
-        let (simulated, reason) = self.decide(decision, mandate, Evaluation::Approval);
+        let (simulated, reason) = self.decide(decision, mandate, recent_requests, Evaluation::Approval);
         self.compare(line, decision, simulated, reason)
     }
 
-    /// At the first decision of an agent's month, what the record says was spent before it.
-    fn begin_month(&mut self, decision: &Decision) {
+    /// The state in which the engine was: begins a month, compares the record with what the decisions before it come to, and
+    /// counts what was recorded as spent. Gives the requests of the last minute.
+    fn rebuild(&mut self, prologue: &Prologue, line: u64, decision: &Decision) -> u32 {
         let request = &decision.claims.request;
-        let month = decision.at().month();
-        let begins = (month, decision.basis.spent);
-        let spent = self.months.entry((request.agent.clone(), request.currency.clone())).or_insert(begins);
-        if spent.0 != month {
-            *spent = begins;
+        let since = prologue.header.as_ref().and_then(|header| header.since);
+        // Whoever cut a window out of an export has left the minute before it behind.
+        let begun = *self.begun.get_or_insert(decision.at());
+        let counts = self.recent.take(decision, Some(begun));
+        let (month, basis) = (decision.at().month(), &decision.basis);
+        let begins = || {
+            // In a month that began within the export, nothing was spent before.
+            let is_whole = since.is_none_or(|since| since.month() < month);
+            let recorded = if is_whole { Total::ZERO } else { basis.spent };
+            Spent { month, recorded, simulated: basis.spent }
+        };
+        let spent =
+            self.months.entry((request.agent.clone(), request.currency.clone())).or_insert_with(begins);
+        if spent.month != month {
+            *spent = begins();
         }
+        let follows = spent.recorded == basis.spent && counts.contains(&basis.recent_requests);
+        // From here on as the record has it, so that one gap is told of once.
+        spent.recorded = basis.spent;
+        if decision.claims.verdict == Verdict::Allow {
+            spent.recorded = spent.recorded.plus(request.amount);
+        }
+        if !follows {
+            let odd = self.result.inconsistent.get_or_insert(Inconsistent { decisions: 0, first_line: line });
+            odd.decisions = odd.decisions.saturating_add(1);
+        }
+        basis.recent_requests.clamp(*counts.start(), *counts.end())
     }
 
     /// The engine's verdict; what it allows is spent.
@@ -181,16 +234,19 @@ impl Replay {
         &mut self,
         decision: &Decision,
         mandate: Option<&Mandate>,
+        recent_requests: u32,
         evaluation: Evaluation,
     ) -> (Verdict, Option<String>) {
         let request = &decision.claims.request;
         let key = (request.agent.clone(), request.currency.clone());
-        let (_, spent) = self.months.entry(key).or_insert((decision.at().month(), decision.basis.spent));
-        let basis = Basis { spent: *spent, recent_requests: decision.basis.recent_requests };
+        let spent = self.months.get(&key).map_or(Total::ZERO, |spent| spent.simulated);
+        let basis = Basis { spent, recent_requests };
         let outcome = evaluate(mandate, &basis, request, decision.at(), evaluation);
         let (verdict, reason) = (outcome.verdict, outcome.reason.map(|reason| reason.to_string()));
         if verdict == Verdict::Allow {
-            *spent = spent.plus(request.amount);
+            if let Some(spent) = self.months.get_mut(&key) {
+                spent.simulated = spent.simulated.plus(request.amount);
+            }
             let money = self.money(request);
             money.simulated = money.simulated.plus(request.amount);
         }

@@ -34,6 +34,7 @@ struct Asked {
 }
 
 pub(super) fn run(args: &Verify, source: &Source, output: &mut Output) -> Result<Exit, Failure> {
+    output.only_lines()?;
     let issuer = super::issuer(args)?;
     let nonces =
         args.nonce_store.as_deref().map(|path| FileNonces::open(path, environment::now())).transpose()?;
@@ -85,12 +86,22 @@ fn tell(
     for answer in &answers {
         let brief = answer.report.brief(answer.line, answer.id.as_deref(), args.explain);
         let line = serde_json::to_string(&brief).map_err(|e| Failure::new(Exit::Io, e.to_string()))?;
-        text.push_str(&line);
-        text.push('\n');
+        let lines = output.rendered(&line).map_err(|failure| lost(failure, &answers))?;
+        text.push_str(&lines);
     }
     output.text(&text);
     let exits = answers.iter().map(|answer| answer.report.exit());
     Ok(exits.into_iter().find(|exit| *exit != Exit::Success).unwrap_or(Exit::Success))
+}
+
+/// The failure with the lines whose nonces were claimed, and whose answers nobody hears.
+fn lost(failure: Failure, answers: &[Answer]) -> Failure {
+    let claimed = answers.iter().filter(|answer| answer.report.claimed().is_some());
+    let lines: Vec<String> = claimed.map(|answer| answer.line.to_string()).collect();
+    if lines.is_empty() {
+        return failure;
+    }
+    failure.note("used up", format_args!("the nonces of the lines {}", lines.join(", ")))
 }
 
 /// The answer to one line; a blank one has none.

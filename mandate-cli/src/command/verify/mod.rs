@@ -30,8 +30,8 @@ use crate::value::{instant, leeway, source};
 ///
 /// With --tokens, many are checked at once, on all cores: a line of input is a token, or an object with `token` and, each
 /// optional, `id`, `amount`, `currency`, `recipient` and `mandate`, which go before the options. A line of output is an
-/// object with `line`, `id`, `valid` and `claims` or `error`, in the order of the input. The exit code is that of the first
-/// line that is not valid.
+/// object with `line`, `id`, `valid` and `claims` or `error`, in the order of the input, or what --json=FIELDS and --jq make
+/// of it. The exit code is that of the first line that is not valid.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 #[command(after_help = VERIFY_HELP)]
@@ -104,6 +104,7 @@ Examples:
   mandate verify - --issuer https://verdicts.example.com --jwks jwks.json --json < token.txt
   mandate verify @token.txt --issuer https://verdicts.example.com --pinned --explain
   mandate verify --tokens orders.ndjson --issuer https://verdicts.example.com > answers.ndjson
+  mandate verify --tokens - --issuer https://verdicts.example.com --jq 'select(.valid | not).line' < tokens.txt
   mandate verify --event @body.jwt --issuer https://verdicts.example.com --nonce-store events.db
 
 Exit codes:
@@ -117,11 +118,16 @@ pub(crate) fn run(args: &Verify, output: &mut Output) -> Result<Exit, Failure> {
     }
     match one(args) {
         Ok(report) => {
-            if let Some(nonce) = report.claimed().filter(|_| report.is_valid()) {
-                output.note_if_lost("used up", format_args!("{nonce}: ask for a new verdict"));
+            let used_up = report.claimed().filter(|_| report.is_valid());
+            let used_up = used_up.map(|nonce| format!("{nonce}: ask for a new verdict"));
+            if let Some(used_up) = &used_up {
+                output.note_if_lost("used up", used_up);
             }
             if output.is_json() {
-                output.json(&report)?;
+                output.json(&report).map_err(|failure| match used_up {
+                    Some(used_up) => failure.note("used up", used_up),
+                    None => failure,
+                })?;
             } else {
                 report.tell(output);
             }
@@ -129,9 +135,11 @@ pub(crate) fn run(args: &Verify, output: &mut Output) -> Result<Exit, Failure> {
         }
         // Nothing is known of the token. Who reads JSON hears that it is not valid, all the same.
         Err(failure) => {
-            let report = Report::failed(Refusal::new(None, failure.message().to_owned(), failure.exit));
-            let json = serde_json::to_string(&report).unwrap_or_default();
-            Err(failure.with_answer(&json))
+            if output.is_json() {
+                let refusal = Refusal::new(None, failure.message().to_owned(), failure.exit);
+                output.json(&Report::failed(refusal))?;
+            }
+            Err(failure)
         }
     }
 }

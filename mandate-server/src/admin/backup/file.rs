@@ -82,14 +82,6 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Fault> {
     }
 }
 
-/// Gives a file another name, if it is there.
-pub(super) fn set_aside(from: &Path, to: &Path) -> Result<(), Fault> {
-    match fs::rename(from, to) {
-        Err(e) if e.kind() != ErrorKind::NotFound => Err(unusable(from, &e)),
-        _ => Ok(()),
-    }
-}
-
 /// Deletes a file that is of no use; there is nobody left to tell of a failure.
 pub(super) fn remove(path: &Path) {
     let _ = fs::remove_file(path);

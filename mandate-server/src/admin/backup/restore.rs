@@ -37,7 +37,7 @@ struct Restored<'a> {
 pub(super) fn run(backup: &Path, force: bool, common: &Common) -> Result<(), Failure> {
     let settings = common.settings()?;
     let master_key = config::master_key_if_set().map_err(Failure::unusable)?;
-    let database = PathBuf::from(settings.database.strip_prefix(SQLITE).unwrap_or_default());
+    let database = upkeep::file(&settings.database).map_err(Failure::failed)?;
     let _held = upkeep::claim(&settings.database, Holder::Alone).map_err(Failure::failed)?;
     if database.exists() && !force {
         let message = "is there already; with --force it is set aside under another name";
@@ -47,7 +47,7 @@ pub(super) fn run(backup: &Path, force: bool, common: &Common) -> Result<(), Fai
     if let Some(master_key) = &master_key {
         must_open(&contents, master_key).map_err(Failure::failed)?;
     }
-    let set_aside = replace(&database, backup, &manifest).map_err(Failure::failed)?;
+    let set_aside = replace(&settings.database, backup, &manifest).map_err(Failure::failed)?;
     let restored = Restored {
         database: &database,
         backup,
@@ -72,23 +72,19 @@ fn must_open(contents: &Contents, master_key: &MasterKey) -> Result<(), Fault> {
     })
 }
 
-/// Copies the backup to where the database is. Says where that is now, if there was one.
-fn replace(database: &Path, backup: &Path, manifest: &Manifest) -> Result<Option<PathBuf>, Fault> {
-    let mut fresh = file::unfinished(database)?;
+/// Puts a copy of the backup in the place of the database. Says where that is now, if there was one.
+fn replace(database: &str, backup: &Path, manifest: &Manifest) -> Result<Option<PathBuf>, Fault> {
+    let place = upkeep::file(database)?;
+    let mut fresh = file::unfinished(&place)?;
     let (sha256, _) = file::copied(backup, &mut fresh)?;
     if sha256 != manifest.sha256 {
         return Err(Fault::new(format!("{} has changed while it was copied", backup.display())));
     }
     record(&fresh, backup, manifest)?;
     file::synced(&fresh)?;
-    upkeep::adopt(fresh.as_file(), &file::directory(database));
-    let was_there = database.exists();
-    let aside = beside(database, &format!(".replaced-{}", SystemClock.now()));
-    for suffix in BESIDE {
-        file::set_aside(&beside(database, suffix), &beside(&aside, suffix))?;
-    }
-    file::name(fresh, database)?;
-    Ok(was_there.then_some(aside))
+    upkeep::adopt(fresh.as_file(), &file::directory(&place));
+    file::name(fresh, &upkeep::pending_name(database, &SystemClock.now().to_string())?)?;
+    upkeep::replace(database)
 }
 
 /// Writes into the copy that it was restored. Only a schema that is the newest is known to have a place for that.

@@ -10,6 +10,7 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
+use mandate_core::export::Trailer;
 use mandate_core::{AgentId, ExportId, MandateId, PolicyVersion, Timestamp, Verdict, jwt};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -85,16 +86,6 @@ struct Header<'a> {
     created_at: Timestamp,
 }
 
-/// They have neither `verdict` nor `type`: a trailer passes for neither verdict nor event.
-#[derive(Serialize)]
-struct Trailer<'a> {
-    iss: &'a str,
-    iat: i64,
-    export: ExportId,
-    rows: i64,
-    sha256: Sha256Hex,
-}
-
 /// One line.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -156,9 +147,14 @@ fn ndjson(
         line(out, &Line::Decision(decisions::show(whole, &export.policy_version, *now)?))
     })?;
     let sha256 = Sha256Hex(out.hash.clone().finalize().into());
-    let trailer = Trailer { iss: keyring.issuer(), iat: now.seconds(), export: export.id, rows, sha256 };
-    let trailer = serde_json::to_string(&trailer).map_err(|e| Fault::new(e.to_string()))?;
-    let token = jwt::sign(&*keyring.signing(export.kind, *now)?.signer, &trailer);
+    let trailer = Trailer {
+        iss: keyring.issuer().to_owned(),
+        iat: now.seconds(),
+        export: export.id,
+        rows: u64::try_from(rows).unwrap_or_default(),
+        sha256: sha256.to_string(),
+    };
+    let token = jwt::sign(&*keyring.signing(export.kind, *now)?.signer, &trailer.to_json());
     line(out, &Line::Trailer(token.map_err(|e| Fault::new(e.to_string()))?))?;
     Ok(rows)
 }

@@ -82,17 +82,18 @@ pub(in crate::store) fn newest() -> i64 {
 
 /// Brings the database up to the newest schema: all of the way, or not at all. Of several who begin at once, one does it,
 /// while the others wait.
-pub(in crate::store) fn migrate(url: &str) -> Result<(), Fault> {
+pub(in crate::store) fn migrate(url: &str) -> Result<Schema, Fault> {
     let address = Address::parse(url)?;
     let current = schema(url)?;
     current.must_be_known(&address.to_string())?;
     if current.missing.is_empty() {
-        return Ok(());
+        return Ok(current);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|e| Fault::new(format!("cannot start what speaks to the database: {e}")))?;
-    runtime.block_on(migrate_held(address))
+    runtime.block_on(migrate_held(address))?;
+    Ok(current)
 }
 
 async fn migrate_held(address: Arc<Address>) -> Result<(), Fault> {

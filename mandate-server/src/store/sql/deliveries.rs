@@ -11,7 +11,7 @@ use crate::error::Fault;
 use crate::store::records::{
     AttemptRecord, DeliveryRecord, DeliveryState, DueRecord, EventRecord, LeaseRecord, TriedRecord,
 };
-use crate::store::tx::{Row, Tx};
+use crate::store::tx::{Row, Tx, Value};
 
 const HOLD_SUBSCRIBED: &str = "SELECT 1 FROM webhooks
     WHERE environment = $1 AND webhook IN (SELECT webhook FROM subscriptions WHERE environment = $1 AND type = $2)
@@ -35,6 +35,8 @@ const COUNT: &str =
 const ATTEMPTS: &str = "SELECT at, status, error FROM attempts
     WHERE environment = $1 AND event = $2 AND webhook = $3 ORDER BY attempt";
 
+const BRING_FORWARD: &str = "UPDATE webhooks SET due_at = $1 WHERE due_at > $2";
+const FARTHEST: &str = "SELECT due_at FROM webhooks WHERE due_at > $1 ORDER BY due_at DESC LIMIT 1";
 const NEXT: &str = "SELECT due_at FROM webhooks
     WHERE due_at IS NOT NULL AND (leased_until IS NULL OR leased_until <= $1 OR leased_until > $2)
     ORDER BY due_at LIMIT 1";
@@ -59,10 +61,20 @@ const RELEASE: &str = "UPDATE webhooks SET leased_until = NULL, due_at =
         (SELECT CASE WHEN min(d.due_at) < $1 THEN $1 ELSE min(d.due_at) END FROM deliveries d
         WHERE d.environment = $2 AND d.webhook = $3 AND d.state = 'pending')
     WHERE environment = $2 AND webhook = $3 AND leased_until = $4";
-const DUE: &str = "SELECT e.event, e.type, e.created_at, e.data, d.attempts, d.retried_at
-    FROM deliveries d JOIN events e ON e.environment = d.environment AND e.event = d.event
-    WHERE d.environment = $1 AND d.webhook = $2 AND d.state = 'pending' AND d.due_at <= $3
-    ORDER BY d.due_at LIMIT $4";
+macro_rules! due {
+    ($condition:literal) => {
+        concat!(
+            "SELECT e.event, e.type, e.created_at, e.data, d.attempts, d.retried_at
+            FROM deliveries d JOIN events e ON e.environment = d.environment AND e.event = d.event
+            WHERE d.environment = $1 AND d.webhook = $2 AND d.state = 'pending' AND ",
+            $condition,
+            " ORDER BY d.due_at LIMIT $4"
+        )
+    };
+}
+
+const DUE: &str = due!("d.due_at <= $3");
+const PUT_OFF: &str = due!("d.due_at > $3");
 const ATTEMPT: &str = "INSERT INTO attempts (environment, event, webhook, attempt, at, status, error)
     SELECT environment, event, webhook, attempts + 1, $1, $2, $3 FROM deliveries
     WHERE environment = $4 AND event = $5 AND webhook = $6";
@@ -147,6 +159,17 @@ fn read_attempt(mut row: Row) -> Result<AttemptRecord, Fault> {
     })
 }
 
+/// Brings webhooks to the front of the line that stand in it at a time after `latest`.
+pub fn bring_forward(tx: &mut Tx<'_>, now: Timestamp, latest: Timestamp) -> Result<(), Fault> {
+    tx.execute(BRING_FORWARD, &[now.millis().into(), latest.millis().into()])?;
+    Ok(())
+}
+
+/// Whether a webhook stands in the line at a time after `latest`.
+pub fn is_any_after(tx: &mut Tx<'_>, latest: Timestamp) -> Result<bool, Fault> {
+    Ok(tx.row(FARTHEST, &[latest.millis().into()])?.is_some())
+}
+
 /// When the first webhook in the line is due that nobody has leased. A lease that ends after `latest` is none.
 pub fn next(tx: &mut Tx<'_>, now: Timestamp, latest: Timestamp) -> Result<Option<Timestamp>, Fault> {
     let row = tx.row(NEXT, &[now.millis().into(), latest.millis().into()])?;
@@ -184,17 +207,24 @@ pub fn release(tx: &mut Tx<'_>, lease: &LeaseRecord, now: Timestamp) -> Result<(
     Ok(())
 }
 
-/// The deliveries to a webhook that are due, each with its event; those that have waited longest.
+/// The deliveries to a webhook that are due by `now`, or only after `latest`, each with its event; those that have waited
+/// longest.
 pub fn due(
     tx: &mut Tx<'_>,
     lease: &LeaseRecord,
     now: Timestamp,
+    latest: Timestamp,
     limit: i64,
 ) -> Result<Vec<DueRecord>, Fault> {
     let environment = lease.environment;
-    let webhook = lease.webhook.to_bytes();
-    let rows = tx.query(DUE, &[environment.into(), webhook.into(), now.millis().into(), limit.into()])?;
-    rows.into_iter().map(|row| read_due(environment, row)).collect()
+    let of = |at: Timestamp| -> [Value; 4] {
+        let webhook = lease.webhook.to_bytes();
+        [environment.into(), webhook.into(), at.millis().into(), limit.into()]
+    };
+    let mut rows = tx.query(DUE, &of(now))?;
+    rows.extend(tx.query(PUT_OFF, &of(latest))?);
+    let rows = rows.into_iter().take(usize::try_from(limit).unwrap_or_default());
+    rows.map(|row| read_due(environment, row)).collect()
 }
 
 fn read_due(environment: i64, mut row: Row) -> Result<DueRecord, Fault> {

@@ -18,15 +18,27 @@ const INSERT: &str =
 const APPEND: &str = "INSERT INTO escrow_history (environment, escrow, number, state, disputed, at, note,
         settlement, next_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-const DUE: &str = "SELECT h.environment, h.escrow, h.number, h.attempts FROM escrow_history h
-    WHERE h.settlement = 'pending' AND h.next_at <= $1 AND NOT EXISTS (SELECT 1 FROM escrow_history b
-        WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number
-            AND b.settlement = 'pending')
-    ORDER BY h.next_at LIMIT $2";
+macro_rules! due {
+    ($condition:literal) => {
+        concat!(
+            "SELECT h.environment, h.escrow, h.number, h.attempts FROM escrow_history h
+            WHERE h.settlement = 'pending' AND ",
+            $condition,
+            " AND NOT EXISTS (SELECT 1 FROM escrow_history b
+                WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number
+                    AND b.settlement = 'pending')
+            ORDER BY h.next_at LIMIT $2"
+        )
+    };
+}
+
+const DUE: &str = due!("h.next_at <= $1");
+const PUT_OFF: &str = due!("h.next_at > $1");
 const SETTLE: &str = "UPDATE escrow_history SET settlement = $1, attempts = attempts + 1, next_at = $2
     WHERE environment = $3 AND escrow = $4 AND number = $5 AND settlement = 'pending'";
 const CLAIM: &str = "UPDATE escrow_history SET next_at = $1
-    WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'pending' AND next_at <= $5";
+    WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'pending'
+        AND (next_at <= $5 OR next_at > $6)";
 const REFUSED: &str = "SELECT h.environment, o.name, e.kind, h.escrow, h.number, h.state, h.at, h.attempts
     FROM escrow_history h JOIN environments e ON e.environment = h.environment
     JOIN organizations o ON o.organization = e.organization
@@ -199,10 +211,17 @@ pub fn append(
     tx.execute_one(APPEND, &row)
 }
 
-/// At most `limit` instructions that are to be sent by `now`, each with the number of attempts made. One waits for those
-/// before it in its escrow.
-pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey, i64)>, Fault> {
-    let rows = tx.query(DUE, &[now.millis().into(), limit.into()])?.into_iter();
+/// At most `limit` instructions that are to be sent by `now`, or only after `latest`, each with the number of attempts
+/// made. One waits for those before it in its escrow.
+pub fn due(
+    tx: &mut Tx<'_>,
+    now: Timestamp,
+    latest: Timestamp,
+    limit: i64,
+) -> Result<Vec<(EntryKey, i64)>, Fault> {
+    let mut rows = tx.query(DUE, &[now.millis().into(), limit.into()])?;
+    rows.extend(tx.query(PUT_OFF, &[latest.millis().into(), limit.into()])?);
+    let rows = rows.into_iter().take(usize::try_from(limit).unwrap_or_default());
     rows.map(|mut row| {
         let environment = row.integer()?;
         let escrow = EscrowId::from_bytes(row.bytes()?);
@@ -231,15 +250,22 @@ pub fn settle(
     tx.execute(SETTLE, &row).map(|_| ())
 }
 
-/// Takes a pending instruction that is due at `now`: it is due again at `until`, whatever becomes of whoever took it. False
-/// when another has taken it, or it has ended.
-pub fn claim(tx: &mut Tx<'_>, key: &EntryKey, now: Timestamp, until: Timestamp) -> Result<bool, Fault> {
-    let row: [Value; 5] = [
+/// Takes a pending instruction that is to be sent by `now`, or only after `latest`: it is due again at `until`, whatever
+/// becomes of whoever took it. False when another has taken it, or it has ended.
+pub fn claim(
+    tx: &mut Tx<'_>,
+    key: &EntryKey,
+    now: Timestamp,
+    latest: Timestamp,
+    until: Timestamp,
+) -> Result<bool, Fault> {
+    let row: [Value; 6] = [
         until.millis().into(),
         key.environment.into(),
         key.escrow.to_bytes().into(),
         place(key.number)?.into(),
         now.millis().into(),
+        latest.millis().into(),
     ];
     Ok(tx.execute(CLAIM, &row)? == 1)
 }

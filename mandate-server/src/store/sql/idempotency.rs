@@ -14,13 +14,15 @@ const KEEP: &str =
     "INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
 const DROP: &str = "DELETE FROM idempotency WHERE environment = $1 AND api_key = $2 AND name = $3";
-const OLDEST: &str = "SELECT created_at FROM idempotency ORDER BY kept LIMIT 1";
+// Those kept by a clock that was ahead are passed over: they would stand in the way of all that was kept after them.
+const OLDEST: &str = "SELECT created_at FROM idempotency WHERE created_at <= $1 ORDER BY kept LIMIT 1";
 macro_rules! forget {
     ($claim:literal) => {
         concat!(
-            "DELETE FROM idempotency WHERE kept IN (SELECT kept FROM idempotency ORDER BY kept LIMIT $1",
+            "DELETE FROM idempotency WHERE kept IN (
+                SELECT kept FROM idempotency WHERE created_at <= $1 ORDER BY kept LIMIT $2",
             $claim,
-            ") AND created_at <= $2"
+            ") AND created_at <= $3"
         )
     };
 }
@@ -70,13 +72,16 @@ pub(in crate::store) fn values(key: &KeptKey, kept: &KeptRecord) -> [Value; 8] {
     ]
 }
 
-/// When the answer that is kept longest was kept.
-pub fn oldest(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
-    tx.row(OLDEST, &[])?.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
+/// When the answer that is kept longest was kept, of those kept at `latest` or before.
+pub fn oldest(tx: &mut Tx<'_>, latest: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    tx.row(OLDEST, &[latest.millis().into()])?
+        .map(|mut row| row.integer().map(Timestamp::from_millis))
+        .transpose()
 }
 
-/// Forgets, of the `limit` answers that are kept longest, those kept at `until` or before; says how many.
-pub fn forget(tx: &mut Tx<'_>, until: Timestamp, limit: i64) -> Result<usize, Fault> {
+/// Forgets, of the `limit` answers that are kept longest and were kept at `latest` or before, those kept at `until` or
+/// before; says how many.
+pub fn forget(tx: &mut Tx<'_>, until: Timestamp, latest: Timestamp, limit: i64) -> Result<usize, Fault> {
     let sql = tx.either(FORGET, FORGET_BESIDE_OTHERS);
-    tx.execute(sql, &[limit.into(), until.millis().into()])
+    tx.execute(sql, &[latest.millis().into(), limit.into(), until.millis().into()])
 }

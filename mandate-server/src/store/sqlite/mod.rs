@@ -2,8 +2,10 @@
 
 pub(super) mod commit;
 mod hot;
+pub(super) mod place;
 mod presence;
 mod readers;
+pub(super) mod replace;
 pub(super) mod upkeep;
 mod writer;
 
@@ -138,7 +140,7 @@ fn apart<T>(
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
     end: End,
 ) -> Result<Result<T, Refusal>, Fault> {
-    if !Path::new(path).exists() {
+    if !Path::new(path).exists() && !replace::is_pending(path)? {
         return Err(Fault::new(format!(
             "database: there is no file {path}; `mandate-server serve` creates it"
         )));

@@ -7,8 +7,9 @@ use std::path::Path;
 use refinery::Runner;
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
+use tracing::warn;
 
-use super::{BUSY_TIMEOUT, CACHE_KIB, Ground, STATEMENT_CACHE, connect, migrations};
+use super::{BUSY_TIMEOUT, CACHE_KIB, Ground, STATEMENT_CACHE, connect, migrations, replace};
 use crate::error::Fault;
 use crate::store::tx::Tx;
 use crate::store::{Holder, Schema, Step};
@@ -26,7 +27,8 @@ const FOREIGN_KEYS: &str = "PRAGMA foreign_key_check";
 const HISTORY: &str = "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
 const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM refinery_schema_history";
 
-/// Takes the database for this process, as one of its servers or for itself alone, until what is returned is dropped.
+/// Takes the database for this process, as one of its servers or for itself alone, until what is returned is dropped. A
+/// restore that a crash has interrupted is ended before.
 pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault> {
     let name = format!("{path}{LOCK_SUFFIX}");
     let mut options = OpenOptions::new();
@@ -34,19 +36,30 @@ pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault>
     let unusable = |e| Fault::new(format!("database: the file {name} cannot be used: {e}"));
     let file = options.open(&name).map_err(unusable)?;
     adopt(&file, directory(path));
-    let (locked, problem) = match holder {
-        Holder::Server => (file.try_lock_shared(), "is being restored; wait until that has ended"),
-        Holder::Alone => (file.try_lock(), "is in use: stop the server first"),
+    let lock = |holder| {
+        let (locked, problem) = match holder {
+            Holder::Server => (file.try_lock_shared(), "is being restored; wait until that has ended"),
+            Holder::Alone => (file.try_lock(), "is in use: stop the server first"),
+        };
+        match locked {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => Err(Fault::new(format!("database: {path} {problem}"))),
+            Err(TryLockError::Error(e)) => Err(unusable(e)),
+        }
     };
-    match locked {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err(Fault::new(format!("database: {path} {problem}"))),
-        Err(TryLockError::Error(e)) => Err(unusable(e)),
+    lock(holder)?;
+    // A restore begins under the lock of one who is alone: none begins from here on.
+    if replace::is_pending(path)? {
+        lock(Holder::Alone)?;
+        let aside = replace::finish(path)?;
+        warn!(database = path, ?aside, "a restore that was interrupted has been ended");
+        lock(holder)?;
     }
+    Ok(file)
 }
 
 /// The directory that the database is in.
-fn directory(path: &str) -> &Path {
+pub(super) fn directory(path: &str) -> &Path {
     let parent = Path::new(path).parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new("."))
 }
@@ -62,8 +75,18 @@ pub(in crate::store) fn adopt(file: &File, directory: &Path) {
     }
 }
 
+/// Refuses a database whose place another is to take: it is neither the old one any more nor the new one yet.
+pub(in crate::store) fn must_be_settled(path: &str) -> Result<(), Fault> {
+    if replace::is_pending(path)? {
+        let remedy = "start the server, or run `mandate-server migrate`, to end it";
+        return Err(Fault::new(format!("database: {path}: a restore of it was interrupted: {remedy}")));
+    }
+    Ok(())
+}
+
 /// Opens a database without a way to change it, not even its journal mode.
 fn open_to_read(path: &str) -> Result<Connection, Fault> {
+    must_be_settled(path)?;
     if !Path::new(path).exists() {
         return Err(Fault::new(format!("database: there is no file {path}")));
     }
@@ -141,6 +164,7 @@ pub(in crate::store) fn version(tx: &mut Tx<'_>) -> Result<i64, Fault> {
 
 /// The schema that the database has, and what leads from it to the newest one. A file that is not there has version 0.
 pub(in crate::store) fn schema(path: &str) -> Result<Schema, Fault> {
+    must_be_settled(path)?;
     let current = if Path::new(path).exists() { snapshot(path, version)? } else { 0 };
     let mut steps: Vec<Step> = runner()
         .get_migrations()
@@ -157,14 +181,15 @@ pub(in crate::store) fn newest() -> i64 {
     runner().get_migrations().iter().map(|m| i64::from(m.version())).max().unwrap_or(0)
 }
 
-/// Brings the database up to the newest schema: all of the way, or not at all.
-pub(in crate::store) fn migrate(path: &str) -> Result<(), Fault> {
+/// Brings the database up to the newest schema: all of the way, or not at all. Says what it was before.
+pub(in crate::store) fn migrate(path: &str) -> Result<Schema, Fault> {
     let _held = claim(path, Holder::Server)?;
-    schema(path)?.must_be_known(path)?;
+    let before = schema(path)?;
+    before.must_be_known(path)?;
     make(path)?;
     let mut connection = connect(path)?;
     let failed = |e| Fault::new(format!("database: cannot migrate {path}: {e}"));
-    runner().run(&mut connection).map(|_| ()).map_err(failed)
+    runner().run(&mut connection).map(|_| before).map_err(failed)
 }
 
 /// Makes the file of a database that is not there, for its owner alone; SQLite gives its log the same mode.

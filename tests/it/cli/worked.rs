@@ -1,0 +1,184 @@
+//! The worked examples of `docs/cli.md`, run as they stand there, against a real server.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::harness::{Agent, Organization, Ran, TestServer, binary, terms};
+
+/// What waits for a person or never ends; tests of their own run these.
+const ELSEWHERE: [&str; 5] =
+    ["mandate login", "mandate decision tail --follow", "mandate listen ", "mandate replay ", "curl -sS "];
+
+/// A command of the page, and what the page says that it prints.
+#[derive(Debug)]
+struct Example {
+    section: String,
+    command: String,
+    printed: Vec<String>,
+}
+
+/// The commands in the console blocks of the page, in its order.
+fn examples(page: &str) -> Vec<Example> {
+    let (mut section, mut inside) = (String::new(), false);
+    let mut found: Vec<Example> = Vec::new();
+    let mut lines = page.lines();
+    while let Some(line) = lines.next() {
+        match line {
+            "```console" => inside = true,
+            "```" => inside = false,
+            _ if line.starts_with("## ") => line[3..].clone_into(&mut section),
+            _ if !inside => {}
+            _ => match line.strip_prefix("$ ") {
+                Some(first) => {
+                    let mut command = first.to_owned();
+                    let heredoc = first.ends_with("<<'END'");
+                    while command.ends_with('\\') || (heredoc && !command.ends_with("\nEND")) {
+                        command = command + "\n" + lines.next().unwrap();
+                    }
+                    found.push(Example { section: section.clone(), command, printed: Vec::new() });
+                }
+                None => found.last_mut().unwrap().printed.push(line.to_owned()),
+            },
+        }
+    }
+    found
+}
+
+/// Somebody who types what the page says.
+struct Reader<'a> {
+    server: &'a TestServer,
+    organization: &'a Organization,
+    folder: &'a Path,
+    agent: Option<Agent>,
+    last: i32,
+}
+
+impl Reader<'_> {
+    /// What the page's names stand for here and now.
+    fn meant(&self, command: &str) -> String {
+        let live = &self.organization.live;
+        let newest = |path: &str, at: &str| live.get(path).json().pointer(at).cloned().unwrap_or_default();
+        let word = |value: Value| value.as_str().unwrap_or("none").to_owned();
+        let token = self.folder.join("token.txt");
+        command
+            .replace("https://verdicts.example.com", self.server.ready("verdicts_url"))
+            .replace("\"$TOKEN\"", &format!("\"$(cat {})\"", token.display()))
+            .replace("mnd_01kjmr9s000000000000000002", &word(newest("/mandates", "/data/0/id")))
+            .replace(
+                "rev_01kjmr9s000000000000000005",
+                &word(newest("/decisions?review=pending", "/data/0/review/id")),
+            )
+    }
+
+    /// What has to be so before a command, as it is for whoever has read on to it.
+    fn prepare(&self, example: &Example) {
+        let Some(agent) = &self.agent else { return };
+        let live = &self.organization.live;
+        if live.get("/mandates").json().pointer("/data/0/status") != Some(&json!("active")) {
+            live.post("/mandates", &terms(&agent.id));
+        }
+        if example.command.starts_with("mandate review list") {
+            agent.ask(400);
+        }
+        if example.section == "For counterparties" {
+            let token = agent.ask(40).text("/verdict_token");
+            std::fs::write(self.folder.join("token.txt"), &token).unwrap();
+            std::fs::write(self.folder.join("orders.ndjson"), token).unwrap();
+            let keys = self.server.stranger("verdicts_url").get("/.well-known/jwks.json").body;
+            std::fs::write(self.folder.join("jwks.json"), keys).unwrap();
+        }
+    }
+
+    fn run(&self, example: &Example) -> Ran {
+        let path = binary("mandate").parent().unwrap().to_owned();
+        let mut command = Command::new("bash");
+        command.args(["-c", &self.meant(&example.command)]).current_dir(self.folder).env_clear();
+        command.env("PATH", format!("{}:/usr/bin:/bin", path.display()));
+        command.env("MANDATE_CONFIG_DIR", self.folder.join("config")).stdin(Stdio::null());
+        match (example.section.as_str(), &self.agent) {
+            ("For counterparties", _) => {}
+            ("For agents", Some(agent)) => {
+                command.env("MANDATE_BASE_URL", self.server.ready("base_url"));
+                command.env("MANDATE_AGENT_KEY", agent.client.key());
+            }
+            (section, _) => {
+                let of = self.organization;
+                let client = if section == "For developers" { &of.client } else { &of.live };
+                command.env("MANDATE_BASE_URL", self.server.ready("base_url"));
+                command.env("MANDATE_ORGANIZATION_KEY", client.key());
+            }
+        }
+        command.output().unwrap().into()
+    }
+
+    /// Types the command, and compares what it prints with the page: the first word of each line.
+    fn follow(&mut self, example: &Example) {
+        if let Some(code) = example.command.strip_prefix("echo $?").map(|_| &example.printed[0]) {
+            assert_eq!(code.parse(), Ok(self.last), "{example:?}");
+            return;
+        }
+        self.prepare(example);
+        let ran = self.run(example);
+        self.last = ran.code.unwrap();
+        let both = format!("{}{}", ran.out, ran.err);
+        let first = |line: &str| line.split([' ', ':', ',']).next().unwrap_or_default().to_owned();
+        for line in example.printed.iter().filter(|line| !line.starts_with(' ') && !line.is_empty()) {
+            let begins = match first(line) {
+                id if id.contains("_01kjmr9s") => id.split('_').next().unwrap().to_owned(),
+                word => word,
+            };
+            assert!(
+                both.lines().any(|shown| shown.starts_with(&begins)),
+                "{begins} is not in {both}\n{example:?}"
+            );
+        }
+        if example.command.starts_with("mandate agent create") {
+            let key = ran.out.lines().find_map(|line| line.strip_prefix("agent_key")).unwrap().trim();
+            let client = self.organization.live.with_key(key);
+            self.agent = Some(Agent { id: "agt_buyer".to_owned(), client });
+        }
+    }
+}
+
+#[test]
+fn every_worked_example_runs_as_it_is_written() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    assert_eq!(organization.live.post("/enforcement", &json!({"mode": "enforce"})).status, 200);
+    let mut written = terms("agt_buyer");
+    for (name, limit, review) in [("mandate.json", 800, 0), ("candidate.json", 800, 300)] {
+        written["limits"]["per_transaction"] = json!(limit);
+        written["review_above"] = json!(review);
+        std::fs::write(folder.path().join(name), written.to_string()).unwrap();
+    }
+    let page = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/cli.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let examples = examples(page.split("\n## Profiles\n").next().unwrap());
+    let mut reader =
+        Reader { server: &server, organization: &organization, folder: folder.path(), agent: None, last: 0 };
+    // A counterparty is shown a token once there are organizations and agents.
+    let sections = ["For organizations", "For agents", "For counterparties", "For developers"];
+    let mut count = 0;
+    for section in sections {
+        let mut of_section = examples.iter().filter(|example| example.section == section).peekable();
+        while let Some(example) = of_section.next() {
+            let is_elsewhere = ELSEWHERE.iter().any(|start| example.command.starts_with(start));
+            if is_elsewhere || example.command.starts_with("export ") {
+                continue;
+            }
+            reader.follow(example);
+            count += 1;
+            // What the page says of no code has none, or tells of something that is wrong here.
+            let says_code = of_section.peek().is_some_and(|next| next.command == "echo $?");
+            let is_doctor = example.command.starts_with("mandate doctor");
+            assert!(
+                says_code || is_doctor || reader.last == 0 || example.command == "echo $?",
+                "{example:?}: {}",
+                reader.last
+            );
+        }
+    }
+    assert!(count > 20 && examples.iter().all(|example| sections.contains(&example.section.as_str())));
+}
