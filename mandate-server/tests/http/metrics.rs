@@ -192,10 +192,17 @@ async fn the_counters_move_by_what_was_done() {
     assert!(waiting < 1.0, "{waiting} jobs wait for a writer that has nothing to do");
     let committed = scrape.value("mandate_store_commit_duration_seconds_count");
     assert!(committed >= 6.0 && committed == scrape.value("mandate_store_batch_jobs_count"), "{committed}");
+    // What is left on another machine's disk is not known.
+    let beside = ["mandate_database_free_bytes", "mandate_database_wal_bytes"];
+    for series in beside {
+        assert_eq!(
+            scrape.samples.contains_key(series),
+            crate::KIND == mandate_tests::Kind::Sqlite,
+            "{series}"
+        );
+    }
     for series in [
         "mandate_database_bytes",
-        "mandate_database_free_bytes",
-        "mandate_database_wal_bytes",
         "mandate_caller_lookups_total{outcome=\"miss\"}",
         "process_resident_memory_bytes",
         "process_open_fds",

@@ -239,9 +239,7 @@ async fn csv_is_a_table_that_a_spreadsheet_does_not_run() {
     let agent = archive.world.agent("a").await;
     archive.world.mandate(&agent, 1_000, "").await;
     let decided = archive.world.ask(&agent, "501").await;
-    let path = archive.world.database.strip_prefix("sqlite://").unwrap();
-    let database = rusqlite::Connection::open(path).unwrap();
-    database.execute("UPDATE decisions SET reason = '=1+1, \"said\" he'", ()).unwrap();
+    archive.world.change("UPDATE decisions SET reason = '=1+1, \"said\" he'");
     let (record, content) = archive.export(Format::Csv, Filter::default()).await;
     assert_eq!(record["rows"], 1);
     let (header, row) = content.split_once("\r\n").unwrap();

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
 
@@ -114,9 +114,8 @@ impl Pool {
         let (answer, answered) = oneshot::channel();
         let after = self.after.clone();
         let job: Job = Box::new(move |desk| {
-            let began = Instant::now();
             let ended = desk.write(&script).map(|(result, tally)| {
-                after.tell(1, began, &tally);
+                after.tell(1, desk.committing(), &tally);
                 result
             });
             let _ = answer.send(ended);
@@ -237,11 +236,10 @@ fn decide(
     batch: &[Authorization],
 ) -> Vec<Result<Answer, Fault>> {
     let mut together = |batch: &[Authorization]| {
-        let began = Instant::now();
         let ended = desk.transact(&mut |ground| hot::run(ground, decider, batch));
         ended
             .map(|(answers, tally)| {
-                after.tell(batch.len(), began, &tally);
+                after.tell(batch.len(), desk.committing(), &tally);
                 answers
             })
             .map_err(|fault| (fault, desk.is_away()))
@@ -264,8 +262,8 @@ fn unanswered() -> Result<Answer, Fault> {
 }
 
 impl After {
-    fn tell(&self, count: usize, began: Instant, tally: &Tally) {
-        self.metrics.committed(count, began.elapsed());
+    fn tell(&self, count: usize, committing: Duration, tally: &Tally) {
+        self.metrics.committed(count, committing);
         for (verdict, mode) in &tally.decided {
             self.metrics.decided(*verdict, *mode);
         }
