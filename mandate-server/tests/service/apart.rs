@@ -21,7 +21,7 @@ pub(crate) fn run_once<T: Send>(
 
 /// [`store::migrate`].
 pub(crate) fn migrate(database: &str) -> Result<(), Fault> {
-    on_a_thread(|| store::migrate(database))
+    on_a_thread(|| store::migrate(database).map(|_| ()))
 }
 
 /// [`upkeep::snapshot`].
