@@ -67,7 +67,7 @@ pub fn rehearse(from: &str, to: &str) -> Result<Summary, Fault> {
     let (rows, usage) = upkeep::snapshot(from, |source| {
         must_be_sound(source)?;
         let rows = tables().iter().map(|table| Ok((table.name, table.count(source)?)));
-        Ok((rows.collect::<Result<_, Fault>>()?, usage(source)?))
+        Ok((rows.collect::<Result<BTreeMap<_, _>, Fault>>()?, usage(source)?))
     })?;
     let begun = store::transfer::look(to)?;
     Ok(Summary::new(from, to, begun, rows, usage))
@@ -175,10 +175,8 @@ fn compare(
             last = Some(table.key(newest));
             seen += count(&there);
         }
-        for tx in [&mut *source, &mut *arrived] {
-            if table.count(tx)? != seen {
-                return Err(differs(table, seen));
-            }
+        if [table.count(source)?, table.count(arrived)?] != [seen; 2] {
+            return Err(differs(table, seen));
         }
         listener.compared(table.name, seen);
         rows.insert(table.name, seen);
