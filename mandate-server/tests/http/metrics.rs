@@ -46,6 +46,8 @@ impl Scrape {
                 continue;
             }
             let (series, value) = line.rsplit_once(' ').unwrap();
+            // An empty set of labels is none.
+            let series = series.trim_end_matches("{}");
             let name = series.split('{').next().unwrap();
             let suffix =
                 name.strip_prefix(family.as_str()).unwrap_or_else(|| panic!("{line} is not of {family}"));

@@ -9,7 +9,7 @@ use mandate_server::error::{Fault, Refusal};
 use mandate_server::metrics::Metrics;
 use mandate_server::service::Stop;
 use mandate_server::store::tx::Tx;
-use mandate_server::store::{self, Decider, Store, upkeep};
+use mandate_server::store::{self, Decider, Schema, Store, upkeep};
 
 /// [`store::run_once`].
 pub(crate) fn run_once<T: Send>(
@@ -20,8 +20,8 @@ pub(crate) fn run_once<T: Send>(
 }
 
 /// [`store::migrate`].
-pub(crate) fn migrate(database: &str) -> Result<(), Fault> {
-    on_a_thread(|| store::migrate(database).map(|_| ()))
+pub(crate) fn migrate(database: &str) -> Result<Schema, Fault> {
+    on_a_thread(|| store::migrate(database))
 }
 
 /// [`upkeep::snapshot`].

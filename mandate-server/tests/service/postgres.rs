@@ -1,5 +1,5 @@
 //! The same cases on PostgreSQL, but for those that are about files: `backups`, `costs` (counted in steps of SQLite's machine),
-//! `damage`, `files` and `migrations`.
+//! `damage`, `files` and `migrations`. `order` is about locks, which PostgreSQL alone has.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,6 +12,7 @@ use mandate_tests::Kind;
 mod agents_and_mandates;
 mod apart;
 mod check;
+mod clock;
 mod deliveries;
 mod durability;
 mod escrows;
@@ -19,6 +20,7 @@ mod events;
 mod exports;
 mod limits;
 mod lists;
+mod order;
 mod receiver;
 mod replays;
 mod reviews;

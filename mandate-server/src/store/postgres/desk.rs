@@ -34,7 +34,7 @@ const ASKING: Duration = Duration::from_secs(20);
 /// After so long without use a connection is asked whether it is there, before a script that runs once relies on it.
 const STALE: Duration = Duration::from_millis(500);
 
-const LEAVE: &str = "INSERT INTO commits (commit, asked) VALUES ($1, 0)";
+pub(super) const LEAVE: &str = "INSERT INTO commits (commit, asked) VALUES ($1, 0)";
 const ASK: &str = "INSERT INTO commits (commit, asked) VALUES ($1, 1) ON CONFLICT DO NOTHING";
 const ANSWER: &str = "SELECT asked FROM commits WHERE commit = $1";
 
@@ -276,7 +276,7 @@ impl Desk {
     }
 
     /// Whether the transaction of this number has committed. If not, it never will.
-    fn has_committed(&mut self, number: [u8; 16]) -> Result<bool, Fault> {
+    pub(super) fn has_committed(&mut self, number: [u8; 16]) -> Result<bool, Fault> {
         let began = Instant::now();
         let mut attempt = 0;
         loop {

@@ -215,7 +215,7 @@ fn serve_lane(mut desk: Desk, decider: &dyn Decider, after: &After, mut waiting:
     let mut asked = Vec::with_capacity(MAX_BATCH);
     while desk.wait(waiting.recv_many(&mut asked, MAX_BATCH)) > 0 {
         let (batch, waiters): (Vec<_>, Vec<_>) =
-            asked.drain(..).map(|asked: Asked| (asked.authorization, asked.waiter)).unzip();
+            asked.drain(..).map(|Asked { authorization, waiter }| (authorization, waiter)).unzip();
         // A panic beside the decisions themselves drops the waiters' channels, and the lane goes on.
         let decided = catch_unwind(AssertUnwindSafe(|| decide(&mut desk, decider, after, &batch)));
         let Ok(answers) = decided else {
