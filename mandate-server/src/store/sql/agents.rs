@@ -46,8 +46,9 @@ pub fn insert(tx: &mut Tx<'_>, environment: i64, agent: &Agent) -> Result<bool, 
     Ok(tx.execute(INSERT, &row)? == 1)
 }
 
-/// Locks an agent and reads what decides on its requests.
+/// Locks an agent, to decide on its requests or to change what decides, and reads that.
 pub fn lock(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault> {
+    tx.touch(key);
     let Some(mut row) = tx.lock(STATE, &[key.environment.into(), key.agent.as_str().into()])? else {
         return Ok(None);
     };
@@ -66,6 +67,7 @@ pub fn keep_recent(tx: &mut Tx<'_>, key: &AgentKey, recent: &RecentRequests) -> 
 
 /// Makes `mandate` the one that governs the agent.
 pub fn govern(tx: &mut Tx<'_>, key: &AgentKey, mandate: mandate_core::MandateId) -> Result<(), Fault> {
+    tx.touch(key);
     tx.execute_one(GOVERN, &[mandate.to_bytes().into(), key.environment.into(), key.agent.as_str().into()])
 }
 

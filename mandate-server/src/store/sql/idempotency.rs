@@ -31,6 +31,17 @@ pub fn lock(tx: &mut Tx<'_>, key: &KeptKey) -> Result<Option<KeptRecord>, Fault>
 
 /// Keeps an answer, behind all others. One that has expired under the same key goes.
 pub fn keep(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<(), Fault> {
+    if !keep_new(tx, key, kept)? {
+        tx.execute_one(DROP, &[key.environment.into(), key.api_key.into(), key.name.as_str().into()])?;
+        if !keep_new(tx, key, kept)? {
+            return Err(Fault::new("database: an answer is kept under a key that was dropped"));
+        }
+    }
+    Ok(())
+}
+
+/// Keeps an answer, behind all others. False when one is kept under the same key, of whatever age.
+pub fn keep_new(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<bool, Fault> {
     let row: [Value; 8] = [
         key.environment.into(),
         key.api_key.into(),
@@ -41,11 +52,7 @@ pub fn keep(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<(), Fau
         i64::from(kept.sealed).into(),
         kept.created_at.millis().into(),
     ];
-    if tx.execute(KEEP, &row)? == 0 {
-        tx.execute_one(DROP, &[key.environment.into(), key.api_key.into(), key.name.as_str().into()])?;
-        tx.execute_one(KEEP, &row)?;
-    }
-    Ok(())
+    Ok(tx.execute(KEEP, &row)? == 1)
 }
 
 /// When the answer that is kept longest was kept.

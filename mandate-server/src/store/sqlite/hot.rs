@@ -58,9 +58,32 @@ fn load(tx: &mut Tx<'_>, batch: &[Authorization], month: mandate_core::Month) ->
     Ok(loaded)
 }
 
+/// Writes what was made and changed in a draft, which rests on nothing being kept under its idempotency key. False, and
+/// nothing is written, when something is.
+pub(super) fn keep_draft(tx: &mut Tx<'_>, loaded: &Loaded) -> Result<bool, Fault> {
+    for key in &loaded.made.kept {
+        if !sql::idempotency::keep_new(tx, key, loaded.kept.get(key).ok_or_else(lost)?)? {
+            return Ok(false);
+        }
+    }
+    keep_rest(tx, loaded)?;
+    Ok(true)
+}
+
 /// Writes what the batch made and changed.
 fn keep(tx: &mut Tx<'_>, loaded: &Loaded) -> Result<(), Fault> {
-    let lost = || Fault::new("a batch noted a change to a row that it did not load");
+    for key in &loaded.made.kept {
+        sql::idempotency::keep(tx, key, loaded.kept.get(key).ok_or_else(lost)?)?;
+    }
+    keep_rest(tx, loaded)
+}
+
+fn lost() -> Fault {
+    Fault::new("a batch noted a change to a row that it did not load")
+}
+
+/// Writes all but the answers.
+fn keep_rest(tx: &mut Tx<'_>, loaded: &Loaded) -> Result<(), Fault> {
     for decision in &loaded.made.decisions {
         sql::decisions::insert(tx, decision)?;
     }
@@ -76,9 +99,6 @@ fn keep(tx: &mut Tx<'_>, loaded: &Loaded) -> Result<(), Fault> {
     }
     for key in &loaded.made.usage {
         sql::usage::keep(tx, key, loaded.usage.get(key).ok_or_else(lost)?)?;
-    }
-    for key in &loaded.made.kept {
-        sql::idempotency::keep(tx, key, loaded.kept.get(key).ok_or_else(lost)?)?;
     }
     Ok(())
 }

@@ -1,9 +1,13 @@
-//! SQLite: one writer thread that commits in batches, and a few readers beside it.
+//! SQLite: one writer thread that commits in batches, one that decides ahead of it, and a few readers beside them.
 
+mod ahead;
+mod changes;
 pub(super) mod commit;
 mod hot;
+mod known;
 mod presence;
 mod readers;
+mod transaction;
 pub(super) mod upkeep;
 mod writer;
 
@@ -57,7 +61,7 @@ impl Sqlite {
         commit: Commit,
     ) -> Result<Self, Fault> {
         let held = upkeep::claim(path, Holder::Server)?;
-        let writer = Writer::start(connect(path)?, decider, metrics, wake, commit)?;
+        let writer = Writer::start(path, decider, metrics, wake, commit)?;
         let readers = Readers::start(path)?;
         Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
