@@ -151,8 +151,24 @@ impl Row {
     }
 }
 
+/// Whether agents' rows lack what decisions behind them say; see `sql::owed`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owing {
+    /// Counters are written with each decision.
+    Never,
+    /// They may lack some, and this transaction only reads.
+    Reading,
+    /// They may lack some, and this transaction can write.
+    Writing,
+}
+
 /// What a database must offer to be the ground of a transaction.
 pub trait Session {
+    /// Whether counters lack decisions in this database.
+    fn owing(&self) -> Owing {
+        Owing::Never
+    }
+
     /// Runs a statement that returns rows.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault>;
 
@@ -219,6 +235,12 @@ impl<'a> Tx<'a> {
     /// Wakes whoever delivers, once the transaction has been committed.
     pub fn announce(&mut self) {
         self.tally.announced = true;
+    }
+
+    /// Whether counters lack decisions in this database.
+    #[must_use]
+    pub fn owing(&self) -> Owing {
+        self.session.owing()
     }
 
     /// Notes that what decides on an agent's requests may be changed. Whoever takes the agent to decide, or to change what

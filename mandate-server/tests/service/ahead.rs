@@ -5,13 +5,14 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 use std::sync::Arc;
 
-use mandate_core::{EnvironmentKind, RecentRequests, Timestamp, Total, Verdict};
+use mandate_core::{AgentId, EnvironmentKind, RecentRequests, Timestamp, Total, Verdict};
 use mandate_server::admin::organization;
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::service::enforcement::{self, Mode};
 use mandate_server::service::{Caller, organizations};
+use mandate_server::store::records::AgentKey;
 use mandate_server::store::sql::decisions::{self, Filter, Whole};
-use mandate_server::store::{self};
+use mandate_server::store::{self, sql};
 
 use crate::check::found;
 use crate::rotation::{Random, number};
@@ -155,6 +156,19 @@ async fn sound(world: &World) {
     }
     world.store.close();
     let path = Path::new(world.database.strip_prefix("sqlite://").unwrap());
+    assert_eq!(found(path), [""; 0]);
+    // And once more when nothing is owed.
+    let environment = world.organization.environment.id;
+    let settled = store::run_once(&world.database, |tx| {
+        for number in 0..AGENTS {
+            let agent = AgentId::parse(&format!("agt_a{number}")).unwrap();
+            let agent = AgentKey { environment, agent };
+            sql::agents::lock(tx, &agent)?;
+            assert_eq!(sql::owed::find(tx, &agent)?.len(), 0);
+        }
+        Ok(())
+    });
+    settled.unwrap().unwrap();
     assert_eq!(found(path), [""; 0]);
 }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use mandate_core::{AgentId, RecentRequests, Timestamp};
 
-use super::mandates;
+use super::{mandates, owed};
 use crate::error::Fault;
 use crate::store::records::{AgentKey, AgentState, Direction, Slice};
-use crate::store::tx::{Row, Tx, Value};
+use crate::store::tx::{Owing, Row, Tx, Value};
 
 const INSERT: &str = "INSERT INTO agents (environment, agent, sequence, created_at, governing, recent)
     VALUES ($1, $2, $3, $4, NULL, $5) ON CONFLICT DO NOTHING";
@@ -49,10 +49,14 @@ pub fn insert(tx: &mut Tx<'_>, environment: i64, agent: &Agent) -> Result<bool, 
 /// Locks an agent, to decide on its requests or to change what decides, and reads that.
 pub fn lock(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault> {
     tx.touch(key);
+    owed::settle(tx, key)?;
     let Some(mut row) = tx.lock(STATE, &[key.environment.into(), key.agent.as_str().into()])? else {
         return Ok(None);
     };
-    let recent = RecentRequests::from_bytes(&row.blob()?)?;
+    let mut recent = RecentRequests::from_bytes(&row.blob()?)?;
+    if tx.owing() == Owing::Reading {
+        owed::add_recent(&mut recent, &owed::find(tx, key)?);
+    }
     let mandate = mandates::read_joined(&mut row)?.map(Arc::new);
     Ok(Some(AgentState { mandate, recent }))
 }

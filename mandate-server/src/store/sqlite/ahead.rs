@@ -12,7 +12,8 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::super::records::{AgentKey, UsageKey};
-use super::super::tx::{Row, Session, Tx, Value};
+use super::super::sql::owed::Counted;
+use super::super::tx::{Owing, Row, Session, Tx, Value};
 use super::super::{Authorization, Decider, Loaded};
 use super::Ground;
 use super::changes::Board;
@@ -42,6 +43,8 @@ pub(super) struct Outcome {
     pub(super) answer: Answer,
     /// What was made, and what it leaves.
     pub(super) loaded: Loaded,
+    /// The rows of its agent, when they are to be written with it.
+    pub(super) counted: Option<Counted>,
 }
 
 /// A batch of drafts.
@@ -179,8 +182,8 @@ impl Thread<'_> {
         }
         let answers = self.ahead.decider.decide(std::slice::from_ref(authorization), now, &mut loaded);
         let answer = answers.into_iter().next()?.ok()?;
-        self.known.keep(&loaded, self.progress.sent + 1);
-        Some(Outcome { answer, loaded })
+        let counted = self.known.keep(&loaded, now, self.progress.sent + 1);
+        Some(Outcome { answer, loaded, counted })
     }
 }
 
@@ -188,11 +191,15 @@ impl Thread<'_> {
 struct Snapshot<'a>(&'a Connection);
 
 impl Session for Snapshot<'_> {
+    fn owing(&self) -> Owing {
+        Owing::Reading
+    }
+
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
         if self.0.is_autocommit() {
             self.0.execute_batch("BEGIN")?;
         }
-        Ground(self.0).query(sql, parameters)
+        Ground::reading(self.0).query(sql, parameters)
     }
 
     fn execute(&mut self, _: &'static str, _: &[Value]) -> Result<usize, Fault> {

@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 
 use lru::LruCache;
-use mandate_core::{Currency, Month};
+use mandate_core::{Currency, DecisionId, Month, Timestamp};
 
 use super::super::records::{AgentKey, AgentState, Mode, UsageKey, UsageRecord};
+use super::super::sql::owed::{Counted, MAX_OWED};
 use super::super::tx::Tx;
 use super::super::{Loaded, sql};
 use super::changes::News;
@@ -28,7 +29,12 @@ pub(super) struct Known {
 
 struct Agent {
     state: AgentState,
+    /// With what is owed: `stored` is what the rows say.
     usage: Vec<(Month, Currency, UsageRecord)>,
+    /// Decisions that are not in its rows.
+    owed: u32,
+    /// The id of its newest decision; shorter than any id when there is none.
+    newest: Vec<u8>,
     /// The newest batch that decided on it.
     batch: u64,
 }
@@ -57,7 +63,7 @@ impl Known {
                 return Ok(false);
             }
             let Some(state) = sql::agents::lock(tx, &key.agent)? else { return Ok(false) };
-            self.agents.put(key.agent.clone(), Agent { state, usage: Vec::new(), batch: 0 });
+            self.agents.put(key.agent.clone(), Agent::read(state, &key.agent, tx)?);
         }
         let Some(agent) = self.agents.get_mut(&key.agent) else { return Ok(false) };
         let Some(usage) = agent.usage(key, committed, tx)? else { return Ok(false) };
@@ -67,23 +73,24 @@ impl Known {
         Ok(true)
     }
 
-    /// Takes over what the batch of that number has changed.
-    pub(super) fn keep(&mut self, loaded: &Loaded, batch: u64) {
-        for key in &loaded.made.agents {
-            if let (Some(agent), Some(state)) = (self.agents.get_mut(key), loaded.agents.get(key)) {
-                agent.state.clone_from(state);
-                agent.batch = batch;
-            }
+    /// Takes over what was decided at `now` on one request, in the batch of that number. Gives the agent's rows when they are to
+    /// be written with the decision.
+    pub(super) fn keep(&mut self, loaded: &Loaded, now: Timestamp, batch: u64) -> Option<Counted> {
+        let (key, after) = loaded.usage.first_key_value()?;
+        let state = loaded.agents.get(&key.agent)?;
+        let decision = loaded.made.decisions.first()?;
+        let agent = self.agents.get_mut(&key.agent)?;
+        agent.state.clone_from(state);
+        agent.batch = batch;
+        agent.owed += 1;
+        let id = decision.id.to_bytes();
+        let in_order = decision.id.created_at() == now && id.as_slice() > agent.newest.as_slice();
+        if id.as_slice() > agent.newest.as_slice() {
+            agent.newest = id.to_vec();
         }
-        for key in &loaded.made.usage {
-            let (Some(agent), Some(after)) = (self.agents.get_mut(&key.agent), loaded.usage.get(key)) else {
-                continue;
-            };
-            if let Some(usage) = agent.find(key) {
-                // So it will stand in the database once the draft is written.
-                *usage = UsageRecord { stored: Some((after.spent, after.requests)), ..after.clone() };
-            }
-        }
+        let usage = agent.find(key)?;
+        usage.clone_from(after);
+        if usage.stored.is_some() && in_order && agent.owed < MAX_OWED { None } else { agent.count(&key.agent) }
     }
 
     /// Forgets what does not hold any more. True when batches behind `committed` were decided on it: the database is not to
@@ -110,6 +117,39 @@ impl Known {
 }
 
 impl Agent {
+    /// What the database says of an agent.
+    fn read(state: AgentState, key: &AgentKey, tx: &mut Tx<'_>) -> Result<Self, Fault> {
+        let newest = sql::owed::counted_up_to(tx, key)?;
+        let mut agent = Self { state, usage: Vec::new(), owed: 0, newest, batch: 0 };
+        // Rows that lack something are known, so that they are all written together.
+        for owed in sql::owed::find(tx, key)? {
+            let usage = UsageKey { agent: key.clone(), month: owed.at.month(), currency: owed.currency };
+            if agent.find(&usage).is_none() {
+                let found = sql::usage::find(tx, &usage)?;
+                agent.usage.push((usage.month, usage.currency, found));
+            }
+            agent.owed += 1;
+            agent.newest = owed.id.to_bytes().to_vec();
+        }
+        Ok(agent)
+    }
+
+    /// Its rows, as they are to be written now: those that lack something.
+    fn count(&mut self, key: &AgentKey) -> Option<Counted> {
+        self.owed = 0;
+        let up_to = DecisionId::from_bytes(self.newest.as_slice().try_into().ok()?);
+        let mut usage = Vec::new();
+        for (month, currency, record) in &mut self.usage {
+            let after = Some((record.spent, record.requests));
+            if record.stored != after {
+                let key = UsageKey { agent: key.clone(), month: *month, currency: currency.clone() };
+                usage.push((key, record.clone()));
+                record.stored = after;
+            }
+        }
+        Some(Counted { agent: key.clone(), up_to, recent: self.state.recent.clone(), usage })
+    }
+
     fn find(&mut self, key: &UsageKey) -> Option<&mut UsageRecord> {
         let usage = self.usage.iter_mut();
         usage.into_iter().find(|(m, c, _)| *m == key.month && *c == key.currency).map(|(.., usage)| usage)
@@ -124,7 +164,7 @@ impl Agent {
     ) -> Result<Option<&mut UsageRecord>, Fault> {
         if self.find(key).is_none() {
             if self.usage.len() == MAX_USAGE {
-                if self.batch > committed {
+                if self.batch > committed || self.owed > 0 {
                     return Ok(None);
                 }
                 self.usage.clear();

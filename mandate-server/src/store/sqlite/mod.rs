@@ -22,7 +22,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
 
-use super::tx::{Row, Session, Tx, Value};
+use super::tx::{Owing, Row, Session, Tx, Value};
 use super::{Authorization, Decider, Footprint, Holder, Schema};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
@@ -150,7 +150,7 @@ fn apart<T>(
     let _held = upkeep::claim(path, Holder::Server)?;
     let mut connection = connect(path)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut ground = Ground(&transaction);
+    let mut ground = Ground::writing(&transaction);
     let mut tx = Tx::new(&mut ground);
     Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
     let result = match script(&mut tx) {
@@ -184,11 +184,28 @@ fn connect(path: &str) -> Result<Connection, Fault> {
 }
 
 /// A connection as the ground of a transaction.
-struct Ground<'a>(&'a Connection);
+struct Ground<'a> {
+    connection: &'a Connection,
+    owing: Owing,
+}
+
+impl<'a> Ground<'a> {
+    fn reading(connection: &'a Connection) -> Self {
+        Self { connection, owing: Owing::Reading }
+    }
+
+    fn writing(connection: &'a Connection) -> Self {
+        Self { connection, owing: Owing::Writing }
+    }
+}
 
 impl Session for Ground<'_> {
+    fn owing(&self) -> Owing {
+        self.owing
+    }
+
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
-        let mut statement = self.0.prepare_cached(sql)?;
+        let mut statement = self.connection.prepare_cached(sql)?;
         let columns = statement.column_count();
         let mut found = statement.query(params_from_iter(parameters))?;
         let mut rows = Vec::new();
@@ -212,7 +229,7 @@ impl Session for Ground<'_> {
     }
 
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
-        Ok(self.0.prepare_cached(sql)?.execute(params_from_iter(parameters))?)
+        Ok(self.connection.prepare_cached(sql)?.execute(params_from_iter(parameters))?)
     }
 }
 

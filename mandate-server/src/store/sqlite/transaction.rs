@@ -131,7 +131,7 @@ impl Thread {
     fn keep(&mut self, known: u64, drafts: &mut [Draft]) -> Result<Tally, Stop> {
         let Self { connection, changes, .. } = self;
         in_savepoint(connection, || {
-            let mut ground = Ground(connection);
+            let mut ground = Ground::writing(connection);
             let mut tx = Tx::new(&mut ground);
             for draft in drafts {
                 let stands = match &draft.outcome {
@@ -140,7 +140,7 @@ impl Thread {
                         let authorization = &draft.asked.authorization;
                         let holds = changes.none_since(known)
                             || agent(authorization).is_none_or(|agent| changes.stands(known, &agent));
-                        holds && hot::keep_draft(&mut tx, &outcome.loaded)?
+                        holds && hot::keep_draft(&mut tx, outcome)?
                     }
                 };
                 if !stands {

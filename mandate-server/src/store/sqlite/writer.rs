@@ -110,7 +110,7 @@ impl Writer {
         let (answer, answered) = oneshot::channel();
         let job = move |connection: &Connection, tally: &mut Tally| -> Tell {
             let result = in_savepoint(connection, || {
-                let mut ground = Ground(connection);
+                let mut ground = Ground::writing(connection);
                 let mut tx = Tx::new(&mut ground);
                 let result = script(&mut tx);
                 if !matches!(result, Err(Stop::Fault(_))) {
