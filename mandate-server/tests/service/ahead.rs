@@ -62,13 +62,15 @@ async fn log(world: &World) -> Vec<Whole> {
 fn told(whole: &Whole) -> String {
     let d = &whole.decision;
     let review = whole.review.as_ref().map(|review| review.status);
+    let mandate = d.mandate.map_or(String::new(), |mandate| mandate.to_string());
+    let reason = d.reason.as_ref().map(|reason| reason.replace(&mandate, "it"));
     format!(
         "{} {} {:?} {} {:?} {:?} {} {} {:?} {review:?} {}",
         d.iat,
         d.verdict,
         d.request,
         d.mode.as_str(),
-        d.reason,
+        reason,
         d.denials,
         d.basis.spent,
         d.basis.recent_requests,

@@ -90,10 +90,12 @@ pub fn find(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<Owed>, Fault> {
     .collect()
 }
 
-/// The id of the newest decision that is counted; shorter than any id when there is none.
-pub fn counted_up_to(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<u8>, Fault> {
+/// The id of the newest decision that is counted.
+pub fn counted_up_to(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<[u8; 16]>, Fault> {
     let row = tx.row(UP_TO, &[key.environment.into(), key.agent.as_str().into()])?;
-    row.ok_or_else(|| Fault::new("database: an agent key's agent is not there"))?.blob()
+    let id = row.ok_or_else(|| Fault::new("database: an agent key's agent is not there"))?.blob()?;
+    // Nothing is counted of a new agent.
+    Ok(id.try_into().ok())
 }
 
 /// Adds what is owed to an agent's newest requests.

@@ -33,8 +33,8 @@ struct Agent {
     usage: Vec<(Month, Currency, UsageRecord)>,
     /// Decisions that are not in its rows.
     owed: u32,
-    /// The id of its newest decision; shorter than any id when there is none.
-    newest: Vec<u8>,
+    /// Its newest decision.
+    newest: Option<[u8; 16]>,
     /// The newest batch that decided on it.
     batch: u64,
 }
@@ -83,11 +83,9 @@ impl Known {
         agent.state.clone_from(state);
         agent.batch = batch;
         agent.owed += 1;
-        let id = decision.id.to_bytes();
-        let in_order = decision.id.created_at() == now && id.as_slice() > agent.newest.as_slice();
-        if id.as_slice() > agent.newest.as_slice() {
-            agent.newest = id.to_vec();
-        }
+        let id = Some(decision.id.to_bytes());
+        let in_order = decision.id.created_at() == now && id > agent.newest;
+        agent.newest = agent.newest.max(id);
         let usage = agent.find(key)?;
         usage.clone_from(after);
         if usage.stored.is_some() && in_order && agent.owed < MAX_OWED { None } else { agent.count(&key.agent) }
@@ -129,7 +127,7 @@ impl Agent {
                 agent.usage.push((usage.month, usage.currency, found));
             }
             agent.owed += 1;
-            agent.newest = owed.id.to_bytes().to_vec();
+            agent.newest = Some(owed.id.to_bytes());
         }
         Ok(agent)
     }
@@ -137,7 +135,7 @@ impl Agent {
     /// Its rows, as they are to be written now: those that lack something.
     fn count(&mut self, key: &AgentKey) -> Option<Counted> {
         self.owed = 0;
-        let up_to = DecisionId::from_bytes(self.newest.as_slice().try_into().ok()?);
+        let up_to = DecisionId::from_bytes(self.newest?);
         let mut usage = Vec::new();
         for (month, currency, record) in &mut self.usage {
             let after = Some((record.spent, record.requests));

@@ -69,7 +69,9 @@ impl Thread {
             tell(committed);
         }
         if let Err(why) = committed {
-            told.iter_mut().for_each(|(_, answer)| *answer = Err(Fault::new(why)));
+            // What was a fault before says more.
+            let acknowledged = told.iter_mut().filter(|(_, answer)| answer.is_ok());
+            acknowledged.for_each(|(_, answer)| *answer = Err(Fault::new(why)));
         }
         self.answer(told);
     }
@@ -108,8 +110,15 @@ impl Thread {
         match self.keep(known, &mut drafts) {
             Ok(done) => tally.add(done),
             Err(stop) => {
-                self.committer.tell("a batch that was decided ahead could not be written", &fault(stop));
+                let fault = fault(stop);
+                self.committer.tell("a batch that was decided ahead could not be written", &fault);
                 drafts.iter_mut().for_each(|draft| fall(draft, &mut self.changes));
+                if self.connection.is_autocommit() {
+                    // On a full disk, among others: the database has undone the whole transaction.
+                    let waiters = drafts.into_iter().map(|draft| draft.asked.waiter);
+                    told.extend(waiters.map(|waiter| (waiter, Err(Fault::new(fault.to_string())))));
+                    return;
+                }
             }
         }
         let (mut batch, mut waiters) = (Vec::new(), Vec::new());

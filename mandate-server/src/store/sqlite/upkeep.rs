@@ -159,8 +159,11 @@ pub(in crate::store) fn newest() -> i64 {
 
 /// Brings the database up to the newest schema: all of the way, or not at all.
 pub(in crate::store) fn migrate(path: &str) -> Result<(), Fault> {
-    let _held = claim(path, Holder::Server)?;
-    schema(path)?.must_be_known(path)?;
+    let schema = schema(path)?;
+    schema.must_be_known(path)?;
+    // A server of an older schema that is at work would go on by rules that hold no more.
+    let changes = schema.current > 0 && !schema.missing.is_empty();
+    let _held = claim(path, if changes { Holder::Alone } else { Holder::Server })?;
     make(path)?;
     let mut connection = connect(path)?;
     let failed = |e| Fault::new(format!("database: cannot migrate {path}: {e}"));
