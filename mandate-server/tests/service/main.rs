@@ -7,6 +7,7 @@
 )]
 
 mod agents_and_mandates;
+mod ahead;
 mod backups;
 mod check;
 mod clock;
