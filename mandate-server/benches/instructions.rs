@@ -3,7 +3,12 @@
 //! Each path runs N times and then 2N times under valgrind's cachegrind; the difference is what N runs take, without the start of
 //! the process. Held against the figures that stand beside this file, a path may not have grown by more than a tenth.
 //! `--record` writes them anew. Signatures are not made here: what they take is not ours.
-#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "a benchmark that cannot run should stop")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a benchmark that cannot run should stop"
+)]
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -84,7 +89,8 @@ fn count() -> BTreeMap<String, u64> {
 fn valgrind(name: &str, times: usize) -> u64 {
     let mut command = Command::new("valgrind");
     command.args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]);
-    let output = command.arg(std::env::current_exe().unwrap()).args(["run", name, &times.to_string()]).output();
+    let output =
+        command.arg(std::env::current_exe().unwrap()).args(["run", name, &times.to_string()]).output();
     let output = output.unwrap_or_else(|e| panic!("valgrind is not to be had: {e}"));
     let told = String::from_utf8(output.stderr).unwrap();
     let refs = told.lines().find_map(|line| line.split_once("I refs:")).unwrap_or_else(|| panic!("{told}"));
@@ -113,7 +119,9 @@ fn compare(counted: &BTreeMap<String, u64>) -> ExitCode {
         grown |= percent > MOST_PERCENT;
     }
     if grown {
-        println!("a path takes more instructions than before; where that is right, record it: see docs/performance.md");
+        println!(
+            "a path takes more instructions than before; where that is right, record it: see docs/performance.md"
+        );
         return ExitCode::FAILURE;
     }
     ExitCode::SUCCESS
@@ -145,7 +153,10 @@ fn evaluating(times: usize) {
 
 fn parsing(times: usize) {
     for _ in 0..times {
-        black_box(Request::read(AgentId::parse("agt_buyer").unwrap(), Object::parse(black_box(BODY)).unwrap()).unwrap());
+        black_box(
+            Request::read(AgentId::parse("agt_buyer").unwrap(), Object::parse(black_box(BODY)).unwrap())
+                .unwrap(),
+        );
     }
 }
 
@@ -192,12 +203,18 @@ impl Decider for Unsigned {
         noon()
     }
 
-    fn decide(&self, batch: &[Authorization], now: Timestamp, loaded: &mut Loaded) -> Vec<Result<Answer, Fault>> {
+    fn decide(
+        &self,
+        batch: &[Authorization],
+        now: Timestamp,
+        loaded: &mut Loaded,
+    ) -> Vec<Result<Answer, Fault>> {
         let decided = batch.iter().map(|authorization| {
             let environment = authorization.call.caller.environment.id;
             let request = authorization.request.clone().map_err(|refused| Fault::new(refused.message))?;
             let agent = AgentKey { environment, agent: request.agent.clone() };
-            let key = UsageKey { agent: agent.clone(), month: now.month(), currency: request.currency.clone() };
+            let key =
+                UsageKey { agent: agent.clone(), month: now.month(), currency: request.currency.clone() };
             let state = loaded.agents.get_mut(&agent).unwrap();
             let usage = loaded.usage.get_mut(&key).unwrap();
             let decision = DecisionRecord {
@@ -242,7 +259,8 @@ fn writing(times: usize) {
     let created = organization::draw(AgentName::parse("acme").unwrap(), noon(), &SystemEntropy);
     store::run_once(&database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
     let key = created.sandbox_key.hash();
-    let organization = store::run_once(&database, |tx| Ok(keys::find(tx, &key, noon())?)).unwrap().unwrap().unwrap();
+    let organization =
+        store::run_once(&database, |tx| Ok(keys::find(tx, &key, noon())?)).unwrap().unwrap().unwrap();
     let numbers = store::run_once(&database, |tx| {
         tx.execute_one("INSERT INTO issuers (url) VALUES ('https://verdicts.example')", &[])?;
         Ok(())
@@ -266,7 +284,12 @@ fn writing(times: usize) {
 }
 
 fn call(caller: &Arc<Caller>) -> Call {
-    Call { caller: Arc::clone(caller), request_id: RequestId::from_bytes([1; 16]), at: noon(), idempotency: None }
+    Call {
+        caller: Arc::clone(caller),
+        request_id: RequestId::from_bytes([1; 16]),
+        at: noon(),
+        idempotency: None,
+    }
 }
 
 /// An agent with a mandate.

@@ -1,9 +1,9 @@
 //! What is stored, as the rest of the server sees it: one record a row.
 
 use mandate_core::{
-    AgentId, Amount, Basis, Currency, DecisionId, Denials, EnvironmentKind, EventId, EventKind, Invalid, Mandate,
-    MandateId, Month, Nonce, Principal, RecentRequests, Request, ReviewId, ReviewStatus, Timestamp, Total,
-    Verdict, WebhookId,
+    AgentId, Amount, Basis, Currency, DecisionId, Denials, EnvironmentKind, EventId, EventKind, Invalid,
+    Mandate, MandateId, Month, Nonce, Principal, RecentRequests, Request, ReviewId, ReviewStatus, Timestamp,
+    Total, Verdict, WebhookId,
 };
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;

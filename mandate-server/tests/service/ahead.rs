@@ -62,7 +62,7 @@ async fn log(world: &World) -> Vec<Whole> {
 fn told(whole: &Whole) -> String {
     let d = &whole.decision;
     let review = whole.review.as_ref().map(|review| review.status);
-    let mandate = d.mandate.map_or(String::new(), |mandate| mandate.to_string());
+    let mandate = d.mandate.map(|mandate| mandate.to_string()).unwrap_or_default();
     let reason = d.reason.as_ref().map(|reason| reason.replace(&mandate, "it"));
     format!(
         "{} {} {:?} {} {:?} {:?} {} {} {:?} {review:?} {}",
@@ -116,11 +116,13 @@ async fn live(mut random: Random, steps: i64, disturbed: bool) -> Vec<String> {
                     call.idempotency = Some(claim(&name, &body, &key));
                     let now = world.clock.now();
                     let answer = world.decide(call, &amount).await;
-                    let kept = asked.entry((agent.key, name)).or_insert_with(|| (body.clone(), now, answer.clone()));
+                    let kept =
+                        asked.entry((agent.key, name)).or_insert_with(|| (body.clone(), now, answer.clone()));
                     if now.millis_since(kept.1) >= 86_400_000 {
                         *kept = (body.clone(), now, answer.clone());
                     }
-                    let wanted = if kept.0 == body { &kept.2.body == &answer.body } else { answer.status == 409 };
+                    let wanted =
+                        if kept.0 == body { kept.2.body == answer.body } else { answer.status == 409 };
                     assert!(wanted, "{answer:?}");
                     answers.push(format!("{} {}", answer.status, answer.replayed));
                 } else {

@@ -25,7 +25,8 @@ const OWED: &str = "SELECT d.decision, d.iat, d.verdict, d.amount, d.currency, d
 const UP_TO: &str = "SELECT counted FROM agents WHERE environment = $1 AND agent = $2";
 const RECENT: &str = "SELECT recent FROM agents WHERE environment = $1 AND agent = $2";
 const COUNT: &str = "UPDATE agents SET recent = $1, counted = $2 WHERE environment = $3 AND agent = $4";
-const COUNT_AT_ONCE: &str = "UPDATE agents SET counted = $1 WHERE environment = $2 AND agent = $3 AND counted < $1";
+const COUNT_AT_ONCE: &str =
+    "UPDATE agents SET counted = $1 WHERE environment = $2 AND agent = $3 AND counted < $1";
 
 /// A decision that is not counted yet.
 #[derive(Debug, Clone)]

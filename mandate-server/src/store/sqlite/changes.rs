@@ -149,7 +149,10 @@ mod tests {
         assert!(!changes.stands(1, &agent(2, 1)) && changes.stands(1, &agent(1, 1)));
         changes.tell(&board);
         let news = board.news();
-        assert_eq!((news.newest, news.everything, news.environments, news.agents.len()), (2, false, [2].into(), 1));
+        assert_eq!(
+            (news.newest, news.everything, news.environments, news.agents.len()),
+            (2, false, [2].into(), 1)
+        );
         changes.everything();
         assert!(!changes.stands(2, &agent(1, 2)) && changes.stands(3, &agent(1, 2)));
         assert_eq!(board.news().newest, 2, "it is not told before the transaction has ended");

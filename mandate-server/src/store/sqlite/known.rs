@@ -88,7 +88,11 @@ impl Known {
         agent.newest = agent.newest.max(id);
         let usage = agent.find(key)?;
         usage.clone_from(after);
-        if usage.stored.is_some() && in_order && agent.owed < MAX_OWED { None } else { agent.count(&key.agent) }
+        if usage.stored.is_some() && in_order && agent.owed < MAX_OWED {
+            None
+        } else {
+            agent.count(&key.agent)
+        }
     }
 
     /// Forgets what does not hold any more. True when batches behind `committed` were decided on it: the database is not to
@@ -149,8 +153,8 @@ impl Agent {
     }
 
     fn find(&mut self, key: &UsageKey) -> Option<&mut UsageRecord> {
-        let usage = self.usage.iter_mut();
-        usage.into_iter().find(|(m, c, _)| *m == key.month && *c == key.currency).map(|(.., usage)| usage)
+        let mut usage = self.usage.iter_mut();
+        usage.find(|(m, c, _)| *m == key.month && *c == key.currency).map(|(.., usage)| usage)
     }
 
     /// The metering under `key`; nothing when there is no room for it.

@@ -81,7 +81,9 @@ impl Thread {
     fn answer(&self, told: Told) {
         let answer = move || told.into_iter().for_each(|(waiter, answer)| _ = waiter.send(answer));
         match &self.runtime {
-            Some(runtime) => _ = runtime.spawn(async move { answer() }),
+            Some(runtime) => {
+                runtime.spawn(async move { answer() });
+            }
             None => answer(),
         }
     }
