@@ -17,8 +17,9 @@ use crate::store::tx::{Owing, Tx};
 /// How many decisions an agent's rows may lack.
 pub const MAX_OWED: u32 = 16;
 
+/// Without the hint it walks the log, which has the order that is asked for.
 const OWED: &str = "SELECT d.decision, d.iat, d.verdict, d.amount, d.currency, d.supersedes
-    FROM agents a CROSS JOIN decisions d
+    FROM agents a CROSS JOIN decisions d INDEXED BY decisions_by_agent
     WHERE a.environment = $1 AND a.agent = $2
         AND d.environment = a.environment AND d.agent = a.agent AND d.decision > a.counted
     ORDER BY d.decision";
