@@ -100,7 +100,8 @@ async fn live(mut random: Random, steps: i64, disturbed: bool) -> Vec<String> {
             3 => switch(&world, if random.below(2) == 0 { Mode::Observe } else { Mode::Enforce }).await,
             4 if !pending.is_empty() => {
                 let review = pending.swap_remove(below(&mut random, pending.len()));
-                assert_eq!(world.approve(&review).await.status, 201);
+                // It may have expired.
+                answers.push(world.approve(&review).await.status.to_string());
             }
             5 => world.clock.advance([1, 7, 20, 86_400, 12 * 86_400][below(&mut random, 5)]),
             kind => {
