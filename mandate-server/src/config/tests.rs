@@ -3,6 +3,7 @@
 
 use figment::Jail;
 
+use super::check::{base_url, site_url};
 use super::*;
 
 /// What `Settings::load` refuses with when a file, variables and flags are as given.
