@@ -275,7 +275,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
         "http",
         &["bodies", "input", "losses", "operations", "partitions", "published", "tls", "trace", "upgrade"],
     ),
-    ("service", &["backups", "costs", "damage", "files", "migrations", "order"]),
+    ("service", &["ahead", "backups", "costs", "damage", "files", "migrations", "order"]),
 ];
 
 #[test]
