@@ -22,6 +22,7 @@ pub mod keys;
 pub mod mandates;
 pub mod owed;
 pub mod reviews;
+pub mod servers;
 pub mod signing_keys;
 pub mod usage;
 pub mod webhooks;
