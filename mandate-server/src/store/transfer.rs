@@ -6,7 +6,7 @@ use std::fs::File;
 use mandate_core::Timestamp;
 
 use super::tx::{Tx, Value};
-use super::{Holder, Place, Schema, place, postgres, shown, sqlite, upkeep};
+use super::{Holder, Place, Schema, place, postgres, shown, sql, sqlite, upkeep};
 use crate::error::Fault;
 
 mod layout;
@@ -88,6 +88,11 @@ impl Source {
             return Err(Fault::new(format!("database: {path} is not there, or nothing is in it")));
         }
         let held = upkeep::claim(from, Holder::Alone)?;
+        if !upkeep::snapshot(from, |tx| sql::owed::agents(tx, 1))?.is_empty() {
+            return Err(Fault::new(
+                "the server at the source was cut off, and has not written all counters; start it, and stop it in order",
+            ));
+        }
         Ok(Self { database: from.to_owned(), stamp: sqlite::upkeep::stamp(&path)?, _held: held })
     }
 

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use mandate_core::{Amount, Currency, DecisionId, Month, RecentRequests, Timestamp, Verdict};
+use mandate_core::{AgentId, Amount, Currency, DecisionId, Month, RecentRequests, Timestamp, Verdict};
 
 use super::usage;
 use crate::error::Fault;
@@ -23,6 +23,9 @@ const OWED: &str = "SELECT d.decision, d.iat, d.verdict, d.amount, d.currency, d
     WHERE a.environment = $1 AND a.agent = $2
         AND d.environment = a.environment AND d.agent = a.agent AND d.decision > a.counted
     ORDER BY d.decision";
+const AGENTS: &str = "SELECT a.environment, a.agent FROM agents a
+    WHERE EXISTS (SELECT 1 FROM decisions d INDEXED BY decisions_by_agent
+        WHERE d.environment = a.environment AND d.agent = a.agent AND d.decision > a.counted) LIMIT $1";
 const UP_TO: &str = "SELECT counted FROM agents WHERE environment = $1 AND agent = $2";
 const RECENT: &str = "SELECT recent FROM agents WHERE environment = $1 AND agent = $2";
 const COUNT: &str = "UPDATE agents SET recent = $1, counted = $2 WHERE environment = $3 AND agent = $4";
@@ -67,6 +70,16 @@ impl Owed {
             usage.add(self.verdict, self.amount);
         }
     }
+}
+
+/// Whether the rows of any agent lack something, and of which: at most `limit` of them.
+pub fn agents(tx: &mut Tx<'_>, limit: i64) -> Result<Vec<AgentKey>, Fault> {
+    if tx.owing() == Owing::Never {
+        return Ok(Vec::new());
+    }
+    let rows = tx.query(AGENTS, &[limit.into()])?.into_iter();
+    rows.map(|mut row| Ok(AgentKey { environment: row.integer()?, agent: AgentId::parse(&row.text()?)? }))
+        .collect()
 }
 
 /// What an agent's rows lack, oldest first.
