@@ -276,7 +276,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
         "http",
         &["bodies", "input", "losses", "partitions", "published", "tls", "trace", "transfer", "upgrade"],
     ),
-    ("service", &["backups", "costs", "damage", "files", "migrations", "order"]),
+    ("service", &["ahead", "backups", "costs", "damage", "files", "migrations", "order"]),
 ];
 
 #[test]

@@ -102,7 +102,6 @@ const DAMAGE: &[(&str, &[&str])] = &[
             "decisions: agent agt_b",
             "mandates: a row refers to agents",
             "usage: month 2026-06",
-            "usage: spent 2, requests 2, allow 1, deny_no_mandate 1",
         ],
     ),
     (

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::super::tx::{Tally, Tx};
-use super::super::{Authorization, Decider};
+use super::super::{Authorization, Decider, sql};
 use super::ahead::{Ahead, Asked, Drafts};
 use super::changes::{Board, Changes};
 use super::commit::{Commit, Committer, STOPPED};
@@ -26,6 +26,9 @@ use crate::service::{Answer, Stop};
 pub(super) const MAX_BATCH: usize = 256;
 /// How many jobs may wait; more wait at the door.
 const MAX_WAITING: usize = 4096;
+
+/// How many agents are settled in one transaction at the end.
+const SETTLED: i64 = 1000;
 
 /// Tells a waiter how its transaction ended: with the text of the fault, if it did not commit.
 pub(super) type Tell = Box<dyn FnOnce(Result<(), &str>) + Send>;
@@ -210,9 +213,36 @@ impl Thread {
         if self.committer.has_stopped() {
             return;
         }
+        // Whoever reads the tables by other means finds all of it in them.
+        if let Err(fault) = self.settle() {
+            tracing::warn!(reason = %fault, "counters were not settled at the end");
+        }
         // Folds the log into the database file, so that a copy of the one file is whole after an orderly end.
         if let Err(e) = self.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE") {
             tracing::debug!(error = %e, "the log was not folded in at the end");
+        }
+    }
+
+    /// Writes what the agents' rows lack.
+    fn settle(&mut self) -> Result<(), Fault> {
+        let mut after = (0, String::new());
+        loop {
+            self.connection.execute_batch("BEGIN IMMEDIATE")?;
+            let mut ground = Ground::writing(&self.connection);
+            let mut tx = Tx::new(&mut ground);
+            let settled = sql::owed::owing(&mut tx, (after.0, &after.1), SETTLED).and_then(|agents| {
+                agents.iter().try_for_each(|agent| sql::owed::settle(&mut tx, agent))?;
+                Ok(agents.into_iter().next_back())
+            });
+            match settled {
+                Ok(None) => return Ok(self.connection.execute_batch("ROLLBACK")?),
+                Ok(Some(last)) => after = (last.environment, last.agent.as_str().to_owned()),
+                Err(fault) => {
+                    self.connection.execute_batch("ROLLBACK")?;
+                    return Err(fault);
+                }
+            }
+            self.committer.commit(&self.connection).map_err(Fault::new)?;
         }
     }
 
