@@ -37,3 +37,4 @@ mod serving;
 mod signing_keys;
 mod strangers;
 mod tidy;
+mod transfer;

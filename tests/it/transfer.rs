@@ -1,0 +1,57 @@
+//! The way from SQLite to PostgreSQL, by the commands as the documentation has them.
+
+use std::process::Command;
+
+use mandate_tests::Kind;
+use serde_json::{Value, json};
+
+use crate::harness::{Ran, binary};
+
+/// Runs `mandate-server` with nothing in its environment but what is named.
+fn operate(environment: &[(&str, &str)], args: &[&str]) -> Ran {
+    let mut command = Command::new(binary("mandate-server"));
+    command.env_clear().envs(environment.iter().copied()).args(args);
+    Ran::from(command.output().unwrap())
+}
+
+#[test]
+fn an_installation_is_moved_by_one_command() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mandate.db");
+    let (from, target) = (format!("sqlite://{}", file.display()), Kind::Postgres.fresh());
+    let to = target.url();
+    let here = |args: &[&str]| operate(&[("MANDATE_DATABASE", &from)], args);
+    let there = |args: &[&str]| operate(&[("MANDATE_DATABASE", to)], args);
+    here(&["migrate"]).code(0);
+    here(&["organization", "create", "acme"]).code(0);
+    here(&["organization", "create", "zenith"]).code(0);
+    let untouched = std::fs::read(&file).unwrap();
+
+    let dry = there(&["transfer", "--from", &from, "--dry-run", "--json"]).code(0).json();
+    assert_eq!((&dry["complete"], &dry["rows"]["organizations"]), (&json!(false), &json!(2)));
+    assert!(there(&["organization", "list"]).code(1).err.contains("its schema is 0"), "nothing was made");
+
+    let moved = there(&["transfer", "--from", &from]).code(0);
+    assert!(moved.out.contains("\nrows      api_keys: 4\n"), "{moved:?}");
+    assert!(moved.out.ends_with("verified  every row compared, every signature verified\n"), "{moved:?}");
+    assert!(
+        moved.err.contains("moving organizations: 2 rows") && moved.err.contains("Put it away"),
+        "{moved:?}"
+    );
+    assert_eq!(std::fs::read(&file).unwrap(), untouched);
+
+    let [old, new] = [here(&["organization", "list", "--json"]), there(&["organization", "list", "--json"])];
+    assert_eq!(old.code(0).json(), new.code(0).json());
+    there(&["organization", "create", "third"]).code(0);
+    let told: Value = there(&["audit", "list", "--json"]).code(0).json();
+    let actions: Vec<_> =
+        told.as_array().unwrap().iter().map(|record| record["action"].as_str().unwrap()).collect();
+    let wanted = ["organization.create", "transfer", "organization.create", "organization.create", "migrate"];
+    assert_eq!(actions, wanted, "{told}");
+    assert_eq!(there(&["check"]).code(0).out, "sound\n");
+
+    let again = operate(&[], &["transfer", "--from", &from, "--to", to]).code(1);
+    assert!(again.err.contains("the target is not empty, it has organizations"), "{again:?}");
+    let backwards = operate(&[], &["transfer", "--from", to, "--to", &from]).code(1);
+    assert!(backwards.err.contains("and no other way"), "{backwards:?}");
+}
