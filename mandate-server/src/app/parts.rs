@@ -20,6 +20,7 @@ use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store, upkeep};
+use crate::traces::Traces;
 use crate::worker::deliver::Deliverer;
 use crate::worker::dial::Dialer;
 use crate::worker::export::Exports;
@@ -129,7 +130,7 @@ impl Parts {
     }
 
     /// Starts what goes on beside the requests.
-    pub(super) fn work(&self, tasks: &mut Tasks) -> Result<(), Fault> {
+    pub(super) fn work(&self, traces: &Traces, tasks: &mut Tasks) -> Result<(), Fault> {
         let (store, keyring, metrics) = (&self.store, &self.keyring, &self.metrics);
         let clock = || Arc::clone(&self.clock);
         let (callers, exports) = (Arc::clone(&self.callers), Arc::clone(&self.exports));
@@ -139,6 +140,7 @@ impl Parts {
         let entropy = Arc::clone(&self.entropy);
         let deliverer =
             Deliverer::new(store.clone(), keyring.clone(), dialer, clock(), entropy, metrics.clone());
+        let deliverer = deliverer.traced(traces.clone());
         tasks.spawn(|stopping| deliverer.run(stopping));
         let settlement = Arc::clone(&self.settlement);
         tasks.spawn(|stopping| settle::run(store.clone(), settlement, clock(), metrics.clone(), stopping));

@@ -31,6 +31,7 @@ mod settlement;
 mod tenants;
 mod time;
 mod tls;
+mod traces;
 mod upgrade;
 mod usage;
 mod walk;

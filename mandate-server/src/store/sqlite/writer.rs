@@ -16,6 +16,7 @@ use super::{Ground, hot};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
+use crate::traces;
 
 /// How many jobs one transaction may hold.
 const MAX_BATCH: usize = 256;
@@ -190,10 +191,15 @@ fn run(
         tell_all(waiters, &format!("database: {e}"));
         return;
     }
+    let mut span = traces::batch(batch.iter().filter_map(|asked| asked.call.traced.as_ref()), count);
     let answers = decide(connection, decider, committer, &batch, &mut tally);
     let committing = Instant::now();
     let ended = committer.commit(connection);
     after.metrics.committed(count, committing.elapsed());
+    if let Some(span) = span.as_mut().filter(|_| ended.is_err()) {
+        span.fail();
+    }
+    drop(span);
     if ended.is_ok() {
         for (verdict, mode) in tally.decided {
             after.metrics.decided(verdict, mode);
