@@ -13,7 +13,8 @@ pub const VELOCITY_REQUESTS: u32 = 10;
 pub const VELOCITY_WINDOW_SECONDS: i64 = 60;
 const KEPT: usize = VELOCITY_REQUESTS as usize;
 
-/// The newest ten requests of an agent: enough to tell whether the next is the eleventh within the window.
+/// The ten latest requests of an agent: enough to tell whether the next is the eleventh within the window. Latest by their
+/// time, not by their arrival: of several servers one may have a clock that is behind.
 ///
 /// ```
 /// use mandate_core::{RecentRequests, Timestamp};
@@ -28,7 +29,7 @@ const KEPT: usize = VELOCITY_REQUESTS as usize;
 pub struct RecentRequests(Vec<Timestamp>);
 
 impl RecentRequests {
-    /// Adds a request made at `at`, and forgets the oldest beyond ten.
+    /// Adds a request made at `at`, and forgets the earliest beyond ten.
     ///
     /// ```
     /// use mandate_core::{RecentRequests, Timestamp};
@@ -37,10 +38,10 @@ impl RecentRequests {
     /// assert_eq!(recent.count_at(Timestamp::from_seconds(25)), 10);
     /// ```
     pub fn record(&mut self, at: Timestamp) {
-        if self.0.len() == KEPT {
+        self.0.insert(self.0.partition_point(|kept| *kept <= at), at);
+        if self.0.len() > KEPT {
             self.0.remove(0);
         }
-        self.0.push(at);
     }
 
     /// How many of the known requests lie in the 60 seconds before `now`: 0 to 10.
@@ -90,7 +91,10 @@ impl RecentRequests {
         if !rest.is_empty() || instants.len() > KEPT {
             return Err(Invalid::new("recent requests", "must be at most ten instants of 8 bytes"));
         }
-        Ok(Self(instants.iter().map(|b| Timestamp::from_millis(i64::from_be_bytes(*b))).collect()))
+        let instants = instants.iter().map(|bytes| Timestamp::from_millis(i64::from_be_bytes(*bytes)));
+        let mut recent: Vec<_> = instants.collect();
+        recent.sort_unstable();
+        Ok(Self(recent))
     }
 }
 
@@ -143,6 +147,18 @@ mod tests {
         assert_eq!(recent.count_at(Timestamp::from_millis(60_999)), 1);
         assert_eq!(recent.count_at(Timestamp::from_millis(61_000)), 0);
         assert_eq!(recent.count_at(Timestamp::from_millis(0)), 1, "a clock set back opens nothing");
+    }
+
+    #[test]
+    fn an_earlier_request_that_arrives_later_pushes_no_other_out() {
+        let mut recent = RecentRequests::default();
+        (0..20)
+            .for_each(|number| recent.record(Timestamp::from_seconds(if number % 2 == 0 { 60 } else { 0 })));
+        assert_eq!(recent.count_at(Timestamp::from_seconds(60)), 10);
+        let unordered = [60_000_i64, 0].map(i64::to_be_bytes).concat();
+        let mut read = RecentRequests::from_bytes(&unordered).unwrap();
+        (0..9).for_each(|_| read.record(Timestamp::from_seconds(60)));
+        assert_eq!(read.count_at(Timestamp::from_seconds(60)), 10);
     }
 
     #[test]

@@ -179,7 +179,8 @@ impl Metrics {
         self.0.authorization_seconds.observe(duration.as_secs_f64());
     }
 
-    /// A transaction of so many jobs was committed, or failed at that; `duration` is that of COMMIT alone.
+    /// A transaction of so many jobs was committed, or failed at that; `duration` is that of COMMIT, with what
+    /// travels with it.
     pub fn committed(&self, jobs: usize, duration: Duration) {
         self.0.commit_seconds.observe(duration.as_secs_f64());
         self.0.batch_jobs.observe(u32::try_from(jobs).map_or(f64::INFINITY, f64::from));

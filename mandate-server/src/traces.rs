@@ -33,7 +33,13 @@ const TRACEPARENT: &str = "traceparent";
 
 /// What makes spans and sends them to a collector; or nothing, where nobody collects. Clones share it.
 #[derive(Clone, Default)]
-pub struct Traces(Option<SdkTracer>, Option<SdkTracerProvider>);
+pub struct Traces(Option<Making>);
+
+#[derive(Clone)]
+struct Making {
+    tracer: SdkTracer,
+    provider: SdkTracerProvider,
+}
 
 impl fmt::Debug for Traces {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,17 +55,19 @@ impl Traces {
     /// What sends cannot be made.
     pub fn to(collector: &Collector, metrics: Metrics) -> Result<Self, Fault> {
         let provider = export::provider(collector, metrics)?;
-        Ok(Self(Some(provider.tracer(SERVICE)), Some(provider)))
+        Ok(Self(Some(Making { tracer: provider.tracer(SERVICE), provider })))
     }
 
     /// Sends the spans that were not sent yet, within a bound of time. It waits.
     pub(crate) fn end(&self) {
-        self.1.as_ref().map_or((), export::end);
+        if let Self(Some(making)) = self {
+            export::end(&making.provider);
+        }
     }
 
     /// A request has arrived; with `joins`, it may say which trace it belongs to.
     pub(crate) fn request(&self, method: &Method, headers: &HeaderMap, joins: bool) -> Option<Span> {
-        let tracer = self.0.as_ref()?;
+        let tracer = &self.0.as_ref()?.tracer;
         let parent = if joins { parent(headers) } else { Context::new() };
         let method = known(method);
         let mut span = Span::begin(tracer, kind(method, SpanKind::Server), &parent)?;
@@ -69,7 +77,7 @@ impl Traces {
 
     /// An attempt to deliver an event is made.
     pub(crate) fn attempt(&self) -> Option<Span> {
-        Span::begin(self.0.as_ref()?, kind("delivery attempt", SpanKind::Client), &Context::new())
+        Span::begin(&self.0.as_ref()?.tracer, kind("delivery attempt", SpanKind::Client), &Context::new())
     }
 }
 

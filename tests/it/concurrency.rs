@@ -6,9 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mandate_tests::Kind;
 use serde_json::{Value, json};
 
-use crate::harness::{Agent, Answer, TestServer, authorization, terms};
+use crate::harness::{Agent, Answer, Service, authorization, on_both, terms};
+
+on_both! {
+    of_64_threads_ten_requests_a_minute_get_through,
+    of_64_threads_none_gets_one_allow_too_many_in_a_month,
+    many_agents_spend_what_their_months_permit,
+    of_racing_retries_one_is_carried_out,
+    one_resolution_of_a_review_wins,
+    after_a_revocation_is_answered_nothing_is_allowed,
+}
 
 /// Threads that ask for one agent, and how often each does.
 const HAMMERING: usize = 64;
@@ -55,10 +65,9 @@ fn hammer(agent: &Agent, amount: u32) -> Vec<Answer> {
     asked.into_iter().flatten().collect()
 }
 
-#[test]
-fn of_64_threads_ten_requests_a_minute_get_through() {
-    let server = TestServer::start();
-    let agent = server.demo().buyer("buyer");
+fn of_64_threads_ten_requests_a_minute_get_through(kind: Kind) {
+    let service = Service::start(kind);
+    let agent = service.demo().buyer("buyer");
     let wanted = [("allow".to_owned(), 10), ("deny_velocity".to_owned(), HAMMERING * BLOWS - 10)];
     assert_eq!(count(hammer(&agent, 1)), BTreeMap::from(wanted));
 
@@ -68,10 +77,9 @@ fn of_64_threads_ten_requests_a_minute_get_through() {
     assert_eq!(nonces.len(), kept.len());
 }
 
-#[test]
-fn of_64_threads_none_gets_one_allow_too_many_in_a_month() {
-    let server = TestServer::start();
-    let organization = server.demo();
+fn of_64_threads_none_gets_one_allow_too_many_in_a_month(kind: Kind) {
+    let service = Service::start(kind);
+    let organization = service.demo();
     let agent = organization.agent("buyer");
     let mut limited = terms(&agent.id);
     limited["limits"]["per_month"] = json!(100);
@@ -83,11 +91,10 @@ fn of_64_threads_none_gets_one_allow_too_many_in_a_month() {
     assert_eq!(last["basis"], json!({ "spent": 90, "recent_requests": 10 }));
 }
 
-#[test]
-fn many_agents_spend_what_their_months_permit() {
+fn many_agents_spend_what_their_months_permit(kind: Kind) {
     const AGENTS: usize = 12;
-    let server = TestServer::start();
-    let organization = server.demo();
+    let service = Service::start(kind);
+    let organization = service.demo();
     let agents: Vec<Agent> = (0..AGENTS)
         .map(|number| {
             let agent = organization.agent(&format!("buyer-{number}"));
@@ -117,11 +124,10 @@ fn many_agents_spend_what_their_months_permit() {
     assert_eq!((kept.len(), spent), (AGENTS * 10, 90 * i64::try_from(AGENTS).unwrap()));
 }
 
-#[test]
-fn of_racing_retries_one_is_carried_out() {
+fn of_racing_retries_one_is_carried_out(kind: Kind) {
     const THREADS: usize = 8;
-    let server = TestServer::start();
-    let organization = server.demo();
+    let service = Service::start(kind);
+    let organization = service.demo();
     let agent = organization.buyer("buyer");
     for round in 0..10 {
         let answers = at_once(THREADS, |_| {
@@ -142,11 +148,10 @@ fn of_racing_retries_one_is_carried_out() {
     assert_eq!((kept.len(), with_verdict(&kept, "allow").count()), (10, 10), "a replay is no request");
 }
 
-#[test]
-fn one_resolution_of_a_review_wins() {
+fn one_resolution_of_a_review_wins(kind: Kind) {
     const THREADS: usize = 16;
-    let server = TestServer::start();
-    let organization = server.demo();
+    let service = Service::start(kind);
+    let organization = service.demo();
     let agent = organization.buyer("buyer");
     for round in 0..6 {
         let review = agent.ask(300).text("/review/id");
@@ -170,11 +175,10 @@ fn one_resolution_of_a_review_wins() {
     assert_eq!((fresh, kept.len()), (approved, 6 + approved));
 }
 
-#[test]
-fn after_a_revocation_is_answered_nothing_is_allowed() {
+fn after_a_revocation_is_answered_nothing_is_allowed(kind: Kind) {
     const ASKING: usize = 8;
-    let server = TestServer::start();
-    let organization = server.demo();
+    let service = Service::start(kind);
+    let organization = service.demo();
     for round in 0..12 {
         let agent = organization.agent(&format!("buyer-{round}"));
         let mandate = organization.mandate(&terms(&agent.id));

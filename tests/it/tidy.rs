@@ -232,7 +232,10 @@ fn tests() -> BTreeSet<String> {
             let text = std::fs::read_to_string(&path).unwrap();
             let mut lines = text.lines().map(str::trim);
             while let Some(line) = lines.next() {
-                if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
+                if line.starts_with("on_both! {") {
+                    let cases = lines.by_ref().take_while(|line| *line != "}");
+                    found.extend(cases.map(|case| format!("{file}::{}", case.trim_end_matches(','))));
+                } else if line.starts_with("#[test]") || line.starts_with("#[tokio::test") {
                     let function = lines.by_ref().find_map(|line| line.split_once("fn ")).unwrap().1;
                     found.insert(format!("{file}::{}", function.split('(').next().unwrap()));
                 }
@@ -264,6 +267,29 @@ fn every_rule_names_tests_that_are_there() {
         breaches.join("\n")
     );
     assert!(rules > 80, "{rules} rules were found");
+}
+
+/// Files of tests that one database alone has; the roots of the tests say why.
+const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
+    (
+        "http",
+        &["bodies", "input", "losses", "operations", "partitions", "published", "tls", "trace", "upgrade"],
+    ),
+    ("service", &["backups", "costs", "damage", "files", "migrations", "order"]),
+];
+
+#[test]
+fn what_is_tested_on_one_database_is_tested_on_the_other() {
+    for (suite, excepted) in ON_ONE_DATABASE {
+        let [sqlite, postgres] = ["main.rs", "postgres.rs"].map(|name| {
+            let path = root().join("mandate-server/tests").join(suite).join(name);
+            let text = std::fs::read_to_string(path).unwrap();
+            let files = text.lines().filter_map(|line| line.strip_prefix("mod ")?.strip_suffix(';'));
+            files.map(str::to_owned).collect::<BTreeSet<_>>()
+        });
+        let apart: Vec<_> = sqlite.symmetric_difference(&postgres).collect();
+        assert_eq!(apart, excepted, "{suite}");
+    }
 }
 
 /// A page that was put together from two holds things twice.

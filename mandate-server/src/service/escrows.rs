@@ -276,6 +276,11 @@ pub const LONGEST_WAIT_SECONDS: i64 = 60 * 60;
 /// How far ahead the clock of another server may be, in seconds.
 const SKEW_SECONDS: i64 = 60;
 
+/// The latest instant that anything can wait for at `now`.
+fn latest(now: Timestamp) -> Timestamp {
+    now.plus_seconds(LONGEST_WAIT_SECONDS + SKEW_SECONDS)
+}
+
 /// At most `limit` instructions that are to be sent by `now`, each with its escrow and the number of attempts made. What
 /// is to wait for longer than any does was put off by a clock that was ahead and has been set back: it is due too.
 ///
@@ -283,9 +288,7 @@ const SKEW_SECONDS: i64 = 60;
 /// The database fails.
 pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey, Escrow, i64)>, Fault> {
     let mut instructions = Vec::new();
-    for (key, attempts) in
-        sql::escrows::due(tx, now, now.plus_seconds(LONGEST_WAIT_SECONDS + SKEW_SECONDS), limit)?
-    {
+    for (key, attempts) in sql::escrows::due(tx, now, latest(now), limit)? {
         let escrow = sql::escrows::find(tx, key.environment, key.escrow)?;
         let escrow = escrow.ok_or_else(|| Fault::new("database: a history without an escrow"))?;
         instructions.push((key, escrow, attempts));
@@ -299,7 +302,7 @@ pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey,
 /// # Errors
 /// The database fails.
 pub fn claim(tx: &mut Tx<'_>, key: &EntryKey, now: Timestamp, until: Timestamp) -> Result<bool, Fault> {
-    sql::escrows::claim(tx, key, now, until)
+    sql::escrows::claim(tx, key, now, latest(now), until)
 }
 
 /// Writes down how an attempt at an instruction ended; while it is pending, the next one is made at `next_at`.

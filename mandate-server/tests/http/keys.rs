@@ -6,8 +6,8 @@ use mandate_core::api_key::ApiKey;
 use mandate_server::clock::Clock as _;
 use mandate_server::service::audit::Operator;
 use mandate_server::service::issuance::{self, KeyId, Selection};
-use mandate_server::store;
 
+use crate::apart;
 use crate::world::World;
 
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn who_waits_as_long_as_the_new_rate_says_is_admitted() {
     }
     let selection = Selection::Key(KeyId::of(&ApiKey::parse(&key).unwrap().hash()));
     let by = Operator { name: "test".to_owned(), at: world.clock.now() };
-    let set = store::run_once(&world.settings.database, |tx| issuance::set_rate(tx, &selection, 3, &by));
+    let set = apart::run_once(&world.settings.database, |tx| issuance::set_rate(tx, &selection, 3, &by));
     let since = Instant::now();
     assert_eq!(set.unwrap().unwrap().len(), 1);
     let refused = loop {

@@ -7,6 +7,10 @@
     reason = "a test that cannot go on has failed"
 )]
 
+use mandate_tests::Kind;
+
+#[path = "../service/apart.rs"]
+mod apart;
 mod bodies;
 mod contract;
 mod deliveries;
@@ -20,10 +24,12 @@ mod input;
 mod keys;
 mod lists;
 mod metrics;
+mod operations;
 mod published;
 #[path = "../service/receiver.rs"]
 mod receiver;
 mod replays;
+mod replicas;
 mod rotation;
 mod samples;
 mod server;
@@ -31,6 +37,7 @@ mod settlement;
 mod tenants;
 mod time;
 mod tls;
+mod trace;
 mod traces;
 mod upgrade;
 mod usage;
@@ -38,3 +45,6 @@ mod walk;
 mod webhooks;
 mod wire;
 mod world;
+
+/// What the databases of these tests run on.
+const KIND: Kind = Kind::Sqlite;

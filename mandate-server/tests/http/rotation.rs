@@ -8,14 +8,14 @@ use mandate_core::EnvironmentKind;
 use mandate_core::jwks::KeySet;
 use mandate_server::app::{App, Running};
 use mandate_server::clock::{Clock as _, SystemEntropy};
-use mandate_server::config::{Config, SQLITE, Settings};
+use mandate_server::config::{Config, Settings};
 use mandate_server::service::audit::Operator;
 use mandate_server::service::signing::MasterKey;
 use mandate_server::service::signing::rotation::{
     self, CACHE_SECONDS, INCOMING_SECONDS, Maker, OUTGOING_SECONDS,
 };
-use mandate_server::store;
 
+use crate::apart;
 use crate::wire::{Reply, exchange};
 use crate::world::{World, noon, spend};
 
@@ -59,7 +59,7 @@ async fn every_server_switches_at_the_stored_instant() {
     let (master, by) =
         (MasterKey::from_bytes(MASTER), Operator { name: "test".to_owned(), at: world.clock.now() });
     let maker = Maker { master: &master, entropy: &SystemEntropy };
-    let rotated = store::run_once(&world.settings.database, |tx| {
+    let rotated = apart::run_once(&world.settings.database, |tx| {
         rotation::rotate(tx, maker, &EnvironmentKind::ALL, &by)
     });
     let new = rotated.unwrap().unwrap()[0].kid.clone();
@@ -94,7 +94,7 @@ async fn a_server_that_cannot_sign_with_the_key_whose_turn_it_is_says_so() {
     let (old, new) = (MasterKey::from_bytes(MASTER), MasterKey::from_bytes([8; 32]));
     let maker = || Maker { master: &new, entropy: &SystemEntropy };
     let by = Operator { name: "test".to_owned(), at: world.clock.now() };
-    let rotated = store::run_once(&world.settings.database, |tx| {
+    let rotated = apart::run_once(&world.settings.database, |tx| {
         rotation::reseal(tx, &old, maker(), &by)?;
         rotation::rotate(tx, maker(), &[EnvironmentKind::Production], &by)
     });
@@ -117,10 +117,10 @@ async fn a_server_that_cannot_sign_with_the_key_whose_turn_it_is_says_so() {
 
 #[tokio::test]
 async fn a_schedule_rotates_keys_whose_time_has_come() {
-    let folder = tempfile::tempdir().unwrap();
+    let held = crate::KIND.fresh();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let settings = Settings {
-        database: format!("{SQLITE}{}/test.db", folder.path().display()),
+        database: held.url().to_owned(),
         api_address: any,
         public_address: any,
         ops_address: any,

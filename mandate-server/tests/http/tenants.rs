@@ -52,7 +52,7 @@ impl Tenants {
 }
 
 impl Tenant {
-    async fn new(client: &Client, organization_key: String) -> Self {
+    pub(crate) async fn new(client: &Client, organization_key: String) -> Self {
         let mut tenant = Self {
             client: client.clone(),
             organization_key,

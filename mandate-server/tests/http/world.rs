@@ -6,14 +6,15 @@ use mandate_core::{AgentName, Timestamp};
 use mandate_server::admin::organization;
 use mandate_server::app::{App, Running};
 use mandate_server::clock::{Clock, Entropy, SystemEntropy, TestClock};
-use mandate_server::config::{Config, SQLITE, Settings};
+use mandate_server::config::{Config, Settings};
 use mandate_server::service::organizations;
 use mandate_server::service::signing::MasterKey;
-use mandate_server::store;
 use mandate_server::store::tx::Value as Parameter;
+use mandate_tests::{Database, Kind};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::apart;
 use crate::wire::{Reply, exchange};
 
 /// A running server, its clock, and the keys of one organization.
@@ -26,6 +27,7 @@ pub(crate) struct World {
     /// The organization's key for production.
     pub(crate) live_key: String,
     _folder: TempDir,
+    _held: Option<Database>,
 }
 
 /// A clock that stands at noon of 15 June 2026.
@@ -51,10 +53,22 @@ impl World {
         entropy: Arc<dyn Entropy>,
         change: impl FnOnce(&mut Settings),
     ) -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        Self::on(crate::KIND, clock, time, entropy, change).await
+    }
+
+    /// The same on a database of this kind.
+    pub(crate) async fn on(
+        kind: Kind,
+        clock: Arc<TestClock>,
+        time: Arc<dyn Clock>,
+        entropy: Arc<dyn Entropy>,
+        change: impl FnOnce(&mut Settings),
+    ) -> Self {
+        let (folder, held) = (tempfile::tempdir().unwrap(), kind.fresh());
         let anywhere = "127.0.0.1:0".parse().unwrap();
         let mut settings = Settings {
-            database: format!("{SQLITE}{}", folder.path().join("test.db").display()),
+            database: held.url().to_owned(),
+            exports_directory: Some(folder.path().join("exports")),
             api_address: anywhere,
             public_address: anywhere,
             ops_address: anywhere,
@@ -62,11 +76,22 @@ impl World {
         };
         change(&mut settings);
         let config = Config { settings: settings.clone(), master_key: MasterKey::from_bytes([7; 32]) };
-        let running = App::start(config, time, entropy).await.unwrap();
-        let created = create_organization(&settings, "acme", &clock);
+        let running = App::start(config, time, Arc::clone(&entropy)).await.unwrap();
+        let created = create_organization(&settings, "acme", &clock, &*entropy);
         let [organization_key, live_key] =
             [created.sandbox_key, created.live_key].map(|key| key.expose().to_owned());
-        Self { running, clock, settings, organization_key, live_key, _folder: folder }
+        Self { running, clock, settings, organization_key, live_key, _folder: folder, _held: Some(held) }
+    }
+
+    /// Another server on the same database, that is shown its own time.
+    pub(crate) async fn beside(&self, clock: Arc<TestClock>) -> Self {
+        let verdicts_url = Some(self.running.urls.verdicts.clone());
+        let settings = Settings { verdicts_url, ..self.settings.clone() };
+        let config = Config { settings, master_key: MasterKey::from_bytes([7; 32]) };
+        let running = App::start(config, Arc::clone(&clock) as _, Arc::new(SystemEntropy)).await.unwrap();
+        let (organization_key, live_key) = (self.organization_key.clone(), self.live_key.clone());
+        let (settings, folder) = (self.settings.clone(), tempfile::tempdir().unwrap());
+        Self { running, clock, settings, organization_key, live_key, _folder: folder, _held: None }
     }
 
     /// The same again, after an orderly stop.
@@ -80,12 +105,12 @@ impl World {
 
     /// Another organization; returns the key of its sandbox.
     pub(crate) fn onboard(&self, name: &str) -> String {
-        create_organization(&self.settings, name, &self.clock).sandbox_key.expose().to_owned()
+        create_organization(&self.settings, name, &self.clock, &SystemEntropy).sandbox_key.expose().to_owned()
     }
 
     /// What another process does to the keys.
     pub(crate) fn change_keys(&self, sql: &'static str, parameters: &[Parameter]) {
-        let changed = store::run_once(&self.settings.database, |tx| {
+        let changed = apart::run_once(&self.settings.database, |tx| {
             tx.execute_one(sql, parameters)?;
             Ok(tx.execute_one("UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'", &[])?)
         });
@@ -140,8 +165,13 @@ pub(crate) fn spend(amount: u32) -> Value {
     json!({ "amount": amount, "currency": "USD", "recipient": "vendor:acme", "category": "software" })
 }
 
-fn create_organization(settings: &Settings, name: &str, clock: &TestClock) -> organizations::Create {
-    let create = organization::draw(AgentName::parse(name).unwrap(), clock.now(), &SystemEntropy);
-    store::run_once(&settings.database, |tx| organizations::create(tx, &create)).unwrap().unwrap();
+fn create_organization(
+    settings: &Settings,
+    name: &str,
+    clock: &TestClock,
+    entropy: &dyn Entropy,
+) -> organizations::Create {
+    let create = organization::draw(AgentName::parse(name).unwrap(), clock.now(), entropy);
+    apart::run_once(&settings.database, |tx| organizations::create(tx, &create)).unwrap().unwrap();
     create
 }

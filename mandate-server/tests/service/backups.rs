@@ -64,7 +64,7 @@ async fn a_backup_under_load_is_sound_and_holds_all_that_was_acknowledged_before
     let all = log(Path::new(world.database.strip_prefix("sqlite://").unwrap()));
     assert_eq!(all.len(), acknowledged.lock().unwrap().len());
     for (path, before, manifest) in backups {
-        assert_eq!(found(&path), Vec::<String>::new());
+        assert_eq!(found(&format!("sqlite://{}", path.display())), Vec::<String>::new());
         let kept = log(&path);
         assert_eq!(kept, all[..kept.len()], "a prefix of the log");
         assert!(before.iter().all(|id| kept.contains(id)), "what was acknowledged before is in it");
@@ -178,7 +178,7 @@ async fn on_a_full_disk_nothing_is_acknowledged_and_with_room_again_all_goes_on(
     world.store.close();
     let path = Path::new(world.database.strip_prefix("sqlite://").unwrap());
     assert_eq!(log(path), acknowledged, "what was acknowledged, and no more");
-    assert_eq!(found(path), Vec::<String>::new());
+    assert_eq!(found(&format!("sqlite://{}", path.display())), Vec::<String>::new());
 }
 
 #[tokio::test]
@@ -196,5 +196,5 @@ async fn a_clock_set_back_opens_no_limit_and_what_it_leaves_is_sound() {
     world.clock.advance(40 * 86_400);
     assert_eq!(world.ask(&agent, "90").await["verdict"], "allow", "another month");
     world.store.close();
-    assert_eq!(found(Path::new(world.database.strip_prefix("sqlite://").unwrap())), Vec::<String>::new());
+    assert_eq!(found(&world.database), Vec::<String>::new());
 }

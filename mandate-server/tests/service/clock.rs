@@ -8,13 +8,13 @@ use mandate_server::clock::{Clock as _, SystemEntropy, TestClock};
 use mandate_server::service::audit::Operator;
 use mandate_server::service::signing::rotation::{self, Maker};
 use mandate_server::service::{Caller, exports, idempotency};
-use mandate_server::store;
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::exports::Format;
 use mandate_server::worker::export::Exports;
 use mandate_server::worker::rotate::Rotation;
 use mandate_server::worker::sweep::{JOBS, Sweep};
 
+use crate::apart;
 use crate::events::log;
 use crate::world::{World, claim};
 
@@ -36,11 +36,6 @@ fn sweeper(world: &World, directory: &std::path::Path) -> Sweep {
 async fn sweep(world: &World, sweep: &Sweep) {
     let next = sweep.sweep().await;
     assert!(next > world.clock.now() && next <= world.clock.now().plus_seconds(10), "{next}");
-}
-
-fn count(world: &World, sql: &str) -> i64 {
-    let path = world.database.strip_prefix("sqlite://").unwrap();
-    rusqlite::Connection::open(path).unwrap().query_row(sql, (), |row| row.get(0)).unwrap()
 }
 
 /// How many events there are of a type.
@@ -118,7 +113,7 @@ async fn kept_answers_go_on_time_past_those_that_a_clock_kept_which_was_ahead() 
     world.clock.advance(-JUMP);
     assert!(!keep(&world, &agent, "now").await);
     assert!(keep(&world, &agent, "ahead0").await, "one that was kept ahead is replayed");
-    let kept = || count(&world, "SELECT count(*) FROM idempotency");
+    let kept = || world.number("SELECT count(*) FROM idempotency");
     world.clock.advance(idempotency::KEPT_SECONDS - 1);
     sweep(&world, &one).await;
     assert_eq!(kept(), 202);
@@ -134,7 +129,7 @@ async fn kept_answers_go_on_time_past_those_that_a_clock_kept_which_was_ahead() 
 async fn exports_and_files_go_by_the_clock_that_was_set_back() {
     let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
     let one = sweeper(&world, folder.path());
-    let exports = || count(&world, "SELECT count(*) FROM exports");
+    let exports = || world.number("SELECT count(*) FROM exports");
     world.clock.advance(JUMP);
     sweep(&world, &one).await;
     world.clock.advance(-JUMP);
@@ -164,7 +159,7 @@ async fn keys_are_rotated_once_through_a_jump_and_back_and_a_key_of_the_wrong_ti
     let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
     let rotation = Rotation { days: 90, keyring: world.keyring.clone(), entropy: Arc::new(SystemEntropy) };
     let one = sweeper(&world, folder.path()).rotating(Some(rotation));
-    let keys = || count(&world, "SELECT count(*) FROM signing_keys");
+    let keys = || world.number("SELECT count(*) FROM signing_keys");
     let noon = world.clock.now();
     let before = keys();
     world.clock.advance(JUMP);
@@ -191,7 +186,7 @@ async fn keys_are_rotated_once_through_a_jump_and_back_and_a_key_of_the_wrong_ti
     assert!(world.keyring.public_key_set(noon).unwrap().contains("sandbox-"));
     // The key that the wrong clock has made is revoked, and the next is made on time.
     let master = world.keyring.master().clone();
-    let made: Vec<String> = store::run_once(&world.database, |tx| {
+    let made: Vec<String> = apart::run_once(&world.database, |tx| {
         let all = rotation::list(tx)?.into_iter();
         Ok(all.filter(|key| key.sign_from > noon).map(|key| key.kid).collect())
     })
@@ -199,7 +194,7 @@ async fn keys_are_rotated_once_through_a_jump_and_back_and_a_key_of_the_wrong_ti
     .unwrap();
     assert_eq!(i64::try_from(made.len()).unwrap(), before);
     let by = Operator { name: "test".to_owned(), at: noon };
-    store::run_once(&world.database, |tx| {
+    apart::run_once(&world.database, |tx| {
         let maker = Maker { master: &master, entropy: &SystemEntropy };
         made.iter().try_for_each(|kid| rotation::revoke(tx, maker, kid, &by).map(|_| ()))
     })

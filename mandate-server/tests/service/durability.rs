@@ -3,8 +3,9 @@
 use mandate_core::AgentId;
 use mandate_server::error::{Fault, Refusal};
 use mandate_server::service::{Stop, agents, organizations};
-use mandate_server::store::{self, Authorization};
+use mandate_server::store::Authorization;
 
+use crate::apart;
 use crate::world::{World, random_key};
 use mandate_core::api_key::KeyClass;
 
@@ -81,28 +82,10 @@ async fn operator_commands_work_beside_the_running_store_and_names_are_taken_onc
         at: mandate_server::clock::Clock::now(&*world.clock),
     };
     let (fresh, taken) = (create("other"), create("acme"));
-    assert!(store::run_once(&world.database, |tx| organizations::create(tx, &fresh)).unwrap().is_ok());
+    assert!(apart::run_once(&world.database, |tx| organizations::create(tx, &fresh)).unwrap().is_ok());
     let refused =
-        store::run_once(&world.database, |tx| organizations::create(tx, &taken)).unwrap().unwrap_err();
+        apart::run_once(&world.database, |tx| organizations::create(tx, &taken)).unwrap().unwrap_err();
     assert_eq!(refused.message, "name `acme` is taken by another organization; choose another");
     let other = crate::world::find(&world.store, &fresh.sandbox_key, fresh.at).await;
     assert_ne!(other.environment.id, world.organization.environment.id);
-    assert!(store::run_once("sqlite:///nowhere/at/all.db", |_| Ok(())).is_err());
-    assert!(store::migrate("postgres://x").is_err());
-}
-
-#[tokio::test]
-async fn a_closed_store_is_whole_in_its_one_file() {
-    let world = World::new().await;
-    let agent = world.agent("a").await;
-    world.mandate(&agent, 1_000, "").await;
-    world.ask(&agent, "1").await;
-    world.store.close();
-    let path = world.database.strip_prefix("sqlite://").unwrap();
-    let left = std::fs::metadata(format!("{path}-wal")).map_or(0, |m| m.len());
-    assert_eq!(left, 0, "the log is folded in");
-    let gone = world
-        .store
-        .decide(Authorization { call: world.call(&agent), request: Ok(World::request(&agent, "1")) });
-    assert!(gone.await.is_err());
 }

@@ -6,16 +6,21 @@
     reason = "a test that cannot go on has failed"
 )]
 
+use mandate_tests::Kind;
+
 mod agents_and_mandates;
+mod apart;
 mod backups;
 mod check;
 mod clock;
 mod costs;
+mod damage;
 mod deliveries;
 mod durability;
 mod escrows;
 mod events;
 mod exports;
+mod files;
 mod limits;
 mod lists;
 mod migrations;
@@ -27,3 +32,6 @@ mod settlement;
 mod sweep;
 mod usage;
 mod world;
+
+/// What the databases of these tests run on.
+const KIND: Kind = Kind::Sqlite;

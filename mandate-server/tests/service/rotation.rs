@@ -16,10 +16,12 @@ use mandate_server::service::signing::rotation::{
     OUTGOING_SECONDS,
 };
 use mandate_server::service::signing::{self, Keyring, MasterKey};
-use mandate_server::store;
 use mandate_server::store::sql::signing_keys::SigningKeyRecord;
 use mandate_server::store::tx::Tx;
 
+use mandate_tests::Database;
+
+use crate::apart;
 use crate::world::World;
 
 const MASTER: [u8; 32] = [7; 32];
@@ -30,21 +32,21 @@ const SANDBOX: &[EnvironmentKind] = &[EnvironmentKind::Sandbox];
 struct Keys {
     database: String,
     master: MasterKey,
-    _folder: tempfile::TempDir,
+    _held: Database,
 }
 
 impl Keys {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let database = format!("sqlite://{}", folder.path().join("test.db").display());
-        store::migrate(&database).unwrap();
-        let keys = Self { database, master: MasterKey::from_bytes(MASTER), _folder: folder };
+        let held = crate::KIND.fresh();
+        let database = held.url().to_owned();
+        apart::migrate(&database).unwrap();
+        let keys = Self { database, master: MasterKey::from_bytes(MASTER), _held: held };
         keys.run(|tx| Ok(signing::ensure(tx, &keys.master, &SystemEntropy, at(0))?)).unwrap();
         keys
     }
 
-    fn run<T>(&self, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>) -> Result<T, Refusal> {
-        store::run_once(&self.database, script).unwrap()
+    fn run<T: Send>(&self, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop> + Send) -> Result<T, Refusal> {
+        apart::run_once(&self.database, script).unwrap()
     }
 
     fn maker(&self) -> Maker<'_> {
@@ -212,13 +214,13 @@ fn keys_are_neither_made_under_a_wrong_master_key_nor_signed_with_when_they_do_n
     let old = MasterKey::from_bytes(MASTER);
     let sealed = keys.run(|tx| rotation::reseal(tx, &old, keys.maker(), &by(0)));
     assert_eq!(sealed.unwrap(), 2);
-    assert!(store::run_once(&keys.database, |tx| Ok(Keyring::load(tx, &old, "https://v.example")?)).is_err());
+    assert!(apart::run_once(&keys.database, |tx| Ok(Keyring::load(tx, &old, "https://v.example")?)).is_err());
     let new = keys.keyring();
     keys.refresh(&keyring);
     assert_eq!(signing(&keyring, 1), signing(&new, 1), "a server that has opened a key goes on with it");
 
     keys.rotate(SANDBOX, 10).unwrap();
-    let unopened = store::run_once(&keys.database, |tx| Ok(keyring.refresh(tx)?));
+    let unopened = apart::run_once(&keys.database, |tx| Ok(keyring.refresh(tx)?));
     assert!(unopened.unwrap_err().to_string().contains("does not open"));
     let switch = 10 + INCOMING_SECONDS;
     assert_eq!(
@@ -247,7 +249,7 @@ async fn tokens_of_a_retired_key_are_rebuilt_and_verify_under_the_archive() {
     let before = world.ask(&agent, "40").await;
     let (master, by) =
         (MasterKey::from_bytes(MASTER), Operator { name: "test".to_owned(), at: world.clock.now() });
-    let rotated = store::run_once(&world.database, |tx| {
+    let rotated = apart::run_once(&world.database, |tx| {
         let maker = Maker { master: &master, entropy: &SystemEntropy };
         let rotated = rotation::rotate(tx, maker, &KINDS, &by)?;
         world.keyring.refresh(tx)?;
@@ -256,7 +258,7 @@ async fn tokens_of_a_retired_key_are_rebuilt_and_verify_under_the_archive() {
     assert_eq!(rotated.unwrap().unwrap().len(), 2);
     world.clock.advance(INCOMING_SECONDS + OUTGOING_SECONDS);
     let after = world.ask(&agent, "41").await;
-    let archive = store::run_once(&world.database, |tx| Ok(signing::archive(tx)?)).unwrap().unwrap();
+    let archive = apart::run_once(&world.database, |tx| Ok(signing::archive(tx)?)).unwrap().unwrap();
     let archive = KeySet::parse(archive.as_bytes()).unwrap();
     let today = KeySet::parse(world.keyring.public_key_set(world.clock.now()).unwrap().as_bytes()).unwrap();
     for (answer, in_today) in [(before, false), (after, true)] {

@@ -11,11 +11,11 @@ use mandate_server::service::audit::{self, Operator};
 use mandate_server::service::escrows::{self, Create, Transition};
 use mandate_server::service::settlements;
 use mandate_server::settlement::{Adapter, Instruction, Local, Outcome, Settlement};
-use mandate_server::store;
 use mandate_server::store::sql::escrows::SettlementStatus::{self, Pending, Refused, Settled};
 use mandate_server::worker::settle::carry_out_due;
 use serde_json::{Value, json};
 
+use crate::apart;
 use crate::escrows::{create, get, open};
 use crate::world::{self, World};
 
@@ -167,9 +167,9 @@ async fn a_refused_instruction_is_sent_again_when_the_operator_says_so() {
     let id = mandate_core::EscrowId::parse(escrow["escrow"].as_str().unwrap()).unwrap();
     let retry = |id| {
         let by = Operator { name: "test".to_owned(), at: world.clock.now() };
-        store::run_once(&world.database, |tx| settlements::retry(tx, id, &by)).unwrap()
+        apart::run_once(&world.database, |tx| settlements::retry(tx, id, &by)).unwrap()
     };
-    let refused = store::run_once(&world.database, |tx| Ok(settlements::refused(tx)?)).unwrap().unwrap();
+    let refused = apart::run_once(&world.database, |tx| Ok(settlements::refused(tx)?)).unwrap().unwrap();
     assert_eq!((refused.len(), refused[0].escrow, refused[0].state), (1, id, EscrowState::Funded));
     let unknown = mandate_core::EscrowId::from_bytes([1; 16]);
     assert!(retry(unknown).unwrap_err().message.contains("no refused instruction"));
@@ -180,6 +180,6 @@ async fn a_refused_instruction_is_sent_again_when_the_operator_says_so() {
     carry_out_due(&world.store, &settlement, &Metrics::new(), world.clock.now()).await.unwrap();
     let sent = provider.sent();
     assert_eq!((sent.len(), &sent[0].id), (1, &first[0].id), "under its old id");
-    let records = store::run_once(&world.database, |tx| Ok(audit::newest(tx, None, world.clock.now(), 9)?));
+    let records = apart::run_once(&world.database, |tx| Ok(audit::newest(tx, None, world.clock.now(), 9)?));
     assert_eq!(records.unwrap().unwrap()[0].action, "settlement.retry");
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use mandate_core::{ExportId, Timestamp};
 use mandate_server::clock::{Clock as _, TestClock};
-use mandate_server::metrics::Metrics;
 use mandate_server::service::{Answer, exports, idempotency, keys, reviews};
 use mandate_server::store::Store;
 use mandate_server::store::sql::decisions::Filter;
@@ -14,6 +13,7 @@ use mandate_server::worker::export::Exports;
 use mandate_server::worker::sweep::Sweep;
 use serde_json::{Value, json};
 
+use crate::apart;
 use crate::events::log;
 use crate::world::{World, claim};
 
@@ -40,11 +40,6 @@ async fn told(world: &World, kind: &str) -> Vec<Value> {
 fn move_to(world: &World, instant: &str, seconds: i64) {
     let millis = Timestamp::parse(instant).unwrap().millis_since(world.clock.now());
     world.clock.advance(millis / 1000 - seconds);
-}
-
-fn count(world: &World, sql: &str) -> i64 {
-    let path = world.database.strip_prefix("sqlite://").unwrap();
-    rusqlite::Connection::open(path).unwrap().query_row(sql, (), |row| row.get(0)).unwrap()
 }
 
 #[tokio::test]
@@ -129,7 +124,7 @@ async fn a_review_that_expires_is_resolved_and_told_of_once() {
     for _ in 0..2 {
         sweeper(&world).sweep().await;
         assert_eq!(told(&world, "decision.resolved").await, std::slice::from_ref(&shown));
-        assert_eq!(count(&world, "SELECT count(*) FROM reviews WHERE status = 'expired'"), 1);
+        assert_eq!(world.number("SELECT count(*) FROM reviews WHERE status = 'expired'"), 1);
     }
     assert_eq!(world.decision(&world.organization, &decisions[0]["decision"]).await, shown);
     assert_eq!(world.approve(&decisions[0]["review"]["id"]).await.status, 400);
@@ -157,7 +152,7 @@ async fn resolve(world: &World, review: &Value, approve: bool) -> Answer {
 async fn of_a_person_and_the_time_one_resolves_a_review() {
     let (world, decisions) = pending(24).await;
     world.clock.advance(REVIEW_SECONDS);
-    let second = Store::open(&world.database, Arc::clone(&world.engine) as _, Metrics::new()).unwrap();
+    let second = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
     let sweepers = [sweeper(&world), of(&world, second, "/nowhere/exports".into())];
     let ask = |asked: std::ops::Range<usize>| {
         let asked = asked.map(|n| resolve(&world, &decisions[n]["review"], n % 2 == 0));
@@ -190,7 +185,7 @@ async fn two_servers_tell_of_nothing_twice() {
         world.mandate(&agent, 1_000, "").await;
     }
     move_to(&world, "2026-12-24T00:00:00Z", 0);
-    let second = Store::open(&world.database, Arc::clone(&world.engine) as _, Metrics::new()).unwrap();
+    let second = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
     let other = of(&world, second, "/nowhere/exports".into());
     let one = sweeper(&world);
     tokio::join!(one.sweep(), other.sweep(), one.sweep(), other.sweep());
@@ -210,7 +205,7 @@ async fn kept_answers_go_after_a_day_and_not_before() {
     // More than go in one transaction.
     let names: Vec<_> = (0..450).map(|n| format!("k{n}")).collect();
     futures_util::future::join_all(names.iter().map(|name| ask(name))).await;
-    let kept = || count(&world, "SELECT count(*) FROM idempotency");
+    let kept = || world.number("SELECT count(*) FROM idempotency");
     world.clock.advance(3_600);
     ask("later").await;
     world.clock.advance(idempotency::KEPT_SECONDS - 3_600 - 1);
@@ -251,7 +246,7 @@ async fn exports_go_after_seven_days_and_so_do_files_without_a_record() {
     world.clock.advance(1);
     sweep.sweep().await;
     assert!(!owned[0].exists() && !owned[1].exists() && owned[2].exists());
-    assert_eq!(count(&world, "SELECT count(*) FROM exports"), 0);
+    assert_eq!(world.number("SELECT count(*) FROM exports"), 0);
     let late = file(&id.to_string());
     world.clock.advance(3_600);
     sweep.sweep().await;
@@ -261,9 +256,7 @@ async fn exports_go_after_seven_days_and_so_do_files_without_a_record() {
 #[tokio::test]
 async fn a_job_that_fails_holds_up_no_other() {
     let (world, _) = pending(1).await;
-    let path = world.database.strip_prefix("sqlite://").unwrap();
-    let database = rusqlite::Connection::open(path).unwrap();
-    database.execute_batch("ALTER TABLE mandates RENAME COLUMN expiring_at TO mislaid").unwrap();
+    world.change("ALTER TABLE mandates RENAME COLUMN expiring_at TO mislaid");
     world.clock.advance(REVIEW_SECONDS);
     let next = sweeper(&world).sweep().await;
     assert_eq!(told(&world, "decision.resolved").await.len(), 1);

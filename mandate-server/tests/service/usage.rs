@@ -10,7 +10,15 @@ use mandate_server::service::listing::Cursors;
 use mandate_server::service::usage::{self, MAX_ROWS, Query};
 use serde_json::{Value, json};
 
+use crate::apart;
 use crate::world::{self, World};
+
+const AGENT: &str =
+    "INSERT INTO agents (environment, agent, sequence, created_at, recent) VALUES ($1, $2, $3, 0, $4)";
+const METER: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
+        deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
+    SELECT environment, '2026-06', agent, column1, '1', 1, 1, 0, 0, 0, 0, 0, 0, 0
+    FROM agents, (VALUES ('EUR'), ('USD')) AS currencies";
 
 async fn ask(world: &World, caller: &Arc<Caller>, query: Query) -> Value {
     let call = world.call(caller);
@@ -95,16 +103,14 @@ async fn what_remains_is_told_only_where_a_cap_holds() {
 async fn an_answer_is_bounded_and_says_where_the_next_begins() {
     let world = World::new().await;
     let environment = world.organization.environment.id;
-    let path = world.database.strip_prefix("sqlite://").unwrap();
-    let database = rusqlite::Connection::open(path).unwrap();
-    let fill = "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < ?2)
-        INSERT INTO agents (environment, agent, sequence, created_at, recent)
-        SELECT ?1, printf('agt_%05d', n), CAST(printf('%016d', n) AS BLOB), 0, x'' FROM n";
-    database.execute(fill, (environment, i64::try_from(MAX_ROWS).unwrap())).unwrap();
-    let meter =
-        "INSERT INTO usage SELECT environment, '2026-06', agent, column1, '1', 1, 1, 0, 0, 0, 0, 0, 0, 0
-        FROM agents, (VALUES ('EUR'), ('USD'))";
-    database.execute(meter, ()).unwrap();
+    let filled = apart::run_once(&world.database, |tx| {
+        for number in 1..=MAX_ROWS {
+            let (agent, sequence) = (format!("agt_{number:05}"), (number as u128).to_be_bytes());
+            tx.execute_one(AGENT, &[environment.into(), agent.into(), sequence.into(), Vec::new().into()])?;
+        }
+        Ok(tx.execute(METER, &[])?)
+    });
+    assert_eq!(filled.unwrap().unwrap(), 2 * MAX_ROWS);
 
     let first = ask(&world, &world.organization, everything()).await;
     let cursor = first["next_cursor"].as_str().map(ToOwned::to_owned);

@@ -8,7 +8,6 @@ use mandate_core::{AgentName, EnvironmentKind, EventId, MandateId, Request, Requ
 use mandate_server::admin::organization;
 use mandate_server::clock::{Clock, Entropy, Ids, SystemEntropy, TestClock};
 use mandate_server::error::Fault;
-use mandate_server::metrics::Metrics;
 use mandate_server::service::decide::Engine;
 use mandate_server::service::idempotency::{self, Claim};
 use mandate_server::service::signing::{self, Keyring, MasterKey};
@@ -16,8 +15,11 @@ use mandate_server::service::{
     Answer, Call, Caller, Scripted, agents, decisions, keys, mandates, organizations, reviews,
 };
 use mandate_server::store::tx::Tx;
-use mandate_server::store::{self, Authorization, Store};
+use mandate_server::store::{Authorization, Store};
+use mandate_tests::Database;
 use serde_json::Value;
+
+use crate::apart;
 
 pub(crate) const ISSUER: &str = "https://verdicts.example";
 
@@ -31,7 +33,7 @@ pub(crate) struct World {
     pub(crate) organization_key: ApiKey,
     pub(crate) keyring: Keyring,
     pub(crate) ids: Arc<Ids>,
-    _folder: tempfile::TempDir,
+    pub(crate) held: Database,
 }
 
 pub(crate) fn random_key(class: KeyClass) -> ApiKey {
@@ -48,26 +50,37 @@ impl World {
 
     /// A world with an organization's environment of this kind.
     pub(crate) async fn of(kind: EnvironmentKind) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let database = format!("sqlite://{}", folder.path().join("test.db").display());
+        let held = crate::KIND.fresh();
+        let database = held.url().to_owned();
         let clock = Arc::new(TestClock::at(Timestamp::parse("2026-06-15T12:00:00Z").unwrap()));
         let now = clock.now();
-        store::migrate(&database).unwrap();
+        apart::migrate(&database).unwrap();
         let name = AgentName::parse("acme").unwrap();
         let created = organization::draw(name, now, &SystemEntropy);
-        store::run_once(&database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
+        apart::run_once(&database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
         let organization_key = match kind {
             EnvironmentKind::Sandbox => created.sandbox_key.clone(),
             EnvironmentKind::Production => created.live_key.clone(),
         };
-        let keyring = store::run_once(&database, |tx| Ok(keyring(tx, now)?));
+        let keyring = apart::run_once(&database, |tx| Ok(keyring(tx, now)?));
         let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
         let shared: Arc<dyn Clock> = Arc::clone(&clock) as _;
         let keyring = keyring.unwrap().unwrap();
         let engine = Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), shared, 86_400));
-        let store = Store::open(&database, Arc::clone(&engine) as _, Metrics::new()).unwrap();
+        let store = apart::open(&database, Arc::clone(&engine) as _).unwrap();
         let organization = find(&store, &organization_key, now).await;
-        Self { clock, store, engine, database, organization, organization_key, keyring, ids, _folder: folder }
+        Self { clock, store, engine, database, organization, organization_key, keyring, ids, held }
+    }
+
+    /// Changes the database beside the service; says how many rows.
+    pub(crate) fn change(&self, sql: &'static str) -> usize {
+        apart::run_once(&self.database, |tx| Ok(tx.execute(sql, &[])?)).unwrap().unwrap()
+    }
+
+    /// The one number that `sql` gives, read beside the service.
+    pub(crate) fn number(&self, sql: &'static str) -> i64 {
+        let row = apart::run_once(&self.database, |tx| Ok(tx.row(sql, &[])?.unwrap().integer()?));
+        row.unwrap().unwrap()
     }
 
     pub(crate) fn call(&self, caller: &Arc<Caller>) -> Call {
@@ -116,7 +129,7 @@ impl World {
     pub(crate) async fn stranger(&self) -> Arc<Caller> {
         let (name, now) = (AgentName::parse("stranger").unwrap(), self.clock.now());
         let created = organization::draw(name, now, &SystemEntropy);
-        store::run_once(&self.database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
+        apart::run_once(&self.database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
         find(&self.store, &created.sandbox_key, now).await
     }
 

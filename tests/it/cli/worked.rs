@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Agent, Client, Organization, Ran, TestServer, binary, terms};
+use crate::harness::{Agent, Organization, Ran, TestServer, binary, terms};
 
 /// What waits for a person or never ends; tests of their own run these.
 const ELSEWHERE: [&str; 5] =
@@ -136,7 +136,7 @@ impl Reader<'_> {
         }
         if example.command.starts_with("mandate agent create") {
             let key = ran.out.lines().find_map(|line| line.strip_prefix("agent_key")).unwrap().trim();
-            let client = Client::new(self.organization.live.url(), Some(key));
+            let client = self.organization.live.with_key(key);
             self.agent = Some(Agent { id: "agt_buyer".to_owned(), client });
         }
     }

@@ -1,6 +1,7 @@
 //! An HTTP client, and what it was answered.
 
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use regex::{Captures, Regex};
 use serde_json::Value;
@@ -14,6 +15,8 @@ pub(crate) struct Client {
     agent: ureq::Agent,
     url: String,
     key: Option<String>,
+    /// The servers that do the same, if there are several.
+    alike: Arc<[String]>,
 }
 
 /// One answer, read to its end.
@@ -32,16 +35,30 @@ impl Client {
             .timeout_global(Some(DEADLINE))
             .allow_non_standard_methods(true)
             .proxy(None);
-        Self { agent: config.build().new_agent(), url: url.to_owned(), key: key.map(str::to_owned) }
+        Self {
+            agent: config.build().new_agent(),
+            url: url.to_owned(),
+            key: key.map(str::to_owned),
+            alike: Arc::new([]),
+        }
     }
 
-    /// The same, over connections of its own.
+    /// A client of several servers that do the same: it talks to one of them, and [`Self::apart`] to the next.
+    pub(crate) fn of_all(urls: &[String], key: &str) -> Self {
+        Self { alike: urls.into(), ..Self::new(&urls[0], Some(key)) }
+    }
+
+    /// The same, over connections of its own, and to the next of several servers.
     pub(crate) fn apart(&self) -> Self {
-        Self::new(&self.url, self.key.as_deref())
+        static NEXT: AtomicUsize = AtomicUsize::new(0);
+        let next = NEXT.fetch_add(1, Ordering::Relaxed).checked_rem(self.alike.len());
+        let url = next.map_or(&self.url, |next| &self.alike[next]);
+        Self { alike: Arc::clone(&self.alike), ..Self::new(url, self.key.as_deref()) }
     }
 
-    pub(crate) fn url(&self) -> &str {
-        &self.url
+    /// The same with another key.
+    pub(crate) fn with_key(&self, key: &str) -> Self {
+        Self { alike: Arc::clone(&self.alike), ..Self::new(&self.url, Some(key)) }
     }
 
     pub(crate) fn key(&self) -> &str {
@@ -79,8 +96,11 @@ impl Client {
         self.send("POST", path, &[], "").unwrap()
     }
 
-    /// Posts JSON under an Idempotency-Key; an error when no answer came.
+    /// Posts JSON, or nothing for null, under an Idempotency-Key; an error when no answer came.
     pub(crate) fn post_once(&self, key: &str, path: &str, body: &Value) -> Result<Answer, ureq::Error> {
+        if body.is_null() {
+            return self.send("POST", path, &[("idempotency-key", key)], "");
+        }
         let headers = [("content-type", "application/json"), ("idempotency-key", key)];
         self.send("POST", path, &headers, &body.to_string())
     }

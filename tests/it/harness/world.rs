@@ -44,7 +44,7 @@ impl Agent {
     pub(crate) fn register(organization: &Client, name: &str) -> Self {
         let created = organization.post("/agents", &json!({ "name": name }));
         assert_eq!(created.status, 201, "{created:?}");
-        let client = Client::new(organization.url(), Some(&created.text("/agent_key")));
+        let client = organization.with_key(&created.text("/agent_key"));
         Self { id: created.text("/id"), client }
     }
 

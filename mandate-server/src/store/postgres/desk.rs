@@ -27,12 +27,14 @@ const FIRST_PAUSE: Duration = Duration::from_millis(4);
 const LONGEST_PAUSE: Duration = Duration::from_millis(256);
 /// How long jobs wait for a database that has just gone away. After that they fail at once, until it is back.
 const AWAY: Duration = Duration::from_secs(5);
+/// How long it is not tried again to reach a database that is away, so that whoever waits is told.
+const REST: Duration = Duration::from_millis(500);
 /// How long it is tried to find out how a transaction ended.
 const ASKING: Duration = Duration::from_secs(20);
 /// After so long without use a connection is asked whether it is there, before a script that runs once relies on it.
 const STALE: Duration = Duration::from_millis(500);
 
-const LEAVE: &str = "INSERT INTO commits (commit, asked) VALUES ($1, 0)";
+pub(super) const LEAVE: &str = "INSERT INTO commits (commit, asked) VALUES ($1, 0)";
 const ASK: &str = "INSERT INTO commits (commit, asked) VALUES ($1, 1) ON CONFLICT DO NOTHING";
 const ANSWER: &str = "SELECT asked FROM commits WHERE commit = $1";
 
@@ -44,6 +46,10 @@ pub(super) struct Desk {
     used: Instant,
     /// Since when it could not be connected to.
     away: Option<Instant>,
+    /// When that was tried last, and why it failed.
+    failed: Option<(Instant, String)>,
+    /// How long the last COMMIT took, with what travelled with it.
+    committing: Duration,
     random: u64,
 }
 
@@ -71,7 +77,16 @@ impl Desk {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime =
             runtime.map_err(|e| Fault::new(format!("cannot start a thread for the database: {e}")))?;
-        Ok(Self { runtime, address, link: None, used: Instant::now(), away: None, random: 0 })
+        Ok(Self {
+            runtime,
+            address,
+            link: None,
+            used: Instant::now(),
+            away: None,
+            failed: None,
+            committing: Duration::ZERO,
+            random: 0,
+        })
     }
 
     /// Waits for `what`, while the connection stays alive.
@@ -89,10 +104,23 @@ impl Desk {
         self.away.is_some()
     }
 
+    /// How long the last COMMIT took, with what travelled with it.
+    pub(super) fn committing(&self) -> Duration {
+        self.committing
+    }
+
     /// Connects, if need be.
     pub(super) fn connect(&mut self) -> Result<(), Fault> {
         if self.link.as_ref().is_some_and(Link::is_closed) {
             self.link = None;
+        }
+        let is_away = self.away.is_some_and(|since| since.elapsed() >= AWAY);
+        if self.link.is_none()
+            && is_away
+            && let Some((at, why)) = &self.failed
+            && at.elapsed() < REST
+        {
+            return Err(Fault::new(why.as_str()));
         }
         let mut attempt = 0;
         while self.link.is_none() {
@@ -114,6 +142,7 @@ impl Desk {
                         warn!(reason = %trouble.fault, "the database cannot be connected to");
                         Instant::now()
                     });
+                    self.failed = Some((Instant::now(), trouble.fault.to_string()));
                     if trouble.remedy == Remedy::None || since.elapsed() >= AWAY {
                         return Err(trouble.fault);
                     }
@@ -228,7 +257,9 @@ impl Desk {
             (Err(fault), None, _) => (Ended::Failed(fault), Remedy::None),
             (Ok(value), None, End::Rollback) => (Ended::Done(value), Remedy::None),
             (Ok(value), None, End::Commit) => {
+                let began = Instant::now();
                 let (ended, remedy) = commit(&mut ground, value);
+                self.committing = began.elapsed();
                 if remedy == Remedy::Reconnect {
                     self.link = None;
                 }
@@ -245,7 +276,7 @@ impl Desk {
     }
 
     /// Whether the transaction of this number has committed. If not, it never will.
-    fn has_committed(&mut self, number: [u8; 16]) -> Result<bool, Fault> {
+    pub(super) fn has_committed(&mut self, number: [u8; 16]) -> Result<bool, Fault> {
         let began = Instant::now();
         let mut attempt = 0;
         loop {

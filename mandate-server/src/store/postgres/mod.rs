@@ -10,6 +10,8 @@ mod link;
 mod pool;
 mod purpose;
 mod tend;
+#[cfg(test)]
+mod tests;
 mod tls;
 mod trouble;
 pub(super) mod upkeep;

@@ -4,7 +4,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
 
@@ -115,9 +115,8 @@ impl Pool {
         let (answer, answered) = oneshot::channel();
         let after = self.after.clone();
         let job: Job = Box::new(move |desk| {
-            let began = Instant::now();
             let ended = desk.write(&script).map(|(result, tally)| {
-                after.tell(1, began, &tally);
+                after.tell(1, desk.committing(), &tally);
                 result
             });
             let _ = answer.send(ended);
@@ -217,7 +216,7 @@ fn serve_lane(mut desk: Desk, decider: &dyn Decider, after: &After, mut waiting:
     let mut asked = Vec::with_capacity(MAX_BATCH);
     while desk.wait(waiting.recv_many(&mut asked, MAX_BATCH)) > 0 {
         let (batch, waiters): (Vec<_>, Vec<_>) =
-            asked.drain(..).map(|asked: Asked| (asked.authorization, asked.waiter)).unzip();
+            asked.drain(..).map(|Asked { authorization, waiter }| (authorization, waiter)).unzip();
         // A panic beside the decisions themselves drops the waiters' channels, and the lane goes on.
         let decided = catch_unwind(AssertUnwindSafe(|| decide(&mut desk, decider, after, &batch)));
         let Ok(answers) = decided else {
@@ -238,7 +237,6 @@ fn decide(
     batch: &[Authorization],
 ) -> Vec<Result<Answer, Fault>> {
     let mut together = |batch: &[Authorization]| {
-        let began = Instant::now();
         let mut span = traces::batch(batch.iter().filter_map(|a| a.call.traced.as_ref()), batch.len());
         let ended = desk.transact(&mut |ground| hot::run(ground, decider, batch));
         if let Some(span) = span.as_mut().filter(|_| ended.is_err()) {
@@ -247,7 +245,7 @@ fn decide(
         drop(span);
         ended
             .map(|(answers, tally)| {
-                after.tell(batch.len(), began, &tally);
+                after.tell(batch.len(), desk.committing(), &tally);
                 answers
             })
             .map_err(|fault| (fault, desk.is_away()))
@@ -270,8 +268,8 @@ fn unanswered() -> Result<Answer, Fault> {
 }
 
 impl After {
-    fn tell(&self, count: usize, began: Instant, tally: &Tally) {
-        self.metrics.committed(count, began.elapsed());
+    fn tell(&self, count: usize, committing: Duration, tally: &Tally) {
+        self.metrics.committed(count, committing);
         for (verdict, mode) in &tally.decided {
             self.metrics.decided(*verdict, *mode);
         }

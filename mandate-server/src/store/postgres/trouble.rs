@@ -63,7 +63,9 @@ fn remedy(error: &DbError) -> Remedy {
     let code = error.code();
     let again =
         [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE];
-    if again.contains(code) {
+    // A row whose place in a partitioned table was found before a partition was attached; no constraint is named then.
+    let displaced = *code == SqlState::CHECK_VIOLATION && error.constraint().is_none();
+    if again.contains(code) || displaced {
         return Remedy::Again;
     }
     // A server that has become a standby; a plan that was made before the schema changed; a statement that the pooler
@@ -75,6 +77,10 @@ fn remedy(error: &DbError) -> Remedy {
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
         SqlState::TOO_MANY_CONNECTIONS,
     ];
+    // Who it is, and which database: nothing that passes.
+    if matches!(code.code().get(..2), Some("28" | "3D")) {
+        return Remedy::None;
+    }
     let gone = matches!(code.code().get(..2), Some("08" | "57")) && *code != SqlState::QUERY_CANCELED;
     let fatal = matches!(error.severity(), "FATAL" | "PANIC");
     if useless.contains(code) || gone || fatal { Remedy::Reconnect } else { Remedy::None }

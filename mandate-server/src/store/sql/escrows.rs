@@ -37,7 +37,8 @@ const PUT_OFF: &str = due!("h.next_at > $1");
 const SETTLE: &str = "UPDATE escrow_history SET settlement = $1, attempts = attempts + 1, next_at = $2
     WHERE environment = $3 AND escrow = $4 AND number = $5 AND settlement = 'pending'";
 const CLAIM: &str = "UPDATE escrow_history SET next_at = $1
-    WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'pending' AND next_at <= $5";
+    WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'pending'
+        AND (next_at <= $5 OR next_at > $6)";
 const REFUSED: &str = "SELECT h.environment, o.name, e.kind, h.escrow, h.number, h.state, h.at, h.attempts
     FROM escrow_history h JOIN environments e ON e.environment = h.environment
     JOIN organizations o ON o.organization = e.organization
@@ -249,15 +250,22 @@ pub fn settle(
     tx.execute(SETTLE, &row).map(|_| ())
 }
 
-/// Takes a pending instruction that is due at `now`: it is due again at `until`, whatever becomes of whoever took it. False
-/// when another has taken it, or it has ended.
-pub fn claim(tx: &mut Tx<'_>, key: &EntryKey, now: Timestamp, until: Timestamp) -> Result<bool, Fault> {
-    let row: [Value; 5] = [
+/// Takes a pending instruction that is to be sent by `now`, or only after `latest`: it is due again at `until`, whatever
+/// becomes of whoever took it. False when another has taken it, or it has ended.
+pub fn claim(
+    tx: &mut Tx<'_>,
+    key: &EntryKey,
+    now: Timestamp,
+    latest: Timestamp,
+    until: Timestamp,
+) -> Result<bool, Fault> {
+    let row: [Value; 6] = [
         until.millis().into(),
         key.environment.into(),
         key.escrow.to_bytes().into(),
         place(key.number)?.into(),
         now.millis().into(),
+        latest.millis().into(),
     ];
     Ok(tx.execute(CLAIM, &row)? == 1)
 }

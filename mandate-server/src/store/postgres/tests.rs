@@ -1,0 +1,248 @@
+//! Transactions against a real cluster: how they end, what they wait for, and what a value is there and back.
+
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use mandate_core::{DecisionId, Timestamp};
+use mandate_tests::{Database, Kind};
+
+use super::super::tx::{Tx, Value};
+use super::address::Address;
+use super::desk::{Desk, LEAVE};
+use super::ground::Ground;
+use super::link::{Parameter, Step};
+use super::purpose::Purpose;
+use super::{tend, upkeep};
+use crate::error::Fault;
+use crate::service::Stop;
+
+const BUMP: [&str; 2] = [
+    "UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'",
+    "UPDATE revisions SET revision = revision + 1 WHERE name = 'signing_keys'",
+];
+const REVISIONS: &str = "SELECT sum(revision)::bigint FROM revisions";
+const WAITING: &str = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+    WHERE NOT l.granted AND a.datname = current_database()";
+
+/// A database with the newest schema.
+fn fresh() -> Database {
+    let database = Kind::Postgres.fresh();
+    upkeep::migrate(database.url()).unwrap();
+    database
+}
+
+fn desk(url: &str) -> Desk {
+    Desk::new(Address::parse(url).unwrap()).unwrap()
+}
+
+fn number(desk: &mut Desk, sql: &'static str) -> i64 {
+    desk.read(Purpose::Read, |tx| tx.row(sql, &[]).unwrap().unwrap().integer().unwrap()).unwrap()
+}
+
+/// Waits until somebody waits for a lock.
+fn until_one_waits(desk: &mut Desk) {
+    while number(desk, WAITING) == 0 {
+        thread::yield_now();
+    }
+}
+
+/// Leaves the row that tells of a commit.
+fn leave(ground: &mut Ground<'_>, number: [u8; 16]) -> Result<(), Fault> {
+    ground.send(vec![Step::Run(LEAVE, vec![Parameter::from(Value::from(number))])]).map(|_| ())
+}
+
+#[test]
+fn values_are_what_they_were_whether_or_not_statements_are_prepared() {
+    const SAID: &str = "SELECT $1::bigint, $2::text, $3::bytea, $4::text, $5::bigint";
+    let database = fresh();
+    let joined = if database.url().contains('?') { '&' } else { '?' };
+    for url in [database.url().to_owned(), format!("{}{joined}statement_cache=off", database.url())] {
+        let said = [7.into(), "é'\\".into(), vec![0, 255].into(), Value::Null, Value::Null];
+        for _ in 0..2 {
+            let given = said.clone();
+            let mut row =
+                desk(&url).read(Purpose::Read, move |tx| tx.row(SAID, &given)).unwrap().unwrap().unwrap();
+            for value in &said {
+                assert!(row.value().unwrap() == *value, "{value:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_value_of_another_type_than_the_column_is_a_fault() {
+    let database = fresh();
+    let wrong = |tx: &mut Tx<'_>| {
+        tx.execute("INSERT INTO revisions (name, revision) VALUES ($1, $2)", &[1.into(), 2.into()])
+    };
+    let ended = desk(database.url()).write(&|tx: &mut Tx<'_>| Ok(wrong(tx)?));
+    assert!(ended.is_err());
+}
+
+#[test]
+fn how_a_transaction_ended_is_told_by_what_it_left() {
+    let database = fresh();
+    let (mut works, mut asks) = (desk(database.url()), desk(database.url()));
+    let (committed, absent) = ([1; 16], [2; 16]);
+    works.transact(&mut |ground| leave(ground, committed)).unwrap();
+    assert!(asks.has_committed(committed).unwrap());
+    for _ in 0..2 {
+        assert!(!asks.has_committed(absent).unwrap(), "asking twice changes nothing");
+    }
+    // One that comes late, from a connection that was held to be lost, cannot commit any more.
+    let late = works.transact(&mut |ground| {
+        ground.send(vec![Step::Run(BUMP[0], Vec::new())])?;
+        leave(ground, absent)
+    });
+    assert!(late.is_err());
+    assert_eq!(number(&mut works, REVISIONS), 0);
+}
+
+#[test]
+fn a_transaction_under_way_is_waited_for() {
+    let database = fresh();
+    let url = database.url();
+    for commits in [true, false] {
+        let left = [u8::from(commits); 16];
+        let (mut works, mut looks) = (desk(url), desk(url));
+        let committed = thread::scope(|scope| {
+            let mut asking = None;
+            let ended = works.transact(&mut |ground| {
+                leave(ground, left)?;
+                asking = Some(scope.spawn(move || desk(url).has_committed(left).unwrap()));
+                until_one_waits(&mut looks);
+                if commits { Ok(()) } else { Err(Fault::new("taken back")) }
+            });
+            assert_eq!(ended.is_ok(), commits);
+            asking.unwrap().join().unwrap()
+        });
+        assert_eq!(committed, commits);
+    }
+}
+
+#[test]
+fn of_two_that_wait_for_each_other_one_is_run_again() {
+    let database = fresh();
+    let both = Barrier::new(2);
+    let attempts: Vec<u32> = thread::scope(|scope| {
+        let running = [[BUMP[0], BUMP[1]], [BUMP[1], BUMP[0]]].map(|[first, second]| {
+            let (url, both) = (database.url(), &both);
+            scope.spawn(move || {
+                let mut attempts = 0;
+                let run = &mut |ground: &mut Ground<'_>| {
+                    attempts += 1;
+                    ground.wrote = true;
+                    ground.send(vec![Step::Run(first, Vec::new())])?;
+                    if attempts == 1 {
+                        both.wait();
+                    }
+                    ground.send(vec![Step::Run(second, Vec::new())]).map(|_| ())
+                };
+                desk(url).transact(run).unwrap();
+                attempts
+            })
+        });
+        running.map(|thread| thread.join().unwrap()).into()
+    });
+    assert_eq!(attempts.iter().sum::<u32>(), 3, "{attempts:?}");
+    assert_eq!(number(&mut desk(database.url()), REVISIONS), 4, "each has its effect once");
+}
+
+#[test]
+fn a_fault_a_refusal_and_a_panic_leave_what_they_should() {
+    let database = fresh();
+    let mut desk = desk(database.url());
+    let fault = desk.write(&|tx: &mut Tx<'_>| {
+        tx.execute(BUMP[0], &[])?;
+        Err::<(), _>(Stop::Fault(Fault::new("on purpose")))
+    });
+    assert_eq!(fault.err().unwrap().to_string(), "on purpose");
+    let panicked = desk.write(&|tx: &mut Tx<'_>| -> Result<(), Stop> {
+        tx.execute(BUMP[0], &[])?;
+        panic!("on purpose")
+    });
+    assert!(panicked.is_err());
+    assert_eq!(number(&mut desk, REVISIONS), 0);
+    let refused = desk.write(&|tx: &mut Tx<'_>| {
+        tx.execute(BUMP[0], &[])?;
+        Err::<(), _>(Stop::Refused(crate::error::Refusal::not_found()))
+    });
+    assert!(refused.unwrap().0.is_err());
+    assert_eq!(number(&mut desk, REVISIONS), 1);
+}
+
+#[test]
+fn what_is_read_after_a_lock_is_what_was_committed_before_it() {
+    const HOLD: &str = "SELECT 1 FROM revisions WHERE name = 'api_keys' FOR NO KEY UPDATE";
+    const COUNT: &str = "SELECT count(*) FROM issuers";
+    let database = fresh();
+    let url = database.url();
+    let (mut first, mut looks) = (desk(url), desk(url));
+    let found = thread::scope(|scope| {
+        let mut reading = None;
+        let run = &mut |ground: &mut Ground<'_>| {
+            let mut tx = Tx::new(ground);
+            tx.hold(HOLD, &[])?;
+            tx.execute("INSERT INTO issuers (url) VALUES ('x')", &[])?;
+            let read = |tx: &mut Tx<'_>| {
+                tx.hold(HOLD, &[])?;
+                Ok(tx.row(COUNT, &[])?.unwrap().integer()?)
+            };
+            reading = Some(scope.spawn(move || desk(url).write(&read).unwrap().0.unwrap()));
+            until_one_waits(&mut looks);
+            Ok(())
+        };
+        first.transact(run).unwrap();
+        reading.unwrap().join().unwrap()
+    });
+    assert_eq!(found, 1);
+}
+
+#[test]
+fn a_month_has_its_partition_unless_its_rows_stand_elsewhere() {
+    const INSERT: &str =
+        "INSERT INTO events (environment, event, type, created_at, data) VALUES (1, $1, 'ping', 0, '{}')";
+    const PARTITIONS: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass";
+    const ELSEWHERE: &str = "SELECT count(*) FROM events_default";
+    let database = fresh();
+    let mut desk = desk(database.url());
+    let now = Timestamp::parse("2026-11-21T12:00:00Z").unwrap();
+    let insert = |desk: &mut Desk, at: &str| {
+        let id = DecisionId::new(Timestamp::parse(at).unwrap(), 1).to_bytes();
+        let written = desk.write(&|tx: &mut Tx<'_>| Ok(tx.execute_one(INSERT, &[id.into()])?));
+        written.unwrap().0.unwrap();
+    };
+    insert(&mut desk, "2026-12-24T00:00:00Z");
+    for _ in 0..2 {
+        for (table, month) in tend::partitions(now).unwrap() {
+            let made = desk.write(&|tx: &mut Tx<'_>| Ok(tend::make_partition(tx, table, &month)?));
+            made.unwrap().0.unwrap();
+        }
+        assert_eq!(number(&mut desk, PARTITIONS), 3, "the default's, November's and January's");
+    }
+    insert(&mut desk, "2026-11-30T23:59:59.999Z");
+    insert(&mut desk, "2027-01-01T00:00:00Z");
+    assert_eq!(number(&mut desk, ELSEWHERE), 1);
+    insert(&mut desk, "2027-02-01T00:00:00Z");
+    assert_eq!(number(&mut desk, ELSEWHERE), 2);
+}
+
+#[test]
+fn those_who_migrate_at_once_migrate_once() {
+    let database = Kind::Postgres.fresh();
+    let url = Arc::new(database.url().to_owned());
+    let running: Vec<_> = (0..4)
+        .map(|_| {
+            thread::spawn({
+                let url = Arc::clone(&url);
+                move || upkeep::migrate(&url)
+            })
+        })
+        .collect();
+    for thread in running {
+        thread.join().unwrap().unwrap();
+    }
+    let schema = upkeep::schema(&url).unwrap();
+    assert_eq!((schema.current, schema.missing.len()), (schema.newest, 0));
+    assert_eq!(schema.newest, super::super::sqlite::upkeep::newest(), "versions come in pairs");
+}

@@ -1,0 +1,188 @@
+//! The connection to the database is lost at every step of every operation: before a request has arrived there, or after it
+//! was done and before anybody heard. Whatever was answered, a retry finds the effect once.
+
+use std::time::{Duration, Instant};
+
+use mandate_server::http::routes::{Key, Route, table};
+use mandate_tests::Proxy;
+use mandate_tests::proxy::Lost;
+use reqwest::Method;
+
+use crate::apart;
+use crate::samples::{Sample, sample};
+use crate::tenants::{Tenant, Tenants};
+use crate::wire::Reply;
+use crate::world::World;
+
+/// More round trips than any operation makes.
+const MOST_STEPS: usize = 40;
+/// Cases in one tenant: it may have 16 webhooks.
+const CASES: usize = 12;
+/// Statements are not kept prepared, so that there are fewer round trips.
+const UNPREPARED: &str = "?statement_cache=off";
+/// How soon the service is there again.
+const RESUMES: Duration = Duration::from_secs(10);
+
+/// What an operation may leave behind, counted.
+const COUNTS: [&str; 10] = [
+    "SELECT count(*) FROM agents",
+    "SELECT count(*) FROM api_keys",
+    "SELECT count(*) FROM mandates",
+    "SELECT count(*) FROM decisions",
+    "SELECT count(*) FROM reviews",
+    "SELECT count(*) FROM events",
+    "SELECT count(*) FROM webhooks",
+    "SELECT count(*) FROM escrows",
+    "SELECT count(*) FROM exports",
+    "SELECT CAST(COALESCE(sum(requests), 0) AS BIGINT) FROM usage",
+];
+
+type Counts = [i64; COUNTS.len()];
+
+struct Case<'a> {
+    tenants: &'a Tenants,
+    tenant: &'a Tenant,
+    proxy: &'a Proxy,
+    /// The database, past the proxy.
+    database: &'a str,
+    route: &'a Route,
+}
+
+impl Case<'_> {
+    fn counts(&self) -> Counts {
+        let counted = apart::run_once(self.database, |tx| {
+            let mut counts = [0; COUNTS.len()];
+            for (count, sql) in counts.iter_mut().zip(COUNTS) {
+                *count = tx.row(sql, &[])?.unwrap().integer()?;
+            }
+            Ok(counts)
+        });
+        counted.unwrap().unwrap()
+    }
+
+    /// Asks once, under an idempotency key if there is one.
+    async fn ask(&self, sample: &Sample, name: Option<&str>) -> Reply {
+        let path = self.route.path.replace("{id}", &sample.id);
+        let asking = self.tenant.client.request(&self.route.method, &path);
+        let asking = if sample.body.is_null() { asking } else { asking.json(&sample.body) };
+        let asking = asking.bearer_auth(self.tenant.key(self.route.key));
+        let asking = match name {
+            Some(name) => asking.header("Idempotency-Key", name),
+            None => asking,
+        };
+        asking.asked().await
+    }
+
+    /// Asks on until it is done.
+    async fn done(&self, sample: &Sample, name: &str) -> Reply {
+        let began = Instant::now();
+        loop {
+            let reply = self.ask(sample, Some(name).filter(|_| self.is_post())).await;
+            if reply.succeeded() {
+                return reply;
+            }
+            assert!(reply.status >= 500, "{:?}: {}", self.route, reply.body);
+            assert!(began.elapsed() < RESUMES, "{:?} is not served again: {}", self.route, reply.body);
+        }
+    }
+
+    fn is_post(&self) -> bool {
+        self.route.method == Method::POST
+    }
+
+    /// Runs the operation with one loss. Gives what it left behind, and whether there was a loss.
+    async fn lose(&self, after: usize, lost: Lost, retried: bool) -> (Counts, bool) {
+        let name = format!("{after}-{lost:?}");
+        // Nobody asks more often in a minute than is permitted.
+        self.tenants.world.clock.advance(61);
+        let sample = sample(self.tenant, self.route.method.as_str(), self.route.path).await;
+        let before = self.counts();
+        self.proxy.lose(after, lost);
+        let first = self.ask(&sample, Some(&*name).filter(|_| retried && self.is_post())).await;
+        let happened = !self.proxy.lose_nothing();
+        let told = || format!("{:?} {name}: {}", self.route, first.body);
+        assert!(first.succeeded() || retried && first.status >= 500, "{}", told());
+        if retried {
+            self.retry(&sample, &name, &first).await;
+        }
+        let after = self.counts();
+        (std::array::from_fn(|at| after[at] - before[at]), happened)
+    }
+
+    /// What was acknowledged is replayed, and what was not is done once.
+    async fn retry(&self, sample: &Sample, name: &str, first: &Reply) {
+        let second = self.done(sample, name).await;
+        if self.is_post() {
+            let third = self.done(sample, name).await;
+            assert!(third.replayed(), "{:?} {name}", self.route);
+            assert_eq!((third.status, &third.body), (second.status, &second.body));
+            if first.succeeded() {
+                assert!(second.replayed(), "{:?} {name}: what was acknowledged is done again", self.route);
+                assert_eq!((first.status, &first.body), (second.status, &second.body));
+            }
+        }
+    }
+}
+
+/// Runs all operations of a kind, each with every loss.
+async fn lose_everywhere(parameters: &str, which: impl Fn(&Route) -> bool) {
+    let mut gone = None;
+    let world = World::start_with(|settings| {
+        let (proxy, through) = Proxy::before_database(&settings.database);
+        gone = Some((proxy, std::mem::replace(&mut settings.database, through + parameters)));
+    });
+    let tenants = &Tenants::of(world.await).await;
+    let (proxy, database) = &gone.unwrap();
+    let (mut operations, mut losses) = (0, 0);
+    for (number, route) in table().iter().enumerate().filter(|(_, route)| which(route)) {
+        let tenant = async |name: &str| {
+            let key = tenants.world.onboard(&format!("tenant-{number}-{name}"));
+            Tenant::new(&tenants.ours.client, key).await
+        };
+        let mut mine = tenant("first").await;
+        let case = Case { tenants, tenant: &mine, proxy, database, route };
+        let (wanted, _) = case.lose(usize::MAX, Lost::Request, true).await;
+        operations += 1;
+        // Who sends no idempotency key rests on the server alone to find out whether it was done.
+        let ways = [
+            (Lost::Request, true, "request"),
+            (Lost::Answer, true, "answer"),
+            (Lost::Answer, false, "alone"),
+        ];
+        for (lost, retried, name) in ways.into_iter().filter(|way| way.1 || route.method == Method::POST) {
+            for after in 0..MOST_STEPS {
+                if after % CASES == 0 {
+                    mine = tenant(&format!("{name}-{after}")).await;
+                }
+                let case = Case { tenants, tenant: &mine, proxy, database, route };
+                let (left, happened) = case.lose(after, lost, retried).await;
+                assert_eq!(
+                    left, wanted,
+                    "{route:?}, {lost:?} lost after {after}, retried: {retried}: {COUNTS:#?}"
+                );
+                losses += usize::from(happened);
+                if !happened {
+                    break;
+                }
+                assert!(after + 1 < MOST_STEPS, "{route:?} makes more round trips");
+            }
+        }
+    }
+    println!("{operations} operations, {losses} losses");
+    assert!(losses > 2 * operations, "{losses} losses in {operations} operations");
+}
+
+#[tokio::test]
+async fn what_agents_ask_for_is_decided_once_wherever_the_connection_is_lost() {
+    lose_everywhere("", |route| route.method == Method::POST && route.key == Key::Agent).await;
+}
+
+#[tokio::test]
+async fn what_organizations_ask_for_is_done_once_wherever_the_connection_is_lost() {
+    lose_everywhere(UNPREPARED, |route| route.method == Method::POST && route.key == Key::Organization).await;
+}
+
+#[tokio::test]
+async fn what_is_read_can_be_read_again_wherever_the_connection_is_lost() {
+    lose_everywhere(UNPREPARED, |route| route.method == Method::GET).await;
+}

@@ -1,0 +1,44 @@
+//! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, and `upgrade` from one file to the next) and
+//! for the trace, which runs on both at once. `losses` and `partitions` are about what PostgreSQL alone has.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+use mandate_tests::Kind;
+
+#[path = "../service/apart.rs"]
+mod apart;
+mod contract;
+mod deliveries;
+mod escrows;
+mod exports;
+mod faults;
+mod gate;
+mod held;
+mod hosts;
+mod keys;
+mod lists;
+mod losses;
+mod metrics;
+mod partitions;
+#[path = "../service/receiver.rs"]
+mod receiver;
+mod replays;
+mod replicas;
+mod rotation;
+mod samples;
+mod server;
+mod settlement;
+mod tenants;
+mod time;
+mod usage;
+mod walk;
+mod webhooks;
+mod wire;
+mod world;
+
+/// What the databases of these tests run on.
+const KIND: Kind = Kind::Postgres;

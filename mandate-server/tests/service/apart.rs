@@ -1,0 +1,42 @@
+//! What an operator does to a database beside a server: here on a thread of its own, since it waits for the database,
+//! which a test's asynchronous thread must not.
+#![allow(dead_code, reason = "each of the binaries of tests that have this file uses a part of it")]
+
+use std::sync::Arc;
+use std::thread;
+
+use mandate_server::error::{Fault, Refusal};
+use mandate_server::metrics::Metrics;
+use mandate_server::service::Stop;
+use mandate_server::store::tx::Tx;
+use mandate_server::store::{self, Decider, Schema, Store, upkeep};
+
+/// [`store::run_once`].
+pub(crate) fn run_once<T: Send>(
+    database: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop> + Send,
+) -> Result<Result<T, Refusal>, Fault> {
+    on_a_thread(|| store::run_once(database, script))
+}
+
+/// [`store::migrate`].
+pub(crate) fn migrate(database: &str) -> Result<Schema, Fault> {
+    on_a_thread(|| store::migrate(database))
+}
+
+/// [`upkeep::snapshot`].
+pub(crate) fn snapshot<T: Send>(
+    database: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault> + Send,
+) -> Result<T, Fault> {
+    on_a_thread(|| upkeep::snapshot(database, script))
+}
+
+/// [`Store::open`].
+pub(crate) fn open(database: &str, decider: Arc<dyn Decider>) -> Result<Store, Fault> {
+    on_a_thread(|| Store::open(database, decider, Metrics::new()))
+}
+
+fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(work).join()).unwrap()
+}

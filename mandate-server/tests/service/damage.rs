@@ -1,0 +1,241 @@
+//! Each kind of damage to a file is found, and nothing else.
+
+use std::path::Path;
+
+use mandate_server::clock::Clock as _;
+use mandate_server::service::check;
+use mandate_server::store::upkeep;
+
+use crate::check::{Found, found, lived_in};
+
+const SIGNATURE: &str = "decisions: a signature that KEY has not made";
+
+/// A statement, and all that is found after it. `KEY` stands for the sandbox's signing key, `ID` for any id.
+const DAMAGE: &[(&str, &[&str])] = &[
+    ("UPDATE decisions SET signature = zeroblob(64) WHERE amount = '10'", &[SIGNATURE]),
+    ("UPDATE decisions SET recipient = 'vendor:w' WHERE amount = '501'", &[SIGNATURE]),
+    (
+        "UPDATE decisions SET amount = '11' WHERE amount = '10'",
+        &[SIGNATURE, "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1"],
+    ),
+    (
+        "UPDATE decisions SET amount = 'ten' WHERE amount = '10'",
+        &["decisions: a stored value is not valid: amount must be a number; got `ten`"],
+    ),
+    (
+        "UPDATE decisions SET denials = 'deny_category' WHERE amount = '10'",
+        &["decisions: verdict allow (deny_category); computed again: allow"],
+    ),
+    (
+        "UPDATE decisions SET spent = '995' WHERE amount = '10'",
+        &["decisions: verdict allow (); computed again: deny_limit"],
+    ),
+    (
+        "UPDATE decisions SET recent_requests = 10 WHERE amount = '230'",
+        &["decisions: verdict review (); computed again: deny_velocity"],
+    ),
+    (
+        "UPDATE mandates SET revoked_at = created_at WHERE replaced_by IS NOT NULL",
+        &["decisions: verdict allow (); computed again: deny_revoked", "mandates: not governing, and neither revoked nor replaced, or both; ID governs"],
+    ),
+    (
+        "UPDATE mandates SET revoked_at = revoked_at + 600000 WHERE revoked_at IS NOT NULL",
+        &["decisions: verdict deny_revoked (deny_revoked); computed again: allow"],
+    ),
+    ("UPDATE decisions SET signing_key = 99 WHERE amount = '10'", &["decisions: signing key 99"]),
+    (
+        "UPDATE decisions SET signing_key = (SELECT signing_key FROM signing_keys WHERE kind = 'production')
+            WHERE amount = '10'",
+        &["decisions: signed by OTHER"],
+    ),
+    (
+        "UPDATE signing_keys SET public_key = (SELECT public_key FROM signing_keys WHERE kind = 'production')
+            WHERE kind = 'sandbox'",
+        &["signing_keys: a public key that is not this one's"],
+    ),
+    (
+        "UPDATE decisions SET mandate = zeroblob(16) WHERE amount = '501'",
+        &[SIGNATURE, "decisions: mandate ID"],
+    ),
+    (
+        "DELETE FROM decisions WHERE amount = '10'",
+        &["usage: spent 240, requests 6, allow 3, review 3, deny_limit 1"],
+    ),
+    (
+        "UPDATE usage SET spent = '241' WHERE agent = 'agt_a'",
+        &["usage: spent 241, requests 6, allow 3, review 3, deny_limit 1"],
+    ),
+    (
+        "UPDATE usage SET requests = requests + 1, deny_velocity = 1 WHERE agent = 'agt_a'",
+        &["usage: spent 240, requests 7, allow 3, review 3, deny_limit 1, deny_velocity 1"],
+    ),
+    ("DELETE FROM usage WHERE agent = 'agt_a'", &["usage: spent 0, requests 0, none"]),
+    (
+        "INSERT INTO usage SELECT environment, '2026-05', agent, currency, spent, requests, allow, review,
+            deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity FROM usage
+            WHERE agent = 'agt_a'",
+        &["usage: a row of metering"],
+    ),
+    ("UPDATE agents SET governing = NULL WHERE agent = 'agt_b'", &["agents: governing mandate none"]),
+    (
+        "UPDATE agents SET governing =
+            (SELECT mandate FROM mandates WHERE replaced_by IS NOT NULL) WHERE agent = 'agt_a'",
+        &[
+            "agents: governing mandate ID",
+            "mandates: not governing, and neither revoked nor replaced, or both; ID governs",
+        ],
+    ),
+    (
+        "UPDATE mandates SET replaced_by = NULL",
+        &["mandates: not governing, and neither revoked nor replaced, or both; ID governs"],
+    ),
+    (
+        "UPDATE mandates SET replaced_by = mandate WHERE replaced_by IS NOT NULL",
+        &["mandates: replaced by ID"],
+    ),
+    (
+        "DELETE FROM agents WHERE agent = 'agt_b'",
+        &[
+            "api_keys: agent agt_b",
+            "decisions: agent agt_b",
+            "decisions: agent agt_b",
+            "decisions: agent agt_b",
+            "mandates: a row refers to agents",
+            "usage: month 2026-06",
+        ],
+    ),
+    (
+        "UPDATE decisions SET supersedes = (SELECT decision FROM decisions WHERE amount = '220')
+            WHERE supersedes IS NOT NULL",
+        &["decisions: supersedes ID", "reviews: status approved"],
+    ),
+    (
+        "UPDATE decisions SET supersedes = (SELECT decision FROM decisions WHERE amount = '210' AND review IS NOT NULL)
+            WHERE amount = '501'",
+        &[
+            "decisions: superseded by 2 decisions",
+            "decisions: supersedes ID",
+            "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1",
+        ],
+    ),
+    (
+        "UPDATE decisions SET supersedes = NULL",
+        &[
+            "decisions: verdict allow (); computed again: review",
+            "reviews: status approved",
+            "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1",
+        ],
+    ),
+    ("DELETE FROM reviews WHERE status = 'pending'", &["decisions: review ID"]),
+    ("UPDATE reviews SET status = 'approved' WHERE status = 'pending'", &["reviews: status approved"]),
+    ("UPDATE reviews SET resolved_at = NULL WHERE status = 'denied'", &["reviews: status denied"]),
+    (
+        "UPDATE reviews SET decision = (SELECT decision FROM decisions WHERE amount = '10')
+            WHERE status = 'pending'",
+        &["decisions: review ID", "reviews: waits for decision ID"],
+    ),
+    (
+        "UPDATE decisions SET review = NULL WHERE amount = '230'",
+        &["decisions: review none", "reviews: waits for decision ID"],
+    ),
+    (
+        "UPDATE idempotency SET status = 429",
+        &["idempotency: status 429"],
+    ),
+    (
+        "UPDATE idempotency SET fingerprint = x'00'",
+        &["idempotency: a fingerprint of 1 bytes"],
+    ),
+    ("UPDATE idempotency SET body = x'7b'", &["idempotency: a body that cannot be answered"]),
+    ("UPDATE idempotency SET api_key = 99", &["idempotency: API key 99"]),
+    (
+        "INSERT INTO escrows SELECT environment, zeroblob(16), zeroblob(32), decision, agent, NULL, 'c', 0
+            FROM decisions WHERE amount = '501'",
+        &["escrows: made from decision ID"],
+    ),
+    (
+        "INSERT INTO exports SELECT environment, zeroblob(16), 'csv', NULL, NULL, NULL, NULL, 'ready', 1, NULL, 0
+            FROM decisions WHERE amount = '501'",
+        &["exports: status ready"],
+    ),
+    (
+        "INSERT INTO subscriptions SELECT environment, 'ping', zeroblob(16) FROM decisions WHERE amount = '501'",
+        &["subscriptions: a row refers to webhooks"],
+    ),
+    (
+        "INSERT INTO refinery_schema_history VALUES (99, 'of tomorrow', '', '')",
+        &["refinery_schema_history: version 99"],
+    ),
+];
+
+#[tokio::test]
+async fn each_kind_of_damage_is_found_and_nothing_else() {
+    let world = lived_in().await;
+    let path = Path::new(world.database.strip_prefix("sqlite://").unwrap());
+    assert_eq!(found(&world.database), Vec::<String>::new(), "what nobody has damaged is sound");
+    let keys: Vec<String> =
+        serde_json::from_str::<serde_json::Value>(&world.keyring.public_key_set(world.clock.now()).unwrap())
+            .unwrap()["keys"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|key| key["kid"].as_str().unwrap().to_owned())
+            .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let mut otherwise = Vec::new();
+    for (number, (statement, expected)) in DAMAGE.iter().enumerate() {
+        let damaged = folder.path().join(format!("{number}.db"));
+        std::fs::copy(path, &damaged).unwrap();
+        let connection = rusqlite::Connection::open(&damaged).unwrap();
+        connection.pragma_update(None, "foreign_keys", "OFF").unwrap();
+        assert!(connection.execute(statement, []).unwrap() > 0, "{statement}");
+        drop(connection);
+        let told: Vec<_> = found(&format!("sqlite://{}", damaged.display()))
+            .into_iter()
+            .map(|text| masked(&text, &keys))
+            .collect();
+        if told != *expected {
+            otherwise.push(format!("{statement}\n  found {told:#?}"));
+        }
+    }
+    assert!(otherwise.is_empty(), "{}", otherwise.join("\n"));
+}
+
+fn masked(text: &str, keys: &[String]) -> String {
+    let word = |word: &str| {
+        let bare = word.trim_end_matches(';');
+        let id = bare.split_once('_').is_some_and(|(kind, id)| kind.len() == 3 && id.len() == 26);
+        match bare {
+            _ if id => word.replace(bare, "ID"),
+            _ if keys.iter().any(|key| key == bare && key.starts_with("sandbox-")) => "KEY".to_owned(),
+            _ if keys.iter().any(|key| key == bare) => "OTHER".to_owned(),
+            _ => word.to_owned(),
+        }
+    };
+    text.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
+#[tokio::test]
+async fn damaged_pages_are_found() {
+    let world = lived_in().await;
+    let path = world.database.strip_prefix("sqlite://").unwrap();
+    let mut bytes = std::fs::read(path).unwrap();
+    // The tree of the log: its first page is where the schema says.
+    let connection = rusqlite::Connection::open(path).unwrap();
+    let root: u32 = connection
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'decisions_by_agent'", [], |row| {
+            row.get(0)
+        })
+        .unwrap();
+    drop(connection);
+    let root = usize::try_from(root).unwrap();
+    bytes[(root - 1) * 4096 + 100..root * 4096].fill(0x55);
+    let folder = tempfile::tempdir().unwrap();
+    let damaged = folder.path().join("damaged.db");
+    std::fs::write(&damaged, bytes).unwrap();
+    let mut listener = Found::default();
+    let database = format!("sqlite://{}", damaged.display());
+    let _ = upkeep::snapshot(&database, |tx| check::quick(tx, &mut listener));
+    let told: Vec<_> = listener.0.iter().map(|finding| finding.table.as_str()).collect();
+    assert!(!told.is_empty() && told.iter().all(|table| *table == "database"), "{:?}", listener.0);
+}

@@ -1,0 +1,34 @@
+//! The same cases on PostgreSQL, but for those that are about files: `backups`, `costs` (counted in steps of SQLite's machine),
+//! `damage`, `files` and `migrations`. `order` is about locks, which PostgreSQL alone has.
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test that cannot go on has failed"
+)]
+
+use mandate_tests::Kind;
+
+mod agents_and_mandates;
+mod apart;
+mod check;
+mod clock;
+mod deliveries;
+mod durability;
+mod escrows;
+mod events;
+mod exports;
+mod limits;
+mod lists;
+mod order;
+mod receiver;
+mod replays;
+mod reviews;
+mod rotation;
+mod settlement;
+mod sweep;
+mod usage;
+mod world;
+
+/// What the databases of these tests run on.
+const KIND: Kind = Kind::Postgres;

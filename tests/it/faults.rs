@@ -1,0 +1,102 @@
+//! Three servers on one PostgreSQL, under load, while servers, the database or the network fail.
+
+use std::time::Duration;
+
+use mandate_tests::proxy::Half;
+use mandate_tests::standby::either;
+use mandate_tests::{Cluster, Kind, Proxy, campaign};
+
+use crate::harness::{Ledger, Replicas, on_both};
+
+const SERVERS: usize = 3;
+/// How often each fault comes, times the scale.
+const ROUNDS: usize = 2;
+/// Requests that are answered between two faults.
+const BETWEEN: usize = 60;
+/// How long the network stands still.
+const STALL: Duration = Duration::from_secs(2);
+
+fn rounds() -> usize {
+    ROUNDS * campaign::scale() as usize
+}
+
+/// A cluster of its own, with a database for the servers.
+fn cluster() -> (Cluster, String) {
+    let cluster = Cluster::start();
+    cluster.create("mandate");
+    let url = cluster.url("mandate");
+    (cluster, url)
+}
+
+on_both! {
+    servers_that_are_killed_leave_nothing_half_done,
+}
+
+fn servers_that_are_killed_leave_nothing_half_done(kind: Kind) {
+    let database = kind.fresh();
+    let replicas = Replicas::start(database.url(), SERVERS);
+    let mut ledger = Ledger::open(&replicas, campaign::seed("killed servers"));
+    ledger.under_load(|progress| {
+        for round in 0..rounds() * SERVERS {
+            replicas.replace(round % SERVERS);
+            progress.answers(BETWEEN);
+        }
+    });
+    ledger.check();
+}
+
+#[test]
+fn servers_go_on_when_the_database_has_crashed_and_is_there_again() {
+    let (cluster, url) = cluster();
+    let replicas = Replicas::start(&url, SERVERS);
+    let mut ledger = Ledger::open(&replicas, campaign::seed("crashed database"));
+    for _ in 0..2 * rounds() {
+        ledger.under_load(|_| cluster.crash_and_start());
+        for server in 0..SERVERS {
+            assert_eq!(replicas.ops(server).get("/readyz").status, 200);
+        }
+    }
+    ledger.check();
+}
+
+#[test]
+fn servers_follow_the_database_to_its_standby() {
+    let seed = campaign::seed("failover");
+    for round in 0..u64::from(campaign::scale()) {
+        let (cluster, _) = cluster();
+        let standby = cluster.standby();
+        let replicas = Replicas::start(&either(&cluster, &standby, "mandate"), SERVERS);
+        let mut ledger = Ledger::open(&replicas, seed + round);
+        ledger.under_load(|_| {
+            cluster.crash();
+            standby.promote();
+        });
+        ledger.check();
+    }
+}
+
+#[test]
+fn servers_live_with_a_network_that_cuts_delays_stalls_and_half_closes() {
+    let database = Kind::Postgres.fresh();
+    let (proxy, through) = Proxy::before_database(database.url());
+    let replicas = Replicas::start(&through, SERVERS);
+    let mut ledger = Ledger::open(&replicas, campaign::seed("network"));
+    for _ in 0..rounds() {
+        ledger.under_load(|progress| {
+            for fault in [
+                &(|| proxy.cut()) as &dyn Fn(),
+                &|| proxy.half_close(Half::ToServer),
+                &|| proxy.half_close(Half::ToClient),
+                &|| proxy.delay(Duration::from_millis(20)),
+                &|| proxy.cut(),
+                &|| proxy.delay(Duration::ZERO),
+            ] {
+                fault();
+                progress.answers(BETWEEN);
+            }
+        });
+        ledger.under_load(|_| proxy.stall_for(STALL));
+        ledger.under_load(|_| proxy.refuse_for(STALL));
+    }
+    ledger.check();
+}

@@ -1,0 +1,172 @@
+//! Several servers on one PostgreSQL, as an operator runs them: `serve`, each in a process of its own.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::thread;
+
+use mandate_tests::{Database, Kind};
+use serde_json::Value;
+use tempfile::TempDir;
+
+use super::client::Client;
+use super::command::{Ran, binary};
+use super::server::TestServer;
+use super::world::Organization;
+
+const MASTER_KEY: &str = "4242424242424242424242424242424242424242424242424242424242424242";
+/// Who signs, whichever server it is.
+const ISSUER: &str = "http://127.0.0.1:9";
+
+/// The servers, killed when dropped.
+pub(crate) struct Replicas {
+    database: String,
+    running: Vec<Mutex<Replica>>,
+    folder: TempDir,
+    /// Deleted when the servers are gone.
+    held: Option<Database>,
+}
+
+struct Replica {
+    child: Child,
+    base_url: String,
+    ops_url: String,
+}
+
+impl Replicas {
+    /// So many servers on the database of this URL.
+    pub(crate) fn start(database: &str, count: usize) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut replicas = Self { database: database.to_owned(), running: Vec::new(), folder, held: None };
+        replicas.running = (0..count).map(|number| Mutex::new(replicas.serve(number))).collect();
+        replicas
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.running.len()
+    }
+
+    /// A client of one of them, with a key.
+    pub(crate) fn client(&self, number: usize, key: &str) -> Client {
+        let replica = self.running[number % self.running.len()].lock().unwrap();
+        Client::new(&replica.base_url, Some(key))
+    }
+
+    /// A stranger at the ops listener of one of them.
+    pub(crate) fn ops(&self, number: usize) -> Client {
+        Client::new(&self.running[number].lock().unwrap().ops_url, None)
+    }
+
+    /// Kills one at once (SIGKILL), and starts another in its place.
+    pub(crate) fn replace(&self, number: usize) {
+        let mut replica = self.running[number].lock().unwrap();
+        replica.end();
+        *replica = self.serve(number);
+    }
+
+    /// Onboards an organization with the operator's command, beside the running servers.
+    pub(crate) fn organization(&self, name: &str) -> Organization {
+        let created = self.operate(&["organization", "create", name, "--json"]).code(0).json();
+        let urls: Vec<_> =
+            self.running.iter().map(|replica| replica.lock().unwrap().base_url.clone()).collect();
+        let client = |name: &str| Client::of_all(&urls, created[name].as_str().unwrap());
+        Organization { client: client("organization_key"), live: client("live_organization_key") }
+    }
+
+    /// Runs an operator's command on the database.
+    pub(crate) fn operate(&self, args: &[&str]) -> Ran {
+        Ran::from(self.command().args(args).output().unwrap())
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(binary("mandate-server"));
+        command.env_clear().env("MANDATE_DATABASE", &self.database).env("MANDATE_MASTER_KEY", MASTER_KEY);
+        command.env("MANDATE_EXPORTS_DIRECTORY", self.folder.path().join("exports"));
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn serve(&self, number: usize) -> Replica {
+        let mut command = self.command();
+        command.args(["serve", "--log-format", "json", "--verdicts-url", ISSUER]);
+        for listener in ["api", "public", "ops"] {
+            command.args([&format!("--{listener}-address"), "127.0.0.1:0"]);
+        }
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut log = BufReader::new(child.stderr.take().unwrap());
+        let (mut read, mut ops_url) = (Vec::new(), String::new());
+        let base_url = loop {
+            let mut line = String::new();
+            if log.read_line(&mut line).unwrap() == 0 {
+                panic!("the server has ended: {:?}, {read:#?}", child.wait());
+            }
+            let told: Value = serde_json::from_str(&line).unwrap_or_default();
+            match told["message"].as_str() {
+                Some("listening") => ops_url = format!("http://{}", told["ops"].as_str().unwrap()),
+                Some("serving") => break told["base_url"].as_str().unwrap().to_owned(),
+                _ => read.push(line),
+            }
+        };
+        // What it says from now on is read on, so that it never waits to say it.
+        let path = self.folder.path().join(format!("{number}.log"));
+        let mut kept = File::options().create(true).append(true).open(path).unwrap();
+        thread::spawn(move || std::io::copy(&mut log, &mut kept));
+        Replica { child, base_url, ops_url }
+    }
+
+    /// What all of them have logged since they served.
+    pub(crate) fn logged(&self) -> String {
+        let logs = (0..self.count()).map(|number| {
+            let log = std::fs::read_to_string(self.folder.path().join(format!("{number}.log")));
+            format!("server {number}:\n{}\n", log.unwrap_or_default())
+        });
+        logs.collect()
+    }
+}
+
+/// A service on a database of a kind: on SQLite one server, on PostgreSQL three.
+pub(crate) enum Service {
+    One(TestServer),
+    Several(Replicas),
+}
+
+impl Service {
+    pub(crate) fn start(kind: Kind) -> Self {
+        match kind {
+            Kind::Sqlite => Self::One(TestServer::start()),
+            Kind::Postgres => {
+                let database = kind.fresh();
+                let mut replicas = Replicas::start(database.url(), 3);
+                replicas.held = Some(database);
+                Self::Several(replicas)
+            }
+        }
+    }
+
+    /// An organization. Its clients, and those of its agents, turn to one server after another.
+    pub(crate) fn demo(&self) -> Organization {
+        match self {
+            Self::One(server) => server.demo(),
+            Self::Several(replicas) => replicas.organization("demo"),
+        }
+    }
+}
+
+impl Replica {
+    fn end(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Replicas {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            eprintln!("{}", self.logged());
+        }
+        for replica in &self.running {
+            replica.lock().unwrap_or_else(std::sync::PoisonError::into_inner).end();
+        }
+    }
+}

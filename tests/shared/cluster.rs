@@ -1,0 +1,346 @@
+//! A private cluster of PostgreSQL, from Debian's binaries: a directory, a port on loopback, and a guard that outlives
+//! the test and ends the cluster with it.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Output, Stdio};
+
+/// How PostgreSQL is installed where it is missing.
+const INSTALL: &str = "PostgreSQL is not installed: run tests/run, or `apt-get install postgresql`";
+/// Who owns a cluster where the tests run as root, whom PostgreSQL refuses: the first of these that is there.
+const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
+/// The role that servers connect as: it owns its databases, and is nothing else. Its password wants escaping.
+const ROLE: &str = "mandate";
+const PASSWORD: &str = "p@ss w/rd";
+/// The same as it stands in a URL.
+pub const PASSWORD_ESCAPED: &str = "p%40ss%20w%2Frd";
+/// The role of the tests themselves.
+const SUPERUSER: &str = "postgres";
+/// A file system in memory, and what must be free there.
+const MEMORY: &str = "/dev/shm";
+const ROOM_KIB: u64 = 3 * 1024 * 1024;
+/// Attempts to find a port that nobody else takes in the meantime.
+const ATTEMPTS: usize = 5;
+
+/// Nothing that makes it faster at the cost of what is committed. The order of texts and the time zone are not ours, so
+/// that whoever rests on the cluster's own is found out.
+const SETTINGS: &str = "
+listen_addresses = '127.0.0.1'
+unix_socket_directories = ''
+max_connections = 400
+shared_buffers = 96MB
+fsync = on
+synchronous_commit = on
+full_page_writes = on
+wal_level = replica
+max_wal_senders = 5
+hot_standby = on
+max_wal_size = 512MB
+timezone = 'Asia/Kathmandu'
+password_encryption = 'scram-sha-256'
+log_min_messages = warning
+log_lock_waits = on
+";
+
+/// A cluster that belongs to whoever holds this: when it is dropped, or its process dies, nothing of it is left.
+#[derive(Debug)]
+pub struct Cluster {
+    directory: PathBuf,
+    port: u16,
+    guard: Option<Guard>,
+}
+
+/// A process of its own session that waits for its standard input to end.
+#[derive(Debug)]
+struct Guard {
+    child: Child,
+    input: Option<ChildStdin>,
+}
+
+impl Cluster {
+    /// Makes a cluster and starts it.
+    #[must_use]
+    pub fn start() -> Self {
+        let mut cluster = Self::make(&new_directory());
+        cluster.watch();
+        cluster
+    }
+
+    /// Makes a cluster in a new directory and starts it. Nobody guards it yet.
+    pub(crate) fn make(directory: &Path) -> Self {
+        let data = directory.join("data");
+        let password = directory.join("password");
+        fs::write(&password, PASSWORD).unwrap();
+        hand_over(directory);
+        let mut initdb = binary("initdb");
+        initdb.args(["--username", SUPERUSER, "--auth", "scram-sha-256", "--no-sync", "--no-instructions"]);
+        // An order of texts that is no order of bytes.
+        initdb.args(["--encoding", "UTF8", "--locale", "C.UTF-8", "--locale-provider", "icu"]);
+        initdb.args(["--icu-locale", "en-US"]).arg("--pwfile").arg(&password).arg("--pgdata").arg(&data);
+        succeed(&mut initdb);
+        let settings = data.join("postgresql.conf");
+        fs::OpenOptions::new()
+            .append(true)
+            .open(settings)
+            .and_then(|mut file| file.write_all(SETTINGS.as_bytes()))
+            .unwrap();
+        let mut cluster = Self { directory: directory.to_owned(), port: 0, guard: None };
+        cluster.start_anywhere();
+        let create = format!("CREATE ROLE {ROLE} LOGIN CREATEDB PASSWORD '{PASSWORD}'");
+        run(&cluster.admin_url("postgres"), &create);
+        cluster
+    }
+
+    /// What stands in `directory` and listens at `port`, whoever guards it.
+    pub(crate) fn known(directory: PathBuf, port: u16) -> Self {
+        Self { directory, port, guard: None }
+    }
+
+    /// Has a guard end the cluster and delete it when this process ends, however that comes.
+    pub(crate) fn watch(&mut self) {
+        const GUARD: &str = r#"echo ready; cat >/dev/null
+pid=$(head -n 1 "$0/data/postmaster.pid" 2>/dev/null) && kill -QUIT "$pid" && while kill -0 "$pid" 2>/dev/null; do sleep 0.05; done
+rm -rf "$0""#;
+        let mut guard = Command::new("setsid");
+        guard.args(["sh", "-c", GUARD]).arg(&self.directory);
+        let mut child = guard
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .current_dir("/")
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        let input = child.stdin.take();
+        self.guard = Some(Guard { child, input });
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.port))
+    }
+
+    /// Its directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    /// The URL of one of its databases, for a server.
+    #[must_use]
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://{ROLE}:{PASSWORD_ESCAPED}@{}/{database}", self.address())
+    }
+
+    /// The URL of one of its databases, for the superuser.
+    #[must_use]
+    pub fn admin_url(&self, database: &str) -> String {
+        format!("postgres://{SUPERUSER}:{PASSWORD_ESCAPED}@{}/{database}", self.address())
+    }
+
+    /// Creates an empty database for servers.
+    pub fn create(&self, database: &str) {
+        run(&self.url("postgres"), &format!("CREATE DATABASE {database} TEMPLATE template0"));
+    }
+
+    /// Stops it at once, as a crash does, and starts it again at the same port.
+    pub fn crash_and_start(&self) {
+        self.crash();
+        self.start_again();
+    }
+
+    /// Stops it at once: nothing is written any more, and all connections are lost.
+    pub fn crash(&self) {
+        succeed(self.pg_ctl("stop").args(["--mode", "immediate"]));
+    }
+
+    /// Starts it again at the same port; it answers when this returns.
+    pub fn start_again(&self) {
+        succeed(&mut self.starting());
+    }
+
+    /// What it has logged.
+    #[must_use]
+    pub fn logged(&self) -> String {
+        fs::read_to_string(self.data().join("log")).unwrap_or_default()
+    }
+
+    /// Starts it at a free port.
+    pub(crate) fn start_anywhere(&mut self) {
+        for _ in 0..ATTEMPTS {
+            self.port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+            if self.starting().output().unwrap().status.success() {
+                return;
+            }
+        }
+        panic!("PostgreSQL does not start: {}", self.logged());
+    }
+
+    fn starting(&self) -> Command {
+        let mut command = self.pg_ctl("start");
+        command.arg("--log").arg(self.data().join("log")).args(["--options", &format!("-p {}", self.port)]);
+        // It inherits no pipe of ours, which would never end then.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// `pg_ctl`, which waits until what it is told to do is done.
+    pub(crate) fn pg_ctl(&self, action: &str) -> Command {
+        let mut command = binary("pg_ctl");
+        command.args([action, "--wait", "--silent", "--timeout", "60", "--pgdata"]).arg(self.data());
+        command
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        if let Some(mut guard) = self.guard.take() {
+            if std::thread::panicking() {
+                eprintln!("the cluster's log:\n{}", self.logged());
+            }
+            drop(guard.input.take());
+            let _ = guard.child.wait();
+        }
+    }
+}
+
+/// Runs SQL.
+pub fn run(url: &str, sql: &str) {
+    let _ = query(url, sql);
+}
+
+/// Runs SQL, and gives what it answers: a line a row, columns apart by `|`.
+#[must_use]
+pub fn query(url: &str, sql: &str) -> String {
+    let output = try_query(url, sql);
+    assert!(output.status.success(), "{sql}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim_end().to_owned()
+}
+
+/// A transaction of its own, which stays open until it is committed.
+#[derive(Debug)]
+pub struct Held {
+    psql: Child,
+    input: ChildStdin,
+}
+
+impl Held {
+    /// Runs SQL in a new transaction, and has it done when this returns.
+    #[must_use]
+    pub fn begin(url: &str, sql: &str) -> Self {
+        let mut psql = Command::new(directory_of_binaries().join("psql"));
+        psql.env_clear().args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &libpq(url)]);
+        let mut psql = psql.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut input = psql.stdin.take().unwrap();
+        writeln!(input, "BEGIN; {sql}; SELECT 'done';").unwrap();
+        let lines = BufReader::new(psql.stdout.take().unwrap()).lines();
+        assert!(lines.map(Result::unwrap).any(|line| line == "done"), "{sql}");
+        Self { psql, input }
+    }
+
+    /// Commits.
+    pub fn commit(mut self) {
+        writeln!(self.input, "COMMIT;").unwrap();
+        drop(self.input);
+        assert!(self.psql.wait().unwrap().success());
+    }
+}
+
+/// A URL without what is for the server alone.
+fn libpq(url: &str) -> String {
+    url.replace("statement_cache=off", "application_name=tests")
+}
+
+/// All rows of a database, as text; bytes are in hexadecimal.
+pub(crate) fn dump(url: &str) -> Vec<u8> {
+    let mut pg_dump = Command::new(directory_of_binaries().join("pg_dump"));
+    let output =
+        pg_dump.env_clear().args(["--data-only", "-d", &libpq(url)]).stdin(Stdio::null()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output.stdout
+}
+
+pub(crate) fn try_query(url: &str, sql: &str) -> Output {
+    let mut psql = Command::new(directory_of_binaries().join("psql"));
+    psql.env_clear().args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d"]);
+    psql.arg(libpq(url)).args(["-c", sql]);
+    psql.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{INSTALL} ({e})"))
+}
+
+/// A new directory that the cluster's user can reach, wherever the workspace stands. In memory where there is room: no
+/// test cuts the power, so that what is synced there is as safe as on a disk, and ten times as fast.
+pub(crate) fn new_directory() -> PathBuf {
+    let within =
+        if room(Path::new(MEMORY)) >= ROOM_KIB { PathBuf::from(MEMORY) } else { std::env::temp_dir() };
+    tempfile::Builder::new().prefix("mandate-postgres-").tempdir_in(within).unwrap().keep()
+}
+
+/// What is free in a file system, in KiB.
+fn room(path: &Path) -> u64 {
+    let told = Command::new("df").args(["-k", "--output=avail"]).arg(path).output();
+    let told = told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
+    told.lines().last().and_then(|line| line.trim().parse().ok()).unwrap_or(0)
+}
+
+/// One of PostgreSQL's binaries, run as a user that it does not refuse.
+pub(crate) fn binary(name: &str) -> Command {
+    let path = directory_of_binaries().join(name);
+    let mut command = if is_root() {
+        let mut command = Command::new("setpriv");
+        let [user, group] = unprivileged();
+        command.args(["--reuid", &user, "--regid", &group, "--clear-groups", "--"]).arg(path);
+        command
+    } else {
+        Command::new(path)
+    };
+    command.env_clear().env("LC_ALL", "C").env("PATH", "/usr/bin:/bin").current_dir("/");
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Gives a directory and what is in it to the cluster's user.
+pub(crate) fn hand_over(directory: &Path) {
+    if is_root() {
+        let owner = unprivileged().join(":");
+        succeed(Command::new("chown").args(["-R", &owner]).arg(directory));
+    }
+}
+
+#[track_caller]
+pub(crate) fn succeed(command: &mut Command) {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Where Debian puts the binaries of its newest version.
+fn directory_of_binaries() -> PathBuf {
+    let version =
+        |path: &Path| path.file_name().and_then(|name| name.to_str()?.parse::<u32>().ok()).unwrap_or(0);
+    let versions = fs::read_dir("/usr/lib/postgresql").ok().into_iter().flatten();
+    let versions = versions.map(|entry| entry.unwrap().path());
+    let whole = versions.filter(|path| path.join("bin/postgres").exists());
+    whole.max_by_key(|path| version(path)).unwrap_or_else(|| panic!("{INSTALL}")).join("bin")
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
+
+/// The numbers of a user and its group.
+fn unprivileged() -> [String; 2] {
+    let users = fs::read_to_string("/etc/passwd").unwrap();
+    let entry = |name| {
+        let mut entries = users.lines().map(|line| line.split(':').collect::<Vec<_>>());
+        entries.find(|entry| entry[0] == name).map(|entry| [entry[2], entry[3]].map(str::to_owned))
+    };
+    UNPRIVILEGED.into_iter().find_map(entry).unwrap_or_else(|| panic!("no user of {UNPRIVILEGED:?}"))
+}

@@ -1,0 +1,22 @@
+//! What the tests of several packages share: databases of both kinds, clusters of PostgreSQL, and a proxy before one.
+#![allow(
+    clippy::arithmetic_side_effects,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::missing_panics_doc,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "what cannot go on is a failed test"
+)]
+
+pub mod campaign;
+pub mod cluster;
+pub mod database;
+pub mod proxy;
+pub mod shared;
+pub mod standby;
+mod wire;
+
+pub use cluster::Cluster;
+pub use database::{Database, Kind};
+pub use proxy::Proxy;
