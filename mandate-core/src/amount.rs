@@ -160,6 +160,19 @@ impl Total {
     }
 }
 
+/// Stops at the largest total there is, rather than wrap.
+///
+/// ```
+/// use mandate_core::Total;
+/// let totals = ["0.5", "980.25", "0"].map(|text| Total::parse(text).unwrap());
+/// assert_eq!(totals.into_iter().sum::<Total>().to_string(), "980.75");
+/// ```
+impl std::iter::Sum for Total {
+    fn sum<I: Iterator<Item = Self>>(totals: I) -> Self {
+        totals.fold(Self::ZERO, |sum, total| Self(sum.0.saturating_add(total.0)))
+    }
+}
+
 impl From<Amount> for Total {
     fn from(amount: Amount) -> Self {
         Self(amount.0)

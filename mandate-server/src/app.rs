@@ -89,7 +89,7 @@ impl App {
         let proxied = config.settings.behind_proxy;
         let drain_delay = Duration::from_secs(config.settings.drain_delay_seconds);
         let traces = traces(&config.settings, &metrics).await?;
-        let parts = Parts::open(config, &urls, clock, entropy, metrics).await?;
+        let mut parts = Parts::open(config, &urls, clock, entropy, metrics).await?;
 
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let (draining, certificates) = (watch::Sender::new(false), Arc::new(Notify::new()));

@@ -15,6 +15,7 @@ pub mod selection;
 pub mod settlement;
 pub mod signing_key;
 pub mod terminal;
+pub mod transfer;
 pub mod webhook;
 
 use std::fmt;
@@ -44,6 +45,9 @@ pub enum Command {
     /// Bring the database up to the newest schema
     #[command(after_help = migrate::HELP)]
     Migrate(migrate::Options),
+    /// Move an installation from SQLite to PostgreSQL
+    #[command(after_help = transfer::HELP)]
+    Transfer(transfer::Options),
     /// Show and check the settings
     #[command(subcommand, after_help = "Examples:\n  mandate-server config print")]
     Config(config::Command),
@@ -87,6 +91,7 @@ impl Command {
             Self::Backup(command) => command.run(),
             Self::Check(options) => options.run(),
             Self::Migrate(options) => options.run(),
+            Self::Transfer(options) => options.run(),
             Self::Config(command) => command.run(),
             Self::Healthcheck(options) => options.run(),
             Self::Key(command) => command.run(),

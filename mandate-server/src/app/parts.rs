@@ -11,7 +11,7 @@ use crate::clock::{Clock, Entropy, Ids};
 use crate::config::{Config, Settings};
 use crate::error::Fault;
 use crate::http::contract::Hosts;
-use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, Routes};
+use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, Routes, Shared};
 use crate::metrics::Metrics;
 use crate::service::Stop;
 use crate::service::audit::{self, Deed, Operator};
@@ -47,6 +47,9 @@ pub(super) struct Parts {
     exports: Arc<Exports>,
     settlement: Arc<Settlement>,
     reach: Reach,
+    rates: Arc<Rates>,
+    /// Tells the other servers on the same database of the rates here.
+    shared: Option<Shared>,
 }
 
 impl Parts {
@@ -73,6 +76,15 @@ impl Parts {
             let metrics = metrics.clone();
             blocking(move || Store::open(&database, decider, metrics)).await?
         };
+        let rates = Arc::new(Rates::new());
+        let mut shared = Shared::new(Arc::clone(&rates), store.clone(), Arc::clone(&clock), &*entropy);
+        let shared = if store.is_shared() {
+            // Before the first request, so that it is judged as one among others.
+            shared.exchange().await;
+            Some(shared)
+        } else {
+            None
+        };
         let settlement = Settlement::new(&settings.settlement, keyring.clone(), Arc::clone(&clock))?;
         Ok(Self {
             callers: Arc::new(Callers::new(store.clone(), metrics.clone())),
@@ -82,6 +94,8 @@ impl Parts {
                 loopback: settings.loopback_webhooks,
                 networks: settings.webhook_networks.clone(),
             },
+            rates,
+            shared,
             clock,
             metrics,
             ids,
@@ -107,7 +121,7 @@ impl Parts {
             exports: Arc::clone(&self.exports),
             cursor_key: Arc::clone(&self.cursor_key),
             callers: Arc::clone(&self.callers),
-            rates: Rates::new(),
+            rates: Arc::clone(&self.rates),
             metrics: self.metrics.clone(),
             routes: Routes::new()?,
             webhook_reach: self.reach.clone(),
@@ -130,7 +144,10 @@ impl Parts {
     }
 
     /// Starts what goes on beside the requests.
-    pub(super) fn work(&self, traces: &Traces, tasks: &mut Tasks) -> Result<(), Fault> {
+    pub(super) fn work(&mut self, traces: &Traces, tasks: &mut Tasks) -> Result<(), Fault> {
+        if let Some(shared) = self.shared.take() {
+            tasks.spawn(|stopping| shared.run(stopping));
+        }
         let (store, keyring, metrics) = (&self.store, &self.keyring, &self.metrics);
         let clock = || Arc::clone(&self.clock);
         let (callers, exports) = (Arc::clone(&self.callers), Arc::clone(&self.exports));

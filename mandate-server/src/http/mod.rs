@@ -52,7 +52,7 @@ pub(crate) use exchange::{RequestIds, Site};
 pub(crate) use listen::{Door, Limits, MAX_CONNECTIONS_PER_PEER, serve};
 pub(crate) use ops::Ops;
 pub(crate) use public::Public;
-pub(crate) use rate::Rates;
+pub(crate) use rate::{Rates, Shared};
 pub(crate) use routes::Routes;
 pub(crate) use tls::{Identity, follow as follow_certificates};
 
@@ -70,7 +70,7 @@ pub(crate) struct Api {
     pub(crate) exports: Arc<Exports>,
     pub(crate) cursor_key: Arc<CursorKey>,
     pub(crate) callers: Arc<Callers>,
-    pub(crate) rates: rate::Rates,
+    pub(crate) rates: Arc<rate::Rates>,
     pub(crate) metrics: Metrics,
     pub(crate) routes: routes::Routes,
     /// How far webhooks may be.

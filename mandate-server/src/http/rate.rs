@@ -3,12 +3,21 @@
 //! Requests are counted by the second. The window is the present second and the 60 before it, so that it covers every
 //! interval of 60 seconds that ends now: never are more than the rate admitted in any of them. The price is that a
 //! request stays counted for up to a second longer than it must.
+//!
+//! Several servers on one database tell each other what they have admitted, once a second: a round. What others admit
+//! within a round is not known here. So in each round a server admits its share of what is left, and no more: all of
+//! them together one and a half times the rate at most, and one request more each.
 
+mod shared;
+
+use std::collections::HashMap;
 use std::num::NonZeroUsize;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use lru::LruCache;
 use mandate_core::Timestamp;
+
+pub(crate) use shared::Shared;
 
 /// The length of the window, in seconds.
 const WINDOW_SECONDS: usize = 60;
@@ -17,9 +26,22 @@ const SLOTS: usize = WINDOW_SECONDS + 1;
 /// Keys whose requests are counted; the one idle for longest is forgotten beyond that. A key takes about 300 bytes.
 const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
+/// After how many seconds the next round has begun for certain.
+const NEXT_ROUND_SECONDS: u32 = 2;
+
 /// The windows of all keys.
 pub(crate) struct Rates {
-    windows: Mutex<LruCache<i64, Window>>,
+    books: Mutex<Books>,
+}
+
+struct Books {
+    own: LruCache<i64, Window>,
+    /// What the other servers have admitted, as they told.
+    others: HashMap<i64, Window>,
+    /// How many servers there are, this one too.
+    servers: u32,
+    /// Counts how often the others were heard.
+    round: u64,
 }
 
 /// A key has used up its rate.
@@ -31,41 +53,76 @@ pub(crate) struct Exceeded {
 
 impl Rates {
     pub(crate) fn new() -> Self {
-        Self { windows: Mutex::new(LruCache::sparse(MAX_KEYS)) }
+        let own = LruCache::sparse(MAX_KEYS);
+        Self { books: Mutex::new(Books { own, others: HashMap::new(), servers: 1, round: 0 }) }
     }
 
     /// Counts a request of `key` at `now`, unless the key has made `rate` requests in the window. What is not admitted
     /// does not count.
     pub(crate) fn admit(&self, key: i64, rate: u32, now: Timestamp) -> Result<(), Exceeded> {
-        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        windows.get_or_insert_mut(key, || Window::at(now.seconds())).admit(rate, now.seconds())
+        let mut books = self.books();
+        let Books { own, others, servers, round } = &mut *books;
+        let others = others.get_mut(&key).map(|window| {
+            window.advance(now.seconds());
+            &*window
+        });
+        let window = own.get_or_insert_mut(key, || Window::at(now.seconds()));
+        window.admit(rate, now.seconds(), others, (*servers, *round))
+    }
+
+    fn books(&self) -> MutexGuard<'_, Books> {
+        self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The requests of one key, by the second.
+#[derive(Clone)]
 struct Window {
     /// The newest second.
     second: i64,
     /// Requests admitted in that second, in the one before it, and so on.
     counts: [u32; SLOTS],
     total: u32,
+    /// How many more may be admitted in which round, where there are other servers.
+    share: (u64, u32),
 }
 
 impl Window {
     fn at(second: i64) -> Self {
-        Self { second, counts: [0; SLOTS], total: 0 }
+        Self { second, counts: [0; SLOTS], total: 0, share: (u64::MAX, 0) }
     }
 
-    fn admit(&mut self, rate: u32, second: i64) -> Result<(), Exceeded> {
+    fn admit(
+        &mut self,
+        rate: u32,
+        second: i64,
+        others: Option<&Self>,
+        (servers, round): (u32, u64),
+    ) -> Result<(), Exceeded> {
         self.advance(second);
-        if self.total >= rate {
-            return Err(Exceeded { retry_after_seconds: self.seconds_until_below(rate) });
+        let total = self.total.saturating_add(others.map_or(0, |others| others.total));
+        if total >= rate {
+            return Err(Exceeded { retry_after_seconds: self.seconds_until_below(rate, total, others) });
         }
-        if let Some(newest) = self.counts.first_mut() {
-            *newest += 1;
+        if servers > 1 {
+            if self.share.0 != round {
+                self.share = (round, (rate - total).div_ceil(servers));
+            }
+            if self.share.1 == 0 {
+                return Err(Exceeded { retry_after_seconds: NEXT_ROUND_SECONDS });
+            }
+            self.share.1 -= 1;
         }
-        self.total += 1;
+        self.add(0, 1);
         Ok(())
+    }
+
+    /// Counts requests that were admitted so many seconds before the newest; those that have left the window do not count.
+    fn add(&mut self, age: usize, count: u32) {
+        if let Some(counted) = self.counts.get_mut(age) {
+            *counted = counted.saturating_add(count);
+            self.total = self.total.saturating_add(count);
+        }
     }
 
     /// Forgets what is older than the window. A clock that was set back forgets nothing: what was counted then counts
@@ -78,17 +135,21 @@ impl Window {
         }
         self.counts.rotate_right(steps % SLOTS);
         for count in self.counts.iter_mut().take(steps) {
-            self.total -= *count;
+            self.total = self.total.saturating_sub(*count);
             *count = 0;
         }
     }
 
-    /// How long it takes until enough has left the window, oldest first.
-    fn seconds_until_below(&self, rate: u32) -> u32 {
-        let mut left = self.total;
-        let seconds = self.counts.iter().rev().take_while(|count| {
+    /// How long it takes until enough of `total` has left the window, oldest first.
+    fn seconds_until_below(&self, rate: u32, total: u32, others: Option<&Self>) -> u32 {
+        let mut left = total;
+        let ages = (0..SLOTS).rev().map(|age| {
+            let of = |window: &Self| window.counts.get(age).copied().unwrap_or_default();
+            of(self).saturating_add(others.map_or(0, of))
+        });
+        let seconds = ages.take_while(|count| {
             let full = left >= rate;
-            left -= **count;
+            left = left.saturating_sub(*count);
             full
         });
         u32::try_from(seconds.count()).unwrap_or(u32::MAX)
@@ -160,7 +221,7 @@ mod tests {
         let rates = Rates::new();
         let most = i64::try_from(MAX_KEYS.get()).unwrap();
         (0..=most).for_each(|key| assert_eq!(rates.admit(key, 1, at(0)), Ok(())));
-        assert_eq!(rates.windows.lock().unwrap().len(), MAX_KEYS.get());
+        assert_eq!(rates.books().own.len(), MAX_KEYS.get());
         assert_eq!(rates.admit(most, 1, at(0)), exceeded(61), "the newest is remembered");
         assert_eq!(rates.admit(0, 1, at(0)), Ok(()), "the oldest is forgotten");
     }

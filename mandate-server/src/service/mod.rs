@@ -21,9 +21,11 @@ pub mod listing;
 pub mod mandates;
 pub mod organizations;
 pub mod outbox;
+pub mod rates;
 pub mod reviews;
 pub mod settlements;
 pub mod signing;
+pub mod transfer;
 pub mod usage;
 pub mod webhooks;
 

@@ -7,6 +7,7 @@ mod postgres;
 pub mod records;
 pub mod sql;
 mod sqlite;
+pub mod transfer;
 pub mod tx;
 pub mod upkeep;
 

@@ -83,6 +83,12 @@ impl Row {
         Self { values: values.into_iter(), column: 0 }
     }
 
+    /// All columns, from left to right.
+    #[must_use]
+    pub fn into_values(self) -> Vec<Value> {
+        self.values.collect()
+    }
+
     fn next(&mut self) -> Option<Value> {
         self.column += 1;
         self.values.next()

@@ -105,14 +105,14 @@ pub fn newest() -> i64 {
     sqlite::upkeep::newest()
 }
 
-/// Refuses a database whose place another is to take, since a restore was cut short.
+/// Refuses a database whose place another is to take, since a restore was cut short, and one that a transfer fills.
 ///
 /// # Errors
 /// It is such a one, or its directory cannot be read.
 pub fn must_be_settled(database: &str) -> Result<(), Fault> {
     match place(database)? {
         Place::Sqlite(path) => sqlite::upkeep::must_be_settled(&path),
-        Place::Postgres(_) => Ok(()),
+        Place::Postgres(url) => postgres::upkeep::must_be_settled(url),
     }
 }
 

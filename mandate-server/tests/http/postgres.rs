@@ -1,5 +1,6 @@
-//! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, and `upgrade` from one file to the next) and
-//! for the trace, which runs on both at once. `losses` and `partitions` are about what PostgreSQL alone has.
+//! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, and
+//! `upgrade` from one file to the next) and for the trace, which runs on both at once. `losses` and `partitions` are about
+//! what PostgreSQL alone has, and `transfer` about the way there.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -23,6 +24,7 @@ mod keys;
 mod lists;
 mod losses;
 mod metrics;
+mod operations;
 mod partitions;
 #[path = "../service/receiver.rs"]
 mod receiver;
@@ -34,6 +36,7 @@ mod server;
 mod settlement;
 mod tenants;
 mod time;
+mod transfer;
 mod usage;
 mod walk;
 mod webhooks;

@@ -302,3 +302,41 @@ async fn a_clock_that_is_a_minute_off_opens_no_limit() {
         assert_eq!(all(&one, &agent, "/v1/decisions").await.len(), 1);
     }
 }
+
+/// Both are asked by turns, and then one alone, until all say that the window is full, and not only this round's share. The
+/// clock stands meanwhile, so that nothing leaves the window.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_holds_for_two_servers_together() {
+    const RATE: usize = 12;
+    const FULL: u32 = 3;
+    let servers = pair().await;
+    for (name, asked) in [("both", [0, 1]), ("one", [1, 1])] {
+        let agent = servers[0].agent(name).await;
+        let hash = mandate_core::api_key::ApiKey::parse(&agent).unwrap().hash();
+        servers[0].change_keys("UPDATE api_keys SET rate = 12 WHERE hash = $1", &[hash.into()]);
+        let ask = async |server: usize| {
+            let reply = servers[server].get(&agent, "/v1/decisions").await;
+            assert!([200, 429].contains(&reply.status), "{}", reply.body);
+            reply.header("retry-after").map(|seconds| seconds.parse::<u32>().unwrap())
+        };
+        let (mut admitted, mut waits) = (0, [0; 2]);
+        while waits.iter().any(|wait| *wait < FULL) {
+            for (wait, server) in waits.iter_mut().zip(asked) {
+                let told = ask(server).await;
+                admitted += usize::from(told.is_none());
+                *wait = told.unwrap_or_default();
+            }
+        }
+        assert!((RATE..=RATE * 3 / 2 + 2).contains(&admitted), "{name}: {admitted} were admitted");
+        for server in [0, 1] {
+            while ask(server).await.is_some_and(|wait| wait < FULL) {}
+            assert!(ask(server).await.is_some_and(|wait| wait >= FULL), "both know");
+        }
+        servers[0].clock.advance(30);
+        assert!(ask(0).await.is_some() && ask(1).await.is_some());
+        servers[0].clock.advance(31);
+        for server in [0, 1] {
+            while ask(server).await.is_some() {}
+        }
+    }
+}

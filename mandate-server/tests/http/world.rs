@@ -103,6 +103,25 @@ impl World {
         Self { running, ..self }
     }
 
+    /// A server on another database, to which `transfer` moves what this one has, once it has stopped.
+    #[allow(dead_code, reason = "the suite of one database has no such case")]
+    pub(crate) async fn moved(self, to: Database, transfer: impl FnOnce(&str, &str)) -> Self {
+        self.running.stop().await;
+        transfer(&self.settings.database, to.url());
+        let settings = Settings { database: to.url().to_owned(), ..self.settings.clone() };
+        let config = Config { settings: settings.clone(), master_key: MasterKey::from_bytes([7; 32]) };
+        let running =
+            App::start(config, Arc::clone(&self.clock) as _, Arc::new(SystemEntropy)).await.unwrap();
+        Self { running, settings, _held: Some(to), ..self }
+    }
+
+    /// Stops the server, and moves what it has to another database.
+    #[allow(dead_code, reason = "the suite of one database has no such case")]
+    pub(crate) async fn stopped(self, to: &Database, transfer: impl FnOnce(&str, &str)) {
+        self.running.stop().await;
+        transfer(&self.settings.database, to.url());
+    }
+
     /// Another organization; returns the key of its sandbox.
     pub(crate) fn onboard(&self, name: &str) -> String {
         create_organization(&self.settings, name, &self.clock, &SystemEntropy).sandbox_key.expose().to_owned()

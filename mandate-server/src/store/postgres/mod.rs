@@ -13,6 +13,7 @@ mod tend;
 #[cfg(test)]
 mod tests;
 mod tls;
+mod transfer;
 mod trouble;
 pub(super) mod upkeep;
 
@@ -32,6 +33,7 @@ pub(super) use address::shown;
 use desk::{Desk, End, settled};
 use pool::Pool;
 use purpose::Purpose;
+pub(super) use transfer::Filling;
 
 mod migrations {
     refinery::embed_migrations!("src/store/migrations/postgres");
@@ -52,8 +54,7 @@ impl Postgres {
         wake: Arc<Notify>,
     ) -> Result<Self, Fault> {
         let address = Address::parse(url)?;
-        let current = Desk::new(Arc::clone(&address))?.read(Purpose::Read, upkeep::version)??;
-        Schema::must_be_newest(current, upkeep::newest())?;
+        Desk::new(Arc::clone(&address))?.read(Purpose::Read, must_be_usable)??;
         Ok(Self { pool: Pool::start(&address, decider, metrics, wake)? })
     }
 
@@ -108,6 +109,12 @@ impl Postgres {
     }
 }
 
+/// Refuses a database of another schema than the newest, and one that is being filled.
+fn must_be_usable(tx: &mut Tx<'_>) -> Result<(), Fault> {
+    Schema::must_be_newest(upkeep::version(tx)?, upkeep::newest())?;
+    transfer::must_be_whole(tx)
+}
+
 pub(super) fn run_once<T>(
     url: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
@@ -131,7 +138,7 @@ fn apart<T>(
     let mut desk = Desk::new(Address::parse(url)?)?;
     let run = |ground: &mut ground::Ground<'_>| {
         let mut tx = Tx::new(ground);
-        Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
+        must_be_usable(&mut tx)?;
         let result = settled(script(&mut tx))?;
         let _: Tally = tx.into_tally();
         Ok(result)

@@ -8,6 +8,7 @@ use super::address::Address;
 use super::desk::Desk;
 use super::migrations;
 use super::purpose::Purpose;
+use super::transfer;
 use crate::error::Fault;
 use crate::store::tx::Tx;
 use crate::store::{Schema, Step};
@@ -40,6 +41,11 @@ pub(in crate::store) fn snapshot<T>(
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
     Desk::new(Address::parse(url)?)?.read(Purpose::Look, script)?
+}
+
+/// Refuses a database that a transfer has not filled yet.
+pub(in crate::store) fn must_be_settled(url: &str) -> Result<(), Fault> {
+    snapshot(url, transfer::must_be_whole)
 }
 
 /// The rows that refer to others which are not there: the table, and the table referred to.

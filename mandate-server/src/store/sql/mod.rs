@@ -21,6 +21,7 @@ pub mod idempotency;
 pub mod keys;
 pub mod mandates;
 pub mod reviews;
+pub mod servers;
 pub mod signing_keys;
 pub mod usage;
 pub mod webhooks;

@@ -84,6 +84,19 @@ pub(in crate::store) fn must_be_settled(path: &str) -> Result<(), Fault> {
     Ok(())
 }
 
+/// What changes whenever anything is written into a database: the size and the time of its file and of its log. A log
+/// without content is as good as none.
+pub(in crate::store) fn stamp(path: &str) -> Result<String, Fault> {
+    let of = |name: &str| match Path::new(name).metadata() {
+        Ok(file) if file.len() > 0 => Ok(format!("{} {}.{:09}", file.len(), file.mtime(), file.mtime_nsec())),
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+            Err(Fault::new(format!("database: {name} cannot be looked at: {e}")))
+        }
+        _ => Ok("0".to_owned()),
+    };
+    Ok(format!("{}, {}", of(path)?, of(&format!("{path}-wal"))?))
+}
+
 /// Opens a database without a way to change it, not even its journal mode.
 fn open_to_read(path: &str) -> Result<Connection, Fault> {
     must_be_settled(path)?;

@@ -1,0 +1,128 @@
+//! `transfer`: an installation moved to another database.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::backup::Progress;
+use super::{Failure, operator, terminal};
+use crate::config::{Flags, Settings};
+use crate::error::Fault;
+use crate::service::check::{self, Finding};
+use crate::service::transfer::{self, Listener, Summary};
+
+/// How many rows are moved in one transaction.
+const PAGE_ROWS: i64 = 1_000;
+
+/// An installation moved to another database.
+#[derive(Debug, clap::Args)]
+#[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
+pub struct Options {
+    /// Where it is: sqlite://PATH
+    #[arg(long, value_name = "URL")]
+    from: String,
+
+    /// Where it is to be: the postgres:// URL of a database that holds nothing [env: MANDATE_DATABASE]
+    #[arg(long, value_name = "URL")]
+    to: Option<String>,
+
+    /// Read settings from this TOML file; its `database` is where it is to be [env: MANDATE_CONFIG]
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// Only tell what would be moved
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) const HELP: &str = "\
+Examples:
+  mandate-server transfer --from sqlite:///var/lib/mandate/mandate.db --to postgres://mandate@db.example.com/mandate --dry-run
+  mandate-server transfer --from sqlite:///var/lib/mandate/mandate.db --to postgres://mandate@db.example.com/mandate
+  mandate-server transfer --from sqlite://mandate.db --to postgres:///mandate?host=/run/postgresql --json | jq .rows
+
+Stop the server first: the source is taken for the transfer alone, and left as it is. Keys, tokens, retries, pending
+deliveries and the record of what was done all move; the master key stays what it is. When every row has arrived it is
+held against what it was, the metering is summed in both, and the whole is checked as `check` does, every signature too.
+
+What was cut short goes on when the same command is run again. Until a transfer has ended no server starts on the
+target. Then start servers on it, copy the files of the exports directory to each, and put the old file away, so that
+no server is started on it again. Other users of the machine can read a command line: MANDATE_DATABASE in the place
+of --to keeps a password out of it.";
+
+impl Options {
+    /// Moves, and tells.
+    ///
+    /// # Errors
+    /// A server works in the source, the target holds anything else, or the transfer was cut short.
+    pub fn run(self) -> Result<(), Failure> {
+        let flags = Flags { database: self.to, config: self.config, ..Flags::default() };
+        let to = Settings::load(&flags).map_err(Failure::unusable)?.database;
+        let summary = if self.dry_run {
+            transfer::rehearse(&self.from, &to)
+        } else {
+            transfer::run(&self.from, &to, PAGE_ROWS, &operator::here(), &mut Told::new())
+        };
+        let summary = summary.map_err(Failure::failed)?;
+        terminal::print(self.json, &summary, |out| tell(out, &summary))?;
+        if summary.complete {
+            terminal::note(&format!(
+                "{} is as it was. Put it away, so that no server is started on it again: what is decided there is not \
+                 known here. Copy the files of its exports directory to each server of the new database.",
+                summary.from
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn tell(out: &mut dyn Write, summary: &Summary) -> std::io::Result<()> {
+    let Summary { from, to, complete, target, rows, usage } = summary;
+    writeln!(out, "from      {from}\nto        {to}\ntarget    {target}")?;
+    for (table, rows) in rows.iter().filter(|(_, rows)| **rows > 0) {
+        writeln!(out, "rows      {table}: {rows}")?;
+    }
+    for (currency, sums) in usage {
+        writeln!(out, "usage     {currency}: {} spent, {} requests", sums.spent, sums.requests)?;
+    }
+    let told = if *complete { "every row compared, every signature verified" } else { "nothing was moved" };
+    writeln!(out, "verified  {told}")
+}
+
+/// Says on standard error how far it is.
+struct Told {
+    moving: Option<(String, Progress)>,
+    checking: Progress,
+}
+
+impl Told {
+    fn new() -> Self {
+        Self { moving: None, checking: Progress::new("checked decisions") }
+    }
+}
+
+impl Listener for Told {
+    fn moved(&mut self, table: &str, rows: i64, of: i64) -> Result<(), Fault> {
+        if self.moving.as_ref().is_none_or(|(name, _)| name != table) {
+            self.moving = Some((table.to_owned(), Progress::new("moved rows")));
+            terminal::note(&format!("moving {table}: {of} rows"));
+        }
+        if let Some((_, progress)) = &mut self.moving {
+            progress.tell(rows, of);
+        }
+        Ok(())
+    }
+
+    fn compared(&mut self, _: &str, _: i64) {}
+}
+
+impl check::Listener for Told {
+    fn finding(&mut self, _: Finding) {}
+
+    fn looked_at(&mut self, decisions: i64, of: i64) {
+        self.checking.tell(decisions, of);
+    }
+}

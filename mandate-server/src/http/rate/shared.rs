@@ -1,0 +1,275 @@
+//! Rates where several servers share a database: once a second each tells what it has admitted, and hears of the others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, timeout};
+use tracing::{info, warn};
+
+use super::{Rates, SLOTS, Window};
+use crate::clock::{Clock, Entropy};
+use crate::error::Fault;
+use crate::service::Stop;
+use crate::service::rates::{self, Told};
+use crate::store::Store;
+
+/// How often servers tell each other, in milliseconds.
+const EVERY_MILLIS: u64 = 1_000;
+/// How long it is waited for the database before a round goes by without it.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// After how long a server that has told nothing is held to be gone, in milliseconds. What it told counts on.
+const GONE_MILLIS: i64 = 5_000;
+/// Keys that a server tells of: the busiest. One takes 9 bytes, and 5 for each second with requests.
+const MAX_TOLD: usize = 4_096;
+
+/// What is on its way to the database.
+type Telling = JoinHandle<Result<Vec<Told>, Fault>>;
+
+/// A server among others on one database.
+pub(crate) struct Shared {
+    pub(crate) rates: Arc<Rates>,
+    pub(crate) store: Store,
+    pub(crate) clock: Arc<dyn Clock>,
+    server: [u8; 16],
+    telling: Option<Telling>,
+    /// Whether the others could not be heard.
+    deaf: bool,
+}
+
+impl Shared {
+    pub(crate) fn new(rates: Arc<Rates>, store: Store, clock: Arc<dyn Clock>, entropy: &dyn Entropy) -> Self {
+        let mut server = [0; 16];
+        entropy.fill(&mut server);
+        Self { rates, store, clock, server, telling: None, deaf: false }
+    }
+
+    /// Tells and hears, until `stop` changes.
+    pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+        let mut tick = tokio::time::interval(Duration::from_millis(EVERY_MILLIS));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {}
+                _ = stop.changed() => return,
+            }
+            tokio::select! {
+                () = self.exchange() => {}
+                _ = stop.changed() => return,
+            }
+        }
+    }
+
+    /// Once. A database that is away keeps no request from being judged: each server counts for itself then.
+    pub(crate) async fn exchange(&mut self) {
+        let telling = self.telling.take().unwrap_or_else(|| self.tell());
+        match listen(telling).await {
+            Ok(Ok(told)) => {
+                if std::mem::take(&mut self.deaf) {
+                    info!("request rates are shared with the other servers again");
+                }
+                self.rates.hear(&told, self.clock.now().seconds());
+            }
+            Ok(Err(fault)) => self.go_on_alone(&fault.to_string()),
+            Err(telling) => {
+                self.telling = Some(telling);
+                self.go_on_alone("the database does not answer in time");
+            }
+        }
+    }
+
+    fn tell(&self) -> Telling {
+        let (store, server) = (self.store.clone(), self.server);
+        let told = self.rates.tell(self.clock.now().seconds());
+        tokio::spawn(async move {
+            let written = store.write(move |tx| rates::exchange(tx, server, &told).map_err(Stop::Fault));
+            written.await?.map_err(|refusal| Fault::new(refusal.message))
+        })
+    }
+
+    fn go_on_alone(&mut self, reason: &str) {
+        if !std::mem::replace(&mut self.deaf, true) {
+            warn!(reason, "request rates are not shared with the other servers");
+        }
+        self.rates.renew();
+    }
+}
+
+/// Waits for what is on its way, or gives it back where that takes too long.
+async fn listen(mut telling: Telling) -> Result<Result<Vec<Told>, Fault>, Telling> {
+    match timeout(PATIENCE, &mut telling).await {
+        Ok(told) => Ok(told.unwrap_or_else(|e| Err(Fault::new(e.to_string())))),
+        Err(_) => Err(telling),
+    }
+}
+
+impl Rates {
+    /// What was admitted here by `second`: of each key its number, how many seconds follow, and of each of these how long ago
+    /// it was and how many requests it had.
+    fn tell(&self, second: i64) -> Vec<u8> {
+        let mut books = self.books();
+        let mut busy: Vec<(i64, Window)> = books
+            .own
+            .iter_mut()
+            .filter_map(|(key, window)| {
+                window.advance(second);
+                (window.total > 0).then(|| (*key, window.clone()))
+            })
+            .collect();
+        drop(books);
+        busy.sort_unstable_by_key(|(_, window)| std::cmp::Reverse(window.total));
+        let mut told = Vec::new();
+        for (key, window) in busy.iter().take(MAX_TOLD) {
+            let seconds = || (0_u8..).zip(window.counts).filter(|(_, count)| *count > 0);
+            told.extend(key.to_be_bytes());
+            told.push(u8::try_from(seconds().count()).unwrap_or(u8::MAX));
+            seconds().for_each(|(age, count)| {
+                told.push(age);
+                told.extend(count.to_be_bytes());
+            });
+        }
+        told
+    }
+
+    /// Takes what the others have told by `second` into account, and begins a round.
+    fn hear(&self, told: &[Told], second: i64) {
+        let mut others: std::collections::HashMap<i64, Window> = std::collections::HashMap::new();
+        for Told { age_millis, rates } in told {
+            let passed = usize::try_from(age_millis / 1000).unwrap_or(0);
+            let mut rest = rates.as_slice();
+            while let Some((key, seconds)) = read(&mut rest) {
+                let window = others.entry(key).or_insert_with(|| Window::at(second));
+                for (age, count) in seconds {
+                    window.add(passed.saturating_add(age), count);
+                }
+            }
+        }
+        let there = told.iter().filter(|told| told.age_millis < GONE_MILLIS).count();
+        let mut books = self.books();
+        books.others = others;
+        books.servers = u32::try_from(there).unwrap_or(u32::MAX).saturating_add(1);
+        books.round += 1;
+    }
+
+    /// Begins a round without having heard of the others.
+    fn renew(&self) {
+        self.books().round += 1;
+    }
+}
+
+/// The next key that was told of, and its seconds. Nothing at the end, or where it is not readable.
+fn read(rest: &mut &[u8]) -> Option<(i64, Vec<(usize, u32)>)> {
+    let key = i64::from_be_bytes(take(rest)?);
+    let [seconds] = take(rest)?;
+    let mut read = Vec::with_capacity(SLOTS);
+    for _ in 0..seconds {
+        let [age] = take(rest)?;
+        read.push((usize::from(age), u32::from_be_bytes(take(rest)?)));
+    }
+    Some((key, read))
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (head, tail) = rest.split_first_chunk::<N>()?;
+    *rest = tail;
+    Some(*head)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use mandate_core::Timestamp;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_seconds(1_700_000_000 + second)
+    }
+
+    /// Has one server hear what all others have told.
+    fn exchange(servers: &[Rates], told: &mut [Vec<u8>], of: usize, now: Timestamp) {
+        told[of] = servers[of].tell(now.seconds());
+        let others = told.iter().enumerate().filter(|(number, _)| *number != of);
+        let heard: Vec<_> = others.map(|(_, rates)| Told { age_millis: 0, rates: rates.clone() }).collect();
+        servers[of].hear(&heard, now.seconds());
+    }
+
+    #[test]
+    fn what_is_told_is_what_is_heard() {
+        let (one, other) = (Rates::new(), Rates::new());
+        for (second, key) in [(0, 7), (0, 7), (3, 7), (3, -1)] {
+            one.admit(key, 100, at(second)).unwrap();
+        }
+        let rates = one.tell(at(5).seconds());
+        other.hear(&[Told { age_millis: 2_999, rates: rates.clone() }], at(100).seconds());
+        let books = other.books();
+        assert_eq!((books.servers, books.others[&7].total, books.others[&-1].total), (2, 3, 1));
+        assert_eq!((books.others[&7].counts[4], books.others[&7].counts[7]), (1, 2));
+        drop(books);
+        for cut in 0..rates.len() {
+            other.hear(&[Told { age_millis: 0, rates: rates[..cut].to_vec() }], at(100).seconds());
+        }
+        other.hear(&[Told { age_millis: GONE_MILLIS, rates }], at(100).seconds());
+        assert_eq!((other.books().servers, other.books().others.len()), (1, 2), "gone, and not forgotten");
+        one.admit(7, 100, at(200)).unwrap();
+        assert_eq!(one.tell(at(200).seconds()).len(), 14, "what has left the window is not told");
+    }
+
+    #[test]
+    fn a_server_alone_admits_the_rate_at_once_and_two_their_shares() {
+        let rates = Rates::new();
+        rates.hear(&[], at(0).seconds());
+        assert_eq!((0..20).filter(|_| rates.admit(1, 10, at(0)).is_ok()).count(), 10);
+        rates.hear(&[Told { age_millis: 0, rates: Vec::new() }], at(0).seconds());
+        assert_eq!((0..20).filter(|_| rates.admit(2, 10, at(0)).is_ok()).count(), 5);
+        assert_eq!(rates.admit(2, 10, at(0)), Err(super::super::Exceeded { retry_after_seconds: 2 }));
+        // The database is away: half of what is left, again and again.
+        for left in [3, 1, 1, 0, 0] {
+            rates.renew();
+            assert_eq!((0..20).filter(|_| rates.admit(2, 10, at(0)).is_ok()).count(), left);
+        }
+    }
+
+    /// Any number of servers, that tell each other in any order once a second, and any requests: in no 60 seconds are more
+    /// than one and a half times the rate admitted, and one more by each server.
+    #[test]
+    fn servers_together_stay_within_the_bound() {
+        let mut seed = 11_u64;
+        let mut draw = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            usize::try_from(seed >> 33).unwrap() % below
+        };
+        let mut most = 0.0_f64;
+        for count in [1, 2, 3, 5, 8] {
+            let rate = 120;
+            let servers: Vec<_> = (0..count).map(|_| Rates::new()).collect();
+            let mut told = vec![Vec::new(); count];
+            // All have heard of each other.
+            (0..2 * count).for_each(|turn| exchange(&servers, &mut told, turn % count, at(0)));
+            let mut admitted = Vec::new();
+            for second in 1..400 {
+                // Each tells once in a second, and some ask before, between and after.
+                let mut order: Vec<_> = (0..count).collect();
+                (0..count).for_each(|place| order.swap(place, draw(count)));
+                let greed = [0, 1, 3, 200][draw(4)];
+                for server in order {
+                    for rates in &servers {
+                        (0..draw(greed + 1)).for_each(|_| {
+                            if rates.admit(1, rate, at(second)).is_ok() {
+                                admitted.push(second);
+                            }
+                        });
+                    }
+                    exchange(&servers, &mut told, server, at(second));
+                }
+            }
+            let bound = usize::try_from(rate).unwrap() * 3 / 2 + count;
+            assert!(admitted.len() > 500, "{count} servers admitted {}", admitted.len());
+            assert!(admitted.windows(bound + 1).all(|run| run[bound] - run[0] >= 60), "{count} servers");
+            let in_a_minute =
+                |from: i64| admitted.iter().filter(|at| (from..from + 60).contains(*at)).count();
+            let busiest = (1..400).map(in_a_minute).max().unwrap();
+            most = most.max(f64::from(u32::try_from(busiest).unwrap()) / f64::from(rate));
+        }
+        println!("at most {most} times the rate");
+    }
+}

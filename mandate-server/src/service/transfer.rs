@@ -1,0 +1,261 @@
+//! An installation moved from one database into another: every row, then every row held against what it was, then the whole
+//! checked as any database is. Only when all of that has gone well can a server start on it.
+
+use std::collections::BTreeMap;
+
+use mandate_core::Total;
+use serde::Serialize;
+use serde_json::json;
+
+use super::audit::{self, Deed, Operator};
+use super::check::{self, Finding};
+use crate::error::Fault;
+use crate::store;
+use crate::store::transfer::{Begun, Source, Table, Target, must_be_newest, must_be_possible, tables};
+use crate::store::tx::{Tx, Value};
+use crate::store::upkeep;
+
+/// What audit records call it.
+const ACTION: &str = "transfer";
+/// The table whose sums are told.
+const USAGE: &str = "usage";
+
+/// Who hears of a transfer while it goes on.
+pub trait Listener: check::Listener {
+    /// So many of so many rows of a table are in the target for good.
+    ///
+    /// # Errors
+    /// The transfer is to end here. It can be gone on with.
+    fn moved(&mut self, table: &str, rows: i64, of: i64) -> Result<(), Fault>;
+
+    /// The rows of a table were found to be the same in both.
+    fn compared(&mut self, table: &str, rows: i64);
+}
+
+/// What is spent and asked for, of all months and agents, in one currency.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Sums {
+    /// The sum of what was spent.
+    pub spent: Total,
+    /// How many requests were counted.
+    pub requests: i64,
+}
+
+/// What was moved, or would be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    /// Where it was.
+    pub from: String,
+    /// Where it is.
+    pub to: String,
+    /// Whether it is complete.
+    pub complete: bool,
+    /// What the target was: `empty`, `gone on with`, or `emptied`, since the source had changed.
+    pub target: &'static str,
+    /// Rows by table.
+    pub rows: BTreeMap<&'static str, i64>,
+    /// The metering, by currency.
+    pub usage: BTreeMap<String, Sums>,
+}
+
+/// Says what a transfer would move, beside a server that runs. Nothing is changed.
+///
+/// # Errors
+/// The source is not sound, the target holds anything else, or one of them does not answer.
+pub fn rehearse(from: &str, to: &str) -> Result<Summary, Fault> {
+    must_be_possible(from, to)?;
+    let (rows, usage) = upkeep::snapshot(from, |source| {
+        must_be_sound(source)?;
+        let rows = tables().iter().map(|table| Ok((table.name, table.count(source)?)));
+        Ok((rows.collect::<Result<BTreeMap<_, _>, Fault>>()?, usage(source)?))
+    })?;
+    let begun = store::transfer::look(to)?;
+    Ok(Summary::new(from, to, begun, rows, usage))
+}
+
+/// Moves an installation, `page` rows at a time. What was cut short goes on where it was, or begins again when the source
+/// has changed meanwhile; the source is left as it is.
+///
+/// # Errors
+/// A server works in the source, the target holds anything else, what arrived is not what was there, or a database does not
+/// answer.
+pub fn run(
+    from: &str,
+    to: &str,
+    page: i64,
+    by: &Operator,
+    listener: &mut dyn Listener,
+) -> Result<Summary, Fault> {
+    must_be_possible(from, to)?;
+    let claimed = Source::claim(from)?;
+    claimed.read(|source| {
+        must_be_sound(source)?;
+        let mut target = Target::begin(to, &claimed, by.at)?;
+        for table in tables() {
+            fill(source, &mut target, table, page, listener)?;
+        }
+        let (rows, usage) = upkeep::snapshot(to, |arrived| compare(source, arrived, page, listener))?;
+        must_pass(to, listener)?;
+        let summary = Summary { complete: true, ..Summary::new(from, to, target.begun, rows, usage) };
+        target.complete(|tx| record(tx, by, &summary))?;
+        Ok(summary)
+    })
+}
+
+impl Summary {
+    fn new(
+        from: &str,
+        to: &str,
+        begun: Begun,
+        rows: BTreeMap<&'static str, i64>,
+        usage: BTreeMap<String, Sums>,
+    ) -> Self {
+        let target = match begun {
+            Begun::Fresh => "empty",
+            Begun::GoesOn => "gone on with",
+            Begun::Anew => "emptied",
+        };
+        Self { from: store::shown(from), to: store::shown(to), complete: false, target, rows, usage }
+    }
+}
+
+/// What does not go together in the source would not in the target.
+fn must_be_sound(source: &mut Tx<'_>) -> Result<(), Fault> {
+    must_be_newest(source)?;
+    let mut first = First::default();
+    check::quick(source, &mut first)?;
+    first.refuse("the source is not sound")
+}
+
+/// The whole check, of what is there now.
+fn must_pass(to: &str, listener: &mut dyn Listener) -> Result<(), Fault> {
+    let mut first = First { to: Some(listener), ..First::default() };
+    upkeep::snapshot(to, |tx| check::full(tx, &mut first))?;
+    first.refuse("each row has arrived as it was, and the whole is not sound, nor was the source")
+}
+
+/// Moves what is not there yet of a table.
+fn fill(
+    source: &mut Tx<'_>,
+    target: &mut Target,
+    table: &'static Table,
+    page: i64,
+    listener: &mut dyn Listener,
+) -> Result<(), Fault> {
+    let of = table.count(source)?;
+    let (mut last, mut done) = target.arrived(table)?;
+    loop {
+        let rows = table.page(source, last.as_deref(), page)?;
+        let Some(newest) = rows.last() else { return Ok(()) };
+        last = Some(table.key(newest));
+        target.put(table, &rows)?;
+        done += count(&rows);
+        listener.moved(table.name, done, of)?;
+    }
+}
+
+/// Holds each row of the one against that of the other; tells how many there are, and the sums of the metering.
+fn compare(
+    source: &mut Tx<'_>,
+    arrived: &mut Tx<'_>,
+    page: i64,
+    listener: &mut dyn Listener,
+) -> Result<(BTreeMap<&'static str, i64>, BTreeMap<String, Sums>), Fault> {
+    let mut rows = BTreeMap::new();
+    for table in tables() {
+        let (mut last, mut seen) = (None, 0);
+        loop {
+            let there = table.page(source, last.as_deref(), page)?;
+            let here = table.page(arrived, last.as_deref(), page)?;
+            if there != here {
+                let at = there.iter().zip(&here).take_while(|(one, other)| one == other).count();
+                return Err(differs(table, seen + i64::try_from(at).unwrap_or_default() + 1));
+            }
+            let Some(newest) = there.last() else { break };
+            last = Some(table.key(newest));
+            seen += count(&there);
+        }
+        if [table.count(source)?, table.count(arrived)?] != [seen; 2] {
+            return Err(differs(table, seen));
+        }
+        listener.compared(table.name, seen);
+        rows.insert(table.name, seen);
+    }
+    let (was, is) = (usage(source)?, usage(arrived)?);
+    if was != is {
+        return Err(Fault::new(format!("the sums of the metering were {was:?}, and are {is:?}")));
+    }
+    Ok((rows, is))
+}
+
+fn differs(table: &Table, row: i64) -> Fault {
+    Fault::new(format!(
+        "row {row} of {} is not the same in both databases: drop the target, create it anew, and run the transfer again",
+        table.name
+    ))
+}
+
+/// The metering, summed by currency.
+fn usage(tx: &mut Tx<'_>) -> Result<BTreeMap<String, Sums>, Fault> {
+    const PAGE: i64 = 1_000;
+    let mut sums: BTreeMap<String, Sums> = BTreeMap::new();
+    let Some(table) = tables().iter().find(|table| table.name == USAGE) else { return Ok(sums) };
+    let mut last = None;
+    loop {
+        let rows = table.page(tx, last.as_deref(), PAGE)?;
+        let Some(newest) = rows.last() else { return Ok(sums) };
+        last = Some(table.key(newest));
+        for row in &rows {
+            let columns = ["currency", "spent", "requests"].map(|column| table.value(row, column));
+            let [Some(Value::Text(currency)), Some(Value::Text(spent)), Some(Value::Integer(requests))] =
+                columns
+            else {
+                return Err(Fault::new("database: a row of the metering is not one"));
+            };
+            let sum = sums.entry(currency.clone()).or_insert(Sums { spent: Total::ZERO, requests: 0 });
+            sum.spent = [sum.spent, Total::parse(spent)?].into_iter().sum();
+            sum.requests = sum.requests.saturating_add(*requests);
+        }
+    }
+}
+
+fn count(rows: &[Vec<Value>]) -> i64 {
+    i64::try_from(rows.len()).unwrap_or(i64::MAX)
+}
+
+fn record(tx: &mut Tx<'_>, by: &Operator, summary: &Summary) -> Result<(), Fault> {
+    let details = json!({ "from": summary.from, "rows": summary.rows, "usage": summary.usage });
+    let (organization, environment) = (None, None);
+    audit::write(tx, by, &Deed { action: ACTION, organization, environment, subject: &summary.to, details })
+}
+
+/// Keeps the first finding and the number of them, and hands on how far a check is.
+#[derive(Default)]
+struct First<'a> {
+    finding: Option<Finding>,
+    count: u64,
+    to: Option<&'a mut dyn Listener>,
+}
+
+impl First<'_> {
+    fn refuse(self, what: &str) -> Result<(), Fault> {
+        let Some(Finding { table, found, expected, .. }) = self.finding else { return Ok(()) };
+        let (count, remedy) = (self.count, "`mandate-server check` of the source tells all");
+        Err(Fault::new(format!(
+            "{what}: {found} in {table}, where {expected} is expected ({count} findings; {remedy})"
+        )))
+    }
+}
+
+impl check::Listener for First<'_> {
+    fn finding(&mut self, finding: Finding) {
+        self.count += 1;
+        self.finding.get_or_insert(finding);
+    }
+
+    fn looked_at(&mut self, decisions: i64, of: i64) {
+        if let Some(listener) = &mut self.to {
+            listener.looked_at(decisions, of);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! A database that is filled from another. The table `transfer` is there for as long as it is not complete, and names what
+//! it is filled from; whoever works in the database looks for it.
+
+use std::collections::BTreeSet;
+
+use mandate_core::{DecisionId, Timestamp};
+
+use super::super::transfer::{Begun, Table, tables};
+use super::super::tx::{Tx, Value};
+use super::address::Address;
+use super::columns::columns;
+use super::desk::Desk;
+use super::ground::Ground;
+use super::link::Step;
+use super::purpose::Purpose;
+use super::{tend, upkeep};
+use crate::error::Fault;
+
+/// Held alone by whoever changes what the database is, and together with others by whoever relies on it.
+const ALONE: &str = "SELECT pg_advisory_xact_lock(7239165340126157902)";
+const TOGETHER: &str = "SELECT pg_advisory_xact_lock_shared(7239165340126157902)";
+const MARKED: &str = "SELECT count(*) FROM pg_class WHERE oid = to_regclass('transfer')";
+const MARK: &str =
+    "CREATE TABLE transfer (source TEXT NOT NULL, stamp TEXT NOT NULL, began_at BIGINT NOT NULL)";
+const WRITE: &str = "INSERT INTO transfer (source, stamp, began_at) VALUES ($1, $2, $3)";
+const READ: &str = "SELECT source, stamp FROM transfer";
+const FORGET: &str = "DELETE FROM transfer";
+const UNMARK: &str = "DROP TABLE transfer";
+/// What is there in a database without our schema.
+const STRANGE: &str = "SELECT relname FROM pg_class
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') LIMIT 1";
+/// The schema begins with these counters, which the source brings too.
+const COUNTERS: &str = "DELETE FROM revisions";
+const BEGINNING: &str = "revisions";
+const EMPTY: &str = "TRUNCATE organizations, environments, revisions, issuers, signing_keys, api_keys, agents, mandates,
+    decisions, reviews, usage, idempotency, webhooks, subscriptions, events, deliveries, attempts, escrows, escrow_history,
+    exports, export_pieces, audit";
+/// The tables whose partitions hold a month of ids each, the second column of the key.
+const PARTITIONED: [&str; 2] = ["decisions", "events"];
+
+/// Refuses a database that a transfer has not filled yet, and keeps one from beginning until this transaction ends.
+pub(super) fn must_be_whole(tx: &mut Tx<'_>) -> Result<(), Fault> {
+    tx.hold(TOGETHER, &[])?;
+    if !is_marked(tx)? {
+        return Ok(());
+    }
+    let row = tx.row(READ, &[])?;
+    let source = row.map_or(Ok("another database".to_owned()), |mut row| row.text())?;
+    Err(Fault::new(format!(
+        "database: a transfer from {source} has not ended: run `mandate-server transfer` again, which goes on with it"
+    )))
+}
+
+fn is_marked(tx: &mut Tx<'_>) -> Result<bool, Fault> {
+    let row = tx.row(MARKED, &[])?;
+    Ok(row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()? > 0)
+}
+
+/// A database that is being filled.
+pub(in crate::store) struct Filling {
+    desk: Desk,
+    source: String,
+    stamp: String,
+    /// The months that have their partitions.
+    months: BTreeSet<String>,
+}
+
+impl Filling {
+    /// Says what a transfer would find. Nothing is changed.
+    pub(in crate::store) fn look(url: &str) -> Result<Begun, Fault> {
+        upkeep::snapshot(url, |tx| {
+            if upkeep::version(tx)? == 0 {
+                return must_be_empty(tx).map(|()| Begun::Fresh);
+            }
+            if is_marked(tx)? {
+                return Ok(Begun::GoesOn);
+            }
+            must_hold_nothing(tx).map(|()| Begun::Fresh)
+        })
+    }
+
+    /// Brings the database to the newest schema and marks it, or goes on where it is marked.
+    pub(in crate::store) fn begin(
+        url: &str,
+        source: &str,
+        stamp: &str,
+        at: Timestamp,
+    ) -> Result<(Self, Begun), Fault> {
+        Self::look(url)?;
+        upkeep::migrate(url)?;
+        let mut desk = Desk::new(Address::parse(url)?)?;
+        let begun = desk.transact(&mut |ground| mark(&mut Tx::new(ground), source, stamp, at))?;
+        let (source, stamp) = (source.to_owned(), stamp.to_owned());
+        Ok((Self { desk, source, stamp, months: BTreeSet::new() }, begun))
+    }
+
+    /// The key of the last row that has arrived, and how many have.
+    pub(in crate::store) fn arrived(
+        &mut self,
+        table: &'static Table,
+    ) -> Result<(Option<Vec<Value>>, i64), Fault> {
+        self.desk.read(Purpose::Look, |tx| {
+            let last = tx.row(table.last, &[])?.map(super::super::tx::Row::into_values);
+            let count = if last.is_some() { table.count(tx)? } else { 0 };
+            Ok((last, count))
+        })?
+    }
+
+    /// Writes rows, all of them or none.
+    pub(in crate::store) fn put(&mut self, table: &'static Table, rows: &[Vec<Value>]) -> Result<(), Fault> {
+        self.make_partitions(table, rows)?;
+        let Self { desk, source, stamp, .. } = self;
+        desk.transact(&mut |ground| {
+            must_be_ours(&mut Tx::new(ground), source, stamp)?;
+            let values = columns(&table.kinds, rows.iter().map(|row| row.iter().cloned()))?;
+            ground.wrote = true;
+            let ran = ground.send(vec![Step::Run(table.insert, values)])?.pop().unwrap_or_default();
+            if ran.count == rows.len() {
+                return Ok(());
+            }
+            Err(Fault::new(format!(
+                "database: {} rows of {} arrived in {}",
+                ran.count,
+                rows.len(),
+                table.name
+            )))
+        })
+    }
+
+    /// Rows that come before their partition would stand in the one for everything else, and keep theirs from being made.
+    fn make_partitions(&mut self, table: &'static Table, rows: &[Vec<Value>]) -> Result<(), Fault> {
+        if !PARTITIONED.contains(&table.name) {
+            return Ok(());
+        }
+        for row in rows {
+            let Some(Value::Blob(id)) = row.get(1) else { continue };
+            let Ok(id) = <[u8; 16]>::try_from(id.as_slice()) else { continue };
+            let at = DecisionId::from_bytes(id).created_at();
+            // A month that has no name has no partition either.
+            let Ok(partitions) = tend::partitions(at) else { continue };
+            if !self.months.insert(at.month().to_string()) {
+                continue;
+            }
+            let Self { desk, source, stamp, .. } = self;
+            for (table, month) in partitions {
+                desk.transact(&mut |ground: &mut Ground<'_>| {
+                    let mut tx = Tx::new(ground);
+                    must_be_ours(&mut tx, source, stamp)?;
+                    tend::make_partition(&mut tx, table, &month)?;
+                    ground.wrote = true;
+                    Ok(())
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs `script`, and takes the mark away.
+    pub(in crate::store) fn complete(
+        &mut self,
+        script: &impl Fn(&mut Tx<'_>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let Self { desk, source, stamp, .. } = self;
+        desk.transact(&mut |ground| {
+            let mut tx = Tx::new(ground);
+            must_be_ours(&mut tx, source, stamp)?;
+            for renumber in tables().iter().filter_map(|table| table.renumber) {
+                tx.query(renumber, &[])?;
+            }
+            script(&mut tx)?;
+            tx.execute(UNMARK, &[]).map(|_| ())
+        })
+    }
+}
+
+/// Marks the database, which holds nothing, or says how it is marked.
+fn mark(tx: &mut Tx<'_>, source: &str, stamp: &str, at: Timestamp) -> Result<Begun, Fault> {
+    tx.hold(ALONE, &[])?;
+    let begun = if is_marked(tx)? {
+        if is_from(tx, source, stamp)? {
+            return Ok(Begun::GoesOn);
+        }
+        tx.execute(EMPTY, &[])?;
+        tx.execute(FORGET, &[])?;
+        Begun::Anew
+    } else {
+        must_hold_nothing(tx)?;
+        tx.execute(COUNTERS, &[])?;
+        tx.execute(MARK, &[])?;
+        Begun::Fresh
+    };
+    tx.execute_one(WRITE, &[source.into(), stamp.into(), at.millis().into()])?;
+    Ok(begun)
+}
+
+fn is_from(tx: &mut Tx<'_>, source: &str, stamp: &str) -> Result<bool, Fault> {
+    let Some(mut row) = tx.row(READ, &[])? else { return Ok(false) };
+    Ok((row.text()?.as_str(), row.text()?.as_str()) == (source, stamp))
+}
+
+/// Refuses to go on where another transfer has begun meanwhile, or this one was completed by another.
+fn must_be_ours(tx: &mut Tx<'_>, source: &str, stamp: &str) -> Result<(), Fault> {
+    tx.hold(ALONE, &[])?;
+    if is_marked(tx)? && is_from(tx, source, stamp)? {
+        return Ok(());
+    }
+    Err(Fault::new("database: another transfer has taken the target over"))
+}
+
+fn must_be_empty(tx: &mut Tx<'_>) -> Result<(), Fault> {
+    match tx.row(STRANGE, &[])? {
+        None => Ok(()),
+        Some(mut row) => Err(holds(&row.text()?)),
+    }
+}
+
+fn must_hold_nothing(tx: &mut Tx<'_>) -> Result<(), Fault> {
+    for table in tables().iter().filter(|table| table.name != BEGINNING) {
+        if tx.row(table.any, &[])?.is_some() {
+            return Err(holds(table.name));
+        }
+    }
+    Ok(())
+}
+
+fn holds(table: &str) -> Fault {
+    Fault::new(format!(
+        "database: the target is not empty, it has {table}: create a database for the transfer"
+    ))
+}

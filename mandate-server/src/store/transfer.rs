@@ -1,0 +1,139 @@
+//! A whole installation moved from one database into another: table by table in the order in which rows refer to each other,
+//! and within each in the order of its key, so that the last row that has arrived says where to go on.
+
+use std::fs::File;
+
+use mandate_core::Timestamp;
+
+use super::tx::{Tx, Value};
+use super::{Holder, Place, Schema, place, postgres, shown, sqlite, upkeep};
+use crate::error::Fault;
+
+mod layout;
+
+pub use layout::{Table, tables};
+
+/// What a target was when a transfer into it began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Begun {
+    /// Empty.
+    Fresh,
+    /// Filled in part, from the source as it is now.
+    GoesOn,
+    /// Filled in part from another source, or from this one before it changed: it was emptied.
+    Anew,
+}
+
+/// An installation that nobody works in while it is moved.
+#[derive(Debug)]
+pub struct Source {
+    database: String,
+    /// What its files were when they were claimed: another server on them would change that.
+    stamp: String,
+    _held: File,
+}
+
+/// A database that is being filled. No server starts on it until [`Target::complete`].
+pub struct Target {
+    filling: postgres::Filling,
+    /// What it was.
+    pub begun: Begun,
+}
+
+impl std::fmt::Debug for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Target").field("begun", &self.begun).finish_non_exhaustive()
+    }
+}
+
+/// Refuses what cannot be moved: for now a file is the source, and PostgreSQL the target.
+///
+/// # Errors
+/// It is another pair of databases, or a name of none.
+pub fn must_be_possible(from: &str, to: &str) -> Result<(), Fault> {
+    match (place(from)?, place(to)?) {
+        (Place::Sqlite(_), Place::Postgres(_)) => Ok(()),
+        _ => Err(Fault::new(
+            "a transfer goes from a sqlite:// database to a postgres:// database, and no other way",
+        )),
+    }
+}
+
+/// Refuses a source of another schema than the newest: nothing is changed in it, so that it is not migrated either.
+///
+/// # Errors
+/// It is of such a schema.
+pub fn must_be_newest(source: &mut Tx<'_>) -> Result<(), Fault> {
+    Schema::must_be_newest(upkeep::version(source)?, upkeep::newest())
+}
+
+/// Says what a transfer would find in the target. Nothing is changed.
+///
+/// # Errors
+/// The target holds anything else, or cannot be read.
+pub fn look(to: &str) -> Result<Begun, Fault> {
+    let Place::Postgres(url) = place(to)? else { return Err(Fault::new("the target is not PostgreSQL")) };
+    postgres::Filling::look(url)
+}
+
+impl Source {
+    /// Takes the source for this process alone, until it is dropped.
+    ///
+    /// # Errors
+    /// There is none, or a server works in it.
+    pub fn claim(from: &str) -> Result<Self, Fault> {
+        let Place::Sqlite(path) = place(from)? else { return Err(Fault::new("the source is not a file")) };
+        // To claim a database makes a file beside it: not where there is none.
+        if upkeep::schema(from)?.current == 0 {
+            return Err(Fault::new(format!("database: {path} is not there, or nothing is in it")));
+        }
+        let held = upkeep::claim(from, Holder::Alone)?;
+        Ok(Self { database: from.to_owned(), stamp: sqlite::upkeep::stamp(&path)?, _held: held })
+    }
+
+    /// Runs `script` over one snapshot of it.
+    ///
+    /// # Errors
+    /// It cannot be read, or the script fails.
+    pub fn read<T>(&self, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
+        upkeep::snapshot(&self.database, script)
+    }
+}
+
+impl Target {
+    /// Brings the target to the newest schema, and marks it as unfinished; one that is marked is gone on with, or begun
+    /// again where the source is not what it was.
+    ///
+    /// # Errors
+    /// It holds anything else, or the database does not answer.
+    pub fn begin(to: &str, source: &Source, at: Timestamp) -> Result<Self, Fault> {
+        let Place::Postgres(url) = place(to)? else { return Err(Fault::new("the target is not PostgreSQL")) };
+        let from = shown(&source.database);
+        let (filling, begun) = postgres::Filling::begin(url, &from, &source.stamp, at)?;
+        Ok(Self { filling, begun })
+    }
+
+    /// The key of the last row of a table that has arrived, and how many have.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub fn arrived(&mut self, table: &'static Table) -> Result<(Option<Vec<Value>>, i64), Fault> {
+        self.filling.arrived(table)
+    }
+
+    /// Writes rows that follow those that have arrived: all of them, or none.
+    ///
+    /// # Errors
+    /// The target does not take them, or is not this transfer's any more.
+    pub fn put(&mut self, table: &'static Table, rows: &[Vec<Value>]) -> Result<(), Fault> {
+        self.filling.put(table, rows)
+    }
+
+    /// Runs `script`, and opens the target to servers, in one transaction.
+    ///
+    /// # Errors
+    /// The script fails, or the database does not answer.
+    pub fn complete(mut self, script: impl Fn(&mut Tx<'_>) -> Result<(), Fault>) -> Result<(), Fault> {
+        self.filling.complete(&script)
+    }
+}

@@ -1,0 +1,237 @@
+//! The tables that are moved, and the statements that read and fill them.
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use super::super::tx::{Tx, Value};
+use crate::error::Fault;
+
+/// The tables, none before those that it refers to: the name, how many columns the key has, and the columns, those of the key
+/// first, each with its kind: `i` for numbers, `t` for texts, `b` for bytes.
+///
+/// What one kind of database alone has is not moved: `commits`, the pieces of exports, and leases on them.
+const LAYOUT: &[(&str, usize, &str)] = &[
+    ("organizations", 1, "organization:i name:t created_at:i"),
+    ("environments", 1, "environment:i organization:i kind:t policy_version:t mode:t since:i"),
+    ("revisions", 1, "name:t revision:i"),
+    ("issuers", 1, "issuer:i url:t"),
+    (
+        "signing_keys",
+        1,
+        "signing_key:i kind:t kid:t public_key:b sealed:b created_at:i sign_from:i sign_until:i publish_until:i \
+         revoked_at:i",
+    ),
+    (
+        "api_keys",
+        1,
+        "api_key:i hash:b environment:i agent:t rate:i created_at:i expires_at:i revoked_at:i name:t",
+    ),
+    ("agents", 2, "environment:i agent:t sequence:b created_at:i governing:b recent:b"),
+    (
+        "mandates",
+        2,
+        "environment:i mandate:b agent:t terms:t created_at:i revoked_at:i replaced_by:b expiring_at:i",
+    ),
+    (
+        "decisions",
+        2,
+        "environment:i decision:b iat:i verdict:t mandate:b nonce:b agent:t amount:t currency:t recipient:t category:t \
+         mode:t reason:t denials:t spent:t recent_requests:i supersedes:b review:b issuer:i signing_key:i signature:b",
+    ),
+    (
+        "reviews",
+        2,
+        "environment:i review:b decision:b status:t waits_for:t expires_at:i resolved_at:i fresh:b reason:t",
+    ),
+    (
+        "usage",
+        4,
+        "environment:i month:t agent:t currency:t spent:t requests:i allow:i review:i deny_no_mandate:i deny_revoked:i \
+         deny_expired:i deny_limit:i deny_category:i deny_velocity:i",
+    ),
+    (
+        "idempotency",
+        1,
+        "kept:i environment:i api_key:i name:t fingerprint:b status:i body:b sealed:i created_at:i",
+    ),
+    ("webhooks", 2, "environment:i webhook:b url:t created_at:i due_at:i leased_until:i"),
+    ("subscriptions", 3, "environment:i type:t webhook:b"),
+    ("events", 2, "environment:i event:b type:t created_at:i data:t"),
+    ("deliveries", 3, "environment:i event:b webhook:b state:t due_at:i attempts:i retried_at:i"),
+    ("attempts", 4, "environment:i event:b webhook:b attempt:i at:i status:i error:t"),
+    (
+        "escrows",
+        2,
+        "environment:i escrow:b contract:b decision:b agent:t arbiter:t condition:t refund_after:i",
+    ),
+    (
+        "escrow_history",
+        3,
+        "environment:i escrow:b number:i state:t disputed:i at:i note:t settlement:t attempts:i next_at:i",
+    ),
+    (
+        "exports",
+        2,
+        "environment:i export:b format:t verdict:t agent:t since:i until:i status:t rows:i sha256:b expires_at:i",
+    ),
+    ("audit", 1, "audit:i at:i action:t organization:t environment:t subject:t operator:t details:t"),
+];
+
+/// A table that is moved. Its statements are the same for every database, but for those that only the target runs.
+#[derive(Debug)]
+pub struct Table {
+    /// What it is called.
+    pub name: &'static str,
+    /// Its columns, those of the key first.
+    pub columns: Vec<&'static str>,
+    /// The kind of each column.
+    pub(in crate::store) kinds: String,
+    keys: usize,
+    first: &'static str,
+    next: &'static str,
+    counted: &'static str,
+    /// The key of the last row.
+    pub(in crate::store) last: &'static str,
+    /// One row, if there is any.
+    pub(in crate::store) any: &'static str,
+    /// Takes an array for each column.
+    pub(in crate::store) insert: &'static str,
+    /// Has the numbers that the database draws begin behind the greatest; none where it draws none.
+    pub(in crate::store) renumber: Option<&'static str>,
+}
+
+/// The tables that are moved, in the order in which they can be filled.
+#[must_use]
+pub fn tables() -> &'static [Table] {
+    static TABLES: LazyLock<Vec<Table>> = LazyLock::new(|| LAYOUT.iter().map(Table::new).collect());
+    &TABLES
+}
+
+impl Table {
+    fn new((name, keys, layout): &(&'static str, usize, &'static str)) -> Self {
+        let (columns, kinds): (Vec<_>, Vec<_>) =
+            layout.split(' ').filter_map(|column| column.split_once(':')).unzip();
+        let (all, key) = (columns.join(", "), columns.iter().take(*keys).copied().collect::<Vec<_>>());
+        let (order, downwards) = (key.join(", "), format!("{} DESC", key.join(" DESC, ")));
+        let places: Vec<_> = (1..=*keys).map(|number| format!("${number}")).collect();
+        let (places, limit) = (places.join(", "), keys + 1);
+        let arrays = kinds.iter().enumerate().fold(String::new(), |mut text, (number, kind)| {
+            let kind = match *kind {
+                "i" => "bigint",
+                "t" => "text",
+                _ => "bytea",
+            };
+            let comma = if number == 0 { "" } else { ", " };
+            let _ = write!(text, "{comma}${}::{kind}[]", number + 1);
+            text
+        });
+        let drawn = *keys == 1 && kinds.first() == Some(&"i");
+        // Statements are known by where they stand, and these live as long as the program.
+        Self {
+            name,
+            first: format!("SELECT {all} FROM {name} ORDER BY {order} LIMIT $1").leak(),
+            next: format!(
+                "SELECT {all} FROM {name} WHERE ({order}) > ({places}) ORDER BY {order} LIMIT ${limit}"
+            )
+            .leak(),
+            counted: format!("SELECT COUNT(*) FROM {name}").leak(),
+            last: format!("SELECT {order} FROM {name} ORDER BY {downwards} LIMIT 1").leak(),
+            any: format!("SELECT {order} FROM {name} LIMIT 1").leak(),
+            insert: format!(
+                "INSERT INTO {name} ({all}) OVERRIDING SYSTEM VALUE SELECT * FROM unnest({arrays})"
+            )
+            .leak(),
+            renumber: drawn.then(|| -> &'static str {
+                format!(
+                    "SELECT setval(pg_get_serial_sequence('{name}', '{order}'), COALESCE(MAX({order}), 1),
+                        MAX({order}) IS NOT NULL) FROM {name}"
+                )
+                .leak()
+            }),
+            columns,
+            kinds: kinds.concat(),
+            keys: *keys,
+        }
+    }
+
+    /// At most `limit` rows behind the one of this key, or from the first on, in the order of the key.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub fn page(
+        &self,
+        tx: &mut Tx<'_>,
+        after: Option<&[Value]>,
+        limit: i64,
+    ) -> Result<Vec<Vec<Value>>, Fault> {
+        let rows = match after {
+            None => tx.query(self.first, &[limit.into()])?,
+            Some(key) => {
+                let parameters: Vec<Value> = key.iter().cloned().chain([limit.into()]).collect();
+                tx.query(self.next, &parameters)?
+            }
+        };
+        Ok(rows.into_iter().map(super::super::tx::Row::into_values).collect())
+    }
+
+    /// The key of a row.
+    #[must_use]
+    pub fn key(&self, row: &[Value]) -> Vec<Value> {
+        row.iter().take(self.keys).cloned().collect()
+    }
+
+    /// How many rows there are.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub fn count(&self, tx: &mut Tx<'_>) -> Result<i64, Fault> {
+        tx.row(self.counted, &[])?.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()
+    }
+
+    /// The value of a column of a row.
+    #[must_use]
+    pub fn value<'a>(&self, row: &'a [Value], column: &str) -> Option<&'a Value> {
+        row.get(self.columns.iter().position(|name| *name == column)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::upkeep;
+
+    const TABLES: &str =
+        "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'refinery_schema_history'
+        AND name NOT LIKE 'sqlite_%' ORDER BY name";
+    const COLUMNS: &str = "SELECT name, type FROM pragma_table_info($1) ORDER BY name";
+
+    /// What a migration adds is moved, or this fails.
+    #[test]
+    fn no_table_and_no_column_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let database = format!("sqlite://{}", folder.path().join("mandate.db").display());
+        upkeep::migrate(&database).unwrap();
+        upkeep::snapshot(&database, |tx| {
+            let mut known: Vec<_> = tables().iter().map(|table| table.name.to_owned()).collect();
+            known.sort();
+            let there: Vec<_> =
+                tx.query(TABLES, &[])?.into_iter().map(|mut row| row.text().unwrap()).collect();
+            assert_eq!(known, there);
+            for table in tables() {
+                let kinds = table.kinds.chars().map(|kind| match kind {
+                    'i' => "INTEGER",
+                    't' => "TEXT",
+                    _ => "BLOB",
+                });
+                let columns = table.columns.iter().map(|name| (*name).to_owned());
+                let mut known: Vec<_> = columns.zip(kinds.map(str::to_owned)).collect();
+                known.sort();
+                let there = tx.query(COLUMNS, &[table.name.into()])?.into_iter();
+                let there: Vec<_> = there.map(|mut row| (row.text().unwrap(), row.text().unwrap())).collect();
+                assert_eq!(known, there, "{}", table.name);
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+}

@@ -1,0 +1,294 @@
+//! An installation moved from SQLite to PostgreSQL: a client sees no difference, and neither does one that is cut short at
+//! every step and gone on with.
+
+use std::sync::Arc;
+use std::thread;
+
+use mandate_core::Timestamp;
+use mandate_server::clock::{Clock, SystemEntropy};
+use mandate_server::error::Fault;
+use mandate_server::service::audit::{self, Operator};
+use mandate_server::service::check::{self, Finding};
+use mandate_server::service::transfer::{self, Listener, Summary};
+use mandate_server::store::upkeep;
+use mandate_tests::Kind;
+use serde_json::{Value, json};
+
+use crate::apart;
+use crate::operations::Recorder;
+use crate::receiver::{Answers, Receiver, claims};
+use crate::wire::{Reply, exchange};
+use crate::world::{World, noon, spend};
+
+/// Operations of all kinds that the source is filled with.
+const OPERATIONS: u32 = 700;
+/// Draws the same operations at each run.
+const SEED: u64 = 20_260_615;
+const LISTS: [&str; 7] = ["agents", "mandates", "decisions", "webhooks", "events", "escrows", "usage"];
+
+/// Ends a transfer after so many steps.
+struct Cut {
+    left: usize,
+    steps: usize,
+}
+
+impl Cut {
+    fn never() -> Self {
+        Self { left: usize::MAX, steps: 0 }
+    }
+}
+
+impl Listener for Cut {
+    fn moved(&mut self, _: &str, rows: i64, of: i64) -> Result<(), Fault> {
+        assert!(rows <= of, "{rows} of {of}");
+        self.steps += 1;
+        self.left -= 1;
+        if self.left == 0 { Err(Fault::new("cut short")) } else { Ok(()) }
+    }
+
+    fn compared(&mut self, _: &str, _: i64) {}
+}
+
+impl check::Listener for Cut {
+    fn finding(&mut self, finding: Finding) {
+        panic!("{finding:?}");
+    }
+
+    fn looked_at(&mut self, _: i64, _: i64) {}
+}
+
+/// A server over SQLite, whose clock stands unless it is moved.
+async fn source() -> World {
+    let clock = noon();
+    World::on(Kind::Sqlite, Arc::clone(&clock), clock, Arc::new(SystemEntropy), |settings| {
+        settings.loopback_webhooks = true;
+        settings.base_url = Some("http://127.0.0.1:1/v1".to_owned());
+        settings.verdicts_url = Some("http://127.0.0.1:2".to_owned());
+    })
+    .await
+}
+
+/// Carries operations out, until there are rows of all kinds.
+async fn fill(world: &World, operations: u32) {
+    let mut recorder = Recorder::new(SEED, [world.organization_key.clone(), world.live_key.clone()]);
+    for _ in 0..operations {
+        let operation = recorder.next();
+        world.clock.advance(operation.seconds % 4_000);
+        let mut headers =
+            operation.name.as_ref().map_or(String::new(), |name| format!("Idempotency-Key: {name}\r\n"));
+        if let Some(body) = &operation.body {
+            headers
+                .push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
+        }
+        let body = operation.body.as_deref().unwrap_or_default();
+        let reply = world.send(operation.method, &operation.path, &operation.key, &headers, body).await;
+        assert!(reply.status < 500, "{operation:?}: {}", reply.body);
+        recorder.learn(&operation, &reply);
+    }
+}
+
+fn operator(world: &World) -> Operator {
+    Operator { name: "a test".to_owned(), at: world.clock.now() }
+}
+
+fn run(from: &str, to: &str, page: i64, by: &Operator, cut: &mut Cut) -> Result<Summary, Fault> {
+    thread::scope(|scope| scope.spawn(|| transfer::run(from, to, page, by, cut)).join()).unwrap()
+}
+
+fn is_sound(database: &str) {
+    apart::snapshot(database, |tx| check::full(tx, &mut Cut::never())).unwrap();
+}
+
+/// The bytes of the file that a database is.
+fn bytes(database: &str) -> Vec<u8> {
+    std::fs::read(database.strip_prefix("sqlite://").unwrap()).unwrap()
+}
+
+/// Every page of every list, and the key set.
+async fn reads(world: &World) -> Vec<(String, String)> {
+    let mut read = Vec::new();
+    for key in [&world.organization_key, &world.live_key] {
+        for list in LISTS {
+            let (mut path, first) = (format!("/v1/{list}?limit=100"), format!("/v1/{list}?limit=100"));
+            loop {
+                let page = world.get(key, &path).await;
+                assert_eq!(page.status, 200, "{path}: {}", page.body);
+                read.push((path.clone(), page.body.clone()));
+                let Some(cursor) = page.json()["next_cursor"].as_str().map(str::to_owned) else { break };
+                path = format!("{first}&cursor={cursor}");
+            }
+        }
+        let mode = world.get(key, "/v1/enforcement").await;
+        read.push(("/v1/enforcement".to_owned(), mode.body));
+    }
+    let keys = exchange(world.running.public, "GET", "/.well-known/jwks.json", "", b"").await;
+    read.push(("jwks".to_owned(), keys.body));
+    read
+}
+
+async fn keyed(world: &World, key: &str, name: &str, body: &Value) -> Reply {
+    world
+        .post_text(key, "/v1/authorizations", &format!("Idempotency-Key: {name}\r\n"), &body.to_string())
+        .await
+}
+
+/// Asks for an export, and waits until it is ready.
+async fn export(world: &World) -> String {
+    let asked = world.post(&world.organization_key, "/v1/exports", &json!({ "format": "ndjson" })).await;
+    let path = format!("/v1/exports/{}", asked.json()["export"].as_str().unwrap());
+    while world.get(&world.organization_key, &path).await.json()["status"] != "ready" {}
+    path
+}
+
+async fn content(world: &World, path: &str) -> Reply {
+    world.send("GET", path, &world.organization_key, "Accept: application/x-ndjson\r\n", "").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_sees_no_difference() {
+    let world = source().await;
+    fill(&world, OPERATIONS).await;
+    let (agent, gone) = (world.agent("a").await, world.agent("gone").await);
+    world.mandate("agt_a").await;
+    let answered = keyed(&world, &agent, "kept", &spend(40)).await;
+    assert_eq!(answered.status, 201);
+    let review = world.post(&agent, "/v1/authorizations", &spend(300)).await.json();
+    let hash = mandate_core::api_key::ApiKey::parse(&gone).unwrap().hash();
+    world.change_keys("UPDATE api_keys SET revoked_at = 1 WHERE hash = $1", &[hash.into()]);
+    let mut receiver = Receiver::start(Answers::With(503)).await;
+    let webhook = json!({ "url": receiver.url, "events": ["mandate.revoked"] });
+    let webhook = world.post(&world.live_key, "/v1/webhooks", &webhook).await.json();
+    let ping = format!("/v1/webhooks/{}/ping", webhook["webhook"].as_str().unwrap());
+    let event = world.post(&world.live_key, &ping, &json!({})).await.json();
+    let event = format!("/v1/events/{}", event["event"].as_str().unwrap());
+    let token = claims(&receiver.next().await);
+    while world.get(&world.live_key, &event).await.json()["deliveries"][0]["attempts"] == json!([]) {}
+    let exported = export(&world).await;
+    let (downloaded, before) = (content(&world, &exported).await, reads(&world).await);
+
+    let (target, by) = (Kind::Postgres.fresh(), operator(&world));
+    let (from, to) = (world.settings.database.clone(), target.url().to_owned());
+    let refused = run(&from, &to, 100, &by, &mut Cut::never()).unwrap_err().to_string();
+    assert!(refused.ends_with("is in use: stop the server first"), "{refused}");
+    let world = world
+        .moved(target, |from, to| {
+            let untouched = bytes(from);
+            let dry = on_a_thread(|| transfer::rehearse(from, to)).unwrap();
+            assert_eq!((dry.complete, dry.target), (false, "empty"));
+            assert_eq!(on_a_thread(|| upkeep::schema(to)).unwrap().current, 0, "a rehearsal changes nothing");
+            let summary = run(from, to, 100, &by, &mut Cut::never()).unwrap();
+            assert_eq!((&dry.rows, &dry.usage), (&summary.rows, &summary.usage));
+            let empty: Vec<_> = summary.rows.iter().filter(|(_, rows)| **rows == 0).collect();
+            assert_eq!(empty, [], "a row of each kind was moved");
+            let refused = run(from, to, 100, &by, &mut Cut::never()).unwrap_err().to_string();
+            assert!(refused.contains("the target is not empty, it has organizations"), "{refused}");
+            assert!(bytes(from) == untouched, "the source is as it was");
+        })
+        .await;
+
+    assert_eq!(reads(&world).await, before);
+    let again = keyed(&world, &agent, "kept", &spend(40)).await;
+    assert_eq!((again.replayed(), &again.body), (true, &answered.body));
+    assert_eq!(keyed(&world, &agent, "kept", &spend(41)).await.status, 409);
+    assert_eq!(world.get(&gone, "/v1/usage").await.status, 401);
+    assert_eq!(content(&world, &exported).await.body, downloaded.body);
+    let approve = format!("/v1/reviews/{}/approve", review["review"]["id"].as_str().unwrap());
+    let approved = world.send("POST", &approve, &world.organization_key, "", "").await;
+    assert_eq!((approved.status, approved.json()["verdict"].as_str()), (201, Some("allow")));
+    // What was not delivered there is delivered here, once whoever delivered there would have given up.
+    receiver.answer(Answers::With(200));
+    world.clock.advance(120);
+    assert_eq!(claims(&receiver.next().await), token);
+    while world.get(&world.live_key, &event).await.json()["deliveries"][0]["status"] != "delivered" {}
+    // Numbers go on behind the greatest.
+    let new = world.agent("new").await;
+    world.mandate("agt_new").await;
+    assert_eq!(world.post(&new, "/v1/authorizations", &spend(1)).await.json()["verdict"], "allow");
+    world.onboard("another");
+    let told = apart::run_once(&to, |tx| Ok(audit::newest(tx, None, Timestamp::from_millis(0), 100)?));
+    let told = told.unwrap().unwrap();
+    let record = told.iter().find(|record| record.action == "transfer").unwrap();
+    assert_eq!((record.operator.as_str(), &record.subject), ("a test", &to));
+    assert!(record.details.get().contains("\"decisions\":"), "{}", record.details.get());
+    is_sound(&to);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_cut_short_at_any_step_goes_on() {
+    let world = source().await;
+    fill(&world, 150).await;
+    let (target, by) = (Kind::Postgres.fresh(), operator(&world));
+    world
+        .stopped(&target, |from, to| {
+            let mut steps = 0;
+            let (summary, last) = loop {
+                let mut cut = Cut { left: 1, steps: 0 };
+                match run(from, to, 40, &by, &mut cut) {
+                    Ok(summary) => break (summary, cut),
+                    Err(fault) => assert_eq!(fault.to_string(), "cut short"),
+                }
+                steps += 1;
+                let refused = apart::run_once(to, |_| Ok(())).unwrap_err().to_string();
+                assert!(refused.contains("has not ended: run `mandate-server transfer` again"), "{refused}");
+                let refused = on_a_thread(|| upkeep::must_be_settled(to)).unwrap_err().to_string();
+                assert!(refused.contains("has not ended"), "{refused}");
+            };
+            assert_eq!((summary.target, last.steps), ("gone on with", 0), "nothing was left");
+            // The same without a cut, into another database, takes as many steps and moves as much.
+            let other = Kind::Postgres.fresh();
+            let mut cut = Cut::never();
+            let whole = run(from, other.url(), 40, &by, &mut cut).unwrap();
+            assert_eq!((steps, &summary.rows, &summary.usage), (cut.steps, &whole.rows, &whole.usage));
+            assert!(steps > 25, "{steps}");
+            is_sound(to);
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_has_changed_is_moved_from_the_beginning() {
+    let world = source().await;
+    let agent = world.agent("a").await;
+    world.mandate("agt_a").await;
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+    let (target, by) = (Kind::Postgres.fresh(), operator(&world));
+    world
+        .stopped(&target, |from, to| {
+            let mut cut = Cut { left: 12, steps: 0 };
+            assert_eq!(run(from, to, 1, &by, &mut cut).unwrap_err().to_string(), "cut short");
+            // Nothing but an agent's row, which has arrived by then, shows it.
+            let changed = apart::run_once(from, |tx| {
+                Ok(tx.execute("UPDATE agents SET recent = $1", &[vec![0_u8; 8].into()])?)
+            });
+            assert_eq!(changed.unwrap().unwrap(), 1);
+            let summary = run(from, to, 1, &by, &mut Cut::never()).unwrap();
+            assert_eq!(summary.target, "emptied");
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_target_that_holds_anything_is_refused() {
+    let world = source().await;
+    let (target, by) = (Kind::Postgres.fresh(), operator(&world));
+    mandate_tests::cluster::run(target.url(), "CREATE TABLE theirs (n int)");
+    world
+        .stopped(&target, |from, to| {
+            for refused in
+                [run(from, to, 9, &by, &mut Cut::never()), on_a_thread(|| transfer::rehearse(from, to))]
+            {
+                let refused = refused.unwrap_err().to_string();
+                assert!(refused.contains("the target is not empty, it has theirs"), "{refused}");
+            }
+            let refused = run(to, from, 9, &by, &mut Cut::never()).unwrap_err().to_string();
+            assert!(refused.contains("and no other way"), "{refused}");
+            let absent = "sqlite:///nowhere/at/all.db";
+            let refused = run(absent, to, 9, &by, &mut Cut::never()).unwrap_err().to_string();
+            assert!(refused.contains("is not there"), "{refused}");
+        })
+        .await;
+}
+
+fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(work).join()).unwrap()
+}
