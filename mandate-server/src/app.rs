@@ -16,11 +16,12 @@ use tracing::warn;
 pub use signals::{Hangup, StopSignal};
 
 use crate::clock::{Clock, Entropy};
-use crate::config::Config;
+use crate::config::{Config, Settings};
 use crate::error::Fault;
 use crate::http::{Door, RequestIds, Site, follow_certificates, serve};
 use crate::metrics::{Listener, Metrics};
 use crate::store::{self, Presence, Store};
+use crate::traces::Traces;
 use listeners::{Doors, Socket, Sockets, Tls};
 use parts::Parts;
 
@@ -39,6 +40,7 @@ pub struct Running {
     /// The addresses under which clients know them.
     pub urls: Urls,
     store: Store,
+    traces: Traces,
     serving: Tasks,
     observing: Tasks,
     /// Becomes true when the server begins to say that it is not ready.
@@ -86,18 +88,19 @@ impl App {
         let urls = sockets.urls(&config.settings);
         let proxied = config.settings.behind_proxy;
         let drain_delay = Duration::from_secs(config.settings.drain_delay_seconds);
+        let traces = traces(&config.settings, &metrics).await?;
         let mut parts = Parts::open(config, &urls, clock, entropy, metrics).await?;
 
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let (draining, certificates) = (watch::Sender::new(false), Arc::new(Notify::new()));
         let (api, public) = (parts.api(&urls)?, parts.public(&urls)?);
         let ops = parts.ops(draining.subscribe());
-        parts.work(&mut serving)?;
+        parts.work(&traces, &mut serving)?;
         let Parts { clock, metrics, ids, store, .. } = parts;
         let ids = Arc::new(RequestIds { ids, clock: Arc::clone(&clock) });
         let (identities, counting, look) = (tls.identities, metrics.clone(), Arc::clone(&certificates));
         serving.spawn(|stopping| follow_certificates(identities, clock, counting, look, stopping));
-        let doors = Doors { ids, metrics, proxied };
+        let doors = Doors { ids, metrics, traces: traces.clone(), proxied };
         let api = serving.listen(sockets.api, |at| doors.door(Listener::Api, at, api, tls.api));
         let public =
             serving.listen(sockets.public, |at| doors.door(Listener::Public, at, public, tls.public));
@@ -108,6 +111,7 @@ impl App {
             ops,
             urls,
             store,
+            traces,
             serving,
             observing,
             draining,
@@ -138,12 +142,13 @@ impl Running {
     /// Says that the server is not ready, takes requests for as long as the settings say, ends those under way within a
     /// bound of time, and closes the store. The ops listener answers until then.
     pub async fn stop(self) {
-        let Self { store, serving, observing, draining, drain_delay, presence, .. } = self;
+        let Self { store, traces, serving, observing, draining, drain_delay, presence, .. } = self;
         draining.send_replace(true);
         tokio::time::sleep(drain_delay).await;
         serving.stop().await;
         // It joins threads. There is nobody left to tell of a failure.
         let _ = spawn_blocking(move || store.close()).await;
+        let _ = spawn_blocking(move || traces.end()).await;
         observing.stop().await;
         drop(presence);
     }
@@ -185,6 +190,13 @@ impl Tasks {
             let _ = task.await;
         }
     }
+}
+
+/// What sends traces, if the operator names a collector.
+async fn traces(settings: &Settings, metrics: &Metrics) -> Result<Traces, Fault> {
+    let Some(collector) = settings.collector.clone() else { return Ok(Traces::default()) };
+    let metrics = metrics.clone();
+    blocking(move || Traces::to(&collector, metrics)).await
 }
 
 /// Takes the place of the server at the database, and warns when another one has it.

@@ -25,11 +25,11 @@ use flags::COMMAND_LINE;
 use written::{NAMES, Written};
 
 pub use flags::{Flags, ServerFlags};
-pub use joint::{SettlementSetting, TlsFiles};
+pub use joint::{Collector, SettlementSetting, TlsFiles};
 pub use master::{master_key, master_key_exposed, master_key_if_set, new_master_key};
 pub use settings::{
-    DEFAULT_REVIEW_EXPIRY_SECONDS, LogFormat, MAX_DRAIN_DELAY_SECONDS, MAX_REVIEW_EXPIRY_SECONDS,
-    MAX_ROTATION_DAYS, Settings,
+    DEFAULT_REVIEW_EXPIRY_SECONDS, DEFAULT_SAMPLING_RATIO, LogFormat, MAX_DRAIN_DELAY_SECONDS,
+    MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, Settings,
 };
 pub use sources::{Setting, shown, sources};
 pub use variables::Unread;

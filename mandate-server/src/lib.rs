@@ -12,4 +12,5 @@ pub mod metrics;
 pub mod service;
 pub mod settlement;
 pub mod store;
+pub mod traces;
 pub mod worker;

@@ -67,6 +67,7 @@ struct Registered {
     overloaded: Counter,
     faults: Counter,
     reloads_failed: Counter,
+    spans_lost: Counter,
 }
 
 impl fmt::Debug for Metrics {
@@ -108,6 +109,7 @@ impl Metrics {
             overloaded: Counter::default(),
             faults: Counter::default(),
             reloads_failed: Counter::default(),
+            spans_lost: Counter::default(),
         };
         registered.register();
         registered.begin_at_zero();
@@ -219,6 +221,11 @@ impl Metrics {
     pub fn reload_failed(&self) {
         self.0.reloads_failed.inc();
     }
+
+    /// So many spans have not reached the collector of traces, and will not.
+    pub fn spans_lost(&self, spans: usize) {
+        self.0.spans_lost.inc_by(u64::try_from(spans).unwrap_or(u64::MAX));
+    }
 }
 
 impl Registered {
@@ -238,6 +245,7 @@ impl Registered {
                 "Certificates that were changed and cannot be used",
                 &self.reloads_failed,
             ),
+            ("trace_spans_lost", "Spans that have not reached the collector of traces", &self.spans_lost),
         ];
         for (name, help, counter) in counters {
             registry.register(name, help, counter.clone());

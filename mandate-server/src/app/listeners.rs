@@ -12,6 +12,7 @@ use crate::config::{Settings, TlsFiles, VERSION_PATH};
 use crate::error::Fault;
 use crate::http::{Door, Identity, Limits, MAX_CONNECTIONS_PER_PEER, RequestIds, Site};
 use crate::metrics::{Listener, Metrics};
+use crate::traces::Traces;
 
 /// A socket, and where it listens in fact.
 pub(super) struct Socket {
@@ -84,6 +85,7 @@ impl Tls {
 pub(super) struct Doors {
     pub(super) ids: Arc<RequestIds>,
     pub(super) metrics: Metrics,
+    pub(super) traces: Traces,
     /// Whether all connections come from a proxy.
     pub(super) proxied: bool,
 }
@@ -100,6 +102,7 @@ impl Doors {
         let strangers = !self.proxied && !address.ip().is_loopback();
         let connections_per_peer = strangers.then_some(MAX_CONNECTIONS_PER_PEER);
         let limits = Limits { connections_per_peer, ..Limits::default() };
-        Door { name, site, ids: Arc::clone(&self.ids), metrics: self.metrics.clone(), tls, limits }
+        let (ids, metrics, traces) = (Arc::clone(&self.ids), self.metrics.clone(), self.traces.clone());
+        Door { name, site, ids, metrics, traces, tls, limits }
     }
 }

@@ -20,6 +20,7 @@ use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring, MasterKey};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store, upkeep};
+use crate::traces::Traces;
 use crate::worker::deliver::Deliverer;
 use crate::worker::dial::Dialer;
 use crate::worker::export::Exports;
@@ -143,7 +144,7 @@ impl Parts {
     }
 
     /// Starts what goes on beside the requests.
-    pub(super) fn work(&mut self, tasks: &mut Tasks) -> Result<(), Fault> {
+    pub(super) fn work(&mut self, traces: &Traces, tasks: &mut Tasks) -> Result<(), Fault> {
         if let Some(shared) = self.shared.take() {
             tasks.spawn(|stopping| shared.run(stopping));
         }
@@ -156,6 +157,7 @@ impl Parts {
         let entropy = Arc::clone(&self.entropy);
         let deliverer =
             Deliverer::new(store.clone(), keyring.clone(), dialer, clock(), entropy, metrics.clone());
+        let deliverer = deliverer.traced(traces.clone());
         tasks.spawn(|stopping| deliverer.run(stopping));
         let settlement = Arc::clone(&self.settlement);
         tasks.spawn(|stopping| settle::run(store.clone(), settlement, clock(), metrics.clone(), stopping));

@@ -61,6 +61,30 @@ pub(super) fn site_url(text: &str) -> Result<String, String> {
     if is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
 }
 
+/// Where traces go. A collector is mostly near, and plain HTTP to it is as the operator says. What it knows this server by
+/// is a header's business: a name or a password here would be shown with the settings.
+pub(super) fn otlp_endpoint(text: &str) -> Result<String, String> {
+    let uri = text.parse::<Uri>().ok();
+    let schemes = [&Scheme::HTTP, &Scheme::HTTPS];
+    let reached = uri.is_some_and(|uri| {
+        uri.host().is_some_and(|host| !host.is_empty())
+            && uri.scheme().is_some_and(|scheme| schemes.contains(&scheme))
+    });
+    if reached && !text.contains(['?', '#', '@']) && !text.ends_with('/') && !text.ends_with("/v1/traces") {
+        return Ok(text.to_owned());
+    }
+    // It may hold a name and a password all the same.
+    Err("must be an http or https URL without user, query, or a slash at its end, such as http://127.0.0.1:4318; \
+         /v1/traces is added"
+        .to_owned())
+}
+
+/// Of how many requests, of one, a trace is made.
+pub(super) fn sampling_ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    ratio.ok_or_else(|| format!("must be between 0 and 1; got `{text}`"))
+}
+
 /// Whether `text` is https, or http on this machine, without user, query, fragment, or a slash at its end.
 fn is_site(text: &str) -> bool {
     let Ok(uri) = text.parse::<Uri>() else { return false };

@@ -126,6 +126,17 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub behind_proxy: bool,
 
+    /// Send traces to this collector, over OTLP/HTTP [env: MANDATE_OTLP_ENDPOINT]
+    #[arg(long, value_name = "URL")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otlp_endpoint: Option<String>,
+
+    /// Of requests that belong to no trace yet, the share that begins one [env: MANDATE_OTLP_SAMPLING_RATIO]
+    /// [default: 0.1]
+    #[arg(long, value_name = "RATIO")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub otlp_sampling_ratio: Option<f64>,
+
     /// How the log is written: text or json [env: MANDATE_LOG_FORMAT] [default: text]
     #[arg(long, value_name = "FORMAT")]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::check::site_url;
+use super::check::{otlp_endpoint, sampling_ratio, site_url};
 use super::{ConfigRefused, Origins};
 
 /// Who moves the funds of escrows.
@@ -23,6 +23,15 @@ pub struct TlsFiles {
     pub key: PathBuf,
 }
 
+/// Who collects traces, and how many of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Collector {
+    /// Its address; what it takes stands below, at `/v1/traces`.
+    pub endpoint: String,
+    /// Of requests that belong to no trace yet, the share that begins one, from 0 to 1.
+    pub sampling_ratio: f64,
+}
+
 /// A certificate and its key: both, or neither.
 pub(super) fn pair(
     names: [&str; 2],
@@ -41,6 +50,17 @@ pub(super) fn pair(
             Err(origins.refused(certificate_name, format!("is needed where {key_name} is set")))
         }
     }
+}
+
+/// Who collects traces, if anybody does.
+pub(super) fn collector(
+    endpoint: Option<&str>,
+    ratio: f64,
+    origins: &Origins<'_>,
+) -> Result<Option<Collector>, ConfigRefused> {
+    let sampling_ratio = origins.check("otlp_sampling_ratio", &ratio.to_string(), sampling_ratio)?;
+    let endpoint = endpoint.map(|text| origins.check("otlp_endpoint", text, otlp_endpoint)).transpose()?;
+    Ok(endpoint.map(|endpoint| Collector { endpoint, sampling_ratio }))
 }
 
 /// Who moves the funds, and where.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use tracing::level_filters::LevelFilter;
 
-use super::{SQLITE, SettlementSetting, TlsFiles};
+use super::{Collector, SQLITE, SettlementSetting, TlsFiles};
 
 /// How long a person has to answer a review, in seconds: 24 hours.
 pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
@@ -16,6 +16,8 @@ pub const MAX_DRAIN_DELAY_SECONDS: u64 = 10 * 60;
 pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
 /// The longest time between two rotations of a signing key, in days: ten years.
 pub const MAX_ROTATION_DAYS: u32 = 3_650;
+/// Of requests that belong to no trace yet, the share that begins one.
+pub const DEFAULT_SAMPLING_RATIO: f64 = 0.1;
 /// Requests that are under way behind the gate at a time. It is no setting: the store's queue is as long.
 pub(super) const MAX_UNDER_WAY: usize = 4096;
 
@@ -68,6 +70,8 @@ pub struct Settings {
     pub exports_directory: Option<PathBuf>,
     /// After how many days signing keys are rotated. Absent: by the operator's command only.
     pub signing_key_rotation_days: Option<u32>,
+    /// Who collects traces. Absent: nobody, and none are made.
+    pub collector: Option<Collector>,
     /// How the log is written.
     pub log_format: LogFormat,
     /// What is logged.
@@ -96,6 +100,7 @@ impl Default for Settings {
             settlement: SettlementSetting::Local,
             exports_directory: None,
             signing_key_rotation_days: None,
+            collector: None,
             log_format: LogFormat::Text,
             log_level: LevelFilter::INFO,
         }

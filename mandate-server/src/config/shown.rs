@@ -26,6 +26,7 @@ impl fmt::Debug for Settings {
             settlement,
             exports_directory,
             signing_key_rotation_days,
+            collector,
             log_format,
             log_level,
         } = self;
@@ -48,6 +49,7 @@ impl fmt::Debug for Settings {
             .field("settlement", settlement)
             .field("exports_directory", exports_directory)
             .field("signing_key_rotation_days", signing_key_rotation_days)
+            .field("collector", collector)
             .field("log_format", log_format)
             .field("log_level", log_level)
             .finish()

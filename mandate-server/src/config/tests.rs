@@ -279,3 +279,35 @@ fn tls_takes_a_certificate_and_its_key_and_lets_the_listener_be_reached() {
         Ok(())
     });
 }
+
+#[test]
+fn a_collector_of_traces_is_named_by_its_address() {
+    let collector = || Settings::load(&Flags::default()).unwrap().collector;
+    Jail::expect_with(|jail| {
+        assert_eq!(collector(), None);
+        jail.set_env("MANDATE_OTLP_ENDPOINT", "https://collector.example:4318/otlp");
+        let endpoint = "https://collector.example:4318/otlp".to_owned();
+        let sampling_ratio = DEFAULT_SAMPLING_RATIO;
+        assert_eq!(collector(), Some(Collector { endpoint: endpoint.clone(), sampling_ratio }));
+        for (variable, sampling_ratio) in [("1", 1.0), ("0.25", 0.25), ("0", 0.0)] {
+            jail.set_env("MANDATE_OTLP_SAMPLING_RATIO", variable);
+            assert_eq!(collector(), Some(Collector { endpoint: endpoint.clone(), sampling_ratio }));
+        }
+        Ok(())
+    });
+    for endpoint in
+        ["4318", "localhost:4318", "grpc://c:4317", "http://u:p@c", "http://c/", "http://c/v1/traces"]
+    {
+        let message = refused("", &[("MANDATE_OTLP_ENDPOINT", endpoint)], &Flags::default());
+        let wanted =
+            "otlp_endpoint (environment variable MANDATE_OTLP_ENDPOINT): must be an http or https URL";
+        assert!(message.starts_with(wanted) && !message.contains("u:p"), "{message}");
+    }
+    for ratio in ["1.5", "-0.1"] {
+        let message = refused("", &[("MANDATE_OTLP_SAMPLING_RATIO", ratio)], &Flags::default());
+        let wanted = format!(
+            "otlp_sampling_ratio (environment variable MANDATE_OTLP_SAMPLING_RATIO): must be between 0 and 1; got `{ratio}`"
+        );
+        assert_eq!(message, wanted);
+    }
+}

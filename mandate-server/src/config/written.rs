@@ -8,8 +8,8 @@ use super::check::{
     address, base_url, database, drain_delay, log_format, log_level, network, review_expiry, rotation_days,
     site_url,
 };
-use super::joint::{pair, settlement};
-use super::settings::MAX_UNDER_WAY;
+use super::joint::{collector, pair, settlement};
+use super::settings::{DEFAULT_SAMPLING_RATIO, MAX_UNDER_WAY};
 use super::{ConfigRefused, Origins, Settings};
 
 /// The settings as they were written.
@@ -35,6 +35,8 @@ pub(super) struct Written {
     exports_directory: Option<PathBuf>,
     signing_key_rotation_days: i64,
     behind_proxy: bool,
+    otlp_endpoint: Option<String>,
+    otlp_sampling_ratio: f64,
     log_format: String,
     log_level: String,
 }
@@ -77,6 +79,8 @@ pub(super) const NAMES: &[&str] = &[
     "exports_directory",
     "signing_key_rotation_days",
     "behind_proxy",
+    "otlp_endpoint",
+    "otlp_sampling_ratio",
     "log_format",
     "log_level",
 ];
@@ -129,6 +133,7 @@ impl Written {
                 &self.signing_key_rotation_days.to_string(),
                 rotation_days,
             )?,
+            collector: collector(self.otlp_endpoint.as_deref(), self.otlp_sampling_ratio, origins)?,
             log_format: origins.check("log_format", &self.log_format, log_format)?,
             log_level: origins.check("log_level", &self.log_level, log_level)?,
         };
@@ -168,6 +173,8 @@ impl From<Settings> for Written {
             exports_directory: None,
             signing_key_rotation_days: 0,
             behind_proxy: false,
+            otlp_endpoint: None,
+            otlp_sampling_ratio: DEFAULT_SAMPLING_RATIO,
             log_format: "text".to_owned(),
             log_level: settings.log_level.to_string(),
         }

@@ -10,7 +10,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Response, Version};
-use mandate_core::{RequestId, Timestamp};
+use mandate_core::{RequestId, Timestamp, Verdict};
 use tracing::{Level, error, event};
 
 use super::listen::Door;
@@ -18,6 +18,9 @@ use super::reply::{Failure, Reply, amended, render};
 use super::wire::{Answer, MAX_HEAD_BYTES, MAX_HEADERS, TIMEOUT, Turn};
 use crate::clock::{Clock, Ids};
 use crate::error::{Fault, Refusal};
+use crate::metrics::Listener;
+use crate::store::records::Mode;
+use crate::traces::{Span, Traced};
 
 /// What stands behind a listener.
 pub(crate) trait Site: Send + Sync + 'static {
@@ -36,6 +39,8 @@ pub(crate) struct Told {
     pub(crate) id: RequestId,
     /// The path's template. What was asked for in fact stays out of the log.
     pub(crate) path: &'static str,
+    /// The place of the request in a trace, if it is among those sampled.
+    pub(crate) traced: Option<Traced>,
 }
 
 /// Draws the ids of requests.
@@ -59,7 +64,8 @@ pub(super) async fn exchange<S: Site>(
     turn.answer();
     let (began, under_way) = (Instant::now(), door.metrics.under_way(door.name));
     let method = request.method().clone();
-    let mut told = Told { id: door.ids.next(), path: "" };
+    let span = begin(&door, &request);
+    let mut told = Told { id: door.ids.next(), path: "", traced: span.as_ref().map(Span::place) };
     let malformed = malformed(&request, &turn);
     let close = malformed.is_some();
     let outcome = if let Some(refusal) = malformed {
@@ -73,12 +79,35 @@ pub(super) async fn exchange<S: Site>(
         door.metrics.fault();
         error!(request_id = %told.id, reason = %fault, "fault");
     }
+    let decided = outcome.as_ref().ok().and_then(Reply::decided);
     let mut response = render(outcome, told.id);
     if close {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     tell(&door, &told, Some(&method), response.status().as_u16(), began.elapsed());
+    if let Some(span) = span {
+        end(span, &told, &method, response.status().as_u16(), decided);
+    }
     Ok(response.map(|body| Answer::new(body, turn, under_way)))
+}
+
+/// The span of a request. Whoever looks after the server leaves none, and strangers do not say which trace theirs is in.
+fn begin<S>(door: &Door<S>, request: &Request<Incoming>) -> Option<Span> {
+    let joins = match door.name {
+        Listener::Api => true,
+        Listener::Public => false,
+        Listener::Ops => return None,
+    };
+    door.traces.request(request.method(), request.headers(), joins)
+}
+
+fn end(mut span: Span, told: &Told, method: &Method, status: u16, decided: Option<(Verdict, Mode)>) {
+    span.tell("mandate.request_id", told.id.to_string());
+    if let Some((verdict, mode)) = decided {
+        span.tell("mandate.verdict", verdict.as_str());
+        span.tell("mandate.mode", mode.as_str());
+    }
+    span.answered(method, told.path, status);
 }
 
 /// What makes a request ambiguous: two readers of it may not agree on whom it is for, or where it ends (RFC 9112,
@@ -108,7 +137,7 @@ fn malformed(request: &Request<Incoming>, turn: &Turn) -> Option<Refusal> {
 
 /// The bare status by which hyper has turned something away, as an answer of this server.
 pub(super) fn amend<S>(door: &Door<S>, bare: &[u8]) -> Vec<u8> {
-    let told = Told { id: door.ids.next(), path: "" };
+    let told = Told { id: door.ids.next(), path: "", traced: None };
     let (what, bare) = if bare == TIMEOUT {
         let what =
             format!("the head of the request did not arrive within {} seconds", door.limits.head.as_secs());
@@ -132,7 +161,7 @@ fn dated(bare: &[u8], now: Timestamp) -> Vec<u8> {
 }
 
 fn tell<S>(door: &Door<S>, told: &Told, method: Option<&Method>, status: u16, duration: Duration) {
-    let Told { id, path } = told;
+    let Told { id, path, .. } = told;
     door.metrics.answered(door.name, method, path, status, duration);
     let method = method.map_or("", Method::as_str);
     let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);

@@ -56,7 +56,8 @@ impl Site for Api {
             self.metrics.overloaded();
             Failure::Overloaded
         })?;
-        let call = Call { caller, request_id: told.id, at: now, idempotency: None };
+        let traced = told.traced.clone();
+        let call = Call { caller, request_id: told.id, at: now, idempotency: None, traced };
         route.run(Admitted { api: Arc::clone(&self), call, key, id, head, body }).await
     }
 }

@@ -20,6 +20,7 @@ use super::exchange::{RequestIds, Site, amend, exchange};
 use super::peers::{Guest, Peers};
 use super::wire::{MAX_HEAD_BYTES, Turn, Wire};
 use crate::metrics::{Listener, Metrics, NoConnection};
+use crate::traces::Traces;
 
 /// Connections that a listener holds at a time. Those beyond wait in the operating system's queue.
 const MAX_CONNECTIONS: usize = 16_384;
@@ -71,6 +72,7 @@ pub(crate) struct Door<S> {
     pub(crate) site: Arc<S>,
     pub(crate) ids: Arc<RequestIds>,
     pub(crate) metrics: Metrics,
+    pub(crate) traces: Traces,
     /// Speaks TLS; absent for plain HTTP.
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) limits: Limits,

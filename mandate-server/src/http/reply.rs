@@ -9,10 +9,11 @@ use http_body_util::Full;
 use http_body_util::combinators::UnsyncBoxBody;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
-use mandate_core::{Invalid, RequestId};
+use mandate_core::{Invalid, RequestId, Verdict};
 
 use crate::error::{Code, Fault, Refusal};
 use crate::service::{Answer, Envelope, ErrorBody, Stop};
+use crate::store::records::Mode;
 
 /// The header that tells the id of the request, on every answer.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -36,7 +37,11 @@ pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// What is answered, before the headers that every answer carries.
 #[derive(Debug)]
-pub(crate) struct Reply(Response<Body>);
+pub(crate) struct Reply {
+    response: Response<Body>,
+    /// What was decided for it, and in which mode.
+    decided: Option<(Verdict, Mode)>,
+}
 
 /// Why a request was not carried out.
 #[derive(Debug)]
@@ -64,14 +69,14 @@ impl Reply {
         let mut response = Response::new(Full::new(body.into()).boxed_unsync());
         *response.status_mut() = status;
         response.headers_mut().extend(headers);
-        Self(response)
+        Self::from(response)
     }
 
     /// An answer with a body that is sent as it is read.
     pub(super) fn streamed(status: StatusCode, body: Body) -> Self {
         let mut response = Response::new(body);
         *response.status_mut() = status;
-        Self(response)
+        Self::from(response)
     }
 
     /// A text of one line.
@@ -80,21 +85,33 @@ impl Reply {
         Self::new(status, [(header::CONTENT_TYPE, plain)], line)
     }
 
+    /// What was decided for it, and in which mode.
+    pub(super) fn decided(&self) -> Option<(Verdict, Mode)> {
+        self.decided
+    }
+
     /// The answer with a header.
     pub(super) fn with(mut self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
-        self.0.headers_mut().insert(name, value.into());
+        self.response.headers_mut().insert(name, value.into());
         self
+    }
+}
+
+impl From<Response<Body>> for Reply {
+    fn from(response: Response<Body>) -> Self {
+        Self { response, decided: None }
     }
 }
 
 impl From<Answer> for Reply {
     fn from(answer: Answer) -> Self {
         let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let reply = if answer.body.is_empty() {
+        let mut reply = if answer.body.is_empty() {
             Self::new(status, [], Bytes::new())
         } else {
             Self::new(status, [(header::CONTENT_TYPE, JSON)], answer.body)
         };
+        reply.decided = answer.decided;
         if answer.replayed {
             reply.with(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"))
         } else {
@@ -132,7 +149,7 @@ impl From<Fault> for Failure {
 
 /// The response to the request `id`, with the headers that every answer carries.
 pub(crate) fn render(outcome: Result<Reply, Failure>, id: RequestId) -> Response<Body> {
-    let Reply(mut response) = outcome.unwrap_or_else(|failure| failed(&failure, id));
+    let Reply { mut response, .. } = outcome.unwrap_or_else(|failure| failed(&failure, id));
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::try_from(id.to_string()) {
         headers.insert(X_REQUEST_ID, id);
@@ -208,7 +225,7 @@ mod tests {
     }
 
     fn answer(status: u16, body: &str, replayed: bool) -> Reply {
-        Answer { status, body: body.into(), secret: false, replayed }.into()
+        Answer { status, body: body.into(), secret: false, replayed, decided: None }.into()
     }
 
     #[tokio::test]

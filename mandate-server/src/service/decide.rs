@@ -234,7 +234,7 @@ impl Fresh {
     pub fn answer(&self, now: Timestamp) -> Result<Answer, Fault> {
         let decision = &self.decision;
         let verdict_token = (decision.verdict == Verdict::Allow).then_some(self.token.as_str());
-        Answer::new(
+        let answer = Answer::new(
             201,
             &View {
                 decision: decision.id,
@@ -245,6 +245,7 @@ impl Fresh {
                 review: self.review.as_ref().map(|review| ReviewView::of(review, now)),
                 supersedes: decision.supersedes,
             },
-        )
+        )?;
+        Ok(Answer { decided: Some((decision.verdict, decision.mode)), ..answer })
     }
 }

@@ -365,7 +365,7 @@ pub fn signed_contract(tx: &mut Tx<'_>, address: Address, keyring: &Keyring, now
     let claims = serde_json::to_string(&claims).map_err(|e| Fault::new(e.to_string()))?;
     let token = jwt::sign(&*keyring.signing(escrow.kind, now)?.signer, &claims);
     let body = token.map_err(|e| Fault::new(e.to_string()))?.into_bytes();
-    Ok(Answer { status: 200, body, secret: false, replayed: false })
+    Ok(Answer { status: 200, body, secret: false, replayed: false, decided: None })
 }
 
 /// Where an escrow stands.

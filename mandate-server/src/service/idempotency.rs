@@ -110,7 +110,8 @@ impl Claim {
             return Ok(Judgement::Conflict(Refusal::new(Code::IdempotencyConflict, message)));
         }
         let body = if kept.sealed { self.open(kept)? } else { kept.body.clone() };
-        Ok(Judgement::Replay(Answer { status: kept.status, body, secret: kept.sealed, replayed: true }))
+        let (status, secret) = (kept.status, kept.sealed);
+        Ok(Judgement::Replay(Answer { status, body, secret, replayed: true, decided: None }))
     }
 
     /// The answer as it is to be kept.
@@ -217,7 +218,13 @@ mod tests {
     }
 
     fn answer(secret: bool) -> Answer {
-        Answer { status: 201, body: b"{\"agent_key\":\"x\"}".to_vec(), secret, replayed: false }
+        Answer {
+            status: 201,
+            body: b"{\"agent_key\":\"x\"}".to_vec(),
+            secret,
+            replayed: false,
+            decided: None,
+        }
     }
 
     #[test]

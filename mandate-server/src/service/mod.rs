@@ -33,10 +33,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use mandate_core::api_key::KeyClass;
-use mandate_core::{AgentId, EnvironmentKind, Invalid, PolicyVersion, RequestId, Timestamp};
+use mandate_core::{AgentId, EnvironmentKind, Invalid, PolicyVersion, RequestId, Timestamp, Verdict};
 use serde::Serialize;
 
 use crate::error::{Fault, Refusal};
+use crate::store::records::Mode;
+use crate::traces::Traced;
 
 /// The environment of one organization: the tenant that every object belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,6 +85,8 @@ pub struct Call {
     pub at: Timestamp,
     /// What makes a retry safe, if the caller sent it.
     pub idempotency: Option<idempotency::Claim>,
+    /// Its place in a trace, if it is among those sampled.
+    pub traced: Option<Traced>,
 }
 
 /// How a script ends without an answer of its own.
@@ -126,6 +130,8 @@ pub struct Answer {
     pub secret: bool,
     /// Whether this was answered before, under the same idempotency key.
     pub replayed: bool,
+    /// What was decided for it, and in which mode. A replay decides nothing.
+    pub decided: Option<(Verdict, Mode)>,
 }
 
 /// A body may hold a secret, so that none is shown.
@@ -144,13 +150,13 @@ impl Answer {
     pub fn new(status: u16, body: &impl Serialize) -> Result<Self, Fault> {
         let body =
             serde_json::to_vec(body).map_err(|e| Fault::new(format!("cannot write an answer: {e}")))?;
-        Ok(Self { status, body, secret: false, replayed: false })
+        Ok(Self { status, body, secret: false, replayed: false, decided: None })
     }
 
     /// An answer without a body: 204.
     #[must_use]
     pub fn empty() -> Self {
-        Self { status: 204, body: Vec::new(), secret: false, replayed: false }
+        Self { status: 204, body: Vec::new(), secret: false, replayed: false, decided: None }
     }
 
     /// The error envelope for a refusal of the request `request_id`.

@@ -154,13 +154,16 @@ fn fill(
     }
 }
 
+/// How many rows each table has, and the sums of the metering.
+type Compared = (BTreeMap<&'static str, i64>, BTreeMap<String, Sums>);
+
 /// Holds each row of the one against that of the other; tells how many there are, and the sums of the metering.
 fn compare(
     source: &mut Tx<'_>,
     arrived: &mut Tx<'_>,
     page: i64,
     listener: &mut dyn Listener,
-) -> Result<(BTreeMap<&'static str, i64>, BTreeMap<String, Sums>), Fault> {
+) -> Result<Compared, Fault> {
     let mut rows = BTreeMap::new();
     for table in tables() {
         let (mut last, mut seen) = (None, 0);

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Call, Stop};
+use crate::traces::Span;
 use records::{
     AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
     UsageRecord,
@@ -192,7 +193,10 @@ impl Store {
     ///
     /// # Errors
     /// The batch could not be committed.
-    pub async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
+    pub async fn decide(&self, mut authorization: Authorization) -> Result<Answer, Fault> {
+        // It lasts from the queue to the commit.
+        let span = authorization.call.traced.as_ref().and_then(|traced| traced.begin("decide"));
+        authorization.call.traced = span.as_ref().map(Span::place);
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.decide(authorization).await,
             Backend::Postgres(postgres) => postgres.decide(authorization).await,

@@ -28,6 +28,7 @@ use crate::service::deliveries::{self, LEASE_SKEW_SECONDS, Turn};
 use crate::service::signing::Keyring;
 use crate::store::Store;
 use crate::store::records::{DueRecord, TriedRecord};
+use crate::traces::Traces;
 
 /// How often it is looked for deliveries that another process has made due, and how long it is waited after a fault. What
 /// is due by this server's own doing is taken up at once.
@@ -66,9 +67,16 @@ impl Deliverer {
         entropy: Arc<dyn Entropy>,
         metrics: Metrics,
     ) -> Self {
-        let means = Means { keyring, dialer, clock, entropy, metrics };
+        let means = Means { keyring, dialer, clock, entropy, metrics, traces: Traces::default() };
         let (lanes, under_way, latest) = (Lanes::default(), JoinSet::new(), means.clock.now());
         Self { store, means, lanes, under_way, tried: Vec::new(), next: None, latest }
+    }
+
+    /// The same; its attempts are told to `traces`.
+    #[must_use]
+    pub(crate) fn traced(mut self, traces: Traces) -> Self {
+        self.means.traces = traces;
+        self
     }
 
     /// Delivers until `stop` changes; then ends what is under way, within a bound of time.

@@ -38,6 +38,7 @@ mod tenants;
 mod time;
 mod tls;
 mod trace;
+mod traces;
 mod upgrade;
 mod usage;
 mod walk;

@@ -85,7 +85,8 @@ impl World {
 
     pub(crate) fn call(&self, caller: &Arc<Caller>) -> Call {
         let request_id = RequestId::from_bytes(self.ids.next(self.clock.now()));
-        Call { caller: Arc::clone(caller), request_id, at: self.clock.now(), idempotency: None }
+        let (caller, at) = (Arc::clone(caller), self.clock.now());
+        Call { caller, request_id, at, idempotency: None, traced: None }
     }
 
     /// The id of a new event.

@@ -64,6 +64,7 @@ async fn start_with(limits: Limits, tls: Option<TlsAcceptor>) -> Listening {
         site: Arc::clone(&probe),
         ids: Arc::new(RequestIds { ids, clock: Arc::new(SystemClock) }),
         metrics: Metrics::new(),
+        traces: Traces::default(),
         tls,
         limits,
     };

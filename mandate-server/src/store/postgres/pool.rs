@@ -17,6 +17,7 @@ use super::purpose::Purpose;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
+use crate::traces;
 
 /// How many threads read. An export has one to itself while it is built.
 const READERS: usize = 5;
@@ -236,7 +237,12 @@ fn decide(
     batch: &[Authorization],
 ) -> Vec<Result<Answer, Fault>> {
     let mut together = |batch: &[Authorization]| {
+        let mut span = traces::batch(batch.iter().filter_map(|a| a.call.traced.as_ref()), batch.len());
         let ended = desk.transact(&mut |ground| hot::run(ground, decider, batch));
+        if let Some(span) = span.as_mut().filter(|_| ended.is_err()) {
+            span.fail();
+        }
+        drop(span);
         ended
             .map(|(answers, tally)| {
                 after.tell(batch.len(), desk.committing(), &tally);

@@ -16,6 +16,7 @@ use super::writer::{Job, Script, Tell, Thread};
 use super::{Ground, hot};
 use crate::error::Fault;
 use crate::service::{Answer, Stop};
+use crate::traces;
 
 type Waiter = oneshot::Sender<Result<Answer, Fault>>;
 /// Who waits, and for what.
@@ -44,6 +45,9 @@ impl Thread {
             waiters.for_each(|waiter| _ = waiter.send(Err(Fault::new(format!("database: {e}")))));
             return;
         }
+        let calls =
+            drafts.iter().flat_map(|batch| &batch.drafts).map(|draft| &draft.asked.authorization.call);
+        let mut span = traces::batch(calls.filter_map(|call| call.traced.as_ref()), count);
         let (mut told, mut tally) = (Told::with_capacity(count), Tally::default());
         for batch in drafts {
             self.write(batch, &mut told, &mut tally);
@@ -54,7 +58,9 @@ impl Thread {
         self.metrics.committed(count, committing.elapsed());
         if ended.is_err() {
             self.changes.everything();
+            span.iter_mut().for_each(traces::Span::fail);
         }
+        drop(span);
         self.tell(batches);
         if ended.is_ok() {
             for (verdict, mode) in tally.decided {

@@ -15,6 +15,7 @@ use crate::error::Fault;
 use crate::metrics::{Attempted, Metrics};
 use crate::service::signing::Keyring;
 use crate::store::records::{AttemptRecord, DeliveryState, DueRecord, LeaseRecord, TriedRecord};
+use crate::traces::{Span, Traces};
 
 /// What attempts are made with.
 #[derive(Clone)]
@@ -24,6 +25,7 @@ pub(super) struct Means {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) entropy: Arc<dyn Entropy>,
     pub(super) metrics: Metrics,
+    pub(super) traces: Traces,
 }
 
 impl Means {
@@ -33,7 +35,7 @@ impl Means {
         if due.attempts > 0 && backoff::is_over(due.since, at) {
             return outcome(&lease, &due, None, (DeliveryState::Failed, at));
         }
-        let began = Instant::now();
+        let (began, span) = (Instant::now(), self.traces.attempt());
         let posting = AssertUnwindSafe(self.post(&lease, &due)).catch_unwind().await;
         let answer = posting.unwrap_or_else(|_| {
             error!(event = %due.event.id, "an attempt panicked; see the line before this one");
@@ -52,6 +54,9 @@ impl Means {
             Err(no_answer) => (None, Some(no_answer.to_string())),
         };
         self.metrics.attempted(counted(next.0), began.elapsed());
+        if let Some(span) = span {
+            end(span, &due, status, next.0);
+        }
         outcome(&lease, &due, Some(AttemptRecord { at, status, error }), next)
     }
 
@@ -80,6 +85,20 @@ impl Means {
         let mut bytes = [0; 8];
         self.entropy.fill(&mut bytes);
         u64::from_be_bytes(bytes)
+    }
+}
+
+/// Tells the span of an attempt what became of it. Of the receiver it tells nothing: a URL can hold a secret.
+fn end(mut span: Span, due: &DueRecord, status: Option<i64>, state: DeliveryState) {
+    span.tell("mandate.event", due.event.id.to_string());
+    span.tell("mandate.event.type", due.event.kind.as_str());
+    span.tell("mandate.delivery.attempt", due.attempts.saturating_add(1));
+    span.tell("mandate.delivery.state", state.as_str());
+    if let Some(status) = status {
+        span.tell("http.response.status_code", status);
+    }
+    if state != DeliveryState::Delivered {
+        span.fail();
     }
 }
 

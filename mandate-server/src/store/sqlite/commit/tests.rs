@@ -27,7 +27,8 @@ impl Decider for Yes {
     }
 
     fn decide(&self, batch: &[Authorization], _: Timestamp, _: &mut Loaded) -> Vec<Result<Answer, Fault>> {
-        let answer = || Answer { status: 201, body: Vec::new(), secret: false, replayed: false };
+        let answer =
+            || Answer { status: 201, body: Vec::new(), secret: false, replayed: false, decided: None };
         batch.iter().map(|_| Ok(answer())).collect()
     }
 }
@@ -83,7 +84,7 @@ impl World {
         let environment = Environment { id: 1, kind: EnvironmentKind::Sandbox, policy_version };
         let caller = Caller { key: 1, environment, agent: None, rate: 1, expires_at: None };
         let request_id = RequestId::from_bytes([1; 16]);
-        let call = Call { caller: Arc::new(caller), request_id, at: noon(), idempotency: None };
+        let call = Call { caller: Arc::new(caller), request_id, at: noon(), idempotency: None, traced: None };
         let request = Err(Refusal::invalid("it is answered all the same"));
         self.store.decide(Authorization { call, request }).await.map_err(|fault| fault.to_string())
     }

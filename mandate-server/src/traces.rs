@@ -1,0 +1,199 @@
+//! Traces, for whoever collects them over OTLP; off unless the operator names a collector.
+//!
+//! A span tells of a request what its line in the log does, and of a delivery what its attempt does: never a key, a token,
+//! a body, an amount, or a path as it was sent. While traces are off, or a request is not among those sampled, no span is
+//! made, and asking for one is a look at an `Option`.
+
+mod export;
+
+use std::fmt;
+use std::sync::Arc;
+
+use hyper::{HeaderMap, Method};
+use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
+use opentelemetry::trace::{
+    Link, Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt as _, Tracer as _,
+    TracerProvider as _,
+};
+use opentelemetry::{Context, KeyValue, Value};
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
+
+use crate::config::Collector;
+use crate::error::Fault;
+use crate::metrics::Metrics;
+
+/// What the spans are of.
+const SERVICE: &str = "mandate-server";
+/// How many requests a batch may be linked with: as many as it may hold.
+const MAX_LINKS: u32 = 256;
+/// The header that names the trace a request belongs to (W3C Trace Context, section 3.2). Its companion `tracestate` is not
+/// read: nothing here is for it, and anybody may write anything there.
+const TRACEPARENT: &str = "traceparent";
+
+/// What makes spans and sends them to a collector; or nothing, where nobody collects. Clones share it.
+#[derive(Clone, Default)]
+pub struct Traces(Option<Making>);
+
+#[derive(Clone)]
+struct Making {
+    tracer: SdkTracer,
+    provider: SdkTracerProvider,
+}
+
+impl fmt::Debug for Traces {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Traces").field(&self.0.is_some()).finish()
+    }
+}
+
+impl Traces {
+    /// Sends spans to `collector`, over HTTP in protobuf (OTLP 1.x), beside the requests. It starts threads: call it where
+    /// waiting is allowed.
+    ///
+    /// # Errors
+    /// What sends cannot be made.
+    pub fn to(collector: &Collector, metrics: Metrics) -> Result<Self, Fault> {
+        let provider = export::provider(collector, metrics)?;
+        Ok(Self(Some(Making { tracer: provider.tracer(SERVICE), provider })))
+    }
+
+    /// Sends the spans that were not sent yet, within a bound of time. It waits.
+    pub(crate) fn end(&self) {
+        if let Self(Some(making)) = self {
+            export::end(&making.provider);
+        }
+    }
+
+    /// A request has arrived; with `joins`, it may say which trace it belongs to.
+    pub(crate) fn request(&self, method: &Method, headers: &HeaderMap, joins: bool) -> Option<Span> {
+        let tracer = &self.0.as_ref()?.tracer;
+        let parent = if joins { parent(headers) } else { Context::new() };
+        let method = known(method);
+        let mut span = Span::begin(tracer, kind(method, SpanKind::Server), &parent)?;
+        span.tell("http.request.method", method);
+        Some(span)
+    }
+
+    /// An attempt to deliver an event is made.
+    pub(crate) fn attempt(&self) -> Option<Span> {
+        Span::begin(&self.0.as_ref()?.tracer, kind("delivery attempt", SpanKind::Client), &Context::new())
+    }
+}
+
+/// A span that is under way, and sampled. It ends when it is dropped. Where there is none, it takes no room.
+pub(crate) struct Span {
+    span: Box<opentelemetry_sdk::trace::Span>,
+    place: Traced,
+}
+
+impl fmt::Debug for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Span").field(&self.place).finish()
+    }
+}
+
+impl Span {
+    fn begin(tracer: &SdkTracer, what: SpanBuilder, parent: &Context) -> Option<Self> {
+        let span = tracer.build_with_context(what, parent);
+        span.is_recording().then(|| {
+            let place = Traced(Arc::new((span.span_context().clone(), tracer.clone())));
+            Self { span: Box::new(span), place }
+        })
+    }
+
+    /// Notes a value. `name` is one of the semantic conventions, or begins with `mandate.`.
+    pub(crate) fn tell(&mut self, name: &'static str, value: impl Into<Value>) {
+        self.span.set_attribute(KeyValue::new(name, value));
+    }
+
+    /// A request is answered: by which row of the table, and how.
+    pub(crate) fn answered(&mut self, method: &Method, path: &'static str, status: u16) {
+        if !path.is_empty() {
+            self.span.update_name(format!("{} {path}", known(method)));
+            self.tell("http.route", path);
+        }
+        self.tell("http.response.status_code", i64::from(status));
+        if status >= 500 {
+            self.fail();
+        }
+    }
+
+    /// It has failed on this side. Why, the log tells.
+    pub(crate) fn fail(&mut self) {
+        self.span.set_status(Status::error(""));
+    }
+
+    /// The place of this span in its trace.
+    pub(crate) fn place(&self) -> Traced {
+        self.place.clone()
+    }
+}
+
+/// A place in a trace that is sampled, below which spans can be made.
+#[derive(Clone)]
+pub struct Traced(Arc<(SpanContext, SdkTracer)>);
+
+impl fmt::Debug for Traced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Traced").field(&self.0.0).finish()
+    }
+}
+
+impl Traced {
+    /// A piece of the work at this place begins.
+    pub(crate) fn begin(&self, what: &'static str) -> Option<Span> {
+        self.below(kind(what, SpanKind::Internal))
+    }
+
+    fn below(&self, what: SpanBuilder) -> Option<Span> {
+        let (context, tracer) = &*self.0;
+        Span::begin(tracer, what, &Context::new().with_remote_span_context(context.clone()))
+    }
+}
+
+/// One transaction for many begins. It stands below the first of them that is sampled, and is linked with the others.
+pub(crate) fn batch<'a>(mut many: impl Iterator<Item = &'a Traced>, jobs: usize) -> Option<Span> {
+    let first = many.next()?;
+    let links = many.map(|traced| Link::with_context(traced.0.0.clone())).collect();
+    let mut span = first.below(kind("batch", SpanKind::Internal).with_links(links))?;
+    span.tell("mandate.batch.jobs", i64::try_from(jobs).unwrap_or(i64::MAX));
+    Some(span)
+}
+
+fn kind(name: &'static str, kind: SpanKind) -> SpanBuilder {
+    SpanBuilder::from_name(name).with_kind(kind)
+}
+
+/// A method as it may be told: anybody can make one up (semantic conventions, `http.request.method`).
+fn known(method: &Method) -> &'static str {
+    match method.as_str() {
+        "DELETE" => "DELETE",
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        _ => "_OTHER",
+    }
+}
+
+/// The place in a trace that a request says it has. One that says so twice, or badly, has none.
+fn parent(headers: &HeaderMap) -> Context {
+    TraceContextPropagator::new().extract_with_context(&Context::new(), &Said(headers))
+}
+
+struct Said<'a>(&'a HeaderMap);
+
+impl Extractor for Said<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        let mut values = self.0.get_all(Some(key).filter(|key| *key == TRACEPARENT)?).iter();
+        let value = values.next()?.to_str().ok()?;
+        values.next().is_none().then_some(value)
+    }
+
+    fn keys(&self) -> Vec<&str> {
+        vec![TRACEPARENT]
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,157 @@
+//! The way of spans to the collector: a bounded queue, batches beside the requests, and a word when spans are lost.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use opentelemetry::{Context, KeyValue};
+use opentelemetry_otlp::{Protocol, WithExportConfig as _, WithHttpConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{
+    BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, Span, SpanData, SpanExporter,
+    SpanProcessor,
+};
+use tracing::warn;
+
+use super::{MAX_LINKS, SERVICE};
+use crate::config::Collector;
+use crate::error::Fault;
+use crate::metrics::Metrics;
+
+/// Where a collector takes traces, below its address (OTLP 1.x, "OTLP/HTTP Request").
+const PATH: &str = "/v1/traces";
+/// How many spans may wait. Those beyond are lost.
+pub(super) const MAX_WAITING: usize = 4096;
+/// How many spans are sent together, at most.
+const MAX_SENT: usize = 512;
+/// How long spans wait for others to be sent with, in seconds.
+const LINGER_SECONDS: u64 = 2;
+/// How long a collector may take to answer, and how long the last spans may take when the server ends, in seconds.
+const EXPORT_SECONDS: u64 = 5;
+/// How often the log tells that spans are lost, in seconds.
+const TELL_SECONDS: u64 = 60;
+
+/// What makes spans, and sends them to `collector`.
+pub(super) fn provider(collector: &Collector, metrics: Metrics) -> Result<SdkTracerProvider, Fault> {
+    let unusable = |e: &dyn fmt::Display| Fault::new(format!("traces cannot be sent: {e}"));
+    let client = reqwest::blocking::Client::builder()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .timeout(Duration::from_secs(EXPORT_SECONDS))
+        .build()
+        .map_err(|e| unusable(&e))?;
+    let exporter = opentelemetry_otlp::SpanExporter::builder()
+        .with_http()
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(format!("{}{PATH}", collector.endpoint))
+        .with_timeout(Duration::from_secs(EXPORT_SECONDS))
+        .with_http_client(client)
+        .build()
+        .map_err(|e| unusable(&e))?;
+    let lost = Arc::new(Lost { metrics, waiting: AtomicUsize::new(0), told: Mutex::new(None) });
+    let batches = BatchConfigBuilder::default()
+        .with_max_queue_size(MAX_WAITING)
+        .with_max_export_batch_size(MAX_SENT)
+        .with_scheduled_delay(Duration::from_secs(LINGER_SECONDS))
+        .build();
+    let sending = BatchSpanProcessor::new(Sending { exporter, lost: Arc::clone(&lost) }, batches);
+    let version = KeyValue::new("service.version", env!("CARGO_PKG_VERSION"));
+    let resource = Resource::builder().with_service_name(SERVICE).with_attribute(version).build();
+    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(collector.sampling_ratio)));
+    Ok(SdkTracerProvider::builder()
+        .with_resource(resource)
+        .with_sampler(sampler)
+        .with_max_links_per_span(MAX_LINKS)
+        .with_span_processor(Queue { sending, lost })
+        .build())
+}
+
+/// Sends what waits, for a bounded time.
+pub(super) fn end(provider: &SdkTracerProvider) {
+    if let Err(e) = provider.shutdown_with_timeout(Duration::from_secs(EXPORT_SECONDS)) {
+        warn!(error = %e, "the last traces were not sent");
+    }
+}
+
+/// Spans on their way, and those that were lost on it.
+#[derive(Debug)]
+struct Lost {
+    metrics: Metrics,
+    waiting: AtomicUsize,
+    /// When the log was told last.
+    told: Mutex<Option<Instant>>,
+}
+
+impl Lost {
+    fn lose(&self, spans: usize, why: &dyn fmt::Display) {
+        self.metrics.spans_lost(spans);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.is_none_or(|told| told.elapsed() >= Duration::from_secs(TELL_SECONDS)) {
+            *told = Some(Instant::now());
+            warn!(reason = %why, spans, quiet_seconds = TELL_SECONDS, "traces are lost");
+        }
+    }
+}
+
+/// The end of the queue where spans come in. It counts them itself: the queue behind it drops without a word.
+#[derive(Debug)]
+struct Queue {
+    sending: BatchSpanProcessor,
+    lost: Arc<Lost>,
+}
+
+impl SpanProcessor for Queue {
+    fn on_start(&self, span: &mut Span, context: &Context) {
+        self.sending.on_start(span, context);
+    }
+
+    fn on_end(&self, span: SpanData) {
+        if self.lost.waiting.fetch_add(1, Ordering::AcqRel) < MAX_WAITING {
+            self.sending.on_end(span);
+        } else {
+            self.lost.waiting.fetch_sub(1, Ordering::AcqRel);
+            self.lost.lose(1, &"more wait to be sent than there is room for");
+        }
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.sending.force_flush()
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.sending.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.sending.set_resource(resource);
+    }
+}
+
+/// The other end, on a thread of its own.
+#[derive(Debug)]
+struct Sending {
+    exporter: opentelemetry_otlp::SpanExporter,
+    lost: Arc<Lost>,
+}
+
+impl SpanExporter for Sending {
+    async fn export(&self, spans: Vec<SpanData>) -> OTelSdkResult {
+        let count = spans.len();
+        self.lost.waiting.fetch_sub(count, Ordering::AcqRel);
+        let sent = self.exporter.export(spans).await;
+        if let Err(e) = &sent {
+            self.lost.lose(count, e);
+        }
+        sent
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}
