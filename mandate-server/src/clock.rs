@@ -90,31 +90,47 @@ impl Clock for TestClock {
     }
 }
 
+/// Random bytes of an id.
+const RANDOM_BYTES: usize = 10;
+/// Ids whose random bytes are drawn at a time: to ask the operating system costs more than they do.
+const DRAWN: usize = 100;
+
 /// Draws ids that only grow: time first, random below, and one more than the last where the clock stood or went back.
 pub struct Ids {
     entropy: std::sync::Arc<dyn Entropy>,
-    last: Mutex<u128>,
+    drawn: Mutex<Drawn>,
+}
+
+/// The last id, and the random bytes of the next ones.
+struct Drawn {
+    last: u128,
+    random: std::vec::IntoIter<[u8; RANDOM_BYTES]>,
 }
 
 impl Ids {
     /// Ids whose random part comes from `entropy`.
     #[must_use]
     pub fn new(entropy: std::sync::Arc<dyn Entropy>) -> Self {
-        Self { entropy, last: Mutex::new(0) }
+        Self { entropy, drawn: Mutex::new(Drawn { last: 0, random: Vec::new().into_iter() }) }
     }
 
     /// The 128 bits of the next id, for something created at `now`.
     pub fn next(&self, now: Timestamp) -> [u8; 16] {
-        let mut random = [0; 10];
-        self.entropy.fill(&mut random);
+        let mut drawn = self.drawn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let random = drawn.random.next().unwrap_or_else(|| {
+            let mut fresh = [[0; RANDOM_BYTES]; DRAWN];
+            self.entropy.fill(fresh.as_flattened_mut());
+            let [first, others @ ..] = fresh;
+            drawn.random = others.to_vec().into_iter();
+            first
+        });
         let millis = now.millis().to_be_bytes();
         let mut bytes = [0; 16];
         for (place, byte) in bytes.iter_mut().zip(millis.iter().skip(2).chain(&random)) {
             *place = *byte;
         }
-        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        *last = u128::from_be_bytes(bytes).max(last.saturating_add(1));
-        last.to_be_bytes()
+        drawn.last = u128::from_be_bytes(bytes).max(drawn.last.saturating_add(1));
+        drawn.last.to_be_bytes()
     }
 }
 

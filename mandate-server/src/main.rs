@@ -78,6 +78,10 @@ Examples:
 
 Everything is kept in mandate-dev.db; the keys that open it stand beside it in mandate-dev.json.";
 
+/// What a request allocates in one thread is freed in another, which the system's allocator is slow at.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     let ended = match Args::parse().command {
         Command::Serve(flags) => serve(&flags),

@@ -105,6 +105,7 @@ const RULES: &[Rule] = &[
             "http/tls.rs",
             "metrics/process.rs",
             "store/sqlite/",
+            "store/transfer.rs",
             "store/upkeep.rs",
             "worker/export.rs",
             "worker/export/shared.rs",
@@ -273,9 +274,9 @@ fn every_rule_names_tests_that_are_there() {
 const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
     (
         "http",
-        &["bodies", "input", "losses", "operations", "partitions", "published", "tls", "trace", "upgrade"],
+        &["bodies", "input", "losses", "partitions", "published", "tls", "trace", "transfer", "upgrade"],
     ),
-    ("service", &["backups", "costs", "damage", "files", "migrations", "order"]),
+    ("service", &["ahead", "backups", "costs", "damage", "files", "migrations", "order"]),
 ];
 
 #[test]

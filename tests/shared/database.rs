@@ -67,7 +67,7 @@ impl Database {
         match &self.keep {
             Keep::Folder(folder) => within(&std::fs::read(folder.path().join(FILE)).unwrap(), text),
             Keep::Named(name) => {
-                let hexadecimal: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+                let hexadecimal = text.bytes().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
                 let stored = dump(&shared().url(name));
                 within(&stored, text) || within(&stored, &hexadecimal)
             }

@@ -153,6 +153,7 @@ impl Proxy {
     }
 
     /// Calls off what was to be lost; says whether it was not lost yet.
+    #[must_use]
     pub fn lose_nothing(&self) -> bool {
         self.network.loss.lock().unwrap().take().is_some()
     }
@@ -180,14 +181,14 @@ impl Drop for Proxy {
 impl Network {
     /// Counts a round trip that has been asked for; says whether something of it is to be lost.
     fn round_trip(&self) -> Option<Lost> {
-        let mut loss = self.loss.lock().unwrap();
-        let (after, lost) = loss.as_mut()?;
+        let mut planned = self.loss.lock().unwrap();
+        let (after, lost) = planned.as_mut()?;
         if *after > 0 {
             *after -= 1;
             return None;
         }
         let lost = *lost;
-        *loss = None;
+        *planned = None;
         Some(lost)
     }
 }

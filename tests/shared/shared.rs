@@ -34,6 +34,7 @@ pub struct Shared {
 }
 
 /// The PostgreSQL of this run, started if need be.
+#[must_use]
 pub fn shared() -> &'static Shared {
     static SHARED: LazyLock<Shared> = LazyLock::new(Shared::find);
     &SHARED
@@ -94,11 +95,12 @@ fn start(state: &Path) -> String {
     )
     .unwrap();
     let mut guard = Command::new("setsid");
-    guard.args(["sh", "-c", GUARD]).arg(state).arg(cluster.directory()).current_dir("/");
+    guard.args(["--fork", "sh", "-c", GUARD]).arg(state).arg(cluster.directory()).current_dir("/");
     guard.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut child = guard.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    child.wait().unwrap();
     assert_eq!(line, "ready\n", "the cluster has another guard");
     cluster.url("postgres")
 }

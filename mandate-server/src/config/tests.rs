@@ -3,6 +3,7 @@
 
 use figment::Jail;
 
+use super::check::{base_url, site_url};
 use super::*;
 
 /// What `Settings::load` refuses with when a file, variables and flags are as given.
@@ -62,10 +63,10 @@ fn every_refusal_names_the_setting_and_its_source() {
             "api_address (environment variable MANDATE_API_ADDRESS): must be an IP address and a port, such as 127.0.0.1:8080; got `here`",
         ),
         (
-            "database = \"postgres://user:password@host\"",
+            "database = \"mysql://user:password@host\"",
             &[],
             &none,
-            "database (file server.toml): must be sqlite:// and the path of a file, such as sqlite://mandate.db; got `postgres://…`",
+            "database (file server.toml): must be sqlite:// and the path of a file, such as sqlite://mandate.db, or the URL of a PostgreSQL database, such as postgres://mandate@localhost/mandate; got `mysql://…`",
         ),
         (
             "",

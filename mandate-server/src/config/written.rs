@@ -10,7 +10,7 @@ use super::check::{
 };
 use super::joint::{pair, settlement};
 use super::settings::MAX_UNDER_WAY;
-use super::{ConfigRefused, LogFormat, Origins, Settings, SettlementSetting, TlsFiles};
+use super::{ConfigRefused, Origins, Settings};
 
 /// The settings as they were written.
 #[derive(Debug, Serialize, Deserialize)]

@@ -1,9 +1,9 @@
 //! What is stored, as the rest of the server sees it: one record a row.
 
 use mandate_core::{
-    AgentId, Basis, Currency, DecisionId, Denials, EnvironmentKind, EventId, EventKind, Invalid, Mandate,
-    MandateId, Month, Nonce, Principal, RecentRequests, Request, ReviewId, ReviewStatus, Timestamp, Total,
-    Verdict, WebhookId,
+    AgentId, Amount, Basis, Currency, DecisionId, Denials, EnvironmentKind, EventId, EventKind, Invalid,
+    Mandate, MandateId, Month, Nonce, Principal, RecentRequests, Request, ReviewId, ReviewStatus, Timestamp,
+    Total, Verdict, WebhookId,
 };
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -154,11 +154,16 @@ pub struct UsageRecord {
 impl UsageRecord {
     /// Counts a decision.
     pub fn count(&mut self, verdict: Verdict, request: &Request) {
+        self.add(verdict, request.amount);
+    }
+
+    /// Counts a decision with this verdict on this amount.
+    pub fn add(&mut self, verdict: Verdict, amount: Amount) {
         for (place, counted) in Verdict::ALL.iter().zip(&mut self.verdicts) {
             *counted += i64::from(*place == verdict);
         }
         if verdict == Verdict::Allow {
-            self.spent = self.spent.plus(request.amount);
+            self.spent = self.spent.plus(amount);
         }
     }
 }

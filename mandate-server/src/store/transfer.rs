@@ -5,6 +5,7 @@ use std::fs::File;
 
 use mandate_core::Timestamp;
 
+use super::sql::owed;
 use super::tx::{Tx, Value};
 use super::{Holder, Place, Schema, place, postgres, shown, sqlite, upkeep};
 use crate::error::Fault;
@@ -12,6 +13,11 @@ use crate::error::Fault;
 mod layout;
 
 pub use layout::{Table, tables};
+
+/// How many agents are settled in one transaction.
+const SETTLED_AT_ONCE: i64 = 1_000;
+/// Before all agents.
+const FIRST: (i64, &str) = (0, "");
 
 /// What a target was when a transfer into it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,7 +93,13 @@ impl Source {
         if upkeep::schema(from)?.current == 0 {
             return Err(Fault::new(format!("database: {path} is not there, or nothing is in it")));
         }
+        settle(from)?;
         let held = upkeep::claim(from, Holder::Alone)?;
+        if !upkeep::snapshot(from, |tx| owed::owing(tx, FIRST, 1))?.is_empty() {
+            return Err(Fault::new(format!(
+                "database: {path} was worked in meanwhile: run the command again"
+            )));
+        }
         Ok(Self { database: from.to_owned(), stamp: sqlite::upkeep::stamp(&path)?, _held: held })
     }
 
@@ -97,6 +109,22 @@ impl Source {
     /// It cannot be read, or the script fails.
     pub fn read<T>(&self, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
         upkeep::snapshot(&self.database, script)
+    }
+}
+
+/// Has agents' rows hold all that the log says, as they do where they are written with each batch.
+fn settle(from: &str) -> Result<(), Fault> {
+    let mut after = (FIRST.0, FIRST.1.to_owned());
+    loop {
+        let settled = super::run_once(from, |tx| {
+            let owing = owed::owing(tx, (after.0, &after.1), SETTLED_AT_ONCE)?;
+            owing.iter().try_for_each(|agent| owed::settle(tx, agent))?;
+            Ok(owing.into_iter().next_back())
+        })?;
+        match settled.map_err(|refusal| Fault::new(refusal.message))? {
+            Some(last) => after = (last.environment, last.agent.as_str().to_owned()),
+            None => return Ok(()),
+        }
     }
 }
 

@@ -1,11 +1,12 @@
 //! One transaction, as scripts see it: texts of SQL, values in, rows out. The same for every database.
 #![allow(clippy::missing_errors_doc, reason = "each of these fails when the database does")]
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use mandate_core::Verdict;
 
-use super::records::Mode;
+use super::records::{AgentKey, Mode};
 use crate::error::Fault;
 
 /// A value on its way into or out of the database.
@@ -165,6 +166,17 @@ pub enum Backend {
     Postgres,
 }
 
+/// Whether agents' rows lack what decisions behind them say; see `sql::owed`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Owing {
+    /// Counters are written with each decision.
+    Never,
+    /// They may lack some, and this transaction only reads.
+    Reading,
+    /// They may lack some, and this transaction can write.
+    Writing,
+}
+
 /// What a database must offer to be the ground of a transaction.
 pub trait Session {
     /// Which database it is.
@@ -173,6 +185,11 @@ pub trait Session {
     /// Holds what `sql` finds or names until the transaction ends, where others write at the same time and this
     /// transaction may write too; does nothing elsewhere.
     fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault>;
+
+    /// Whether counters lack decisions in this database.
+    fn owing(&self) -> Owing {
+        Owing::Never
+    }
 
     /// Runs a statement that returns rows.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault>;
@@ -197,6 +214,17 @@ pub struct Tally {
     pub decided: Vec<(Verdict, Mode)>,
     /// Whether there is something to deliver.
     pub announced: bool,
+    /// What deciding rests on, and may have been changed.
+    pub touched: Touched,
+}
+
+/// What deciding rests on: of whom a transaction may have changed it.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// Agents whose mandate, newest requests or metering may be others now.
+    pub agents: BTreeSet<AgentKey>,
+    /// Environments whose mode may be another now.
+    pub environments: BTreeSet<i64>,
 }
 
 impl Tally {
@@ -204,6 +232,8 @@ impl Tally {
     pub fn add(&mut self, other: Self) {
         self.decided.extend(other.decided);
         self.announced |= other.announced;
+        self.touched.agents.extend(other.touched.agents);
+        self.touched.environments.extend(other.touched.environments);
     }
 }
 
@@ -227,6 +257,25 @@ impl<'a> Tx<'a> {
     /// Wakes whoever delivers, once the transaction has been committed.
     pub fn announce(&mut self) {
         self.tally.announced = true;
+    }
+
+    /// Whether counters lack decisions in this database.
+    #[must_use]
+    pub fn owing(&self) -> Owing {
+        self.session.owing()
+    }
+
+    /// Notes that what decides on an agent's requests may be changed. Whoever takes the agent to decide, or to change what
+    /// decides, notes it by that.
+    pub fn touch(&mut self, agent: &AgentKey) {
+        if !self.tally.touched.agents.contains(agent) {
+            self.tally.touched.agents.insert(agent.clone());
+        }
+    }
+
+    /// Notes that the mode of an environment is changed.
+    pub fn touch_environment(&mut self, environment: i64) {
+        self.tally.touched.environments.insert(environment);
     }
 
     /// What was done.

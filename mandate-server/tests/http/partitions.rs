@@ -7,9 +7,9 @@ use mandate_tests::cluster::{Held, query};
 
 use crate::world::{World, noon, spend};
 
-/// A day of a month that is far away when the server starts, the ids of that month, and who waits for a lock.
-const MONTH: &str = "SELECT make_partition('decisions', '2027_06', decode(lpad(to_hex(1811808000000), 12, '0') || repeat('0', 20), 'hex'),
-    decode(lpad(to_hex(1814400000000), 12, '0') || repeat('0', 20), 'hex'))";
+/// A month that is far away when the server starts, between the ids of its ends; and who waits for a lock.
+const MONTH: &str = r"CREATE TABLE decisions_2027_06 (LIKE decisions INCLUDING ALL);
+    ALTER TABLE decisions ATTACH PARTITION decisions_2027_06 FOR VALUES FROM ('\x01a5d82c180000000000000000000000') TO ('\x01a672aae00000000000000000000000')";
 const WAITING: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
 const PLACES: &str = "SELECT string_agg(DISTINCT tableoid::regclass::text, ',' ORDER BY tableoid::regclass::text) FROM decisions";

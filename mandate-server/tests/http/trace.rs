@@ -56,7 +56,8 @@ async fn carry_out(world: &World, operation: &Operation) -> Reply {
     let mut headers =
         operation.name.as_ref().map_or(String::new(), |name| format!("Idempotency-Key: {name}\r\n"));
     if let Some(body) = &operation.body {
-        headers.push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
+        let length = body.len().to_string();
+        headers.extend(["Content-Type: application/json\r\nContent-Length: ", &length, "\r\n"]);
     }
     let body = operation.body.as_deref().unwrap_or_default();
     let mut reply = world.send(operation.method, &operation.path, &operation.key, &headers, body).await;

@@ -104,6 +104,7 @@ impl World {
     }
 
     /// A server on another database, to which `transfer` moves what this one has, once it has stopped.
+    #[allow(dead_code, reason = "the suite of one database has no such case")]
     pub(crate) async fn moved(self, to: Database, transfer: impl FnOnce(&str, &str)) -> Self {
         self.running.stop().await;
         transfer(&self.settings.database, to.url());
@@ -115,6 +116,7 @@ impl World {
     }
 
     /// Stops the server, and moves what it has to another database.
+    #[allow(dead_code, reason = "the suite of one database has no such case")]
     pub(crate) async fn stopped(self, to: &Database, transfer: impl FnOnce(&str, &str)) {
         self.running.stop().await;
         transfer(&self.settings.database, to.url());

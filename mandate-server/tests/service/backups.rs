@@ -135,6 +135,10 @@ async fn a_schema_that_is_not_the_newest_is_refused_in_so_many_words() {
     change("DELETE FROM refinery_schema_history WHERE version > 1");
     let older = store::run_once(&database, |_| Ok(())).unwrap_err().to_string();
     assert!(older.contains("run `mandate-server migrate` first"), "{older}");
+    let held = upkeep::claim(&database, Holder::Server).unwrap();
+    let beside = store::migrate(&database).unwrap_err().to_string();
+    assert!(beside.ends_with("is in use: stop the server first"), "{beside}");
+    drop(held);
     change("INSERT INTO refinery_schema_history VALUES (99, 'of tomorrow', '', '')");
     let newer = store::migrate(&database).unwrap_err().to_string();
     assert!(newer.contains("has schema 99, and this program knows none newer than"), "{newer}");

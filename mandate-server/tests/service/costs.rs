@@ -11,8 +11,10 @@ use mandate_server::service::listing::{Cursors, From, Query};
 use mandate_server::service::{
     Call, Caller, Scripted, agents, decisions, escrows, events, exports, idempotency, mandates, reviews,
 };
+use mandate_server::store::records::AgentKey;
 use mandate_server::store::sql::decisions::Filter;
-use mandate_server::store::tx::{Backend, Row, Session, Tx, Value};
+use mandate_server::store::sql::owed;
+use mandate_server::store::tx::{Backend, Owing, Row, Session, Tx, Value};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, StatementStatus, params_from_iter};
 
@@ -54,6 +56,10 @@ impl Session for Counting {
         drop(found);
         self.steps += statement.get_status(StatementStatus::VmStep);
         Ok(rows)
+    }
+
+    fn owing(&self) -> Owing {
+        Owing::Reading
     }
 
     fn execute(&mut self, sql: &'static str, _: &[Value]) -> Result<usize, Fault> {
@@ -182,4 +188,23 @@ async fn a_page_costs_the_same_however_deep_it_lies_and_however_long_the_list_is
     assert_eq!(due(), early, "what is due is found whatever has gone by");
     assert!(early.iter().all(|steps| *steps < 100), "{early:?}");
     assert!(short.iter().all(|(_, older, newer)| *older < 2_000 && *newer < 2_000), "{short:?}");
+}
+
+#[tokio::test]
+async fn what_an_agents_rows_lack_is_found_whatever_the_length_of_the_log() {
+    let world = World::new().await;
+    let (agent, silent) = (world.agent("a").await, world.agent("b").await);
+    let steps = |caller: &Caller| {
+        let mut counting = counting(&world);
+        let key = AgentKey { environment: caller.environment.id, agent: caller.agent.clone().unwrap() };
+        let owed = owed::find(&mut Tx::new(&mut counting), &key).unwrap();
+        assert!(owed.len() < usize::try_from(owed::MAX_OWED).unwrap());
+        counting.steps
+    };
+    let early = steps(&silent);
+    for _ in 0..200 {
+        world.ask(&agent, "1").await;
+        assert!(steps(&agent) < 500, "{}", steps(&agent));
+    }
+    assert_eq!(steps(&silent), early, "the log has grown");
 }

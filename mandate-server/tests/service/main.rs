@@ -9,6 +9,7 @@
 use mandate_tests::Kind;
 
 mod agents_and_mandates;
+mod ahead;
 mod apart;
 mod backups;
 mod check;

@@ -1,4 +1,4 @@
-//! The same cases on PostgreSQL, but for those that are about files: `backups`, `costs` (counted in steps of SQLite's machine),
+//! The same cases on PostgreSQL, but for those that are about SQLite's writer: `ahead`; and about files: `backups`, `costs` (counted in steps of SQLite's machine),
 //! `damage`, `files` and `migrations`. `order` is about locks, which PostgreSQL alone has.
 #![allow(
     clippy::unwrap_used,

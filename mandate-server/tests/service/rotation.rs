@@ -274,15 +274,15 @@ async fn tokens_of_a_retired_key_are_rebuilt_and_verify_under_the_archive() {
 }
 
 /// The same numbers from the same seed.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn below(&mut self, bound: i64) -> i64 {
+    pub(crate) fn below(&mut self, bound: i64) -> i64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         i64::try_from(self.0 >> 33).unwrap() % bound
     }
 
-    fn between(&mut self, first: i64, last: i64) -> i64 {
+    pub(crate) fn between(&mut self, first: i64, last: i64) -> i64 {
         first + self.below(last - first + 1)
     }
 }
@@ -419,7 +419,7 @@ fn no_client_with_a_five_minute_cache_ever_meets_a_token_that_it_cannot_verify()
 }
 
 #[expect(clippy::disallowed_methods, reason = "a campaign is set by whoever starts the tests")]
-fn number(variable: &str) -> Option<u64> {
+pub(crate) fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a whole number; got `{text}`")))
 }

@@ -21,7 +21,7 @@ const REVIEW_ABOVE: u64 = 70;
 /// How soon the service is there again by itself.
 pub(crate) const RESUMES: Duration = Duration::from_secs(10);
 /// How long answers that a test waits for may stay away.
-const SILENCE: Duration = Duration::from_secs(60);
+const SILENCE: Duration = Duration::from_mins(1);
 
 /// Who asks, and all that was asked.
 pub(crate) struct Ledger<'a> {

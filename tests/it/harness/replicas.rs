@@ -98,9 +98,8 @@ impl Replicas {
         let (mut read, mut ops_url) = (Vec::new(), String::new());
         let base_url = loop {
             let mut line = String::new();
-            if log.read_line(&mut line).unwrap() == 0 {
-                panic!("the server has ended: {:?}, {read:#?}", child.wait());
-            }
+            let length = log.read_line(&mut line).unwrap();
+            assert!(length > 0, "the server has ended: {:?}, {read:#?}", child.wait());
             let told: Value = serde_json::from_str(&line).unwrap_or_default();
             match told["message"].as_str() {
                 Some("listening") => ops_url = format!("http://{}", told["ops"].as_str().unwrap()),

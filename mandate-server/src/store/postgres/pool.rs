@@ -217,8 +217,8 @@ fn serve_lane(mut desk: Desk, decider: &dyn Decider, after: &After, mut waiting:
         let (batch, waiters): (Vec<_>, Vec<_>) =
             asked.drain(..).map(|Asked { authorization, waiter }| (authorization, waiter)).unzip();
         // A panic beside the decisions themselves drops the waiters' channels, and the lane goes on.
-        let decided = catch_unwind(AssertUnwindSafe(|| decide(&mut desk, decider, after, &batch)));
-        let Ok(answers) = decided else {
+        let ended = catch_unwind(AssertUnwindSafe(|| decide(&mut desk, decider, after, &batch)));
+        let Ok(answers) = ended else {
             desk.leave();
             continue;
         };

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use mandate_core::{AgentId, RecentRequests, Timestamp};
 
-use super::mandates;
+use super::{mandates, owed};
 use crate::error::Fault;
 use crate::store::records::{AgentKey, AgentState, Direction, Slice};
-use crate::store::tx::{Row, Tx, Value};
+use crate::store::tx::{Owing, Row, Tx, Value};
 
 const INSERT: &str = "INSERT INTO agents (environment, agent, sequence, created_at, governing, recent)
     VALUES ($1, $2, $3, $4, NULL, $5) ON CONFLICT DO NOTHING";
@@ -47,11 +47,18 @@ pub fn insert(tx: &mut Tx<'_>, environment: i64, agent: &Agent) -> Result<bool, 
     Ok(tx.execute(INSERT, &row)? == 1)
 }
 
-/// Locks an agent and reads what decides on its requests.
+/// Locks an agent, to decide on its requests or to change what decides, and reads that.
 pub fn lock(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault> {
+    tx.touch(key);
     let parameters = [key.environment.into(), key.agent.as_str().into()];
     tx.hold(HOLD, &parameters)?;
-    tx.row(STATE, &parameters)?.map(|mut row| read_state(&mut row)).transpose()
+    owed::settle(tx, key)?;
+    let Some(mut row) = tx.row(STATE, &parameters)? else { return Ok(None) };
+    let mut state = read_state(&mut row)?;
+    if tx.owing() == Owing::Reading {
+        owed::add_recent(&mut state.recent, &owed::find(tx, key)?);
+    }
+    Ok(Some(state))
 }
 
 /// Reads an agent's newest requests and a mandate's six columns.
@@ -71,6 +78,7 @@ pub fn keep_recent(tx: &mut Tx<'_>, key: &AgentKey, recent: &RecentRequests) -> 
 
 /// Makes `mandate` the one that governs the agent.
 pub fn govern(tx: &mut Tx<'_>, key: &AgentKey, mandate: mandate_core::MandateId) -> Result<(), Fault> {
+    tx.touch(key);
     tx.execute_one(GOVERN, &[mandate.to_bytes().into(), key.environment.into(), key.agent.as_str().into()])
 }
 

@@ -5,9 +5,9 @@ use mandate_core::{
     ReviewId, ReviewStatus, Timestamp, Total, Verdict,
 };
 
-use super::reviews;
+use super::{owed, reviews};
 use crate::error::Fault;
-use crate::store::records::{DecisionRecord, Direction, Mode, ReviewRecord, Slice};
+use crate::store::records::{AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce, agent, amount,
@@ -92,8 +92,15 @@ pub struct Whole {
     pub review: Option<ReviewRecord>,
 }
 
-/// Writes a decision.
+/// Writes a decision that is counted at once: the agent is locked, and its counters are written in this transaction.
 pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
+    insert_owed(tx, d)?;
+    let agent = AgentKey { environment: d.environment, agent: d.request.agent.clone() };
+    owed::counted_at_once(tx, &agent, d.id)
+}
+
+/// Writes a decision, and no counters.
+pub fn insert_owed(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
     tx.execute_one(INSERT, &values(d))?;
     tx.note(d.verdict, d.mode);
     Ok(())

@@ -113,5 +113,6 @@ pub fn lock(tx: &mut Tx<'_>, environment: i64) -> Result<(), Fault> {
 
 /// Switches the mode.
 pub fn switch(tx: &mut Tx<'_>, environment: i64, mode: Mode, since: Timestamp) -> Result<(), Fault> {
+    tx.touch_environment(environment);
     tx.execute_one(SWITCH, &[mode.as_str().into(), since.millis().into(), environment.into()])
 }

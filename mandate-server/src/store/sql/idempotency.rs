@@ -49,13 +49,17 @@ pub(in crate::store) fn read(row: &mut Row) -> Result<KeptRecord, Fault> {
 
 /// Keeps an answer, behind all others. One that has expired under the same key goes.
 pub fn keep(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<(), Fault> {
-    let row = values(key, kept);
-    if tx.execute(KEEP, &row)? == 0 {
+    if !keep_new(tx, key, kept)? {
         // Whoever forgets what has expired may have come first.
         tx.execute(DROP, &[key.environment.into(), key.api_key.into(), key.name.as_str().into()])?;
-        tx.execute_one(KEEP, &row)?;
+        tx.execute_one(KEEP, &values(key, kept))?;
     }
     Ok(())
+}
+
+/// Keeps an answer, behind all others. False when one is kept under the same key, of whatever age.
+pub fn keep_new(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<bool, Fault> {
+    Ok(tx.execute(KEEP, &values(key, kept))? == 1)
 }
 
 /// A kept answer's eight columns.

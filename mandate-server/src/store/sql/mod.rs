@@ -20,6 +20,7 @@ pub mod gauges;
 pub mod idempotency;
 pub mod keys;
 pub mod mandates;
+pub mod owed;
 pub mod reviews;
 pub mod servers;
 pub mod signing_keys;

@@ -2,9 +2,9 @@
 
 use mandate_core::{AgentId, Currency, Mandate, Month, Total};
 
-use super::mandates;
+use super::{mandates, owed};
 use crate::error::Fault;
-use crate::store::records::{UsageKey, UsageRecord};
+use crate::store::records::{AgentKey, UsageKey, UsageRecord};
 use crate::store::tx::{Row, Tx, Value};
 
 const FIND: &str =
@@ -52,7 +52,8 @@ pub struct Metered {
     pub mandate: Option<Mandate>,
 }
 
-/// The metering of one agent, month and currency. The agent must be locked. Without a row, everything is 0.
+/// The metering of one agent, month and currency. The agent must be locked. Without a row, everything is 0: the first
+/// decision of a month and currency is counted at once.
 pub fn find(tx: &mut Tx<'_>, key: &UsageKey) -> Result<UsageRecord, Fault> {
     let parameters = [
         key.agent.environment.into(),
@@ -61,7 +62,11 @@ pub fn find(tx: &mut Tx<'_>, key: &UsageKey) -> Result<UsageRecord, Fault> {
         key.currency.as_str().into(),
     ];
     let Some(mut row) = tx.row(FIND, &parameters)? else { return Ok(UsageRecord::default()) };
-    read(&mut row)
+    let mut usage = read(&mut row)?;
+    for owed in owed::find(tx, &key.agent)? {
+        owed.add_to(&mut usage, key.month, &key.currency);
+    }
+    Ok(usage)
 }
 
 /// At most `limit` rows of a month that stand behind an agent and a currency, in the order of agents and currencies;
@@ -81,15 +86,21 @@ pub fn page(
     let parameters =
         [environment.into(), month.to_string().into(), from.into(), after.1.into(), limit.into()];
     let rows = tx.query(sql, &parameters)?.into_iter();
-    rows.map(|mut row| {
+    let rows = rows.map(|mut row| {
         Ok(Metered {
             agent: AgentId::parse(&row.text()?)?,
             currency: Currency::parse(&row.text()?)?,
             usage: read(&mut row)?,
             mandate: mandates::read_joined(&mut row)?,
         })
-    })
-    .collect()
+    });
+    let mut page = rows.collect::<Result<Vec<_>, Fault>>()?;
+    for Metered { agent, currency, usage, .. } in &mut page {
+        for owed in owed::find(tx, &AgentKey { environment, agent: agent.clone() })? {
+            owed.add_to(usage, month, currency);
+        }
+    }
+    Ok(page)
 }
 
 /// Reads the ten counters.

@@ -8,6 +8,7 @@ use super::super::records::{AgentKey, UsageKey};
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, Loaded, sql};
 use super::Ground;
+use super::ahead::Outcome;
 use crate::error::Fault;
 use crate::service::Answer;
 
@@ -18,7 +19,7 @@ pub(super) fn run(
     batch: &[Authorization],
     tally: &mut Tally,
 ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
-    let mut ground = Ground(connection);
+    let mut ground = Ground::writing(connection);
     let mut tx = Tx::new(&mut ground);
     let now = decider.now();
     let mut loaded = load(&mut tx, batch, now.month())?;
@@ -58,27 +59,53 @@ fn load(tx: &mut Tx<'_>, batch: &[Authorization], month: mandate_core::Month) ->
     Ok(loaded)
 }
 
+/// Writes what was made in a draft, which rests on nothing being kept under its idempotency key. False, and nothing is written,
+/// when something is.
+pub(super) fn keep_draft(tx: &mut Tx<'_>, outcome: &Outcome) -> Result<bool, Fault> {
+    let Outcome { loaded, counted, .. } = outcome;
+    for key in &loaded.made.kept {
+        if !sql::idempotency::keep_new(tx, key, loaded.kept.get(key).ok_or_else(lost)?)? {
+            return Ok(false);
+        }
+    }
+    for decision in &loaded.made.decisions {
+        sql::decisions::insert_owed(tx, decision)?;
+    }
+    keep_reviews(tx, loaded)?;
+    counted.iter().try_for_each(|counted| sql::owed::write(tx, counted))?;
+    Ok(true)
+}
+
 /// Writes what the batch made and changed.
 fn keep(tx: &mut Tx<'_>, loaded: &Loaded) -> Result<(), Fault> {
-    let lost = || Fault::new("a batch noted a change to a row that it did not load");
+    for key in &loaded.made.kept {
+        sql::idempotency::keep(tx, key, loaded.kept.get(key).ok_or_else(lost)?)?;
+    }
     for decision in &loaded.made.decisions {
         sql::decisions::insert(tx, decision)?;
     }
-    for (environment, review) in &loaded.made.reviews {
-        sql::reviews::insert(tx, *environment, review)?;
-    }
-    for event in &loaded.made.events {
-        sql::events::insert(tx, event)?;
-        sql::deliveries::fan_out(tx, event)?;
-    }
+    keep_reviews(tx, loaded)?;
     for key in &loaded.made.agents {
         sql::agents::keep_recent(tx, key, &loaded.agents.get(key).ok_or_else(lost)?.recent)?;
     }
     for key in &loaded.made.usage {
         sql::usage::keep(tx, key, loaded.usage.get(key).ok_or_else(lost)?)?;
     }
-    for key in &loaded.made.kept {
-        sql::idempotency::keep(tx, key, loaded.kept.get(key).ok_or_else(lost)?)?;
+    Ok(())
+}
+
+fn lost() -> Fault {
+    Fault::new("a batch noted a change to a row that it did not load")
+}
+
+/// Writes the reviews that decisions wait for, and that they do.
+fn keep_reviews(tx: &mut Tx<'_>, loaded: &Loaded) -> Result<(), Fault> {
+    for (environment, review) in &loaded.made.reviews {
+        sql::reviews::insert(tx, *environment, review)?;
+    }
+    for event in &loaded.made.events {
+        sql::events::insert(tx, event)?;
+        sql::deliveries::fan_out(tx, event)?;
     }
     Ok(())
 }

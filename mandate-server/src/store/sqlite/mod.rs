@@ -1,11 +1,15 @@
-//! SQLite: one writer thread that commits in batches, and a few readers beside it.
+//! SQLite: one writer thread that commits in batches, one that decides ahead of it, and a few readers beside them.
 
+mod ahead;
+mod changes;
 pub(super) mod commit;
 mod hot;
+mod known;
 pub(super) mod place;
 mod presence;
 mod readers;
 pub(super) mod replace;
+mod transaction;
 pub(super) mod upkeep;
 mod writer;
 
@@ -20,7 +24,7 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
 
-use super::tx::{Backend, Row, Session, Tx, Value};
+use super::tx::{Backend, Owing, Row, Session, Tx, Value};
 use super::{Authorization, Decider, Footprint, Holder, Schema};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
@@ -59,7 +63,7 @@ impl Sqlite {
         commit: Commit,
     ) -> Result<Self, Fault> {
         let held = upkeep::claim(path, Holder::Server)?;
-        let writer = Writer::start(connect(path)?, decider, metrics, wake, commit)?;
+        let writer = Writer::start(path, decider, metrics, wake, commit)?;
         let readers = Readers::start(path)?;
         Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
@@ -148,7 +152,7 @@ fn apart<T>(
     let _held = upkeep::claim(path, Holder::Server)?;
     let mut connection = connect(path)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut ground = Ground(&transaction);
+    let mut ground = Ground::writing(&transaction);
     let mut tx = Tx::new(&mut ground);
     Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
     let result = match script(&mut tx) {
@@ -182,7 +186,20 @@ fn connect(path: &str) -> Result<Connection, Fault> {
 }
 
 /// A connection as the ground of a transaction.
-struct Ground<'a>(&'a Connection);
+struct Ground<'a> {
+    connection: &'a Connection,
+    owing: Owing,
+}
+
+impl<'a> Ground<'a> {
+    fn reading(connection: &'a Connection) -> Self {
+        Self { connection, owing: Owing::Reading }
+    }
+
+    fn writing(connection: &'a Connection) -> Self {
+        Self { connection, owing: Owing::Writing }
+    }
+}
 
 impl Session for Ground<'_> {
     fn backend(&self) -> Backend {
@@ -194,8 +211,12 @@ impl Session for Ground<'_> {
         Ok(())
     }
 
+    fn owing(&self) -> Owing {
+        self.owing
+    }
+
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
-        let mut statement = self.0.prepare_cached(sql)?;
+        let mut statement = self.connection.prepare_cached(sql)?;
         let columns = statement.column_count();
         let mut found = statement.query(params_from_iter(parameters))?;
         let mut rows = Vec::new();
@@ -219,7 +240,7 @@ impl Session for Ground<'_> {
     }
 
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
-        Ok(self.0.prepare_cached(sql)?.execute(params_from_iter(parameters))?)
+        Ok(self.connection.prepare_cached(sql)?.execute(params_from_iter(parameters))?)
     }
 }
 

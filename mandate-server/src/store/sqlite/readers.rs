@@ -84,7 +84,7 @@ fn serve(connection: &Connection, waiting: &Mutex<mpsc::Receiver<Job>>) {
 
 fn in_snapshot<T>(connection: &Connection, script: impl FnOnce(&mut Tx<'_>) -> T) -> Result<T, Fault> {
     connection.execute_batch("BEGIN")?;
-    let result = script(&mut Tx::new(&mut Ground(connection)));
+    let result = script(&mut Tx::new(&mut Ground::reading(connection)));
     connection.execute_batch("COMMIT")?;
     Ok(result)
 }

@@ -119,7 +119,7 @@ pub(in crate::store) fn snapshot<T>(
 ) -> Result<T, Fault> {
     let connection = open_to_read(path)?;
     connection.execute_batch("BEGIN")?;
-    script(&mut Tx::new(&mut Ground(&connection)))
+    script(&mut Tx::new(&mut Ground::reading(&connection)))
 }
 
 /// What SQLite finds wrong with the pages and indexes of the file, a sentence each.
@@ -196,13 +196,21 @@ pub(in crate::store) fn newest() -> i64 {
 
 /// Brings the database up to the newest schema: all of the way, or not at all. Says what it was before.
 pub(in crate::store) fn migrate(path: &str) -> Result<Schema, Fault> {
-    let _held = claim(path, Holder::Server)?;
-    let before = schema(path)?;
+    let mut held = claim(path, Holder::Server)?;
+    let mut before = schema(path)?;
+    if before.current > 0 && !before.missing.is_empty() {
+        // A server of the older schema that is at work would go on by rules that hold no more.
+        drop(held);
+        held = claim(path, Holder::Alone)?;
+        before = schema(path)?;
+    }
     before.must_be_known(path)?;
     make(path)?;
     let mut connection = connect(path)?;
     let failed = |e| Fault::new(format!("database: cannot migrate {path}: {e}"));
-    runner().run(&mut connection).map(|_| before).map_err(failed)
+    let ran = runner().run(&mut connection).map(|_| before).map_err(failed);
+    drop(held);
+    ran
 }
 
 /// Makes the file of a database that is not there, for its owner alone; SQLite gives its log the same mode.

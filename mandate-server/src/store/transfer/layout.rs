@@ -26,7 +26,7 @@ const LAYOUT: &[(&str, usize, &str)] = &[
         1,
         "api_key:i hash:b environment:i agent:t rate:i created_at:i expires_at:i revoked_at:i name:t",
     ),
-    ("agents", 2, "environment:i agent:t sequence:b created_at:i governing:b recent:b"),
+    ("agents", 2, "environment:i agent:t sequence:b created_at:i governing:b recent:b counted:b"),
     (
         "mandates",
         2,

@@ -1,0 +1,216 @@
+//! Decides ahead of the writer: on what the batches before it leave, while these are being committed.
+//!
+//! What is decided here is a draft. It rests on what is known in memory, and on nothing being kept under its idempotency
+//! key; the writer looks whether that holds, and decides itself where it does not. What was told to nobody is no decision.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+
+use mandate_core::Timestamp;
+use rusqlite::Connection;
+use tokio::sync::{mpsc, oneshot};
+
+use super::super::records::{AgentKey, UsageKey};
+use super::super::sql::owed::Counted;
+use super::super::tx::{Backend, Owing, Row, Session, Tx, Value};
+use super::super::{Authorization, Decider, Loaded};
+use super::Ground;
+use super::changes::Board;
+use super::known::Known;
+use super::writer::{Job, MAX_BATCH};
+use crate::error::Fault;
+use crate::service::Answer;
+
+/// Batches that may be on their way to the disk at a time: one that commits, and the next.
+const MAX_UNDER_WAY: u64 = 2;
+
+/// An authorization, and who waits for its answer.
+pub(super) struct Asked {
+    pub(super) authorization: Authorization,
+    pub(super) waiter: oneshot::Sender<Result<Answer, Fault>>,
+}
+
+/// An authorization, and what was decided on it.
+pub(super) struct Draft {
+    pub(super) asked: Asked,
+    /// None: the writer is to decide.
+    pub(super) outcome: Option<Outcome>,
+}
+
+/// What was decided on an authorization.
+pub(super) struct Outcome {
+    pub(super) answer: Answer,
+    /// What was made, and what it leaves.
+    pub(super) loaded: Loaded,
+    /// The rows of its agent, when they are to be written with it.
+    pub(super) counted: Option<Counted>,
+}
+
+/// A batch of drafts.
+pub(super) struct Drafts {
+    /// The newest of the writer's changes that was known.
+    pub(super) known: u64,
+    pub(super) drafts: Vec<Draft>,
+}
+
+/// Whoever decides ahead.
+pub(super) struct Ahead {
+    pub(super) connection: Connection,
+    pub(super) decider: Arc<dyn Decider>,
+    pub(super) board: Arc<Board>,
+    pub(super) writer: mpsc::Sender<Job>,
+    /// Says of each batch, in order, that its transaction has ended.
+    pub(super) ended: Receiver<()>,
+}
+
+impl Ahead {
+    /// Decides until nobody can ask any more, or the writer has ended.
+    pub(super) fn serve(self, waiting: mpsc::Receiver<Asked>) {
+        let progress = Progress { sent: 0, ended: 0, ends: &self.ended };
+        Thread { ahead: &self, known: Known::new(), newest: 0, confused: false, progress }.serve(waiting);
+    }
+}
+
+/// How far the writer has come.
+struct Progress<'a> {
+    /// Batches that were sent to it, numbered from 1.
+    sent: u64,
+    /// Of these, those that are committed, or will never be.
+    ended: u64,
+    ends: &'a Receiver<()>,
+}
+
+impl Progress<'_> {
+    /// Waits until at most `most` batches are under way; false when the writer is no more.
+    fn wait(&mut self, most: u64) -> bool {
+        while self.ends.try_recv().is_ok() {
+            self.ended += 1;
+        }
+        while self.sent - self.ended > most {
+            if self.ends.recv().is_err() {
+                return false;
+            }
+            self.ended += 1;
+        }
+        true
+    }
+}
+
+struct Thread<'a> {
+    ahead: &'a Ahead,
+    known: Known,
+    /// The newest change that `known` has heard of.
+    newest: u64,
+    /// Deciding has ended in a panic: `known` may hold anything.
+    confused: bool,
+    progress: Progress<'a>,
+}
+
+impl Thread<'_> {
+    fn serve(mut self, mut waiting: mpsc::Receiver<Asked>) {
+        let mut asked = Vec::with_capacity(MAX_BATCH);
+        // Only then does it look who waits, so that as many as possible are in the batch.
+        while self.progress.wait(MAX_UNDER_WAY - 1) && waiting.blocking_recv_many(&mut asked, MAX_BATCH) > 0 {
+            if !self.hear() {
+                return;
+            }
+            let drafts = Drafts { known: self.newest, drafts: self.drafts(&mut asked) };
+            self.progress.sent += 1;
+            if self.ahead.writer.blocking_send(Job::Drafts(drafts)).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Forgets what does not hold any more. Where batches under way were decided on that, it waits until they have ended:
+    /// what they leave is to be read then. False when the writer is no more.
+    fn hear(&mut self) -> bool {
+        loop {
+            let mut news = self.ahead.board.news();
+            self.newest = news.newest;
+            news.everything |= std::mem::take(&mut self.confused);
+            if !self.known.forget(&news, self.progress.ended) {
+                return true;
+            }
+            if !self.progress.wait(0) {
+                return false;
+            }
+        }
+    }
+
+    fn drafts(&mut self, asked: &mut Vec<Asked>) -> Vec<Draft> {
+        let now = self.ahead.decider.now();
+        let mut drafts = Vec::with_capacity(asked.len());
+        for asked in asked.drain(..) {
+            let outcome = if self.confused {
+                None
+            } else {
+                let decided = catch_unwind(AssertUnwindSafe(|| self.decide(&asked.authorization, now)));
+                decided.unwrap_or_else(|_| {
+                    self.confused = true;
+                    None
+                })
+            };
+            drafts.push(Draft { asked, outcome });
+        }
+        if !self.ahead.connection.is_autocommit()
+            && let Err(e) = self.ahead.connection.execute_batch("COMMIT")
+        {
+            tracing::debug!(error = %e, "a snapshot could not be ended");
+        }
+        drafts
+    }
+
+    /// Decides on one; nothing when the writer is to do that, as after a panic, which has told why.
+    fn decide(&mut self, authorization: &Authorization, now: Timestamp) -> Option<Outcome> {
+        let mut loaded = Loaded::default();
+        if let Ok(request) = &authorization.request {
+            let environment = authorization.call.caller.environment.id;
+            let agent = AgentKey { environment, agent: request.agent.clone() };
+            let key = UsageKey { agent, month: now.month(), currency: request.currency.clone() };
+            let mut snapshot = Snapshot(&self.ahead.connection);
+            let mut tx = Tx::new(&mut snapshot);
+            match self.known.load(&key, &mut loaded, self.progress.ended, &mut tx) {
+                Ok(true) => {}
+                Ok(false) => return None,
+                Err(fault) => {
+                    tracing::debug!(reason = %fault, "what decides could not be read ahead");
+                    return None;
+                }
+            }
+        }
+        let answers = self.ahead.decider.decide(std::slice::from_ref(authorization), now, &mut loaded);
+        let answer = answers.into_iter().next()?.ok()?;
+        let counted = self.known.keep(&loaded, now, self.progress.sent + 1);
+        Some(Outcome { answer, loaded, counted })
+    }
+}
+
+/// A snapshot of what is committed, taken when something is read for the first time, and held until the batch is decided.
+struct Snapshot<'a>(&'a Connection);
+
+impl Session for Snapshot<'_> {
+    fn backend(&self) -> Backend {
+        Backend::Sqlite
+    }
+
+    fn hold(&mut self, _: &'static str, _: &[Value]) -> Result<(), Fault> {
+        Ok(())
+    }
+
+    fn owing(&self) -> Owing {
+        Owing::Reading
+    }
+
+    fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
+        if self.0.is_autocommit() {
+            self.0.execute_batch("BEGIN")?;
+        }
+        Ground::reading(self.0).query(sql, parameters)
+    }
+
+    fn execute(&mut self, _: &'static str, _: &[Value]) -> Result<usize, Fault> {
+        Err(Fault::new("what is decided ahead is written by the writer"))
+    }
+}

@@ -1,0 +1,244 @@
+//! One transaction of the writer: the drafts that stand, decisions in the place of those that fall, and scripts.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use rusqlite::Connection;
+use tokio::sync::oneshot;
+
+use super::super::records::AgentKey;
+use super::super::tx::{Tally, Tx};
+use super::super::{Authorization, Decider};
+use super::ahead::{Asked, Draft, Drafts, Outcome};
+use super::changes::Changes;
+use super::commit::Committer;
+use super::writer::{Job, Script, Tell, Thread};
+use super::{Ground, hot};
+use crate::error::Fault;
+use crate::service::{Answer, Stop};
+
+type Waiter = oneshot::Sender<Result<Answer, Fault>>;
+/// Who waits, and for what.
+type Told = Vec<(Waiter, Result<Answer, Fault>)>;
+
+impl Thread {
+    /// Runs all jobs in one transaction and tells each waiter how it ended.
+    ///
+    /// None of the jobs has been answered yet, so that any order among them is a true one: drafts come first, since scripts
+    /// may bring them down.
+    pub(super) fn run(&mut self, jobs: &mut Vec<Job>, batches: usize) {
+        let (mut drafts, mut scripts) = (Vec::with_capacity(batches), Vec::new());
+        for job in jobs.drain(..) {
+            match job {
+                Job::Drafts(batch) => drafts.push(batch),
+                Job::Script(script) => scripts.push(script),
+            }
+        }
+        let count = scripts.len() + drafts.iter().map(|batch| batch.drafts.len()).sum::<usize>();
+        if let Err(e) = self.begin() {
+            self.committer.tell("a transaction could not begin", &e);
+            self.changes.everything();
+            self.tell(batches);
+            // Dropping a script drops its waiter's channel: the waiter hears a fault.
+            let waiters = drafts.into_iter().flat_map(|batch| batch.drafts).map(|draft| draft.asked.waiter);
+            waiters.for_each(|waiter| _ = waiter.send(Err(Fault::new(format!("database: {e}")))));
+            return;
+        }
+        let (mut told, mut tally) = (Told::with_capacity(count), Tally::default());
+        for batch in drafts {
+            self.write(batch, &mut told, &mut tally);
+        }
+        let tells = self.scripts(scripts, &mut tally);
+        let committing = Instant::now();
+        let ended = self.committer.commit(&self.connection);
+        self.metrics.committed(count, committing.elapsed());
+        if ended.is_err() {
+            self.changes.everything();
+        }
+        self.tell(batches);
+        if ended.is_ok() {
+            for (verdict, mode) in tally.decided {
+                self.metrics.decided(verdict, mode);
+            }
+            if tally.announced {
+                self.wake.notify_one();
+            }
+        }
+        let committed = ended.as_ref().copied().map_err(String::as_str);
+        for tell in tells {
+            tell(committed);
+        }
+        if let Err(why) = committed {
+            // What was a fault before says more.
+            let acknowledged = told.iter_mut().filter(|(_, answer)| answer.is_ok());
+            acknowledged.for_each(|(_, answer)| *answer = Err(Fault::new(why)));
+        }
+        self.answer(told);
+    }
+
+    /// Gives each waiter its answer, from within the runtime where there are many: a task that is woken there costs nothing
+    /// like one that is woken from a foreign thread.
+    fn answer(&self, told: Told) {
+        let answer = move || told.into_iter().for_each(|(waiter, answer)| _ = waiter.send(answer));
+        match &self.runtime {
+            Some(runtime) => {
+                runtime.spawn(async move { answer() });
+            }
+            None => answer(),
+        }
+    }
+
+    /// Begins, and looks whether somebody else has written since the last time.
+    fn begin(&mut self) -> Result<(), Fault> {
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let version = version(&self.connection)?;
+        if version != self.version {
+            self.version = version;
+            self.changes.everything();
+        }
+        Ok(())
+    }
+
+    fn scripts(&mut self, scripts: Vec<Script>, tally: &mut Tally) -> Vec<Tell> {
+        let run = scripts.into_iter().map(|script| script(&self.connection, tally)).collect();
+        self.changes.touched(std::mem::take(&mut tally.touched));
+        run
+    }
+
+    /// Writes the drafts that stand, and decides where one falls.
+    fn write(&mut self, batch: Drafts, told: &mut Told, tally: &mut Tally) {
+        let Drafts { known, mut drafts } = batch;
+        self.changes.known_up_to(known);
+        match self.keep(known, &mut drafts) {
+            Ok(done) => tally.add(done),
+            Err(stop) => {
+                let fault = fault(stop);
+                self.committer.tell("a batch that was decided ahead could not be written", &fault);
+                drafts.iter_mut().for_each(|draft| fall(draft, &mut self.changes));
+                if self.connection.is_autocommit() {
+                    // On a full disk, among others: the database has undone the whole transaction.
+                    let waiters = drafts.into_iter().map(|draft| draft.asked.waiter);
+                    told.extend(waiters.map(|waiter| (waiter, Err(Fault::new(fault.to_string())))));
+                    return;
+                }
+            }
+        }
+        let (mut batch, mut waiters) = (Vec::new(), Vec::new());
+        for Draft { asked: Asked { authorization, waiter }, outcome } in drafts {
+            match outcome {
+                Some(Outcome { answer, .. }) => told.push((waiter, Ok(answer))),
+                None => {
+                    batch.push(authorization);
+                    waiters.push(waiter);
+                }
+            }
+        }
+        let answers = decide(&self.connection, &*self.decider, &mut self.committer, &batch, tally);
+        self.changes.touched(std::mem::take(&mut tally.touched));
+        told.extend(waiters.into_iter().zip(answers));
+    }
+
+    /// Writes the drafts that stand; says what was done. The others lose their outcome.
+    fn keep(&mut self, known: u64, drafts: &mut [Draft]) -> Result<Tally, Stop> {
+        let Self { connection, changes, .. } = self;
+        in_savepoint(connection, || {
+            let mut ground = Ground::writing(connection);
+            let mut tx = Tx::new(&mut ground);
+            for draft in drafts {
+                let stands = match &draft.outcome {
+                    None => false,
+                    Some(outcome) => {
+                        let authorization = &draft.asked.authorization;
+                        let holds = changes.none_since(known)
+                            || agent(authorization).is_none_or(|agent| changes.stands(known, &agent));
+                        holds && hot::keep_draft(&mut tx, outcome)?
+                    }
+                };
+                if !stands {
+                    fall(draft, changes);
+                }
+            }
+            Ok(tx.into_tally())
+        })
+    }
+}
+
+/// A draft falls, and with it all that were decided on what it left.
+fn fall(draft: &mut Draft, changes: &mut Changes) {
+    draft.outcome = None;
+    if let Some(agent) = agent(&draft.asked.authorization) {
+        changes.agent(agent);
+    }
+}
+
+/// The agent that an authorization is about; nothing when it was refused.
+fn agent(authorization: &Authorization) -> Option<AgentKey> {
+    let environment = authorization.call.caller.environment.id;
+    let request = authorization.request.as_ref().ok()?;
+    Some(AgentKey { environment, agent: request.agent.clone() })
+}
+
+/// A number that is another one after somebody else has written to the database.
+pub(super) fn version(connection: &Connection) -> Result<i64, Fault> {
+    Ok(connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
+}
+
+/// Decides on all of a batch together; if that ends in a fault, on each alone, so that one harms no other.
+fn decide(
+    connection: &Connection,
+    decider: &dyn Decider,
+    committer: &mut Committer,
+    batch: &[Authorization],
+    tally: &mut Tally,
+) -> Vec<Result<Answer, Fault>> {
+    let mut together = |batch: &[Authorization]| {
+        let run = || Ok(hot::run(connection, decider, batch, tally)?);
+        in_savepoint(connection, run).map_err(fault)
+    };
+    if batch.is_empty() {
+        return Vec::new();
+    }
+    together(batch).unwrap_or_else(|fault| {
+        committer.tell("a batch could not be decided together", &fault);
+        if connection.is_autocommit() {
+            // On a full disk, among others: the database has undone the whole transaction.
+            return batch.iter().map(|_| Err(Fault::new(fault.to_string()))).collect();
+        }
+        let mut alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
+        batch.iter().map(|one| alone(one)?.ok_or_else(unanswered)?).collect()
+    })
+}
+
+fn unanswered() -> Fault {
+    Fault::new("a batch of one was decided without an answer")
+}
+
+fn fault(stop: Stop) -> Fault {
+    match stop {
+        Stop::Fault(fault) => fault,
+        Stop::Refused(refusal) => Fault::new(refusal.message),
+    }
+}
+
+/// Runs `script` so that a fault, or a panic, undoes what it did and nothing else.
+pub(super) fn in_savepoint<T>(
+    connection: &Connection,
+    script: impl FnOnce() -> Result<T, Stop>,
+) -> Result<T, Stop> {
+    if connection.is_autocommit() {
+        // A statement before this one met such an error that the database undid the whole transaction.
+        return Err(Fault::new("database: the transaction was undone").into());
+    }
+    let step = |sql| connection.prepare_cached(sql).and_then(|mut s| s.execute([])).map_err(Fault::from);
+    step("SAVEPOINT script")?;
+    let result = catch_unwind(AssertUnwindSafe(script))
+        .unwrap_or_else(|_| Err(Stop::Fault(Fault::new("a script panicked; see the line before this one"))));
+    if matches!(result, Err(Stop::Fault(_))) {
+        if connection.is_autocommit() {
+            return result;
+        }
+        step("ROLLBACK TO script")?;
+    }
+    step("RELEASE script")?;
+    result
+}

@@ -1,0 +1,246 @@
+//! Decided ahead of the writer or by it: the log is the same, and each decision rests on those before it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+
+use mandate_core::{AgentId, EnvironmentKind, RecentRequests, Timestamp, Total, Verdict};
+use mandate_server::admin::organization;
+use mandate_server::clock::{Clock as _, SystemEntropy};
+use mandate_server::service::enforcement::{self, Mode};
+use mandate_server::service::{Caller, organizations};
+use mandate_server::store::records::AgentKey;
+use mandate_server::store::sql::decisions::{self, Filter, Whole};
+use mandate_server::store::{self, sql};
+
+use crate::check::found;
+use crate::rotation::{Random, number};
+use crate::world::{World, claim, json, random_key};
+use mandate_core::api_key::KeyClass;
+
+/// What happens in the course of a campaign of scale 1.
+const STEPS: i64 = 300;
+/// Tasks that ask at once, and how often each does.
+const TASKS: u64 = 24;
+const ASKED: i64 = 12;
+const AGENTS: usize = 3;
+
+fn campaign(name: &str) -> (Random, i64) {
+    let seed = number("MANDATE_TEST_SEED").unwrap_or_else(|| RandomState::new().hash_one(name));
+    println!("{name}: repeat with MANDATE_TEST_SEED={seed}");
+    (Random(seed), number("MANDATE_TEST_SCALE").map_or(1, |scale| i64::try_from(scale).unwrap()))
+}
+
+fn below(random: &mut Random, bound: usize) -> usize {
+    usize::try_from(random.below(i64::try_from(bound).unwrap())).unwrap()
+}
+
+/// Another process writes: all that is known ahead is worth nothing.
+fn interfere(world: &World, number: i64) {
+    let name = mandate_core::AgentName::parse(&format!("other-{number}")).unwrap();
+    let created = organization::draw(name, world.clock.now(), &SystemEntropy);
+    store::run_once(&world.database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
+}
+
+async fn switch(world: &World, mode: Mode) {
+    let (call, now) = (world.call(&world.organization), world.clock.now());
+    let answer = world.write(call, move |tx, call| enforcement::set(tx, call, mode, now)).await;
+    assert_eq!(answer.status, 200);
+}
+
+/// The log, oldest first.
+async fn log(world: &World) -> Vec<Whole> {
+    let environment = world.organization.environment.id;
+    let read = world
+        .store
+        .read(move |tx| decisions::onward(tx, environment, &Filter::default(), [0; 16], 1_000_000));
+    read.await.unwrap().unwrap()
+}
+
+/// A decision without what is drawn for it.
+fn told(whole: &Whole) -> String {
+    let d = &whole.decision;
+    let review = whole.review.as_ref().map(|review| review.status);
+    let mandate = d.mandate.map(|mandate| mandate.to_string()).unwrap_or_default();
+    let reason = d.reason.as_ref().map(|reason| reason.replace(&mandate, "it"));
+    format!(
+        "{} {} {:?} {} {:?} {:?} {} {} {:?} {review:?} {}",
+        d.iat,
+        d.verdict,
+        d.request,
+        d.mode.as_str(),
+        reason,
+        d.denials,
+        d.basis.spent,
+        d.basis.recent_requests,
+        d.supersedes.is_some(),
+        d.mandate.is_some(),
+    )
+}
+
+/// One life of a world. What is random comes from `random` alone, so that two worlds can live the same; `disturbed`, with
+/// somebody else writing before each request.
+async fn live(mut random: Random, steps: i64, disturbed: bool) -> Vec<String> {
+    let world = World::of(EnvironmentKind::Sandbox).await;
+    let key = random_key(KeyClass::Agent);
+    let mut agents: Vec<Arc<Caller>> = Vec::new();
+    for name in 0..AGENTS {
+        agents.push(world.agent(&format!("a{name}")).await);
+    }
+    let (mut mandates, mut pending, mut asked) = (Vec::new(), Vec::new(), HashMap::new());
+    let mut answers = Vec::new();
+    for step in 0..steps {
+        let agent = &agents[below(&mut random, AGENTS)];
+        match random.below(16) {
+            0 | 1 => mandates.push(world.mandate(agent, 900, r#","review_above":200"#).await),
+            2 if !mandates.is_empty() => {
+                let mandate = &mandates[below(&mut random, mandates.len())];
+                world.revoke(mandate).await;
+            }
+            3 => switch(&world, if random.below(2) == 0 { Mode::Observe } else { Mode::Enforce }).await,
+            4 if !pending.is_empty() => {
+                let review = pending.swap_remove(below(&mut random, pending.len()));
+                // It may have expired.
+                answers.push(world.approve(&review).await.status.to_string());
+            }
+            5 => world.clock.advance([1, 7, 20, 86_400, 12 * 86_400][below(&mut random, 5)]),
+            kind => {
+                if disturbed {
+                    interfere(&world, step);
+                }
+                let amount = [1, 40, 150, 250, 501][below(&mut random, 5)].to_string();
+                let mut call = world.call(agent);
+                if kind < 9 {
+                    let name = format!("key-{}", random.below(40));
+                    let body = format!("{amount} {:?}", agent.agent);
+                    call.idempotency = Some(claim(&name, &body, &key));
+                    let now = world.clock.now();
+                    let answer = world.decide(call, &amount).await;
+                    let kept =
+                        asked.entry((agent.key, name)).or_insert_with(|| (body.clone(), now, answer.clone()));
+                    if now.millis_since(kept.1) >= 86_400_000 {
+                        *kept = (body.clone(), now, answer.clone());
+                    }
+                    let wanted =
+                        if kept.0 == body { kept.2.body == answer.body } else { answer.status == 409 };
+                    assert!(wanted, "{answer:?}");
+                    answers.push(format!("{} {}", answer.status, answer.replayed));
+                } else {
+                    let answer = json(&world.decide(call, &amount).await);
+                    pending.extend(answer.get("review").map(|review| review["id"].clone()));
+                    answers.push(answer["verdict"].to_string());
+                }
+            }
+        }
+        if random.below(8) == 0 {
+            pending.clear();
+        }
+    }
+    answers.extend(log(&world).await.iter().map(told));
+    sound(&world).await;
+    answers
+}
+
+/// Each decision rests on those before it, exactly; and a whole check finds nothing.
+async fn sound(world: &World) {
+    let mut spent: BTreeMap<_, Total> = BTreeMap::new();
+    let mut recent: BTreeMap<_, RecentRequests> = BTreeMap::new();
+    for Whole { decision, .. } in log(world).await {
+        let (agent, at) = (decision.request.agent.clone(), Timestamp::from_seconds(decision.iat));
+        let spent = spent.entry((agent.clone(), at.month(), decision.request.currency.clone())).or_default();
+        let recent = recent.entry(agent).or_default();
+        assert_eq!(decision.basis.spent, *spent, "{}", decision.id);
+        assert_eq!(decision.basis.recent_requests, recent.count_at(at), "{}", decision.id);
+        if decision.verdict == Verdict::Allow {
+            *spent = spent.plus(decision.request.amount);
+        }
+        if decision.supersedes.is_none() {
+            recent.record(at);
+        }
+    }
+    world.store.close();
+    assert_eq!(found(&world.database), [""; 0]);
+    // And once more when nothing is owed.
+    let environment = world.organization.environment.id;
+    let settled = store::run_once(&world.database, |tx| {
+        for number in 0..AGENTS {
+            let agent = AgentId::parse(&format!("agt_a{number}")).unwrap();
+            let agent = AgentKey { environment, agent };
+            sql::agents::lock(tx, &agent)?;
+            assert_eq!(sql::owed::find(tx, &agent)?.len(), 0);
+        }
+        Ok(())
+    });
+    settled.unwrap().unwrap();
+    assert_eq!(found(&world.database), [""; 0]);
+}
+
+#[tokio::test]
+async fn decided_ahead_or_by_the_writer_the_log_is_the_same() {
+    let (random, scale) = campaign("ahead");
+    let ahead = live(Random(random.0), STEPS * scale, false).await;
+    let by_the_writer = live(random, STEPS * scale, true).await;
+    assert!(ahead.len() > 300, "{}", ahead.len());
+    assert_eq!(ahead, by_the_writer);
+}
+
+/// Asks over and over for agents that others ask for too, now and then under a key that others send too.
+async fn ask_on(world: Arc<World>, agents: Vec<Arc<Caller>>, mut random: Random, times: i64) {
+    let key = random_key(KeyClass::Agent);
+    for _ in 0..times {
+        let agent = &agents[below(&mut random, agents.len())];
+        let mut call = world.call(agent);
+        if random.below(3) == 0 {
+            call.idempotency = Some(claim(&format!("key-{}", random.below(5)), "{}", &key));
+        }
+        let amount = [1, 40, 250][below(&mut random, 3)].to_string();
+        let answer = world.decide(call, &amount).await;
+        assert_eq!(answer.status, 201);
+        if random.below(4) == 0
+            && !answer.replayed
+            && let Some(review) = json(&answer).get("review")
+        {
+            assert_eq!(world.approve(&review["id"]).await.status, 201);
+        }
+    }
+}
+
+/// Changes what decides, meanwhile.
+async fn change(world: Arc<World>, agents: Vec<Arc<Caller>>, mut random: Random, times: i64) {
+    let first = random.below(1_000_000);
+    for number in 0..times {
+        world.clock.advance(7);
+        let agent = &agents[below(&mut random, agents.len())];
+        match random.below(5) {
+            0 | 1 => _ = world.mandate(agent, 100_000, r#","review_above":200"#).await,
+            2 => _ = world.revoke(&world.mandate(agent, 100_000, "").await).await,
+            3 => switch(&world, if random.below(2) == 0 { Mode::Observe } else { Mode::Enforce }).await,
+            _ => {
+                let other = Arc::clone(&world);
+                tokio::task::spawn_blocking(move || interfere(&other, first + number)).await.unwrap();
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn whatever_goes_on_beside_it_each_decision_rests_on_those_before_it() {
+    let (mut random, scale) = campaign("beside");
+    let world = Arc::new(World::new().await);
+    let mut agents = Vec::new();
+    for name in 0..AGENTS {
+        agents.push(world.agent(&format!("a{name}")).await);
+    }
+    let mut tasks = Vec::new();
+    for _ in 0..TASKS {
+        let seed = Random(u64::try_from(random.below(i64::MAX >> 32)).unwrap());
+        tasks.push(tokio::spawn(ask_on(Arc::clone(&world), agents.clone(), seed, ASKED * scale)));
+    }
+    let seed = Random(u64::try_from(random.below(i64::MAX >> 32)).unwrap());
+    tasks.push(tokio::spawn(change(Arc::clone(&world), agents, seed, ASKED * scale)));
+    for task in tasks {
+        task.await.unwrap();
+    }
+    assert!(log(&world).await.len() > 100);
+    sound(&world).await;
+}
