@@ -327,11 +327,16 @@ async fn a_rate_holds_for_two_servers_together() {
                 *wait = told.unwrap_or_default();
             }
         }
-        assert!((RATE..=RATE * 3 / 2 + 2).contains(&admitted), "{name}: {admitted} were admitted");
+        assert!(admitted >= RATE, "{name}: {admitted} were admitted");
+        // One that was not asked has its share until it has heard.
         for server in [0, 1] {
-            while ask(server).await.is_some_and(|wait| wait < FULL) {}
-            assert!(ask(server).await.is_some_and(|wait| wait >= FULL), "both know");
+            let mut told = ask(server).await;
+            while told.is_none_or(|wait| wait < FULL) {
+                admitted += usize::from(told.is_none());
+                told = ask(server).await;
+            }
         }
+        assert!(admitted <= RATE * 3 / 2 + 2, "{name}: {admitted} were admitted");
         servers[0].clock.advance(30);
         assert!(ask(0).await.is_some() && ask(1).await.is_some());
         servers[0].clock.advance(31);

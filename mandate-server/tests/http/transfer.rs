@@ -7,7 +7,7 @@ use std::thread;
 use mandate_core::Timestamp;
 use mandate_server::clock::{Clock, SystemEntropy};
 use mandate_server::error::Fault;
-use mandate_server::service::audit::{self, Operator};
+use mandate_server::service::audit::{self, Deed, Operator};
 use mandate_server::service::check::{self, Finding};
 use mandate_server::service::transfer::{self, Listener, Summary};
 use mandate_server::store::upkeep;
@@ -109,7 +109,9 @@ async fn reads(world: &World) -> Vec<(String, String)> {
     let mut read = Vec::new();
     for key in [&world.organization_key, &world.live_key] {
         for list in LISTS {
-            let (mut path, first) = (format!("/v1/{list}?limit=100"), format!("/v1/{list}?limit=100"));
+            // Metering is a page of its own size.
+            let first = format!("/v1/{list}?{}", if list == "usage" { "" } else { "limit=100" });
+            let mut path = first.clone();
             loop {
                 let page = world.get(key, &path).await;
                 assert_eq!(page.status, 200, "{path}: {}", page.body);
@@ -163,10 +165,19 @@ async fn a_client_sees_no_difference() {
     let event = format!("/v1/events/{}", event["event"].as_str().unwrap());
     let token = claims(&receiver.next().await);
     while world.get(&world.live_key, &event).await.json()["deliveries"][0]["attempts"] == json!([]) {}
+    let deed = Deed {
+        action: "test",
+        organization: Some("acme"),
+        environment: None,
+        subject: "a",
+        details: json!({}),
+    };
+    let by = operator(&world);
+    apart::run_once(&world.settings.database, |tx| Ok(audit::write(tx, &by, &deed)?)).unwrap().unwrap();
     let exported = export(&world).await;
     let (downloaded, before) = (content(&world, &exported).await, reads(&world).await);
 
-    let (target, by) = (Kind::Postgres.fresh(), operator(&world));
+    let target = Kind::Postgres.fresh();
     let (from, to) = (world.settings.database.clone(), target.url().to_owned());
     let refused = run(&from, &to, 100, &by, &mut Cut::never()).unwrap_err().to_string();
     assert!(refused.ends_with("is in use: stop the server first"), "{refused}");
@@ -208,7 +219,7 @@ async fn a_client_sees_no_difference() {
     let told = apart::run_once(&to, |tx| Ok(audit::newest(tx, None, Timestamp::from_millis(0), 100)?));
     let told = told.unwrap().unwrap();
     let record = told.iter().find(|record| record.action == "transfer").unwrap();
-    assert_eq!((record.operator.as_str(), &record.subject), ("a test", &to));
+    assert_eq!((record.operator.as_str(), &record.subject), ("a test", &mandate_server::store::shown(&to)));
     assert!(record.details.get().contains("\"decisions\":"), "{}", record.details.get());
     is_sound(&to);
 }
@@ -223,7 +234,7 @@ async fn what_is_cut_short_at_any_step_goes_on() {
             let mut steps = 0;
             let (summary, last) = loop {
                 let mut cut = Cut { left: 1, steps: 0 };
-                match run(from, to, 40, &by, &mut cut) {
+                match run(from, to, 15, &by, &mut cut) {
                     Ok(summary) => break (summary, cut),
                     Err(fault) => assert_eq!(fault.to_string(), "cut short"),
                 }
@@ -237,9 +248,9 @@ async fn what_is_cut_short_at_any_step_goes_on() {
             // The same without a cut, into another database, takes as many steps and moves as much.
             let other = Kind::Postgres.fresh();
             let mut cut = Cut::never();
-            let whole = run(from, other.url(), 40, &by, &mut cut).unwrap();
+            let whole = run(from, other.url(), 15, &by, &mut cut).unwrap();
             assert_eq!((steps, &summary.rows, &summary.usage), (cut.steps, &whole.rows, &whole.usage));
-            assert!(steps > 25, "{steps}");
+            assert!(steps >= 20, "{steps}");
             is_sound(to);
         })
         .await;
