@@ -15,7 +15,7 @@ use crate::world::{World, noon};
 
 const SECRET_REASON: &str = "the reason is for the log alone";
 
-/// Works, until it is broken: then it panics in handlers that draw a key, or on the thread that writes.
+/// Works, until it is broken: then it panics in handlers that draw a key, or on the threads that decide.
 struct Breakable {
     clock: Arc<TestClock>,
     broken: AtomicBool,
@@ -33,7 +33,7 @@ impl Breakable {
 
 impl Clock for Breakable {
     fn now(&self) -> Timestamp {
-        let deciding = |name: &str| name == "writer" || name.starts_with("lane");
+        let deciding = |name: &str| ["writer", "ahead"].contains(&name) || name.starts_with("lane");
         self.panic_if(std::thread::current().name().is_some_and(deciding));
         self.clock.now()
     }

@@ -3,15 +3,17 @@
 //! What is decided here is a draft. It rests on what is known in memory, and on nothing being kept under its idempotency
 //! key; the writer looks whether that holds, and decides itself where it does not. What was told to nobody is no decision.
 
+use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
+use lru::LruCache;
 use mandate_core::Timestamp;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::super::records::{AgentKey, UsageKey};
+use super::super::records::{AgentKey, KeptKey, UsageKey};
 use super::super::sql::owed::Counted;
 use super::super::tx::{Backend, Owing, Row, Session, Tx, Value};
 use super::super::{Authorization, Decider, Loaded};
@@ -24,6 +26,8 @@ use crate::service::Answer;
 
 /// Batches that may be on their way to the disk at a time: one that commits, and the next.
 const MAX_UNDER_WAY: u64 = 2;
+/// Idempotency keys that are remembered, to tell a retry. One takes about 150 bytes.
+const MAX_NAMES: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
 /// An authorization, and who waits for its answer.
 pub(super) struct Asked {
@@ -68,7 +72,8 @@ impl Ahead {
     /// Decides until nobody can ask any more, or the writer has ended.
     pub(super) fn serve(self, waiting: mpsc::Receiver<Asked>) {
         let progress = Progress { sent: 0, ended: 0, ends: &self.ended };
-        Thread { ahead: &self, known: Known::new(), newest: 0, confused: false, progress }.serve(waiting);
+        let (known, names) = (Known::new(), LruCache::sparse(MAX_NAMES));
+        Thread { ahead: &self, known, names, newest: 0, confused: false, progress }.serve(waiting);
     }
 }
 
@@ -100,6 +105,8 @@ impl Progress<'_> {
 struct Thread<'a> {
     ahead: &'a Ahead,
     known: Known,
+    /// Idempotency keys that were seen lately.
+    names: LruCache<KeptKey, ()>,
     /// The newest change that `known` has heard of.
     newest: u64,
     /// Deciding has ended in a panic: `known` may hold anything.
@@ -140,17 +147,18 @@ impl Thread<'_> {
     }
 
     fn drafts(&mut self, asked: &mut Vec<Asked>) -> Vec<Draft> {
-        let now = self.ahead.decider.now();
+        let now = catch_unwind(AssertUnwindSafe(|| self.ahead.decider.now()));
+        self.confused |= now.is_err();
         let mut drafts = Vec::with_capacity(asked.len());
         for asked in asked.drain(..) {
-            let outcome = if self.confused {
-                None
-            } else {
-                let decided = catch_unwind(AssertUnwindSafe(|| self.decide(&asked.authorization, now)));
+            let outcome = if let (Ok(now), false) = (&now, self.confused) {
+                let decided = catch_unwind(AssertUnwindSafe(|| self.decide(&asked.authorization, *now)));
                 decided.unwrap_or_else(|_| {
                     self.confused = true;
                     None
                 })
+            } else {
+                None
             };
             drafts.push(Draft { asked, outcome });
         }
@@ -165,6 +173,12 @@ impl Thread<'_> {
     /// Decides on one; nothing when the writer is to do that, as after a panic, which has told why.
     fn decide(&mut self, authorization: &Authorization, now: Timestamp) -> Option<Outcome> {
         let mut loaded = Loaded::default();
+        if let Some(claim) = &authorization.call.idempotency
+            && self.names.put(claim.key(&authorization.call.caller), ()).is_some()
+        {
+            // A retry: something is kept under its key, and would bring the draft down.
+            return None;
+        }
         if let Ok(request) = &authorization.request {
             let environment = authorization.call.caller.environment.id;
             let agent = AgentKey { environment, agent: request.agent.clone() };
