@@ -209,7 +209,8 @@ mod tests {
             other.hear(&[Told { age_millis: 0, rates: rates[..cut].to_vec() }], at(100).seconds());
         }
         other.hear(&[Told { age_millis: GONE_MILLIS, rates }], at(100).seconds());
-        assert_eq!((other.books().servers, other.books().others.len()), (1, 2), "gone, and not forgotten");
+        let books = other.books();
+        assert_eq!((books.servers, books.others.len()), (1, 2), "gone, and not forgotten");
         one.admit(7, 100, at(200)).unwrap();
         assert_eq!(one.tell(at(200).seconds()).len(), 14, "what has left the window is not told");
     }
