@@ -274,7 +274,18 @@ fn every_rule_names_tests_that_are_there() {
 const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
     (
         "http",
-        &["bodies", "input", "losses", "partitions", "published", "tls", "trace", "transfer", "upgrade"],
+        &[
+            "bodies",
+            "input",
+            "losses",
+            "partitions",
+            "published",
+            "rates",
+            "tls",
+            "trace",
+            "transfer",
+            "upgrade",
+        ],
     ),
     ("service", &["ahead", "backups", "costs", "damage", "files", "migrations", "order"]),
 ];

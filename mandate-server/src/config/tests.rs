@@ -295,9 +295,7 @@ fn a_collector_of_traces_is_named_by_its_address() {
         }
         Ok(())
     });
-    for endpoint in
-        ["4318", "localhost:4318", "grpc://c:4317", "http://u:p@c", "http://c/", "http://c/v1/traces"]
-    {
+    for endpoint in ["localhost:4318", "grpc://c:4317", "http://u:p@c", "http://c/", "http://c/v1/traces"] {
         let message = refused("", &[("MANDATE_OTLP_ENDPOINT", endpoint)], &Flags::default());
         let wanted =
             "otlp_endpoint (environment variable MANDATE_OTLP_ENDPOINT): must be an http or https URL";

@@ -1,6 +1,6 @@
 //! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, and
-//! `upgrade` from one file to the next) and for the trace, which runs on both at once. `losses` and `partitions` are about
-//! what PostgreSQL alone has, and `transfer` about the way there.
+//! `upgrade` from one file to the next) and for the trace, which runs on both at once. `losses`, `partitions` and `rates` are
+//! about what PostgreSQL alone has, and `transfer` about the way there.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -26,6 +26,7 @@ mod losses;
 mod metrics;
 mod operations;
 mod partitions;
+mod rates;
 #[path = "../service/receiver.rs"]
 mod receiver;
 mod replays;

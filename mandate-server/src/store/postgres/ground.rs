@@ -93,6 +93,8 @@ impl Session for Ground<'_> {
 
     fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
         if self.purpose == Purpose::Write {
+            // What is held may be a kept answer that is given again: COMMIT waits for where that has to come to.
+            self.wrote = true;
             self.later(step(sql, parameters));
         }
         Ok(())

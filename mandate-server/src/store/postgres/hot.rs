@@ -51,6 +51,8 @@ pub(super) fn run(
     if now.month() != month {
         loaded.usage = asked.usage(ground.send(vec![asked.usage_step(now.month())?])?.pop(), now.month())?;
     }
+    // A kept answer that is given again must have come to where COMMIT waits for it, as it would when it is given first.
+    ground.wrote |= !loaded.kept.is_empty();
     let answers = decider.decide(batch, now, &mut loaded);
     let tally = keep::keep(ground, &loaded)?;
     Ok((answers, tally))

@@ -148,7 +148,7 @@ impl Thread<'_> {
 
     fn drafts(&mut self, asked: &mut Vec<Asked>) -> Vec<Draft> {
         let now = catch_unwind(AssertUnwindSafe(|| self.ahead.decider.now()));
-        self.confused |= now.is_err();
+        self.confused |= now.is_err() || !self.ahead.connection.is_autocommit();
         let mut drafts = Vec::with_capacity(asked.len());
         for asked in asked.drain(..) {
             let outcome = if let (Ok(now), false) = (&now, self.confused) {
@@ -166,6 +166,9 @@ impl Thread<'_> {
             && let Err(e) = self.ahead.connection.execute_batch("COMMIT")
         {
             tracing::debug!(error = %e, "a snapshot could not be ended");
+            // What is read from it further on could be out of date.
+            self.confused = true;
+            let _ = self.ahead.connection.execute_batch("ROLLBACK");
         }
         drafts
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
 use tokio::runtime::Handle;
@@ -29,6 +29,8 @@ const MAX_WAITING: usize = 4096;
 
 /// How many agents are settled in one transaction at the end.
 const SETTLED: i64 = 1000;
+/// How long counters are settled at the end: within what a server has to stop.
+const SETTLING: Duration = Duration::from_secs(5);
 
 /// Tells a waiter how its transaction ended: with the text of the fault, if it did not commit.
 pub(super) type Tell = Box<dyn FnOnce(Result<(), &str>) + Send>;
@@ -217,16 +219,19 @@ impl Thread {
         if let Err(fault) = self.settle() {
             tracing::warn!(reason = %fault, "counters were not settled at the end");
         }
+        if self.committer.has_stopped() {
+            return;
+        }
         // Folds the log into the database file, so that a copy of the one file is whole after an orderly end.
         if let Err(e) = self.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE") {
             tracing::debug!(error = %e, "the log was not folded in at the end");
         }
     }
 
-    /// Writes what the agents' rows lack.
+    /// Writes what the agents' rows lack, as far as the time for it reaches: what is left is found in the log.
     fn settle(&mut self) -> Result<(), Fault> {
-        let mut after = (0, String::new());
-        loop {
+        let (began, mut after) = (Instant::now(), (0, String::new()));
+        while began.elapsed() < SETTLING {
             self.connection.execute_batch("BEGIN IMMEDIATE")?;
             let mut ground = Ground::writing(&self.connection);
             let mut tx = Tx::new(&mut ground);
@@ -244,6 +249,7 @@ impl Thread {
             }
             self.committer.commit(&self.connection).map_err(Fault::new)?;
         }
+        Ok(())
     }
 
     /// Tells what has changed, and that so many batches have ended.

@@ -1,0 +1,49 @@
+//! The rate of a key where several servers share a database: on a file there is one.
+
+use std::sync::Arc;
+
+use crate::world::World;
+
+/// Both are asked by turns, and then one alone, until all say that the window is full, and not only this round's share. The
+/// clock stands meanwhile, so that nothing leaves the window.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rate_holds_for_two_servers_together() {
+    const RATE: usize = 12;
+    const FULL: u32 = 3;
+    let one = World::start().await;
+    let servers = [one.beside(Arc::clone(&one.clock)).await, one];
+    for (name, asked) in [("both", [0, 1]), ("one", [1, 1])] {
+        let agent = servers[0].agent(name).await;
+        let hash = mandate_core::api_key::ApiKey::parse(&agent).unwrap().hash();
+        servers[0].change_keys("UPDATE api_keys SET rate = 12 WHERE hash = $1", &[hash.into()]);
+        let ask = async |server: usize| {
+            let reply = servers[server].get(&agent, "/v1/decisions").await;
+            assert!([200, 429].contains(&reply.status), "{}", reply.body);
+            reply.header("retry-after").map(|seconds| seconds.parse::<u32>().unwrap())
+        };
+        let (mut admitted, mut waits) = (0, [0; 2]);
+        while waits.iter().any(|wait| *wait < FULL) {
+            for (wait, server) in waits.iter_mut().zip(asked) {
+                let told = ask(server).await;
+                admitted += usize::from(told.is_none());
+                *wait = told.unwrap_or_default();
+            }
+        }
+        assert!(admitted >= RATE, "{name}: {admitted} were admitted");
+        // One that was not asked has its share until it has heard.
+        for server in [0, 1] {
+            let mut told = ask(server).await;
+            while told.is_none_or(|wait| wait < FULL) {
+                admitted += usize::from(told.is_none());
+                told = ask(server).await;
+            }
+        }
+        assert!(admitted <= RATE * 3 / 2 + 2, "{name}: {admitted} were admitted");
+        servers[0].clock.advance(30);
+        assert!(ask(0).await.is_some() && ask(1).await.is_some());
+        servers[0].clock.advance(31);
+        for server in [0, 1] {
+            while ask(server).await.is_some() {}
+        }
+    }
+}
