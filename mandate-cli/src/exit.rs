@@ -86,7 +86,7 @@ impl From<Exit> for ExitCode {
 }
 
 /// Why a command failed: a sentence, facts that help to find the cause, and what to do next.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Failure {
     /// The kind.
     pub(crate) exit: Exit,
@@ -126,9 +126,19 @@ impl Failure {
 
     /// The same failure with this advice in the place of any other, and without an idempotency key: for a command that
     /// sends several requests, none of which can be repeated alone.
-    pub(crate) fn only_next(mut self, advice: impl fmt::Display) -> Self {
+    pub(crate) fn only_next(self, advice: impl fmt::Display) -> Self {
+        self.unadvised().next(advice)
+    }
+
+    /// The same failure without advice, and without an idempotency key.
+    pub(crate) fn unadvised(mut self) -> Self {
         self.notes.retain(|(label, _)| !matches!(*label, "next" | "idempotency key"));
-        self.next(advice)
+        self
+    }
+
+    /// Whether the same request may do better a moment later.
+    pub(crate) fn can_pass(&self) -> bool {
+        matches!(self.exit, Exit::Unreachable | Exit::ServerError | Exit::RateLimited)
     }
 
     /// The message alone.

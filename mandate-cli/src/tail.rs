@@ -107,7 +107,7 @@ impl Following {
                     reading = listing.page(&seen.take_new(items, id, Instant::now()))?;
                     seen.advance(Instant::now());
                 }
-                Err(failure) if can_pass(&failure) => {
+                Err(failure) if failure.can_pass() => {
                     if !told {
                         say(&format!("note: {}; going on\n", failure.message()));
                     }
@@ -138,11 +138,6 @@ fn look(
         items.extend(page);
     }
     Ok(items)
-}
-
-/// Whether the next look may do better.
-fn can_pass(failure: &Failure) -> bool {
-    matches!(failure.exit, Exit::Unreachable | Exit::ServerError | Exit::RateLimited)
 }
 
 #[cfg(test)]

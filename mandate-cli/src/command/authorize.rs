@@ -88,9 +88,17 @@ impl Authorize {
         let answer = client.post("/authorizations", Some(&body(self)?))?;
         let waits =
             self.wait && fields::text(&answer, "verdict").as_deref() == Some(Verdict::Review.as_str());
-        if waits && let Some(resolved) = self.follow(&client, &answer, output)? {
-            DECISIONS.show(&resolved, output)?;
-            return self.exit(&resolved);
+        if waits {
+            let id = fields::text(&answer, "decision").ok_or_else(|| unknown("decision is required"));
+            let id = id.map_err(|failure| client.told(failure))?;
+            if !output.is_json() {
+                tell(&answer, output).map_err(|failure| client.told(failure))?;
+                say(&format!("note: waiting for a person, for at most {} s\n", self.timeout));
+            }
+            let resolved = self.resolved(&client, &id, output);
+            if let Some(exit) = resolved.map_err(|failure| decided(failure, &client, &id, &answer))? {
+                return Ok(exit);
+            }
         }
         if !waits || output.is_json() {
             tell(&answer, output).map_err(|failure| client.told(failure))?;
@@ -99,29 +107,37 @@ impl Authorize {
         self.exit(&answer)
     }
 
-    /// Waits until the review is resolved. Gives the fresh decision, or the first one if there is none; nothing when nobody
-    /// has answered in time.
-    fn follow(&self, client: &Client, answer: &str, output: &mut Output) -> Result<Option<String>, Failure> {
-        if !output.is_json() {
-            tell(answer, output).map_err(|failure| client.told(failure))?;
-            say(&format!("note: waiting for a person, for at most {} s\n", self.timeout));
-        }
-        let id = fields::text(answer, "decision").ok_or_else(|| unknown("decision is required"))?;
+    /// Waits until the review of the decision `id` is resolved, and shows what came of it; nothing when nobody has answered
+    /// in time.
+    fn resolved(&self, client: &Client, id: &str, output: &mut Output) -> Result<Option<Exit>, Failure> {
+        let Some(resolved) = self.follow(client, id)? else { return Ok(None) };
+        output.note_if_lost("next", made(id));
+        DECISIONS.show(&resolved, output)?;
+        self.exit(&resolved).map(Some)
+    }
+
+    /// Looks at the decision `id` until its review is resolved. Gives the fresh decision, or the first one if there is none;
+    /// nothing when nobody has answered in time. A look that fails is followed by another one where that may do better.
+    fn follow(&self, client: &Client, id: &str) -> Result<Option<String>, Failure> {
         let deadline = Instant::now().checked_add(Duration::from_secs(self.timeout));
+        let mut told = false;
         loop {
-            let decision = client.get(&format!("/decisions/{id}"), &[])?;
-            match fields::text(&decision, "review.status").as_deref() {
-                Some("pending") => {}
-                Some("approved") => {
-                    let fresh = fields::text(&decision, "review.decision");
-                    let fresh = fresh.ok_or_else(|| unknown("review.decision is required"))?;
-                    return client.get(&format!("/decisions/{fresh}"), &[]).map(Some);
+            let looked = look(client, id);
+            let is_over = deadline.is_none_or(|deadline| Instant::now() >= deadline);
+            match looked {
+                Ok(Some(resolved)) => return Ok(Some(resolved)),
+                Ok(None) if is_over => {
+                    warn("nobody has answered in time; the review goes on, see mandate decision show");
+                    return Ok(None);
                 }
-                _ => return Ok(Some(decision)),
-            }
-            if deadline.is_none_or(|deadline| Instant::now() >= deadline) {
-                warn("nobody has answered in time; the review goes on, see mandate decision show");
-                return Ok(None);
+                Ok(None) => told = false,
+                Err(failure) if failure.can_pass() && !is_over => {
+                    if !told {
+                        say(&format!("note: {}; going on\n", failure.message()));
+                    }
+                    told = true;
+                }
+                Err(failure) => return Err(failure),
             }
             thread::sleep(LOOK_PAUSE);
         }
@@ -146,6 +162,33 @@ impl Authorize {
         }
         Ok(exit)
     }
+}
+
+/// The decision `id` once its review is resolved, or the fresh one that came of it; nothing while the review is pending.
+fn look(client: &Client, id: &str) -> Result<Option<String>, Failure> {
+    let decision = client.get(&format!("/decisions/{id}"), &[])?;
+    match fields::text(&decision, "review.status").as_deref() {
+        Some("pending") => Ok(None),
+        Some("approved") => {
+            let fresh = fields::text(&decision, "review.decision");
+            let fresh = fresh.ok_or_else(|| unknown("review.decision is required"))?;
+            client.get(&format!("/decisions/{fresh}"), &[]).map(Some)
+        }
+        _ => Ok(Some(decision)),
+    }
+}
+
+/// A failure after the decision was made: with what names it, and the advice to look at it. Asking again is another decision.
+fn decided(failure: Failure, client: &Client, id: &str, answer: &str) -> Failure {
+    let mut failure = failure.unadvised().note("decision", id);
+    if let Some(review) = fields::text(answer, "review.id") {
+        failure = failure.note("review", review);
+    }
+    client.told(failure).next(made(id))
+}
+
+fn made(id: &str) -> String {
+    format!("the decision is made: mandate decision show {id}")
 }
 
 /// The code that a verdict stands for.

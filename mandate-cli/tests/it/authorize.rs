@@ -80,6 +80,49 @@ fn verdicts_have_their_codes_and_observe_mode_blocks_nothing() {
 }
 
 #[test]
+fn a_decision_that_is_made_is_not_lost_while_its_review_is_followed() {
+    let waiting = answer("review", "enforce", r#","review":{"id":"rev_1"}"#);
+    let pending = r#"{"jti":"dec_1","verdict":"review","review":{"status":"pending"}}"#;
+    let approved = r#"{"jti":"dec_1","verdict":"review","review":{"status":"approved","decision":"dec_2"}}"#;
+    let fresh = r#"{"jti":"dec_2","verdict":"allow","mode":"enforce","verdict_token":"a.b.c"}"#;
+    // Longer than a client waits: the look has failed.
+    let busy = |status: &str| format!("{status}\r\nretry-after: 100");
+    let (failing, limited) = (busy("503 Service Unavailable"), busy("429 Too Many Requests"));
+    let wait = |service: &Service, more: &[&str]| {
+        let mut command = service.agent(&ASK);
+        command.args(["--wait", "--json", "--idempotency-key", "order-1"]).args(more);
+        run_with_stdin(&mut command, b"")
+    };
+    let ok = "200 OK";
+    let service = Service::new(&[
+        (CREATED, &waiting),
+        (&failing, ""),
+        (ok, pending),
+        (ok, approved),
+        (&limited, ""),
+        (ok, approved),
+        (ok, fresh),
+    ]);
+    let ran = wait(&service, &[]).code(0).says("going on");
+    assert_eq!(ran.out, format!("{fresh}\n"));
+    assert_eq!(service.requests().len(), 7);
+
+    let error = r#"{"error":{"code":"not_found","message":"no such decision","request_id":"req_7"}}"#;
+    let nothing: &[&str] = &[];
+    for (look, more, code) in
+        [(("404 Not Found", error), nothing, 33), ((failing.as_str(), ""), &["--timeout", "0"], 36)]
+    {
+        let service = Service::new(&[(CREATED, &waiting), look]);
+        let ran = wait(&service, more).code(code).says("mandate decision show dec_1");
+        for (label, value) in [("decision", "dec_1"), ("review", "rev_1"), ("idempotency key", "order-1")] {
+            assert!(ran.err.contains(&format!("  {label:<16}{value}\n")), "{label}: {ran:?}");
+        }
+        assert!(!ran.err.contains("repeat the command"), "{ran:?}");
+        assert_eq!(service.requests().len(), 2);
+    }
+}
+
+#[test]
 fn a_verdict_that_is_not_known_is_never_taken_for_an_allow() {
     for body in [
         answer("allowed", "enforce", ""),
