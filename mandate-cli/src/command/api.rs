@@ -1,7 +1,11 @@
 //! `mandate api`: any request to the API, with the key, the retries and the idempotency key of every command.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+use mandate_core::json::Object;
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use ureq::http::Method;
 
 use crate::args::Global;
@@ -110,25 +114,51 @@ impl Api {
     }
 }
 
+/// An object that fields make.
+type Members = BTreeMap<String, Member>;
+
+/// A member of such an object.
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Member {
+    Object(Members),
+    /// A value as it was typed: numbers keep their digits, objects all of their members.
+    Typed(Box<RawValue>),
+}
+
 /// The object that the fields make.
 fn body(fields: &[(String, String)]) -> Result<String, Failure> {
-    let mut body = Map::new();
+    let unsendable = |e: serde_json::Error| Failure::new(Exit::Usage, e.to_string());
+    let mut body = Members::new();
     for (name, text) in fields {
-        let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()));
+        let value = serde_json::from_str(text).or_else(|_| to_raw_value(text)).map_err(unsendable)?;
         put(&mut body, name, value)
             .ok_or_else(|| Failure::new(Exit::Usage, format!("--field {name} contradicts another field")))?;
     }
-    Ok(Value::Object(body).to_string())
+    serde_json::to_string(&body).map_err(unsendable)
 }
 
-fn put(object: &mut Map<String, Value>, path: &str, value: Value) -> Option<()> {
+fn put(object: &mut Members, path: &str, value: Box<RawValue>) -> Option<()> {
     match path.split_once('.') {
-        None => object.insert(path.to_owned(), value).is_none().then_some(()),
+        None => object.insert(path.to_owned(), Member::Typed(value)).is_none().then_some(()),
         Some((name, rest)) => {
-            let inner = object.entry(name).or_insert_with(|| Value::Object(Map::new()));
-            put(inner.as_object_mut()?, rest, value)
+            let member = object.entry(name.to_owned()).or_insert_with(|| Member::Object(Members::new()));
+            if let Member::Typed(typed) = member {
+                *member = Member::Object(members(typed)?);
+            }
+            match member {
+                Member::Object(inner) => put(inner, rest, value),
+                Member::Typed(_) => None,
+            }
         }
     }
+}
+
+/// The members of an object that was typed; nothing when it is none, or has two members of a name.
+fn members(typed: &RawValue) -> Option<Members> {
+    Object::parse(typed.get().as_bytes()).ok()?;
+    let members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(typed.get()).ok()?;
+    Some(members.into_iter().map(|(name, value)| (name, Member::Typed(value))).collect())
 }
 
 #[cfg(test)]
@@ -147,6 +177,25 @@ mod tests {
             r#"{"events":["ping"],"limits":{"currency":"USD","per_month":40.5},"n":"","name":"buyer"}"#
         );
         for contradiction in [["a=1", "a=2"], ["a=1", "a.b=2"]] {
+            assert_eq!(made(&contradiction).unwrap_err().exit, Exit::Usage);
+        }
+    }
+
+    #[test]
+    fn values_reach_the_body_as_they_were_typed() {
+        for value in [
+            "0.10",
+            "1e2",
+            "40.00",
+            "12345678901234567890.000000001",
+            r#"{"b":1,"a":2.50,"b":3}"#,
+            "\"\\u0061\"",
+        ] {
+            assert_eq!(made(&[&format!("a={value}")]).unwrap(), format!(r#"{{"a":{value}}}"#));
+        }
+        assert_eq!(made(&["a=a\"b"]).unwrap(), r#"{"a":"a\"b"}"#);
+        assert_eq!(made(&[r#"a={"c":1.0}"#, "a.b=2.0"]).unwrap(), r#"{"a":{"b":2.0,"c":1.0}}"#);
+        for contradiction in [[r#"a={"b":1}"#, "a.b=2"], [r#"a={"c":1,"c":2}"#, "a.b=2"]] {
             assert_eq!(made(&contradiction).unwrap_err().exit, Exit::Usage);
         }
     }
