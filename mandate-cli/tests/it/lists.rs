@@ -90,3 +90,45 @@ fn a_download_whose_issuer_cannot_be_had_says_so() {
         assert!(asked[1].header("authorization").is_none(), "{asked:?}");
     }
 }
+
+#[test]
+fn two_downloads_write_no_file_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = "exp_01hf7yat000000000000000007";
+    let content = "decision\ndec_1\n";
+    let sha256 = Sha256::digest(content).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    });
+    let record = format!(r#"{{"export":"{export}","status":"ready","format":"csv","sha256":"{sha256}"}}"#);
+    let download = |service: &Service, name: &str| {
+        let mut command = service.organization(&["export", "download", export, "-o"]);
+        Ran::from(command.arg(folder.path().join(name)).output().unwrap())
+    };
+    let part = folder.path().join("june.csv.part");
+    std::fs::write(&part, "of another").unwrap();
+    let held = std::fs::File::open(&part).unwrap();
+    held.lock().unwrap();
+    let service = Service::new(&[("200 OK", &record)]);
+    download(&service, "june.csv").code(3).says("another download is writing").says("june.csv.part");
+    service.request();
+    // A name that differs in its end alone is another file.
+    for name in ["june", "june.ndjson"] {
+        let service = Service::new(&[("200 OK", &record), ("200 OK", content)]);
+        download(&service, name).code(0);
+        assert_eq!(std::fs::read_to_string(folder.path().join(name)).unwrap(), content);
+        assert_eq!(service.requests().len(), 2);
+    }
+    assert_eq!(std::fs::read_to_string(&part).unwrap(), "of another");
+    drop(held);
+    let service = Service::new(&[("200 OK", &record), ("200 OK", content)]);
+    download(&service, "june.csv").code(0);
+    assert!(!part.exists());
+    service.requests();
+    // What has not begun leaves nothing behind.
+    let error = r#"{"error":{"code":"not_found","message":"no such export","request_id":"req_7"}}"#;
+    let service = Service::new(&[("200 OK", &record), ("404 Not Found", error)]);
+    download(&service, "july.csv").code(33);
+    assert!(!folder.path().join("july.csv.part").exists());
+    service.requests();
+}

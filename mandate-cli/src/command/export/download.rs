@@ -1,7 +1,7 @@
 //! `mandate export download`: waits until the export is ready, goes on where a download has stopped, and believes nothing unverified.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -76,16 +76,19 @@ impl Download {
         let format = fields::text(&record, "format").unwrap_or_default();
         let trusted = if format == "csv" { None } else { self.trusted(&client)? };
         let file = self.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.{format}", self.id)));
-        if file.exists() {
-            return Err(Failure::new(Exit::Io, format!("{} is there already", file.display()))
-                .next("choose another name with -o, or move it away"));
-        }
-        let part = file.with_extension(format!("{format}.part"));
+        refuse_if_there(&file)?;
+        let part = part_of(&file);
+        // Held until the file has its name.
+        let mut claimed = claim(&part)?;
+        // Another download may have ended since.
+        refuse_if_there(&file)?;
         let accept = if format == "csv" { "text/csv" } else { "application/x-ndjson" };
-        let content = self.fetch(&client, &record, accept, &part)?;
+        let fetched = self.fetch(&client, &record, accept, &part, &mut claimed);
+        let content = fetched.inspect_err(|_| remove_if_empty(&part, &claimed))?;
         let verified = verify(&content, &record, trusted.as_ref());
         let unsigned = verified.map_err(|failure| failure.note("kept as", part.display()))?;
         fs::rename(&part, &file).map_err(|e| unwritable(&file, &e))?;
+        drop(claimed);
         EXPORTS.show(&record, output)?;
         if !output.is_json() {
             output.line("file", file.display());
@@ -139,9 +142,16 @@ impl Download {
     }
 
     /// Reads what is not there yet. Gives what is there then, seen once on its way.
-    fn fetch(&self, client: &Client, record: &str, accept: &str, part: &Path) -> Result<Content, Failure> {
+    fn fetch(
+        &self,
+        client: &Client,
+        record: &str,
+        accept: &str,
+        part: &Path,
+        file: &mut File,
+    ) -> Result<Content, Failure> {
         // The last byte is fetched again: a range behind the last one is refused.
-        let there = fs::metadata(part).map_or(0, |meta| meta.len()).saturating_sub(1);
+        let there = file.metadata().map_err(|e| unwritable(part, &e))?.len().saturating_sub(1);
         let path = format!("{}/{}", EXPORTS.path, self.id);
         // Of another content the rest would be of no use.
         let sha256 = fields::text(record, "sha256").unwrap_or_default();
@@ -151,7 +161,7 @@ impl Download {
             _ => failure.note("resumes", part.display()).next("remove that file to begin again"),
         })?;
         let begun = if response.status().as_u16() == 206 { there } else { 0 };
-        let (mut file, mut content) = begin(part, begun).map_err(|e| unwritable(part, &e))?;
+        let mut content = begin(file, begun).map_err(|e| unwritable(part, &e))?;
         let length =
             response.headers().get("content-length").and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
         let bar = match length {
@@ -182,18 +192,73 @@ impl Download {
     }
 }
 
-/// Opens the file behind its first bytes, for its owner alone, and takes in those.
-fn begin(part: &Path, bytes: u64) -> io::Result<(File, Content)> {
+fn refuse_if_there(file: &Path) -> Result<(), Failure> {
+    if file.exists() {
+        return Err(Failure::new(Exit::Io, format!("{} is there already", file.display()))
+            .next("choose another name with -o, or move it away"));
+    }
+    Ok(())
+}
+
+/// The name of `file` until it is verified: no other file's.
+fn part_of(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".part");
+    PathBuf::from(name)
+}
+
+/// Opens the file, for its owner alone, and keeps other downloads away for as long as it is open.
+fn claim(part: &Path) -> Result<File, Failure> {
     let mut options = OpenOptions::new();
     options.create(true).read(true).write(true).truncate(false);
     private(&mut options);
-    let mut file = options.open(part)?;
+    loop {
+        let file = options.open(part).map_err(|e| unwritable(part, &e))?;
+        match file.try_lock() {
+            // What was opened may have got its name since, or have been removed.
+            Ok(()) if is_at(&file, part) => return Ok(file),
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                return Err(Failure::new(
+                    Exit::Io,
+                    format!("another download is writing {}", part.display()),
+                )
+                .next("wait for it, or choose another name with -o"));
+            }
+            Err(TryLockError::Error(e)) => return Err(unwritable(part, &e)),
+        }
+    }
+}
+
+/// Whether `path` still names this file.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+    let place = |meta: fs::Metadata| (meta.dev(), meta.ino());
+    file.metadata().ok().map(place) == fs::metadata(path).ok().map(place)
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, path: &Path) -> bool {
+    path.exists()
+}
+
+/// Of a download that has not begun nothing is left.
+fn remove_if_empty(part: &Path, file: &File) {
+    if file.metadata().is_ok_and(|meta| meta.len() == 0) {
+        // At worst an empty file stays, with which the next download begins.
+        let _ = fs::remove_file(part);
+    }
+}
+
+/// Takes in the first bytes of the file, and leaves out what follows them.
+fn begin(file: &mut File, bytes: u64) -> io::Result<Content> {
     file.set_len(bytes)?;
     let mut content = Content::default();
     let mut piece = vec![0; PIECE];
     loop {
         match file.read(&mut piece)? {
-            0 => return Ok((file, content)),
+            0 => return Ok(content),
             read => content.take(piece.get(..read).unwrap_or_default()),
         }
     }
