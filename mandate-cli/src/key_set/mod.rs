@@ -19,7 +19,7 @@ use crate::input::Source;
 
 /// Where an issuer publishes its keys, behind its own address.
 pub(crate) const WELL_KNOWN: &str = "/.well-known/jwks.json";
-/// How often keys are fetched at most, whatever tokens name and whatever the issuer says of their age.
+/// How often keys are fetched at most, whatever tokens name and whatever the issuer says of their age or fails with.
 const MIN_REFETCH_SECONDS: i64 = 30;
 
 /// An issuer, and where its keys are read.
@@ -28,7 +28,15 @@ pub(crate) struct Issuer {
     /// What `iss` must be.
     pub(crate) name: String,
     place: Place,
-    held: Mutex<Option<Held>>,
+    known: Mutex<Known>,
+}
+
+/// What is known of an issuer's keys.
+#[derive(Debug, Default)]
+struct Known {
+    held: Option<Held>,
+    /// When and why they could not be fetched the last time.
+    failed: Option<(Timestamp, Failure)>,
 }
 
 #[derive(Debug)]
@@ -89,37 +97,43 @@ impl Issuer {
     }
 
     fn of(name: String, place: Place) -> Self {
-        Self { name, place, held: Mutex::new(None) }
+        Self { name, place, known: Mutex::default() }
     }
 
     /// The keys: read once, and again when they have aged.
     pub(crate) fn keys(&self) -> Result<Arc<KeySet>, Failure> {
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let now = environment::now();
-        match &*held {
+        match &known.held {
             Some(held) if held.is_good_at(now) => Ok(Arc::clone(&held.keys)),
-            _ => Ok(Arc::clone(&held.insert(self.load(now)?).keys)),
+            _ => {
+                let held = self.load(&mut known, now)?;
+                Ok(Arc::clone(&known.held.insert(held).keys))
+            }
         }
     }
 
-    /// The keys for `token`. When they lack the one that it names, they are fetched once more, unless that was done a
-    /// moment ago: tokens with invented keys cause no storm.
+    /// The keys for `token`. When they lack the one that it names, they are fetched once more, unless that was done, or has
+    /// failed, a moment ago: tokens with invented keys cause no storm.
     pub(crate) fn keys_for(&self, token: &str) -> Result<Arc<KeySet>, Failure> {
         let keys = self.keys()?;
         let Ok(unverified) = Unverified::parse(token) else { return Ok(keys) };
         if keys.find(unverified.kid()).is_some() {
             return Ok(keys);
         }
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Place::Url(address) = &self.place else { return Ok(keys) };
         let now = environment::now();
-        match &*held {
+        match &known.held {
             Some(held) if !held.may_be_fetched_again(now) => Ok(Arc::clone(&held.keys)),
-            _ => Ok(Arc::clone(&held.insert(fetch_and_keep(address, now)?).keys)),
+            _ => {
+                let held = known.fetched(address, now)?;
+                Ok(Arc::clone(&known.held.insert(held).keys))
+            }
         }
     }
 
-    fn load(&self, now: Timestamp) -> Result<Held, Failure> {
+    fn load(&self, known: &mut Known, now: Timestamp) -> Result<Held, Failure> {
         match &self.place {
             Place::File(path) => {
                 let source = Source::File(path.clone());
@@ -138,9 +152,24 @@ impl Issuer {
                     let keys = parse(&kept.document, address.as_str())?;
                     Ok(Held { keys: Arc::new(keys), fetched: Some((kept.fetched_at, kept.max_age_seconds)) })
                 }
-                None => fetch_and_keep(address, now),
+                None => known.fetched(address, now),
             },
         }
+    }
+}
+
+impl Known {
+    /// The keys as they are published now; the last failure when that was a moment ago.
+    fn fetched(&mut self, address: &Address, now: Timestamp) -> Result<Held, Failure> {
+        if let Some((at, failure)) = &self.failed
+            && is_a_moment_ago(*at, now)
+        {
+            return Err(failure.clone());
+        }
+        let fetched = fetch_and_keep(address, now);
+        // A failure may have taken its time: the moment begins with its end.
+        self.failed = fetched.as_ref().err().map(|failure| (environment::now(), failure.clone()));
+        fetched
     }
 }
 
@@ -152,10 +181,13 @@ impl Held {
     }
 
     fn may_be_fetched_again(&self, now: Timestamp) -> bool {
-        self.fetched.is_some_and(|(at, _)| {
-            !(0..MIN_REFETCH_SECONDS.saturating_mul(1000)).contains(&now.millis_since(at))
-        })
+        self.fetched.is_some_and(|(at, _)| !is_a_moment_ago(at, now))
     }
+}
+
+/// Whether a fetch at `at` is too young for another one.
+fn is_a_moment_ago(at: Timestamp, now: Timestamp) -> bool {
+    (0..MIN_REFETCH_SECONDS.saturating_mul(1000)).contains(&now.millis_since(at))
 }
 
 impl Place {

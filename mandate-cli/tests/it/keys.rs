@@ -7,7 +7,7 @@ use mandate_core::EnvironmentKind;
 use mandate_core::jwks::{KeySet, VerificationKey};
 use serde_json::json;
 
-use crate::harness::{Ran, Service, mandate};
+use crate::harness::{Ran, Service, mandate, run_with_stdin};
 use crate::issuer::{IAT, ISSUER, jwks, jwks_file, key, live_token, token};
 
 const CACHEABLE: &str = "200 OK\r\ncache-control: public, max-age=300";
@@ -26,6 +26,15 @@ fn at_home(home: &Path, args: &[&str]) -> Command {
 fn only(environment: EnvironmentKind) -> String {
     let key = key(environment);
     KeySet::new(vec![VerificationKey::new(key.kid().clone(), *key.public_key()).unwrap()]).unwrap().to_json()
+}
+
+/// Makes the one copy of a key set old enough to be fetched again, and not yet too old to count.
+fn age_the_copy(home: &Path) {
+    let folder = home.join(".cache/mandate/jwks");
+    let file = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+    let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    kept["fetched_at"] = json!(kept["fetched_at"].as_i64().unwrap() - 31_000);
+    std::fs::write(&file, kept.to_string()).unwrap();
 }
 
 #[test]
@@ -58,14 +67,31 @@ fn a_key_that_is_not_known_is_fetched_once_and_not_again_at_once() {
     // It was fetched a moment ago: a second stranger's key causes no second fetch.
     verify().code(11).shows("unknown_key");
     // Once the copy has some age, the new key is looked for.
-    let folder = home.path().join(".cache/mandate/jwks");
-    let file = std::fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
-    let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
-    kept["fetched_at"] = json!(kept["fetched_at"].as_i64().unwrap() - 31_000);
-    std::fs::write(&file, kept.to_string()).unwrap();
+    age_the_copy(home.path());
     verify().code(0);
     assert_eq!(service.requests().len(), 2);
     verify().code(0);
+}
+
+#[test]
+fn an_issuer_that_fails_is_not_asked_for_each_token() {
+    let home = tempfile::tempdir().unwrap();
+    let old = only(EnvironmentKind::Sandbox);
+    // After these two answers nobody listens any more.
+    let service = Service::new(&[(CACHEABLE, &old), ("503 Service Unavailable", "")]);
+    let (address, at) = (service.address().to_owned(), IAT.to_string());
+    let verify = |more: &[&str]| {
+        let args = [&["verify"], more, &["--issuer", &address, "--at", &at, "--allow-sandbox"]].concat();
+        at_home(home.path(), &args)
+    };
+    ran(&mut verify(&[&token(json!({ "iss": address }))])).code(0);
+    age_the_copy(home.path());
+    let stranger = format!("{}\n", live_token(json!({ "iss": address })));
+    let asked = run_with_stdin(&mut verify(&["--tokens", "-"]), stranger.repeat(3).as_bytes());
+    assert_eq!(service.requests().len(), 2);
+    let answers: Vec<&str> = asked.out.lines().collect();
+    assert_eq!(answers.len(), 3, "{asked:?}");
+    assert!(answers.iter().all(|answer| answer.contains("HTTP 503")), "{asked:?}");
 }
 
 #[test]
