@@ -104,24 +104,24 @@ pub struct Ids {
 /// The last id, and the random bytes of the next ones.
 struct Drawn {
     last: u128,
-    random: std::vec::IntoIter<[u8; RANDOM_BYTES]>,
+    random: Vec<[u8; RANDOM_BYTES]>,
 }
 
 impl Ids {
     /// Ids whose random part comes from `entropy`.
     #[must_use]
     pub fn new(entropy: std::sync::Arc<dyn Entropy>) -> Self {
-        Self { entropy, drawn: Mutex::new(Drawn { last: 0, random: Vec::new().into_iter() }) }
+        Self { entropy, drawn: Mutex::new(Drawn { last: 0, random: Vec::new() }) }
     }
 
     /// The 128 bits of the next id, for something created at `now`.
     pub fn next(&self, now: Timestamp) -> [u8; 16] {
         let mut drawn = self.drawn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let random = drawn.random.next().unwrap_or_else(|| {
+        let random = drawn.random.pop().unwrap_or_else(|| {
             let mut fresh = [[0; RANDOM_BYTES]; DRAWN];
             self.entropy.fill(fresh.as_flattened_mut());
             let [first, others @ ..] = fresh;
-            drawn.random = others.to_vec().into_iter();
+            drawn.random.extend(others);
             first
         });
         let millis = now.millis().to_be_bytes();

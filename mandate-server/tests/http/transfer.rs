@@ -77,8 +77,9 @@ async fn fill(world: &World, operations: u32) {
         let mut headers =
             operation.name.as_ref().map_or(String::new(), |name| format!("Idempotency-Key: {name}\r\n"));
         if let Some(body) = &operation.body {
-            headers
-                .push_str(&format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len()));
+            headers.push_str("Content-Type: application/json\r\nContent-Length: ");
+            headers.push_str(&body.len().to_string());
+            headers.push_str("\r\n");
         }
         let body = operation.body.as_deref().unwrap_or_default();
         let reply = world.send(operation.method, &operation.path, &operation.key, &headers, body).await;

@@ -107,8 +107,11 @@ impl Known {
         for environment in &news.environments {
             self.modes.remove(environment);
         }
-        let dropped = news.agents.iter().filter_map(|key| self.agents.pop(key));
-        dropped.fold(false, |used, agent| used || agent.batch > committed)
+        let mut used = false;
+        for key in &news.agents {
+            used |= self.agents.pop(key).is_some_and(|agent| agent.batch > committed);
+        }
+        used
     }
 
     /// Drops the agent that was not asked for for longest, if the database knows all of it.

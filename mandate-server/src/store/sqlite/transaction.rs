@@ -120,7 +120,9 @@ impl Thread {
             Err(stop) => {
                 let fault = fault(stop);
                 self.committer.tell("a batch that was decided ahead could not be written", &fault);
-                drafts.iter_mut().for_each(|draft| fall(draft, &mut self.changes));
+                for draft in &mut drafts {
+                    fall(draft, &mut self.changes);
+                }
                 if self.connection.is_autocommit() {
                     // On a full disk, among others: the database has undone the whole transaction.
                     let waiters = drafts.into_iter().map(|draft| draft.asked.waiter);
@@ -131,12 +133,11 @@ impl Thread {
         }
         let (mut batch, mut waiters) = (Vec::new(), Vec::new());
         for Draft { asked: Asked { authorization, waiter }, outcome } in drafts {
-            match outcome {
-                Some(Outcome { answer, .. }) => told.push((waiter, Ok(answer))),
-                None => {
-                    batch.push(authorization);
-                    waiters.push(waiter);
-                }
+            if let Some(Outcome { answer, .. }) = outcome {
+                told.push((waiter, Ok(answer)));
+            } else {
+                batch.push(authorization);
+                waiters.push(waiter);
             }
         }
         let answers = decide(&self.connection, &*self.decider, &mut self.committer, &batch, tally);
