@@ -283,6 +283,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "rates",
             "tls",
             "trace",
+            "traces",
             "transfer",
             "upgrade",
         ],
