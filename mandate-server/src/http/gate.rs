@@ -8,6 +8,7 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap};
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
+use mandate_core::Timestamp;
 use mandate_core::api_key::{ApiKey, KeyClass};
 
 use super::exchange::{Site, Told};
@@ -46,7 +47,7 @@ impl Site for Api {
         }
         let now = self.clock.now();
         let key = presented(&head.headers).ok_or_else(unauthorized)?;
-        let caller = self.callers.find(&key, now).await?.ok_or_else(unauthorized)?;
+        let caller = self.caller(&key, now).await?;
         let (route, id) = self.route(&head, &caller, told)?;
         if let Err(exceeded) = self.rates.admit(caller.key, caller.rate, now) {
             self.metrics.rate_limited();
@@ -63,6 +64,16 @@ impl Site for Api {
 }
 
 impl Api {
+    /// Who is behind a key. A connection to the database may be lost beneath the question: nothing has been done yet, and
+    /// it is asked once more.
+    pub(super) async fn caller(&self, key: &ApiKey, at: Timestamp) -> Result<Arc<Caller>, Failure> {
+        let found = match self.callers.find(key, at).await {
+            Err(_) => self.callers.find(key, at).await?,
+            Ok(found) => found,
+        };
+        found.ok_or_else(unauthorized)
+    }
+
     /// The operation asked for, and the id in its path: path, method and key class are checked, in that order.
     fn route(&self, head: &Parts, caller: &Caller, told: &mut Told) -> Result<(&Route, String), Refusal> {
         let path = head.uri.path();
@@ -85,7 +96,7 @@ fn presented(headers: &HeaderMap) -> Option<ApiKey> {
     if alone { ApiKey::parse(key).ok() } else { None }
 }
 
-pub(super) fn unauthorized() -> Failure {
+fn unauthorized() -> Failure {
     Refusal::new(Code::Unauthorized, UNAUTHORIZED).into()
 }
 

@@ -10,7 +10,7 @@ use mandate_core::{Invalid, Timestamp};
 
 use super::Api;
 use super::body;
-use super::gate::{Admitted, unauthorized};
+use super::gate::Admitted;
 use super::reply::Failure;
 use crate::error::Refusal;
 use crate::service::idempotency::{self, Claim};
@@ -46,7 +46,7 @@ impl Admitted {
         let content = body::read(body).await?;
         // A body can be held back for seconds, in which the key may have been revoked and a review expired.
         call.at = api.clock.now();
-        call.caller = api.callers.find(&key, call.at).await?.ok_or_else(unauthorized)?;
+        call.caller = api.caller(&key, call.at).await?;
         call.idempotency = claim(&head, &content.claimed(), &key)?;
         let body = no_query(head.uri.query()).and_then(|()| content.checked(&head.headers));
         Ok(Post { api, call, id, body })
