@@ -59,7 +59,7 @@ impl Template {
             organizations::create(tx, &command)?;
             let caller = keys::find(tx, &organization_key.hash(), now)?;
             let caller = Arc::new(caller.ok_or_else(|| Fault::new("the organization is not there"))?);
-            Ok(Call { caller, request_id: RequestId::new(now, 0), at: now, idempotency: None })
+            Ok(Call { caller, request_id: RequestId::new(now, 0), at: now, idempotency: None, traced: None })
         }))?;
         let mut last = None;
         for set in 0..SETS {
