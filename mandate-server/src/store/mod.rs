@@ -136,21 +136,21 @@ impl Store {
     /// # Errors
     /// The name is not of a known database, or it cannot be opened.
     pub fn open(database: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
-        Self::open_with(database, decider, metrics, sqlite::commit::commit())
+        Self::open_with(database, decider, metrics, sqlite::commit::Disk::new())
     }
 
-    /// Opens a database whose transactions end with `commit`.
+    /// Opens a database that comes onto its disk by `disk`.
     fn open_with(
         database: &str,
         decider: Arc<dyn Decider>,
         metrics: Metrics,
-        commit: sqlite::commit::Commit,
+        disk: sqlite::commit::Disk,
     ) -> Result<Self, Fault> {
         let announced = Arc::new(Notify::new());
         let wake = Arc::clone(&announced);
         let backend = match place(database)? {
             Place::Sqlite(path) => {
-                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(&path, decider, metrics, wake, commit)?))
+                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(&path, decider, metrics, wake, disk)?))
             }
             Place::Postgres(url) => {
                 Backend::Postgres(Arc::new(postgres::Postgres::open(url, &decider, metrics, wake)?))

@@ -8,6 +8,8 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use tracing::{debug, error};
 
+use super::fold::{Fold, fold};
+
 /// What a caller hears once nothing is written any more.
 pub(super) const STOPPED: &str = "the store has stopped after a failure of its disk; restart the server";
 /// How often it is told in the log that transactions fail, in seconds. A fault is logged with its request all the same.
@@ -17,8 +19,21 @@ const TELL_SECONDS: u64 = 60;
 pub(in crate::store) type Commit = Box<dyn FnMut(&Connection) -> rusqlite::Result<()> + Send>;
 
 /// As SQLite does it.
-pub(in crate::store) fn commit() -> Commit {
+fn commit() -> Commit {
     Box::new(|connection| connection.execute_batch("COMMIT"))
+}
+
+/// How what is written comes onto the disk.
+pub(in crate::store) struct Disk {
+    pub(in crate::store) commit: Commit,
+    pub(in crate::store) fold: Fold,
+}
+
+impl Disk {
+    /// As SQLite does it.
+    pub(in crate::store) fn new() -> Self {
+        Self { commit: commit(), fold: fold() }
+    }
 }
 
 /// Commits, until the disk fails.
@@ -40,29 +55,19 @@ impl Committer {
     /// although it has dropped that. So nothing is written after it. A full disk is another matter: the write itself was
     /// refused, and the next one may find room.
     pub(super) fn commit(&mut self, connection: &Connection) -> Result<(), String> {
+        if self.has_stopped() {
+            // The disk has failed elsewhere, since the transaction began.
+            roll_back(connection);
+            return Err(STOPPED.to_owned());
+        }
         let Err(e) = (self.commit)(connection) else { return Ok(()) };
         if e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) {
-            self.stop(connection, &e);
+            stop(&self.stopped, "a transaction was committed", &e);
         } else {
             self.tell("a transaction could not be committed", &e);
         }
-        if let Err(e) = connection.execute_batch("ROLLBACK") {
-            debug!(error = %e, "nothing was left to roll back");
-        }
+        roll_back(connection);
         Err(format!("database: cannot commit: {e}"))
-    }
-
-    fn stop(&self, connection: &Connection, why: &rusqlite::Error) {
-        self.stopped.store(true, Ordering::Release);
-        error!(
-            error = %why,
-            "the disk failed while a transaction was committed: the store has stopped, and nothing is written any more; \
-             look after the disk, then restart the server"
-        );
-        // To fold the log in at the end would be to write.
-        if let Err(e) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
-            debug!(error = %e, "the log will be folded in at the end");
-        }
     }
 
     pub(super) fn has_stopped(&self) -> bool {
@@ -85,6 +90,30 @@ impl Committer {
             self.told = Some(now);
         }
         due
+    }
+}
+
+fn roll_back(connection: &Connection) {
+    if let Err(e) = connection.execute_batch("ROLLBACK") {
+        debug!(error = %e, "nothing was left to roll back");
+    }
+}
+
+/// The disk has failed: nothing is written any more. It is told once.
+pub(super) fn stop(stopped: &AtomicBool, during: &str, why: &rusqlite::Error) {
+    if !stopped.swap(true, Ordering::AcqRel) {
+        error!(
+            error = %why,
+            "the disk failed while {during}: the store has stopped, and nothing is written any more; look after the disk, \
+             then restart the server"
+        );
+    }
+}
+
+/// Leaves the log as it is when the connection is closed: to fold it in would be to write.
+pub(super) fn leave(connection: &Connection) {
+    if let Err(e) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+        debug!(error = %e, "the log will be folded in at the end");
     }
 }
 

@@ -3,6 +3,7 @@
 mod ahead;
 mod changes;
 pub(super) mod commit;
+mod fold;
 mod hot;
 mod known;
 pub(super) mod place;
@@ -13,7 +14,6 @@ mod transaction;
 pub(super) mod upkeep;
 mod writer;
 
-use std::ffi::c_int;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -21,9 +21,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::hooks::Wal;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
 
 use super::tx::{Backend, Owing, Row, Session, Tx, Value};
@@ -31,7 +30,7 @@ use super::{Authorization, Decider, Footprint, Holder, Schema};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
-use commit::Commit;
+use commit::Disk;
 pub(crate) use presence::Presence;
 use readers::Readers;
 use writer::Writer;
@@ -42,9 +41,6 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const STATEMENT_CACHE: usize = 128;
 /// Page cache of each connection, in KiB.
 const CACHE_KIB: i64 = 16 * 1024;
-
-/// Pages that the log may have before it is folded in.
-const FOLDED_PAGES: c_int = 1000;
 
 mod migrations {
     refinery::embed_migrations!("src/store/migrations/sqlite");
@@ -65,10 +61,10 @@ impl Sqlite {
         decider: Arc<dyn Decider>,
         metrics: Metrics,
         wake: Arc<Notify>,
-        commit: Commit,
+        disk: Disk,
     ) -> Result<Self, Fault> {
         let held = upkeep::claim(path, Holder::Server)?;
-        let writer = Writer::start(path, decider, metrics, wake, commit)?;
+        let writer = Writer::start(path, decider, metrics, wake, disk)?;
         let readers = Readers::start(path)?;
         Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
@@ -187,21 +183,8 @@ fn connect(path: &str) -> Result<Connection, Fault> {
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     // Without it a statement with a join is planned anew at each run, because other values could want another plan.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    connection.wal_hook(Some(fold))?;
+    connection.wal_hook(Some(fold::alone))?;
     Ok(connection)
-}
-
-/// Folds the log into the database file once it is long, as SQLite does by itself; but SQLite passes over a failing disk then.
-/// Here the COMMIT that it follows is told to have failed, and the store stops. Whatever else is in the way, the next COMMIT
-/// tries again.
-fn fold(wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
-    if pages < FOLDED_PAGES {
-        return Ok(());
-    }
-    match wal.checkpoint() {
-        Err(e) if e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => Err(e),
-        _ => Ok(()),
-    }
 }
 
 /// A connection as the ground of a transaction.

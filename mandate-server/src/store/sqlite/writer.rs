@@ -15,7 +15,8 @@ use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, sql};
 use super::ahead::{Ahead, Asked, Drafts};
 use super::changes::{Board, Changes};
-use super::commit::{Commit, Committer, STOPPED};
+use super::commit::{Committer, Disk, STOPPED, leave};
+use super::fold::Folder;
 use super::transaction::{self, in_savepoint};
 use super::{Ground, connect};
 use crate::error::{Fault, Refusal};
@@ -65,12 +66,13 @@ impl Writer {
         decider: Arc<dyn Decider>,
         metrics: Metrics,
         wake: Arc<Notify>,
-        commit: Commit,
+        disk: Disk,
     ) -> Result<Self, Fault> {
-        let connection = connect(path)?;
+        let mut connection = connect(path)?;
         let reading = connect(path)?;
         reading.pragma_update(None, "query_only", "ON")?;
         let stopped = Arc::new(AtomicBool::new(false));
+        let folder = Folder::start(connect(path)?, disk.fold, Arc::clone(&stopped), &mut connection)?;
         let (jobs, work) = mpsc::channel(MAX_WAITING);
         let (asked, waiting) = mpsc::channel(MAX_WAITING);
         let (ended, ends) = channel();
@@ -87,7 +89,7 @@ impl Writer {
             version: transaction::version(&connection)?,
             connection,
             decider,
-            committer: Committer::new(commit, Arc::clone(&stopped)),
+            committer: Committer::new(disk.commit, Arc::clone(&stopped)),
             changes: Changes::default(),
             board,
             metrics: metrics.clone(),
@@ -101,7 +103,7 @@ impl Writer {
         };
         let threads = vec![
             spawn("ahead", Box::new(move || ahead.serve(waiting)))?,
-            spawn("writer", Box::new(move || thread.serve(work)))?,
+            spawn("writer", Box::new(move || thread.serve(work, folder)))?,
         ];
         let ways = Mutex::new(Some(Ways { jobs, asked }));
         Ok(Self { ways, threads: Mutex::new(threads), metrics, stopped })
@@ -200,7 +202,7 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    fn serve(mut self, mut work: mpsc::Receiver<Job>) {
+    fn serve(mut self, mut work: mpsc::Receiver<Job>, folder: Folder) {
         let mut jobs = Vec::with_capacity(MAX_BATCH);
         while work.blocking_recv_many(&mut jobs, MAX_BATCH) > 0 {
             let batches = jobs.iter().filter(|job| matches!(job, Job::Drafts(_))).count();
@@ -212,17 +214,24 @@ impl Thread {
                 self.run(&mut jobs, batches);
             }
         }
-        if self.committer.has_stopped() {
-            return;
-        }
-        // Whoever reads the tables by other means finds all of it in them.
-        if let Err(fault) = self.settle() {
+        self.end(folder);
+    }
+
+    /// Leaves all that was written where others look for it, unless the disk has failed.
+    fn end(mut self, folder: Folder) {
+        if !self.committer.has_stopped()
+            && let Err(fault) = self.settle()
+        {
             tracing::warn!(reason = %fault, "counters were not settled at the end");
         }
+        if let Err(fault) = folder.end(&mut self.connection) {
+            tracing::debug!(reason = %fault, "what folds the log was not ended");
+        }
         if self.committer.has_stopped() {
+            leave(&self.connection);
             return;
         }
-        // Folds the log into the database file, so that a copy of the one file is whole after an orderly end.
+        // So that a copy of the one file is whole after an orderly end.
         if let Err(e) = self.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE") {
             tracing::debug!(error = %e, "the log was not folded in at the end");
         }

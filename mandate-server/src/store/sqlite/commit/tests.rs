@@ -8,6 +8,7 @@ use mandate_core::{EnvironmentKind, PolicyVersion, RequestId, Timestamp};
 use rusqlite::ffi;
 use tempfile::TempDir;
 
+use super::super::fold::MOST_PAGES;
 use super::*;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
@@ -44,6 +45,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
+        Self::folding(fold())
+    }
+
+    /// One whose log is folded in so, beside the writer.
+    fn folding(fold: Fold) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("test.db").display().to_string();
         let database = format!("sqlite://{path}");
@@ -58,7 +64,8 @@ impl World {
                 Some(code) => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
             }
         });
-        let store = Store::open_with(&database, Arc::new(Yes), Metrics::new(), commit).unwrap();
+        let disk = Disk { commit, fold };
+        let store = Store::open_with(&database, Arc::new(Yes), Metrics::new(), disk).unwrap();
         Self { store, path, next, commits, _folder: folder }
     }
 
@@ -71,6 +78,14 @@ impl World {
         let sql = "UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'";
         let added = self.store.write(move |tx| Ok(tx.execute_one(sql, &[])?)).await;
         added.map(|refused| refused.unwrap()).map_err(|fault| fault.to_string())
+    }
+
+    /// Writes about [`FILLED_PAGES`] pages in one transaction.
+    async fn fill(&self) -> Result<(), String> {
+        let sql = "INSERT INTO audit (at, action, subject, operator, details)
+            VALUES (0, 'fill', 'fill', 'fill', hex(zeroblob(400000)))";
+        let filled = self.store.write(move |tx| Ok(tx.execute_one(sql, &[])?)).await;
+        filled.map(|refused| refused.unwrap()).map_err(|fault| fault.to_string())
     }
 
     /// The number.
@@ -92,6 +107,61 @@ impl World {
     fn log_bytes(&self) -> u64 {
         std::fs::metadata(format!("{}-wal", self.path)).unwrap().len()
     }
+}
+
+/// What one of the large transactions writes.
+const FILLED_PAGES: u64 = 200;
+/// A page in the log, with what stands before it.
+const PAGE_BYTES: u64 = 4096 + 24;
+
+fn fails(code: c_int) -> Fold {
+    Box::new(move |_| Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)))
+}
+
+#[tokio::test]
+async fn the_log_stays_short_however_it_is_folded_in_beside_the_writer() {
+    let folded = Arc::<Mutex<usize>>::default();
+    let (count, mut truly) = (Arc::clone(&folded), fold());
+    let counted: Fold = Box::new(move |connection| {
+        *count.lock().unwrap() += 1;
+        truly(connection)
+    });
+    for fold in [counted, Box::new(|_| Ok(0)), fails(ffi::SQLITE_BUSY)] {
+        let world = World::folding(fold);
+        for _ in 0..40 {
+            world.fill().await.unwrap();
+        }
+        let most = u64::try_from(MOST_PAGES).unwrap() + 2 * FILLED_PAGES;
+        assert!(world.log_bytes() < most * PAGE_BYTES, "{}", world.log_bytes());
+        assert!(!world.store.has_stopped());
+        world.store.close();
+        let alone = Connection::open(&world.path).unwrap();
+        let sql = "SELECT count(*), (SELECT integrity_check FROM pragma_integrity_check) FROM audit";
+        let found = alone.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        assert_eq!(found, Ok((40, "ok".to_owned())));
+    }
+    assert!(*folded.lock().unwrap() > 0);
+}
+
+#[tokio::test]
+async fn a_disk_that_fails_while_the_log_is_folded_in_stops_the_store() {
+    let world = World::folding(fails(ffi::SQLITE_IOERR_FSYNC));
+    world.add().await.unwrap();
+    let before = world.number().await;
+    let mut filled = 0;
+    while !world.store.has_stopped() {
+        filled += u32::from(world.fill().await.is_ok());
+        assert!(filled < 1_000, "it was never told");
+    }
+    assert_eq!(world.add().await.unwrap_err(), STOPPED);
+    assert_eq!(world.ask().await.unwrap_err(), STOPPED);
+    assert_eq!(world.number().await, before, "what is there can be read");
+    let log_bytes = world.log_bytes();
+    world.store.close();
+    assert!(log_bytes > 0 && world.log_bytes() == log_bytes, "the log is left as it was");
+    let alone = Connection::open(&world.path).unwrap();
+    let found: u32 = alone.query_row("SELECT count(*) FROM audit", [], |row| row.get(0)).unwrap();
+    assert_eq!(found, filled, "what was acknowledged is there");
 }
 
 #[tokio::test]
