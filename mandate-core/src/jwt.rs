@@ -176,9 +176,29 @@ pub enum TokenRefused {
 /// # Errors
 /// The signer could not sign.
 pub fn sign(signer: &dyn Signer, claims: &str) -> Result<String, SigningFailed> {
+    sign_kept(signer, claims).map(|(token, _)| token)
+}
+
+/// The token of `claims`, a JSON object, signed; and the signature alone, which is all that must be kept for [`assemble`]
+/// to make the token again.
+///
+/// ```
+/// use mandate_core::{es256, jwks::Kid, jwt};
+/// let signer = es256::signer(&es256::SecretKey::from_bytes([7; 32])?, Kid::parse("key-1")?)?;
+/// let (token, signature) = jwt::sign_kept(&*signer, r#"{"hello":"world"}"#)?;
+/// assert_eq!(jwt::assemble(signer.kid(), r#"{"hello":"world"}"#, &signature), token);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+/// The signer could not sign.
+pub fn sign_kept(
+    signer: &dyn Signer,
+    claims: &str,
+) -> Result<(String, [u8; SIGNATURE_BYTES]), SigningFailed> {
     let input = signing_input(signer.kid(), claims);
     let signature = signer.sign(input.as_bytes())?;
-    Ok(append(input, &signature))
+    Ok((append(input, &signature), signature))
 }
 
 /// What is signed: header and claims in base64url, a full stop between them (RFC 7515, section 5.1).
@@ -216,7 +236,11 @@ pub fn assemble(kid: &Kid, claims: &str, signature: &[u8; SIGNATURE_BYTES]) -> S
     append(signing_input(kid, claims), signature)
 }
 
+/// Characters of a signature in base64url.
+const SIGNATURE_CHARS: usize = 86;
+
 fn append(mut input: String, signature: &[u8; SIGNATURE_BYTES]) -> String {
+    input.reserve_exact(SIGNATURE_CHARS + 1);
     input.push('.');
     base64url::encode_onto(&mut input, signature);
     input

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use mandate_core::Timestamp;
-use mandate_core::api_key::ApiKey;
 use tokio::sync::watch;
 use tokio::time::MissedTickBehavior;
 use tracing::warn;
@@ -28,7 +27,8 @@ const TRUST_MILLIS: u64 = 1000;
 /// Callers that are remembered. One takes about 200 bytes.
 const MAX_CALLERS: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
-type KeyHash = [u8; 32];
+/// The SHA-256 of a key: what the store knows it by.
+pub(super) type KeyHash = [u8; 32];
 
 /// The callers behind the keys that were seen lately.
 pub(crate) struct Callers {
@@ -42,9 +42,8 @@ impl Callers {
         Self { store, metrics, known: Mutex::new(Known::new()) }
     }
 
-    /// The caller behind `key`, if the key is in force at `now`.
-    pub(crate) async fn find(&self, key: &ApiKey, now: Timestamp) -> Result<Option<Arc<Caller>>, Fault> {
-        let hash = key.hash();
+    /// The caller behind the key with that hash, if the key is in force at `now`.
+    pub(crate) async fn find(&self, hash: KeyHash, now: Timestamp) -> Result<Option<Arc<Caller>>, Fault> {
         if let Some(caller) = self.known().get(&hash, Instant::now()) {
             self.metrics.looked_up(Lookup::Hit);
             // A key that has come to its end while it was remembered is not in force.

@@ -11,6 +11,7 @@ use hyper::{Method, Request, StatusCode};
 use mandate_core::Timestamp;
 use mandate_core::api_key::{ApiKey, KeyClass};
 
+use super::callers::KeyHash;
 use super::exchange::{Site, Told};
 use super::input::shown;
 use super::reply::{Failure, Reply};
@@ -31,6 +32,7 @@ pub(super) struct Admitted {
     /// Who calls, and when. The idempotency key is not read yet.
     pub(super) call: Call,
     pub(super) key: ApiKey,
+    pub(super) key_hash: KeyHash,
     /// What stands in the path in the place of `{id}`, as it was sent; empty where the path has no such place.
     pub(super) id: String,
     pub(super) head: Parts,
@@ -47,7 +49,8 @@ impl Site for Api {
         }
         let now = self.clock.now();
         let key = presented(&head.headers).ok_or_else(unauthorized)?;
-        let caller = self.caller(&key, now).await?;
+        let key_hash = key.hash();
+        let caller = self.caller(key_hash, now).await?;
         let (route, id) = self.route(&head, &caller, told)?;
         if let Err(exceeded) = self.rates.admit(caller.key, caller.rate, now) {
             self.metrics.rate_limited();
@@ -59,14 +62,14 @@ impl Site for Api {
         })?;
         let traced = told.traced.clone();
         let call = Call { caller, request_id: told.id, at: now, idempotency: None, traced };
-        route.run(Admitted { api: Arc::clone(&self), call, key, id, head, body }).await
+        route.run(Admitted { api: Arc::clone(&self), call, key, key_hash, id, head, body }).await
     }
 }
 
 impl Api {
     /// Who is behind a key. A connection to the database may be lost beneath the question: nothing has been done yet, and
     /// it is asked once more.
-    pub(super) async fn caller(&self, key: &ApiKey, at: Timestamp) -> Result<Arc<Caller>, Failure> {
+    pub(super) async fn caller(&self, key: KeyHash, at: Timestamp) -> Result<Arc<Caller>, Failure> {
         let found = match self.callers.find(key, at).await {
             Err(_) => self.callers.find(key, at).await?,
             Ok(found) => found,

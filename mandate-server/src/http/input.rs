@@ -42,11 +42,11 @@ impl Admitted {
     /// Takes the body in. What is wrong with it is kept for the handler, so that it is refused under the idempotency
     /// key like anything else.
     pub(super) async fn post(self) -> Result<Post, Failure> {
-        let Self { api, mut call, key, id, head, body } = self;
+        let Self { api, mut call, key, key_hash, id, head, body } = self;
         let content = body::read(body).await?;
         // A body can be held back for seconds, in which the key may have been revoked and a review expired.
         call.at = api.clock.now();
-        call.caller = api.caller(&key, call.at).await?;
+        call.caller = api.caller(key_hash, call.at).await?;
         call.idempotency = claim(&head, &content.claimed(), &key)?;
         let body = no_query(head.uri.query()).and_then(|()| content.checked(&head.headers));
         Ok(Post { api, call, id, body })

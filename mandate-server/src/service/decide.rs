@@ -131,10 +131,9 @@ impl Engine {
             signature: [0; 64],
         };
         let claims = claims(&decision, self.keyring.issuer(), &grounds.environment.policy_version).to_json();
-        let input = jwt::signing_input(key.signer.kid(), &claims);
-        let signature = key.signer.sign(input.as_bytes());
-        decision.signature = signature.map_err(|e| Fault::new(e.to_string()))?;
-        let token = jwt::assemble(key.signer.kid(), &claims, &decision.signature);
+        let signed = jwt::sign_kept(&*key.signer, &claims).map_err(|e| Fault::new(e.to_string()));
+        let token;
+        (token, decision.signature) = signed?;
         Ok(Fresh { decision, review, token })
     }
 
