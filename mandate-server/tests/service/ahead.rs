@@ -9,6 +9,7 @@ use mandate_server::admin::organization;
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::service::enforcement::{self, Mode};
 use mandate_server::service::{Caller, organizations};
+use mandate_server::store::Authorization;
 use mandate_server::store::records::AgentKey;
 use mandate_server::store::sql::decisions::{self, Filter, Whole};
 use mandate_server::store::{self, sql};
@@ -243,4 +244,38 @@ async fn whatever_goes_on_beside_it_each_decision_rests_on_those_before_it() {
     }
     assert!(log(&world).await.len() > 100);
     sound(&world).await;
+}
+
+#[tokio::test]
+async fn a_decision_that_cannot_be_written_harms_no_other_in_its_batch() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    let spoil = "CREATE TRIGGER spoil BEFORE INSERT ON decisions WHEN NEW.amount = '13'
+        BEGIN SELECT raise(ABORT, 'spoilt'); END";
+    world.change(spoil);
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
+
+    // The writer is held until all of them are decided ahead, in one batch.
+    let (release, gate) = std::sync::mpsc::channel();
+    let gate = std::sync::Mutex::new(gate);
+    let hold = world.store.write(move |_| {
+        gate.lock().unwrap().recv().unwrap();
+        Ok(())
+    });
+    let call = world.call(&agent);
+    let spoilt = Authorization { call, request: Ok(World::request(&agent, "13")) };
+    let (_, first, spoilt, second, ()) = tokio::join!(
+        hold,
+        world.ask(&agent, "2"),
+        world.store.decide(spoilt),
+        world.ask(&agent, "3"),
+        async { release.send(()).unwrap() },
+    );
+    assert!(spoilt.unwrap_err().to_string().contains("spoilt"));
+    for (asked, spent, recent) in [(first, 1, 1), (second, 3, 2)] {
+        assert_eq!(asked["verdict"], "allow");
+        let basis = world.decision(&agent, &asked["decision"]).await["basis"].clone();
+        assert_eq!(basis, serde_json::json!({"spent": spent, "recent_requests": recent}), "decided once");
+    }
 }

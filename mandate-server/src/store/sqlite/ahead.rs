@@ -3,10 +3,12 @@
 //! What is decided here is a draft. It rests on what is known in memory, and on nothing being kept under its idempotency
 //! key; the writer looks whether that holds, and decides itself where it does not. What was told to nobody is no decision.
 
+use std::collections::VecDeque;
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use lru::LruCache;
 use mandate_core::Timestamp;
@@ -24,8 +26,11 @@ use super::writer::{Job, MAX_BATCH};
 use crate::error::Fault;
 use crate::service::Answer;
 
-/// Batches that may be on their way to the disk at a time: one that commits, and the next.
-const MAX_UNDER_WAY: u64 = 2;
+/// Drafts that may be on their way to the disk before no more are made: those that commit, and those that are next.
+const MAX_UNDER_WAY: usize = 2 * MAX_BATCH;
+/// How long it lets requests gather while the writer has something to do. To be woken for each of them would cost more than
+/// to decide on it; and a COMMIT takes longer than this.
+const GATHERING: Duration = Duration::from_micros(200);
 /// Idempotency keys that are remembered, to tell a retry. One takes about 150 bytes.
 const MAX_NAMES: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
@@ -51,7 +56,7 @@ pub(super) struct Outcome {
     pub(super) counted: Option<Counted>,
 }
 
-/// A batch of drafts.
+/// A batch of drafts. The writer commits whatever batches are there together.
 pub(super) struct Drafts {
     /// The newest of the writer's changes that was known.
     pub(super) known: u64,
@@ -64,14 +69,14 @@ pub(super) struct Ahead {
     pub(super) decider: Arc<dyn Decider>,
     pub(super) board: Arc<Board>,
     pub(super) writer: mpsc::Sender<Job>,
-    /// Says of each batch, in order, that its transaction has ended.
-    pub(super) ended: Receiver<()>,
+    /// Says of how many more batches, in order, the transactions have ended.
+    pub(super) ended: Receiver<usize>,
 }
 
 impl Ahead {
     /// Decides until nobody can ask any more, or the writer has ended.
     pub(super) fn serve(self, waiting: mpsc::Receiver<Asked>) {
-        let progress = Progress { sent: 0, ended: 0, ends: &self.ended };
+        let progress = Progress { sent: 0, ended: 0, under_way: VecDeque::new(), ends: &self.ended };
         let (known, names) = (Known::new(), LruCache::sparse(MAX_NAMES));
         Thread { ahead: &self, known, names, newest: 0, confused: false, progress }.serve(waiting);
     }
@@ -83,22 +88,45 @@ struct Progress<'a> {
     sent: u64,
     /// Of these, those that are committed, or will never be.
     ended: u64,
-    ends: &'a Receiver<()>,
+    /// How many drafts are in each of the others, in order.
+    under_way: VecDeque<usize>,
+    ends: &'a Receiver<usize>,
 }
 
 impl Progress<'_> {
-    /// Waits until at most `most` batches are under way; false when the writer is no more.
-    fn wait(&mut self, most: u64) -> bool {
-        while self.ends.try_recv().is_ok() {
-            self.ended += 1;
+    /// A batch of so many drafts is on its way.
+    fn send(&mut self, drafts: usize) {
+        self.sent += 1;
+        self.under_way.push_back(drafts);
+    }
+
+    /// So many more batches have ended.
+    fn end(&mut self, batches: usize) {
+        self.under_way.drain(..batches.min(self.under_way.len()));
+        self.ended = self.sent - self.under_way.len() as u64;
+    }
+
+    /// Waits until at most `most` drafts are under way; false when the writer is no more.
+    fn wait(&mut self, most: usize) -> bool {
+        while let Ok(batches) = self.ends.try_recv() {
+            self.end(batches);
         }
-        while self.sent - self.ended > most {
-            if self.ends.recv().is_err() {
-                return false;
+        while self.under_way.iter().sum::<usize>() > most {
+            match self.ends.recv() {
+                Ok(batches) => self.end(batches),
+                Err(_) => return false,
             }
-            self.ended += 1;
         }
         true
+    }
+
+    /// Waits a moment, unless the writer has nothing to do, or ends something before.
+    fn pause(&mut self) {
+        if !self.under_way.is_empty()
+            && let Ok(batches) = self.ends.recv_timeout(GATHERING)
+        {
+            self.end(batches);
+        }
     }
 }
 
@@ -117,16 +145,19 @@ struct Thread<'a> {
 impl Thread<'_> {
     fn serve(mut self, mut waiting: mpsc::Receiver<Asked>) {
         let mut asked = Vec::with_capacity(MAX_BATCH);
-        // Only then does it look who waits, so that as many as possible are in the batch.
-        while self.progress.wait(MAX_UNDER_WAY - 1) && waiting.blocking_recv_many(&mut asked, MAX_BATCH) > 0 {
+        // Whoever waits is decided on at once, so that it is done when the writer comes for the next transaction.
+        while self.progress.wait(MAX_UNDER_WAY - MAX_BATCH)
+            && waiting.blocking_recv_many(&mut asked, MAX_BATCH) > 0
+        {
             if !self.hear() {
                 return;
             }
             let drafts = Drafts { known: self.newest, drafts: self.drafts(&mut asked) };
-            self.progress.sent += 1;
+            self.progress.send(drafts.drafts.len());
             if self.ahead.writer.blocking_send(Job::Drafts(drafts)).is_err() {
                 return;
             }
+            self.progress.pause();
         }
     }
 

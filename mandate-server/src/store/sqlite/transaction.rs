@@ -49,9 +49,7 @@ impl Thread {
             drafts.iter().flat_map(|batch| &batch.drafts).map(|draft| &draft.asked.authorization.call);
         let mut span = traces::batch(calls.filter_map(|call| call.traced.as_ref()), count);
         let (mut told, mut tally) = (Told::with_capacity(count), Tally::default());
-        for batch in drafts {
-            self.write(batch, &mut told, &mut tally);
-        }
+        self.write(drafts, &mut told, &mut tally);
         let tells = self.scripts(scripts, &mut tally);
         let committing = Instant::now();
         let ended = self.committer.commit(&self.connection);
@@ -105,33 +103,47 @@ impl Thread {
         Ok(())
     }
 
+    /// Takes back all that was done in the transaction. It has ended when another cannot begin.
+    fn begin_again(&mut self) {
+        let begun =
+            self.connection.execute_batch("ROLLBACK").map_err(Fault::from).and_then(|()| self.begin());
+        if let Err(fault) = begun {
+            self.committer.tell("a transaction could not begin again", &fault);
+        }
+    }
+
     fn scripts(&mut self, scripts: Vec<Script>, tally: &mut Tally) -> Vec<Tell> {
         let run = scripts.into_iter().map(|script| script(&self.connection, tally)).collect();
         self.changes.touched(std::mem::take(&mut tally.touched));
         run
     }
 
-    /// Writes the drafts that stand, and decides where one falls.
-    fn write(&mut self, batch: Drafts, told: &mut Told, tally: &mut Tally) {
-        let Drafts { known, mut drafts } = batch;
-        self.changes.known_up_to(known);
-        match self.keep(known, &mut drafts) {
+    /// Writes the drafts that stand, and decides where one falls. Nothing was written in the transaction yet.
+    fn write(&mut self, mut batches: Vec<Drafts>, told: &mut Told, tally: &mut Tally) {
+        let Some(oldest) = batches.first() else { return };
+        self.changes.known_up_to(oldest.known);
+        match self.keep(&mut batches) {
             Ok(done) => tally.add(done),
             Err(stop) => {
                 let fault = fault(stop);
                 self.committer.tell("a batch that was decided ahead could not be written", &fault);
-                for draft in &mut drafts {
+                for draft in batches.iter_mut().flat_map(|batch| &mut batch.drafts) {
                     fall(draft, &mut self.changes);
+                }
+                if !self.connection.is_autocommit() {
+                    self.begin_again();
                 }
                 if self.connection.is_autocommit() {
                     // On a full disk, among others: the database has undone the whole transaction.
-                    let waiters = drafts.into_iter().map(|draft| draft.asked.waiter);
+                    let drafts = batches.into_iter().flat_map(|batch| batch.drafts);
+                    let waiters = drafts.map(|draft| draft.asked.waiter);
                     told.extend(waiters.map(|waiter| (waiter, Err(Fault::new(fault.to_string())))));
                     return;
                 }
             }
         }
         let (mut batch, mut waiters) = (Vec::new(), Vec::new());
+        let drafts = batches.into_iter().flat_map(|batch| batch.drafts);
         for Draft { asked: Asked { authorization, waiter }, outcome } in drafts {
             if let Some(Outcome { answer, .. }) = outcome {
                 told.push((waiter, Ok(answer)));
@@ -145,29 +157,34 @@ impl Thread {
         told.extend(waiters.into_iter().zip(answers));
     }
 
-    /// Writes the drafts that stand; says what was done. The others lose their outcome.
-    fn keep(&mut self, known: u64, drafts: &mut [Draft]) -> Result<Tally, Stop> {
+    /// Writes the drafts that stand; says what was done. The others lose their outcome. In a savepoint each page is copied before
+    /// it is changed: what comes first needs none, since all of it is undone by beginning again.
+    fn keep(&mut self, batches: &mut [Drafts]) -> Result<Tally, Stop> {
         let Self { connection, changes, .. } = self;
-        in_savepoint(connection, || {
+        caught(connection, || {
             let mut ground = Ground::writing(connection);
             let mut tx = Tx::new(&mut ground);
-            for draft in drafts {
-                let stands = match &draft.outcome {
-                    None => false,
-                    Some(outcome) => {
-                        let authorization = &draft.asked.authorization;
-                        let holds = changes.none_since(known)
-                            || agent(authorization).is_none_or(|agent| changes.stands(known, &agent));
-                        holds && hot::keep_draft(&mut tx, outcome)?
+            for Drafts { known, drafts } in batches {
+                for draft in drafts {
+                    if !stands(draft, *known, changes) || !written(&mut tx, draft)? {
+                        fall(draft, changes);
                     }
-                };
-                if !stands {
-                    fall(draft, changes);
                 }
             }
             Ok(tx.into_tally())
         })
     }
+}
+
+/// Whether nothing that a draft rests on has changed since the change of that number.
+fn stands(draft: &Draft, known: u64, changes: &Changes) -> bool {
+    changes.none_since(known)
+        || agent(&draft.asked.authorization).is_none_or(|agent| changes.stands(known, &agent))
+}
+
+/// Writes what a draft has made; false when there is nothing to write, since the writer is to decide.
+fn written(tx: &mut Tx<'_>, draft: &Draft) -> Result<bool, Fault> {
+    draft.outcome.as_ref().map_or(Ok(false), |outcome| hot::keep_draft(tx, outcome))
 }
 
 /// A draft falls, and with it all that were decided on what it left.
@@ -232,14 +249,11 @@ pub(super) fn in_savepoint<T>(
     connection: &Connection,
     script: impl FnOnce() -> Result<T, Stop>,
 ) -> Result<T, Stop> {
-    if connection.is_autocommit() {
-        // A statement before this one met such an error that the database undid the whole transaction.
-        return Err(Fault::new("database: the transaction was undone").into());
-    }
     let step = |sql| connection.prepare_cached(sql).and_then(|mut s| s.execute([])).map_err(Fault::from);
-    step("SAVEPOINT script")?;
-    let result = catch_unwind(AssertUnwindSafe(script))
-        .unwrap_or_else(|_| Err(Stop::Fault(Fault::new("a script panicked; see the line before this one"))));
+    if !connection.is_autocommit() {
+        step("SAVEPOINT script")?;
+    }
+    let result = caught(connection, script);
     if matches!(result, Err(Stop::Fault(_))) {
         if connection.is_autocommit() {
             return result;
@@ -248,4 +262,14 @@ pub(super) fn in_savepoint<T>(
     }
     step("RELEASE script")?;
     result
+}
+
+/// Runs `script` in the open transaction; a panic is a fault.
+fn caught<T>(connection: &Connection, script: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
+    if connection.is_autocommit() {
+        // A statement before this one met such an error that the database undid the whole transaction.
+        return Err(Fault::new("database: the transaction was undone").into());
+    }
+    catch_unwind(AssertUnwindSafe(script))
+        .unwrap_or_else(|_| Err(Stop::Fault(Fault::new("a script panicked; see the line before this one"))))
 }

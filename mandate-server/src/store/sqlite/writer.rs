@@ -1,5 +1,5 @@
-//! The one thread that writes, and the one that decides ahead of it. While a batch commits, the next one gathers and is
-//! decided on; no timer is needed.
+//! The one thread that writes, and the one that decides ahead of it. While a transaction commits, the next one gathers and is
+//! decided on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
@@ -69,6 +69,8 @@ impl Writer {
         disk: Disk,
     ) -> Result<Self, Fault> {
         let mut connection = connect(path)?;
+        // The pages as they were before a savepoint: beyond 16 of them SQLite would make a file for each transaction.
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
         let reading = connect(path)?;
         reading.pragma_update(None, "query_only", "ON")?;
         let stopped = Arc::new(AtomicBool::new(false));
@@ -195,8 +197,8 @@ pub(super) struct Thread {
     pub(super) metrics: Metrics,
     /// Wakes whoever delivers.
     pub(super) wake: Arc<Notify>,
-    /// Hears of each batch whose transaction has ended.
-    pub(super) ended: Sender<()>,
+    /// Hears of how many more batches the transactions have ended.
+    pub(super) ended: Sender<usize>,
     /// Where those wait who are to be answered.
     pub(super) runtime: Option<Handle>,
 }
@@ -264,9 +266,9 @@ impl Thread {
     /// Tells what has changed, and that so many batches have ended.
     pub(super) fn tell(&mut self, batches: usize) {
         self.changes.tell(&self.board);
-        for _ in 0..batches {
+        if batches > 0 {
             // Nobody hears it once nobody can ask any more.
-            let _ = self.ended.send(());
+            let _ = self.ended.send(batches);
         }
     }
 }
