@@ -15,6 +15,7 @@ mod backups;
 mod check;
 mod clock;
 mod costs;
+mod counts;
 mod damage;
 mod deliveries;
 mod durability;
