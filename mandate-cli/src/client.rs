@@ -15,6 +15,7 @@ use crate::args::Global;
 use crate::credential::{Access, Class, VERSION_PATH};
 use crate::environment;
 use crate::exit::{Exit, Failure};
+use crate::http;
 use crate::key_set::WELL_KNOWN;
 use crate::output::{LIVE, Output, say};
 use crate::prompt;
@@ -76,7 +77,7 @@ impl<'a> Call<'a> {
         query: &[(&str, String)],
         body: Option<&'a str>,
     ) -> Self {
-        Self { method, path, query: encoded(query), body }
+        Self { method, path, query: encoded(path, query), body }
     }
 
     fn is_post(&self) -> bool {
@@ -206,7 +207,8 @@ impl Client {
         let headers = response.headers().clone();
         let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
         let body = body.map_err(|e| self.unreachable(&call, &e))?;
-        Err(self.failed(&call, &Reply { status, headers, body, retry_after: None }))
+        let retry_after = retry_after(&headers);
+        Err(self.failed(&call, &Reply { status, headers, body, retry_after }))
     }
 
     /// Sends the request, again where that may do better, and gives the last answer, whatever its status.
@@ -260,11 +262,10 @@ impl Client {
             Some(body) => self.agent.run(request.header("content-type", "application/json").body(body)?)?,
             None => self.agent.run(request.body(())?)?,
         };
-        let header = |name| response.headers().get(name).and_then(|v| v.to_str().ok());
-        let retry_after = header("retry-after").and_then(|v| v.parse().ok()).map(Duration::from_secs);
         let status = response.status().as_u16();
         let headers = response.headers().clone();
         let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string()?;
+        let retry_after = retry_after(&headers);
         Ok(Reply { status, headers, body, retry_after })
     }
 
@@ -276,10 +277,10 @@ impl Client {
     }
 }
 
-/// A query string, with its question mark, or nothing.
-fn encoded(query: &[(&str, String)]) -> String {
+/// What is put behind `path` for the query to hold these fields, too; nothing for none.
+fn encoded(path: &str, query: &[(&str, String)]) -> String {
     query.iter().enumerate().fold(String::new(), |mut text, (at, (name, value))| {
-        text.push(if at == 0 { '?' } else { '&' });
+        text.push(if at == 0 && !path.contains('?') { '?' } else { '&' });
         text.extend([name, "="]);
         text.extend(form_urlencoded::byte_serialize(value.as_bytes()));
         text
@@ -301,6 +302,11 @@ fn worth_another(tried: &Result<Reply, ureq::Error>) -> Option<Option<Duration>>
         ) => Some(None),
         _ => None,
     }
+}
+
+/// The pause that an answer asks for.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    http::pause(headers.get("retry-after")?.to_str().ok()?, environment::now())
 }
 
 /// Sleeps, and tells of it when a person would wonder.

@@ -29,10 +29,24 @@ impl Terminal {
     }
 
     fn with(args: &[&str], variables: &[(&str, &str)]) -> Self {
-        let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
-        let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(binary("mandate"));
         command.args(args);
+        Self::of(command, variables)
+    }
+
+    /// The same, with a file as its standard input.
+    fn fed(file: &Path, args: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = CommandBuilder::new("/bin/sh");
+        command.args(["-c", r#"file=$1; shift; exec "$0" "$@" <"$file""#]);
+        command.arg(binary("mandate"));
+        command.arg(file);
+        command.args(args);
+        Self::of(command, variables)
+    }
+
+    fn of(mut command: CommandBuilder, variables: &[(&str, &str)]) -> Self {
+        let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).unwrap();
         command.env_clear();
         command.env("TERM", "xterm");
         for (name, value) in variables {
@@ -188,6 +202,30 @@ fn a_live_change_is_asked_about_at_a_terminal_and_not_elsewhere() {
     command.env("MANDATE_ORGANIZATION_KEY", organization.live.key());
     assert!(command.status().unwrap().success(), "a script is not asked");
     assert_eq!(mode(), "observe");
+}
+
+#[test]
+fn a_live_change_from_a_file_is_asked_about_at_the_terminal() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let agent = Agent::register(&organization.live, "buyer");
+    let file = folder.path().join("mandate.json");
+    std::fs::write(&file, terms(&agent.id).to_string()).unwrap();
+    let variables = [
+        ("MANDATE_BASE_URL", server.ready("base_url")),
+        ("MANDATE_ORGANIZATION_KEY", organization.live.key()),
+    ];
+    let count = || organization.live.get("/mandates").json()["data"].as_array().unwrap().len();
+    for (answer, exit, written) in [("n\r", 4, 0), ("y\r", 0, 1)] {
+        let mut terminal = Terminal::fed(&file, &["mandate", "create", "-f", "-"], &variables);
+        terminal.shows(|screen| screen.contains("LIVE: write a mandate for"));
+        terminal.press(answer);
+        assert_eq!(terminal.end(), exit);
+        assert_eq!(count(), written);
+    }
+    let mut unasked = Terminal::fed(&file, &["mandate", "create", "--yes", "-f", "-"], &variables);
+    assert_eq!(unasked.end(), 0);
+    assert_eq!(count(), 2);
 }
 
 #[test]
