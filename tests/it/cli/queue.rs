@@ -20,7 +20,7 @@ struct Terminal {
     screen: vt100::Parser,
     /// Everything that was ever written to it.
     written: Vec<u8>,
-    _master: Box<dyn portable_pty::MasterPty + Send>,
+    master: Option<Box<dyn portable_pty::MasterPty + Send>>,
 }
 
 impl Terminal {
@@ -65,7 +65,7 @@ impl Terminal {
                 }
             }
         });
-        Self { child, keys, bytes, screen: parser(), written: Vec::new(), _master: pair.master }
+        Self { child, keys, bytes, screen: parser(), written: Vec::new(), master: Some(pair.master) }
     }
 
     /// Waits until the screen is as it should be.
@@ -93,6 +93,15 @@ impl Terminal {
     fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
         self.keys.flush().unwrap();
+    }
+
+    /// Takes the terminal away, as when its window is closed.
+    fn hang_up(&mut self) {
+        self.bytes = channel().1;
+        // What is shown next ends the thread that reads, and with it the last hold on the terminal but these two.
+        self.press("r");
+        self.keys = Box::new(std::io::sink());
+        self.master = None;
     }
 
     /// Reads what is left, and gives the exit code.
@@ -240,6 +249,26 @@ fn a_signal_gives_the_terminal_back() {
     assert_eq!(terminal.end(), 130);
     assert!(!terminal.screen.screen().alternate_screen(), "the terminal is as it was");
     assert!(!terminal.screen.screen().hide_cursor());
+}
+
+#[test]
+fn the_queue_ends_with_its_terminal() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let mut terminal = Terminal::start(&server, organization.client.key(), &["review", "watch"]);
+    terminal.shows(|screen| screen.contains("Nothing waits"));
+    terminal.hang_up();
+    let mut killer = terminal.child.clone_killer();
+    let (ended, end) = channel();
+    let watchdog = std::thread::spawn(move || {
+        if end.recv_timeout(DEADLINE).is_err() {
+            killer.kill().unwrap();
+        }
+    });
+    let code = terminal.child.wait().unwrap().exit_code();
+    ended.send(()).unwrap();
+    watchdog.join().unwrap();
+    assert_eq!(code, 130);
 }
 
 #[test]
