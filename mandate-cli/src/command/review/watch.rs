@@ -93,7 +93,13 @@ impl Watch {
         let mut terminal = ratatui::try_init()
             .map_err(|e| Failure::new(Exit::Io, format!("the terminal cannot be used: {e}")))?;
         let _restored = Restored;
-        queue.watch(&mut terminal, &orders, &reports, &asked_to_end)
+        let ended = queue.watch(&mut terminal, &orders, &reports, &asked_to_end);
+        if !stdin().is_terminal() {
+            // Its end would write to the terminal that is gone, and panic.
+            std::mem::forget(terminal);
+            return Ok(Exit::Interrupted);
+        }
+        ended
     }
 }
 
@@ -102,7 +108,8 @@ struct Restored;
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        ratatui::restore();
+        // A terminal that is gone cannot be told, and there is nobody to tell.
+        let _ = ratatui::try_restore();
     }
 }
 
@@ -122,7 +129,7 @@ fn end_without_a_terminal(asked_to_end: Arc<AtomicBool>) {
             thread::sleep(WATCHDOG);
         }
         thread::sleep(WATCHDOG);
-        ratatui::restore();
+        let _ = ratatui::try_restore();
         std::process::exit(i32::from(Exit::Interrupted as u8));
     });
 }
