@@ -101,7 +101,7 @@ impl Client {
     /// # Errors
     /// TLS cannot be set up.
     pub fn new(names: Arc<dyn Names>, limit: Duration) -> Result<Self, Fault> {
-        let connector = Connector::new(names)?;
+        let connector = Connector::new(names, limit)?;
         let inner = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)

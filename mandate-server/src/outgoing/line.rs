@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 use std::{fmt, io, vec};
 
 use futures_util::future::BoxFuture;
@@ -19,6 +20,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
 use tracing::warn;
@@ -33,14 +35,17 @@ type BoxError = Box<dyn Error + Send + Sync>;
 pub(super) struct Connector {
     tcp: HttpConnector<Lookups>,
     tls: TlsConnector,
+    limit: Duration,
 }
 
 impl Connector {
-    pub(super) fn new(names: Arc<dyn Names>) -> Result<Self, Fault> {
+    /// One that gives a connection so long to come about, handshake included: that goes on beside a request which has found
+    /// another meanwhile.
+    pub(super) fn new(names: Arc<dyn Names>, limit: Duration) -> Result<Self, Fault> {
         let mut tcp = HttpConnector::new_with_resolver(Lookups(names));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        Ok(Self { tcp, tls: TlsConnector::from(Arc::new(tls()?)) })
+        Ok(Self { tcp, tls: TlsConnector::from(Arc::new(tls()?)), limit })
     }
 }
 
@@ -72,7 +77,7 @@ impl Service<Uri> for Connector {
         let secure = uri.scheme() == Some(&Scheme::HTTPS);
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
         let (tls, connecting) = (self.tls.clone(), self.tcp.call(uri));
-        Box::pin(async move {
+        let connected = async move {
             let heard = Arc::new(AtomicUsize::new(0));
             let counted = Counted { tcp: connecting.await?.into_inner(), heard: Arc::clone(&heard) };
             let io: Pin<Box<dyn Io>> = if secure {
@@ -82,7 +87,9 @@ impl Service<Uri> for Connector {
                 Box::pin(counted)
             };
             Ok(TokioIo::new(Line { io, heard }))
-        })
+        };
+        let limited = timeout(self.limit, connected);
+        Box::pin(async move { limited.await.unwrap_or_else(|_| Err(NoAnswer::Late.into())) })
     }
 }
 

@@ -107,7 +107,9 @@ fn a_lane_grows_with_the_answers_that_come_and_shrinks_when_none_does() {
         (&[Ending::Hung, AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE], MAX_WIDTH),
     ] {
         let mut lanes = Lanes::default();
-        endings.iter().for_each(|ending| lanes.note(key(1, 1), *ending));
+        for ending in endings {
+            lanes.note(key(1, 1), *ending);
+        }
         lanes.open(vec![alone(1, 1)]);
         assert_eq!(shares(&lanes), [(key(1, 1), width)], "{endings:?}");
     }
