@@ -20,6 +20,7 @@ use hyper::header::{self, HeaderValue};
 use hyper::{Request, StatusCode};
 use hyper_util::client::legacy;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::RootCertStore;
 use tokio::time::{Instant, timeout_at};
 
 use self::line::Connector;
@@ -101,7 +102,12 @@ impl Client {
     /// # Errors
     /// TLS cannot be set up.
     pub fn new(names: Arc<dyn Names>, limit: Duration) -> Result<Self, Fault> {
-        let connector = Connector::new(names, limit)?;
+        Self::trusting(names, limit, line::system_roots())
+    }
+
+    /// The same; it trusts those who have a certificate of `roots`.
+    fn trusting(names: Arc<dyn Names>, limit: Duration, roots: RootCertStore) -> Result<Self, Fault> {
+        let connector = Connector::new(names, limit, roots)?;
         let inner = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -185,3 +191,6 @@ fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'stati
         None => error.source(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -266,6 +266,12 @@ mod tests {
                  {\"error\":{\"code\":\"rate_limited\",\"message\":\"the key has used up its rate; retry after 7 seconds\",\"request_id\":\"req_00000000000000000000000000\"}}",
             ),
             (
+                Err(Failure::TooManyBodies),
+                "429\ncache-control: no-store\ncontent-type: application/json\nretry-after: 1\n\
+                 x-content-type-options: nosniff\nx-request-id: req_00000000000000000000000000\n\
+                 {\"error\":{\"code\":\"rate_limited\",\"message\":\"the key, or its environment, has too many requests whose bodies are still on their way; retry when some have arrived\",\"request_id\":\"req_00000000000000000000000000\"}}",
+            ),
+            (
                 Err(Failure::Overloaded),
                 "503\ncache-control: no-store\ncontent-type: application/json\nretry-after: 1\n\
                  x-content-type-options: nosniff\nx-request-id: req_00000000000000000000000000\n\

@@ -41,21 +41,25 @@ pub(super) struct Connector {
 impl Connector {
     /// One that gives a connection so long to come about, handshake included: that goes on beside a request which has found
     /// another meanwhile.
-    pub(super) fn new(names: Arc<dyn Names>, limit: Duration) -> Result<Self, Fault> {
+    pub(super) fn new(names: Arc<dyn Names>, limit: Duration, roots: RootCertStore) -> Result<Self, Fault> {
         let mut tcp = HttpConnector::new_with_resolver(Lookups(names));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        Ok(Self { tcp, tls: TlsConnector::from(Arc::new(tls()?)), limit })
+        Ok(Self { tcp, tls: TlsConnector::from(Arc::new(tls(roots)?)), limit })
     }
 }
 
-/// TLS with whoever has a certificate that the system trusts.
-fn tls() -> Result<ClientConfig, Fault> {
+/// The authorities that the system trusts.
+pub(super) fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
         warn!("this system trusts no certificate: nobody can be reached over https");
     }
+    roots
+}
+
+fn tls(roots: RootCertStore) -> Result<ClientConfig, Fault> {
     let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(|e| Fault::new(format!("TLS cannot be used: {e}")))?;

@@ -111,7 +111,7 @@ struct Lane {
     under_way: BTreeSet<EventId>,
     /// Nothing more was due when it was last looked.
     drained: bool,
-    /// An attempt has hung since it was leased: its turn is over.
+    /// Of the attempts that have ended since it was leased the newest has hung: its turn is over.
     hung: bool,
 }
 
@@ -190,7 +190,7 @@ impl Lanes {
         let pace = self.pace(key).after(ending);
         self.paces.put(key, pace);
         if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.hung |= ending == Ending::Hung;
+            lane.hung = pace.hangs;
         }
     }
 

@@ -213,6 +213,9 @@ fn a_lane_is_over_when_nothing_is_left_or_its_turn_has_passed_or_something_hung(
         (lanes.leases(), 0),
         "the others have their turn"
     );
+    lanes.note(key, AT_ONCE);
+    assert_eq!((lanes.over(at(0)), lanes.shares(at(0)).len()), (vec![], 1), "it answers again");
+    lanes.note(key, Ending::Hung);
     lanes.close(&lanes.leases());
     assert!(lanes.is_empty());
     lanes.open(vec![alone(1, 1)]);
