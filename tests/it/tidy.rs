@@ -288,7 +288,10 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "upgrade",
         ],
     ),
-    ("service", &["ahead", "backups", "costs", "counts", "damage", "files", "migrations", "order"]),
+    (
+        "service",
+        &["ahead", "backups", "costs", "counts", "damage", "files", "migrations", "order", "partitions"],
+    ),
 ];
 
 #[test]

@@ -8,10 +8,12 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use tracing::{debug, error};
 
-use super::fold::{Fold, fold};
+use super::fold::{self, Fold};
 
 /// What a caller hears once nothing is written any more.
 pub(super) const STOPPED: &str = "the store has stopped after a failure of its disk; restart the server";
+/// What is told of a log that stays as long as it is.
+const NOT_FOLDED: &str = "the log cannot be folded into the database";
 /// How often it is told in the log that transactions fail, in seconds. A fault is logged with its request all the same.
 const TELL_SECONDS: u64 = 60;
 
@@ -20,7 +22,13 @@ pub(in crate::store) type Commit = Box<dyn FnMut(&Connection) -> rusqlite::Resul
 
 /// As SQLite does it.
 fn commit() -> Commit {
-    Box::new(|connection| connection.execute_batch("COMMIT"))
+    Box::new(|connection| {
+        fold::failed();
+        connection.execute_batch("COMMIT").map_err(|e| match fold::failed() {
+            Some(why) => rusqlite::Error::SqliteFailure(why, Some(format!("{NOT_FOLDED}: {why}"))),
+            None => e,
+        })
+    })
 }
 
 /// How what is written comes onto the disk.
@@ -32,7 +40,7 @@ pub(in crate::store) struct Disk {
 impl Disk {
     /// As SQLite does it.
     pub(in crate::store) fn new() -> Self {
-        Self { commit: commit(), fold: fold() }
+        Self { commit: commit(), fold: fold::fold() }
     }
 }
 

@@ -4,6 +4,7 @@
 //! writer that does not pause, and the log begins anew only when nothing in it is left to copy. So the writer copies the
 //! rest, once that is little; and all of it when the thread is far behind.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
@@ -12,7 +13,7 @@ use std::thread::JoinHandle;
 
 use rusqlite::hooks::Wal;
 use rusqlite::wal::CheckpointMode;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::{Connection, ErrorCode, ffi};
 
 use super::commit::stop;
 use crate::error::Fault;
@@ -32,6 +33,16 @@ pub(in crate::store) fn fold() -> Fold {
     Box::new(|connection| {
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get("checkpointed"))
     })
+}
+
+thread_local! {
+    /// Why the log could not be folded in. SQLite tells of a COMMIT only that what follows it has failed.
+    static UNFOLDED: Cell<Option<ffi::Error>> = const { Cell::new(None) };
+}
+
+/// Why the log could not be folded in behind a COMMIT on this thread, if a disk has failed at that. It is told once.
+pub(super) fn failed() -> Option<ffi::Error> {
+    UNFOLDED.take()
 }
 
 /// The thread that folds, and the way to it.
@@ -113,7 +124,7 @@ impl Way {
 }
 
 /// For a connection without a thread: folds the log in once it is long, as SQLite does by itself; but SQLite passes over a
-/// failing disk then. Here the COMMIT that it follows is told to have failed.
+/// failing disk then. Here the COMMIT that it follows, on the same thread, is told to have failed.
 pub(super) fn alone(wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
     if pages >= FOLDED_PAGES {
         passive(wal)?;
@@ -126,7 +137,10 @@ pub(super) fn alone(wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
 fn passive(wal: &mut Wal) -> rusqlite::Result<Option<c_int>> {
     match wal.checkpoint_v2(CheckpointMode::PASSIVE) {
         Ok((_, copied)) => Ok(Some(copied)),
-        Err(e) if e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => Err(e),
+        Err(e) if e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => {
+            UNFOLDED.set(e.sqlite_error().copied());
+            Err(e)
+        }
         Err(_) => Ok(None),
     }
 }

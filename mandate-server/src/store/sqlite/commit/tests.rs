@@ -8,7 +8,7 @@ use mandate_core::{EnvironmentKind, PolicyVersion, RequestId, Timestamp};
 use rusqlite::ffi;
 use tempfile::TempDir;
 
-use super::super::fold::MOST_PAGES;
+use super::super::fold::{MOST_PAGES, fold};
 use super::*;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
