@@ -24,6 +24,10 @@ use crate::value::source;
 /// The longest body that the service takes, in bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
+/// The fields that a person writes; what the service adds to a mandate is left out.
+const WRITTEN: [&str; 7] =
+    ["principal", "agent", "limits", "categories", "review_above", "expires", "escrow"];
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mandate {
     /// Write a mandate; it replaces the one that governs the agent so far

@@ -16,5 +16,6 @@ mod many;
 mod nonces;
 mod organization;
 mod simulate;
+mod template;
 mod tls;
 mod verify;
