@@ -109,6 +109,15 @@ pub(crate) fn pause(text: &str, now: Timestamp) -> Option<Duration> {
     Some(Duration::from_millis(u64::try_from(left).unwrap_or(0)))
 }
 
+/// Whether the host's name leads nowhere. The system's name resolution tells so by words alone.
+pub(crate) fn is_unknown_host(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::HostNotFound => true,
+        ureq::Error::Io(e) => e.to_string().starts_with("failed to lookup address information"),
+        _ => false,
+    }
+}
+
 fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())

@@ -176,6 +176,9 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
 
 /// The issuers that may have signed, and all their keys.
 fn keys(args: &Audit) -> Result<(Vec<String>, KeySet), Failure> {
+    if args.export == Source::Stdin && args.jwks.iter().any(|place| place == "-") {
+        return Err(super::both_from_standard_input("the key set", "the export"));
+    }
     let mut issuers = args.issuer.clone();
     if issuers.is_empty() {
         issuers.push(Issuer::find(None, args.jwks.first().map(String::as_str))?.name);

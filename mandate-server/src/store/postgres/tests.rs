@@ -4,6 +4,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use mandate_core::{DecisionId, Timestamp};
+use mandate_tests::cluster::Held;
 use mandate_tests::{Database, Kind};
 
 use super::super::tx::{Tx, Value};
@@ -229,9 +230,12 @@ fn a_month_has_its_partition_unless_its_rows_stand_elsewhere() {
 
 #[test]
 fn those_who_migrate_at_once_migrate_once() {
+    const MIGRATING: usize = 4;
     let database = Kind::Postgres.fresh();
     let url = Arc::new(database.url().to_owned());
-    let running: Vec<_> = (0..4)
+    // All have seen the old schema before one of them can change it.
+    let held = Held::begin(&url, upkeep::HOLD.strip_prefix("BEGIN; ").unwrap());
+    let running: Vec<_> = (0..MIGRATING)
         .map(|_| {
             thread::spawn({
                 let url = Arc::clone(&url);
@@ -239,9 +243,14 @@ fn those_who_migrate_at_once_migrate_once() {
             })
         })
         .collect();
-    for thread in running {
-        thread.join().unwrap().unwrap();
+    let mut looking = desk(&url);
+    while number(&mut looking, WAITING) < i64::try_from(MIGRATING).unwrap() {
+        thread::yield_now();
     }
+    held.commit();
+    let before = running.into_iter().map(|thread| thread.join().unwrap().unwrap());
+    let changed = before.filter(|before| !before.missing.is_empty()).count();
+    assert_eq!(changed, 1, "one tells that it has changed the schema");
     let schema = upkeep::schema(&url).unwrap();
     assert_eq!((schema.current, schema.missing.len()), (schema.newest, 0));
     assert_eq!(schema.newest, super::super::sqlite::upkeep::newest(), "versions come in pairs");
