@@ -3,6 +3,7 @@
 //! A transaction is run again when the database has taken it back (a deadlock, a lock that was not had in time) or the
 //! connection was lost before COMMIT was sent. After that nobody knows how it ended: the database is asked for the row that
 //! the transaction left in `commits`, with a row of the same number, so that one that has not committed by then never will.
+//! The same is done where a COMMIT was answered without waiting for the standby.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ const AWAY: Duration = Duration::from_secs(5);
 const REST: Duration = Duration::from_millis(500);
 /// How long it is tried to find out how a transaction ended.
 const ASKING: Duration = Duration::from_secs(20);
+/// How often a script that reads is run, where the connection is lost beneath it.
+const READINGS: u32 = 3;
 /// After so long without use a connection is asked whether it is there, before a script that runs once relies on it.
 const STALE: Duration = Duration::from_millis(500);
 
@@ -155,30 +158,49 @@ impl Desk {
         Ok(())
     }
 
-    /// Runs `script` over one snapshot, without trying it again.
-    pub(super) fn read<T>(
-        &mut self,
-        purpose: Purpose,
-        script: impl FnOnce(&mut Tx<'_>) -> T,
-    ) -> Result<T, Fault> {
+    /// Runs `script` over one snapshot; over another one and a fresh connection when that was lost beneath it.
+    pub(super) fn read<T>(&mut self, script: &impl Fn(&mut Tx<'_>) -> T) -> Result<T, Fault> {
+        let mut number = 1;
+        loop {
+            self.connect()?;
+            let (result, remedy) = self.look_over(Purpose::Read, script)?;
+            if remedy == Remedy::None || number == READINGS {
+                return Ok(result);
+            }
+            debug!("a connection was lost while it was read over: it is read again");
+            number += 1;
+        }
+    }
+
+    /// Runs `script` over one snapshot, once: it may have told somebody what it has read.
+    pub(super) fn look<T>(&mut self, script: impl FnOnce(&mut Tx<'_>) -> T) -> Result<T, Fault> {
         for _ in 0..ATTEMPTS {
             self.connect()?;
             let Some(link) = &mut self.link else { break };
-            let mut ground = Ground::new(&self.runtime, link, purpose);
-            let fresh = self.used.elapsed() < STALE || ground.begin().is_ok();
-            if !fresh {
-                self.link = None;
-                continue;
+            if self.used.elapsed() < STALE || Ground::new(&self.runtime, link, Purpose::Look).ping().is_ok() {
+                return self.look_over(Purpose::Look, script).map(|(result, _)| result);
             }
-            let result = script(&mut Tx::new(&mut ground));
-            let lost = ground.trouble.take().is_some_and(|trouble| trouble.remedy == Remedy::Reconnect);
-            if lost || (ground.began && ground.send_plain("COMMIT").is_err()) {
-                self.link = None;
-            }
-            self.used = Instant::now();
-            return Ok(result);
+            self.link = None;
         }
         Err(Fault::new("database: no connection lasts"))
+    }
+
+    /// Runs `script` over one snapshot; says what is to be done about what went wrong beneath it.
+    fn look_over<T>(
+        &mut self,
+        purpose: Purpose,
+        script: impl FnOnce(&mut Tx<'_>) -> T,
+    ) -> Result<(T, Remedy), Fault> {
+        let gone = || Fault::new("database: there is no connection");
+        let mut ground = Ground::new(&self.runtime, self.link.as_mut().ok_or_else(gone)?, purpose);
+        let result = script(&mut Tx::new(&mut ground));
+        let remedy = ground.trouble.take().map_or(Remedy::None, |trouble| trouble.remedy);
+        // What was read is true, however the transaction ends.
+        if remedy == Remedy::Reconnect || (ground.began && ground.send_plain("COMMIT").is_err()) {
+            self.link = None;
+        }
+        self.used = Instant::now();
+        Ok((result, remedy))
     }
 
     /// Runs `script` in one transaction, again where that helps.
@@ -282,7 +304,12 @@ impl Desk {
         let mut attempt = 0;
         loop {
             self.link = None;
-            match self.connect().and_then(|()| self.ask(number)) {
+            let answer = self.connect().and_then(|()| self.ask(number));
+            if answer.is_err() {
+                // Whatever has become of the question, nobody goes on where it was asked.
+                self.link = None;
+            }
+            match answer {
                 Ok(committed) => {
                     info!(
                         committed,
@@ -311,12 +338,11 @@ impl Desk {
         if row.ok_or_else(|| Fault::new("database: a row just written is not there"))?.integer()? == 0 {
             // Its row is to be seen, and need not have come to the standbys that COMMIT waits for: after a crash nobody waits
             // for them any more. What is written here comes after it, and so does its COMMIT.
-            ground.send(vec![step(CONFIRM)])?;
-            ground.send_plain("COMMIT")?;
+            ground.commit(vec![step(CONFIRM)])?;
             return Ok(true);
         }
         // Once this row is there for good, the transaction cannot leave its own.
-        ground.send_plain("COMMIT").map(|()| false)
+        ground.commit(Vec::new()).map(|()| false)
     }
 
     /// Waits a little, the longer the more attempts were made, and not as long as others do.
@@ -341,8 +367,7 @@ fn commit<T>(ground: &mut Ground<'_>, value: T) -> (Ended<T>, Remedy) {
     if ground.wrote {
         steps.push(Step::Run(LEAVE, vec![Parameter::from(Value::from(number))]));
     }
-    steps.push(Step::Plain("COMMIT"));
-    let _ = ground.send(steps);
+    let _ = ground.commit(steps);
     let Some(trouble) = ground.trouble.take() else { return (Ended::Done(value), Remedy::None) };
     let ended = match trouble.remedy {
         Remedy::Reconnect if ground.wrote => Ended::Unknown(number, value),

@@ -13,7 +13,6 @@ use super::super::{Authorization, Decider};
 use super::address::Address;
 use super::desk::Desk;
 use super::hot;
-use super::purpose::Purpose;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
@@ -83,12 +82,12 @@ impl Pool {
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
     where
         T: Send + 'static,
-        S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+        S: Fn(&mut Tx<'_>) -> T + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |desk| {
             // A caller that has gone away needs no answer.
-            let _ = answer.send(desk.read(Purpose::Read, script));
+            let _ = answer.send(desk.read(&script));
         });
         send(&self.readers, job).await?;
         answered.await.map_err(|_| gone())?
@@ -97,11 +96,11 @@ impl Pool {
     /// Reads, for a thread that may be kept waiting.
     pub(super) fn read_here<T: Send + 'static>(
         &self,
-        script: impl FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+        script: impl Fn(&mut Tx<'_>) -> T + Send + 'static,
     ) -> Result<T, Fault> {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |desk| {
-            let _ = answer.send(desk.read(Purpose::Read, script));
+            let _ = answer.send(desk.read(&script));
         });
         sender(&self.readers)?.blocking_send(job).map_err(|_| gone())?;
         answered.blocking_recv().map_err(|_| gone())?
