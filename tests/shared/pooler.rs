@@ -1,4 +1,4 @@
-//! A PgBouncer of one's own in front of a cluster, in transaction mode: each transaction may have another connection.
+//! A `PgBouncer` of one's own in front of a cluster, in transaction mode: each transaction may have another connection.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};

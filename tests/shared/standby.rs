@@ -43,7 +43,9 @@ impl Cluster {
                     let waiting = self.waiting_for_standby();
                     known |= !waiting.is_empty();
                     // It need not wait any longer.
-                    waiting.iter().for_each(|pid| run(&admin, &format!("SELECT pg_cancel_backend({pid})")));
+                    for pid in waiting {
+                        run(&admin, &format!("SELECT pg_cancel_backend({pid})"));
+                    }
                 }
                 commits.join().unwrap();
             });

@@ -1,4 +1,4 @@
-//! Two servers whose connections go through PgBouncer in transaction mode: fewer connections than one server has, and each
+//! Two servers whose connections go through `PgBouncer` in transaction mode: fewer connections than one server has, and each
 //! transaction on another.
 
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ async fn through_a_pooler_that_shares_connections_all_is_as_without() {
     let one = World::start_with(|settings| settings.database = pooler.url("mandate")).await;
     let servers = [one.beside(Arc::clone(&one.clock)).await, one];
     let organization = &servers[0].organization_key;
-    let (month, velocity, once) =
+    let (month, velocity, single) =
         (servers[0].agent("month").await, servers[1].agent("velocity").await, servers[0].agent("once").await);
     for (server, agent) in servers.iter().zip(["agt_month", "agt_once"]) {
         limited(server, agent, 100).await;
@@ -30,10 +30,10 @@ async fn through_a_pooler_that_shares_connections_all_is_as_without() {
     let replies = race(&servers, RACERS, &velocity, "/v1/authorizations", "", &spend(1)).await;
     assert_eq!((verdicts(&replies)["allow"], verdicts(&replies)["deny_velocity"]), (10, RACERS - 10));
     let headers = "Idempotency-Key: once\r\n";
-    let replies = race(&servers, RACERS, &once, "/v1/authorizations", headers, &spend(1)).await;
+    let replies = race(&servers, RACERS, &single, "/v1/authorizations", headers, &spend(1)).await;
     assert!(replies.iter().all(|reply| (reply.status, &reply.body) == (201, &replies[0].body)));
     assert_eq!(replies.iter().filter(|reply| !reply.replayed()).count(), 1);
-    assert_eq!(all(&servers[1], &once, "/v1/decisions").await.len(), 1);
+    assert_eq!(all(&servers[1], &single, "/v1/decisions").await.len(), 1);
 
     // Scripts: advisory locks, reviews, lists.
     let named = race(&servers, 8, organization, "/v1/agents", headers, &json!({ "name": "named" })).await;
