@@ -26,6 +26,8 @@ const ATTEMPTS: u32 = 10;
 /// How long it is waited before the second attempt at most; twice as long before each that follows, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 const LONGEST_PAUSE: Duration = Duration::from_millis(256);
+/// After so long a transaction is tried no more, and not committed: the ids that it has drawn are of the time before.
+const TRYING: Duration = Duration::from_secs(20);
 /// How long jobs wait for a database that has just gone away. After that they fail at once, until it is back.
 const AWAY: Duration = Duration::from_secs(5);
 /// How long it is not tried again to reach a database that is away, so that whoever waits is told.
@@ -54,6 +56,8 @@ pub(super) struct Desk {
     failed: Option<(Instant, String)>,
     /// How long the last COMMIT took, with what travelled with it.
     committing: Duration,
+    /// How long a transaction is tried.
+    pub(super) trying: Duration,
     random: u64,
 }
 
@@ -89,6 +93,7 @@ impl Desk {
             away: None,
             failed: None,
             committing: Duration::ZERO,
+            trying: TRYING,
             random: 0,
         })
     }
@@ -221,12 +226,21 @@ impl Desk {
         attempt: &mut impl FnMut(&mut Ground<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let mut last = Fault::new("database: no transaction was tried");
+        let until = Instant::now() + self.trying;
         for number in 0..ATTEMPTS {
             if number > 0 {
                 self.pause(number - 1);
             }
             self.connect()?;
-            match self.attempt(attempt, End::Commit) {
+            if number > 0 && Instant::now() >= until {
+                break;
+            }
+            let mut in_time = |ground: &mut Ground<'_>| {
+                let value = attempt(ground)?;
+                let late = || Fault::new("database: a transaction took too long to be committed");
+                if Instant::now() < until { Ok(value) } else { Err(late()) }
+            };
+            match self.attempt(&mut in_time, End::Commit) {
                 Ended::Done(value) => return Ok(value),
                 Ended::Failed(fault) => return Err(fault),
                 Ended::Again(fault) => {

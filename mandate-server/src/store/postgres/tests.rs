@@ -6,6 +6,7 @@ mod standby;
 use std::cell::Cell;
 use std::sync::{Arc, Barrier};
 use std::thread;
+use std::time::Duration;
 
 use mandate_core::{DecisionId, Timestamp};
 use mandate_tests::{Database, Kind};
@@ -177,6 +178,20 @@ fn of_two_that_wait_for_each_other_one_is_run_again() {
     // The one that was taken back may come before the other again.
     assert!(attempts.iter().sum::<u32>() >= 3, "{attempts:?}");
     assert_eq!(number(&mut desk(database.url()), REVISIONS), 4, "each has its effect once");
+}
+
+#[test]
+fn what_comes_too_late_is_not_committed() {
+    let database = fresh();
+    let mut desk = desk(database.url());
+    let bump = |tx: &mut Tx<'_>| Ok(tx.execute(BUMP[0], &[])?);
+    let trying = std::mem::replace(&mut desk.trying, Duration::ZERO);
+    let late = desk.write(&bump).err().unwrap().to_string();
+    assert!(late.contains("took too long"), "{late}");
+    assert_eq!(number(&mut desk, REVISIONS), 0);
+    desk.trying = trying;
+    desk.write(&bump).unwrap().0.unwrap();
+    assert_eq!(number(&mut desk, REVISIONS), 1);
 }
 
 #[test]
