@@ -45,7 +45,7 @@ pub(crate) struct Global {
     pub(crate) format: Option<Format>,
 
     /// Act in the name of this profile; goes before the environment [env: MANDATE_PROFILE]
-    #[arg(long, global = true, value_name = "NAME", display_order = 103)]
+    #[arg(long, global = true, value_name = "NAME", display_order = 103, value_parser = crate::profile::name)]
     pub(crate) profile: Option<String>,
 
     /// Don't ask before a change in a live environment

@@ -1,6 +1,7 @@
 //! The service's API: requests with their key, their idempotency key, their retries, and errors told in full.
 
 mod refusal;
+mod stream;
 mod walk;
 
 use std::thread;
@@ -10,11 +11,13 @@ use ureq::Agent;
 use ureq::http::{HeaderMap, Method, Request};
 use zeroize::Zeroizing;
 
+pub(crate) use self::stream::Resume;
 pub(crate) use self::walk::{Paging, Walk};
 use crate::args::Global;
 use crate::credential::{Access, Class, VERSION_PATH};
 use crate::environment;
 use crate::exit::{Exit, Failure};
+use crate::http;
 use crate::key_set::WELL_KNOWN;
 use crate::output::{LIVE, Output, say};
 use crate::prompt;
@@ -29,9 +32,6 @@ const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 const NOTICEABLE: Duration = Duration::from_secs(2);
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
-
-/// How long a stream may take to begin.
-const STREAM_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A connection to the service in the name of one key.
 #[derive(Debug)]
@@ -51,15 +51,6 @@ pub(crate) struct Call<'a> {
     body: Option<&'a str>,
 }
 
-/// Where a stream goes on.
-#[derive(Debug)]
-pub(crate) struct Resume {
-    /// The first byte that is wanted.
-    pub(crate) from: u64,
-    /// The content that the bytes before belong to; of another, all is wanted.
-    pub(crate) etag: String,
-}
-
 /// An answer of any status.
 #[derive(Debug)]
 pub(crate) struct Reply {
@@ -67,6 +58,8 @@ pub(crate) struct Reply {
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
     retry_after: Option<Duration>,
+    /// Whether it was sent before, and it is not known with what effect.
+    is_repeated: bool,
 }
 
 impl<'a> Call<'a> {
@@ -76,7 +69,7 @@ impl<'a> Call<'a> {
         query: &[(&str, String)],
         body: Option<&'a str>,
     ) -> Self {
-        Self { method, path, query: encoded(query), body }
+        Self { method, path, query: encoded(path, query), body }
     }
 
     fn is_post(&self) -> bool {
@@ -137,9 +130,15 @@ impl Client {
         self.call(&Call::new(Method::GET, path, query, None))
     }
 
-    /// Deletes what is at `path`.
-    pub(crate) fn delete(&self, path: &str) -> Result<String, Failure> {
-        self.call(&Call::new(Method::DELETE, path, &[], None))
+    /// Deletes what is at `path`. That it is not there is as good, when an earlier request may have deleted it.
+    pub(crate) fn delete(&self, path: &str) -> Result<(), Failure> {
+        let call = Call::new(Method::DELETE, path, &[], None);
+        let reply = self.exchange(&call)?;
+        match reply.status {
+            200..300 => Ok(()),
+            404 if reply.is_repeated => Ok(()),
+            _ => Err(self.failed(&call, &reply)),
+        }
     }
 
     /// Posts `body`, which is JSON, or nothing; the body of a 2xx comes back as it came.
@@ -177,55 +176,25 @@ impl Client {
         Some(location.to_str().ok()?.strip_suffix(WELL_KNOWN)?.to_owned())
     }
 
-    /// Opens a stream of what is at `path`, or of the rest of it, without a bound on its length or on the time that it takes.
-    pub(crate) fn stream(
-        &self,
-        path: &str,
-        accept: &str,
-        resume: Option<&Resume>,
-    ) -> Result<ureq::http::Response<ureq::Body>, Failure> {
-        let call = Call::new(Method::GET, path, &[], None);
-        let bearer = Zeroizing::new(format!("Bearer {}", self.access.key.expose()));
-        let mut request = self
-            .agent
-            .get(self.access.base.join(path).as_str())
-            .config()
-            .timeout_global(None)
-            .timeout_recv_response(Some(STREAM_TIMEOUT))
-            .build()
-            .header("authorization", bearer.as_str())
-            .header("accept", accept);
-        if let Some(Resume { from, etag }) = resume {
-            request = request.header("range", format!("bytes={from}-")).header("if-range", etag);
-        }
-        let mut response = request.call().map_err(|e| self.unreachable(&call, &e))?;
-        let status = response.status().as_u16();
-        if (200..300).contains(&status) {
-            return Ok(response);
-        }
-        let headers = response.headers().clone();
-        let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
-        let body = body.map_err(|e| self.unreachable(&call, &e))?;
-        Err(self.failed(&call, &Reply { status, headers, body, retry_after: None }))
-    }
-
     /// Sends the request, again where that may do better, and gives the last answer, whatever its status.
     pub(crate) fn exchange(&self, call: &Call<'_>) -> Result<Reply, Failure> {
-        let mut pauses = PAUSES.iter();
-        loop {
-            let tried = self.send(call);
-            let pause = worth_another(&tried).zip(pauses.next());
-            let pause = pause.map(|(asked, usual)| asked.unwrap_or_else(|| jittered(*usual)));
-            match (pause.filter(|pause| *pause <= MAX_RETRY_AFTER), tried) {
-                (Some(pause), _) => wait(pause),
-                (None, Ok(reply)) => {
-                    self.note_if_replayed(&reply);
-                    return Ok(reply);
-                }
-                (None, Err(e)) => {
-                    let failure = self.unreachable(call, &e);
-                    return Err(if call.is_post() { self.told(failure) } else { failure });
-                }
+        let mut is_repeated = false;
+        let tried = patiently(
+            || self.send(call),
+            |tried| {
+                let pause = worth_another(tried, |reply| (reply.status, reply.retry_after));
+                is_repeated |= pause.is_some() && tried.as_ref().map_or(true, |reply| reply.status >= 500);
+                pause
+            },
+        );
+        match tried {
+            Ok(reply) => {
+                self.note_if_replayed(&reply);
+                Ok(Reply { is_repeated, ..reply })
+            }
+            Err(e) => {
+                let failure = self.unreachable(call, &e);
+                Err(if call.is_post() { self.told(failure) } else { failure })
             }
         }
     }
@@ -233,6 +202,14 @@ impl Client {
     /// The failure with the key under which the request can be repeated.
     pub(crate) fn told(&self, failure: Failure) -> Failure {
         failure.note("idempotency key", &self.idempotency_key)
+    }
+
+    /// What failed after the change was made: that it was, and how to have the answer again.
+    pub(crate) fn made(&self, failure: Failure) -> Failure {
+        let key = &self.idempotency_key;
+        self.told(failure).note("done", "the change was made").next(format_args!(
+            "repeat the command with --idempotency-key {key:?}: it gives the same answer again"
+        ))
     }
 
     /// Notes how to have the answer again, in case it cannot be shown.
@@ -260,12 +237,11 @@ impl Client {
             Some(body) => self.agent.run(request.header("content-type", "application/json").body(body)?)?,
             None => self.agent.run(request.body(())?)?,
         };
-        let header = |name| response.headers().get(name).and_then(|v| v.to_str().ok());
-        let retry_after = header("retry-after").and_then(|v| v.parse().ok()).map(Duration::from_secs);
         let status = response.status().as_u16();
         let headers = response.headers().clone();
         let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string()?;
-        Ok(Reply { status, headers, body, retry_after })
+        let retry_after = retry_after(&headers);
+        Ok(Reply { status, headers, body, retry_after, is_repeated: false })
     }
 
     fn note_if_replayed(&self, reply: &Reply) {
@@ -276,31 +252,55 @@ impl Client {
     }
 }
 
-/// A query string, with its question mark, or nothing.
-fn encoded(query: &[(&str, String)]) -> String {
+/// What is put behind `path` for the query to hold these fields, too; nothing for none.
+fn encoded(path: &str, query: &[(&str, String)]) -> String {
     query.iter().enumerate().fold(String::new(), |mut text, (at, (name, value))| {
-        text.push(if at == 0 { '?' } else { '&' });
+        text.push(if at == 0 && !path.contains('?') { '?' } else { '&' });
         text.extend([name, "="]);
         text.extend(form_urlencoded::byte_serialize(value.as_bytes()));
         text
     })
 }
 
-/// Whether another attempt may do better, and the pause that the service asks for.
+/// Tries, and again for as long as `worth_another` tells of a pause that can be waited for, and gives the last outcome.
+fn patiently<T>(
+    mut attempt: impl FnMut() -> Result<T, ureq::Error>,
+    mut worth_another: impl FnMut(&Result<T, ureq::Error>) -> Option<Option<Duration>>,
+) -> Result<T, ureq::Error> {
+    for usual in PAUSES {
+        let tried = attempt();
+        let pause = worth_another(&tried).map(|asked| asked.unwrap_or_else(|| jittered(usual)));
+        match pause.filter(|pause| *pause <= MAX_RETRY_AFTER) {
+            Some(pause) => wait(pause),
+            None => return tried,
+        }
+    }
+    attempt()
+}
+
+/// Whether another attempt may do better, and the pause that the service asks for. `told` gives an answer's status and the pause
+/// that it asks for.
 #[expect(clippy::option_option, reason = "whether, and if so how long if that is known")]
-fn worth_another(tried: &Result<Reply, ureq::Error>) -> Option<Option<Duration>> {
+fn worth_another<T>(
+    tried: &Result<T, ureq::Error>,
+    told: impl Fn(&T) -> (u16, Option<Duration>),
+) -> Option<Option<Duration>> {
     match tried {
-        Ok(reply) if reply.status == 429 || reply.status >= 500 => Some(reply.retry_after),
+        Ok(answer) => {
+            let (status, asked) = told(answer);
+            (status == 429 || status >= 500).then_some(asked)
+        }
+        Err(e) if http::is_unknown_host(e) => Some(None),
         // What is not TLS, or has a certificate that is refused, is refused again.
         Err(ureq::Error::Io(e)) if e.kind() == std::io::ErrorKind::InvalidData => None,
-        Err(
-            ureq::Error::Io(_)
-            | ureq::Error::Timeout(_)
-            | ureq::Error::HostNotFound
-            | ureq::Error::ConnectionFailed,
-        ) => Some(None),
+        Err(ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::ConnectionFailed) => Some(None),
         _ => None,
     }
+}
+
+/// The pause that an answer asks for.
+fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+    http::pause(headers.get("retry-after")?.to_str().ok()?, environment::now())
 }
 
 /// Sleeps, and tells of it when a person would wonder.

@@ -146,6 +146,11 @@ impl Failure {
         &self.message
     }
 
+    /// What to do next, if that is known.
+    pub(crate) fn advice(&self) -> Option<&str> {
+        self.notes.iter().rev().find(|(label, _)| *label == "next").map(|(_, advice)| advice.as_str())
+    }
+
     /// The same failure with what those who asked for JSON hear: the service's answer, for example.
     pub(crate) fn with_answer(mut self, body: &str) -> Self {
         self.answer = Some(body.to_owned());

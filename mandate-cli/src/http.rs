@@ -99,6 +99,25 @@ pub(crate) fn date(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_seconds(i64::try_from(since_epoch.as_secs()).ok()?))
 }
 
+/// The pause that a `Retry-After` header asks for at `now`: a number of seconds, or the time at which it ends (RFC 9110, section
+/// 10.2.3). A time that is over asks for none.
+pub(crate) fn pause(text: &str, now: Timestamp) -> Option<Duration> {
+    if let Ok(seconds) = text.parse() {
+        return Some(Duration::from_secs(seconds));
+    }
+    let left = date(text)?.millis().saturating_sub(now.millis());
+    Some(Duration::from_millis(u64::try_from(left).unwrap_or(0)))
+}
+
+/// Whether the host's name leads nowhere. The system's name resolution tells so by words alone.
+pub(crate) fn is_unknown_host(error: &ureq::Error) -> bool {
+    match error {
+        ureq::Error::HostNotFound => true,
+        ureq::Error::Io(e) => e.to_string().starts_with("failed to lookup address information"),
+        _ => false,
+    }
+}
+
 fn is_loopback(host: &str) -> bool {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     host.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
@@ -139,6 +158,20 @@ mod tests {
             "",
         ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pause_is_a_number_of_seconds_or_the_time_of_its_end() {
+        let now = date("Sun, 06 Nov 1994 08:49:37 GMT").unwrap();
+        let seconds = |text| pause(text, now).map(|pause| pause.as_secs());
+        assert_eq!(seconds("0"), Some(0));
+        assert_eq!(seconds("120"), Some(120));
+        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:40 GMT"), Some(3));
+        assert_eq!(seconds("Sunday, 06-Nov-94 08:50:37 GMT"), Some(60));
+        assert_eq!(seconds("Sun, 06 Nov 1994 08:00:00 GMT"), Some(0));
+        for text in ["", "-1", "1.5", "soon", "08:49:40"] {
+            assert_eq!(seconds(text), None, "{text}");
         }
     }
 

@@ -40,14 +40,15 @@ impl Filter {
         Ok(Self { text: text.to_owned(), compiled })
     }
 
-    /// What the expression gives for `json`, a line each: strings as they are, everything else as JSON.
+    /// What the expression gives for `json`, a line each: strings as they are, everything else as JSON. What is wrong with a
+    /// value is told without the value, which may be a secret.
     pub(crate) fn apply(&self, json: &str) -> Result<String, Failure> {
-        let failed = |why: String| Failure::new(Exit::Usage, format!("--jq `{}` failed: {why}", self.text));
-        let input = read::parse_single(json.as_bytes()).map_err(|e| failed(e.to_string()))?;
+        let failed = || Failure::new(Exit::Io, format!("--jq `{}` does not fit the answer", self.text));
+        let input = read::parse_single(json.as_bytes()).map_err(|_| failed())?;
         let context = Ctx::<data::JustLut<Val>>::new(&self.compiled.lut, Vars::new([]));
         let mut lines = String::new();
         for value in self.compiled.id.run((context, input)).map(unwrap_valr) {
-            match value.map_err(|e| failed(e.to_string()))? {
+            match value.map_err(|_| failed())? {
                 Val::TStr(text) => lines.push_str(&String::from_utf8_lossy(&text)),
                 value => lines.push_str(&value.to_string()),
             }
@@ -82,6 +83,8 @@ mod tests {
             let failure = Filter::compile(expression).unwrap_err();
             assert!(failure.exit == Exit::Usage && failure.message().contains(told), "{failure:?}");
         }
-        assert!(Filter::compile(".a").unwrap().apply("[1]").unwrap_err().message().contains("failed"));
+        let failure = Filter::compile(".key|tonumber").unwrap().apply(r#"{"key":"secret"}"#).unwrap_err();
+        assert_eq!(failure.exit, Exit::Io);
+        assert!(failure.message().contains("does not fit") && !failure.message().contains("secret"));
     }
 }

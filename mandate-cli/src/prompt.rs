@@ -1,5 +1,6 @@
 //! Questions to a person at a terminal. Nobody else is asked.
 
+use std::fs::File;
 use std::io::{IsTerminal as _, stderr, stdin};
 
 use inquire::{Confirm, InquireError, Password, PasswordDisplayMode, Text};
@@ -7,14 +8,18 @@ use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Failure};
 
+/// The process's own terminal, whatever its standard streams are. There is none for a process that nobody started from one.
+const TERMINAL: &str = "/dev/tty";
+
 /// Whether standard error is a terminal.
 pub(crate) fn is_seen() -> bool {
     stderr().is_terminal()
 }
 
-/// Whether there is somebody to ask.
+/// Whether there is somebody to ask: at standard input, or, when that is a pipe or a file, at the terminal that the process
+/// was started from, where questions are then answered.
 pub(crate) fn can_ask() -> bool {
-    stdin().is_terminal() && is_seen()
+    is_seen() && (stdin().is_terminal() || File::options().read(true).write(true).open(TERMINAL).is_ok())
 }
 
 /// A yes, or a no, which is what an empty answer means.

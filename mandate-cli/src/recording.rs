@@ -81,7 +81,15 @@ impl Recording {
         options.read(true).append(true).create(true);
         private(&mut options);
         let mut file = options.open(path).map_err(unusable)?;
-        if file.metadata().map_err(unusable)?.len() > 0 {
+        let metadata = file.metadata().map_err(unusable)?;
+        if !metadata.is_file() {
+            return Err(Failure::new(
+                Exit::Io,
+                format!("{name} is no file: what is recorded there is not kept"),
+            )
+            .next("name the file of an earlier recording, or a new one"));
+        }
+        if metadata.len() > 0 {
             let mut last = [0];
             file.seek(SeekFrom::End(-1)).and_then(|_| file.read_exact(&mut last)).map_err(unusable)?;
             if last != *b"\n" {

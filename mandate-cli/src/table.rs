@@ -160,11 +160,13 @@ fn one_line(cells: impl Iterator<Item = Cell>) -> Row {
     row
 }
 
-/// The columns of the terminal; `COLUMNS` goes before. Nothing in pipes and files, where no line is shortened.
+/// The columns of the terminal; `COLUMNS` goes before, also for pipes and files, where no line is shortened otherwise. Nothing for
+/// a terminal that does not know its size and says 0.
 pub(crate) fn width() -> Option<u16> {
     let told = variable("COLUMNS").ok().flatten().and_then(|text| text.parse().ok());
-    told.or_else(|| {
+    let seen = || {
         let size = stdout().is_terminal().then(ratatui::crossterm::terminal::size)?;
         size.ok().map(|(columns, _)| columns)
-    })
+    };
+    told.filter(|columns| *columns > 0).or_else(seen).filter(|columns| *columns > 0)
 }

@@ -4,6 +4,7 @@ use mandate_core::json::Object;
 
 use super::{Call, Client, Reply};
 use crate::exit::{Exit, Failure};
+use crate::http;
 
 impl Client {
     /// The failure that an answer other than 2xx is.
@@ -83,7 +84,9 @@ impl Client {
             ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => failure.next(
                 "check the address, and its certificate: mandate doctor says more; a root of your own is trusted when SSL_CERT_FILE names it",
             ),
-            ureq::Error::HostNotFound => failure.next("check the name in the address; mandate doctor says more"),
+            e if http::is_unknown_host(e) => {
+                failure.next("check the name in the address; mandate doctor says more")
+            }
             _ => failure.next(format_args!("{}; mandate doctor looks for the cause", self.again(call))),
         }
     }

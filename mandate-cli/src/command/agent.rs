@@ -82,7 +82,7 @@ fn create(name: &AgentName, change: &Change, global: &Global, output: &mut Outpu
     client.confirm(&format!("register the agent {name}"))?;
     let body = client.post("/agents", Some(&serde_json::json!({ "name": name }).to_string()))?;
     client.note_if_lost(output);
-    AGENTS.show(&body, output).map_err(|failure| client.told(failure))?;
+    AGENTS.show(&body, output).map_err(|failure| client.made(failure))?;
     if !output.is_json() && !output.is_lost() {
         warn("the agent key is shown this once: keep it where only the agent can read it");
     }

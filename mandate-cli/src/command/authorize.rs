@@ -92,7 +92,7 @@ impl Authorize {
             let id = fields::text(&answer, "decision").ok_or_else(|| unknown("decision is required"));
             let id = id.map_err(|failure| client.told(failure))?;
             if !output.is_json() {
-                tell(&answer, output).map_err(|failure| client.told(failure))?;
+                tell(&answer, output).map_err(|failure| client.made(failure))?;
                 say(&format!("note: waiting for a person, for at most {} s\n", self.timeout));
             }
             let resolved = self.resolved(&client, &id, output);
@@ -101,7 +101,7 @@ impl Authorize {
             }
         }
         if !waits || output.is_json() {
-            tell(&answer, output).map_err(|failure| client.told(failure))?;
+            tell(&answer, output).map_err(|failure| client.made(failure))?;
         }
         client.note_if_lost(output);
         self.exit(&answer)

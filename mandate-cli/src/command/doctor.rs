@@ -65,7 +65,7 @@ struct Line {
     state: State,
     found: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<&'static str>,
+    next: Option<String>,
 }
 
 /// The checks so far.
@@ -120,8 +120,8 @@ impl Doctor {
                 return examined.warn("api", "the service's address is not set", next);
             }
             Err(failure) => {
-                let next = "mend the address, as MANDATE_BASE_URL, --base-url or the profile has it";
-                return examined.fail("api", failure.message(), next);
+                let mend = "mend the address, as MANDATE_BASE_URL, --base-url or the profile has it";
+                return examined.fail("api", failure.message(), failure.advice().unwrap_or(mend));
             }
         };
         // Without a key: what answers is seen before a key is sent to it.
@@ -129,8 +129,12 @@ impl Doctor {
         let is_there = match answer {
             Some(answer) if answer.status == 401 => true,
             Some(answer) => {
-                let next = "is this the service's address, and does it end in /v1?";
-                examined.fail("api", format!("HTTP {}, where the API asks for a key", answer.status), next);
+                let next = match answer.status {
+                    429 | 500.. => "the service has trouble: try again later; its operator sees why",
+                    _ => "is this the service's address, and does it end in /v1?",
+                };
+                let found = format!("HTTP {}, where the API asks for a key", answer.status);
+                examined.fail("api answer", found, next);
                 false
             }
             None => false,
@@ -142,7 +146,8 @@ impl Doctor {
                 examined.warn("key", "there is none", next);
             }
             Err(failure) => {
-                examined.fail("key", failure.message(), "mandate login, with a key of the service");
+                let next = failure.advice().unwrap_or("mandate login, with a key of the service");
+                examined.fail("key", failure.message(), next);
             }
         }
     }
@@ -188,13 +193,7 @@ impl Doctor {
 }
 
 impl Examined {
-    fn line(
-        &mut self,
-        check: &'static str,
-        state: State,
-        found: impl Into<String>,
-        next: Option<&'static str>,
-    ) {
+    fn line(&mut self, check: &'static str, state: State, found: impl Into<String>, next: Option<String>) {
         self.checks.push(Line { check, state, found: found.into(), next });
     }
 
@@ -202,12 +201,12 @@ impl Examined {
         self.line(check, State::Ok, found, None);
     }
 
-    fn warn(&mut self, check: &'static str, found: impl Into<String>, next: &'static str) {
-        self.line(check, State::Warn, found, Some(next));
+    fn warn(&mut self, check: &'static str, found: impl Into<String>, next: impl Into<String>) {
+        self.line(check, State::Warn, found, Some(next.into()));
     }
 
-    fn fail(&mut self, check: &'static str, found: impl Into<String>, next: &'static str) {
-        self.line(check, State::Fail, found, Some(next));
+    fn fail(&mut self, check: &'static str, found: impl Into<String>, next: impl Into<String>) {
+        self.line(check, State::Fail, found, Some(next.into()));
     }
 
     /// Asks a host, and tells whether it answers, over what, and what time it has.
@@ -278,8 +277,7 @@ impl Examined {
         let body = match Client::with(access, None, true).and_then(|client| client.get(path, &[])) {
             Ok(body) => body,
             Err(failure) => {
-                let next =
-                    "check that the key belongs to this service and is not revoked; its operator issues keys";
+                let next = failure.advice().unwrap_or("mandate login, with a key of the service");
                 return self.fail("key", format!("{found}: {}", failure.message()), next);
             }
         };
@@ -358,7 +356,7 @@ fn get(address: &Address, etag: Option<&str>) -> Result<Answer, ureq::Error> {
 /// What to do about a host that does not answer.
 fn advice(error: &ureq::Error) -> &'static str {
     match error {
-        ureq::Error::HostNotFound => "check the name, and this machine's name resolution",
+        e if http::is_unknown_host(e) => "check the name, and this machine's name resolution",
         ureq::Error::Timeout(_) => {
             "check firewalls and HTTPS_PROXY: the host is there, or its network is, and silent"
         }

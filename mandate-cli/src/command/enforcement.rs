@@ -63,7 +63,7 @@ impl Enforcement {
                 let body = serde_json::json!({ "mode": word(mode) }).to_string();
                 let body = client.post(ENFORCEMENT.path, Some(&body))?;
                 client.note_if_lost(output);
-                ENFORCEMENT.show(&body, output).map_err(|failure| client.told(failure))
+                ENFORCEMENT.show(&body, output).map_err(|failure| client.made(failure))
             }
         }
     }

@@ -155,6 +155,6 @@ impl Escrow {
             }
         };
         client.note_if_lost(output);
-        ESCROWS.show(&body, output).map_err(|failure| client.told(failure))
+        ESCROWS.show(&body, output).map_err(|failure| client.made(failure))
     }
 }

@@ -102,7 +102,7 @@ impl Export {
                 let body = serde_json::Value::Object(body).to_string();
                 let body = client.post(EXPORTS.path, Some(&body))?;
                 client.note_if_lost(output);
-                EXPORTS.show(&body, output).map_err(|failure| client.told(failure))
+                EXPORTS.show(&body, output).map_err(|failure| client.made(failure))
             }
             Self::Show { id, service } => {
                 EXPORTS.get(&Client::new(service, global, class)?, &id.to_string(), output)

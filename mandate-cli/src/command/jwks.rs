@@ -9,7 +9,7 @@ use serde::Serialize;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::key_set::pins::{self, Pin, thumbprint};
-use crate::key_set::{document, parse, published_at};
+use crate::key_set::{WELL_KNOWN, document, parse, published_at};
 use crate::output::{CAUTION, Output, printable, say};
 
 #[derive(Debug, clap::Subcommand)]
@@ -69,7 +69,7 @@ Examples:
   mandate jwks pin https://verdicts.example.com --jwks jwks.json --trust-on-first-use
 
 Exit codes:
-  0 pinned    19 no key set    23 other keys than those named or pinned    2 not confirmed";
+  0 pinned    19 no key set    23 other keys than those named or pinned    4 not confirmed";
 
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -117,9 +117,18 @@ pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
 }
 
 fn pin(args: &PinKeys, output: &mut Output) -> Result<(), Failure> {
+    // Under another spelling of the issuer the keys would never be found again.
+    let address = published_at(&args.issuer)?;
+    if address.without(WELL_KNOWN).is_none_or(|address| address.as_str() != args.issuer) {
+        return Err(Failure::new(
+            Exit::Usage,
+            format!("`{}` cannot be what a token names as its issuer: it ends with a slash", args.issuer),
+        )
+        .next("leave it out"));
+    }
     let place = match &args.jwks {
         Some(place) => place.clone(),
-        None => published_at(&args.issuer)?.to_string(),
+        None => address.to_string(),
     };
     let published = parse(&document(&place)?, &place)?;
     let before = pins::find(&args.issuer)?;
@@ -178,7 +187,7 @@ fn chosen(args: &PinKeys, published: &KeySet, before: Option<&Pin>) -> Result<Ke
     if read.is_ok() && ["y", "yes"].contains(&line.trim().to_ascii_lowercase().as_str()) {
         return Ok(published.clone());
     }
-    Err(Failure::new(Exit::Usage, "nothing was pinned"))
+    Err(Failure::new(Exit::Declined, "nothing was pinned"))
 }
 
 fn environment_of(key: &VerificationKey) -> &'static str {

@@ -148,10 +148,7 @@ impl Mandate {
 /// Checks the mandate by the service's own rules, then sends it as it was written.
 fn create(file: &Source, change: &Change, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
     if *file == Source::Stdin && change.service.key_file == Some(Source::Stdin) {
-        return Err(Failure::new(
-            Exit::Usage,
-            "the mandate and the key cannot both come from standard input",
-        ));
+        return Err(super::both_from_standard_input("the mandate", "the key"));
     }
     let text = file.read("the mandate", MAX_BODY_BYTES, Exit::InvalidRequest)?;
     let terms = Object::parse(text.as_bytes())
@@ -171,5 +168,5 @@ fn create(file: &Source, change: &Change, global: &Global, output: &mut Output) 
 
 fn tell(client: &Client, body: &str, output: &mut Output) -> Result<Exit, Failure> {
     client.note_if_lost(output);
-    MANDATES.show(body, output).map_err(|failure| client.told(failure))
+    MANDATES.show(body, output).map_err(|failure| client.made(failure))
 }

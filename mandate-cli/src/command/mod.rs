@@ -138,3 +138,9 @@ fn unknown(why: &str) -> Failure {
     Failure::new(Exit::UnknownAnswer, format!("the service's answer is not understood: {why}"))
         .next("check that --base-url (or MANDATE_BASE_URL) is the service's address, and that this program is not older than it")
 }
+
+/// Why two things cannot be read: there is one standard input.
+fn both_from_standard_input(one: &str, other: &str) -> Failure {
+    Failure::new(Exit::Usage, format!("{one} and {other} cannot both come from standard input"))
+        .next("name a file for one of them")
+}

@@ -161,7 +161,8 @@ impl Login {
             EnvironmentKind::Sandbox => "sandbox",
             EnvironmentKind::Production => "live",
         };
-        let name = self.name.clone().unwrap_or_else(|| usual.to_owned());
+        let asked = self.name.clone().or(global.profile.clone());
+        let name = asked.unwrap_or_else(|| usual.to_owned());
         must_not_hide_another(&profiles, &name, &base, &key)?;
         let access = Access { base: base.clone(), key, profile: Some(name.clone()) };
         let client = Client::with(access, None, global.yes)?;
@@ -204,7 +205,7 @@ impl Login {
     }
 }
 
-/// A key is shown once, when it is made: one that may be the only copy is not written over.
+/// A key is shown once, when it is made: one that may be the only copy is not written over, unless the service no longer takes it.
 fn must_not_hide_another(
     profiles: &Profiles,
     name: &str,
@@ -213,12 +214,21 @@ fn must_not_hide_another(
 ) -> Result<(), Failure> {
     let Some(there) = profiles.profiles.get(name) else { return Ok(()) };
     let Ok(old) = there.key(name) else { return Ok(()) };
-    if there.base_url == base.as_str() && (old.class(), old.kind()) == (key.class(), key.kind()) {
+    let class = old.class();
+    let is_same_kind = there.base_url == base.as_str() && (class, old.kind()) == (key.class(), key.kind());
+    if is_same_kind && (old.expose() == key.expose() || is_refused(base, old)?) {
         return Ok(());
     }
-    let whose = format!("it is an {}'s key for {}", old.class(), there.base_url);
+    let other = if is_same_kind { "another one, which is still good:" } else { "it is" };
+    let whose = format!("{other} an {class}'s key for {}", there.base_url);
     Err(Failure::new(Exit::Usage, format!("the profile `{name}` is there already, and {whose}"))
         .next(format_args!("give this one another name, mandate login NAME; or first mandate logout {name}")))
+}
+
+/// Whether the service no longer takes this key.
+fn is_refused(base: &Address, key: ApiKey) -> Result<bool, Failure> {
+    let client = Client::with(Access { base: base.clone(), key, profile: None }, None, true)?;
+    Ok(Identity::ask(&client).is_err_and(|failure| failure.exit == Exit::Unauthorized))
 }
 
 impl Whoami {

@@ -43,11 +43,17 @@ impl Replay {
             let line = lines.next(|_| {}).map_err(|e| {
                 Failure::new(Exit::Io, format!("the recording cannot be read from {}: {e}", self.file))
             })?;
-            let Some(line) = line.filter(|_| !output.is_over()) else { return Ok(exit) };
-            let Recorded { event, kind, token } = serde_json::from_slice(&line.bytes).map_err(|e| {
-                let what = format!("line {} of {} is no recorded event: {e}", line.number, self.file);
+            // Whoever has read enough of what is printed has not asked that the rest be kept back.
+            let Some(line) = line else { return Ok(exit) };
+            let refused = |why: &dyn std::fmt::Display| {
+                let what = format!("line {} of {} is no recorded event: {why}", line.number, self.file);
                 Failure::new(Exit::InvalidRequest, what).next("what came before it was sent")
-            })?;
+            };
+            if line.too_long {
+                return Err(refused(&"it is too long"));
+            }
+            let Recorded { event, kind, token } =
+                serde_json::from_slice(&line.bytes).map_err(|e| refused(&e))?;
             let status = forward.send(&token).map_err(|why| {
                 Failure::new(Exit::Unreachable, why)
                     .note("not sent", format_args!("line {} and what follows", line.number))

@@ -88,7 +88,7 @@ impl Review {
                 client.confirm(&format!("approve {id}"))?;
                 let body = client.post(&format!("/reviews/{id}/approve"), None)?;
                 client.note_if_lost(output);
-                let (verdict, _) = authorize::tell(&body, output).map_err(|failure| client.told(failure))?;
+                let (verdict, _) = authorize::tell(&body, output).map_err(|failure| client.made(failure))?;
                 Ok(authorize::exit_of(verdict))
             }
             Self::Deny { id, reason, change } => {
@@ -97,7 +97,7 @@ impl Review {
                 let body = reason.as_ref().map(|reason| serde_json::json!({ "reason": reason }).to_string());
                 let body = client.post(&format!("/reviews/{id}/deny"), body.as_deref())?;
                 client.note_if_lost(output);
-                DECISIONS.show(&body, output).map_err(|failure| client.told(failure))
+                DECISIONS.show(&body, output).map_err(|failure| client.made(failure))
             }
             Self::Watch(args) => args.run(global),
         }

@@ -111,7 +111,7 @@ impl Webhook {
                 let body =
                     client.post("/webhooks", Some(&json!({"url": url, "events": events}).to_string()))?;
                 client.note_if_lost(output);
-                WEBHOOKS.show(&body, output).map_err(|failure| client.told(failure))
+                WEBHOOKS.show(&body, output).map_err(|failure| client.made(failure))
             }
             Self::List { paging, service } => {
                 WEBHOOKS.list(&Client::new(service, global, class)?, Vec::new(), paging, output)
@@ -127,9 +127,10 @@ impl Webhook {
             }
             Self::Ping { id, change } => {
                 let client = Client::for_change(change, global, class)?;
+                client.confirm(&format!("send a ping to {id}"))?;
                 let body = client.post(&format!("/webhooks/{id}/ping"), None)?;
                 client.note_if_lost(output);
-                EVENTS.show(&body, output).map_err(|failure| client.told(failure))
+                EVENTS.show(&body, output).map_err(|failure| client.made(failure))
             }
         }
     }

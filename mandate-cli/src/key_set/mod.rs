@@ -5,7 +5,6 @@ pub(crate) mod pins;
 
 pub(crate) use self::cache::max_age_seconds;
 
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use mandate_core::Timestamp;
@@ -42,7 +41,8 @@ struct Known {
 #[derive(Debug)]
 enum Place {
     Url(Address),
-    File(PathBuf),
+    /// A file, or `-` for standard input, which is read once.
+    File(Source),
     Pinned,
 }
 
@@ -135,9 +135,8 @@ impl Issuer {
 
     fn load(&self, known: &mut Known, now: Timestamp) -> Result<Held, Failure> {
         match &self.place {
-            Place::File(path) => {
-                let source = Source::File(path.clone());
-                let keys = parse(&read_file(&source)?, &source.to_string())?;
+            Place::File(source) => {
+                let keys = parse(&read_file(source)?, &source.to_string())?;
                 Ok(Held { keys: Arc::new(keys), fetched: None })
             }
             Place::Pinned => {
@@ -192,7 +191,7 @@ fn is_a_moment_ago(at: Timestamp, now: Timestamp) -> bool {
 
 impl Place {
     fn read(text: &str) -> Result<Self, Failure> {
-        if text.contains("://") { address(text).map(Self::Url) } else { Ok(Self::File(text.into())) }
+        if text.contains("://") { address(text).map(Self::Url) } else { Ok(Self::File(Source::from(text))) }
     }
 
     /// The issuer that publishes its keys here, when this is such an address.
@@ -215,7 +214,7 @@ fn named(issuer: Option<&str>) -> Result<Option<String>, Failure> {
 pub(crate) fn document(place: &str) -> Result<Vec<u8>, Failure> {
     match Place::read(place)? {
         Place::Url(address) => Ok(fetch(&address)?.document),
-        Place::File(path) => read_file(&Source::File(path)),
+        Place::File(source) => read_file(&source),
         Place::Pinned => Ok(Vec::new()),
     }
 }

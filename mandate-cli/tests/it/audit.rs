@@ -87,7 +87,8 @@ fn a_whole_export_has_no_findings() {
         (ran.out.as_str(), ran.err.as_str()),
         (
             format!(
-                "decisions    {decisions}\nmandates     6\nNOTHING FOUND: every signature and every verdict holds\n"
+                "environment  sandbox - not real money\ndecisions    {decisions}\nmandates     6\n\
+                 NOTHING FOUND: every signature and every verdict holds\n"
             )
             .as_str(),
             ""
@@ -96,7 +97,9 @@ fn a_whole_export_has_no_findings() {
     let json = run(&text, &["--json"]).code(0).json();
     assert_eq!(
         json,
-        json!({"summary": {"decisions": decisions, "mandates": 6, "outside": 0, "findings": 0, "by_check": {}}})
+        json!({"summary": {
+            "environment": "sandbox", "decisions": decisions, "mandates": 6, "outside": 0, "findings": 0, "by_check": {},
+        }})
     );
 }
 

@@ -13,6 +13,7 @@ mod issuer;
 mod keys;
 mod lists;
 mod many;
+mod network;
 mod nonces;
 mod organization;
 mod simulate;

@@ -96,7 +96,7 @@ fn fields_and_expressions_are_applied_to_each_answer() {
     // An expression that fails costs the nonces that were claimed, and says so.
     let nonces = folder.path().join("nonces");
     let store = ["--nonce-store", nonces.to_str().unwrap()];
-    told(&[&store[..], &["--jq", ".valid | keys"]].concat()).code(2).says("the nonces of the lines 1");
+    told(&[&store[..], &["--jq", ".valid | keys"]].concat()).code(3).says("the nonces of the lines 1");
     told(&store).code(18);
 }
 

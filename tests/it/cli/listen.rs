@@ -266,6 +266,8 @@ fn what_was_recorded_before_is_not_recorded_again() {
     let shell = Shell::new(&server, &organization);
     let issuer = server.ready("verdicts_url");
     shell.run(&["listen", "--issuer", issuer, "--record", other.to_str().unwrap()]).code(3);
+    let device = shell.run(&["listen", "--issuer", issuer, "--record", "/dev/full"]).code(3);
+    assert!(device.err.contains("is no file"), "{}", device.err);
     assert_eq!(std::fs::read_to_string(other).unwrap(), "{}\n");
 }
 

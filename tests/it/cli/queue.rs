@@ -20,7 +20,7 @@ struct Terminal {
     screen: vt100::Parser,
     /// Everything that was ever written to it.
     written: Vec<u8>,
-    _master: Box<dyn portable_pty::MasterPty + Send>,
+    master: Option<Box<dyn portable_pty::MasterPty + Send>>,
 }
 
 impl Terminal {
@@ -29,10 +29,24 @@ impl Terminal {
     }
 
     fn with(args: &[&str], variables: &[(&str, &str)]) -> Self {
-        let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
-        let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(binary("mandate"));
         command.args(args);
+        Self::of(command, variables)
+    }
+
+    /// The same, with a file as its standard input.
+    fn fed(file: &Path, args: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut command = CommandBuilder::new("/bin/sh");
+        command.args(["-c", r#"file=$1; shift; exec "$0" "$@" <"$file""#]);
+        command.arg(binary("mandate"));
+        command.arg(file);
+        command.args(args);
+        Self::of(command, variables)
+    }
+
+    fn of(mut command: CommandBuilder, variables: &[(&str, &str)]) -> Self {
+        let size = PtySize { rows: 24, cols: 80, pixel_width: 0, pixel_height: 0 };
+        let pair = native_pty_system().openpty(size).unwrap();
         command.env_clear();
         command.env("TERM", "xterm");
         for (name, value) in variables {
@@ -51,7 +65,7 @@ impl Terminal {
                 }
             }
         });
-        Self { child, keys, bytes, screen: parser(), written: Vec::new(), _master: pair.master }
+        Self { child, keys, bytes, screen: parser(), written: Vec::new(), master: Some(pair.master) }
     }
 
     /// Waits until the screen is as it should be.
@@ -79,6 +93,15 @@ impl Terminal {
     fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
         self.keys.flush().unwrap();
+    }
+
+    /// Takes the terminal away, as when its window is closed.
+    fn hang_up(&mut self) {
+        self.bytes = channel().1;
+        // What is shown next ends the thread that reads, and with it the last hold on the terminal but these two.
+        self.press("r");
+        self.keys = Box::new(std::io::sink());
+        self.master = None;
     }
 
     /// Reads what is left, and gives the exit code.
@@ -191,6 +214,30 @@ fn a_live_change_is_asked_about_at_a_terminal_and_not_elsewhere() {
 }
 
 #[test]
+fn a_live_change_from_a_file_is_asked_about_at_the_terminal() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let agent = Agent::register(&organization.live, "buyer");
+    let file = folder.path().join("mandate.json");
+    std::fs::write(&file, terms(&agent.id).to_string()).unwrap();
+    let variables = [
+        ("MANDATE_BASE_URL", server.ready("base_url")),
+        ("MANDATE_ORGANIZATION_KEY", organization.live.key()),
+    ];
+    let count = || organization.live.get("/mandates").json()["data"].as_array().unwrap().len();
+    for (answer, exit, written) in [("n\r", 4, 0), ("y\r", 0, 1)] {
+        let mut terminal = Terminal::fed(&file, &["mandate", "create", "-f", "-"], &variables);
+        terminal.shows(|screen| screen.contains("LIVE: write a mandate for"));
+        terminal.press(answer);
+        assert_eq!(terminal.end(), exit);
+        assert_eq!(count(), written);
+    }
+    let mut unasked = Terminal::fed(&file, &["mandate", "create", "--yes", "-f", "-"], &variables);
+    assert_eq!(unasked.end(), 0);
+    assert_eq!(count(), 2);
+}
+
+#[test]
 fn a_signal_gives_the_terminal_back() {
     let server = TestServer::start();
     let organization = server.demo();
@@ -202,6 +249,26 @@ fn a_signal_gives_the_terminal_back() {
     assert_eq!(terminal.end(), 130);
     assert!(!terminal.screen.screen().alternate_screen(), "the terminal is as it was");
     assert!(!terminal.screen.screen().hide_cursor());
+}
+
+#[test]
+fn the_queue_ends_with_its_terminal() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let mut terminal = Terminal::start(&server, organization.client.key(), &["review", "watch"]);
+    terminal.shows(|screen| screen.contains("Nothing waits"));
+    terminal.hang_up();
+    let mut killer = terminal.child.clone_killer();
+    let (ended, end) = channel();
+    let watchdog = std::thread::spawn(move || {
+        if end.recv_timeout(DEADLINE).is_err() {
+            killer.kill().unwrap();
+        }
+    });
+    let code = terminal.child.wait().unwrap().exit_code();
+    ended.send(()).unwrap();
+    watchdog.join().unwrap();
+    assert_eq!(code, 130);
 }
 
 #[test]

@@ -9,6 +9,7 @@ mod trailer;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
+use mandate_core::EnvironmentKind;
 use mandate_core::jwks::{KeySet, VerificationKey};
 use serde::Serialize;
 
@@ -16,6 +17,7 @@ use self::chain::Chain;
 use self::row::{Audited, Auditor};
 use self::spending::Spending;
 use self::trailer::Trailer;
+use crate::command::verify::SANDBOX;
 use crate::exit::{Exit, Failure};
 use crate::export::{Decision, Header, Mandates, Prologue, Raw, Reader};
 use crate::input::Source;
@@ -103,6 +105,9 @@ impl Step<'_> {
 
 #[derive(Debug, Default, Serialize)]
 struct Summary {
+    /// `sandbox` or `production`, as the export's header says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    environment: Option<String>,
     decisions: u64,
     mandates: usize,
     /// Approvals whose first decision lies outside the export.
@@ -171,6 +176,9 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
 
 /// The issuers that may have signed, and all their keys.
 fn keys(args: &Audit) -> Result<(Vec<String>, KeySet), Failure> {
+    if args.export == Source::Stdin && args.jwks.iter().any(|place| place == "-") {
+        return Err(super::both_from_standard_input("the key set", "the export"));
+    }
     let mut issuers = args.issuer.clone();
     if issuers.is_empty() {
         issuers.push(Issuer::find(None, args.jwks.first().map(String::as_str))?.name);
@@ -205,7 +213,11 @@ impl<'a> Whole<'a> {
             chain: Chain::default(),
             spending: Spending::default(),
             trailer: Trailer::default(),
-            summary: Summary { mandates: mandates.len(), ..Summary::default() },
+            summary: Summary {
+                environment: header.map(|header| header.environment.clone()),
+                mandates: mandates.len(),
+                ..Summary::default()
+            },
         }
     }
 
@@ -255,10 +267,14 @@ impl<'a> Whole<'a> {
     }
 
     fn conclude(&self, output: &mut Output) -> Result<Exit, Failure> {
-        let Summary { decisions, mandates, outside, findings, by_check } = &self.summary;
+        let Summary { environment, decisions, mandates, outside, findings, by_check } = &self.summary;
         if output.is_json() {
             output.json(&Said::Summary(&self.summary))?;
         } else {
+            if let Some(environment) = environment {
+                let sandbox = environment == EnvironmentKind::Sandbox.as_str();
+                output.line("environment", if sandbox { SANDBOX.into() } else { printable(environment) });
+            }
             output.line("decisions", decisions);
             output.line("mandates", mandates);
             if *outside > 0 {

@@ -12,6 +12,8 @@ use mandate_core::api_key::KeyClass;
 use mandate_core::export::{Content, Trailer, TrailerRefused};
 use mandate_core::jwt::TokenRefused;
 use mandate_core::{EnvironmentKind, ExportId};
+use ureq::Body;
+use ureq::http::Response;
 
 use super::EXPORTS;
 use crate::args::Global;
@@ -71,6 +73,10 @@ struct Trusted {
 
 impl Download {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
+        if self.output.as_deref() == Some(Path::new("-")) {
+            return Err(Failure::new(Exit::Usage, "an export is written to a file: it is verified when all of it is there, and what has gone to standard output is not taken back")
+                .next("name a file with -o, and then read that"));
+        }
         let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
         let record = self.await_record(&client)?;
         let format = fields::text(&record, "format").unwrap_or_default();
@@ -141,7 +147,8 @@ impl Download {
         }
     }
 
-    /// Reads what is not there yet. Gives what is there then, seen once on its way.
+    /// Reads what is not there yet. Gives what is there then, seen once on its way. A connection that ends before its time, or goes
+    /// silent, is followed by another for the rest, for as long as each brings something.
     fn fetch(
         &self,
         client: &Client,
@@ -150,45 +157,82 @@ impl Download {
         part: &Path,
         file: &mut File,
     ) -> Result<Content, Failure> {
-        // The last byte is fetched again: a range behind the last one is refused.
-        let there = file.metadata().map_err(|e| unwritable(part, &e))?.len().saturating_sub(1);
         let path = format!("{}/{}", EXPORTS.path, self.id);
         // Of another content the rest would be of no use.
-        let sha256 = fields::text(record, "sha256").unwrap_or_default();
-        let resume = (there > 0).then(|| Resume { from: there, etag: format!("\"{sha256}\"") });
-        let mut response = client.stream(&path, accept, resume.as_ref()).map_err(|failure| match there {
-            0 => failure,
-            _ => failure.note("resumes", part.display()).next("remove that file to begin again"),
-        })?;
-        let begun = if response.status().as_u16() == 206 { there } else { 0 };
-        let mut content = begin(file, begun).map_err(|e| unwritable(part, &e))?;
-        let length =
-            response.headers().get("content-length").and_then(|v| v.to_str().ok()?.parse::<u64>().ok());
-        let bar = match length {
-            Some(left) => bar(
-                ProgressBar::new(begun.saturating_add(left)),
-                "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}",
-            ),
-            None => bar(ProgressBar::new_spinner(), "{spinner} {bytes} {bytes_per_sec}"),
-        };
-        bar.set_position(begun);
-        let mut reader = response.body_mut().with_config().limit(u64::MAX).reader();
-        let mut piece = vec![0; PIECE];
+        let etag = format!("\"{}\"", fields::text(record, "sha256").unwrap_or_default());
+        let there = file.metadata().map_err(|e| unwritable(part, &e))?.len();
+        // The last byte is fetched again: a range behind the last one is refused.
+        let mut taken = Taken { file, part, from: there.saturating_sub(1), content: None };
+        let bar = bar(ProgressBar::no_length(), "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
         loop {
-            let read = reader.read(&mut piece).map_err(|e| {
-                bar.finish_and_clear();
-                Failure::new(Exit::Unreachable, format!("the download has stopped: {e}"))
-                    .note("kept as", part.display())
-                    .next("repeat the command: it goes on from there")
-            })?;
-            let Some(bytes) = piece.get(..read).filter(|bytes| !bytes.is_empty()) else { break };
-            content.take(bytes);
-            file.write_all(bytes).map_err(|e| unwritable(part, &e))?;
-            bar.inc(u64::try_from(read).unwrap_or_default());
+            let from = taken.from;
+            let resume = (from > 0).then(|| Resume { from, etag: etag.clone() });
+            let response = client.stream(&path, accept, resume.as_ref()).map_err(|failure| match from {
+                0 => failure,
+                _ => failure.note("resumes", part.display()).next("remove that file to begin again"),
+            });
+            let ended = response.and_then(|response| taken.take(response, &bar));
+            match ended.inspect_err(|_| bar.finish_and_clear())? {
+                None => break,
+                // Nothing has come for as long as one connection is read.
+                Some(why) if taken.from <= from => {
+                    bar.finish_and_clear();
+                    return Err(Failure::new(Exit::Unreachable, format!("the download has stopped: {why}"))
+                        .note("kept as", part.display())
+                        .next("repeat the command: it goes on from there"));
+                }
+                Some(_) => thread::sleep(LOOK_PAUSE),
+            }
         }
         bar.finish_and_clear();
-        file.sync_all().map_err(|e| unwritable(part, &e))?;
-        Ok(content)
+        taken.file.sync_all().map_err(|e| unwritable(part, &e))?;
+        Ok(taken.content.unwrap_or_default())
+    }
+}
+
+/// What has come, in its file.
+struct Taken<'a> {
+    file: &'a mut File,
+    part: &'a Path,
+    /// How many bytes are there: where the next connection begins.
+    from: u64,
+    /// The same, seen on its way; nothing until a connection says what of the file counts.
+    content: Option<Content>,
+}
+
+impl Taken<'_> {
+    /// Takes what an answer brings. Says why it ended, if that was before its end.
+    fn take(&mut self, mut response: Response<Body>, bar: &ProgressBar) -> Result<Option<String>, Failure> {
+        let unwritable = |e: io::Error| unwritable(self.part, &e);
+        let begun = if response.status().as_u16() == 206 { self.from } else { 0 };
+        let mut content = match self.content.take() {
+            Some(content) if begun > 0 => content,
+            _ => begin(self.file, begun).map_err(unwritable)?,
+        };
+        let length = response.headers().get("content-length").and_then(|v| v.to_str().ok()?.parse().ok());
+        let whole = length.map(|left: u64| begun.saturating_add(left));
+        bar.set_length(whole.unwrap_or_default());
+        bar.set_position(begun);
+        self.from = begun;
+        let mut reader = response.body_mut().with_config().limit(u64::MAX).reader();
+        let mut piece = vec![0; PIECE];
+        let ended = loop {
+            let bytes = match reader.read(&mut piece) {
+                Ok(read) => piece.get(..read).unwrap_or_default(),
+                Err(_) if whole == Some(self.from) => break None,
+                Err(e) => break Some(e.to_string()),
+            };
+            if bytes.is_empty() {
+                let is_short = whole.is_some_and(|whole| whole > self.from);
+                break is_short.then(|| "the connection has ended".to_owned());
+            }
+            content.take(bytes);
+            self.file.write_all(bytes).map_err(unwritable)?;
+            self.from = self.from.saturating_add(u64::try_from(bytes.len()).unwrap_or_default());
+            bar.set_position(self.from);
+        };
+        self.content = Some(content);
+        Ok(ended)
     }
 }
 

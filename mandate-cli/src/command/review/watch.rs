@@ -9,6 +9,7 @@ use std::io::{IsTerminal as _, stdin, stdout};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
+use std::thread;
 use std::time::Duration;
 
 use mandate_core::api_key::KeyClass;
@@ -23,6 +24,8 @@ use crate::service::Service;
 
 /// How long a key is waited for before the screen is drawn again.
 const FRAME: Duration = Duration::from_millis(50);
+/// How often it is looked whether the terminal is still there, and how long the loop then has to end by itself.
+const WATCHDOG: Duration = Duration::from_secs(1);
 /// The longest reason that the service keeps, in characters.
 const MAX_REASON: usize = 500;
 
@@ -86,10 +89,17 @@ impl Watch {
         let mut queue = Queue::new(access.is_live(), access.base.to_string());
         let (orders, reports) = worker::start(client, Duration::from_secs(self.refresh));
         let asked_to_end = on_signal()?;
+        end_without_a_terminal(Arc::clone(&asked_to_end));
         let mut terminal = ratatui::try_init()
             .map_err(|e| Failure::new(Exit::Io, format!("the terminal cannot be used: {e}")))?;
         let _restored = Restored;
-        queue.watch(&mut terminal, &orders, &reports, &asked_to_end)
+        let ended = queue.watch(&mut terminal, &orders, &reports, &asked_to_end);
+        if !stdin().is_terminal() {
+            // Its end would write to the terminal that is gone, and panic.
+            std::mem::forget(terminal);
+            return Ok(Exit::Interrupted);
+        }
+        ended
     }
 }
 
@@ -98,7 +108,8 @@ struct Restored;
 
 impl Drop for Restored {
     fn drop(&mut self) {
-        ratatui::restore();
+        // A terminal that is gone cannot be told, and there is nobody to tell.
+        let _ = ratatui::try_restore();
     }
 }
 
@@ -109,6 +120,18 @@ fn on_signal() -> Result<Arc<AtomicBool>, Failure> {
     ctrlc::set_handler(move || flag.store(true, Ordering::Release))
         .map_err(|e| Failure::new(Exit::Io, format!("signals cannot be listened for: {e}")))?;
     Ok(asked)
+}
+
+/// Ends the process where its loop cannot: crossterm goes on reading from a terminal that is gone, and never comes back.
+fn end_without_a_terminal(asked_to_end: Arc<AtomicBool>) {
+    thread::spawn(move || {
+        while stdin().is_terminal() && !asked_to_end.load(Ordering::Acquire) {
+            thread::sleep(WATCHDOG);
+        }
+        thread::sleep(WATCHDOG);
+        let _ = ratatui::try_restore();
+        std::process::exit(i32::from(Exit::Interrupted as u8));
+    });
 }
 
 impl Queue {

@@ -145,6 +145,10 @@ pub(crate) fn run(args: &Verify, output: &mut Output) -> Result<Exit, Failure> {
 }
 
 fn issuer(args: &Verify) -> Result<Issuer, Failure> {
+    let reads_tokens = args.tokens == Some(Source::Stdin) || args.token.as_deref() == Some("-");
+    if reads_tokens && args.jwks.as_deref() == Some("-") {
+        return Err(super::both_from_standard_input("the key set", "what is verified"));
+    }
     if args.pinned {
         Issuer::pinned(args.issuer.as_deref())
     } else {

@@ -1,0 +1,72 @@
+//! Answers that are too long to be held: read as they come.
+
+use std::time::Duration;
+
+use ureq::Body;
+use ureq::http::{Method, Response};
+use zeroize::Zeroizing;
+
+use super::{Call, Client, MAX_ANSWER_BYTES, Reply, patiently, retry_after, worth_another};
+use crate::exit::Failure;
+
+/// How long a stream may take to begin.
+const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long one answer is read at most: whoever wants more asks for the rest, and learns so of a service that has gone silent.
+const READ_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Where a stream goes on.
+#[derive(Debug)]
+pub(crate) struct Resume {
+    /// The first byte that is wanted.
+    pub(crate) from: u64,
+    /// The content that the bytes before belong to; of another, all is wanted.
+    pub(crate) etag: String,
+}
+
+impl Client {
+    /// Opens a stream of what is at `path`, or of the rest of it, without a bound on its length. It is read for a minute; then
+    /// reading fails with a timeout, and the stream can be resumed.
+    pub(crate) fn stream(
+        &self,
+        path: &str,
+        accept: &str,
+        resume: Option<&Resume>,
+    ) -> Result<Response<Body>, Failure> {
+        let call = Call::new(Method::GET, path, &[], None);
+        let told = |answer: &Response<Body>| (answer.status().as_u16(), retry_after(answer.headers()));
+        let tried = patiently(|| self.begin(path, accept, resume), |tried| worth_another(tried, told));
+        let mut response = tried.map_err(|e| self.unreachable(&call, &e))?;
+        let status = response.status().as_u16();
+        if (200..300).contains(&status) {
+            return Ok(response);
+        }
+        let headers = response.headers().clone();
+        let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
+        let body = body.map_err(|e| self.unreachable(&call, &e))?;
+        let retry_after = retry_after(&headers);
+        Err(self.failed(&call, &Reply { status, headers, body, retry_after, is_repeated: false }))
+    }
+
+    fn begin(
+        &self,
+        path: &str,
+        accept: &str,
+        resume: Option<&Resume>,
+    ) -> Result<Response<Body>, ureq::Error> {
+        let bearer = Zeroizing::new(format!("Bearer {}", self.access.key.expose()));
+        let mut request = self
+            .agent
+            .get(self.access.base.join(path).as_str())
+            .config()
+            .timeout_global(None)
+            .timeout_recv_response(Some(BEGIN_TIMEOUT))
+            .timeout_recv_body(Some(READ_TIMEOUT))
+            .build()
+            .header("authorization", bearer.as_str())
+            .header("accept", accept);
+        if let Some(Resume { from, etag }) = resume {
+            request = request.header("range", format!("bytes={from}-")).header("if-range", etag);
+        }
+        request.call()
+    }
+}
