@@ -1,7 +1,8 @@
 //! The server is killed in the middle of load and started again on the same data, over and over.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
@@ -167,4 +168,70 @@ fn a_failing_disk_stops_the_store_until_the_server_is_started_again() {
     assert_eq!(organization.get(&newest).status, 200, "what was acknowledged is there");
     assert_eq!(organization.get(&format!("/agents/agt_agent-{acknowledged}")).status, 404);
     assert_eq!(server.operate(&["check"]).code(0).out, "sound\n");
+}
+
+/// A library that has the sync of one file fail.
+const FAILING: &str = include_str!("disk/failing.c");
+/// How many agents are registered, at most, until the log has grown so long that it is folded into the database.
+const UNTIL_FOLDED: usize = 2000;
+
+/// Compiles a library.
+fn library(folder: &Path, source: &str) -> PathBuf {
+    let (text, library) = (folder.join("library.c"), folder.join("library.so"));
+    std::fs::write(&text, source).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"]).arg(&library).arg(&text).arg("-ldl");
+    assert!(cc.status().expect("a C compiler is there: apt-get install gcc libc6-dev").success());
+    library
+}
+
+/// Runs a server until the sync of a file of its database fails; gives how many agents it had acknowledged before, one after
+/// the other. What must hold then is held.
+fn until_sync_fails(suffix: &str) -> usize {
+    let (root, beside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let library = library(beside.path(), FAILING);
+    let (from, told) = (beside.path().join("from"), beside.path().join("told"));
+    let file = root.path().join(format!("mandate-dev.db{suffix}"));
+    let variables = [("FAILING_FILE", &*file), ("FAILING_FROM", &*from), ("FAILING_TOLD", &*told)];
+    let mut server = TestServer::start_with_library(root.path(), &library, &variables);
+    let key = server.ready("organization_key").to_owned();
+    let (organization, ops) = (server.client(&key), server.stranger("ops_url"));
+    let create = |number: usize| organization.post("/agents", &json!({"name": format!("agent-{number}")}));
+    assert_eq!(create(0).status, 201);
+    std::fs::write(&from, "").unwrap();
+    assert!(!told.exists(), "nothing has failed yet");
+    let acknowledged = 1 + (1..UNTIL_FOLDED).take_while(|&number| create(number).status == 201).count();
+    let failed = || std::fs::read(&told).map_or(0, |told| told.len());
+    assert_eq!(failed(), 1, "a sync has failed, after {acknowledged} agents");
+    for again in 1..4 {
+        assert_eq!(create(acknowledged + again).status, 500);
+    }
+    assert_eq!(ops.get("/readyz").status, 503);
+    assert_eq!(organization.get("/agents/agt_agent-0").status, 200, "what is there can be read");
+    let log = server.logged();
+    assert_eq!(log.matches("look after the disk, then restart the server").count(), 1, "{log}");
+    assert_eq!(failed(), 1, "it is not tried again");
+
+    server.kill();
+    let server = TestServer::start_in(root.path());
+    let organization = server.client(&key);
+    assert_eq!(server.stranger("ops_url").get("/readyz").status, 200);
+    for number in 0..acknowledged {
+        assert_eq!(organization.get(&format!("/agents/agt_agent-{number}")).status, 200, "agent {number}");
+    }
+    // Of the one that met the failure nobody was told anything; those after it were refused.
+    assert_eq!(organization.get(&format!("/agents/agt_agent-{}", acknowledged + 1)).status, 404);
+    assert_eq!(server.operate(&["check"]).code(0).out, "sound\n");
+    acknowledged
+}
+
+#[test]
+fn a_log_that_cannot_be_synced_stops_the_store_and_what_was_acknowledged_is_there() {
+    assert_eq!(until_sync_fails("-wal"), 1, "each is acknowledged when it is synced");
+}
+
+#[test]
+fn a_log_that_cannot_be_folded_in_stops_the_store_and_what_was_acknowledged_is_there() {
+    // Each is durable by the sync of the log; that of the database comes when the log is folded in.
+    assert!(until_sync_fails("") > 1);
 }

@@ -1,13 +1,15 @@
 //! Events of the real server, received on this machine: verified by clients that others wrote, and by the example.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Client, DEADLINE, Organization, TestServer, binary, terms};
+use crate::harness::{Agent, Client, DEADLINE, Organization, TestServer, binary, terms};
 use crate::strangers::{installed, run_with};
 
 const PYJWT: &str = include_str!("../strangers/verify_event.py");
@@ -127,6 +129,52 @@ fn strangers_verify_what_is_delivered() {
     assert_eq!(jose(&tampered).code(1).out.trim(), "ERR_JWS_SIGNATURE_VERIFICATION_FAILED");
     let delivery = delivered(&organization.client, &event, "delivered");
     assert_eq!(delivery["attempts"][0]["status"], 204);
+}
+
+/// Takes connections and answers nothing; hands each over.
+fn hang() -> (u16, mpsc::Receiver<TcpStream>) {
+    let listener = TcpListener::bind("0.0.0.0:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, taken) = mpsc::channel();
+    std::thread::spawn(move || listener.incoming().flatten().try_for_each(|stream| sender.send(stream)));
+    (port, taken)
+}
+
+/// Half of the time after which an attempt is given up: what takes as long was held up.
+const HELD_UP: Duration = Duration::from_secs(5);
+
+#[test]
+fn many_that_hang_at_once_hold_up_nobody() {
+    let server = TestServer::start();
+    let healthy = server.demo();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let path = webhook(&healthy, &format!("http://{}/in", listener.local_addr().unwrap()));
+    let (port, taken) = hang();
+    let others = ["b", "c"].map(|name| server.organization(name));
+    let flooded = others.iter().flat_map(|organization| [&organization.client, &organization.live]);
+    for (environment, client) in flooded.enumerate() {
+        // Each at an address of its own: one host has its bound too.
+        for host in 1..=16 {
+            let url = format!("http://127.0.{environment}.{}:{port}/in", host + 1);
+            let created = client.post("/webhooks", &json!({"url": url, "events": ["mandate.revoked"]}));
+            assert_eq!(created.status, 201, "{created:?}");
+        }
+        let agent = Agent::register(client, "buyer").id;
+        for _ in 0..12 {
+            let mandate = client.post("/mandates", &terms(&agent)).text("/id");
+            assert_eq!(client.act(&format!("/mandates/{mandate}/revoke")).status, 200);
+        }
+    }
+    // All of them hang; by now one that gives a webhook whatever it can take has no place left.
+    let hanging: Vec<_> = (0..64).map(|_| taken.recv_timeout(DEADLINE).unwrap()).collect();
+    for _ in 0..5 {
+        let began = Instant::now();
+        let event = healthy.client.act(&format!("{path}/ping")).text("/event");
+        assert!(take(&listener).split('.').count() == 3);
+        delivered(&healthy.client, &event, "delivered");
+        assert!(began.elapsed() < HELD_UP, "{:?}", began.elapsed());
+    }
+    drop(hanging);
 }
 
 /// The example, and the URL that it listens on. Killed when dropped.

@@ -291,7 +291,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "upgrade",
         ],
     ),
-    ("service", &["ahead", "backups", "costs", "damage", "files", "migrations", "order"]),
+    ("service", &["ahead", "backups", "costs", "damage", "files", "migrations", "order", "partitions"]),
 ];
 
 #[test]

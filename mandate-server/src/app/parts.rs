@@ -11,7 +11,7 @@ use crate::clock::{Clock, Entropy, Ids, Skew};
 use crate::config::{Config, Settings};
 use crate::error::Fault;
 use crate::http::contract::Hosts;
-use crate::http::{Api, Callers, KEY_SET_PATH, Ops, Public, Rates, Routes, Shared};
+use crate::http::{Api, Awaited, Callers, KEY_SET_PATH, Ops, Public, Rates, Routes, Shared};
 use crate::metrics::Metrics;
 use crate::service::Stop;
 use crate::service::audit::{self, Deed, Operator};
@@ -129,7 +129,8 @@ impl Parts {
             metrics: self.metrics.clone(),
             routes: Routes::new()?,
             webhook_reach: self.reach.clone(),
-            room: Semaphore::new(self.settings.max_under_way),
+            room: Arc::new(Semaphore::new(self.settings.max_under_way)),
+            awaited: Awaited::default(),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
         }))
     }

@@ -1,12 +1,14 @@
 //! The body of a request: read up to a limit and within a time, and JSON by its Content-Type.
 
 use std::borrow::Cow;
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
 use hyper::header::{self, HeaderMap};
+use tokio::time::timeout;
 
 use crate::error::Refusal;
 
@@ -14,6 +16,8 @@ use crate::error::Refusal;
 pub(crate) const MAX_BODY_BYTES: usize = 64 * 1024;
 /// How long a body may take to arrive, in seconds.
 const BODY_READ_SECONDS: u64 = 15;
+/// What comes later is waited for, in milliseconds. Nearly every body is there when its head has been read.
+const PROMPT_MILLIS: u64 = 100;
 const JSON: &str = "application/json";
 
 /// A body as it arrived: whole, or its beginning when it is too large.
@@ -44,13 +48,22 @@ impl Content {
     }
 }
 
-/// Reads a body, up to the limit and for no longer than is allowed.
-pub(super) async fn read(body: impl Body<Data = Bytes> + Unpin) -> Result<Content, Refusal> {
-    let reading = tokio::time::timeout(Duration::from_secs(BODY_READ_SECONDS), collect(body));
-    reading
-        .await
-        .map_err(|_| Refusal::invalid(format!("body must arrive within {BODY_READ_SECONDS} seconds")))?
-        .map_err(|_| Refusal::invalid("body ended before it was complete"))
+/// Reads a body, up to the limit and for no longer than is allowed. Where it is not there at once, what `wait` gives is
+/// held until it is.
+pub(super) async fn read<W, E: From<Refusal>>(
+    body: impl Body<Data = Bytes> + Unpin,
+    wait: impl FnOnce() -> Result<W, E>,
+) -> Result<Content, E> {
+    let (prompt, all) = (Duration::from_millis(PROMPT_MILLIS), Duration::from_secs(BODY_READ_SECONDS));
+    let mut collecting = pin!(collect(body));
+    let mut collected = timeout(prompt, &mut collecting).await;
+    if collected.is_err() {
+        let _waiting = wait()?;
+        collected = timeout(all.saturating_sub(prompt), collecting).await;
+    }
+    let collected = collected
+        .map_err(|_| Refusal::invalid(format!("body must arrive within {BODY_READ_SECONDS} seconds")))?;
+    Ok(collected.map_err(|_| Refusal::invalid("body ended before it was complete"))?)
 }
 
 async fn collect<B: Body<Data = Bytes> + Unpin>(mut body: B) -> Result<Content, B::Error> {
@@ -115,7 +128,9 @@ fn is_utf8(parameter: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures_util::{StreamExt as _, stream};
+    use std::sync::Arc;
+
+    use futures_util::{FutureExt as _, StreamExt as _, stream};
     use http_body_util::StreamBody;
     use hyper::body::Frame;
     use hyper::header::HeaderValue;
@@ -127,9 +142,14 @@ mod tests {
         Ok(Frame::data(Bytes::from(vec![b' '; bytes])))
     }
 
+    fn at_once() -> Result<(), Refusal> {
+        unreachable!("the body is there")
+    }
+
     /// How much of a body of these pieces is kept, and whether that is all of it.
     async fn kept(pieces: Vec<Piece>) -> Result<(usize, bool), String> {
-        let content = read(StreamBody::new(stream::iter(pieces))).await.map_err(|refused| refused.message)?;
+        let body = StreamBody::new(stream::iter(pieces));
+        let content = read(body, at_once).await.map_err(|refused| refused.message)?;
         Ok(match content {
             Content::Whole(bytes) => (bytes.len(), true),
             Content::TooLarge(bytes) => (bytes.len(), false),
@@ -159,14 +179,34 @@ mod tests {
     #[tokio::test]
     async fn an_endless_body_is_not_read_to_its_end() {
         let endless = StreamBody::new(stream::repeat_with(|| piece(1000)));
-        assert!(matches!(read(endless).await, Ok(Content::TooLarge(_))));
+        assert!(matches!(read(endless, at_once).await, Ok(Content::TooLarge(_))));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_body_that_does_not_arrive_is_not_waited_for() {
         let slow = StreamBody::new(stream::iter([piece(7)]).chain(stream::pending()));
-        let refused = read(slow).await.err().unwrap();
+        let began = tokio::time::Instant::now();
+        let refused = read(slow, || Ok::<(), Refusal>(())).await.err().unwrap();
         assert_eq!(refused.message, "body must arrive within 15 seconds");
+        assert_eq!(began.elapsed().as_secs(), 15);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_body_that_comes_late_is_waited_for_under_what_bounds_that() {
+        let late = |millis| {
+            let later = tokio::time::sleep(Duration::from_millis(millis));
+            StreamBody::new(stream::once(later.map(|()| piece(7))).boxed())
+        };
+        let held = Arc::new(());
+        let waited = || Ok::<_, Refusal>(Arc::clone(&held));
+        let mut reading = pin!(read(late(PROMPT_MILLIS + 100), waited));
+        assert!(timeout(Duration::from_millis(PROMPT_MILLIS + 50), &mut reading).await.is_err());
+        assert_eq!(Arc::strong_count(&held), 2, "held while it is waited for");
+        assert!(matches!(reading.await, Ok(Content::Whole(_))));
+        assert_eq!(Arc::strong_count(&held), 1);
+        assert!(read(late(PROMPT_MILLIS - 1), at_once).await.is_ok());
+        let full = read(late(PROMPT_MILLIS + 1), || Err::<(), _>(Refusal::invalid("no more"))).await;
+        assert_eq!(full.err().unwrap().message, "no more");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode};
 use mandate_core::Timestamp;
 use mandate_core::api_key::{ApiKey, KeyClass};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::exchange::{Site, Told};
 use super::input::shown;
@@ -35,6 +36,8 @@ pub(super) struct Admitted {
     pub(super) id: String,
     pub(super) head: Parts,
     pub(super) body: Incoming,
+    /// Its place among the requests that are under way.
+    pub(super) room: OwnedSemaphorePermit,
 }
 
 impl Site for Api {
@@ -53,17 +56,22 @@ impl Site for Api {
             self.metrics.rate_limited();
             return Err(Failure::RateLimited { retry_after_seconds: exceeded.retry_after_seconds });
         }
-        let _room = self.room.try_acquire().map_err(|_| {
-            self.metrics.overloaded();
-            Failure::Overloaded
-        })?;
+        let room = self.make_room()?;
         let traced = told.traced.clone();
         let call = Call { caller, request_id: told.id, at: now, idempotency: None, traced };
-        route.run(Admitted { api: Arc::clone(&self), call, key, id, head, body }).await
+        route.run(Admitted { api: Arc::clone(&self), call, key, id, head, body, room }).await
     }
 }
 
 impl Api {
+    /// A place among the requests that are under way.
+    pub(super) fn make_room(&self) -> Result<OwnedSemaphorePermit, Failure> {
+        Arc::clone(&self.room).try_acquire_owned().map_err(|_| {
+            self.metrics.overloaded();
+            Failure::Overloaded
+        })
+    }
+
     /// Who is behind a key.
     pub(super) async fn caller(&self, key: &ApiKey, at: Timestamp) -> Result<Arc<Caller>, Failure> {
         self.callers.find(key, at).await?.ok_or_else(unauthorized)

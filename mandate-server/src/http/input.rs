@@ -7,6 +7,7 @@ use hyper::header::HeaderName;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
 use mandate_core::{Invalid, Timestamp};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::Api;
 use super::body;
@@ -36,20 +37,32 @@ pub(super) struct Post {
     /// What stands in the path in the place of `{id}`.
     pub(super) id: String,
     body: Result<Bytes, Refusal>,
+    /// Its place among the requests that are under way.
+    #[expect(dead_code, reason = "it is given back when it is dropped")]
+    room: OwnedSemaphorePermit,
 }
 
 impl Admitted {
     /// Takes the body in. What is wrong with it is kept for the handler, so that it is refused under the idempotency
-    /// key like anything else.
+    /// key like anything else. While the body is waited for, the request gives its place to others.
     pub(super) async fn post(self) -> Result<Post, Failure> {
-        let Self { api, mut call, key, id, head, body } = self;
-        let content = body::read(body).await?;
+        let Self { api, mut call, key, id, head, body, room } = self;
+        let mut room = Some(room);
+        let content = body::read(body, || {
+            drop(room.take());
+            api.awaited.wait(&call.caller).ok_or_else(|| {
+                api.metrics.rate_limited();
+                Failure::TooManyBodies
+            })
+        });
+        let content = content.await?;
+        let room = room.map_or_else(|| api.make_room(), Ok)?;
         // A body can be held back for seconds, in which the key may have been revoked and a review expired.
         call.at = api.clock.now();
         call.caller = api.caller(&key, call.at).await?;
         call.idempotency = claim(&head, &content.claimed(), &key)?;
         let body = no_query(head.uri.query()).and_then(|()| content.checked(&head.headers));
-        Ok(Post { api, call, id, body })
+        Ok(Post { api, call, id, body, room })
     }
 
     /// Runs `script` over what is committed.

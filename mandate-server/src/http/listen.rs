@@ -86,7 +86,7 @@ pub(crate) async fn serve<S: Site>(
 ) {
     let connections = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(door.limits.connections));
-    let peers = Arc::new(Peers::default());
+    let peers = Peers::default();
     loop {
         let (slot, stream, peer) = tokio::select! {
             accepted = accept(&listener, &slots) => match accepted { Some(accepted) => accepted, None => break },
@@ -130,7 +130,7 @@ async fn accept(
 }
 
 /// Counts a connection for its address, where that is bounded.
-fn admit(peers: &Arc<Peers>, peer: IpAddr, most: Option<usize>) -> Result<Option<Guest>, ()> {
+fn admit(peers: &Peers, peer: IpAddr, most: Option<usize>) -> Result<Option<Guest>, ()> {
     most.map(|most| peers.admit(peer, most).ok_or(())).transpose()
 }
 

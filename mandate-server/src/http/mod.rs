@@ -3,9 +3,11 @@
 mod accept;
 mod agents;
 mod authorizations;
+mod awaited;
 mod body;
 mod callers;
 pub mod contract;
+mod counts;
 mod decisions;
 mod document;
 mod enforcement;
@@ -47,6 +49,7 @@ use crate::worker::export::Exports;
 
 pub use reply::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
 
+pub(crate) use awaited::Awaited;
 pub(crate) use callers::Callers;
 pub(crate) use exchange::{RequestIds, Site};
 pub(crate) use listen::{Door, Limits, MAX_CONNECTIONS_PER_PEER, serve};
@@ -76,7 +79,9 @@ pub(crate) struct Api {
     /// How far webhooks may be.
     pub(crate) webhook_reach: Reach,
     /// Room for the requests that are under way behind the gate.
-    pub(crate) room: Semaphore,
+    pub(crate) room: Arc<Semaphore>,
+    /// Whose bodies are waited for, without such room.
+    pub(crate) awaited: Awaited,
     /// Where the key set is in fact.
     pub(crate) key_set_location: HeaderValue,
 }

@@ -1,46 +1,24 @@
 //! How many connections each address has, so that one cannot take them all.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use super::counts::{Counts, Held};
 
 /// The part of an IPv6 address that one customer of a provider holds alone: the first 64 bits.
 const NETWORK: u128 = !0 << 64;
 
 /// The addresses that are connected.
 #[derive(Debug, Default)]
-pub(super) struct Peers(Mutex<HashMap<IpAddr, usize>>);
+pub(super) struct Peers(Arc<Counts<IpAddr>>);
 
 /// A connection that counts for its address until it is dropped.
-#[derive(Debug)]
-pub(super) struct Guest {
-    peers: Arc<Peers>,
-    address: IpAddr,
-}
+pub(super) type Guest = Held<IpAddr>;
 
 impl Peers {
     /// Counts one more connection of `address`, unless it has `most` of them.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr, most: usize) -> Option<Guest> {
-        let address = network(address);
-        let mut peers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = peers.entry(address).or_insert(0);
-        if *count >= most {
-            return None;
-        }
-        *count += 1;
-        Some(Guest { peers: Arc::clone(self), address })
-    }
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let mut peers = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = peers.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                peers.remove(&self.address);
-            }
-        }
+    pub(super) fn admit(&self, address: IpAddr, most: usize) -> Option<Guest> {
+        self.0.hold(network(address), most)
     }
 }
 
@@ -58,7 +36,7 @@ mod tests {
 
     #[test]
     fn an_address_has_so_many_connections_and_no_more() {
-        let peers = Arc::new(Peers::default());
+        let peers = Peers::default();
         let admit = |address: &str| peers.admit(address.parse().unwrap(), 2);
         for [first, second, third, other] in [
             ["192.0.2.1", "192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2"],
@@ -70,6 +48,6 @@ mod tests {
             drop(held);
             assert!(admit(third).is_some());
         }
-        assert!(peers.0.lock().unwrap().is_empty(), "who has left is forgotten");
+        assert!(peers.0.is_empty(), "who has left is forgotten");
     }
 }

@@ -53,6 +53,8 @@ pub(crate) enum Failure {
         /// When a request will be admitted again, in seconds.
         retry_after_seconds: u32,
     },
+    /// The key has too many requests whose bodies are still on their way.
+    TooManyBodies,
     /// There is no room for it now.
     Overloaded,
     /// Something went wrong on this side.
@@ -185,6 +187,8 @@ fn failed(failure: &Failure, id: RequestId) -> Reply {
             refused(&Refusal::new(Code::RateLimited, message), id)
                 .with(header::RETRY_AFTER, *retry_after_seconds)
         }
+        Failure::TooManyBodies => refused(&Refusal::new(Code::RateLimited, TOO_MANY_BODIES), id)
+            .with(header::RETRY_AFTER, OVERLOAD_RETRY_AFTER_SECONDS),
         Failure::Overloaded => server_error(StatusCode::SERVICE_UNAVAILABLE, OVERLOADED, id)
             .with(header::RETRY_AFTER, OVERLOAD_RETRY_AFTER_SECONDS),
         Failure::Fault(_) => server_error(StatusCode::INTERNAL_SERVER_ERROR, SERVER_ERROR, id),
@@ -194,6 +198,9 @@ fn failed(failure: &Failure, id: RequestId) -> Reply {
 const SERVER_ERROR: &str =
     "something went wrong on this side; a POST may be retried with the same Idempotency-Key";
 const OVERLOADED: &str = "the service is busy; retry in a moment, a POST with the same Idempotency-Key";
+
+const TOO_MANY_BODIES: &str = "the key, or its environment, has too many requests whose bodies are still on their way; \
+                               retry when some have arrived";
 
 fn refused(refusal: &Refusal, id: RequestId) -> Reply {
     match Answer::refused(refusal, id) {
@@ -257,6 +264,12 @@ mod tests {
                 "429\ncache-control: no-store\ncontent-type: application/json\nretry-after: 7\n\
                  x-content-type-options: nosniff\nx-request-id: req_00000000000000000000000000\n\
                  {\"error\":{\"code\":\"rate_limited\",\"message\":\"the key has used up its rate; retry after 7 seconds\",\"request_id\":\"req_00000000000000000000000000\"}}",
+            ),
+            (
+                Err(Failure::TooManyBodies),
+                "429\ncache-control: no-store\ncontent-type: application/json\nretry-after: 1\n\
+                 x-content-type-options: nosniff\nx-request-id: req_00000000000000000000000000\n\
+                 {\"error\":{\"code\":\"rate_limited\",\"message\":\"the key, or its environment, has too many requests whose bodies are still on their way; retry when some have arrived\",\"request_id\":\"req_00000000000000000000000000\"}}",
             ),
             (
                 Err(Failure::Overloaded),

@@ -26,7 +26,8 @@ pub(super) async fn deny(request: Admitted) -> Result<Answer, Failure> {
     let post = request.post().await?;
     let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
     let reason = post.parse_optional(reason);
-    let command = reason.map(|reason| reviews::Deny { id: post.id.clone(), reason, event, at });
+    let engine = Arc::clone(&post.api.engine);
+    let command = reason.map(|reason| reviews::Deny { id: post.id.clone(), engine, reason, event, at });
     post.write(command, reviews::deny).await
 }
 

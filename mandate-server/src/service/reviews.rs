@@ -9,6 +9,7 @@ use super::decide::{Engine, Grounds};
 use super::{Answer, Call, Scripted, Stop, decisions, outbox};
 use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
+use crate::store::Decider as _;
 use crate::store::records::{AgentKey, AgentState, EventRecord, ReviewRecord, UsageKey};
 use crate::store::sql;
 use crate::store::sql::decisions::Whole;
@@ -20,11 +21,11 @@ use crate::store::tx::Tx;
 pub struct Approve {
     /// The review's id.
     pub id: String,
-    /// What decides again.
+    /// What decides again, and tells the time.
     pub engine: Arc<Engine>,
     /// The id of the event that tells of it, drawn before.
     pub event: EventId,
-    /// When.
+    /// When it was asked for.
     pub at: Timestamp,
 }
 
@@ -33,11 +34,13 @@ pub struct Approve {
 pub struct Deny {
     /// The review's id.
     pub id: String,
+    /// What tells the time.
+    pub engine: Arc<Engine>,
     /// What the person says.
     pub reason: Option<String>,
     /// The id of the event that tells of it, drawn before.
     pub event: EventId,
-    /// When.
+    /// When it was asked for.
     pub at: Timestamp,
 }
 
@@ -56,7 +59,7 @@ struct Pending {
 /// There is no such review, or it is not pending.
 pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     let Pending { mut review, mut whole, agent, state } =
-        pending(tx, call, &command.id, Resolution::Approve, command.at)?;
+        pending(tx, call, &command.id, Resolution::Approve, command.at, &command.engine)?;
     let request = &whole.decision.request;
     let environment = &call.caller.environment;
     let (mode, _) = sql::environments::mode(tx, environment.id)?;
@@ -81,7 +84,8 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
 /// # Errors
 /// There is no such review, or it is not pending.
 pub fn deny(tx: &mut Tx<'_>, call: &Call, command: &Deny) -> Scripted {
-    let Pending { mut review, mut whole, .. } = pending(tx, call, &command.id, Resolution::Deny, command.at)?;
+    let Pending { mut review, mut whole, .. } =
+        pending(tx, call, &command.id, Resolution::Deny, command.at, &command.engine)?;
     let environment = &call.caller.environment;
     review.reason.clone_from(&command.reason);
     sql::reviews::resolve(tx, environment.id, &review)?;
@@ -137,13 +141,15 @@ fn lost() -> Fault {
     Fault::new("database: a review's decision or agent is not there")
 }
 
-/// Locks the agent, then the review, and moves the review on: exactly one resolution wins.
+/// Locks the agent, then the review, and moves the review on: exactly one resolution wins. What was asked for in time and
+/// waited for its turn until the review had expired comes too late: readers have seen it expired.
 fn pending(
     tx: &mut Tx<'_>,
     call: &Call,
     id: &str,
     resolution: Resolution,
-    now: Timestamp,
+    at: Timestamp,
+    engine: &Engine,
 ) -> Result<Pending, Stop> {
     let environment = call.caller.environment.id;
     let id = ReviewId::parse(id).map_err(|_| Refusal::not_found())?;
@@ -152,8 +158,8 @@ fn pending(
     let agent = AgentKey { environment, agent: whole.decision.request.agent.clone() };
     let state = sql::agents::lock(tx, &agent)?.ok_or_else(lost)?;
     let mut review = sql::reviews::lock(tx, environment, id)?.ok_or_else(lost)?;
-    let status: ReviewStatus = review.status.at(review.expires_at, now);
+    let status: ReviewStatus = review.status.at(review.expires_at, at.max(engine.now()));
     review.status = status.resolve(resolution).map_err(|e| Refusal::invalid(e.to_string()))?;
-    review.resolved_at = Some(now);
+    review.resolved_at = Some(at);
     Ok(Pending { review, whole, agent, state })
 }

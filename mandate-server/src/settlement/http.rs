@@ -11,21 +11,18 @@ use std::time::Duration;
 
 use mandate_core::json::Object;
 use mandate_core::jwt;
-use reqwest::header::CONTENT_TYPE;
-use reqwest::redirect::Policy;
-use reqwest::{Client, Response, Url};
 use serde::Serialize;
+use url::Url;
 
 use super::{Adapter, Instruction, Outcome};
 use crate::clock::Clock;
 use crate::error::Fault;
+use crate::outgoing::{Client, MAX_BODY_BYTES, NoAnswer, SystemNames};
 use crate::service::signing::Keyring;
 use crate::store::sql::escrows::SettlementStatus;
 
 /// How long an attempt may take, in seconds.
 const ATTEMPT_SECONDS: u64 = 10;
-/// The longest answer that is read, in bytes.
-const MAX_ANSWER_BYTES: usize = 64 * 1024;
 
 /// A provider behind a URL.
 pub struct Http {
@@ -56,11 +53,8 @@ impl Http {
     /// # Errors
     /// The URL is none, or the client cannot be set up.
     pub fn new(url: &str, keyring: Keyring, clock: Arc<dyn Clock>) -> Result<Self, Fault> {
-        let client = Client::builder()
-            .redirect(Policy::none())
-            .no_proxy()
-            .timeout(Duration::from_secs(ATTEMPT_SECONDS))
-            .build();
+        let names = Arc::new(SystemNames::default());
+        let client = Client::new(names, Duration::from_secs(ATTEMPT_SECONDS));
         let client = client.map_err(|e| Fault::new(format!("settlement: {e}")))?;
         let url = Url::parse(url).map_err(|e| Fault::new(format!("settlement_url: {e}")))?;
         Ok(Self { client, url, keyring, clock })
@@ -72,13 +66,12 @@ impl Http {
         let claims = serde_json::to_string(&claims).map_err(|e| Fault::new(e.to_string()))?;
         let token = jwt::sign(&*self.keyring.signing(instruction.kind, self.clock.now())?.signer, &claims);
         let token = token.map_err(|e| Fault::new(e.to_string()))?;
-        let request = self.client.post(self.url.clone()).header(CONTENT_TYPE, "application/jwt").body(token);
-        let response = request.send().await.map_err(unanswered)?;
-        let status = response.status();
-        if !status.is_success() {
-            return Err(Fault::new(format!("the provider answered {status}")));
+        let answered = self.client.post_jwt(self.url.as_str(), token).await;
+        let answered = answered.map_err(|e| unanswered(&e))?;
+        if !answered.status.is_success() {
+            return Err(Fault::new(format!("the provider answered {}", answered.status)));
         }
-        let body = read(response).await?;
+        let body = answered.body.map_err(|e| unanswered(&e))?;
         let mut answer = Object::parse_as("answer", &body).map_err(|e| unusable(&e))?;
         let status = answer.require("status").and_then(|field| field.string()).map_err(|e| unusable(&e))?;
         SettlementStatus::parse(&status).map_err(|e| unusable(&e))
@@ -95,20 +88,12 @@ impl Adapter for Http {
     }
 }
 
-async fn read(mut response: Response) -> Result<Vec<u8>, Fault> {
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(unanswered)? {
-        body.extend_from_slice(&chunk);
-        if body.len() > MAX_ANSWER_BYTES {
-            return Err(Fault::new(format!("the provider's answer is longer than {MAX_ANSWER_BYTES} bytes")));
-        }
-    }
-    Ok(body)
-}
-
-/// The URL stays out of the message, since it may hold a secret.
-fn unanswered(error: reqwest::Error) -> Fault {
-    Fault::new(format!("the provider does not answer: {}", error.without_url()))
+fn unanswered(why: &NoAnswer) -> Fault {
+    Fault::new(match why {
+        NoAnswer::NoAddress => "the provider does not answer: its name stands for no address".to_owned(),
+        NoAnswer::TooLong => format!("the provider's answer is longer than {MAX_BODY_BYTES} bytes"),
+        why => format!("the provider does not answer: {why}"),
+    })
 }
 
 fn unusable(error: &mandate_core::Invalid) -> Fault {

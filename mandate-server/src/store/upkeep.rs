@@ -3,9 +3,15 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use refinery::{Migration, Runner};
+
 use super::tx::{Backend, Tx};
 use super::{Place, place, postgres, sqlite};
 use crate::error::Fault;
+
+/// The version of the schema, by the table of applied migrations.
+pub(super) const VERSION: &str =
+    "SELECT CAST(COALESCE(MAX(version), 0) AS bigint) FROM refinery_schema_history";
 
 /// For what a process takes a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +43,15 @@ pub struct Step {
 }
 
 impl Schema {
+    /// What leads from the version `current` to the newest that `runner` brings about.
+    pub(super) fn of(current: i64, runner: &Runner) -> Self {
+        let step = |m: &Migration| Step { version: m.version().into(), name: m.name().replace('_', " ") };
+        let mut missing: Vec<_> = runner.get_migrations().iter().map(step).collect();
+        missing.retain(|step| step.version > current);
+        missing.sort_by_key(|step| step.version);
+        Self { current, newest: last(runner), missing }
+    }
+
     /// Refuses a database that a newer program has changed.
     ///
     /// # Errors
@@ -63,6 +78,20 @@ impl Schema {
             "database: its schema is {current}, and this program needs {newest}: {remedy}"
         )))
     }
+}
+
+/// The version of the newest schema that `runner` brings about.
+pub(super) fn last(runner: &Runner) -> i64 {
+    runner.get_migrations().iter().map(|m| i64::from(m.version())).max().unwrap_or(0)
+}
+
+/// The version that the table of applied migrations tells; 0 where `history` counts no such table.
+pub(super) fn recorded(tx: &mut Tx<'_>, history: &'static str) -> Result<i64, Fault> {
+    let lost = || Fault::new("database: a count without a row");
+    if tx.row(history, &[])?.ok_or_else(lost)?.integer()? == 0 {
+        return Ok(0);
+    }
+    tx.row(VERSION, &[])?.ok_or_else(lost)?.integer()
 }
 
 /// Brings the database up to the newest schema, creating it if it is not there. A crash leaves the old one or the new.

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use opentelemetry::{Context, KeyValue};
+use opentelemetry_http::{Bytes, HttpClient, HttpError, Request, Response};
 use opentelemetry_otlp::{Protocol, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -13,12 +15,14 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracerProvider, Span, SpanData, SpanExporter,
     SpanProcessor,
 };
+use tokio::runtime::{self, Runtime};
 use tracing::warn;
 
 use super::{MAX_LINKS, SERVICE};
 use crate::config::Collector;
 use crate::error::Fault;
 use crate::metrics::Metrics;
+use crate::outgoing::{Client, SystemNames};
 
 /// Where a collector takes traces, below its address (OTLP 1.x, "OTLP/HTTP Request").
 const PATH: &str = "/v1/traces";
@@ -36,12 +40,7 @@ const TELL_SECONDS: u64 = 60;
 /// What makes spans, and sends them to `collector`.
 pub(super) fn provider(collector: &Collector, metrics: Metrics) -> Result<SdkTracerProvider, Fault> {
     let unusable = |e: &dyn fmt::Display| Fault::new(format!("traces cannot be sent: {e}"));
-    let client = reqwest::blocking::Client::builder()
-        .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
-        .timeout(Duration::from_secs(EXPORT_SECONDS))
-        .build()
-        .map_err(|e| unusable(&e))?;
+    let client = Posting::new().map_err(|e| unusable(&e))?;
     let exporter = opentelemetry_otlp::SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
@@ -66,6 +65,46 @@ pub(super) fn provider(collector: &Collector, metrics: Metrics) -> Result<SdkTra
         .with_max_links_per_span(MAX_LINKS)
         .with_span_processor(Queue { sending, lost })
         .build())
+}
+
+/// The client of the exporter, whose thread has no runtime.
+#[derive(Debug)]
+struct Posting {
+    client: Client,
+    /// Made on that thread, and dropped there.
+    runtime: Mutex<Option<Runtime>>,
+}
+
+impl Posting {
+    fn new() -> Result<Self, Fault> {
+        let client = Client::new(Arc::new(SystemNames::default()), Duration::from_secs(EXPORT_SECONDS))?;
+        Ok(Self { client, runtime: Mutex::default() })
+    }
+
+    fn post(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
+        let mut runtime = self.runtime.lock().unwrap_or_else(PoisonError::into_inner);
+        let runtime = match &mut *runtime {
+            Some(runtime) => runtime,
+            none => none.insert(runtime::Builder::new_current_thread().enable_all().build()?),
+        };
+        let answered = runtime.block_on(self.client.send(request))?;
+        let mut response = Response::new(answered.body?);
+        *response.status_mut() = answered.status;
+        Ok(response)
+    }
+}
+
+impl HttpClient for Posting {
+    fn send_bytes<'a, 'b>(
+        &'a self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'b, Result<Response<Bytes>, HttpError>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        Box::pin(async move { self.post(request) })
+    }
 }
 
 /// Sends what waits, for a bounded time.

@@ -14,11 +14,11 @@ use std::time::Duration;
 
 use mandate_core::Timestamp;
 use tokio::sync::watch;
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tracing::error;
 
-use self::attempt::Means;
+use self::attempt::{Ended, Means};
 use self::lanes::{Lanes, Share};
 use super::dial::Dialer;
 use crate::clock::{Clock, Entropy};
@@ -41,7 +41,7 @@ pub struct Deliverer {
     store: Store,
     means: Means,
     lanes: Lanes,
-    under_way: JoinSet<TriedRecord>,
+    under_way: JoinSet<Ended>,
     /// What became of attempts, and is not written down yet.
     tried: Vec<TriedRecord>,
     /// When webhooks are due that nobody has leased, as far as is known.
@@ -88,10 +88,12 @@ impl Deliverer {
                 error!(reason = %fault, "deliveries cannot be read or written down");
                 None
             });
-            let Self { store, means, under_way, tried, .. } = &mut self;
+            let Self { store, means, under_way, .. } = &mut self;
             tokio::select! {
                 _ = stop.changed() => break,
-                _ = attempts(under_way, tried), if !under_way.is_empty() => {}
+                Some(ended) = under_way.join_next() => {
+                    self.ended(ended);
+                }
                 () = store.announced() => self.look_again(),
                 () = until(&*means.clock, wait_until) => {}
                 _ = look.tick() => self.lanes.look_again(),
@@ -111,7 +113,10 @@ impl Deliverer {
         loop {
             self.turn().await?;
             if !self.under_way.is_empty() {
-                count += attempts(&mut self.under_way, &mut self.tried).await;
+                count += match self.under_way.join_next().await {
+                    Some(ended) => self.ended(ended),
+                    None => 0,
+                };
             } else if self.lanes.is_empty() && !self.is_due(self.means.clock.now()) {
                 return Ok(count);
             }
@@ -122,6 +127,21 @@ impl Deliverer {
     fn look_again(&mut self) {
         self.lanes.look_again();
         self.next = Some(self.means.clock.now());
+    }
+
+    /// Gathers what became of an attempt, and of all others that have ended. Says how many.
+    fn ended(&mut self, first: Result<Ended, JoinError>) -> usize {
+        let before = self.tried.len();
+        let mut next = Some(first);
+        while let Some(ended) = next {
+            // An attempt catches its own panics, and none is cut off here.
+            if let Ok(Ended { tried, ending }) = ended {
+                self.lanes.note((tried.environment, tried.webhook), ending);
+                self.tried.push(tried);
+            }
+            next = self.under_way.try_join_next();
+        }
+        self.tried.len() - before
     }
 
     fn is_due(&self, now: Timestamp) -> bool {
@@ -213,14 +233,14 @@ impl Deliverer {
     /// Ends what is under way, writes down what became of it, and gives all webhooks back.
     async fn stop(mut self) {
         let ending = async {
-            while !self.under_way.is_empty() {
-                attempts(&mut self.under_way, &mut self.tried).await;
+            while let Some(ended) = self.under_way.join_next().await {
+                self.ended(ended);
             }
         };
         let _ = timeout(STOP, ending).await;
         self.under_way.abort_all();
         while let Some(ended) = self.under_way.join_next().await {
-            self.tried.extend(ended);
+            self.tried.extend(ended.map(|ended| ended.tried));
         }
         let turn = Turn { tried: self.tried, released: self.lanes.leases(), ..Turn::default() };
         let now = self.means.clock.now();
@@ -229,17 +249,6 @@ impl Deliverer {
             error!(reason = %fault, "what became of the last attempts was not written down: they are made again");
         }
     }
-}
-
-/// Waits until an attempt has ended, and gathers what became of all that have. Says how many.
-async fn attempts(under_way: &mut JoinSet<TriedRecord>, tried: &mut Vec<TriedRecord>) -> usize {
-    let before = tried.len();
-    // An attempt catches its own panics, and none is cut off here.
-    tried.extend(under_way.join_next().await.into_iter().flatten());
-    while let Some(ended) = under_way.try_join_next() {
-        tried.extend(ended);
-    }
-    tried.len() - before
 }
 
 async fn until(clock: &dyn Clock, at: Option<Timestamp>) {

@@ -71,8 +71,8 @@ pub struct Sweep {
     clock: Arc<dyn Clock>,
     skew: Arc<Skew>,
     orphans_due: Mutex<Timestamp>,
-    /// When the database is to be tended again.
-    tended: Mutex<Option<Timestamp>>,
+    /// When the database was tended, and when it is to be again.
+    tended: Mutex<Option<(Timestamp, Timestamp)>>,
     rotation: Option<Arc<Rotation>>,
 }
 
@@ -176,11 +176,13 @@ impl Sweep {
     }
 
     async fn tend(&self, now: Timestamp) -> Due {
-        if self.tended.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|due| now < due) {
-            return Ok(None);
+        let tended = *self.tended.lock().unwrap_or_else(PoisonError::into_inner);
+        // What was done later than now was done by a clock that was ahead and has been set back.
+        if let Some((_, due)) = tended.filter(|(at, due)| (*at..*due).contains(&now)) {
+            return Ok(Some(due));
         }
         let due = self.store.tend(now).await?;
-        *self.tended.lock().unwrap_or_else(PoisonError::into_inner) = due;
+        *self.tended.lock().unwrap_or_else(PoisonError::into_inner) = due.map(|due| (now, due));
         Ok(due)
     }
 

@@ -2,8 +2,10 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use mandate_core::Timestamp;
 use mandate_server::clock::{Clock, Entropy, Sleep, SystemEntropy, TestClock};
@@ -96,33 +98,131 @@ async fn a_batch_that_panics_is_a_500_with_an_id() {
     assert_eq!(retried.json()["verdict"], "allow");
 }
 
-/// The test blocks its own thread alone: the server runs on others.
-#[tokio::test(flavor = "multi_thread")]
+/// Blocks a handler that draws a key, once it is told to: says that it is there, and waits.
+struct Blocking {
+    clock: Arc<TestClock>,
+    blocks: AtomicBool,
+    there: SyncSender<()>,
+    on: Mutex<Receiver<()>>,
+}
+
+impl Entropy for Blocking {
+    fn fill(&self, bytes: &mut [u8]) {
+        if bytes.len() == 32 && self.blocks.swap(false, Ordering::SeqCst) {
+            self.there.send(()).unwrap();
+            self.on.lock().unwrap().recv().unwrap();
+        }
+        SystemEntropy.fill(bytes);
+    }
+}
+
+/// The test blocks one thread of the server's: others answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_request_that_there_is_no_room_for_is_told_to_come_again() {
-    let Tenants { world, ours, .. } =
-        &Tenants::of(World::start_with(|settings| settings.max_under_way = 1).await).await;
-    let body = r#"{"name":"slow"}"#;
-    let mut slow = TcpStream::connect(world.running.api).unwrap();
-    let head = format!(
-        "POST /v1/agents HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
-         Expect: 100-continue\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
-        ours.organization_key,
-        body.len()
+    let ((there, arrived), (go_on, on)) = (sync_channel(1), sync_channel(1));
+    let (clock, on) = (noon(), Mutex::new(on));
+    let blocking = Arc::new(Blocking { clock, blocks: AtomicBool::new(false), there, on });
+    let world = World::made_of(
+        Arc::clone(&blocking.clock),
+        Arc::clone(&blocking.clock) as _,
+        Arc::clone(&blocking) as _,
+        |settings| settings.max_under_way = 1,
     );
-    slow.write_all(head.as_bytes()).unwrap();
-    // It is asked for its body: so it is under way.
-    let mut asked = [0; 25];
-    slow.read_exact(&mut asked).unwrap();
-    assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let Tenants { ours, .. } = &Tenants::of(world.await).await;
+    blocking.blocks.store(true, Ordering::SeqCst);
+    let slow = ours.client.post("/v1/agents", &json!({"name": "slow"})).bearer_auth(&ours.organization_key);
+    let slow = tokio::spawn(async move { slow.asked().await.status });
+    tokio::task::spawn_blocking(move || arrived.recv().unwrap()).await.unwrap();
 
     let list = || ours.client.get("/v1/agents").bearer_auth(&ours.organization_key);
     let busy = list().asked().await;
     assert!(busy.refused(503, "server_error").contains("busy"));
     assert_eq!(busy.header("Retry-After"), Some("1"));
 
-    slow.write_all(body.as_bytes()).unwrap();
+    go_on.send(()).unwrap();
+    assert_eq!(slow.await.unwrap(), 201);
+    assert_eq!(list().asked().await.status, 200);
+}
+
+/// Sends the head of a POST, and waits until its body is asked for.
+fn withhold(world: &World, key: &str, length: usize) -> TcpStream {
+    let mut stream = TcpStream::connect(world.running.api).unwrap();
+    let head = format!(
+        "POST /v1/agents HTTP/1.1\r\nHost: api\r\nAuthorization: Bearer {key}\r\nContent-Type: application/json\r\n\
+         Expect: 100-continue\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n",
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    // It is asked for: so it is under way.
+    let mut asked = [0; 25];
+    stream.read_exact(&mut asked).unwrap();
+    assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");
+    stream
+}
+
+fn read_to_end(mut stream: TcpStream) -> String {
     let mut answer = String::new();
-    slow.read_to_string(&mut answer).unwrap();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+/// The test blocks its own thread alone: the server runs on others.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_is_withheld_takes_no_room_from_others() {
+    let Tenants { world, ours, .. } =
+        &Tenants::of(World::start_with(|settings| settings.max_under_way = 1).await).await;
+    let body = r#"{"name":"slow"}"#;
+    let mut slow = withhold(world, &ours.organization_key, body.len());
+    let began = Instant::now();
+    let list = || ours.client.get("/v1/agents").bearer_auth(&ours.organization_key);
+    // For a moment it has the one place there is.
+    loop {
+        let listed = list().asked().await;
+        if listed.status == 200 {
+            break;
+        }
+        listed.refused(503, "server_error");
+        assert!(began.elapsed() < Duration::from_secs(5), "long before a body is given up");
+    }
+    slow.write_all(body.as_bytes()).unwrap();
+    let answer = read_to_end(slow);
     assert!(answer.starts_with("HTTP/1.1 201 Created\r\n"), "{answer}");
     assert_eq!(list().asked().await.status, 200);
+}
+
+/// As many bodies of one key as are waited for at a time.
+const MAX_WITHHELD: usize = 64;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_one_key_so_many_bodies_are_waited_for_and_no_more() {
+    let Tenants { world, ours, theirs } = &Tenants::new().await;
+    let body = |number: usize| format!(r#"{{"name":"slow{number:02}"}}"#);
+    let slow = (0..=MAX_WITHHELD).map(|_| withhold(world, &ours.organization_key, body(0).len()));
+    let slow: Vec<_> = slow.collect();
+    // One of them is answered before its body has come: nothing else can be read yet.
+    let answered = |mut stream: &TcpStream| {
+        stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).is_ok().then_some(first)
+    };
+    let began = Instant::now();
+    let refused = loop {
+        assert!(began.elapsed() < Duration::from_secs(10), "long before a body is given up");
+        if let Some(found) = slow.iter().enumerate().find_map(|(at, s)| Some((at, answered(s)?))) {
+            break found;
+        }
+    };
+    assert_eq!(&refused.1, b"HTTP/1.1 429");
+    for (number, mut stream) in slow.into_iter().enumerate() {
+        stream.set_read_timeout(None).unwrap();
+        if number == refused.0 {
+            let rest = read_to_end(stream).to_lowercase();
+            assert!(rest.contains("retry-after: 1\r\n") && rest.contains("rate_limited"), "{rest}");
+        } else {
+            stream.write_all(body(number).as_bytes()).unwrap();
+            let answer = read_to_end(stream);
+            assert!(answer.starts_with("HTTP/1.1 201 Created\r\n"), "{answer}");
+        }
+    }
+    let post = theirs.client.post("/v1/agents", &json!({"name": "quick"}));
+    assert_eq!(post.bearer_auth(&theirs.organization_key).asked().await.status, 201);
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::apart;
 use crate::events::log;
-use crate::world::{World, claim};
+use crate::world::{World, claim, json as body};
 
 /// How long a review waits.
 const REVIEW_SECONDS: i64 = 86_400;
@@ -142,25 +142,47 @@ async fn resolve(world: &World, review: &Value, approve: bool) -> Answer {
             if approve {
                 reviews::approve(tx, call, &reviews::Approve { id, engine, event, at })
             } else {
-                reviews::deny(tx, call, &reviews::Deny { id, reason: None, event, at })
+                reviews::deny(tx, call, &reviews::Deny { id, engine, reason: None, event, at })
             }
         })
         .await
 }
 
 #[tokio::test]
+async fn an_answer_that_waited_until_the_review_had_expired_comes_too_late() {
+    let (world, decisions) = pending(2).await;
+    world.clock.advance(REVIEW_SECONDS - 7 * 2 - 1);
+    assert!(resolve(&world, &decisions[1]["review"], false).await.status < 300);
+    let (world, decisions) = pending(2).await;
+    world.clock.advance(REVIEW_SECONDS);
+    for (approve, decision) in [(true, &decisions[0]), (false, &decisions[1])] {
+        let shown = world.decision(&world.organization, &decision["decision"]).await;
+        assert_eq!(shown["review"]["status"], "expired", "as readers see it");
+        let late = resolve(&world, &decision["review"], approve).await;
+        let message = "the review is expired; only a pending review can be resolved";
+        assert_eq!((late.status, &body(&late)["error"]["message"]), (400, &json!(message)));
+        assert_eq!(world.decision(&world.organization, &decision["decision"]).await, shown);
+    }
+    assert!(told(&world, "decision.resolved").await.is_empty());
+}
+
+#[tokio::test]
 async fn of_a_person_and_the_time_one_resolves_a_review() {
     let (world, decisions) = pending(24).await;
-    world.clock.advance(REVIEW_SECONDS);
+    world.clock.advance(REVIEW_SECONDS - 7 * 24 - 1);
     let second = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
     let sweepers = [sweeper(&world), of(&world, second, "/nowhere/exports".into())];
     let ask = |asked: std::ops::Range<usize>| {
         let asked = asked.map(|n| resolve(&world, &decisions[n]["review"], n % 2 == 0));
         futures_util::future::join_all(asked)
     };
-    // A third of the persons are heard before the time, a third at once with it, and a third after it.
+    // A third of the persons are heard before the time, a third at once with it, and a third after it; all had asked before.
     let before = ask(0..8).await;
-    let (_, _, at_once) = tokio::join!(sweepers[0].sweep(), sweepers[1].sweep(), ask(8..16));
+    let expiring = async {
+        world.clock.advance(7 * 24 + 1);
+        tokio::join!(sweepers[0].sweep(), sweepers[1].sweep())
+    };
+    let (at_once, _) = tokio::join!(ask(8..16), expiring);
     let after = ask(16..24).await;
     assert!(
         before.iter().all(|answer| answer.status < 300) && after.iter().all(|answer| answer.status == 400)

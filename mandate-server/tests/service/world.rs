@@ -190,7 +190,8 @@ impl World {
     pub(crate) async fn deny(&self, review: &Value, reason: Option<&str>) -> Answer {
         let id = review.as_str().unwrap().to_owned();
         let (reason, event) = (reason.map(ToOwned::to_owned), self.event());
-        let deny = reviews::Deny { id, reason, event, at: self.clock.now() };
+        let deny =
+            reviews::Deny { id, engine: Arc::clone(&self.engine), reason, event, at: self.clock.now() };
         self.write(self.call(&self.organization), move |tx, call| reviews::deny(tx, call, &deny)).await
     }
 }

@@ -41,6 +41,15 @@ impl TestServer {
         Self::spawn(command, data, None)
     }
 
+    /// On a directory that outlives it, with a library that is loaded before all others, and variables for that.
+    pub(crate) fn start_with_library(data: &Path, library: &Path, variables: &[(&str, &Path)]) -> Self {
+        let mut command = Command::new("/usr/bin/env");
+        command.arg(format!("LD_PRELOAD={}", library.display()));
+        command.args(variables.iter().map(|(name, value)| format!("{name}={}", value.display())));
+        command.arg(binary("mandate-server"));
+        Self::spawn(command, data, None)
+    }
+
     /// On a directory that outlives it.
     pub(crate) fn start_in(data: &Path) -> Self {
         Self::spawn(Command::new(binary("mandate-server")), data, None)

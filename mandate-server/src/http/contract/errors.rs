@@ -94,7 +94,8 @@ const REFUSALS: [(Code, &str, &str); 7] = [
     ),
     (
         Code::RateLimited,
-        "The key has used up its rate: requests in any 60 seconds.",
+        "The key has used up its rate: requests in any 60 seconds. Or too many requests of the key, or of its environment, \
+         wait for their bodies.",
         "the key has used up its rate; retry after 12 seconds",
     ),
 ];

@@ -9,6 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use mandate_core::{DecisionId, Timestamp};
+use mandate_tests::cluster::Held;
 use mandate_tests::{Database, Kind};
 
 use super::super::tx::{Tx, Value};
@@ -302,9 +303,12 @@ fn those_who_make_a_partition_at_once_make_it_once() {
 
 #[test]
 fn those_who_migrate_at_once_migrate_once() {
+    const MIGRATING: usize = 4;
     let database = Kind::Postgres.fresh();
     let url = Arc::new(database.url().to_owned());
-    let running: Vec<_> = (0..4)
+    // All have seen the old schema before one of them can change it.
+    let held = Held::begin(&url, upkeep::HOLD.strip_prefix("BEGIN; ").unwrap());
+    let running: Vec<_> = (0..MIGRATING)
         .map(|_| {
             thread::spawn({
                 let url = Arc::clone(&url);
@@ -312,9 +316,14 @@ fn those_who_migrate_at_once_migrate_once() {
             })
         })
         .collect();
-    for thread in running {
-        thread.join().unwrap().unwrap();
+    let mut looking = desk(&url);
+    while number(&mut looking, WAITING) < i64::try_from(MIGRATING).unwrap() {
+        thread::yield_now();
     }
+    held.commit();
+    let before = running.into_iter().map(|thread| thread.join().unwrap().unwrap());
+    let changed = before.filter(|before| !before.missing.is_empty()).count();
+    assert_eq!(changed, 1, "one tells that it has changed the schema");
     let schema = upkeep::schema(&url).unwrap();
     assert_eq!((schema.current, schema.missing.len()), (schema.newest, 0));
     assert_eq!(schema.newest, super::super::sqlite::upkeep::newest(), "versions come in pairs");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use refinery::Runner;
+use tokio_postgres::Client;
 
 use super::address::Address;
 use super::desk::Desk;
@@ -10,14 +11,13 @@ use super::migrations;
 use super::transfer;
 use crate::error::Fault;
 use crate::store::tx::Tx;
-use crate::store::{Schema, Step};
+use crate::store::{Schema, upkeep};
 
 /// Held by whoever changes the schema. Others wait, and find it changed.
-const HOLD: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
+pub(super) const HOLD: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
      SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(7239165340126157901)";
 const HISTORY: &str = "SELECT count(*) FROM pg_class
     WHERE oid = to_regclass('refinery_schema_history')";
-const VERSION: &str = "SELECT COALESCE(MAX(version), 0)::bigint FROM refinery_schema_history";
 /// What stands for foreign keys, which no partitioned table has.
 const DANGLING: &[(&str, &str, &str)] = &[
     (
@@ -60,48 +60,35 @@ pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)
 
 /// The version of the schema that a snapshot has; 0 where there is none.
 pub(in crate::store) fn version(tx: &mut Tx<'_>) -> Result<i64, Fault> {
-    let lost = || Fault::new("database: a count without a row");
-    if tx.row(HISTORY, &[])?.ok_or_else(lost)?.integer()? == 0 {
-        return Ok(0);
-    }
-    tx.row(VERSION, &[])?.ok_or_else(lost)?.integer()
+    upkeep::recorded(tx, HISTORY)
 }
 
 /// The schema that the database has, and what leads from it to the newest one.
 pub(in crate::store) fn schema(url: &str) -> Result<Schema, Fault> {
-    let current = snapshot(url, version)?;
-    let mut steps: Vec<Step> = runner()
-        .get_migrations()
-        .iter()
-        .map(|m| Step { version: i64::from(m.version()), name: m.name().replace('_', " ") })
-        .collect();
-    steps.sort_by_key(|step| step.version);
-    let newest = newest();
-    Ok(Schema { current, newest, missing: steps.into_iter().filter(|s| s.version > current).collect() })
+    Ok(Schema::of(snapshot(url, version)?, &runner()))
 }
 
 /// The version of the newest schema.
 pub(in crate::store) fn newest() -> i64 {
-    runner().get_migrations().iter().map(|m| i64::from(m.version())).max().unwrap_or(0)
+    upkeep::last(&runner())
 }
 
 /// Brings the database up to the newest schema: all of the way, or not at all. Of several who begin at once, one does it,
-/// while the others wait.
+/// while the others wait. Says what it was before, which is the newest to those who waited.
 pub(in crate::store) fn migrate(url: &str) -> Result<Schema, Fault> {
     let address = Address::parse(url)?;
-    let current = schema(url)?;
-    current.must_be_known(&address.to_string())?;
-    if current.missing.is_empty() {
-        return Ok(current);
+    let before = schema(url)?;
+    before.must_be_known(&address.to_string())?;
+    if before.missing.is_empty() {
+        return Ok(before);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime =
         runtime.map_err(|e| Fault::new(format!("cannot start what speaks to the database: {e}")))?;
-    runtime.block_on(migrate_held(address))?;
-    Ok(current)
+    runtime.block_on(migrate_held(address))
 }
 
-async fn migrate_held(address: Arc<Address>) -> Result<(), Fault> {
+async fn migrate_held(address: Arc<Address>) -> Result<Schema, Fault> {
     let failed = |e: &dyn std::fmt::Display| Fault::new(format!("database: cannot migrate {address}: {e}"));
     // The lock belongs to a transaction of its own: the migrations' own ends with them, and a pooler keeps no session.
     let mut connections = Vec::with_capacity(2);
@@ -117,8 +104,19 @@ async fn migrate_held(address: Arc<Address>) -> Result<(), Fault> {
         return Err(failed(&"there is no connection"));
     };
     holds.batch_execute(HOLD).await.map_err(|e| failed(&e))?;
+    let before = Schema::of(recorded(&works).await.map_err(|e| failed(&e))?, &runner());
+    before.must_be_known(&address.to_string())?;
     runner().run_async(&mut works).await.map_err(|e| failed(&e))?;
-    holds.batch_execute("COMMIT").await.map_err(|e| failed(&e))
+    holds.batch_execute("COMMIT").await.map_err(|e| failed(&e))?;
+    Ok(before)
+}
+
+/// The version of the schema as it is now that the lock is held.
+async fn recorded(client: &Client) -> Result<i64, tokio_postgres::Error> {
+    if client.query_one(HISTORY, &[]).await?.try_get::<_, i64>(0)? == 0 {
+        return Ok(0);
+    }
+    client.query_one(upkeep::VERSION, &[]).await?.try_get(0)
 }
 
 /// One transaction for all that is missing: what a crash interrupts has not begun.

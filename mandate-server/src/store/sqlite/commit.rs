@@ -1,24 +1,59 @@
 //! The COMMIT of a batch: what may follow one that has failed, and what is told of it.
 
+use std::cell::Cell;
+use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode};
+use rusqlite::hooks::Wal;
+use rusqlite::{Connection, ErrorCode, ffi};
 use tracing::{debug, error};
 
 /// What a caller hears once nothing is written any more.
 pub(super) const STOPPED: &str = "the store has stopped after a failure of its disk; restart the server";
+/// What is told of a log that stays as long as it is.
+const NOT_FOLDED: &str = "the log cannot be folded into the database";
 /// How often it is told in the log that transactions fail, in seconds. A fault is logged with its request all the same.
 const TELL_SECONDS: u64 = 60;
 
 /// Ends a transaction so that it is durable.
 pub(in crate::store) type Commit = Box<dyn FnMut(&Connection) -> rusqlite::Result<()> + Send>;
 
+/// Pages that the log may have before it is folded in.
+const FOLDED_PAGES: c_int = 1000;
+
+thread_local! {
+    /// Why the log could not be folded in. SQLite tells of a COMMIT only that what follows it has failed.
+    static UNFOLDED: Cell<Option<ffi::Error>> = const { Cell::new(None) };
+}
+
 /// As SQLite does it.
 pub(in crate::store) fn commit() -> Commit {
-    Box::new(|connection| connection.execute_batch("COMMIT"))
+    Box::new(|connection| {
+        UNFOLDED.take();
+        connection.execute_batch("COMMIT").map_err(|e| match UNFOLDED.take() {
+            Some(why) => rusqlite::Error::SqliteFailure(why, Some(format!("{NOT_FOLDED}: {why}"))),
+            None => e,
+        })
+    })
+}
+
+/// Folds the log into the database file once it is long, as SQLite does by itself; but SQLite passes over a failing disk then.
+/// Here the COMMIT that it follows, on the same thread, is told to have failed, and the store stops. Whatever else is in the
+/// way, the next COMMIT tries again.
+pub(super) fn fold(wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
+    if pages < FOLDED_PAGES {
+        return Ok(());
+    }
+    match wal.checkpoint() {
+        Err(e) if e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => {
+            UNFOLDED.set(e.sqlite_error().copied());
+            Err(e)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Commits, until the disk fails.

@@ -13,7 +13,6 @@ mod transaction;
 pub(super) mod upkeep;
 mod writer;
 
-use std::ffi::c_int;
 use std::fs::File;
 use std::io;
 use std::path::Path;
@@ -21,9 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::hooks::Wal;
 use rusqlite::types::ValueRef;
-use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, params_from_iter};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
 
 use super::tx::{Backend, Owing, Row, Session, Tx, Value};
@@ -42,9 +40,6 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 const STATEMENT_CACHE: usize = 128;
 /// Page cache of each connection, in KiB.
 const CACHE_KIB: i64 = 16 * 1024;
-
-/// Pages that the log may have before it is folded in.
-const FOLDED_PAGES: c_int = 1000;
 
 mod migrations {
     refinery::embed_migrations!("src/store/migrations/sqlite");
@@ -187,21 +182,8 @@ fn connect(path: &str) -> Result<Connection, Fault> {
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     // Without it a statement with a join is planned anew at each run, because other values could want another plan.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    connection.wal_hook(Some(fold))?;
+    connection.wal_hook(Some(commit::fold))?;
     Ok(connection)
-}
-
-/// Folds the log into the database file once it is long, as SQLite does by itself; but SQLite passes over a failing disk then.
-/// Here the COMMIT that it follows is told to have failed, and the store stops. Whatever else is in the way, the next COMMIT
-/// tries again.
-fn fold(wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
-    if pages < FOLDED_PAGES {
-        return Ok(());
-    }
-    match wal.checkpoint() {
-        Err(e) if e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => Err(e),
-        _ => Ok(()),
-    }
 }
 
 /// A connection as the ground of a transaction.

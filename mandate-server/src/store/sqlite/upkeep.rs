@@ -12,7 +12,7 @@ use tracing::warn;
 use super::{BUSY_TIMEOUT, CACHE_KIB, Ground, STATEMENT_CACHE, connect, migrations, replace};
 use crate::error::Fault;
 use crate::store::tx::Tx;
-use crate::store::{Holder, Schema, Step};
+use crate::store::{Holder, Schema, upkeep};
 
 /// Where processes tell each other that they have the database open. It cannot be the database itself: closing any
 /// file descriptor of that would drop the locks that SQLite holds on it.
@@ -25,7 +25,6 @@ const COPIED_PAGES: i32 = 2_048;
 const INTEGRITY: &str = "PRAGMA integrity_check(100)";
 const FOREIGN_KEYS: &str = "PRAGMA foreign_key_check";
 const HISTORY: &str = "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
-const VERSION: &str = "SELECT COALESCE(MAX(version), 0) FROM refinery_schema_history";
 
 /// Takes the database for this process, as one of its servers or for itself alone, until what is returned is dropped. A
 /// restore that a crash has interrupted is ended before.
@@ -168,30 +167,19 @@ pub(in crate::store) fn copy(from: &str, to: &Path, tell: &mut dyn FnMut(i32, i3
 
 /// The version of the schema that a snapshot has; 0 where there is none.
 pub(in crate::store) fn version(tx: &mut Tx<'_>) -> Result<i64, Fault> {
-    let lost = || Fault::new("database: a count without a row");
-    if tx.row(HISTORY, &[])?.ok_or_else(lost)?.integer()? == 0 {
-        return Ok(0);
-    }
-    tx.row(VERSION, &[])?.ok_or_else(lost)?.integer()
+    upkeep::recorded(tx, HISTORY)
 }
 
 /// The schema that the database has, and what leads from it to the newest one. A file that is not there has version 0.
 pub(in crate::store) fn schema(path: &str) -> Result<Schema, Fault> {
     must_be_settled(path)?;
     let current = if Path::new(path).exists() { snapshot(path, version)? } else { 0 };
-    let mut steps: Vec<Step> = runner()
-        .get_migrations()
-        .iter()
-        .map(|m| Step { version: i64::from(m.version()), name: m.name().replace('_', " ") })
-        .collect();
-    steps.sort_by_key(|step| step.version);
-    let newest = newest();
-    Ok(Schema { current, newest, missing: steps.into_iter().filter(|s| s.version > current).collect() })
+    Ok(Schema::of(current, &runner()))
 }
 
 /// The version of the newest schema.
 pub(in crate::store) fn newest() -> i64 {
-    runner().get_migrations().iter().map(|m| i64::from(m.version())).max().unwrap_or(0)
+    upkeep::last(&runner())
 }
 
 /// Brings the database up to the newest schema: all of the way, or not at all. Says what it was before.

@@ -10,12 +10,21 @@ use tracing::{debug, error, warn};
 
 use super::super::backoff;
 use super::super::dial::{Dialer, NoAnswer};
+use super::lanes::Ending;
 use crate::clock::{Clock, Entropy};
 use crate::error::Fault;
 use crate::metrics::{Attempted, Metrics};
 use crate::service::signing::Keyring;
 use crate::store::records::{AttemptRecord, DeliveryState, DueRecord, LeaseRecord, TriedRecord};
 use crate::traces::{Span, Traces};
+
+/// An attempt that has ended.
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// What is to be written down.
+    pub(super) tried: TriedRecord,
+    pub(super) ending: Ending,
+}
 
 /// What attempts are made with.
 #[derive(Clone)]
@@ -30,10 +39,11 @@ pub(super) struct Means {
 
 impl Means {
     /// Makes the attempt that is due, unless its time is over. One that could never be made is made once, late.
-    pub(super) async fn attempt(self, lease: Arc<LeaseRecord>, due: DueRecord) -> TriedRecord {
+    pub(super) async fn attempt(self, lease: Arc<LeaseRecord>, due: DueRecord) -> Ended {
         let at = self.clock.now();
         if due.attempts > 0 && backoff::is_over(due.since, at) {
-            return outcome(&lease, &due, None, (DeliveryState::Failed, at));
+            let tried = outcome(&lease, &due, None, (DeliveryState::Failed, at));
+            return Ended { tried, ending: Ending::AtOnce };
         }
         let (began, span) = (Instant::now(), self.traces.attempt());
         let posting = AssertUnwindSafe(self.post(&lease, &due)).catch_unwind().await;
@@ -41,6 +51,7 @@ impl Means {
             error!(event = %due.event.id, "an attempt panicked; see the line before this one");
             Err(NoAnswer::Here)
         });
+        let ending = Ending::of(&answer, began.elapsed());
         let now = self.clock.now();
         let next = match answer {
             Ok(200..=299) => (DeliveryState::Delivered, now),
@@ -57,7 +68,7 @@ impl Means {
         if let Some(span) = span {
             end(span, &due, status, next.0);
         }
-        outcome(&lease, &due, Some(AttemptRecord { at, status, error }), next)
+        Ended { tried: outcome(&lease, &due, Some(AttemptRecord { at, status, error }), next), ending }
     }
 
     async fn post(&self, lease: &LeaseRecord, due: &DueRecord) -> Result<u16, NoAnswer> {

@@ -1,34 +1,108 @@
-//! Who may have how many attempts under way: one receiver that is slow, dead or flooded holds up no other.
+//! Who may have how many attempts under way: receivers that are slow, dead or flooded hold up no other.
 //!
 //! A webhook that this server has leased is a lane. What is free is shared out among the lanes that want more, those with
-//! the fewest under way first, within what one webhook, one host and one environment may have. No lane is kept for long:
-//! after its turn a webhook goes to the end of the line.
+//! the fewest under way first, within what one webhook, one host and one environment may have. Some of each is kept for
+//! lanes that have nothing under way. A lane begins narrow, grows with the answers that come, and shrinks to one attempt at
+//! a time when none has come in time: so what hangs holds little. No lane is kept for long: after its turn a webhook goes to
+//! the end of the line, and so it does when one of its attempts has hung.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
+use lru::LruCache;
 use mandate_core::{EventId, Timestamp, WebhookId};
 use url::Url;
 
+use super::super::dial::NoAnswer;
 use crate::service::deliveries::LEASE_SECONDS;
 use crate::store::records::LeaseRecord;
 
 /// How many attempts are under way at a time.
-pub(super) const MAX_UNDER_WAY: usize = 512;
+const ALL: Places = Places { most: 512, kept: 64 };
 /// How many of them to webhooks of one environment.
-pub(super) const MAX_OF_ENVIRONMENT: usize = 128;
+const OF_ENVIRONMENT: Places = Places { most: 128, kept: 16 };
 /// How many of them to one host, whosever webhooks are there.
-pub(super) const MAX_OF_HOST: usize = 64;
-/// How many of them to one webhook.
-pub(super) const MAX_OF_WEBHOOK: usize = 32;
+const OF_HOST: Places = Places { most: 64, kept: 16 };
+/// How many of them to one webhook that answers in no time.
+const MAX_WIDTH: usize = 32;
+/// How many to one that takes its time.
+const SLOW_WIDTH: usize = 8;
+/// How many to one of which nothing is known.
+const FIRST_WIDTH: usize = 2;
+/// What takes longer is slow.
+const PROMPT: Duration = Duration::from_secs(2);
+/// Of how many webhooks it is remembered how they have answered. One takes about 100 bytes.
+const MAX_PACES: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
 /// How many webhooks are leased at a time.
-pub(super) const MAX_LANES: usize = 512;
+const MAX_LANES: usize = 1024;
 /// How long attempts to a webhook are begun before others have their turn, in seconds. Its lease holds well beyond the
 /// end of the last.
 const TURN_SECONDS: i64 = 30;
 
 /// The environment and the webhook.
 pub(super) type Key = (i64, WebhookId);
+
+/// How many attempts there may be, and how many of these are kept for lanes that have none.
+struct Places {
+    most: usize,
+    kept: usize,
+}
+
+impl Places {
+    /// How many more there may be of one lane, where so many are taken.
+    fn left(&self, taken: usize, is_first: bool) -> usize {
+        let open = (self.most - self.kept).saturating_sub(taken);
+        if is_first && taken < self.most { open.max(1) } else { open }
+    }
+}
+
+/// How an attempt ended, as far as others are concerned who wait for its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// With an answer, whatever it says, after so long.
+    Answered(Duration),
+    /// With none, although it was waited for.
+    Hung,
+    /// In no time: nobody was there, or it was not made at all.
+    AtOnce,
+}
+
+impl Ending {
+    /// That of an attempt which has taken so long.
+    pub(super) fn of(answer: &Result<u16, NoAnswer>, after: Duration) -> Self {
+        match answer {
+            Ok(_) => Self::Answered(after),
+            Err(NoAnswer::Late) => Self::Hung,
+            Err(_) if after >= PROMPT => Self::Hung,
+            Err(_) => Self::AtOnce,
+        }
+    }
+}
+
+/// How many attempts a webhook may have under way, by how those before have ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pace {
+    width: usize,
+    /// The newest one hung: nothing is kept for it.
+    hangs: bool,
+}
+
+impl Pace {
+    const FIRST: Self = Self { width: FIRST_WIDTH, hangs: false };
+
+    fn after(self, ending: Ending) -> Self {
+        match ending {
+            Ending::Answered(after) => {
+                let most = if after < PROMPT { MAX_WIDTH } else { SLOW_WIDTH };
+                Self { width: self.width.saturating_mul(2).min(most), hangs: false }
+            }
+            Ending::Hung => Self { width: 1, hangs: true },
+            Ending::AtOnce => self,
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Lane {
@@ -37,11 +111,23 @@ struct Lane {
     under_way: BTreeSet<EventId>,
     /// Nothing more was due when it was last looked.
     drained: bool,
+    /// Of the attempts that have ended since it was leased the newest has hung: its turn is over.
+    hung: bool,
 }
 
 /// The lanes of one server.
-#[derive(Debug, Default)]
-pub(super) struct Lanes(BTreeMap<Key, Lane>);
+#[derive(Debug)]
+pub(super) struct Lanes {
+    lanes: BTreeMap<Key, Lane>,
+    /// Of webhooks that have lanes, and had some before.
+    paces: LruCache<Key, Pace>,
+}
+
+impl Default for Lanes {
+    fn default() -> Self {
+        Self { lanes: BTreeMap::new(), paces: LruCache::sparse(MAX_PACES) }
+    }
+}
 
 /// What a lane may have under way beside what it has.
 #[derive(Debug, Clone)]
@@ -54,18 +140,18 @@ pub(super) struct Share {
 
 impl Lane {
     fn turn_is_over(&self, now: Timestamp) -> bool {
-        now >= self.lease.until.plus_seconds(TURN_SECONDS - LEASE_SECONDS)
+        self.hung || now >= self.lease.until.plus_seconds(TURN_SECONDS - LEASE_SECONDS)
     }
 }
 
 impl Lanes {
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.lanes.is_empty()
     }
 
     /// For how many more webhooks there is room.
     pub(super) fn room(&self) -> usize {
-        MAX_LANES.saturating_sub(self.0.len())
+        MAX_LANES.saturating_sub(self.lanes.len())
     }
 
     /// Takes webhooks in hand. What is under way to one that was in hand already, under a lease that the clock has
@@ -75,77 +161,94 @@ impl Lanes {
             let url = Url::parse(&lease.url).ok();
             let host = url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
             let key = (lease.environment, lease.webhook);
-            let under_way = self.0.remove(&key).map(|lane| lane.under_way).unwrap_or_default();
-            self.0.insert(key, Lane { lease: Arc::new(lease), host, under_way, drained: false });
+            let under_way = self.lanes.remove(&key).map(|lane| lane.under_way).unwrap_or_default();
+            self.lanes
+                .insert(key, Lane { lease: Arc::new(lease), host, under_way, drained: false, hung: false });
         }
     }
 
     pub(super) fn close(&mut self, leases: &[LeaseRecord]) {
         for lease in leases {
-            self.0.remove(&(lease.environment, lease.webhook));
+            self.lanes.remove(&(lease.environment, lease.webhook));
         }
     }
 
     pub(super) fn begin(&mut self, key: Key, event: EventId) {
-        if let Some(lane) = self.0.get_mut(&key) {
+        if let Some(lane) = self.lanes.get_mut(&key) {
             lane.under_way.insert(event);
         }
     }
 
     pub(super) fn end(&mut self, key: Key, event: EventId) {
-        if let Some(lane) = self.0.get_mut(&key) {
+        if let Some(lane) = self.lanes.get_mut(&key) {
             lane.under_way.remove(&event);
         }
     }
 
+    /// Notes how an attempt has ended.
+    pub(super) fn note(&mut self, key: Key, ending: Ending) {
+        let pace = self.pace(key).after(ending);
+        self.paces.put(key, pace);
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.hung = pace.hangs;
+        }
+    }
+
+    fn pace(&self, key: Key) -> Pace {
+        self.paces.peek(&key).copied().unwrap_or(Pace::FIRST)
+    }
+
     /// Says of a lane that nothing more was due.
     pub(super) fn drained(&mut self, key: Key) {
-        if let Some(lane) = self.0.get_mut(&key) {
+        if let Some(lane) = self.lanes.get_mut(&key) {
             lane.drained = true;
         }
     }
 
     /// More may be due, in any of them.
     pub(super) fn look_again(&mut self) {
-        self.0.values_mut().for_each(|lane| lane.drained = false);
+        self.lanes.values_mut().for_each(|lane| lane.drained = false);
     }
 
     /// The leases of lanes that have nothing under way, and nothing to begin.
     pub(super) fn over(&self, now: Timestamp) -> Vec<LeaseRecord> {
         let over = |lane: &&Lane| lane.under_way.is_empty() && (lane.drained || lane.turn_is_over(now));
-        self.0.values().filter(over).map(|lane| (*lane.lease).clone()).collect()
+        self.lanes.values().filter(over).map(|lane| (*lane.lease).clone()).collect()
     }
 
     /// All leases.
     pub(super) fn leases(&self) -> Vec<LeaseRecord> {
-        self.0.values().map(|lane| (*lane.lease).clone()).collect()
+        self.lanes.values().map(|lane| (*lane.lease).clone()).collect()
     }
 
     /// How what is free is shared out.
     pub(super) fn shares(&self, now: Timestamp) -> Vec<Share> {
         let (mut hosts, mut environments) = (HashMap::new(), HashMap::new());
-        let mut free = MAX_UNDER_WAY;
-        for lane in self.0.values() {
+        let mut taken = 0;
+        for lane in self.lanes.values() {
             let count = lane.under_way.len();
             *hosts.entry(lane.host.as_str()).or_insert(0) += count;
             *environments.entry(lane.lease.environment).or_insert(0) += count;
-            free = free.saturating_sub(count);
+            taken += count;
         }
         let wants = |lane: &&Lane| !lane.drained && !lane.turn_is_over(now);
-        let mut lanes: Vec<_> = self.0.values().filter(wants).collect();
+        let mut lanes: Vec<_> = self.lanes.values().filter(wants).collect();
         lanes.sort_by_key(|lane| lane.under_way.len());
         let mut waiting = lanes.len();
         let mut shares = Vec::with_capacity(waiting);
         for lane in lanes {
+            let pace = self.pace((lane.lease.environment, lane.lease.webhook));
+            let is_first = lane.under_way.is_empty() && !pace.hangs;
             let of_host = hosts.entry(lane.host.as_str()).or_insert(0);
             let of_environment = environments.entry(lane.lease.environment).or_insert(0);
-            let more = free
+            let more = ALL
+                .left(taken, is_first)
                 .div_ceil(waiting)
-                .min(MAX_OF_WEBHOOK.saturating_sub(lane.under_way.len()))
-                .min(MAX_OF_HOST.saturating_sub(*of_host))
-                .min(MAX_OF_ENVIRONMENT.saturating_sub(*of_environment));
+                .min(pace.width.saturating_sub(lane.under_way.len()))
+                .min(OF_HOST.left(*of_host, is_first))
+                .min(OF_ENVIRONMENT.left(*of_environment, is_first));
             waiting -= 1;
-            free -= more;
+            taken += more;
             *of_host += more;
             *of_environment += more;
             if more > 0 {
@@ -158,96 +261,4 @@ impl Lanes {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use mandate_core::EnvironmentKind;
-
-    const NOW: i64 = 1_000_000;
-
-    fn at(seconds: i64) -> Timestamp {
-        Timestamp::from_seconds(NOW + seconds)
-    }
-
-    fn webhook(number: u8) -> WebhookId {
-        WebhookId::from_bytes([number; 16])
-    }
-
-    fn lease(environment: i64, number: u8, host: &str) -> LeaseRecord {
-        LeaseRecord {
-            environment,
-            kind: EnvironmentKind::Sandbox,
-            webhook: webhook(number),
-            url: format!("https://{host}/in"),
-            until: at(LEASE_SECONDS),
-        }
-    }
-
-    fn begin(lanes: &mut Lanes, key: Key, count: usize) {
-        for number in 0..count {
-            let number = u128::try_from(number).unwrap();
-            lanes.begin(key, EventId::from_bytes(number.to_be_bytes()));
-        }
-    }
-
-    fn shares(lanes: &Lanes) -> Vec<(i64, WebhookId, usize)> {
-        let shares = lanes.shares(at(0));
-        shares.into_iter().map(|share| (share.lease.environment, share.lease.webhook, share.more)).collect()
-    }
-
-    #[test]
-    fn one_webhook_has_its_share_and_no_more() {
-        let mut lanes = Lanes::default();
-        lanes.open(vec![lease(1, 1, "a.example")]);
-        assert_eq!(shares(&lanes), [(1, webhook(1), MAX_OF_WEBHOOK)]);
-        begin(&mut lanes, (1, webhook(1)), MAX_OF_WEBHOOK);
-        assert_eq!(shares(&lanes), []);
-        lanes.open(vec![lease(1, 2, "b.example")]);
-        assert_eq!(shares(&lanes), [(1, webhook(2), MAX_OF_WEBHOOK)], "the other has as much");
-    }
-
-    #[test]
-    fn one_host_and_one_environment_have_theirs() {
-        let mut lanes = Lanes::default();
-        lanes.open((1..=4).map(|number| lease(i64::from(number), number, "a.example")).collect());
-        let sum = |lanes: &Lanes| shares(lanes).iter().map(|(.., more)| more).sum::<usize>();
-        assert_eq!(sum(&lanes), MAX_OF_HOST);
-        let mut lanes = Lanes::default();
-        lanes.open((1..=16).map(|number| lease(1, number, &format!("{number}.example"))).collect());
-        assert_eq!(sum(&lanes), MAX_OF_ENVIRONMENT);
-    }
-
-    #[test]
-    fn whoever_has_least_comes_first_when_little_is_free() {
-        let mut lanes = Lanes::default();
-        lanes.open(
-            (1..=20).map(|number| lease(i64::from(number), number, &format!("{number}.example"))).collect(),
-        );
-        for number in 1..=16 {
-            begin(&mut lanes, (number.into(), webhook(number)), 31);
-        }
-        // 496 are under way, 16 are free: the four that have none come first.
-        let first: Vec<_> = shares(&lanes).into_iter().take(4).map(|(environment, ..)| environment).collect();
-        assert_eq!(first, [17, 18, 19, 20]);
-        let sum: usize = shares(&lanes).iter().map(|(.., more)| more).sum();
-        assert_eq!(sum, MAX_UNDER_WAY - 16 * 31);
-    }
-
-    #[test]
-    fn a_lane_is_over_when_nothing_is_left_or_its_turn_has_passed() {
-        let mut lanes = Lanes::default();
-        lanes.open(vec![lease(1, 1, "a.example")]);
-        let key = (1, webhook(1));
-        assert_eq!(lanes.over(at(0)), []);
-        begin(&mut lanes, key, 1);
-        lanes.drained(key);
-        assert_eq!((lanes.over(at(0)), lanes.shares(at(0)).len()), (vec![], 0), "one is under way");
-        lanes.end(key, EventId::from_bytes([0; 16]));
-        assert_eq!(lanes.over(at(0)), lanes.leases());
-        lanes.look_again();
-        assert_eq!((lanes.over(at(0)), lanes.shares(at(0)).len()), (vec![], 1));
-        assert_eq!(lanes.over(at(TURN_SECONDS)), lanes.leases());
-        assert!(lanes.shares(at(TURN_SECONDS)).is_empty());
-        lanes.close(&lanes.leases());
-        assert!(lanes.is_empty());
-    }
-}
+mod tests;

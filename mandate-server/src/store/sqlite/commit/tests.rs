@@ -1,11 +1,9 @@
 //! What follows a COMMIT that has failed.
 
 use std::collections::VecDeque;
-use std::ffi::c_int;
 use std::sync::Mutex;
 
 use mandate_core::{EnvironmentKind, PolicyVersion, RequestId, Timestamp};
-use rusqlite::ffi;
 use tempfile::TempDir;
 
 use super::*;

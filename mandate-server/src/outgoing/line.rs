@@ -1,0 +1,213 @@
+//! A connection: to an address that its names allow, plain or through TLS, and what is heard on it counted.
+
+use std::error::Error;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+use std::{fmt, io, vec};
+
+use futures_util::future::BoxFuture;
+use hyper::Uri;
+use hyper::http::uri::Scheme;
+use hyper_util::client::legacy::connect::dns::Name;
+use hyper_util::client::legacy::connect::{Connected, Connection, HttpConnector};
+use hyper_util::rt::TokioIo;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tower_service::Service;
+use tracing::warn;
+
+use super::{MAX_HEARD_BYTES, Names, NoAnswer};
+use crate::error::Fault;
+
+type BoxError = Box<dyn Error + Send + Sync>;
+
+/// Makes connections.
+#[derive(Clone)]
+pub(super) struct Connector {
+    tcp: HttpConnector<Lookups>,
+    tls: TlsConnector,
+    limit: Duration,
+}
+
+impl Connector {
+    /// One that gives a connection so long to come about, handshake included: that goes on beside a request which has found
+    /// another meanwhile.
+    pub(super) fn new(names: Arc<dyn Names>, limit: Duration, roots: RootCertStore) -> Result<Self, Fault> {
+        let mut tcp = HttpConnector::new_with_resolver(Lookups(names));
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        Ok(Self { tcp, tls: TlsConnector::from(Arc::new(tls(roots)?)), limit })
+    }
+}
+
+/// The authorities that the system trusts.
+pub(super) fn system_roots() -> RootCertStore {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+    if roots.is_empty() {
+        warn!("this system trusts no certificate: nobody can be reached over https");
+    }
+    roots
+}
+
+fn tls(roots: RootCertStore) -> Result<ClientConfig, Fault> {
+    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| Fault::new(format!("TLS cannot be used: {e}")))?;
+    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(config)
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Line>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.tcp.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let secure = uri.scheme() == Some(&Scheme::HTTPS);
+        let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let (tls, connecting) = (self.tls.clone(), self.tcp.call(uri));
+        let connected = async move {
+            let heard = Arc::new(AtomicUsize::new(0));
+            let counted = Counted { tcp: connecting.await?.into_inner(), heard: Arc::clone(&heard) };
+            let io: Pin<Box<dyn Io>> = if secure {
+                let name = ServerName::try_from(host).map_err(|_| NoAnswer::Tls)?;
+                Box::pin(tls.connect(name, counted).await.map_err(|e| unshaken(&e))?)
+            } else {
+                Box::pin(counted)
+            };
+            Ok(TokioIo::new(Line { io, heard }))
+        };
+        let limited = timeout(self.limit, connected);
+        Box::pin(async move { limited.await.unwrap_or_else(|_| Err(NoAnswer::Late.into())) })
+    }
+}
+
+/// Why no handshake came to its end. What is wrong with what was said is of TLS; that nothing was, of the connection.
+fn unshaken(error: &io::Error) -> NoAnswer {
+    match error.kind() {
+        io::ErrorKind::InvalidData => NoAnswer::Tls,
+        _ => NoAnswer::of(error),
+    }
+}
+
+/// The names, as the connector asks for them.
+#[derive(Clone)]
+struct Lookups(Arc<dyn Names>);
+
+impl Service<Name> for Lookups {
+    type Response = vec::IntoIter<SocketAddr>;
+    type Error = NoAnswer;
+    type Future = BoxFuture<'static, Result<Self::Response, NoAnswer>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), NoAnswer>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, name: Name) -> Self::Future {
+        let found = self.0.look_up(name.as_str());
+        Box::pin(async move {
+            let found = found.await;
+            if found.is_empty() { Err(NoAnswer::NoAddress) } else { Ok(found.into_iter()) }
+        })
+    }
+}
+
+trait Io: AsyncRead + AsyncWrite + Send {}
+
+impl<T: AsyncRead + AsyncWrite + Send> Io for T {}
+
+/// A connection that counts what is heard on it, until it breaks off.
+struct Counted {
+    tcp: TcpStream,
+    heard: Arc<AtomicUsize>,
+}
+
+impl AsyncRead for Counted {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.tcp).poll_read(cx, buf))?;
+        let more = buf.filled().len() - before;
+        let heard = self.heard.fetch_add(more, Ordering::Relaxed).saturating_add(more);
+        if heard > MAX_HEARD_BYTES {
+            return Poll::Ready(Err(io::Error::other(NoAnswer::TooLong)));
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Counted {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.tcp).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.tcp).poll_shutdown(cx)
+    }
+}
+
+/// A connection as HTTP has it. Whatever HTTP says on it is a request, and the count begins anew. What TLS says by itself is
+/// none.
+pub(super) struct Line {
+    io: Pin<Box<dyn Io>>,
+    heard: Arc<AtomicUsize>,
+}
+
+impl fmt::Debug for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Line").field("heard", &self.heard).finish_non_exhaustive()
+    }
+}
+
+impl Connection for Line {
+    fn connected(&self) -> Connected {
+        Connected::new()
+    }
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.io.as_mut().poll_read(cx, buf)
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.heard.store(0, Ordering::Relaxed);
+        self.io.as_mut().poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.io.as_mut().poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.io.as_mut().poll_shutdown(cx)
+    }
+}

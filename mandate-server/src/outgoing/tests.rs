@@ -1,0 +1,125 @@
+//! Answers that come through TLS: heard to their end, or to the same bounds.
+
+use std::net::{Ipv4Addr, SocketAddr};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use rustls::crypto::aws_lc_rs;
+use rustls::{RootCertStore, ServerConfig};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::*;
+
+const HOST: &str = "hooks.example";
+const LONG: Duration = Duration::from_secs(30);
+
+/// Every name stands for this machine.
+struct Here;
+
+impl Names for Here {
+    fn look_up(&self, _: &str) -> BoxFuture<'static, Vec<SocketAddr>> {
+        std::future::ready(vec![SocketAddr::from((Ipv4Addr::LOCALHOST, 0))]).boxed()
+    }
+}
+
+/// Somebody at [`HOST`], and a client that trusts its certificate.
+struct Other {
+    listener: TcpListener,
+    tls: TlsAcceptor,
+    client: Client,
+}
+
+impl Other {
+    async fn new() -> Self {
+        let made = rcgen::generate_simple_self_signed([HOST.to_owned()]).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(made.cert.der().clone()).unwrap();
+        let key = made.signing_key.serialize_der().try_into().unwrap();
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+        let client = Client::trusting(Arc::new(Here), LONG, roots).unwrap();
+        Self { listener, tls: TlsAcceptor::from(Arc::new(config)), client }
+    }
+
+    async fn post(&self, host: &str) -> Result<(u16, Result<Bytes, NoAnswer>), NoAnswer> {
+        let url = format!("https://{host}:{}/in", self.listener.local_addr().unwrap().port());
+        let answered = self.client.post_jwt(&url, "token".to_owned()).await?;
+        Ok((answered.status.as_u16(), answered.body))
+    }
+
+    async fn accept(&self) -> TlsStream<TcpStream> {
+        let (stream, _) = self.listener.accept().await.unwrap();
+        self.tls.accept(stream).await.unwrap()
+    }
+}
+
+async fn read_request(stream: &mut TlsStream<TcpStream>) {
+    let mut request = Vec::new();
+    while !request.ends_with(b"token") {
+        assert_ne!(stream.read_buf(&mut request).await.unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn a_connection_through_tls_is_used_again() {
+    let other = Other::new().await;
+    let body = "x".repeat(MAX_BODY_BYTES);
+    let answering = async {
+        let mut stream = other.accept().await;
+        for _ in 0..4 {
+            read_request(&mut stream).await;
+            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len());
+            stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+            stream.flush().await.unwrap();
+        }
+    };
+    let asking = async {
+        for _ in 0..4 {
+            assert_eq!(other.post(HOST).await, Ok((200, Ok(Bytes::from(body.clone())))));
+        }
+    };
+    tokio::join!(answering, asking);
+}
+
+#[tokio::test]
+async fn what_comes_through_tls_without_end_is_heard_to_a_bound() {
+    let begun = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+    for (beginning, piece, expected) in [
+        ("", "HTTP/1.1 100 Continue\r\n\r\n", Err(NoAnswer::TooLong)),
+        (begun, "1\r\nx\r\n", Ok((200, Err(NoAnswer::TooLong)))),
+    ] {
+        let other = Other::new().await;
+        let answering = async {
+            let mut stream = other.accept().await;
+            read_request(&mut stream).await;
+            stream.write_all(beginning.as_bytes()).await.unwrap();
+            let mut pieces = 0;
+            while stream.write_all(piece.as_bytes()).await.is_ok() && stream.flush().await.is_ok() {
+                pieces += 1;
+            }
+            pieces
+        };
+        let (pieces, answered) = tokio::join!(answering, other.post(HOST));
+        assert_eq!(answered, expected, "{piece}");
+        assert!(pieces > 100, "{pieces} of {piece}");
+    }
+}
+
+#[tokio::test]
+async fn whoever_has_no_certificate_for_the_name_is_told_nothing() {
+    let other = Other::new().await;
+    let answering = async {
+        let (stream, _) = other.listener.accept().await.unwrap();
+        assert!(other.tls.accept(stream).await.is_err());
+    };
+    let ((), answered) = tokio::join!(answering, other.post("elsewhere.example"));
+    assert_eq!(answered, Err(NoAnswer::Tls));
+}

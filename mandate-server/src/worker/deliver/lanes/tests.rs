@@ -1,0 +1,232 @@
+//! What lanes may have under way, alone and beside others.
+
+use super::*;
+use mandate_core::EnvironmentKind;
+
+const NOW: i64 = 1_000_000;
+const AT_ONCE: Ending = Ending::Answered(Duration::from_millis(5));
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_seconds(NOW + seconds)
+}
+
+fn webhook(number: u8) -> WebhookId {
+    WebhookId::from_bytes([number; 16])
+}
+
+fn key(environment: i64, number: u8) -> Key {
+    (environment, webhook(number))
+}
+
+fn lease(environment: i64, number: u8, host: &str) -> LeaseRecord {
+    LeaseRecord {
+        environment,
+        kind: EnvironmentKind::Sandbox,
+        webhook: webhook(number),
+        url: format!("https://{host}/in"),
+        until: at(LEASE_SECONDS),
+    }
+}
+
+/// Of a webhook at a host of its own.
+fn alone(environment: i64, number: u8) -> LeaseRecord {
+    lease(environment, number, &format!("{number}.{environment}.example"))
+}
+
+/// Lanes whose webhooks have all answered often.
+fn known(leases: Vec<LeaseRecord>) -> Lanes {
+    let mut lanes = Lanes::default();
+    for lease in &leases {
+        for _ in 0..8 {
+            lanes.note((lease.environment, lease.webhook), AT_ONCE);
+        }
+    }
+    lanes.open(leases);
+    lanes
+}
+
+/// Begins so many attempts beside those under way.
+fn begin(lanes: &mut Lanes, key: Key, count: usize) {
+    let had = lanes.lanes[&key].under_way.len();
+    for number in had..had + count {
+        let number = u128::try_from(number).unwrap();
+        lanes.begin(key, EventId::from_bytes(number.to_be_bytes()));
+    }
+}
+
+/// Begins whatever there is room for; says how many attempts each lane has got.
+fn begin_all(lanes: &mut Lanes) -> BTreeMap<Key, usize> {
+    let shares = shares(lanes);
+    for (key, more) in &shares {
+        begin(lanes, *key, *more);
+    }
+    shares.into_iter().collect()
+}
+
+/// Ends all attempts of a lane.
+fn end_all(lanes: &mut Lanes, key: Key, ending: Ending) {
+    for event in lanes.lanes[&key].under_way.clone() {
+        lanes.note(key, ending);
+        lanes.end(key, event);
+    }
+}
+
+fn shares(lanes: &Lanes) -> Vec<(Key, usize)> {
+    let shares = lanes.shares(at(0));
+    shares.into_iter().map(|share| ((share.lease.environment, share.lease.webhook), share.more)).collect()
+}
+
+fn sum(lanes: &Lanes) -> usize {
+    shares(lanes).iter().map(|(_, more)| more).sum()
+}
+
+#[test]
+fn one_webhook_has_its_share_and_no_more() {
+    let mut lanes = known(vec![lease(1, 1, "a.example")]);
+    assert_eq!(shares(&lanes), [(key(1, 1), MAX_WIDTH)]);
+    begin(&mut lanes, key(1, 1), MAX_WIDTH);
+    assert_eq!(shares(&lanes), []);
+    lanes.open(vec![lease(1, 2, "b.example")]);
+    assert_eq!(shares(&lanes), [(key(1, 2), FIRST_WIDTH)], "the other has what it may have");
+}
+
+#[test]
+fn a_lane_grows_with_the_answers_that_come_and_shrinks_when_none_does() {
+    let slow = Ending::Answered(PROMPT);
+    for (endings, width) in [
+        (&[][..], FIRST_WIDTH),
+        (&[AT_ONCE], 4),
+        (&[AT_ONCE; 4], MAX_WIDTH),
+        (&[AT_ONCE; 9], MAX_WIDTH),
+        (&[slow], 4),
+        (&[slow; 9], SLOW_WIDTH),
+        (&[AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE, slow], SLOW_WIDTH),
+        (&[AT_ONCE, AT_ONCE, AT_ONCE, Ending::AtOnce], 16),
+        (&[AT_ONCE, AT_ONCE, AT_ONCE, Ending::Hung], 1),
+        (&[Ending::Hung, AT_ONCE], 2),
+        (&[Ending::Hung, AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE], MAX_WIDTH),
+    ] {
+        let mut lanes = Lanes::default();
+        for ending in endings {
+            lanes.note(key(1, 1), *ending);
+        }
+        lanes.open(vec![alone(1, 1)]);
+        assert_eq!(shares(&lanes), [(key(1, 1), width)], "{endings:?}");
+    }
+}
+
+#[test]
+fn how_an_attempt_ended_is_told_by_its_answer_and_its_time() {
+    let (soon, late) = (Duration::from_millis(5), PROMPT);
+    for (answer, after, ending) in [
+        (Ok(200), soon, Ending::Answered(soon)),
+        (Ok(500), late, Ending::Answered(late)),
+        (Err(NoAnswer::Late), late, Ending::Hung),
+        (Err(NoAnswer::Late), soon, Ending::Hung),
+        (Err(NoAnswer::ConnectionRefused), soon, Ending::AtOnce),
+        (Err(NoAnswer::Connection), late, Ending::Hung),
+    ] {
+        assert_eq!(Ending::of(&answer, after), ending, "{answer:?} after {after:?}");
+    }
+}
+
+#[test]
+fn one_host_and_one_environment_have_theirs() {
+    let lanes = known((1..=4).map(|number| lease(i64::from(number), number, "a.example")).collect());
+    assert_eq!(sum(&lanes), OF_HOST.most - OF_HOST.kept + 2, "two more have nothing, and one each");
+    let lanes = known((1..=16).map(|number| alone(1, number)).collect());
+    assert!(sum(&lanes) >= OF_ENVIRONMENT.most - OF_ENVIRONMENT.kept);
+    assert!(sum(&lanes) <= OF_ENVIRONMENT.most);
+}
+
+#[test]
+fn whoever_has_least_comes_first_when_little_is_free() {
+    let mut lanes = known((1..=20).map(|number| alone(number.into(), number)).collect());
+    for number in 1..=14 {
+        begin(&mut lanes, key(number.into(), number), 31);
+    }
+    // 434 are under way, 14 are free, and 64 for those that have none: these come first.
+    let shares = shares(&lanes);
+    let first: Vec<_> = shares.iter().take(6).map(|((environment, _), _)| *environment).collect();
+    assert_eq!(first, [15, 16, 17, 18, 19, 20]);
+    assert!(shares.iter().all(|(_, more)| *more > 0));
+    let sum: usize = shares.iter().map(|(_, more)| more).sum();
+    assert!((14..=14 + 6).contains(&sum), "{sum}");
+}
+
+#[test]
+fn whatever_hangs_leaves_places_to_those_that_have_none() {
+    // All that may be under way to webhooks that answered until now, and hang.
+    let flooding = (1..=4).flat_map(|environment| (1..=16).map(move |number| alone(environment, number)));
+    let mut lanes = known(flooding.collect());
+    while !begin_all(&mut lanes).is_empty() {}
+    assert!(lanes.lanes.values().map(|lane| lane.under_way.len()).sum::<usize>() >= ALL.most - ALL.kept);
+    let healthy: Vec<_> = (5..=36).map(|environment| alone(environment, 1)).collect();
+    lanes.open(healthy.clone());
+    let begun = begin_all(&mut lanes);
+    for lease in healthy {
+        assert!(begun[&(lease.environment, lease.webhook)] >= 1);
+    }
+    assert!(lanes.lanes.values().map(|lane| lane.under_way.len()).sum::<usize>() <= ALL.most);
+}
+
+#[test]
+fn nothing_is_kept_for_what_has_hung_before() {
+    // More webhooks than there are places, all of which hang: each has one attempt, none of those that are kept.
+    let hanging = (1..=32).flat_map(|environment| (1..=16).map(move |number| alone(environment, number)));
+    let mut lanes = Lanes::default();
+    for lease in hanging.clone() {
+        lanes.note((lease.environment, lease.webhook), Ending::Hung);
+    }
+    lanes.open(hanging.collect());
+    while !begin_all(&mut lanes).is_empty() {}
+    assert!(lanes.lanes.values().all(|lane| lane.under_way.len() <= 1));
+    assert_eq!(lanes.lanes.values().map(|lane| lane.under_way.len()).sum::<usize>(), ALL.most - ALL.kept);
+    lanes.open(vec![alone(33, 1)]);
+    assert_eq!(begin_all(&mut lanes)[&key(33, 1)], 1);
+    end_all(&mut lanes, key(33, 1), AT_ONCE);
+    assert_eq!(
+        begin_all(&mut lanes)[&key(33, 1)],
+        1,
+        "one after the other, and none waits for those that hang"
+    );
+}
+
+#[test]
+fn a_lane_is_over_when_nothing_is_left_or_its_turn_has_passed_or_something_hung() {
+    let mut lanes = known(vec![alone(1, 1)]);
+    let key = key(1, 1);
+    assert_eq!(lanes.over(at(0)), []);
+    begin(&mut lanes, key, 1);
+    lanes.drained(key);
+    assert_eq!((lanes.over(at(0)), lanes.shares(at(0)).len()), (vec![], 0), "one is under way");
+    end_all(&mut lanes, key, AT_ONCE);
+    assert_eq!(lanes.over(at(0)), lanes.leases());
+    lanes.look_again();
+    assert_eq!((lanes.over(at(0)), lanes.shares(at(0)).len()), (vec![], 1));
+    assert_eq!(lanes.over(at(TURN_SECONDS)), lanes.leases());
+    assert!(lanes.shares(at(TURN_SECONDS)).is_empty());
+    begin(&mut lanes, key, 1);
+    end_all(&mut lanes, key, Ending::Hung);
+    assert_eq!(
+        (lanes.over(at(0)), lanes.shares(at(0)).len()),
+        (lanes.leases(), 0),
+        "the others have their turn"
+    );
+    lanes.note(key, AT_ONCE);
+    assert_eq!((lanes.over(at(0)), lanes.shares(at(0)).len()), (vec![], 1), "it answers again");
+    lanes.note(key, Ending::Hung);
+    lanes.close(&lanes.leases());
+    assert!(lanes.is_empty());
+    lanes.open(vec![alone(1, 1)]);
+    assert_eq!(shares(&lanes), [(key, 1)]);
+}
+
+#[test]
+fn of_a_bounded_number_of_webhooks_it_is_known_how_they_answer() {
+    let mut lanes = Lanes::default();
+    for environment in 0..=i64::try_from(MAX_PACES.get()).unwrap() {
+        lanes.note(key(environment, 1), Ending::Hung);
+    }
+    assert_eq!(lanes.paces.len(), MAX_PACES.get());
+}

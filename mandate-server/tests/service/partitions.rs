@@ -1,0 +1,38 @@
+//! The log's partitions, made by the scheduler before their month begins.
+
+use std::sync::Arc;
+
+use mandate_server::worker::export::Exports;
+use mandate_server::worker::sweep::Sweep;
+use mandate_tests::cluster::query;
+
+use crate::world::World;
+
+const YEAR: i64 = 365 * 24 * 60 * 60;
+
+/// How many partitions there are for a month.
+fn partitions(world: &World, month: &str) -> String {
+    query(&world.database, &format!("SELECT count(*) FROM pg_class WHERE relname = 'decisions_{month}'"))
+}
+
+#[tokio::test]
+async fn partitions_are_made_on_time_by_a_clock_that_was_set_back() {
+    let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    let exports = Arc::new(Exports::new(folder.path().to_owned()));
+    let sweep =
+        Sweep::new(world.store.clone(), exports, Arc::clone(&world.ids), Arc::clone(&world.clock) as _);
+    for (jump, month) in [(YEAR, "2027_06"), (-2 * YEAR, "2025_06")] {
+        world.clock.advance(jump);
+        assert_eq!(partitions(&world, month), "0");
+        sweep.sweep().await;
+        assert_eq!(partitions(&world, month), "1");
+    }
+    // Not with every look.
+    world.clock.advance(59);
+    assert_eq!(query(&world.database, "DROP TABLE decisions_2025_06"), "");
+    sweep.sweep().await;
+    assert_eq!(partitions(&world, "2025_06"), "0");
+    world.clock.advance(1);
+    sweep.sweep().await;
+    assert_eq!(partitions(&world, "2025_06"), "1");
+}
