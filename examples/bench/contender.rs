@@ -93,6 +93,11 @@ impl Running {
 
     /// Starts the server on the database in a directory, as it is operated; `before` is what runs it, if anything.
     pub(crate) fn mandate(directory: &Path, before: &[&str]) -> Result<Self, Failure> {
+        Self::serve(&format!("sqlite://{}", database(directory).display()), before)
+    }
+
+    /// The same on the database of this URL.
+    pub(crate) fn serve(url: &str, before: &[&str]) -> Result<Self, Failure> {
         let server = binary("mandate-server")?;
         let mut command = match before.split_first() {
             Some((program, arguments)) => {
@@ -106,7 +111,7 @@ impl Running {
         for listener in ["--api-address", "--public-address", "--ops-address"] {
             command.args([listener, "127.0.0.1:0"]);
         }
-        command.args(["--database", &format!("sqlite://{}", database(directory).display())]);
+        command.args(["--database", url]);
         let started = Instant::now();
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let log = child.stderr.take();

@@ -7,6 +7,7 @@ mod contender;
 mod decisions;
 mod figures;
 mod log;
+mod postgres;
 mod profile;
 mod table;
 mod template;
@@ -25,8 +26,9 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measure the service beside its yardsticks, on this machine
 ///
-/// What is measured: `decisions`, beside the ceiling and the plain design; the same with a long `log` beside a short one; and
-/// the `profile` of one authorization, in instructions, which needs valgrind.
+/// What is measured: `decisions`, beside the ceiling and the plain design; the same with a long `log` beside a short one; the
+/// `profile` of one authorization, in instructions, which needs valgrind; and one server and several on `postgres`, beside its
+/// own `pgbench`.
 #[derive(Debug, Parser)]
 #[command(name = "tests/bench")]
 struct Args {
@@ -46,6 +48,10 @@ struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10_000..=50_000_000))]
     log: Option<u32>,
 
+    /// An empty database for the part `postgres`, of a role that may make tables in it; it stays filled
+    #[arg(long, value_name = "URL")]
+    postgres: Option<String>,
+
     /// Short runs, to see that all is well
     #[arg(long)]
     quick: bool,
@@ -64,6 +70,7 @@ enum Part {
     Decisions,
     Log,
     Profile,
+    Postgres,
 }
 
 impl Args {
@@ -114,6 +121,13 @@ fn run(args: &Args) -> Result<(), Failure> {
     let wanted = |part| args.parts.contains(&part);
     if wanted(Part::Profile) {
         publish(args, "profile", &profile::measure(&template, directory)?)?;
+    }
+    if wanted(Part::Postgres) {
+        let text = postgres::render(args, &postgres::measure(args, &template)?)?;
+        println!("{text}");
+        if args.write {
+            table::write(Path::new("docs/scaling.md"), "bench", &text)?;
+        }
     }
     let mut measured = Measured::default();
     if wanted(Part::Decisions) {

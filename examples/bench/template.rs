@@ -82,6 +82,11 @@ impl Template {
         keys_file(&self.directory, set % SETS)
     }
 
+    /// The database, as the server names it.
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite://{}", database(&self.directory).display())
+    }
+
     /// Copies the database into a new directory.
     pub(crate) fn copy_to(&self, directory: &Path) -> Result<(), Failure> {
         std::fs::create_dir(directory)?;

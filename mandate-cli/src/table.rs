@@ -11,6 +11,9 @@ use crate::output::{CAUTION, ERROR, GOOD, LIVE, LIVE_MARK, printable, style_of};
 
 /// What stands for a value that is absent.
 const ABSENT: &str = "-";
+/// The same, where the absence of a cap means that there is none, or that of a threshold that nothing waits.
+pub(crate) const NO_LIMIT: &str = "no limit";
+pub(crate) const NONE: &str = "none";
 /// Narrower than this no column of running text gets, unless its content is: the last columns are left out instead.
 const MIN_WIDTH: u16 = 12;
 /// Between two columns.
@@ -21,10 +24,13 @@ const GAP: u16 = 2;
 pub(crate) struct Field {
     /// What it is called.
     pub(crate) label: &'static str,
-    /// Where its value is: a path of names; or several, with spaces between, shown side by side.
+    /// Where its value is: a path of names; or several, with spaces between, shown side by side. The first one is the value:
+    /// without it the others are not shown.
     pub(crate) path: &'static str,
     /// What kind of text it is.
     pub(crate) kind: Kind,
+    /// What is shown when it is absent.
+    absent: Option<&'static str>,
 }
 
 /// What kind of text a value is.
@@ -44,39 +50,45 @@ pub(crate) enum Kind {
 
 /// A field that can be shortened.
 pub(crate) const fn text(label: &'static str, path: &'static str) -> Field {
-    Field { label, path, kind: Kind::Text }
+    Field { label, path, kind: Kind::Text, absent: None }
 }
 
 /// A field that is shown whole.
 pub(crate) const fn whole(label: &'static str, path: &'static str) -> Field {
-    Field { label, path, kind: Kind::Whole }
+    Field { label, path, kind: Kind::Whole, absent: None }
 }
 
 /// A time in seconds.
 pub(crate) const fn seconds(label: &'static str, path: &'static str) -> Field {
-    Field { label, path, kind: Kind::Seconds }
+    Field { label, path, kind: Kind::Seconds, absent: None }
 }
 
 /// A word that says how things stand.
 pub(crate) const fn state(label: &'static str, path: &'static str) -> Field {
-    Field { label, path, kind: Kind::State }
+    Field { label, path, kind: Kind::State, absent: None }
 }
 
 /// A kind of environment.
 pub(crate) const fn environment(label: &'static str, path: &'static str) -> Field {
-    Field { label, path, kind: Kind::Environment }
+    Field { label, path, kind: Kind::Environment, absent: None }
 }
 
 impl Field {
+    /// The same, with what is shown when it is absent.
+    pub(crate) const fn or(self, absent: &'static str) -> Self {
+        Self { absent: Some(absent), ..self }
+    }
+
     /// Whether it is a word with a colour.
     pub(crate) fn is_state(&self) -> bool {
         matches!(self.kind, Kind::State | Kind::Environment)
     }
 
-    /// The value in `json`, fit for a terminal; nothing when it is absent.
+    /// The value in `json`, fit for a terminal; nothing when it is absent, unless something stands for that.
     pub(crate) fn value(&self, json: &str) -> Option<String> {
-        let values: Vec<String> = self.path.split(' ').filter_map(|path| fields::text(json, path)).collect();
-        let value = (!values.is_empty()).then(|| values.join(" "))?;
+        let mut paths = self.path.split(' ').map(|path| fields::text(json, path));
+        let Some(first) = paths.next().flatten() else { return self.absent.map(str::to_owned) };
+        let value = paths.flatten().fold(first, |value, next| value + " " + &next);
         let value = match self.kind {
             Kind::Seconds => value.parse().map_or(value, |at| Timestamp::from_seconds(at).to_string()),
             Kind::Environment if value == EnvironmentKind::Production.as_str() => LIVE_MARK.to_owned(),
@@ -169,4 +181,19 @@ pub(crate) fn width() -> Option<u16> {
         size.ok().map(|(columns, _)| columns)
     };
     told.filter(|columns| *columns > 0).or_else(seen).filter(|columns| *columns > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_its_first_part_a_value_is_absent() {
+        let month = text("per month", "limits.per_month limits.currency");
+        let (capped, free) =
+            (r#"{"limits":{"per_month":20.50,"currency":"USD"}}"#, r#"{"limits":{"currency":"USD"}}"#);
+        assert_eq!(month.value(capped).as_deref(), Some("20.50 USD"));
+        assert_eq!(month.value(free), None);
+        assert_eq!(month.or(NO_LIMIT).value(free).as_deref(), Some("no limit"));
+    }
 }

@@ -1,9 +1,13 @@
 //! `tail`: the newest objects of a list, and each new one as it comes, once.
 
 use std::collections::BTreeMap;
+use std::io::stdout;
+use std::os::fd::AsRawFd as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token};
 use serde_json::value::RawValue;
 
 use crate::client::{Client, Paging, Walk};
@@ -101,6 +105,9 @@ impl Following {
         let mut told = false;
         while self.follow && reading {
             thread::sleep(self.interval);
+            if is_hung_up() {
+                break;
+            }
             match look(client, resource, &filters, seen.anchor.clone()) {
                 Ok(items) => {
                     told = false;
@@ -118,6 +125,18 @@ impl Following {
         }
         Ok(Exit::Success)
     }
+}
+
+/// Whether nobody reads standard output any more, which shows before something is written to it: at a pipe or a terminal. A
+/// file cannot be asked, and is always there.
+fn is_hung_up() -> bool {
+    let asked = || -> std::io::Result<bool> {
+        let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(1));
+        poll.registry().register(&mut SourceFd(&stdout().as_raw_fd()), Token(0), Interest::WRITABLE)?;
+        poll.poll(&mut events, Some(Duration::ZERO))?;
+        Ok(events.iter().any(|event| event.is_error() || event.is_write_closed()))
+    };
+    asked().unwrap_or(false)
 }
 
 /// Everything that is newer than the anchor; everything, when there is none yet.

@@ -2,6 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use mandate_core::Timestamp;
@@ -17,6 +18,12 @@ pub trait Clock: Send + Sync + 'static {
 
     /// Waits until it is `at`. Whoever waits looks at the clock again: it may have been set.
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_>;
+
+    /// What another machine's clock shows, to be compared with this one: `shown`, unless this clock stands apart from the
+    /// world's time.
+    fn elsewhere(&self, shown: Timestamp) -> Timestamp {
+        shown
+    }
 }
 
 /// Brings random bytes fit for keys.
@@ -61,32 +68,77 @@ impl Entropy for SystemEntropy {
 
 /// A clock that stands still until it is told to move.
 #[derive(Debug)]
-pub struct TestClock(watch::Sender<Timestamp>);
+pub struct TestClock {
+    shown: watch::Sender<Timestamp>,
+    /// By how many seconds it is ahead of all others.
+    ahead: AtomicI64,
+}
 
 impl TestClock {
     /// A clock that shows `at`.
     #[must_use]
     pub fn at(at: Timestamp) -> Self {
-        Self(watch::Sender::new(at))
+        Self { shown: watch::Sender::new(at), ahead: AtomicI64::new(0) }
     }
 
-    /// Moves the clock by `seconds`, which may be negative.
+    /// Moves the clock by `seconds`, which may be negative, and the world's time with it.
     pub fn advance(&self, seconds: i64) {
-        self.0.send_modify(|now| *now = now.plus_seconds(seconds));
+        self.shown.send_modify(|now| *now = now.plus_seconds(seconds));
+    }
+
+    /// Moves the clock by `seconds`, which may be negative, and nothing else: it is wrong then.
+    pub fn err(&self, seconds: i64) {
+        self.ahead.fetch_add(seconds, Ordering::SeqCst);
+        self.advance(seconds);
     }
 }
 
 impl Clock for TestClock {
     fn now(&self) -> Timestamp {
-        *self.0.borrow()
+        *self.shown.borrow()
+    }
+
+    fn elsewhere(&self, _: Timestamp) -> Timestamp {
+        self.now().plus_seconds(-self.ahead.load(Ordering::SeqCst))
     }
 
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
-        let (mut now, began) = (self.0.subscribe(), self.now());
+        let (mut now, began) = (self.shown.subscribe(), self.now());
         Box::pin(async move {
             // A machine's clock that is set back delays nobody either. The clock outlives who waits for it.
             let _ = now.wait_for(|now| *now >= at || *now < began).await;
         })
+    }
+}
+
+/// From how far on a clock that is off is warned of, in milliseconds.
+pub const SKEW_WARNS_MILLIS: i64 = 1_000;
+/// How far a clock may be off for decisions to be dated by it, in milliseconds.
+pub const SKEW_BEARABLE_MILLIS: i64 = 5_000;
+
+/// How far the machine's clock is off by the database's, as it was last compared.
+#[derive(Debug, Default)]
+pub struct Skew(AtomicI64);
+
+impl Skew {
+    /// Notes that another clock showed `told` at some moment between `before` and `after`. Says by how many milliseconds
+    /// this one is ahead for certain, behind where that is negative: how long the answer was on its way counts for nobody.
+    pub fn note(&self, before: Timestamp, told: Timestamp, after: Timestamp) -> i64 {
+        let ahead = before.millis_since(told).max(0) + after.millis_since(told).min(0);
+        self.0.store(ahead, Ordering::SeqCst);
+        ahead
+    }
+
+    /// By how many milliseconds the clock is ahead for certain; behind where it is negative.
+    #[must_use]
+    pub fn ahead_millis(&self) -> i64 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// Whether decisions may be dated by the clock.
+    #[must_use]
+    pub fn is_bearable(&self) -> bool {
+        self.ahead_millis().abs() <= SKEW_BEARABLE_MILLIS
     }
 }
 
@@ -144,6 +196,25 @@ impl std::fmt::Debug for Ids {
 mod tests {
     use super::*;
     use std::sync::Arc;
+
+    #[test]
+    fn a_clock_is_off_by_what_the_way_of_the_answer_does_not_explain() {
+        let skew = Skew::default();
+        let at = Timestamp::from_millis;
+        for (before, told, after, ahead) in [
+            (100, 100, 100, 0),
+            (100, 150, 200, 0),
+            (100, 100, 9_000, 0),
+            (100, 40, 110, 60),
+            (100, 170, 110, -60),
+            (70_000, 10_000, 70_200, 60_000),
+            (10_000, 70_000, 10_200, -59_800),
+        ] {
+            assert_eq!(skew.note(at(before), at(told), at(after)), ahead);
+            assert_eq!(skew.ahead_millis(), ahead);
+            assert_eq!(skew.is_bearable(), ahead.abs() <= SKEW_BEARABLE_MILLIS);
+        }
+    }
 
     #[test]
     fn ids_grow_although_the_clock_stands_or_goes_back() {

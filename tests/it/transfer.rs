@@ -1,8 +1,10 @@
 //! The way from SQLite to PostgreSQL, by the commands as the documentation has them.
 
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
 
 use mandate_tests::Kind;
+use mandate_tests::cluster::query;
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, binary};
@@ -54,4 +56,51 @@ fn an_installation_is_moved_by_one_command() {
     assert!(again.err.contains("the target is not empty, it has organizations"), "{again:?}");
     let backwards = operate(&[], &["transfer", "--from", to, "--to", &from]).code(1);
     assert!(backwards.err.contains("and no other way"), "{backwards:?}");
+}
+
+/// Begins a transfer, and kills it (SIGKILL) once it says that it is at work on this table.
+fn kill_at(from: &str, to: &str, table: &str) {
+    let mut transfer = Command::new(binary("mandate-server"));
+    transfer.env_clear().args(["transfer", "--from", from, "--to", to]);
+    let mut transfer = transfer.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut told = BufReader::new(transfer.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let begun = told.find(|line| line.contains(&format!("moving {table}: ")));
+    transfer.kill().unwrap();
+    assert!(begun.is_some() && !transfer.wait().unwrap().success(), "{table}");
+}
+
+#[test]
+fn a_transfer_that_is_killed_goes_on_and_loses_and_doubles_nothing() {
+    const RECORDS: usize = 30_000;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mandate.db");
+    let (from, target) = (format!("sqlite://{}", file.display()), Kind::Postgres.fresh());
+    let to = target.url();
+    let here = |args: &[&str]| operate(&[("MANDATE_DATABASE", &from)], args);
+    let there = |args: &[&str]| operate(&[("MANDATE_DATABASE", to)], args);
+    here(&["migrate"]).code(0);
+    here(&["organization", "create", "acme"]).code(0);
+    let source = rusqlite::Connection::open(&file).unwrap();
+    let more = format!(
+        "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {RECORDS})
+        INSERT INTO audit (at, action, subject, operator, details) SELECT n, 'test', 'a', 'a test', '{{}}' FROM n"
+    );
+    source.execute_batch(&more).unwrap();
+    source.close().unwrap();
+    let dry = there(&["transfer", "--from", &from, "--dry-run", "--json"]).code(0).json();
+    let records = usize::try_from(dry["rows"]["audit"].as_u64().unwrap()).unwrap();
+    assert!(records > RECORDS);
+
+    let arrived = || query(to, "SELECT count(*) FROM audit").parse::<usize>().unwrap();
+    for table in ["organizations", "api_keys", "audit"] {
+        kill_at(&from, to, table);
+        assert!(there(&["organization", "list"]).code(1).err.contains("has not ended"), "{table}");
+    }
+    assert!((1..RECORDS).contains(&arrived()), "{} of {RECORDS} records had arrived", arrived());
+    let moved = there(&["transfer", "--from", &from, "--json"]).code(0).json();
+    assert_eq!((&moved["target"], &moved["rows"]), (&json!("gone on with"), &dry["rows"]));
+    assert_eq!(arrived(), records + 1, "and that of the transfer itself");
+    let [old, new] = [here(&["organization", "list", "--json"]), there(&["organization", "list", "--json"])];
+    assert_eq!(old.code(0).json(), new.code(0).json());
+    assert_eq!(there(&["check"]).code(0).out, "sound\n");
 }

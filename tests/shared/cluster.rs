@@ -4,7 +4,7 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
@@ -13,8 +13,8 @@ const INSTALL: &str = "PostgreSQL is not installed: run tests/run, or `apt-get i
 /// Who owns a cluster where the tests run as root, whom PostgreSQL refuses: the first of these that is there.
 const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
 /// The role that servers connect as: it owns its databases, and is nothing else. Its password wants escaping.
-const ROLE: &str = "mandate";
-const PASSWORD: &str = "p@ss w/rd";
+pub(crate) const ROLE: &str = "mandate";
+pub(crate) const PASSWORD: &str = "p@ss w/rd";
 /// The same as it stands in a URL.
 pub const PASSWORD_ESCAPED: &str = "p%40ss%20w%2Frd";
 /// The role of the tests themselves.
@@ -163,6 +163,23 @@ rm -rf "$0""#;
         succeed(self.pg_ctl("stop").args(["--mode", "immediate"]));
     }
 
+    /// Gives it a certificate and its key, PEM, and starts it anew: whoever comes without TLS is refused from then on.
+    pub fn secure(&mut self, certificate: &str, key: &str) {
+        succeed(self.pg_ctl("stop").args(["--mode", "fast"]));
+        let write = |name: &str, text: &str, mode| {
+            let path = self.data().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        write("server.crt", certificate, 0o644);
+        write("server.key", key, 0o600);
+        write("pg_hba.conf", "hostssl all all 127.0.0.1/32 scram-sha-256\n", 0o600);
+        hand_over(&self.data());
+        let settings = fs::OpenOptions::new().append(true).open(self.data().join("postgresql.conf"));
+        settings.and_then(|mut file| file.write_all(b"ssl = on\n")).unwrap();
+        self.start_again();
+    }
+
     /// Starts it again at the same port; it answers when this returns.
     pub fn start_again(&self) {
         succeed(&mut self.starting());
@@ -293,7 +310,11 @@ fn room(path: &Path) -> u64 {
 
 /// One of PostgreSQL's binaries, run as a user that it does not refuse.
 pub(crate) fn binary(name: &str) -> Command {
-    let path = directory_of_binaries().join(name);
+    binary_at(&directory_of_binaries().join(name))
+}
+
+/// A binary, run as a user that it does not refuse.
+pub(crate) fn binary_at(path: &Path) -> Command {
     let mut command = if is_root() {
         let mut command = Command::new("setpriv");
         let [user, group] = unprivileged();

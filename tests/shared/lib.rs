@@ -12,6 +12,7 @@
 pub mod campaign;
 pub mod cluster;
 pub mod database;
+pub mod pooler;
 pub mod proxy;
 pub mod shared;
 pub mod standby;
@@ -19,4 +20,5 @@ mod wire;
 
 pub use cluster::Cluster;
 pub use database::{Database, Kind};
+pub use pooler::Pooler;
 pub use proxy::Proxy;

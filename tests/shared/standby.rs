@@ -1,8 +1,9 @@
 //! A streaming standby: a second cluster that holds all that the first has acknowledged, and takes its place.
 
 use std::fs;
+use std::thread;
 
-use crate::cluster::{Cluster, PASSWORD_ESCAPED, binary, new_directory, run, succeed};
+use crate::cluster::{Cluster, PASSWORD_ESCAPED, binary, new_directory, query, run, succeed};
 
 impl Cluster {
     /// Makes a standby of this cluster, without which no commit here is acknowledged from then on.
@@ -25,6 +26,44 @@ impl Cluster {
         // A commit that waits for the standby shows that it follows.
         run(&admin, "CREATE TABLE followed (at bigint)");
         standby
+    }
+
+    /// Has every commit wait for a standby that is not there. It is so when this returns.
+    pub fn miss_standby(&self) {
+        let admin = self.admin_url("postgres");
+        run(&admin, "ALTER SYSTEM SET synchronous_standby_names = 'ghost'");
+        run(&admin, "SELECT pg_reload_conf()");
+        // One process of the cluster makes it known to the others: until then nobody waits.
+        let mut known = false;
+        while !known {
+            thread::scope(|scope| {
+                let commits =
+                    scope.spawn(|| run(&admin, "DROP TABLE IF EXISTS missed; CREATE TABLE missed ()"));
+                while !commits.is_finished() {
+                    let waiting = self.waiting_for_standby();
+                    known |= !waiting.is_empty();
+                    // It need not wait any longer.
+                    for pid in waiting {
+                        run(&admin, &format!("SELECT pg_cancel_backend({pid})"));
+                    }
+                }
+                commits.join().unwrap();
+            });
+        }
+    }
+
+    /// Has no commit wait for a standby any more.
+    pub fn find_standby(&self) {
+        let admin = self.admin_url("postgres");
+        run(&admin, "ALTER SYSTEM RESET synchronous_standby_names");
+        run(&admin, "SELECT pg_reload_conf()");
+    }
+
+    /// The connections whose commit waits for a standby.
+    #[must_use]
+    pub fn waiting_for_standby(&self) -> Vec<String> {
+        let waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'";
+        query(&self.admin_url("postgres"), waiting).lines().map(str::to_owned).collect()
     }
 
     /// Makes a standby the primary; it takes writes when this returns.

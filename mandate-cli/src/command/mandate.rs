@@ -18,11 +18,15 @@ use crate::input::Source;
 use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::{Change, Service};
-use crate::table::{state, text, whole};
+use crate::table::{NO_LIMIT, NONE, state, text, whole};
 use crate::value::source;
 
 /// The longest body that the service takes, in bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// The fields that a person writes; what the service adds to a mandate is left out.
+const WRITTEN: [&str; 7] =
+    ["principal", "agent", "limits", "categories", "review_above", "expires", "escrow"];
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mandate {
@@ -110,8 +114,8 @@ const MANDATES: Resource = Resource {
         state("status", "status"),
         text("principal", "principal"),
         text("limit", "limits.per_transaction limits.currency"),
-        text("per month", "limits.per_month limits.currency"),
-        text("review above", "review_above limits.currency"),
+        text("per month", "limits.per_month limits.currency").or(NO_LIMIT),
+        text("review above", "review_above limits.currency").or(NONE),
         text("categories", "categories"),
         text("escrow above", "escrow.required_above"),
         text("expires", "expires"),

@@ -1,15 +1,17 @@
 //! `mandate report`: what enforcing would have blocked, while it was only observed.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
-use std::collections::BTreeMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 
-use mandate_core::{Evaluation, Reason, ReviewStatus, Total, Verdict, evaluate};
+use mandate_core::{DecisionId, Evaluation, Reason, Request, ReviewStatus, Total, Verdict, evaluate};
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
 use crate::export::{Decision, Prologue, Reader, walk};
 use crate::input::Source;
-use crate::output::{BOLD, GOOD, Output};
+use crate::output::{BOLD, GOOD, Output, warn};
+use crate::table::{Field, Tabular, text, whole};
 use crate::value::source;
 
 /// The mode in which verdicts are recorded and nothing blocks.
@@ -18,12 +20,15 @@ const OBSERVE: &str = "observe";
 /// Say what enforcing would have blocked, by agent, category and rule
 ///
 /// Reads an export, and counts the decisions that were made in observe mode: those that a denial would have stopped, by
-/// the rule that the engine names first, and those that would have waited for a person. A review that a person approved
-/// would have gone through, and is counted apart. Amounts are summed by currency.
+/// the rule that the engine names first, and those that would have waited for a person. A review that a person approved is
+/// counted by the fresh decision that came of it: allowed, it would have gone through, and is counted apart; denied after
+/// all, it would have been stopped. Amounts are summed by currency.
+///
+/// The export is taken at its word: `mandate audit` says whether it can be.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  mandate report export.ndjson
+  mandate audit export.ndjson --issuer https://verdicts.example.com && mandate report export.ndjson
   mandate report export.ndjson --json
   mandate report - < export.ndjson
 
@@ -40,7 +45,7 @@ pub(crate) struct Report {
 struct Key {
     agent: String,
     category: String,
-    rule: &'static str,
+    rule: Cow<'static, str>,
     currency: String,
 }
 
@@ -64,77 +69,136 @@ struct Totals {
     observed: u64,
     /// Those that would have gone through.
     allowed: u64,
-    /// Those that would have waited for a person, who has approved them.
+    /// Those that would have waited for a person, and were allowed after an approval.
     approved: u64,
+    /// Those that a person has approved, and of which the export does not hold the decision that came of it.
+    outside: u64,
     /// Those that would have been stopped, or would wait.
     blocked: u64,
     /// What those come to, by currency.
     amounts: BTreeMap<String, Total>,
 }
 
+/// The report so far.
+#[derive(Default)]
+struct Observed {
+    rows: BTreeMap<Key, Sum>,
+    totals: Totals,
+    /// Requests that were approved, by the decisions that are to come of that: each goes when its decision comes.
+    awaited: HashMap<DecisionId, Request>,
+}
+
+/// What the table shows of each row.
+const COLUMNS: [Field; 5] = [
+    text("AGENT", "agent"),
+    text("CATEGORY", "category"),
+    whole("RULE", "rule"),
+    whole("REQUESTS", "requests"),
+    whole("AMOUNT", "amount currency"),
+];
+
 pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
-    let (mut rows, mut totals) = (BTreeMap::<Key, Sum>::new(), Totals::default());
+    let mut observed = Observed::default();
     walk(
         Reader::open(&args.export)?,
         &args.export,
-        |_| Ok(()),
-        |prologue, line, decision| {
-            // What came of an approval is no request.
-            if decision.mode == OBSERVE && decision.supersedes.is_none() {
-                take(prologue, line, decision, &mut rows, &mut totals)?;
+        |prologue| {
+            if prologue.header.as_ref().is_some_and(|header| !header.is_complete()) {
+                warn("the export holds decisions of one verdict only: so does the report");
             }
             Ok(())
         },
+        |prologue, line, decision| observed.take(prologue, line, decision),
     )?;
-    let rows: Vec<_> = rows.into_iter().map(|(key, sum)| Row { key, sum }).collect();
+    let (rows, totals) = observed.end();
     if output.is_json() {
         output.json(&serde_json::json!({ "totals": totals, "rows": rows }))?;
     } else {
-        tell(&rows, &totals, output);
+        tell(&rows, &totals, output)?;
     }
     Ok(Exit::Success)
 }
 
-fn take(
-    prologue: &Prologue,
-    line: u64,
-    decision: &Decision,
-    rows: &mut BTreeMap<Key, Sum>,
-    totals: &mut Totals,
-) -> Result<(), Failure> {
-    let request = &decision.claims.request;
-    let add = |count: &mut u64| *count = count.saturating_add(1);
-    add(&mut totals.observed);
-    let approved = decision.review.as_ref().is_some_and(|review| review.status == ReviewStatus::Approved);
-    match decision.claims.verdict {
-        Verdict::Allow => {
-            add(&mut totals.allowed);
+fn add(count: &mut u64) {
+    *count = count.saturating_add(1);
+}
+
+impl Observed {
+    fn take(&mut self, prologue: &Prologue, line: u64, decision: &Decision) -> Result<(), Failure> {
+        // What came of an approval is no request, in whichever mode it was made.
+        if decision.supersedes.is_some() {
+            let Some(request) = self.awaited.remove(&decision.claims.jti) else { return Ok(()) };
+            if decision.claims.verdict == Verdict::Allow {
+                add(&mut self.totals.approved);
+                self.row(&request, "review (approved)".into());
+            } else {
+                let rule = rule(prologue, line, decision, Evaluation::Approval)?;
+                self.blocked(&request, format!("review (approved), {rule}").into());
+            }
             return Ok(());
         }
-        Verdict::Review if approved => add(&mut totals.approved),
-        _ => {
-            add(&mut totals.blocked);
-            let amount = totals.amounts.entry(request.currency.as_str().to_owned()).or_default();
-            *amount = amount.plus(request.amount);
+        if decision.mode != OBSERVE {
+            return Ok(());
         }
+        add(&mut self.totals.observed);
+        let request = &decision.claims.request;
+        let review = decision.review.as_ref().filter(|review| review.status == ReviewStatus::Approved);
+        match (decision.claims.verdict, review) {
+            (Verdict::Allow, _) => add(&mut self.totals.allowed),
+            (Verdict::Review, Some(review)) => match review.decision {
+                Some(fresh) => {
+                    self.awaited.insert(fresh, request.clone());
+                }
+                None => self.outside(request),
+            },
+            _ => self.blocked(request, rule(prologue, line, decision, Evaluation::Request)?.into()),
+        }
+        Ok(())
     }
-    let key = Key {
-        agent: request.agent.as_str().to_owned(),
-        category: request.category.as_str().to_owned(),
-        rule: if approved { "review (approved)" } else { rule(prologue, line, decision)? },
-        currency: request.currency.as_str().to_owned(),
-    };
-    let sum = rows.entry(key).or_default();
-    add(&mut sum.requests);
-    sum.amount = sum.amount.plus(request.amount);
-    Ok(())
+
+    fn blocked(&mut self, request: &Request, rule: Cow<'static, str>) {
+        add(&mut self.totals.blocked);
+        let amount = self.totals.amounts.entry(request.currency.as_str().to_owned()).or_default();
+        *amount = amount.plus(request.amount);
+        self.row(request, rule);
+    }
+
+    fn outside(&mut self, request: &Request) {
+        add(&mut self.totals.outside);
+        self.row(request, "review (approved), outcome not in the export".into());
+    }
+
+    fn row(&mut self, request: &Request, rule: Cow<'static, str>) {
+        let key = Key {
+            agent: request.agent.as_str().to_owned(),
+            category: request.category.as_str().to_owned(),
+            rule,
+            currency: request.currency.as_str().to_owned(),
+        };
+        let sum = self.rows.entry(key).or_default();
+        add(&mut sum.requests);
+        sum.amount = sum.amount.plus(request.amount);
+    }
+
+    /// The end: of what has not come, nothing is known.
+    fn end(mut self) -> (Vec<Row>, Totals) {
+        for request in std::mem::take(&mut self.awaited).into_values() {
+            self.outside(&request);
+        }
+        (self.rows.into_iter().map(|(key, sum)| Row { key, sum }).collect(), self.totals)
+    }
 }
 
 /// The rule that decided, more closely than the verdict's code names it.
-fn rule(prologue: &Prologue, line: u64, decision: &Decision) -> Result<&'static str, Failure> {
+fn rule(
+    prologue: &Prologue,
+    line: u64,
+    decision: &Decision,
+    evaluation: Evaluation,
+) -> Result<&'static str, Failure> {
     let mandate = prologue.governing(line, decision)?;
     let request = &decision.claims.request;
-    let outcome = evaluate(mandate.as_ref(), &decision.basis, request, decision.at(), Evaluation::Request);
+    let outcome = evaluate(mandate.as_ref(), &decision.basis, request, decision.at(), evaluation);
     Ok(match outcome.reason {
         Some(Reason::NoMandate { .. }) => "no mandate",
         Some(Reason::Revoked { .. }) => "revoked",
@@ -148,11 +212,15 @@ fn rule(prologue: &Prologue, line: u64, decision: &Decision) -> Result<&'static 
     })
 }
 
-fn tell(rows: &[Row], totals: &Totals, output: &mut Output) {
+fn tell(rows: &[Row], totals: &Totals, output: &mut Output) -> Result<(), Failure> {
     output.line("observed", format_args!("{} requests in observe mode", totals.observed));
     output.line("allowed", totals.allowed);
     if totals.approved > 0 {
         output.line("approved", format_args!("{} by a person", totals.approved));
+    }
+    if totals.outside > 0 {
+        let what = "approved by a person, with an outcome that the export does not hold";
+        output.line("outside", format_args!("{} {what}", totals.outside));
     }
     if totals.blocked == 0 {
         output.text(&format!("{GOOD}NOTHING{GOOD:#} would have been blocked\n"));
@@ -166,19 +234,11 @@ fn tell(rows: &[Row], totals: &Totals, output: &mut Output) {
         ));
     }
     if rows.is_empty() {
-        return;
+        return Ok(());
     }
-    let width = |of: fn(&Row) -> usize, least: usize| rows.iter().map(of).max().unwrap_or(0).max(least);
-    let agents = width(|row| row.key.agent.len(), 5);
-    let categories = width(|row| row.key.category.len(), 8);
-    let rules = width(|row| row.key.rule.len(), 4);
-    output.text(&format!(
-        "\n{BOLD}{:<agents$}  {:<categories$}  {:<rules$}  {:>8}  AMOUNT{BOLD:#}\n",
-        "AGENT", "CATEGORY", "RULE", "REQUESTS"
-    ));
-    for Row { key: Key { agent, category, rule, currency }, sum: Sum { requests, amount } } in rows {
-        output.text(&format!(
-            "{agent:<agents$}  {category:<categories$}  {rule:<rules$}  {requests:>8}  {amount} {currency}\n"
-        ));
-    }
+    let rows: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
+    let rows = rows.map_err(|e| Failure::new(Exit::Io, format!("a row cannot be written: {e}")))?;
+    output.text("\n");
+    output.text(&Tabular::new(&COLUMNS).page(rows.iter().map(String::as_str)));
+    Ok(())
 }

@@ -170,3 +170,29 @@ fn every_check_is_explained() {
         assert!(check["source"].as_str().is_some_and(|text| !text.is_empty()), "{check}");
     }
 }
+
+#[test]
+fn the_keys_of_an_issuer_are_shown_and_kept() {
+    let (folder, home) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let file = jwks_file(folder.path());
+    let run = |args: &[&str]| ran(&mut at_home(home.path(), args)).code(0);
+    let shown = |args: &[&str]| {
+        let out = run(args).out;
+        let times =
+            out.find("\"pinned_at\":\"").map(|at| at + 13).or(out.find("pinned       ").map(|at| at + 13));
+        times.map_or(out.clone(), |at| format!("{}TIME{}", &out[..at], &out[at + 24..]))
+    };
+    let transcripts = [
+        &["jwks", "show", "--jwks", &file][..],
+        &["jwks", "show", ISSUER, "--jwks", &file, "--json"],
+        &["jwks", "pin", ISSUER, "--jwks", &file, "--trust-on-first-use"],
+        &["jwks", "list"],
+        &["jwks", "list", "--json"],
+        &["jwks", "list", "--jq", ".[].keys[].environment"],
+        &["jwks", "unpin", ISSUER],
+        &["jwks", "list", "--json"],
+    ]
+    .map(|args| format!("$ mandate {}\n{}", args.join(" ").replace(&file, "jwks.json"), shown(args)));
+    assert!(run(&["jwks", "list"]).err.contains("none are pinned"));
+    insta::assert_snapshot!(transcripts.concat());
+}

@@ -17,5 +17,6 @@ mod network;
 mod nonces;
 mod organization;
 mod simulate;
+mod template;
 mod tls;
 mod verify;

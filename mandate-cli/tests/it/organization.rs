@@ -56,7 +56,7 @@ fn a_mandate_is_checked_and_sent_as_it_was_written() {
         let ran = run_with_stdin(&mut command, MANDATE.as_bytes()).code(0);
         assert_eq!(
             ran.out,
-            "mandate      mnd_00000000000000000000000001\nagent        agt_buyer\nstatus       active\nexpires      2999-12-31\n"
+            "mandate      mnd_00000000000000000000000001\nagent        agt_buyer\nstatus       active\nper month    no limit\nreview above none\nexpires      2999-12-31\n"
         );
         let request = service.request();
         assert_eq!((request.line.as_str(), request.body.as_str()), ("POST /v1/mandates HTTP/1.1", MANDATE));

@@ -263,3 +263,55 @@ fn the_report_names_what_would_have_been_blocked() {
     let enforced = self::export(folder.path(), &Plan::new(50, 5));
     run(&["report", enforced.to_str().unwrap()]).code(0).shows("NOTHING would have been blocked\n");
 }
+
+#[test]
+fn an_approval_is_reported_by_what_came_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = lines(&Plan { mode: "observe", ..Plan::new(400, 5) });
+    let totals = |lines: &[String]| {
+        let export = file(folder.path(), "export.ndjson", &sealed(lines));
+        run(&["report", export.to_str().unwrap(), "--json"]).code(0).json()
+    };
+    let is_fresh = |line: &String| line.contains(r#""supersedes""#);
+    let fresh = |verdict: &str| {
+        let verdict = format!(r#""verdict":"{verdict}""#);
+        whole.iter().filter(|line| is_fresh(line) && line.contains(&verdict)).count()
+    };
+    let all = whole.iter().filter(|line| is_fresh(line)).count();
+    assert!(fresh("allow") < all, "one is denied after all");
+    let report = totals(&whole);
+    assert_eq!(report["totals"]["approved"], fresh("allow"));
+    assert_eq!(report["totals"]["outside"], 0);
+    let denied = report["rows"].as_array().unwrap().iter();
+    let denied = denied.filter(|row| row["rule"].as_str().unwrap().starts_with("review (approved), "));
+    assert_eq!(
+        denied.map(|row| row["requests"].as_u64().unwrap()).sum::<u64>(),
+        (all - fresh("allow")) as u64
+    );
+
+    // Whatever the mode in which it was approved.
+    let switched: Vec<String> = whole
+        .iter()
+        .map(|line| if is_fresh(line) { line.replace("observe", "enforce") } else { line.clone() })
+        .collect();
+    assert_eq!(totals(&switched), report);
+
+    // Of what the export does not hold nothing is said.
+    let cut: Vec<String> = whole.iter().filter(|line| !is_fresh(line)).cloned().collect();
+    let cut = totals(&cut);
+    assert_eq!((&cut["totals"]["approved"], &cut["totals"]["outside"]), (&json!(0), &json!(all)));
+    assert_eq!(cut["totals"]["observed"], report["totals"]["observed"]);
+}
+
+#[test]
+fn the_report_fits_the_terminal() {
+    let folder = tempfile::tempdir().unwrap();
+    let export = export(folder.path(), &Plan { mode: "observe", ..Plan::new(400, 5) });
+    for width in [40_usize, 60, 80] {
+        let mut command = mandate(&["report", export.to_str().unwrap()]);
+        let ran = Ran::from(command.env("COLUMNS", width.to_string()).output().unwrap()).code(0);
+        let table = ran.out.split("\n\n").nth(1).unwrap();
+        assert!(table.starts_with("AGENT ") && table.lines().count() > 10, "{table}");
+        assert!(table.lines().all(|line| line.chars().count() <= width), "{width}: {table}");
+    }
+}

@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
 use super::{Tasks, Urls, blocking};
-use crate::clock::{Clock, Entropy, Ids};
+use crate::clock::{Clock, Entropy, Ids, Skew};
 use crate::config::{Config, Settings};
 use crate::error::Fault;
 use crate::http::contract::Hosts;
@@ -48,6 +48,7 @@ pub(super) struct Parts {
     settlement: Arc<Settlement>,
     reach: Reach,
     rates: Arc<Rates>,
+    skew: Arc<Skew>,
     /// Tells the other servers on the same database of the rates here.
     shared: Option<Shared>,
 }
@@ -70,17 +71,19 @@ impl Parts {
         };
         let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
         let seconds = settings.review_expiry_seconds;
-        let engine = Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), seconds));
+        let skew = Arc::new(Skew::default());
+        let engine = Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), seconds);
+        let engine = Arc::new(engine.watching(Arc::clone(&skew)));
         let store = {
             let (database, decider) = (settings.database.clone(), Arc::clone(&engine) as Arc<dyn Decider>);
             let metrics = metrics.clone();
             blocking(move || Store::open(&database, decider, metrics)).await?
         };
         let rates = Arc::new(Rates::new());
-        let mut shared = Shared::new(Arc::clone(&rates), store.clone(), Arc::clone(&clock), &*entropy);
+        let parts = (Arc::clone(&rates), Arc::clone(&clock), Arc::clone(&skew));
+        let mut shared = Shared::new(parts, store.clone(), &*entropy);
         let shared = if store.is_shared() {
-            // Before the first request, so that it is judged as one among others.
-            shared.exchange().await;
+            shared.begin().await?;
             Some(shared)
         } else {
             None
@@ -96,6 +99,7 @@ impl Parts {
             },
             rates,
             shared,
+            skew,
             clock,
             metrics,
             ids,
@@ -141,7 +145,8 @@ impl Parts {
     /// What answers those who watch the server.
     pub(super) fn ops(&self, stopping: watch::Receiver<bool>) -> Arc<Ops> {
         let (clock, metrics, keyring) = (Arc::clone(&self.clock), self.metrics.clone(), self.keyring.clone());
-        Arc::new(Ops { store: self.store.clone(), clock, metrics, keyring, stopping })
+        let skew = Arc::clone(&self.skew);
+        Arc::new(Ops { store: self.store.clone(), clock, metrics, keyring, skew, stopping })
     }
 
     /// Starts what goes on beside the requests.
@@ -168,6 +173,7 @@ impl Parts {
             entropy: Arc::clone(&self.entropy),
         });
         let sweep = Sweep::new(store.clone(), Arc::clone(&exports), Arc::clone(&self.ids), clock());
+        let sweep = sweep.watching(Arc::clone(&self.skew));
         tasks.spawn(|stopping| sweep.rotating(rotation).run(stopping));
         tasks.spawn(|stopping| export::run(store.clone(), exports, keyring.clone(), clock(), stopping));
         Ok(())

@@ -75,14 +75,9 @@ impl Api {
         })
     }
 
-    /// Who is behind a key. A connection to the database may be lost beneath the question: nothing has been done yet, and
-    /// it is asked once more.
+    /// Who is behind a key.
     pub(super) async fn caller(&self, key: KeyHash, at: Timestamp) -> Result<Arc<Caller>, Failure> {
-        let found = match self.callers.find(key, at).await {
-            Err(_) => self.callers.find(key, at).await?,
-            Ok(found) => found,
-        };
-        found.ok_or_else(unauthorized)
+        self.callers.find(key, at).await?.ok_or_else(unauthorized)
     }
 
     /// The operation asked for, and the id in its path: path, method and key class are checked, in that order.

@@ -68,7 +68,7 @@ impl Admitted {
     /// Runs `script` over what is committed.
     pub(super) async fn read<S>(self, script: S) -> Result<Answer, Failure>
     where
-        S: FnOnce(&mut Tx<'_>, &Call) -> Scripted + Send + 'static,
+        S: Fn(&mut Tx<'_>, &Call) -> Scripted + Send + 'static,
     {
         let Self { api, call, .. } = self;
         Ok(api.store.read(move |tx| script(tx, &call)).await??)

@@ -14,7 +14,7 @@ use tracing::warn;
 use super::exchange::{Site, Told};
 use super::input::shown;
 use super::reply::{Failure, Reply};
-use crate::clock::Clock;
+use crate::clock::{Clock, Skew};
 use crate::error::{Code, Fault, Refusal};
 use crate::metrics::{CONTENT_TYPE, Metrics, Reading};
 use crate::service::signing::Keyring;
@@ -23,7 +23,8 @@ use crate::store::Store;
 
 /// Whether the process lives.
 const LIVE_PATH: &str = "/livez";
-/// Whether the server takes requests, its store answers and writes, and it can sign for every kind of environment.
+/// Whether the server takes requests, its store answers and writes, its clock is right, and it can sign for every kind of
+/// environment.
 const READY_PATH: &str = "/readyz";
 /// What was counted and measured, for Prometheus.
 const METRICS_PATH: &str = "/metrics";
@@ -33,12 +34,16 @@ const READY_SECONDS: u64 = 1;
 /// What is said when the store writes nothing any more.
 const STORE_STOPPED: &str = "the store has stopped; restart the server\n";
 
+/// What is said when nothing is decided, since the others would be wronged.
+const CLOCK_OFF: &str = "the clock is too far off by the database's; look after NTP\n";
+
 /// The ops listener.
 pub(crate) struct Ops {
     pub(crate) store: Store,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) metrics: Metrics,
     pub(crate) keyring: Keyring,
+    pub(crate) skew: Arc<Skew>,
     /// Becomes true when the server begins to stop.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -66,6 +71,9 @@ impl Ops {
         }
         if self.store.has_stopped() {
             return unavailable(STORE_STOPPED);
+        }
+        if !self.skew.is_bearable() {
+            return unavailable(CLOCK_OFF);
         }
         match self.asked(self.store.read(keys::revision)).await {
             Ok(_) => match self.unsigned() {
@@ -100,9 +108,11 @@ impl Ops {
         let signing_ready = self.signing_ready();
         let reading = Reading {
             now: Some(now),
+            clock_ahead_millis: self.skew.ahead_millis(),
             ready: stored.is_some()
                 && !self.store.has_stopped()
                 && !*self.stopping.borrow()
+                && self.skew.is_bearable()
                 && signing_ready.iter().all(|(_, ready)| *ready),
             signing_ready,
             queue_jobs: self.store.waiting(),

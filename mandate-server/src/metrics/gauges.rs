@@ -23,6 +23,8 @@ type Untold = Family<Vec<(String, String)>, Gauge>;
 pub struct Reading {
     /// What the server's clock shows.
     pub now: Option<Timestamp>,
+    /// By how many milliseconds that is ahead of the database's for certain; behind where it is negative.
+    pub clock_ahead_millis: i64,
     /// Whether the server takes requests, and its store answers.
     pub ready: bool,
     /// Whether there is a key of each kind that this server can sign with.
@@ -40,6 +42,7 @@ pub struct Reading {
 pub(super) struct Gauges {
     ready: Gauge,
     clock: Seconds,
+    clock_ahead: Seconds,
     queue_jobs: Gauge,
     deliveries_pending: Gauge,
     delivery_lag: Seconds,
@@ -63,7 +66,7 @@ impl Gauges {
         for (name, help, gauge) in [
             (
                 "ready",
-                "1 while requests are taken, the store answers and writes, and every kind can be signed for",
+                "1 while requests are taken, the store answers and writes, the clock is right, and every kind can be signed for",
                 &gauges.ready,
             ),
             ("store_queue_jobs", "Jobs that wait for those who write and read", &gauges.queue_jobs),
@@ -82,6 +85,11 @@ impl Gauges {
         }
         for (name, help, gauge) in [
             ("clock_timestamp", "What the server's clock shows", &gauges.clock),
+            (
+                "clock_ahead",
+                "How far the server's clock is ahead of the database's for certain, where that has one of its own",
+                &gauges.clock_ahead,
+            ),
             ("delivery_lag", "For how long the oldest delivery has been due", &gauges.delivery_lag),
             (
                 "tls_certificate_expiry_timestamp",
@@ -119,6 +127,7 @@ impl Gauges {
         if let Some(now) = reading.now {
             self.clock.set(seconds(now));
         }
+        self.clock_ahead.set(in_seconds(reading.clock_ahead_millis));
         if let Some(stored) = &reading.stored {
             self.deliveries_pending.set(stored.deliveries_pending);
             self.reviews_pending.set(stored.reviews_pending);
@@ -153,7 +162,11 @@ fn set<N: TryInto<i64>>(gauge: &Gauge, value: Option<N>) {
 }
 
 /// An instant as Prometheus writes it.
-#[expect(clippy::cast_precision_loss, reason = "milliseconds stay below 2^53 for 285,000 years")]
 pub(super) fn seconds(at: Timestamp) -> f64 {
-    at.millis() as f64 / 1000.0
+    in_seconds(at.millis())
+}
+
+#[expect(clippy::cast_precision_loss, reason = "milliseconds stay below 2^53 for 285,000 years")]
+fn in_seconds(millis: i64) -> f64 {
+    millis as f64 / 1000.0
 }

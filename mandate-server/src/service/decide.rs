@@ -15,7 +15,7 @@ use super::decisions::{ReviewView, claims, show_signed};
 use super::idempotency::{Judgement, answered};
 use super::signing::Keyring;
 use super::{Answer, Environment, Scripted};
-use crate::clock::{Clock, Ids};
+use crate::clock::{Clock, Ids, Skew};
 use crate::error::{Fault, Refusal};
 use crate::store::records::{
     AgentKey, AgentState, DecisionRecord, EventRecord, Mode, ReviewRecord, UsageKey, UsageRecord,
@@ -27,6 +27,7 @@ pub struct Engine {
     keyring: Keyring,
     ids: Arc<Ids>,
     clock: Arc<dyn Clock>,
+    skew: Arc<Skew>,
     review_seconds: i64,
 }
 
@@ -83,14 +84,23 @@ impl Engine {
     /// An engine that signs with `keyring`; its reviews expire after `review_seconds`.
     #[must_use]
     pub fn new(keyring: Keyring, ids: Arc<Ids>, clock: Arc<dyn Clock>, review_seconds: i64) -> Self {
-        Self { keyring, ids, clock, review_seconds }
+        Self { keyring, ids, clock, skew: Arc::default(), review_seconds }
+    }
+
+    /// The same, where others on the same database rest on what it dates: it decides nothing while its clock is too far off.
+    #[must_use]
+    pub fn watching(self, skew: Arc<Skew>) -> Self {
+        Self { skew, ..self }
     }
 
     /// Makes one decision.
     ///
     /// # Errors
-    /// The signing backend cannot sign.
+    /// The signing backend cannot sign, or the clock is too far off.
     pub fn make(&self, grounds: &Grounds<'_>, request: &Request) -> Result<Fresh, Fault> {
+        if !self.skew.is_bearable() {
+            return Err(Fault::new("the clock is too far off by the database's to date a decision by it"));
+        }
         let now = grounds.now;
         let mandate = grounds.state.mandate.as_deref();
         let basis = mandate_core::Basis {

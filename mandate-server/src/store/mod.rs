@@ -159,14 +159,15 @@ impl Store {
         Ok(Self { backend, announced })
     }
 
-    /// Runs `script` over a snapshot of what is committed.
+    /// Runs `script` over a snapshot of what is committed; over a new one where the connection to the database was lost
+    /// beneath it.
     ///
     /// # Errors
     /// The database does not answer.
     pub async fn read<T, S>(&self, script: S) -> Result<T, Fault>
     where
         T: Send + 'static,
-        S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+        S: Fn(&mut Tx<'_>) -> T + Send + 'static,
     {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.read(script).await,

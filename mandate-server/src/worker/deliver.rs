@@ -201,20 +201,20 @@ impl Deliverer {
 
     /// Begins attempts, as many as there is room for, and notes when more will be due.
     async fn begin(&mut self, now: Timestamp) -> Result<(), Fault> {
-        let shares = self.lanes.shares(now);
+        let shares = Arc::new(self.lanes.shares(now));
+        let asked = Arc::clone(&shares);
         let read = self.store.read(move |tx| {
-            let found = shares.into_iter().map(|share| {
+            let found = asked.iter().map(|share| {
                 let limit = i64::try_from(share.more + share.under_way.len()).unwrap_or(i64::MAX);
-                let due = deliveries::due(tx, &share.lease, now, limit)?;
-                Ok::<_, Fault>((share, due))
+                deliveries::due(tx, &share.lease, now, limit)
             });
             let found = found.collect::<Result<Vec<_>, _>>()?;
             Ok::<_, Fault>((found, deliveries::next_due(tx, now)?))
         });
         let (found, next) = read.await??;
         self.next = next;
-        for (share, due) in found {
-            self.begin_of(&share, due);
+        for (share, due) in shares.iter().zip(found) {
+            self.begin_of(share, due);
         }
         Ok(())
     }

@@ -132,7 +132,10 @@ pub async fn build_next(
         Some(lease) => lease.keep_while(building).await,
     };
     if built.is_err() && *stop.borrow() {
-        return Ok(true);
+        return match lease {
+            Some(lease) => lease.give_back().await.map(|()| true),
+            None => Ok(true),
+        };
     }
     if let Some(lease) = lease {
         return shared::end(exports, *lease, built).await.map(|()| true);

@@ -14,7 +14,7 @@ use tracing::error;
 
 use super::export::{self, Exports};
 use super::rotate::Rotation;
-use crate::clock::{Clock, Ids};
+use crate::clock::{Clock, Ids, Skew};
 use crate::error::Fault;
 use crate::service::{Stop, exports, idempotency, mandates, reviews};
 use crate::store::Store;
@@ -69,6 +69,7 @@ pub struct Sweep {
     exports: Arc<Exports>,
     ids: Arc<Ids>,
     clock: Arc<dyn Clock>,
+    skew: Arc<Skew>,
     orphans_due: Mutex<Timestamp>,
     /// When the database was tended, and when it is to be again.
     tended: Mutex<Option<(Timestamp, Timestamp)>>,
@@ -86,7 +87,14 @@ impl Sweep {
     #[must_use]
     pub fn new(store: Store, exports: Arc<Exports>, ids: Arc<Ids>, clock: Arc<dyn Clock>) -> Self {
         let orphans_due = Mutex::new(Timestamp::from_seconds(0));
-        Self { store, exports, ids, clock, orphans_due, tended: Mutex::new(None), rotation: None }
+        let (skew, tended) = (Arc::default(), Mutex::new(None));
+        Self { store, exports, ids, clock, skew, orphans_due, tended, rotation: None }
+    }
+
+    /// The same, where others on the same database go by the time too: nothing is done while the clock is too far off.
+    #[must_use]
+    pub fn watching(self, skew: Arc<Skew>) -> Self {
+        Self { skew, ..self }
     }
 
     /// The same, rotating signing keys too, if that is asked for.
@@ -112,6 +120,9 @@ impl Sweep {
     /// Does all that is due now; says when to look again. A job that fails is logged, and holds up no other.
     pub async fn sweep(&self) -> Timestamp {
         let now = self.clock.now();
+        if !self.skew.is_bearable() {
+            return now.plus_seconds(SHORTEST_PAUSE_SECONDS);
+        }
         let mut next = now.plus_seconds(LONGEST_PAUSE_SECONDS);
         for job in &JOBS {
             match (job.run)(self, now).await {

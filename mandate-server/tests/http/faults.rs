@@ -40,6 +40,10 @@ impl Clock for Breakable {
         self.clock.now()
     }
 
+    fn elsewhere(&self, shown: Timestamp) -> Timestamp {
+        self.clock.elsewhere(shown)
+    }
+
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
         self.clock.sleep_until(at)
     }

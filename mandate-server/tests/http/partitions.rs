@@ -22,6 +22,10 @@ impl Clock for Still {
         self.0.now()
     }
 
+    fn elsewhere(&self, shown: mandate_core::Timestamp) -> mandate_core::Timestamp {
+        self.0.elsewhere(shown)
+    }
+
     fn sleep_until(&self, _: mandate_core::Timestamp) -> Sleep<'_> {
         Box::pin(std::future::pending())
     }

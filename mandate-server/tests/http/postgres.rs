@@ -1,6 +1,6 @@
 //! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, and
-//! `upgrade` from one file to the next) and for the trace, which runs on both at once. `losses`, `partitions` and `rates` are
-//! about what PostgreSQL alone has, and `transfer` about the way there.
+//! `upgrade` from one file to the next) and for the trace, which runs on both at once. `clocks`, `losses`, `partitions`,
+//! `pooler`, `rates` and `standby` are about what PostgreSQL alone has, and `transfer` about the way there.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -12,6 +12,7 @@ use mandate_tests::Kind;
 
 #[path = "../service/apart.rs"]
 mod apart;
+mod clocks;
 mod contract;
 mod deliveries;
 mod escrows;
@@ -26,6 +27,7 @@ mod losses;
 mod metrics;
 mod operations;
 mod partitions;
+mod pooler;
 mod rates;
 #[path = "../service/receiver.rs"]
 mod receiver;
@@ -35,6 +37,7 @@ mod rotation;
 mod samples;
 mod server;
 mod settlement;
+mod standby;
 mod tenants;
 mod time;
 mod transfer;

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use mandate_tests::cluster::query;
+
 use crate::world::World;
 
 /// Both are asked by turns, and then one alone, until all say that the window is full, and not only this round's share. The
@@ -46,4 +48,15 @@ async fn a_rate_holds_for_two_servers_together() {
             while ask(server).await.is_some() {}
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_has_stopped_is_not_counted_among_those_that_share() {
+    const SERVERS: &str = "SELECT count(*) FILTER (WHERE ended = 0) || ' ' || count(*) FROM servers";
+    let stays = World::start().await;
+    let ends = stays.beside(Arc::clone(&stays.clock)).await;
+    let url = stays.settings.database.clone();
+    assert_eq!(query(&url, SERVERS), "2 2");
+    ends.running.stop().await;
+    assert_eq!(query(&url, SERVERS), "1 2", "what it has admitted counts on");
 }

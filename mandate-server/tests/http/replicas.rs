@@ -14,7 +14,7 @@ use crate::world::{World, noon, spend};
 /// How often each race is run.
 const ROUNDS: usize = 5;
 /// How many ask at once.
-const RACERS: usize = 24;
+pub(crate) const RACERS: usize = 24;
 
 /// Two servers that agree about the time.
 async fn pair() -> [World; 2] {
@@ -24,7 +24,7 @@ async fn pair() -> [World; 2] {
 }
 
 /// The same request, so many times at once, by turns to each of the servers.
-async fn race(
+pub(crate) async fn race(
     servers: &[World; 2],
     racers: usize,
     key: &str,
@@ -37,7 +37,7 @@ async fn race(
     join_all(asked).await
 }
 
-fn verdicts<'a>(replies: impl IntoIterator<Item = &'a Reply>) -> BTreeMap<String, usize> {
+pub(crate) fn verdicts<'a>(replies: impl IntoIterator<Item = &'a Reply>) -> BTreeMap<String, usize> {
     let mut counts = BTreeMap::new();
     for reply in replies {
         assert_eq!(reply.status, 201, "{}", reply.body);
@@ -46,7 +46,7 @@ fn verdicts<'a>(replies: impl IntoIterator<Item = &'a Reply>) -> BTreeMap<String
     counts
 }
 
-fn statuses(replies: &[Reply]) -> BTreeMap<u16, usize> {
+pub(crate) fn statuses(replies: &[Reply]) -> BTreeMap<u16, usize> {
     let mut counts = BTreeMap::new();
     for reply in replies {
         *counts.entry(reply.status).or_default() += 1;
@@ -55,7 +55,7 @@ fn statuses(replies: &[Reply]) -> BTreeMap<u16, usize> {
 }
 
 /// All objects of a list, newest first.
-async fn all(world: &World, key: &str, path: &str) -> Vec<Value> {
+pub(crate) async fn all(world: &World, key: &str, path: &str) -> Vec<Value> {
     let (mut found, mut cursor) = (Vec::new(), String::new());
     let and = if path.contains('?') { '&' } else { '?' };
     loop {
@@ -67,7 +67,7 @@ async fn all(world: &World, key: &str, path: &str) -> Vec<Value> {
 }
 
 /// Writes a mandate of [`World::mandate`] with a monthly limit.
-async fn limited(world: &World, agent: &str, per_month: u32) -> String {
+pub(crate) async fn limited(world: &World, agent: &str, per_month: u32) -> String {
     let mandate = json!({
         "principal": "role:finance", "agent": agent, "categories": ["software"], "review_above": 200,
         "limits": { "per_transaction": 500, "per_month": per_month, "currency": "USD" },

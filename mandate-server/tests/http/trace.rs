@@ -24,6 +24,10 @@ impl Clock for Still {
         self.0.now()
     }
 
+    fn elsewhere(&self, shown: Timestamp) -> Timestamp {
+        self.0.elsewhere(shown)
+    }
+
     fn sleep_until(&self, _: Timestamp) -> Sleep<'_> {
         Box::pin(std::future::pending())
     }

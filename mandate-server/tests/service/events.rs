@@ -49,7 +49,7 @@ pub(crate) async fn ping(world: &World, call: Call, id: &str) -> Answer {
 /// What a script that reads answers, or the code of its refusal.
 async fn read<S>(world: &World, caller: &Arc<Caller>, script: S) -> Result<Value, &'static str>
 where
-    S: FnOnce(&mut Tx<'_>, &Call) -> Scripted + Send + 'static,
+    S: Fn(&mut Tx<'_>, &Call) -> Scripted + Send + 'static,
 {
     let call = world.call(caller);
     match world.store.read(move |tx| script(tx, &call)).await.unwrap() {

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use super::Shell;
-use crate::harness::TestServer;
+use crate::harness::{DEADLINE, TestServer};
 
 #[test]
 fn limits_and_whole_walks_give_each_object_once() {
@@ -49,4 +49,29 @@ fn following_shows_what_comes_in_order_and_once() {
     drop(lines);
     agent.ask(3);
     assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
+fn following_ends_with_its_reader_though_nothing_comes() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    organization.buyer("buyer").ask(1);
+    let shell = Shell::new(&server, &organization);
+    let args = ["decision", "tail", "--follow", "--interval", "0.05"];
+    let mut child = shell.command(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains("dec_"), "{first}");
+    let deadline = std::time::Instant::now() + DEADLINE;
+    let code = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break status.code();
+        }
+        if std::time::Instant::now() > deadline {
+            child.kill().unwrap();
+            panic!("it goes on");
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!(code, Some(0));
 }

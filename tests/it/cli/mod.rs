@@ -7,6 +7,7 @@ mod output;
 mod profiles;
 mod queue;
 mod reference;
+mod watch;
 mod work;
 mod worked;
 

@@ -11,9 +11,12 @@ use portable_pty::{Child, CommandBuilder, PtySize, native_pty_system};
 use crate::harness::{Agent, TestServer, binary, terms};
 
 const DEADLINE: Duration = Duration::from_secs(20);
+/// What the arrow keys send.
+pub(super) const DOWN: &str = "\u{1b}[B";
+const LIVE_QUESTION: &str = "LIVE: approve 300 USD, agt_buyer -> vendor:acme, rev_";
 
 /// The command at a terminal, and what the terminal shows.
-struct Terminal {
+pub(super) struct Terminal {
     child: Box<dyn Child + Send + Sync>,
     keys: Box<dyn Write + Send>,
     bytes: Receiver<Vec<u8>>,
@@ -24,7 +27,7 @@ struct Terminal {
 }
 
 impl Terminal {
-    fn start(server: &TestServer, key: &str, args: &[&str]) -> Self {
+    pub(super) fn start(server: &TestServer, key: &str, args: &[&str]) -> Self {
         Self::with(args, &[("MANDATE_BASE_URL", server.ready("base_url")), ("MANDATE_ORGANIZATION_KEY", key)])
     }
 
@@ -70,7 +73,7 @@ impl Terminal {
 
     /// Waits until the screen is as it should be.
     #[track_caller]
-    fn shows(&mut self, what: impl Fn(&str) -> bool) -> String {
+    pub(super) fn shows(&mut self, what: impl Fn(&str) -> bool) -> String {
         let deadline = Instant::now() + DEADLINE;
         loop {
             let shown = self.screen.screen().contents();
@@ -90,7 +93,7 @@ impl Terminal {
         self.written.extend_from_slice(bytes);
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(super) fn press(&mut self, keys: &str) {
         self.keys.write_all(keys.as_bytes()).unwrap();
         self.keys.flush().unwrap();
     }
@@ -105,7 +108,7 @@ impl Terminal {
     }
 
     /// Reads what is left, and gives the exit code.
-    fn end(&mut self) -> u32 {
+    pub(super) fn end(&mut self) -> u32 {
         while let Ok(bytes) = self.bytes.recv_timeout(DEADLINE) {
             self.take(&bytes);
         }
@@ -134,14 +137,18 @@ fn a_person_answers_with_one_key() {
     let mut terminal =
         Terminal::start(&server, organization.client.key(), &["review", "watch", "--refresh", "1"]);
     let shown = terminal.shows(|screen| screen.contains("2 waiting") && screen.contains("per month"));
-    for part in ["300 USD", "400 USD", "agt_buyer -> vendor:acme", "Mandate", "a approve", "> "] {
+    for part in ["300 USD", "400 USD", "agt_buyer -> vendor:acme", "Mandate", "> "] {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
     assert!(!shown.contains("LIVE"));
     assert!(terminal.screen.screen().alternate_screen());
 
+    terminal.shows(|screen| screen.contains("a approve"));
     terminal.press("a");
     terminal.shows(|screen| screen.contains("1 waiting") && screen.contains("approved rev_"));
+    // Whoever has answered chooses the next one.
+    terminal.press(DOWN);
+    terminal.shows(|screen| screen.contains("400 USD") && screen.contains("a approve"));
     terminal.press("d");
     terminal.shows(|screen| screen.contains("Why?"));
     terminal.press("too dear\r");
@@ -169,16 +176,22 @@ fn a_live_answer_is_confirmed_and_ctrl_c_restores_the_terminal() {
     assert_eq!(organization.live.post("/mandates", &terms(&agent.id)).status, 201);
     let asked = agent.ask(300);
     let mut terminal = Terminal::start(&server, organization.live.key(), &["review", "watch"]);
-    terminal.shows(|screen| screen.contains("LIVE") && screen.contains("1 waiting"));
+    terminal.shows(|screen| {
+        screen.contains("LIVE") && screen.contains("1 waiting") && screen.contains("a approve")
+    });
     terminal.press("a");
-    terminal.shows(|screen| screen.contains("LIVE: approve rev_"));
+    terminal.shows(|screen| screen.contains(LIVE_QUESTION) && screen.contains("y does"));
     terminal.press("n");
     terminal.shows(|screen| screen.contains("nothing was done"));
     let status =
         || agent.client.get(&format!("/decisions/{}", asked.text("/decision"))).text("/review/status");
     assert_eq!(status(), "pending");
-    terminal.press("a");
-    terminal.shows(|screen| screen.contains("LIVE: approve rev_"));
+    terminal.press("r");
+    terminal.shows(|screen| screen.contains("a approve"));
+    // What is typed in one go with the first key is no answer to what the first key asks.
+    terminal.press("ay");
+    terminal.shows(|screen| screen.contains(LIVE_QUESTION) && screen.contains("y does"));
+    assert_eq!(status(), "pending");
     terminal.press("y");
     terminal.shows(|screen| screen.contains("approved rev_"));
     assert_eq!(status(), "approved");

@@ -85,6 +85,8 @@ fn webhooks_events_escrows_exports_and_the_rest() {
     let webhook = shell.get(&["webhook", "list", "--jq", ".[0].webhook"]);
     assert_snapshot!("webhook-list", shell.transcript(&["webhook", "list"]));
     assert_snapshot!("webhook-show", shell.transcript(&["webhook", "show", &webhook]));
+    assert_snapshot!("webhook-ping", shell.transcript(&["webhook", "ping", &webhook]));
+    assert_snapshot!("webhook-ping-json", shell.transcript(&["webhook", "ping", &webhook, "--json"]));
     let event = shell.get(&["webhook", "ping", &webhook, "--jq", ".event"]);
     assert_snapshot!("event-list", shell.transcript(&["event", "list", "--type", "ping"]));
     assert_snapshot!("event-show", shell.transcript(&["event", "show", &event, "--json=event,type,data"]));
@@ -195,6 +197,27 @@ fn whoever_waits_gets_the_fresh_token() {
     assert!(approved["supersedes"].is_string() && approved["verdict_token"].is_string());
     let denied: serde_json::Value = serde_json::from_str(&ask(&["deny"]).code(20).out).unwrap();
     assert_eq!(denied["review"]["status"], "denied");
+}
+
+#[test]
+fn what_trigger_makes_is_told() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let shell = Shell::new(&server, &organization);
+    let trigger = |args: &[&str]| {
+        let text = shell.transcript(&[&["trigger"], args].concat());
+        let (before, after) = text.split_once("agt_trigger-").unwrap();
+        format!("{before}agt_trigger-*{}", &after[8..])
+    };
+    assert_snapshot!("trigger", trigger(&["decision.resolved"]));
+    assert_snapshot!("trigger-json", trigger(&["escrow.funded", "--json"]));
+    assert_snapshot!(
+        "trigger-fields",
+        shell.transcript(&["trigger", "mandate.revoked", "--json=type,event"])
+    );
+    assert_snapshot!("trigger-without-a-webhook", shell.transcript(&["trigger", "ping"]));
+    let live = shell.with_key(organization.live.key());
+    assert_snapshot!("trigger-live", live.transcript(&["trigger", "mandate.revoked"]));
 }
 
 /// A contract's address is random.

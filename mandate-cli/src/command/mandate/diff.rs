@@ -1,26 +1,29 @@
 //! `mandate mandate diff`: what one mandate allows, denies or has reviewed that another does not.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
+mod bands;
+
 use mandate_core::json::Object;
-use mandate_core::{MandateId, Terms, Total};
+use mandate_core::{MandateId, MandateStatus, Terms, Timestamp};
 use serde::Serialize;
 
-use super::MAX_BODY_BYTES;
+use self::bands::{Band, bands, openings};
+
+use super::{MAX_BODY_BYTES, WRITTEN};
 use crate::args::Global;
 use crate::client::Client;
+use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::input::Source;
 use crate::output::{BOLD, Output, printable};
 use crate::service::Service;
 
-/// The fields that are written; what the service adds to a mandate is left out.
-const WRITTEN: [&str; 7] =
-    ["principal", "agent", "limits", "categories", "review_above", "expires", "escrow"];
-
 /// Show what a new mandate changes: what becomes allowed, denied or reviewed
 ///
-/// Each side is a file, `-` for standard input, or the id of a mandate, which is then read from the service.
+/// Each side is a file, `-` for standard input, or the id of a mandate, which is then read from the service. Payments are
+/// told of by their amounts: from where to where they are allowed, denied or reviewed otherwise than before. A mandate that
+/// is revoked, replaced or expired grants nothing, whatever its terms, and is told of as such.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -48,6 +51,14 @@ struct Difference {
     effect: String,
 }
 
+/// A mandate, and whether it grants what it says.
+struct Side {
+    terms: Terms,
+    status: MandateStatus,
+}
+
+const NOTHING: &str = "nothing comes of it";
+
 impl Diff {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         if self.before == "-" && self.after == "-" {
@@ -69,20 +80,35 @@ impl Diff {
         Ok(if differences.is_empty() { Exit::Success } else { Exit::Differs })
     }
 
-    fn read(&self, side: &str, global: &Global) -> Result<Terms, Failure> {
+    fn read(&self, side: &str, global: &Global) -> Result<Side, Failure> {
         let text = match MandateId::parse(side) {
             Ok(id) => Client::new(&self.service, global, None)?.get(&format!("/mandates/{id}"), &[])?,
             Err(_) => {
                 Source::from(side).read("the mandate", MAX_BODY_BYTES, Exit::InvalidRequest)?.to_string()
             }
         };
-        // What `mandate show --json` prints is a mandate, too.
-        let is_recorded = fields::at(&text, "id").is_some();
-        let text = if is_recorded { written(&text) } else { text };
-        Object::parse(text.as_bytes()).and_then(Terms::read).map_err(|e| {
+        Side::read(&text, environment::now()).map_err(|e| {
             Failure::new(Exit::InvalidRequest, format!("{side} is no mandate: {e}"))
                 .next("mandate mandate lint tells of every problem at once")
         })
+    }
+}
+
+impl Side {
+    fn read(text: &str, now: Timestamp) -> Result<Self, mandate_core::Invalid> {
+        // What `mandate show --json` prints is a mandate, too.
+        let recorded = fields::at(text, "id").is_some();
+        let terms = if recorded { written(text) } else { text.to_owned() };
+        let terms = Terms::read(Object::parse(terms.as_bytes())?)?;
+        let told = fields::text(text, "status").filter(|_| recorded);
+        let status = match told.as_deref() {
+            Some("revoked") => MandateStatus::Revoked,
+            Some("replaced") => MandateStatus::Replaced,
+            // One that was active when it was kept may have expired since.
+            _ if !terms.expires.contains_or_follows(now) => MandateStatus::Expired,
+            _ => MandateStatus::Active,
+        };
+        Ok(Self { terms, status })
     }
 }
 
@@ -96,15 +122,15 @@ fn written(recorded: &str) -> String {
 }
 
 /// Every field that differs, and what comes of it.
-fn compare(before: &Terms, after: &Terms) -> Vec<Difference> {
+fn compare(before: &Side, after: &Side) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut differ = |field, before: String, after: String, effect: String| {
         if before != after {
             differences.push(Difference { field, before, after, effect });
         }
     };
-    let (was, is) = (&before.limits, &after.limits);
-    let text = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+    differ("status", before.status.to_string(), after.status.to_string(), becomes_of(before, after));
+    let (before, after) = (&before.terms, &after.terms);
     differ(
         "agent",
         before.agent.to_string(),
@@ -117,65 +143,44 @@ fn compare(before: &Terms, after: &Terms) -> Vec<Difference> {
         after.principal.to_string(),
         "reviews wait for another party".to_owned(),
     );
+    let (was, is) = (&before.limits, &after.limits);
     differ(
         "limits.currency",
         was.currency.to_string(),
         is.currency.to_string(),
-        format!("denied: everything in {}; the limits now count in {}", was.currency, is.currency),
+        other_currency(before, after),
     );
-    let (low, high) = ordered(was.per_transaction, is.per_transaction);
-    let becomes = if is.per_transaction > was.per_transaction { "no longer denied" } else { "denied" };
+    let text = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+    let amounts = Amounts::of(before, after);
     differ(
         "limits.per_transaction",
         was.per_transaction.to_string(),
         is.per_transaction.to_string(),
-        format!("{becomes}: payments above {low}, up to {high}"),
+        amounts.per_transaction,
     );
     differ(
         "limits.per_month",
         text(was.per_month.map(|amount| amount.to_string())),
         text(is.per_month.map(|amount| amount.to_string())),
-        match (was.per_month, is.per_month) {
-            (_, None) => "no longer denied: anything for the month's sum".to_owned(),
-            (None, Some(now)) => format!("denied: what takes a month's sum above {now}"),
-            (Some(then), Some(now)) if now > then => {
-                format!("no longer denied: what takes a month's sum above {then}, up to {now}")
-            }
-            (Some(then), Some(now)) => format!("denied: what takes a month's sum above {now}, up to {then}"),
-        },
+        amounts.per_month,
     );
-    let [then, now] = [before, after].map(threshold);
-    let (low, high) = ordered(then, now);
-    let becomes = if now > then { "allowed without a review" } else { "reviewed" };
     differ(
         "review_above",
         text(before.review_above.map(|amount| amount.to_string())),
         text(after.review_above.map(|amount| amount.to_string())),
-        if then == now {
-            "nothing comes of it".to_owned()
-        } else {
-            format!("{becomes}: payments above {low}, up to {high}")
-        },
+        amounts.review_above,
     );
     let names = |terms: &Terms| terms.categories.iter().map(ToString::to_string).collect::<Vec<_>>();
     let (were, are) = (names(before), names(after));
-    let beyond = |all: &[String], others: &[String]| {
-        all.iter().filter(|name| !others.contains(name)).cloned().collect::<Vec<_>>().join(", ")
-    };
-    let effects: Vec<String> = [("no longer denied", beyond(&are, &were)), ("denied", beyond(&were, &are))]
-        .into_iter()
-        .filter(|(_, names)| !names.is_empty())
-        .map(|(becomes, names)| format!("{becomes}: {names}"))
-        .collect();
-    let effect = if effects.is_empty() { "nothing comes of it".to_owned() } else { effects.join("; ") };
-    differ("categories", were.join(", "), are.join(", "), effect);
-    let days = ordered(before.expires, after.expires);
-    let becomes = if after.expires > before.expires { "no longer denied" } else { "denied" };
+    differ("categories", were.join(", "), are.join(", "), other_categories(&were, &are));
+    let later = after.expires > before.expires;
+    let (first, last) = if later { (before.expires, after.expires) } else { (after.expires, before.expires) };
+    let becomes = if later { "no longer denied" } else { "denied" };
     differ(
         "expires",
         before.expires.to_string(),
         after.expires.to_string(),
-        format!("{becomes}: everything after {}, up to {}", days.0, days.1),
+        format!("{becomes}: everything after {first}, up to {last}"),
     );
     let required =
         |terms: &Terms| text(terms.escrow.as_ref().map(|escrow| escrow.required_above.to_string()));
@@ -183,13 +188,85 @@ fn compare(before: &Terms, after: &Terms) -> Vec<Difference> {
     differences
 }
 
-/// Above which amount a person is asked: where nothing is said, above what is denied anyway.
-fn threshold(terms: &Terms) -> Total {
-    terms.review_above.unwrap_or(Total::from(terms.limits.per_transaction))
+/// What comes of it that one of the two grants nothing, whatever it says.
+fn becomes_of(before: &Side, after: &Side) -> String {
+    let agent = &after.terms.agent;
+    match (before.status, after.status) {
+        (_, MandateStatus::Revoked) => "denied: everything, since it is revoked".to_owned(),
+        (_, MandateStatus::Expired) => {
+            "denied: everything, since its last day has passed; the service would not take it".to_owned()
+        }
+        (_, MandateStatus::Replaced) => format!("nothing: a newer mandate governs {agent}"),
+        (MandateStatus::Replaced, MandateStatus::Active) => {
+            format!("writing it has it govern {agent} again, in the place of the newer mandate")
+        }
+        (_, MandateStatus::Active) => format!("no longer denied: writing it lets {agent} spend again"),
+    }
 }
 
-fn ordered<T: PartialOrd>(a: T, b: T) -> (T, T) {
-    if a <= b { (a, b) } else { (b, a) }
+/// What comes of another currency: nothing that was allowed goes on, and all that is allowed is new.
+fn other_currency(before: &Terms, after: &Terms) -> String {
+    let (was, is) = (&before.limits.currency, &after.limits.currency);
+    let mut effects = vec![format!("denied from now on: every payment in {was}")];
+    effects.extend(openings(after).iter().map(|band| band.told(&format!(" {is}"))));
+    if let Some(month) = after.limits.per_month {
+        effects.push(format!("denied: what takes a month's sum above {month} {is}"));
+    }
+    effects.join("; ")
+}
+
+/// What comes of other amounts, for each of the fields that hold one.
+struct Amounts {
+    per_transaction: String,
+    per_month: String,
+    review_above: String,
+}
+
+impl Amounts {
+    fn of(before: &Terms, after: &Terms) -> Self {
+        let (was, is) = (&before.limits, &after.limits);
+        if was.currency != is.currency {
+            let told = format!("counts in {}: told with limits.currency", is.currency);
+            return Self { per_transaction: told.clone(), per_month: told.clone(), review_above: told };
+        }
+        let (asked, capped): (Vec<Band>, Vec<Band>) =
+            bands(before, after).into_iter().partition(Band::is_about_reviews);
+        let told = |bands: &[Band]| bands.iter().map(|band| band.told("")).collect::<Vec<_>>();
+        let or_nothing = |effects: Vec<String>| {
+            if effects.is_empty() { NOTHING.to_owned() } else { effects.join("; ") }
+        };
+        // What one payment may be follows from both limits; where the one for payments stays, the month's tells of it.
+        let by_month = was.per_transaction == is.per_transaction;
+        let mut month = vec![match (was.per_month, is.per_month) {
+            (_, None) => "no longer denied: anything for the month's sum".to_owned(),
+            (None, Some(now)) => format!("denied: what takes a month's sum above {now}"),
+            (Some(then), Some(now)) if now > then => {
+                format!("no longer denied: what takes a month's sum above {then}, up to {now}")
+            }
+            (Some(then), Some(now)) => format!("denied: what takes a month's sum above {now}, up to {then}"),
+        }];
+        if by_month {
+            month.extend(told(&capped));
+        }
+        let review = match told(&asked) {
+            // Payments that are reviewed now and were denied stand with the limit that denied them.
+            effects if effects.is_empty() && !capped.is_empty() => "nothing else comes of it".to_owned(),
+            effects => or_nothing(effects),
+        };
+        Self { per_transaction: or_nothing(told(&capped)), per_month: month.join("; "), review_above: review }
+    }
+}
+
+fn other_categories(were: &[String], are: &[String]) -> String {
+    let beyond = |all: &[String], others: &[String]| {
+        all.iter().filter(|name| !others.contains(name)).cloned().collect::<Vec<_>>().join(", ")
+    };
+    let effects: Vec<String> = [("no longer denied", beyond(are, were)), ("denied", beyond(were, are))]
+        .into_iter()
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(becomes, names)| format!("{becomes}: {names}"))
+        .collect();
+    if effects.is_empty() { NOTHING.to_owned() } else { effects.join("; ") }
 }
 
 #[cfg(test)]
@@ -198,24 +275,40 @@ mod tests {
 
     const BEFORE: &str = r#"{"principal":"role:a","agent":"agt_a","limits":{"per_transaction":500,"per_month":2000,"currency":"USD"},"categories":["a","b"],"review_above":200,"expires":"2027-01-01"}"#;
 
-    fn terms(text: &str) -> Terms {
-        Terms::read(Object::parse(text.as_bytes()).unwrap()).unwrap()
+    fn side(text: &str) -> Side {
+        Side::read(text, Timestamp::parse("2026-06-01T12:00:00Z").unwrap()).unwrap()
     }
 
-    fn effects(after: &str) -> Vec<(&'static str, String)> {
-        let differences = compare(&terms(BEFORE), &terms(after));
+    fn effects(before: &str, after: &str) -> Vec<(&'static str, String)> {
+        let differences = compare(&side(before), &side(after));
         differences.into_iter().map(|difference| (difference.field, difference.effect)).collect()
     }
 
     #[test]
     fn each_field_says_what_becomes_of_it() {
-        assert_eq!(effects(BEFORE), []);
+        assert_eq!(effects(BEFORE, BEFORE), []);
         for (from, to, field, effect) in [
-            ("500", "800", "limits.per_transaction", "no longer denied: payments above 500, up to 800"),
-            ("500", "300", "limits.per_transaction", "denied: payments above 300, up to 500"),
+            (
+                "500",
+                "800",
+                "limits.per_transaction",
+                "reviewed, no longer denied: payments above 500, up to 800",
+            ),
+            (
+                "500",
+                "300",
+                "limits.per_transaction",
+                "denied, no longer reviewed: payments above 300, up to 500",
+            ),
             ("2000", "900", "limits.per_month", "denied: what takes a month's sum above 900, up to 2000"),
+            (
+                "2000",
+                "400",
+                "limits.per_month",
+                "denied: what takes a month's sum above 400, up to 2000; denied, no longer reviewed: payments above 400, up to 500",
+            ),
             ("\"per_month\":2000,", "", "limits.per_month", "no longer denied: anything for the month's sum"),
-            (":200,", ":0,", "review_above", "reviewed: payments above 0, up to 200"),
+            (":200,", ":0,", "review_above", "reviewed: payments up to 200"),
             (
                 "\"review_above\":200,",
                 "",
@@ -223,19 +316,87 @@ mod tests {
                 "allowed without a review: payments above 200, up to 500",
             ),
             (r#"["a","b"]"#, r#"["b","c"]"#, "categories", "no longer denied: c; denied: a"),
+            (r#"["a","b"]"#, r#"["b","a"]"#, "categories", "nothing comes of it"),
             ("2027-01-01", "2026-12-01", "expires", "denied: everything after 2026-12-01, up to 2027-01-01"),
-            ("USD", "EUR", "limits.currency", "denied: everything in USD; the limits now count in EUR"),
+            (
+                "USD",
+                "EUR",
+                "limits.currency",
+                "denied from now on: every payment in USD; no longer denied: payments up to 200 EUR; reviewed, no longer denied: payments above 200 EUR, up to 500 EUR; denied: what takes a month's sum above 2000 EUR",
+            ),
         ] {
-            assert_eq!(effects(&BEFORE.replace(from, to)), [(field, effect.to_owned())], "{from} -> {to}");
+            let after = BEFORE.replace(from, to);
+            assert_eq!(effects(BEFORE, &after), [(field, effect.to_owned())], "{from} -> {to}");
         }
     }
 
     #[test]
-    fn a_recorded_mandate_is_compared_as_it_was_written() {
-        let recorded = BEFORE.replace(
-            "{\"principal\"",
-            "{\"id\":\"mnd_1\",\"status\":\"active\",\"created_at\":\"x\",\"principal\"",
+    fn limit_and_threshold_together_say_what_becomes_of_each_payment() {
+        let mandate = |limit: &str, review: &str, currency: &str| {
+            let text =
+                BEFORE.replace("500", limit).replace("\"per_month\":2000,", "").replace("USD", currency);
+            text.replace("\"review_above\":200,", review)
+        };
+        let (limit, review) = ("limits.per_transaction", "review_above");
+        let told = |before: String, after: String| effects(&before, &after);
+        assert_eq!(
+            told(mandate("500", "\"review_above\":200,", "USD"), mandate("100", "", "USD")),
+            [
+                (
+                    limit,
+                    "denied: payments above 100, up to 200; denied, no longer reviewed: payments above 200, up to 500"
+                        .to_owned()
+                ),
+                (review, "nothing else comes of it".to_owned()),
+            ]
         );
-        assert_eq!(compare(&terms(BEFORE), &terms(&written(&recorded))), []);
+        assert_eq!(
+            told(mandate("500", "", "USD"), mandate("100", "\"review_above\":50,", "USD")),
+            [
+                (limit, "denied: payments above 100, up to 500".to_owned()),
+                (review, "reviewed: payments above 50, up to 100".to_owned()),
+            ]
+        );
+        assert_eq!(
+            told(mandate("500", "", "USD"), mandate("800", "\"review_above\":500,", "USD")),
+            [
+                (limit, "reviewed, no longer denied: payments above 500, up to 800".to_owned()),
+                (review, "nothing else comes of it".to_owned()),
+            ]
+        );
+        assert_eq!(
+            told(mandate("500", "", "USD"), mandate("50000", "", "JPY")),
+            [
+                (
+                    "limits.currency",
+                    "denied from now on: every payment in USD; no longer denied: payments up to 50000 JPY"
+                        .to_owned()
+                ),
+                (limit, "counts in JPY: told with limits.currency".to_owned()),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_recorded_mandate_is_compared_as_it_was_written() {
+        let recorded = |status: &str| {
+            let added = format!(r#"{{"id":"mnd_1","status":"{status}","created_at":"x","principal""#);
+            BEFORE.replace("{\"principal\"", &added)
+        };
+        assert_eq!(effects(&recorded("active"), BEFORE), []);
+        assert_eq!(effects(BEFORE, &recorded("active")), []);
+        assert_eq!(effects(&recorded("revoked"), &recorded("revoked")), []);
+        let status = |effect: &str| [("status", effect.to_owned())];
+        let again = "no longer denied: writing it lets agt_a spend again";
+        assert_eq!(effects(&recorded("revoked"), BEFORE), status(again));
+        assert_eq!(
+            effects(&recorded("replaced"), BEFORE),
+            status("writing it has it govern agt_a again, in the place of the newer mandate")
+        );
+        assert_eq!(effects(BEFORE, &recorded("revoked")), status("denied: everything, since it is revoked"));
+        // Kept while it was active, and expired since.
+        let expired = recorded("active").replace("2027-01-01", "2026-05-31");
+        let [told, day] = &effects(&expired, BEFORE)[..] else { panic!("{:?}", effects(&expired, BEFORE)) };
+        assert_eq!((told.0, told.1.as_str(), day.0), ("status", again, "expires"));
     }
 }

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use mandate_core::json::Object;
-use mandate_core::{Invalid, Terms, Timestamp, Total};
+use mandate_core::{Invalid, MAX_CATEGORIES, Terms, Timestamp, Total};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use super::MAX_BODY_BYTES;
+use super::{MAX_BODY_BYTES, WRITTEN};
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
@@ -28,7 +28,8 @@ Examples:
   mandate mandate lint mandate.json
   mandate mandate lint --strict - < mandate.json
 
-Exit codes: 0 the service would take it    30 it would not, or with --strict there are warnings    3 no such file")]
+Exit codes: 0 the service would take it    30 it would not, or with --strict there are warnings    3 no such file
+In JSON, `valid` says whether the service would take it, and `passes` whether the code is 0.")]
 pub(crate) struct Lint {
     /// The mandate as JSON, or `-` to read it from standard input
     #[arg(value_name = "FILE|-", value_parser = source)]
@@ -55,7 +56,10 @@ struct Finding {
 
 #[derive(Debug, Serialize)]
 struct Report {
+    /// Whether the service would take it.
     valid: bool,
+    /// Whether nothing stands against it: with `--strict` warnings do.
+    passes: bool,
     findings: Vec<Finding>,
 }
 
@@ -63,8 +67,9 @@ impl Lint {
     pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
         let text = self.file.read("the mandate", MAX_BODY_BYTES, Exit::InvalidRequest)?;
         let findings = examine(&text, environment::now());
-        let report = Report { valid: findings.iter().all(|f| f.level == Level::Warning), findings };
-        let passes = report.valid && (report.findings.is_empty() || !self.strict);
+        let valid = findings.iter().all(|f| f.level == Level::Warning);
+        let passes = valid && (findings.is_empty() || !self.strict);
+        let report = Report { valid, passes, findings };
         if output.is_json() {
             output.json(&report)?;
         } else {
@@ -84,10 +89,13 @@ impl Report {
             let (message, suggestion) = (printable(&finding.message), finding.suggestion);
             output.text(&format!("{style}{level:<9}{style:#}{message}\n         {suggestion}\n"));
         }
-        output.text(&match (self.valid, self.findings.len()) {
-            (true, 0) => format!("{GOOD}ok{GOOD:#}\n"),
-            (true, _) => format!("{GOOD}ok{GOOD:#}, with warnings\n"),
-            (false, _) => format!("{ERROR}refused{ERROR:#}\n"),
+        output.text(&match (self.valid, self.passes, self.findings.len()) {
+            (true, true, 0) => format!("{GOOD}ok{GOOD:#}\n"),
+            (true, true, _) => format!("{GOOD}ok{GOOD:#}, with warnings\n"),
+            (true, false, _) => {
+                format!("{ERROR}not ok{ERROR:#}: the service would take it, but --strict counts warnings as problems\n")
+            }
+            (false, ..) => format!("{ERROR}refused{ERROR:#}\n"),
         });
     }
 }
@@ -114,6 +122,10 @@ fn problems(text: &str, now: Timestamp) -> (Option<Terms>, Vec<Finding>) {
             Err(problem) => problem,
         };
         let mended = mend(&copy, &problem);
+        let is_told = findings.last().is_some_and(|last: &Finding| last.message == problem.to_string());
+        if is_told {
+            break;
+        }
         findings.push(Finding {
             level: Level::Error,
             field: problem.field().to_owned(),
@@ -135,21 +147,70 @@ fn mend(text: &str, problem: &Invalid) -> Option<String> {
     let mut members: Members = serde_json::from_str(text).ok()?;
     let path = problem.field();
     let (name, rest) = path.split_once(['.', '[']).unwrap_or((path, ""));
-    if rest.is_empty() {
-        put(&mut members, name, harmless(name))?;
-    } else if let Some(index) = rest.strip_suffix(']') {
+    if let Some(unknown) = unknown(&members, "", path) {
+        members.remove(&unknown);
+    } else if path == WHOLE {
+        // What cannot be read at all stands in one of the members.
+        let unreadable = members.iter().find(|(name, value)| read_alone(name, value).is_err());
+        let name = unreadable.map(|(name, _)| name.clone())?;
+        put(&mut members, &name, harmless(&name))?;
+    } else if rest.is_empty() {
+        let kept = first_elements(members.get(name).map(AsRef::as_ref));
+        put(&mut members, name, kept.as_deref().or(harmless(name)))?;
+    } else if let Some(index) = rest.split(']').next().and_then(|index| index.parse::<usize>().ok()) {
         let mut elements: Vec<Box<RawValue>> = serde_json::from_str(members.get(name)?.get()).ok()?;
-        let at = index.parse::<usize>().ok().filter(|at| *at < elements.len())?;
-        elements.remove(at);
-        let kept = serde_json::to_string(&elements).ok()?;
-        put(&mut members, name, Some(if elements.is_empty() { r#"["a"]"# } else { &kept }))?;
+        // The others keep their places, and none of them is this one.
+        let mut fresh = (0_usize..).map(|n| format!("\"lint-{n}\""));
+        let fresh = fresh.find(|name| !elements.iter().any(|element| element.get() == name))?;
+        *elements.get_mut(index)? = RawValue::from_string(fresh).ok()?;
+        put(&mut members, name, Some(&serde_json::to_string(&elements).ok()?))?;
     } else {
         let mut inner: Members = serde_json::from_str(members.get(name)?.get()).ok()?;
-        put(&mut inner, rest, harmless(path))?;
+        match unknown(&inner, name, path) {
+            Some(unknown) => {
+                inner.remove(&unknown);
+            }
+            None => put(&mut inner, rest, harmless(path))?,
+        }
         let inner = serde_json::to_string(&inner).ok()?;
         put(&mut members, name, Some(&inner))?;
     }
     serde_json::to_string(&members).ok()
+}
+
+/// Under this name the rules tell of a whole document.
+const WHOLE: &str = "body";
+
+/// The member of the object `parent` that is not known and that messages call `path`. They shorten and escape names.
+fn unknown(members: &Members, parent: &str, path: &str) -> Option<String> {
+    let unknown = members.keys().filter(|name| !known(parent).contains(&name.as_str()));
+    let called = |name: &String| {
+        let alone = format!("{{{}:0}}", serde_json::Value::from(name.as_str()));
+        let called = Object::parse(alone.as_bytes()).and_then(Object::finish).err()?.field().to_owned();
+        Some(if parent.is_empty() { called } else { format!("{parent}.{called}") })
+    };
+    unknown.into_iter().find(|name| called(name).as_deref() == Some(path)).cloned()
+}
+
+/// The members that an object of a mandate can have.
+fn known(parent: &str) -> &'static [&'static str] {
+    match parent {
+        "limits" => &["per_transaction", "per_month", "currency"],
+        "escrow" => &["required_above"],
+        _ => &WRITTEN,
+    }
+}
+
+fn read_alone(name: &str, value: &RawValue) -> Result<(), Invalid> {
+    let alone = format!("{{{}:{}}}", serde_json::Value::from(name), value.get());
+    Object::parse(alone.as_bytes()).map(|_| ())
+}
+
+/// Of an array with more elements than there may be categories, as many as there may.
+fn first_elements(value: Option<&RawValue>) -> Option<String> {
+    let elements: Vec<Box<RawValue>> = serde_json::from_str(value?.get()).ok()?;
+    let kept = elements.get(..MAX_CATEGORIES).filter(|kept| kept.len() < elements.len())?;
+    serde_json::to_string(kept).ok()
 }
 
 /// Sets the member, or takes it away where there is nothing to set.
@@ -166,10 +227,11 @@ fn harmless(path: &str) -> Option<&'static str> {
     Some(match path {
         "principal" => r#""role:a""#,
         "agent" => r#""agt_a""#,
-        "limits" => r#"{"per_transaction":1,"currency":"USD"}"#,
-        "limits.currency" => r#""USD""#,
         // So large that no threshold lies above it.
+        "limits" => r#"{"per_transaction":999999999999999,"currency":"USD"}"#,
+        "limits.currency" => r#""USD""#,
         "limits.per_transaction" => "999999999999999",
+        "escrow.required_above" => "0",
         "categories" => r#"["a"]"#,
         "expires" => r#""9999-12-31""#,
         _ => return None,
@@ -283,6 +345,41 @@ mod tests {
             assert!(told.iter().any(|line| line.starts_with(&format!("{field} "))), "{field}: {told:#?}");
         }
         assert_eq!(told.iter().filter(|line| line.starts_with("categories")).count(), 2, "{told:#?}");
+    }
+
+    #[test]
+    fn each_problem_is_told_once_and_where_it_stands() {
+        let mandate = |rest: &str| {
+            format!(
+                r#"{{"principal":"role:a","agent":"agt_a","limits":{{"per_transaction":500,"currency":"USD"}},"categories":["a"],"expires":"2027-01-01"{rest}}}"#
+            )
+        };
+        let fields = |text: &str| -> Vec<String> {
+            let now = Timestamp::parse("2026-06-01T12:00:00Z").unwrap();
+            let problems = problems(text, now).1;
+            let mut fields: Vec<_> = problems.into_iter().map(|finding| finding.field).collect();
+            fields.sort_unstable();
+            fields
+        };
+        assert_eq!(
+            fields(&mandate(r#","escrow":{"required_above":"x","y":1},"review_above":-1"#)),
+            ["escrow.required_above", "escrow.y", "review_above"]
+        );
+        assert_eq!(fields(&mandate(r#","escrow":7"#)), ["escrow"]);
+        let listed = mandate("").replace(r#"["a"]"#, r#"["A","b","b",7,"C"]"#);
+        assert_eq!(fields(&listed), ["categories[0]", "categories[2]", "categories[3]", "categories[4]"]);
+        // Names that look like paths, and a name that messages shorten.
+        let odd = format!(r#","a.b":1,"limits[0]":1,"{}":1,"body":1,"escrow":{{}}"#, "n".repeat(90));
+        assert_eq!(fields(&mandate(&odd)).len(), 5);
+        // Without limits no threshold is too high.
+        let unlimited = mandate(r#","review_above":200"#)
+            .replace(r#""limits":{"per_transaction":500,"currency":"USD"},"#, "");
+        assert_eq!(fields(&unlimited), ["limits"]);
+        let deep = format!(r#","deep":{}1{},"x":1"#, "[".repeat(40), "]".repeat(40));
+        assert_eq!(fields(&mandate(&deep)), ["body", "x"]);
+        let many = (0..70).map(|n| format!("\"c{n}\"")).collect::<Vec<_>>().join(",");
+        let many = mandate("").replace(r#"["a"]"#, &format!(r#"["A",{many}]"#));
+        assert_eq!(fields(&many), ["categories", "categories[0]"]);
     }
 
     #[test]

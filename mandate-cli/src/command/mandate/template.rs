@@ -2,10 +2,12 @@
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use mandate_core::{AgentId, Currency, Timestamp};
+use serde_json::json;
 
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::output::{BOLD, Output};
+use crate::value::agent;
 
 const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
 
@@ -13,11 +15,11 @@ const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  mandate mandate template --agent agt_buyer > mandate.json
+  mandate mandate template --agent buyer > mandate.json
   mandate mandate template --explain")]
 pub(crate) struct Template {
     /// The agent that may spend
-    #[arg(long, value_name = "ID", default_value = "agt_buyer", value_parser = AgentId::parse)]
+    #[arg(long, value_name = "AGENT", default_value = "agt_buyer", value_parser = agent)]
     agent: AgentId,
     /// The currency of the limits
     #[arg(long, value_name = "CODE", default_value = "USD", value_parser = Currency::parse)]
@@ -41,6 +43,11 @@ const FIELDS: [(&str, &str); 9] = [
 
 impl Template {
     pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
+        if self.explain && output.is_json() {
+            let fields = FIELDS.map(|(field, meaning)| json!({"field": field, "meaning": meaning}));
+            output.json(&fields)?;
+            return Ok(Exit::Success);
+        }
         if self.explain {
             for (field, meaning) in FIELDS {
                 output.text(&format!("{BOLD}{field:<24}{BOLD:#}{meaning}\n"));

@@ -2,15 +2,14 @@
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 mod screen;
+mod terminal;
 mod worker;
 
-use std::collections::BTreeMap;
-use std::io::{IsTerminal as _, stdin, stdout};
+use std::io::{self, IsTerminal as _, stdin, stdout};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mandate_core::api_key::KeyClass;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
@@ -24,12 +23,19 @@ use crate::service::Service;
 
 /// How long a key is waited for before the screen is drawn again.
 const FRAME: Duration = Duration::from_millis(50);
-/// How often it is looked whether the terminal is still there, and how long the loop then has to end by itself.
-const WATCHDOG: Duration = Duration::from_secs(1);
+/// How long a choice or a question has to be on the screen, without a key, before a key can answer it: what comes earlier was
+/// pressed by somebody who had not read it.
+const SETTLE: Duration = Duration::from_millis(300);
 /// The longest reason that the service keeps, in characters.
 const MAX_REASON: usize = 500;
 
+const ASKING: &str = "asking the service ...";
+const NOTHING_DONE: &str = "nothing was done";
+const GONE: &str = "the review that was chosen is gone: it was answered elsewhere, or has expired";
+
 /// Answer what waits for a person on one screen: each request with its mandate; a approves, d denies
+///
+/// What is chosen changes by the arrow keys alone: once the chosen review is answered, here or elsewhere, nothing is chosen.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -37,7 +43,8 @@ Examples:
   mandate review watch --profile live --refresh 30
 
 Keys: up and down or k and j choose, a approves, d denies and asks why, r looks again, q ends.
-In a live environment each answer is confirmed with y.")]
+In a live environment each answer is confirmed with y. A key counts as an answer once what it answers has been on the screen
+for a moment.")]
 pub(crate) struct Watch {
     /// How long to wait between two looks
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -46,17 +53,28 @@ pub(crate) struct Watch {
     service: Service,
 }
 
+/// A request that waits, as it was on the screen when it was chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Payment {
+    review: String,
+    mandate: Option<String>,
+    decision: String,
+}
+
 /// What the screen shows.
 struct Queue {
     live: bool,
     address: String,
     /// Decisions that wait, oldest first, as the service tells of them.
     waiting: Vec<String>,
-    /// The mandates concerned, by id.
-    mandates: BTreeMap<String, String>,
-    /// The review that is chosen.
-    chosen: Option<String>,
+    chosen: Option<Payment>,
+    /// Where the chosen one stands, or stood.
+    place: usize,
+    /// The mandate of the chosen one, once it is read.
+    mandate: Option<String>,
     asking: Asking,
+    /// Since when choice and question are on the screen and no key has come too early; nothing until they are drawn.
+    settling_since: Option<Instant>,
     message: String,
     looked: bool,
 }
@@ -66,7 +84,7 @@ enum Asking {
     /// For a choice.
     Nothing,
     /// Why it is denied.
-    Reason(String),
+    Reason(Payment, String),
     /// Whether the answer is meant.
     Confirmation(Answer),
 }
@@ -88,50 +106,24 @@ impl Watch {
         let access = client.access();
         let mut queue = Queue::new(access.is_live(), access.base.to_string());
         let (orders, reports) = worker::start(client, Duration::from_secs(self.refresh));
-        let asked_to_end = on_signal()?;
-        end_without_a_terminal(Arc::clone(&asked_to_end));
-        let mut terminal = ratatui::try_init()
-            .map_err(|e| Failure::new(Exit::Io, format!("the terminal cannot be used: {e}")))?;
-        let _restored = Restored;
+        let asked_to_end = terminal::on_signal()?;
+        terminal::end_without_it(Arc::clone(&asked_to_end));
+        let (mut terminal, _restored) = terminal::take().map_err(|e| broken(&e))?;
         let ended = queue.watch(&mut terminal, &orders, &reports, &asked_to_end);
-        if !stdin().is_terminal() {
-            // Its end would write to the terminal that is gone, and panic.
-            std::mem::forget(terminal);
-            return Ok(Exit::Interrupted);
+        if stdin().is_terminal() {
+            return ended;
         }
-        ended
+        // What fails on a terminal that is gone is its end, and no failure. Dropped, ratatui's would tell it so, and panic.
+        std::mem::forget(terminal);
+        Ok(Exit::Interrupted)
     }
 }
 
-/// Gives the terminal back as it was, however the queue ends: ratatui's own hook does so before a panic is told of.
-struct Restored;
-
-impl Drop for Restored {
-    fn drop(&mut self) {
-        // A terminal that is gone cannot be told, and there is nobody to tell.
-        let _ = ratatui::try_restore();
+impl Payment {
+    fn of(decision: &str) -> Option<Self> {
+        let (review, mandate) = (review_of(decision)?, fields::text(decision, "mandate"));
+        Some(Self { review, mandate, decision: decision.to_owned() })
     }
-}
-
-/// Has a signal that asks the process to end, as SIGTERM, end the loop, so that the terminal is given back. Ctrl-C is a key here.
-fn on_signal() -> Result<Arc<AtomicBool>, Failure> {
-    let asked = Arc::new(AtomicBool::new(false));
-    let flag = Arc::clone(&asked);
-    ctrlc::set_handler(move || flag.store(true, Ordering::Release))
-        .map_err(|e| Failure::new(Exit::Io, format!("signals cannot be listened for: {e}")))?;
-    Ok(asked)
-}
-
-/// Ends the process where its loop cannot: crossterm goes on reading from a terminal that is gone, and never comes back.
-fn end_without_a_terminal(asked_to_end: Arc<AtomicBool>) {
-    thread::spawn(move || {
-        while stdin().is_terminal() && !asked_to_end.load(Ordering::Acquire) {
-            thread::sleep(WATCHDOG);
-        }
-        thread::sleep(WATCHDOG);
-        let _ = ratatui::try_restore();
-        std::process::exit(i32::from(Exit::Interrupted as u8));
-    });
 }
 
 impl Queue {
@@ -140,9 +132,11 @@ impl Queue {
             live,
             address,
             waiting: Vec::new(),
-            mandates: BTreeMap::new(),
             chosen: None,
+            place: 0,
+            mandate: None,
             asking: Asking::Nothing,
+            settling_since: None,
             message: String::new(),
             looked: false,
         }
@@ -155,11 +149,14 @@ impl Queue {
         reports: &Receiver<Report>,
         asked_to_end: &AtomicBool,
     ) -> Result<Exit, Failure> {
-        let broken = |e: std::io::Error| Failure::new(Exit::Io, format!("the terminal cannot be used: {e}"));
         loop {
             loop {
                 match reports.try_recv() {
-                    Ok(report) => self.hear(report)?,
+                    Ok(report) => {
+                        if let Step::Give(order) = self.hear(report)? {
+                            orders.send(order).map_err(|_| gone())?;
+                        }
+                    }
                     Err(TryRecvError::Empty) => break,
                     Err(TryRecvError::Disconnected) => return Err(gone()),
                 }
@@ -167,39 +164,49 @@ impl Queue {
             if asked_to_end.load(Ordering::Acquire) {
                 return Ok(Exit::Interrupted);
             }
-            terminal.draw(|frame| screen::draw(self, frame)).map_err(broken)?;
-            if !event::poll(FRAME).map_err(broken)? {
+            terminal.draw(|frame| screen::draw(self, frame)).map_err(|e| broken(&e))?;
+            self.settling_since.get_or_insert_with(Instant::now);
+            if !event::poll(FRAME).map_err(|e| broken(&e))? {
                 continue;
             }
-            let Event::Key(key) = event::read().map_err(broken)? else { continue };
-            match if key.kind == KeyEventKind::Release { Step::GoOn } else { self.press(key) } {
+            let step = match event::read().map_err(|e| broken(&e))? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => self.press(key),
+                Event::Paste(text) => self.paste(&text),
+                _ => Step::GoOn,
+            };
+            match step {
                 Step::GoOn => {}
-                Step::Give(order) => {
-                    "asking the service ...".clone_into(&mut self.message);
-                    orders.send(order).map_err(|_| gone())?;
-                }
+                Step::Give(order) => orders.send(order).map_err(|_| gone())?,
                 Step::End(exit) => return Ok(exit),
             }
         }
     }
 
     /// Takes in what the service said. A key that it does not take ends the watch.
-    fn hear(&mut self, report: Report) -> Result<(), Failure> {
+    fn hear(&mut self, report: Report) -> Result<Step, Failure> {
         match report {
-            Report::Waiting { waiting, mandates, told } => {
-                let at = self.position();
-                (self.waiting, self.mandates, self.looked) = (waiting, mandates, true);
-                if self.position().is_none() {
-                    let last = self.waiting.len().saturating_sub(1);
-                    let near = self.waiting.get(at.unwrap_or_default().min(last));
-                    self.chosen = near.and_then(|decision| review_of(decision));
-                    // What was asked was about the one that is gone.
-                    self.asking = Asking::Nothing;
+            Report::Waiting(waiting) => {
+                let is_first = !self.looked;
+                (self.place, self.waiting, self.looked) =
+                    (self.position().unwrap_or(self.place), waiting, true);
+                if self.message == ASKING {
+                    self.message.clear();
                 }
-                if let Some(told) = told {
-                    self.message = told;
+                if is_first {
+                    return Ok(self.choose(0));
+                }
+                if self.chosen.is_some() && self.position().is_none() {
+                    let step = self.unchoose();
+                    GONE.clone_into(&mut self.message);
+                    return Ok(step);
                 }
             }
+            Report::Mandate { id, mandate } => {
+                if self.chosen.as_ref().is_some_and(|chosen| chosen.mandate.as_ref() == Some(&id)) {
+                    self.mandate = Some(mandate);
+                }
+            }
+            Report::Told(told) => self.message = told,
             Report::Failed(failure)
                 if !self.looked && matches!(failure.exit, Exit::Unauthorized | Exit::Forbidden) =>
             {
@@ -207,76 +214,163 @@ impl Queue {
             }
             Report::Failed(failure) => self.message = format!("failed: {}", failure.message()),
         }
-        Ok(())
+        Ok(Step::GoOn)
+    }
+
+    /// Where a review stands among those that wait.
+    fn place_of(&self, review: &str) -> Option<usize> {
+        self.waiting.iter().position(|decision| review_of(decision).as_deref() == Some(review))
     }
 
     /// Where the chosen review stands.
     fn position(&self) -> Option<usize> {
-        let chosen = self.chosen.as_ref()?;
-        self.waiting.iter().position(|decision| review_of(decision).as_ref() == Some(chosen))
+        self.place_of(&self.chosen.as_ref()?.review)
     }
 
-    fn choose(&mut self, at: usize) {
-        if let Some(decision) = self.waiting.get(at) {
-            self.chosen = review_of(decision);
+    /// Whether a review waits no more, as far as is known.
+    fn is_gone(&self, payment: &Payment) -> bool {
+        self.place_of(&payment.review).is_none()
+    }
+
+    /// Whether choice and question have been on the screen for long enough to be answered.
+    fn is_settled(&self) -> bool {
+        self.settling_since.is_some_and(|since| since.elapsed() >= SETTLE)
+    }
+
+    /// Asks something else from now on.
+    fn ask(&mut self, asking: Asking) -> Step {
+        (self.asking, self.settling_since) = (asking, None);
+        Step::GoOn
+    }
+
+    fn choose(&mut self, at: usize) -> Step {
+        let Some(payment) = self.waiting.get(at).and_then(|decision| Payment::of(decision)) else {
+            return Step::GoOn;
+        };
+        if self.chosen.as_ref().is_some_and(|chosen| chosen.review == payment.review) {
+            return Step::GoOn;
         }
+        let mandate = payment.mandate.clone();
+        (self.chosen, self.place, self.mandate, self.settling_since) = (Some(payment), at, None, None);
+        self.message.clear();
+        Step::Give(Order::Choose(mandate))
+    }
+
+    /// Nothing is chosen, until a person does it.
+    fn unchoose(&mut self) -> Step {
+        self.place = self.position().unwrap_or(self.place);
+        (self.chosen, self.mandate) = (None, None);
+        Step::Give(Order::Choose(None))
     }
 
     fn press(&mut self, key: KeyEvent) -> Step {
         if key.modifiers.contains(KeyModifiers::CONTROL) && key.code == KeyCode::Char('c') {
             return Step::End(Exit::Interrupted);
         }
+        if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
+            return Step::GoOn;
+        }
         match std::mem::replace(&mut self.asking, Asking::Nothing) {
             Asking::Nothing => self.command(key.code),
-            Asking::Reason(reason) => self.edit(reason, key.code),
-            Asking::Confirmation(answer) if key.code == KeyCode::Char('y') => {
-                Step::Give(Order::Resolve(answer))
-            }
-            Asking::Confirmation(_) => {
-                "nothing was done".clone_into(&mut self.message);
-                Step::GoOn
-            }
+            Asking::Reason(payment, reason) => self.edit(payment, reason, key.code),
+            Asking::Confirmation(answer) => self.confirm(answer, key.code),
         }
     }
 
     fn command(&mut self, key: KeyCode) -> Step {
-        let at = self.position().unwrap_or_default();
-        match key {
-            KeyCode::Char('q') => return Step::End(Exit::Success),
-            KeyCode::Char('r') => return Step::Give(Order::Look),
-            KeyCode::Up | KeyCode::Char('k') => self.choose(at.saturating_sub(1)),
-            KeyCode::Down | KeyCode::Char('j') => self.choose(at.saturating_add(1)),
-            KeyCode::Char('a') => return self.answer(None),
-            KeyCode::Char('d') if self.chosen.is_some() => self.asking = Asking::Reason(String::new()),
-            _ => {}
+        match (key, &self.chosen) {
+            (KeyCode::Char('q'), _) => Step::End(Exit::Success),
+            (KeyCode::Char('r'), _) => {
+                ASKING.clone_into(&mut self.message);
+                Step::Give(Order::Look)
+            }
+            // Where the chosen one stood, another stands now.
+            (KeyCode::Up | KeyCode::Down, None) => {
+                self.choose(self.place.min(self.waiting.len().saturating_sub(1)))
+            }
+            (KeyCode::Up | KeyCode::Char('k'), Some(_)) => self.choose(self.place.saturating_sub(1)),
+            (KeyCode::Down | KeyCode::Char('j'), Some(_)) => self.choose(self.place.saturating_add(1)),
+            (KeyCode::Char('a'), Some(chosen)) => {
+                let answer = Answer { payment: chosen.clone(), denied: None };
+                if self.is_settled() { self.answer(answer) } else { self.too_early() }
+            }
+            (KeyCode::Char('d'), Some(chosen)) => {
+                let asking = Asking::Reason(chosen.clone(), String::new());
+                self.ask(asking)
+            }
+            _ => Step::GoOn,
         }
+    }
+
+    /// A key that answers what nobody has read yet does nothing, and neither does what comes in one go with it.
+    fn too_early(&mut self) -> Step {
+        self.settling_since = Some(Instant::now());
         Step::GoOn
     }
 
-    fn edit(&mut self, mut reason: String, key: KeyCode) -> Step {
+    fn edit(&mut self, payment: Payment, mut reason: String, key: KeyCode) -> Step {
         match key {
-            KeyCode::Enter => return self.answer(Some(reason)),
-            KeyCode::Esc => return Step::GoOn,
+            KeyCode::Enter if !self.is_gone(&payment) => {
+                return self.answer(Answer { payment, denied: Some(reason) });
+            }
+            KeyCode::Enter | KeyCode::Esc => return self.give_up(),
             KeyCode::Backspace => {
                 reason.pop();
             }
             KeyCode::Char(c) if reason.chars().count() < MAX_REASON => reason.push(c),
             _ => {}
         }
-        self.asking = Asking::Reason(reason);
+        self.asking = Asking::Reason(payment, reason);
         Step::GoOn
     }
 
-    /// Approves, or denies with a reason, which can be empty.
-    fn answer(&mut self, denied: Option<String>) -> Step {
-        let Some(review) = self.chosen.clone() else { return Step::GoOn };
-        let answer = Answer { review, denied };
-        if self.live {
-            self.asking = Asking::Confirmation(answer);
-            return Step::GoOn;
+    fn confirm(&mut self, answer: Answer, key: KeyCode) -> Step {
+        let is_gone = self.is_gone(&answer.payment);
+        match key {
+            KeyCode::Esc => return self.give_up(),
+            KeyCode::Enter if is_gone => return self.give_up(),
+            _ if is_gone => {}
+            _ if !self.is_settled() => {
+                self.too_early();
+            }
+            KeyCode::Char('y') => return self.give(answer),
+            _ => return self.give_up(),
         }
+        self.asking = Asking::Confirmation(answer);
+        Step::GoOn
+    }
+
+    fn give_up(&mut self) -> Step {
+        NOTHING_DONE.clone_into(&mut self.message);
+        self.ask(Asking::Nothing)
+    }
+
+    /// What is pasted is part of a reason, or nothing.
+    fn paste(&mut self, text: &str) -> Step {
+        if let Asking::Reason(_, reason) = &mut self.asking {
+            let room = MAX_REASON.saturating_sub(reason.chars().count());
+            reason.extend(text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(room));
+        }
+        Step::GoOn
+    }
+
+    /// Approves, or denies with a reason, which can be empty; asks before where money is real.
+    fn answer(&mut self, answer: Answer) -> Step {
+        if self.live {
+            return self.ask(Asking::Confirmation(answer));
+        }
+        self.give(answer)
+    }
+
+    fn give(&mut self, answer: Answer) -> Step {
+        self.unchoose();
+        ASKING.clone_into(&mut self.message);
         Step::Give(Order::Resolve(answer))
     }
+}
+
+fn broken(error: &io::Error) -> Failure {
+    Failure::new(Exit::Io, format!("the terminal cannot be used: {error}"))
 }
 
 /// The thread that talks to the service has ended, which it never does of its own.

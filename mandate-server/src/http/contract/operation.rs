@@ -288,7 +288,9 @@ pub(super) fn parameters() -> [(&'static str, Parameter); 5] {
             "EndingBefore",
             place(
                 "ending_before",
-                "The page before the object of this id, towards the newest. Of `cursor`, `starting_after` and `ending_before` one can be given.",
+                "The page before the object of this id, towards the newest. Of `cursor`, `starting_after` and `ending_before` one can be given. \
+                 To follow a list and miss nothing, give the newest id that is a minute old, and pass over what you have: an object may \
+                 come to stand in the list up to a minute after one with a later id.",
             ),
         ),
         (

@@ -1,4 +1,5 @@
-//! Rates where several servers share a database: once a second each tells what it has admitted, and hears of the others.
+//! Rates where several servers share a database: once a second each tells what it has admitted, and hears of the others. On
+//! that occasion it compares its clock with the database's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,12 +7,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, timeout};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::{Rates, SLOTS, Window};
-use crate::clock::{Clock, Entropy};
+use crate::clock::{Clock, Entropy, SKEW_WARNS_MILLIS, Skew};
 use crate::error::Fault;
-use crate::service::Stop;
 use crate::service::rates::{self, Told};
 use crate::store::Store;
 
@@ -32,39 +32,70 @@ pub(crate) struct Shared {
     pub(crate) rates: Arc<Rates>,
     pub(crate) store: Store,
     pub(crate) clock: Arc<dyn Clock>,
+    skew: Arc<Skew>,
     server: [u8; 16],
     telling: Option<Telling>,
     /// Whether the others could not be heard.
     deaf: bool,
+    /// What was said of the clock last.
+    said: Bearing,
+}
+
+/// How a clock stands to the database's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Bearing {
+    Right,
+    Off,
+    /// Too far for decisions to be dated by it.
+    Unbearable,
 }
 
 impl Shared {
-    pub(crate) fn new(rates: Arc<Rates>, store: Store, clock: Arc<dyn Clock>, entropy: &dyn Entropy) -> Self {
+    pub(crate) fn new(
+        (rates, clock, skew): (Arc<Rates>, Arc<dyn Clock>, Arc<Skew>),
+        store: Store,
+        entropy: &dyn Entropy,
+    ) -> Self {
         let mut server = [0; 16];
         entropy.fill(&mut server);
-        Self { rates, store, clock, server, telling: None, deaf: false }
+        let (telling, deaf, said) = (None, false, Bearing::Right);
+        Self { rates, store, clock, skew, server, telling, deaf, said }
     }
 
-    /// Tells and hears, until `stop` changes.
+    /// Begins, before the first request, so that it is judged as one among others, and dated by a clock that is right.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub(crate) async fn begin(&mut self) -> Result<(), Fault> {
+        let (clock, skew) = (Arc::clone(&self.clock), Arc::clone(&self.skew));
+        self.store.read(move |tx| rates::compare(tx, &*clock, &skew)).await??;
+        self.exchange().await;
+        Ok(())
+    }
+
+    /// Tells and hears, until `stop` changes; then says that it was the last time.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut tick = tokio::time::interval(Duration::from_millis(EVERY_MILLIS));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 _ = tick.tick() => {}
-                _ = stop.changed() => return,
+                _ = stop.changed() => break,
             }
             tokio::select! {
                 () = self.exchange() => {}
-                _ = stop.changed() => return,
+                _ = stop.changed() => break,
             }
         }
+        self.end().await;
     }
 
     /// Once. A database that is away keeps no request from being judged: each server counts for itself then.
     pub(crate) async fn exchange(&mut self) {
         let telling = self.telling.take().unwrap_or_else(|| self.tell());
-        match listen(telling).await {
+        let heard = listen(telling).await;
+        self.say_how_the_clock_is();
+        match heard {
             Ok(Ok(told)) => {
                 if std::mem::take(&mut self.deaf) {
                     info!("request rates are shared with the other servers again");
@@ -81,11 +112,50 @@ impl Shared {
 
     fn tell(&self) -> Telling {
         let (store, server) = (self.store.clone(), self.server);
+        let (clock, skew) = (Arc::clone(&self.clock), Arc::clone(&self.skew));
         let told = self.rates.tell(self.clock.now().seconds());
         tokio::spawn(async move {
-            let written = store.write(move |tx| rates::exchange(tx, server, &told).map_err(Stop::Fault));
+            let written = store.write(move |tx| {
+                rates::compare(tx, &*clock, &skew)?;
+                Ok(rates::exchange(tx, server, &told)?)
+            });
             written.await?.map_err(|refusal| Fault::new(refusal.message))
         })
+    }
+
+    /// What is on its way comes before the last word, or not at all.
+    async fn end(mut self) {
+        if let Some(telling) = self.telling.take() {
+            let _ = listen(telling).await;
+        }
+        let (server, told) = (self.server, self.rates.tell(self.clock.now().seconds()));
+        let ending = self.store.write(move |tx| Ok(rates::end(tx, server, &told)?));
+        if !matches!(timeout(PATIENCE, ending).await, Ok(Ok(Ok(())))) {
+            warn!("the other servers were not told that this one ends");
+        }
+    }
+
+    /// Says it once when the clock goes wrong, and once when it is right again.
+    fn say_how_the_clock_is(&mut self) {
+        let ahead_millis = self.skew.ahead_millis();
+        let bearing = match ahead_millis.abs() {
+            _ if !self.skew.is_bearable() => Bearing::Unbearable,
+            SKEW_WARNS_MILLIS.. => Bearing::Off,
+            _ => Bearing::Right,
+        };
+        if std::mem::replace(&mut self.said, bearing) == bearing {
+            return;
+        }
+        match bearing {
+            Bearing::Right => info!("the clock agrees with the database's again"),
+            Bearing::Off => warn!(ahead_millis, "the clock is off by the database's: look after NTP"),
+            Bearing::Unbearable => {
+                error!(
+                    ahead_millis,
+                    "the clock is too far off by the database's: nothing is decided until it is right"
+                );
+            }
+        }
     }
 
     fn go_on_alone(&mut self, reason: &str) {
@@ -135,7 +205,7 @@ impl Rates {
     /// Takes what the others have told by `second` into account, and begins a round.
     fn hear(&self, told: &[Told], second: i64) {
         let mut others: std::collections::HashMap<i64, Window> = std::collections::HashMap::new();
-        for Told { age_millis, rates } in told {
+        for Told { age_millis, rates, .. } in told {
             let passed = usize::try_from(age_millis / 1000).unwrap_or(0);
             let mut rest = rates.as_slice();
             while let Some((key, seconds)) = read(&mut rest) {
@@ -145,7 +215,7 @@ impl Rates {
                 }
             }
         }
-        let there = told.iter().filter(|told| told.age_millis < GONE_MILLIS).count();
+        let there = told.iter().filter(|told| !told.ended && told.age_millis < GONE_MILLIS).count();
         let mut books = self.books();
         books.others = others;
         books.servers = u32::try_from(there).unwrap_or(u32::MAX).saturating_add(1);
@@ -189,7 +259,8 @@ mod tests {
     fn exchange(servers: &[Rates], told: &mut [Vec<u8>], of: usize, now: Timestamp) {
         told[of] = servers[of].tell(now.seconds());
         let others = told.iter().enumerate().filter(|(number, _)| *number != of);
-        let heard: Vec<_> = others.map(|(_, rates)| Told { age_millis: 0, rates: rates.clone() }).collect();
+        let heard: Vec<_> =
+            others.map(|(_, rates)| Told { age_millis: 0, ended: false, rates: rates.clone() }).collect();
         servers[of].hear(&heard, now.seconds());
     }
 
@@ -200,17 +271,23 @@ mod tests {
             one.admit(key, 100, at(second)).unwrap();
         }
         let rates = one.tell(at(5).seconds());
-        other.hear(&[Told { age_millis: 2_999, rates: rates.clone() }], at(100).seconds());
+        other.hear(&[Told { age_millis: 2_999, ended: false, rates: rates.clone() }], at(100).seconds());
         let books = other.books();
         assert_eq!((books.servers, books.others[&7].total, books.others[&-1].total), (2, 3, 1));
         assert_eq!((books.others[&7].counts[4], books.others[&7].counts[7]), (1, 2));
         drop(books);
         for cut in 0..rates.len() {
-            other.hear(&[Told { age_millis: 0, rates: rates[..cut].to_vec() }], at(100).seconds());
+            other.hear(
+                &[Told { age_millis: 0, ended: false, rates: rates[..cut].to_vec() }],
+                at(100).seconds(),
+            );
         }
-        other.hear(&[Told { age_millis: GONE_MILLIS, rates }], at(100).seconds());
-        let books = other.books();
-        assert_eq!((books.servers, books.others.len()), (1, 2), "gone, and not forgotten");
+        for (age_millis, ended) in [(GONE_MILLIS, false), (0, true)] {
+            other.hear(&[], at(100).seconds());
+            other.hear(&[Told { age_millis, ended, rates: rates.clone() }], at(100).seconds());
+            let books = other.books();
+            assert_eq!((books.servers, books.others.len()), (1, 2), "gone, and not forgotten");
+        }
         one.admit(7, 100, at(200)).unwrap();
         assert_eq!(one.tell(at(200).seconds()).len(), 14, "what has left the window is not told");
     }
@@ -220,7 +297,7 @@ mod tests {
         let rates = Rates::new();
         rates.hear(&[], at(0).seconds());
         assert_eq!((0..20).filter(|_| rates.admit(1, 10, at(0)).is_ok()).count(), 10);
-        rates.hear(&[Told { age_millis: 0, rates: Vec::new() }], at(0).seconds());
+        rates.hear(&[Told { age_millis: 0, ended: false, rates: Vec::new() }], at(0).seconds());
         assert_eq!((0..20).filter(|_| rates.admit(2, 10, at(0)).is_ok()).count(), 5);
         assert_eq!(rates.admit(2, 10, at(0)), Err(super::super::Exceeded { retry_after_seconds: 2 }));
         // The database is away: half of what is left, again and again.

@@ -3,6 +3,7 @@
 //! A transaction is run again when the database has taken it back (a deadlock, a lock that was not had in time) or the
 //! connection was lost before COMMIT was sent. After that nobody knows how it ended: the database is asked for the row that
 //! the transaction left in `commits`, with a row of the same number, so that one that has not committed by then never will.
+//! The same is done where a COMMIT was answered without waiting for the standby.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -25,12 +26,16 @@ const ATTEMPTS: u32 = 10;
 /// How long it is waited before the second attempt at most; twice as long before each that follows, up to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 const LONGEST_PAUSE: Duration = Duration::from_millis(256);
+/// After so long a transaction is tried no more, and not committed: the ids that it has drawn are of the time before.
+const TRYING: Duration = Duration::from_secs(20);
 /// How long jobs wait for a database that has just gone away. After that they fail at once, until it is back.
 const AWAY: Duration = Duration::from_secs(5);
 /// How long it is not tried again to reach a database that is away, so that whoever waits is told.
 const REST: Duration = Duration::from_millis(500);
 /// How long it is tried to find out how a transaction ended.
 const ASKING: Duration = Duration::from_secs(20);
+/// How often a script that reads is run, where the connection is lost beneath it.
+const READINGS: u32 = 3;
 /// After so long without use a connection is asked whether it is there, before a script that runs once relies on it.
 const STALE: Duration = Duration::from_millis(500);
 
@@ -51,6 +56,8 @@ pub(super) struct Desk {
     failed: Option<(Instant, String)>,
     /// How long the last COMMIT took, with what travelled with it.
     committing: Duration,
+    /// How long a transaction is tried.
+    pub(super) trying: Duration,
     random: u64,
 }
 
@@ -86,6 +93,7 @@ impl Desk {
             away: None,
             failed: None,
             committing: Duration::ZERO,
+            trying: TRYING,
             random: 0,
         })
     }
@@ -155,30 +163,49 @@ impl Desk {
         Ok(())
     }
 
-    /// Runs `script` over one snapshot, without trying it again.
-    pub(super) fn read<T>(
-        &mut self,
-        purpose: Purpose,
-        script: impl FnOnce(&mut Tx<'_>) -> T,
-    ) -> Result<T, Fault> {
+    /// Runs `script` over one snapshot; over another one and a fresh connection when that was lost beneath it.
+    pub(super) fn read<T>(&mut self, script: &impl Fn(&mut Tx<'_>) -> T) -> Result<T, Fault> {
+        let mut number = 1;
+        loop {
+            self.connect()?;
+            let (result, remedy) = self.look_over(Purpose::Read, script)?;
+            if remedy == Remedy::None || number == READINGS {
+                return Ok(result);
+            }
+            debug!("a connection was lost while it was read over: it is read again");
+            number += 1;
+        }
+    }
+
+    /// Runs `script` over one snapshot, once: it may have told somebody what it has read.
+    pub(super) fn look<T>(&mut self, script: impl FnOnce(&mut Tx<'_>) -> T) -> Result<T, Fault> {
         for _ in 0..ATTEMPTS {
             self.connect()?;
             let Some(link) = &mut self.link else { break };
-            let mut ground = Ground::new(&self.runtime, link, purpose);
-            let fresh = self.used.elapsed() < STALE || ground.begin().is_ok();
-            if !fresh {
-                self.link = None;
-                continue;
+            if self.used.elapsed() < STALE || Ground::new(&self.runtime, link, Purpose::Look).ping().is_ok() {
+                return self.look_over(Purpose::Look, script).map(|(result, _)| result);
             }
-            let result = script(&mut Tx::new(&mut ground));
-            let lost = ground.trouble.take().is_some_and(|trouble| trouble.remedy == Remedy::Reconnect);
-            if lost || (ground.began && ground.send_plain("COMMIT").is_err()) {
-                self.link = None;
-            }
-            self.used = Instant::now();
-            return Ok(result);
+            self.link = None;
         }
         Err(Fault::new("database: no connection lasts"))
+    }
+
+    /// Runs `script` over one snapshot; says what is to be done about what went wrong beneath it.
+    fn look_over<T>(
+        &mut self,
+        purpose: Purpose,
+        script: impl FnOnce(&mut Tx<'_>) -> T,
+    ) -> Result<(T, Remedy), Fault> {
+        let gone = || Fault::new("database: there is no connection");
+        let mut ground = Ground::new(&self.runtime, self.link.as_mut().ok_or_else(gone)?, purpose);
+        let result = script(&mut Tx::new(&mut ground));
+        let remedy = ground.trouble.take().map_or(Remedy::None, |trouble| trouble.remedy);
+        // What was read is true, however the transaction ends.
+        if remedy == Remedy::Reconnect || (ground.began && ground.send_plain("COMMIT").is_err()) {
+            self.link = None;
+        }
+        self.used = Instant::now();
+        Ok((result, remedy))
     }
 
     /// Runs `script` in one transaction, again where that helps.
@@ -199,12 +226,21 @@ impl Desk {
         attempt: &mut impl FnMut(&mut Ground<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let mut last = Fault::new("database: no transaction was tried");
+        let until = Instant::now() + self.trying;
         for number in 0..ATTEMPTS {
             if number > 0 {
                 self.pause(number - 1);
             }
             self.connect()?;
-            match self.attempt(attempt, End::Commit) {
+            if number > 0 && Instant::now() >= until {
+                break;
+            }
+            let mut in_time = |ground: &mut Ground<'_>| {
+                let value = attempt(ground)?;
+                let late = || Fault::new("database: a transaction took too long to be committed");
+                if Instant::now() < until { Ok(value) } else { Err(late()) }
+            };
+            match self.attempt(&mut in_time, End::Commit) {
                 Ended::Done(value) => return Ok(value),
                 Ended::Failed(fault) => return Err(fault),
                 Ended::Again(fault) => {
@@ -282,7 +318,12 @@ impl Desk {
         let mut attempt = 0;
         loop {
             self.link = None;
-            match self.connect().and_then(|()| self.ask(number)) {
+            let answer = self.connect().and_then(|()| self.ask(number));
+            if answer.is_err() {
+                // Whatever has become of the question, nobody goes on where it was asked.
+                self.link = None;
+            }
+            match answer {
                 Ok(committed) => {
                     info!(
                         committed,
@@ -311,12 +352,11 @@ impl Desk {
         if row.ok_or_else(|| Fault::new("database: a row just written is not there"))?.integer()? == 0 {
             // Its row is to be seen, and need not have come to the standbys that COMMIT waits for: after a crash nobody waits
             // for them any more. What is written here comes after it, and so does its COMMIT.
-            ground.send(vec![step(CONFIRM)])?;
-            ground.send_plain("COMMIT")?;
+            ground.commit(vec![step(CONFIRM)])?;
             return Ok(true);
         }
         // Once this row is there for good, the transaction cannot leave its own.
-        ground.send_plain("COMMIT").map(|()| false)
+        ground.commit(Vec::new()).map(|()| false)
     }
 
     /// Waits a little, the longer the more attempts were made, and not as long as others do.
@@ -341,8 +381,7 @@ fn commit<T>(ground: &mut Ground<'_>, value: T) -> (Ended<T>, Remedy) {
     if ground.wrote {
         steps.push(Step::Run(LEAVE, vec![Parameter::from(Value::from(number))]));
     }
-    steps.push(Step::Plain("COMMIT"));
-    let _ = ground.send(steps);
+    let _ = ground.commit(steps);
     let Some(trouble) = ground.trouble.take() else { return (Ended::Done(value), Remedy::None) };
     let ended = match trouble.remedy {
         Remedy::Reconnect if ground.wrote => Ended::Unknown(number, value),

@@ -61,9 +61,24 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// Begins, with an answer.
-    pub(super) fn begin(&mut self) -> Result<(), Fault> {
-        self.send(Vec::new()).map(|_| ())
+    /// Asks whether the other end is there. No transaction is begun.
+    pub(super) fn ping(&mut self) -> Result<(), Fault> {
+        self.send_plain("SELECT 1")
+    }
+
+    /// Sends `steps` and COMMIT. An answer with a warning is none: somebody has told the database not to wait any longer for
+    /// the standby, and what is committed may be lost with its machine.
+    pub(super) fn commit(&mut self, mut steps: Vec<Step>) -> Result<(), Fault> {
+        self.link.forget_warnings();
+        steps.push(Step::Plain("COMMIT"));
+        self.send(steps)?;
+        if !self.link.was_warned() {
+            return Ok(());
+        }
+        let trouble = Trouble::lost("it has committed without waiting for its standby");
+        let told = Fault::new(trouble.fault.to_string());
+        self.trouble = Some(trouble);
+        Err(told)
     }
 
     /// Sends a text without values and without a result, and nothing else.

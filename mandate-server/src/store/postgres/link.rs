@@ -2,15 +2,18 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::BytesMut;
 use futures_util::TryStreamExt as _;
 use futures_util::future::join_all;
 use tokio::time::timeout;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{Client, Statement};
+use tokio_postgres::{AsyncMessage, Client, Statement};
 
 use super::super::tx::{Row, Value};
 use super::address::{Address, CONNECT_TIMEOUT};
@@ -69,6 +72,8 @@ pub(super) struct Link {
     drawn: u64,
     /// Whether the database says that what it commits outlives a crash.
     pub(super) durable: bool,
+    /// Whether it has warned of something.
+    warned: Arc<AtomicBool>,
 }
 
 type Sent<'a> = Pin<Box<dyn Future<Output = Result<Ran, Trouble>> + 'a>>;
@@ -78,13 +83,19 @@ impl Link {
     pub(super) async fn open(address: &Address) -> Result<Self, Trouble> {
         let connecting = address.config().connect(address.connector());
         let late = |_| Trouble::lost("it cannot be connected to in time");
-        let (client, connection) = timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)??;
+        let (client, mut connection) = timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)??;
+        let warned = Arc::new(AtomicBool::new(false));
+        let hears = Arc::clone(&warned);
         tokio::spawn(async move {
-            // Whoever uses the connection hears of its end.
-            let _ = connection.await;
+            // Whoever uses the connection hears of its end. What the database says comes before what it answers then.
+            while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
+                if matches!(message, AsyncMessage::Notice(notice) if *notice.code() == SqlState::WARNING) {
+                    hears.store(true, Ordering::SeqCst);
+                }
+            }
         });
         let prepared = address.prepares.then(HashMap::new);
-        let mut link = Self { client, prepared, seed: [0; 16], drawn: 0, durable: false };
+        let mut link = Self { client, prepared, seed: [0; 16], drawn: 0, durable: false, warned };
         let greeted = timeout(CONNECT_TIMEOUT, link.send(vec![Step::Run(GREET, Vec::new())]));
         let greeted = greeted.await.map_err(late)??.rows.pop();
         let mut row = greeted.ok_or_else(|| Trouble::other("database: a greeting without a row"))?;
@@ -96,6 +107,16 @@ impl Link {
     /// Whether the other end is known to be gone.
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Forgets what the database has warned of.
+    pub(super) fn forget_warnings(&self) {
+        self.warned.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether the database has warned of anything since.
+    pub(super) fn was_warned(&self) -> bool {
+        self.warned.load(Ordering::SeqCst)
     }
 
     /// A number that no transaction has had before.

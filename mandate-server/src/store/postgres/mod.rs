@@ -32,7 +32,6 @@ use address::Address;
 pub(super) use address::shown;
 use desk::{Desk, End, settled};
 use pool::Pool;
-use purpose::Purpose;
 pub(super) use transfer::Filling;
 
 mod migrations {
@@ -54,14 +53,14 @@ impl Postgres {
         wake: Arc<Notify>,
     ) -> Result<Self, Fault> {
         let address = Address::parse(url)?;
-        Desk::new(Arc::clone(&address))?.read(Purpose::Read, must_be_usable)??;
+        Desk::new(Arc::clone(&address))?.read(&must_be_usable)??;
         Ok(Self { pool: Pool::start(&address, decider, metrics, wake)? })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
     where
         T: Send + 'static,
-        S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+        S: Fn(&mut Tx<'_>) -> T + Send + 'static,
     {
         self.pool.read(script).await
     }

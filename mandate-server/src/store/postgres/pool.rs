@@ -13,7 +13,6 @@ use super::super::{Authorization, Decider};
 use super::address::Address;
 use super::desk::Desk;
 use super::hot;
-use super::purpose::Purpose;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
@@ -29,6 +28,9 @@ const LANES: usize = 2;
 const MAX_BATCH: usize = 64;
 /// How many jobs of a kind may wait; more wait at the door.
 const MAX_WAITING: usize = 4096;
+
+/// How long one may wait for its turn: after that, whoever asked has given up, and what it would write is of another time.
+const TURN: Duration = Duration::from_secs(20);
 
 type Job = Box<dyn FnOnce(&mut Desk) + Send>;
 
@@ -55,6 +57,7 @@ pub(super) struct Pool {
 /// An authorization, and who waits for its answer.
 struct Asked {
     authorization: Authorization,
+    at: Instant,
     waiter: oneshot::Sender<Result<Answer, Fault>>,
 }
 
@@ -83,12 +86,12 @@ impl Pool {
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
     where
         T: Send + 'static,
-        S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+        S: Fn(&mut Tx<'_>) -> T + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |desk| {
             // A caller that has gone away needs no answer.
-            let _ = answer.send(desk.read(Purpose::Read, script));
+            let _ = answer.send(desk.read(&script));
         });
         send(&self.readers, job).await?;
         answered.await.map_err(|_| gone())?
@@ -97,11 +100,11 @@ impl Pool {
     /// Reads, for a thread that may be kept waiting.
     pub(super) fn read_here<T: Send + 'static>(
         &self,
-        script: impl FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+        script: impl Fn(&mut Tx<'_>) -> T + Send + 'static,
     ) -> Result<T, Fault> {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |desk| {
-            let _ = answer.send(desk.read(Purpose::Read, script));
+            let _ = answer.send(desk.read(&script));
         });
         sender(&self.readers)?.blocking_send(job).map_err(|_| gone())?;
         answered.blocking_recv().map_err(|_| gone())?
@@ -113,8 +116,12 @@ impl Pool {
         S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let after = self.after.clone();
+        let (after, asked) = (self.after.clone(), Instant::now());
         let job: Job = Box::new(move |desk| {
+            if asked.elapsed() > TURN {
+                let _ = answer.send(Err(overdue()));
+                return;
+            }
             let ended = desk.write(&script).map(|(result, tally)| {
                 after.tell(1, desk.committing(), &tally);
                 result
@@ -133,7 +140,7 @@ impl Pool {
         (caller.environment.id, &caller.agent).hash(&mut hasher);
         let lane = usize::try_from(hasher.finish() % self.lanes.len().max(1) as u64).unwrap_or_default();
         let door = self.lanes.get(lane).ok_or_else(gone)?;
-        send(door, Asked { authorization, waiter }).await?;
+        send(door, Asked { authorization, at: began, waiter }).await?;
         let answer = answered.await.map_err(|_| gone())??;
         self.after.metrics.authorized(began.elapsed());
         Ok(answer)
@@ -173,6 +180,10 @@ async fn send<J>(door: &Door<J>, job: J) -> Result<(), Fault> {
 
 fn gone() -> Fault {
     Fault::new("the threads of the store have ended, or a script panicked; see the line before this one")
+}
+
+fn overdue() -> Fault {
+    Fault::new("database: its turn has not come in time")
 }
 
 /// Starts a thread with a place at the database.
@@ -215,8 +226,14 @@ fn serve(mut desk: Desk, waiting: &Turn<mpsc::Receiver<Job>>) {
 fn serve_lane(mut desk: Desk, decider: &dyn Decider, after: &After, mut waiting: mpsc::Receiver<Asked>) {
     let mut asked = Vec::with_capacity(MAX_BATCH);
     while desk.wait(waiting.recv_many(&mut asked, MAX_BATCH)) > 0 {
+        for Asked { waiter, .. } in asked.extract_if(.., |asked| asked.at.elapsed() > TURN) {
+            let _ = waiter.send(Err(overdue()));
+        }
         let (batch, waiters): (Vec<_>, Vec<_>) =
-            asked.drain(..).map(|Asked { authorization, waiter }| (authorization, waiter)).unzip();
+            asked.drain(..).map(|Asked { authorization, waiter, .. }| (authorization, waiter)).unzip();
+        if batch.is_empty() {
+            continue;
+        }
         // A panic beside the decisions themselves drops the waiters' channels, and the lane goes on.
         let ended = catch_unwind(AssertUnwindSafe(|| decide(&mut desk, decider, after, &batch)));
         let Ok(answers) = ended else {

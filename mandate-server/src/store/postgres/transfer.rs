@@ -12,7 +12,6 @@ use super::columns::columns;
 use super::desk::Desk;
 use super::ground::Ground;
 use super::link::Step;
-use super::purpose::Purpose;
 use super::{tend, upkeep};
 use crate::error::Fault;
 
@@ -99,7 +98,7 @@ impl Filling {
         &mut self,
         table: &'static Table,
     ) -> Result<(Option<Vec<Value>>, i64), Fault> {
-        self.desk.read(Purpose::Look, |tx| {
+        self.desk.look(|tx| {
             let last = tx.row(table.last, &[])?.map(super::super::tx::Row::into_values);
             let count = if last.is_some() { table.count(tx)? } else { 0 };
             Ok((last, count))

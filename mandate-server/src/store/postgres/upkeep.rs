@@ -8,7 +8,6 @@ use tokio_postgres::Client;
 use super::address::Address;
 use super::desk::Desk;
 use super::migrations;
-use super::purpose::Purpose;
 use super::transfer;
 use crate::error::Fault;
 use crate::store::tx::Tx;
@@ -40,7 +39,7 @@ pub(in crate::store) fn snapshot<T>(
     url: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    Desk::new(Address::parse(url)?)?.read(Purpose::Look, script)?
+    Desk::new(Address::parse(url)?)?.look(script)?
 }
 
 /// Refuses a database that a transfer has not filled yet.

@@ -3,14 +3,17 @@
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
-use ratatui::text::{Line, Span};
+use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Borders, List, ListState, Paragraph, Wrap};
 
-use super::{Asking, Queue};
-use crate::table::{Field, seconds, text};
+use super::{Asking, Payment, Queue};
+use crate::output::printable;
+use crate::table::{Field, NO_LIMIT, NONE, seconds, text};
 
 /// Lines of the details, frame included.
 const DETAILS_HEIGHT: u16 = 11;
+/// Lines of a question at most; of a longer one the end is shown.
+const QUESTION_HEIGHT: usize = 6;
 
 /// What is asked for.
 const REQUEST: [Field; 8] = [
@@ -26,8 +29,8 @@ const REQUEST: [Field; 8] = [
 /// What was granted.
 const MANDATE: [Field; 7] = [
     text("limit", "limits.per_transaction limits.currency"),
-    text("per month", "limits.per_month limits.currency"),
-    text("asks above", "review_above"),
+    text("per month", "limits.per_month limits.currency").or(NO_LIMIT),
+    text("asks above", "review_above limits.currency").or(NONE),
     text("for", "categories"),
     text("expires", "expires"),
     text("principal", "principal"),
@@ -38,22 +41,34 @@ const LINE: [Field; 3] =
     [text("", "request.amount request.currency"), text("", "request.agent"), text("", "request.recipient")];
 
 pub(super) fn draw(queue: &Queue, frame: &mut Frame<'_>) {
+    let asked = foot(queue, frame.area().width);
     let [head, list, details, foot] = Layout::vertical([
         Constraint::Length(1),
         Constraint::Min(3),
         Constraint::Length(DETAILS_HEIGHT),
-        Constraint::Length(1),
+        Constraint::Length(u16::try_from(asked.height()).unwrap_or(u16::MAX)),
     ])
     .areas(frame.area());
     frame.render_widget(title(queue), head);
     waiting(queue, frame, list);
     let [left, right] =
         Layout::horizontal([Constraint::Percentage(50), Constraint::Percentage(50)]).areas(details);
-    let chosen = queue.position().and_then(|at| queue.waiting.get(at)).map_or("", String::as_str);
-    let mandate = crate::fields::text(chosen, "mandate").and_then(|id| queue.mandates.get(&id));
-    frame.render_widget(panel("Request", &REQUEST, chosen), left);
-    frame.render_widget(panel("Mandate", &MANDATE, mandate.map_or("", String::as_str)), right);
-    frame.render_widget(last_line(queue), foot);
+    match &queue.chosen {
+        None if queue.waiting.is_empty() => {}
+        None => frame.render_widget(
+            Paragraph::new("Nothing is chosen: up or down does it.").block(Block::bordered()),
+            details,
+        ),
+        Some(Payment { decision, mandate, .. }) => {
+            frame.render_widget(panel("Request", &REQUEST, decision), left);
+            let shown = match (mandate, &queue.mandate) {
+                (Some(_), None) => Paragraph::new("reading ...").block(Block::bordered().title("Mandate")),
+                (_, read) => panel("Mandate", &MANDATE, read.as_deref().unwrap_or_default()),
+            };
+            frame.render_widget(shown, right);
+        }
+    }
+    frame.render_widget(asked, foot);
 }
 
 fn title(queue: &Queue) -> Line<'_> {
@@ -96,19 +111,73 @@ fn panel<'a>(title: &'a str, fields: &[Field], json: &str) -> Paragraph<'a> {
 }
 
 /// What is asked, what was said, and which keys there are.
-fn last_line(queue: &Queue) -> Line<'_> {
-    let asked = Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD);
+fn foot(queue: &Queue, width: u16) -> Text<'_> {
+    let style = Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD);
+    let question = |asked: String, keys: &'static str| {
+        let mut lines = broken(&asked, usize::from(width.max(1)));
+        lines.drain(..lines.len().saturating_sub(QUESTION_HEIGHT));
+        lines.push(keys.to_owned());
+        Text::from(lines.into_iter().map(|line| Line::styled(line, style)).collect::<Vec<_>>())
+    };
     match &queue.asking {
-        Asking::Reason(reason) => {
-            Line::styled(format!("Why? {reason}_  (Enter denies, Esc does not)"), asked)
+        Asking::Reason(payment, reason) => {
+            let keys = if queue.is_gone(payment) { GONE_KEYS } else { "Enter denies, Esc does not" };
+            question(format!("Why? {}_", printable(reason)), keys)
         }
         Asking::Confirmation(answer) => {
             let verb = if answer.denied.is_some() { "deny" } else { "approve" };
-            Line::styled(format!("LIVE: {verb} {}? y does, any other key does not", answer.review), asked)
+            let keys = match (queue.is_gone(&answer.payment), queue.is_settled()) {
+                (true, _) => GONE_KEYS,
+                (false, false) => "",
+                (false, true) => "y does, any other key does not",
+            };
+            question(format!("LIVE: {verb} {}?", named(&answer.payment)), keys)
         }
-        Asking::Nothing if queue.message.is_empty() => Line::raw(KEYS),
-        Asking::Nothing => Line::raw(crate::output::printable(&queue.message)),
+        Asking::Nothing if !queue.message.is_empty() => Text::raw(printable(&queue.message)),
+        Asking::Nothing if queue.chosen.is_none() => Text::raw(KEYS_FOR_NOTHING),
+        Asking::Nothing if queue.is_settled() => Text::raw(KEYS),
+        Asking::Nothing => Text::raw(KEYS_BUT_APPROVE),
     }
 }
 
-const KEYS: &str = "a approve  d deny  j/k choose  r look again  q end";
+/// A payment, as a question names it.
+fn named(payment: &Payment) -> String {
+    let values = LINE.map(|field| field.value(&payment.decision).unwrap_or_default());
+    let [amount, agent, recipient] = values;
+    format!("{amount}, {agent} -> {recipient}, {}", printable(&payment.review))
+}
+
+/// The text in lines of so many columns.
+fn broken(text: &str, width: usize) -> Vec<String> {
+    let (mut lines, mut columns) = (vec![String::new()], 0_usize);
+    for c in text.chars() {
+        let wide = Span::raw(c.to_string()).width();
+        if columns.saturating_add(wide) > width {
+            lines.push(String::new());
+            columns = 0;
+        }
+        columns = columns.saturating_add(wide);
+        if let Some(line) = lines.last_mut() {
+            line.push(c);
+        }
+    }
+    lines
+}
+
+const GONE_KEYS: &str = "this review is gone: Esc";
+const KEYS: &str = "a approve  d deny  up/down choose  r look again  q end";
+/// The same, until what is chosen has been on the screen for a moment.
+const KEYS_BUT_APPROVE: &str = "           d deny  up/down choose  r look again  q end";
+const KEYS_FOR_NOTHING: &str = "up/down choose  r look again  q end";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_breaks_at_the_edge_of_the_terminal() {
+        assert_eq!(broken("abcde", 2), ["ab", "cd", "e"]);
+        assert_eq!(broken("\u{4e00}\u{4e00}a", 3), ["\u{4e00}", "\u{4e00}a"]);
+        assert_eq!(broken("", 3), [""]);
+    }
+}

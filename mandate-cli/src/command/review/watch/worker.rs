@@ -1,11 +1,10 @@
 //! The queue's connection to the service, on a thread of its own: a slow answer holds up no key.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::Payment;
 use crate::client::{Client, Paging, Walk};
 use crate::exit::Failure;
 use crate::fields;
@@ -15,7 +14,7 @@ const MOST: u32 = 500;
 
 /// A person's answer to a review.
 pub(super) struct Answer {
-    pub(super) review: String,
+    pub(super) payment: Payment,
     /// Denied, with this reason, which can be empty.
     pub(super) denied: Option<String>,
 }
@@ -24,81 +23,124 @@ pub(super) struct Answer {
 pub(super) enum Order {
     /// What waits.
     Look,
+    /// How this mandate stands, now and with each look, until another is chosen.
+    Choose(Option<String>),
     /// To take an answer.
     Resolve(Answer),
 }
 
 /// What the service said.
 pub(super) enum Report {
-    /// What waits, oldest first, with its mandates; and what became of an answer.
-    Waiting { waiting: Vec<String>, mandates: BTreeMap<String, String>, told: Option<String> },
+    /// What waits, oldest first.
+    Waiting(Vec<String>),
+    /// The mandate of what is chosen, as it stands now.
+    Mandate { id: String, mandate: String },
+    /// What became of an answer.
+    Told(String),
     /// It said no, or nothing.
     Failed(Failure),
+}
+
+struct Worker {
+    client: Client,
+    tell: Sender<Report>,
+    /// The mandate of what is chosen.
+    chosen: Option<String>,
 }
 
 /// Starts looking, now and whenever so much time has passed. Ends when nobody gives orders any more.
 pub(super) fn start(client: Client, refresh: Duration) -> (Sender<Order>, Receiver<Report>) {
     let (orders, to_do) = mpsc::channel();
     let (tell, reports) = mpsc::channel();
-    thread::spawn(move || {
-        let mut mandates = BTreeMap::new();
-        let mut order = Order::Look;
+    thread::spawn(move || Worker { client, tell, chosen: None }.work(&to_do, refresh));
+    (orders, reports)
+}
+
+impl Worker {
+    fn work(mut self, to_do: &Receiver<Order>, refresh: Duration) {
+        let mut next_look = Instant::now();
         loop {
-            let report = carry_out(&client, &order, &mut mandates).unwrap_or_else(Report::Failed);
-            if tell.send(report).is_err() {
-                return;
-            }
-            order = match to_do.recv_timeout(refresh) {
+            let mut order = match to_do.recv_timeout(next_look.saturating_duration_since(Instant::now())) {
                 Ok(order) => order,
                 Err(RecvTimeoutError::Timeout) => Order::Look,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-        }
-    });
-    (orders, reports)
-}
-
-fn carry_out(
-    client: &Client,
-    order: &Order,
-    mandates: &mut BTreeMap<String, String>,
-) -> Result<Report, Failure> {
-    let told = match order {
-        Order::Look => None,
-        Order::Resolve(answer) => Some(resolve(client, answer)?),
-    };
-    let waiting = look(client)?;
-    for id in waiting.iter().filter_map(|decision| fields::text(decision, "mandate")) {
-        if let Entry::Vacant(place) = mandates.entry(id) {
-            let mandate = client.get(&format!("/mandates/{}", place.key()), &[])?;
-            place.insert(mandate);
+            // Of many choices in a row the last one counts.
+            while let Order::Choose(mandate) = &order {
+                self.chosen.clone_from(mandate);
+                match to_do.try_recv() {
+                    Ok(next) => order = next,
+                    Err(_) => break,
+                }
+            }
+            let looks = !matches!(order, Order::Choose(_));
+            if let Err(failure) = self.carry_out(&order) {
+                self.report(Report::Failed(failure));
+            }
+            if looks {
+                next_look = Instant::now().checked_add(refresh).unwrap_or(next_look);
+            }
         }
     }
-    Ok(Report::Waiting { waiting, mandates: mandates.clone(), told })
-}
 
-fn look(client: &Client) -> Result<Vec<String>, Failure> {
-    let filters = vec![("review", "pending".to_owned())];
-    let mut walk = Walk::new(client, "/decisions", Some("jti"), filters, &Paging { limit: MOST, all: false });
-    let mut waiting = Vec::new();
-    while let Some(page) = walk.page()? {
-        waiting.extend(page.iter().map(|decision| decision.get().to_owned()));
+    /// Whether somebody hears it shows when the next order is waited for.
+    fn report(&self, report: Report) {
+        let _ = self.tell.send(report);
     }
-    waiting.reverse();
-    Ok(waiting)
-}
 
-fn resolve(client: &Client, answer: &Answer) -> Result<String, Failure> {
-    // Each answer is a change of its own, under an idempotency key of its own.
-    let client = client.afresh()?;
-    let review = &answer.review;
-    let Some(reason) = &answer.denied else {
-        let fresh = client.post(&format!("/reviews/{review}/approve"), None)?;
-        let verdict = fields::text(&fresh, "verdict").unwrap_or_default();
-        let reason = fields::text(&fresh, "reason").map(|reason| format!(": {reason}")).unwrap_or_default();
-        return Ok(format!("approved {review}: {verdict}{reason}"));
-    };
-    let body = (!reason.is_empty()).then(|| serde_json::json!({ "reason": reason }).to_string());
-    client.post(&format!("/reviews/{review}/deny"), body.as_deref())?;
-    Ok(format!("denied {review}"))
+    fn carry_out(&self, order: &Order) -> Result<(), Failure> {
+        match order {
+            Order::Choose(_) => return self.mandate(),
+            Order::Look => {}
+            Order::Resolve(answer) => {
+                // Who has answered hears of that alone: the next look tells whether looking fails.
+                let told = self.resolve(answer).map_or_else(Report::Failed, Report::Told);
+                if let Ok(waiting) = self.waiting() {
+                    self.report(Report::Waiting(waiting));
+                }
+                self.report(told);
+                return Ok(());
+            }
+        }
+        let waiting = self.waiting()?;
+        self.report(Report::Waiting(waiting));
+        self.mandate()
+    }
+
+    /// Reads the mandate of what is chosen: it may have been revoked since.
+    fn mandate(&self) -> Result<(), Failure> {
+        if let Some(id) = &self.chosen {
+            let mandate = self.client.get(&format!("/mandates/{id}"), &[])?;
+            self.report(Report::Mandate { id: id.clone(), mandate });
+        }
+        Ok(())
+    }
+
+    fn waiting(&self) -> Result<Vec<String>, Failure> {
+        let filters = vec![("review", "pending".to_owned())];
+        let paging = Paging { limit: MOST, all: false };
+        let mut walk = Walk::new(&self.client, "/decisions", Some("jti"), filters, &paging);
+        let mut waiting = Vec::new();
+        while let Some(page) = walk.page()? {
+            waiting.extend(page.iter().map(|decision| decision.get().to_owned()));
+        }
+        waiting.reverse();
+        Ok(waiting)
+    }
+
+    fn resolve(&self, answer: &Answer) -> Result<String, Failure> {
+        // Each answer is a change of its own, under an idempotency key of its own.
+        let client = self.client.afresh()?;
+        let review = &answer.payment.review;
+        let Some(reason) = &answer.denied else {
+            let fresh = client.post(&format!("/reviews/{review}/approve"), None)?;
+            let verdict = fields::text(&fresh, "verdict").unwrap_or_default();
+            let reason =
+                fields::text(&fresh, "reason").map(|reason| format!(": {reason}")).unwrap_or_default();
+            return Ok(format!("approved {review}: {verdict}{reason}"));
+        };
+        let body = (!reason.is_empty()).then(|| serde_json::json!({ "reason": reason }).to_string());
+        client.post(&format!("/reviews/{review}/deny"), body.as_deref())?;
+        Ok(format!("denied {review}"))
+    }
 }

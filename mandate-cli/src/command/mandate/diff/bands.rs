@@ -1,0 +1,195 @@
+//! Ranges of amounts, and how two mandates decide on a payment in each.
+
+use mandate_core::{Terms, Total};
+
+/// What becomes of one payment, if nothing else speaks against it: the first in a month, in the mandate's currency.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Allowed,
+    Reviewed,
+    Denied,
+}
+
+/// The amounts above `low` and up to `high`, of which something becomes that did not before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Band {
+    pub(super) low: Total,
+    pub(super) high: Total,
+    pub(super) was: Fate,
+    pub(super) is: Fate,
+}
+
+/// Where a mandate's amounts divide payments.
+struct Division {
+    /// The most that one payment may be: a month that is empty has to hold it, too.
+    most: Total,
+    /// From where on a person is asked.
+    above: Option<Total>,
+}
+
+impl Division {
+    fn of(terms: &Terms) -> Self {
+        let limits = &terms.limits;
+        let most = limits.per_month.map_or(limits.per_transaction, |month| month.min(limits.per_transaction));
+        Self { most: most.into(), above: terms.review_above }
+    }
+
+    /// What becomes of the amounts up to `high` that no bound divides.
+    fn fate(&self, high: Total) -> Fate {
+        if high > self.most {
+            Fate::Denied
+        } else if self.above.is_some_and(|above| high > above) {
+            Fate::Reviewed
+        } else {
+            Fate::Allowed
+        }
+    }
+
+    fn bounds(&self) -> impl Iterator<Item = Total> {
+        [Some(self.most), self.above].into_iter().flatten()
+    }
+}
+
+/// Every payment, in one currency, of which `after` makes something else than `before`.
+pub(super) fn bands(before: &Terms, after: &Terms) -> Vec<Band> {
+    let (before, after) = (Division::of(before), Division::of(after));
+    let bounds = before.bounds().chain(after.bounds());
+    between(bounds, |high| (before.fate(high), after.fate(high)))
+}
+
+/// Every payment that a mandate does not deny, where all were denied before.
+pub(super) fn openings(after: &Terms) -> Vec<Band> {
+    let after = Division::of(after);
+    between(after.bounds(), |high| (Fate::Denied, after.fate(high)))
+}
+
+/// The ranges between the bounds in which the two fates differ; those that adjoin and have the same fates are one. Above the
+/// highest bound everything is denied.
+fn between(bounds: impl Iterator<Item = Total>, fates: impl Fn(Total) -> (Fate, Fate)) -> Vec<Band> {
+    let mut bounds: Vec<Total> = bounds.filter(|bound| *bound > Total::ZERO).collect();
+    bounds.sort_unstable();
+    bounds.dedup();
+    let (mut bands, mut low): (Vec<Band>, _) = (Vec::new(), Total::ZERO);
+    for high in bounds {
+        let (was, is) = fates(high);
+        match bands.last_mut() {
+            Some(last) if last.high == low && (last.was, last.is) == (was, is) => last.high = high,
+            _ if was != is => bands.push(Band { low, high, was, is }),
+            _ => {}
+        }
+        low = high;
+    }
+    bands
+}
+
+impl Band {
+    /// Whether it is asking a person that makes the difference, and no limit.
+    pub(super) fn is_about_reviews(&self) -> bool {
+        self.was != Fate::Denied && self.is != Fate::Denied
+    }
+
+    /// As a person reads it; `unit` stands behind each amount.
+    pub(super) fn told(&self, unit: &str) -> String {
+        let becomes = match (self.was, self.is) {
+            (Fate::Denied, Fate::Reviewed) => "reviewed, no longer denied",
+            (Fate::Denied, _) => "no longer denied",
+            (Fate::Reviewed, Fate::Denied) => "denied, no longer reviewed",
+            (Fate::Reviewed, _) => "allowed without a review",
+            (Fate::Allowed, Fate::Reviewed) => "reviewed",
+            (Fate::Allowed, _) => "denied",
+        };
+        let (low, high) = (self.low, self.high);
+        if low == Total::ZERO {
+            format!("{becomes}: payments up to {high}{unit}")
+        } else {
+            format!("{becomes}: payments above {low}{unit}, up to {high}{unit}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mandate_core::json::Object;
+    use mandate_core::{
+        AgentId, Amount, Basis, Evaluation, Mandate, MandateId, Request, Timestamp, Verdict, evaluate,
+    };
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Terms of a limit, a monthly cap (0: none) and a threshold, the amounts in halves.
+    fn terms(limit: u32, month: u32, review: Option<u32>, currency: &str) -> Terms {
+        let halves = |n: u32| format!("{}.{}", n / 2, 5 * (n % 2));
+        let month = if month == 0 { String::new() } else { format!(r#""per_month":{},"#, halves(month)) };
+        let review = review.map_or(String::new(), |n| match n.min(limit) {
+            0 => r#""review_above":0,"#.to_owned(),
+            n => format!(r#""review_above":{},"#, halves(n)),
+        });
+        let text = format!(
+            r#"{{"principal":"role:a","agent":"agt_a","limits":{{"per_transaction":{},{month}"currency":"{currency}"}},"categories":["a"],{review}"expires":"2027-01-01"}}"#,
+            halves(limit)
+        );
+        Terms::read(Object::parse(text.as_bytes()).unwrap()).unwrap()
+    }
+
+    /// What the engine makes of the first payment of a month.
+    fn decided(terms: &Terms, amount: Total, currency: &str) -> Fate {
+        let now = Timestamp::parse("2026-06-01T12:00:00Z").unwrap();
+        let id = MandateId::from_bytes([0; 16]);
+        let mandate =
+            Mandate { id, terms: terms.clone(), created_at: now, revoked_at: None, replaced_by: None };
+        let body =
+            format!(r#"{{"amount":{amount},"currency":"{currency}","recipient":"vendor:v","category":"a"}}"#);
+        let request =
+            Request::read(AgentId::parse("agt_a").unwrap(), Object::parse(body.as_bytes()).unwrap()).unwrap();
+        let basis = Basis { spent: Total::ZERO, recent_requests: 0 };
+        match evaluate(Some(&mandate), &basis, &request, now, Evaluation::Request).verdict {
+            Verdict::Allow => Fate::Allowed,
+            Verdict::Review => Fate::Reviewed,
+            _ => Fate::Denied,
+        }
+    }
+
+    /// Amounts at and around every bound of both, and far from them.
+    fn amounts(sides: [&Terms; 2]) -> Vec<Total> {
+        let least = Amount::parse("0.00000001").unwrap();
+        let divisions = sides.map(Division::of);
+        let mut amounts = vec![Total::from(least), Total::parse("1000000").unwrap()];
+        for bound in divisions.iter().flat_map(Division::bounds) {
+            amounts.push(bound.plus(least));
+            if let Ok(at) = Amount::parse(&bound.to_string()) {
+                amounts.push(bound);
+                amounts.extend(at.minus(least).map(Total::from));
+            }
+        }
+        amounts
+    }
+
+    /// What the bands say of an amount.
+    fn told(bands: &[Band], amount: Total) -> Option<(Fate, Fate)> {
+        let mut holding = bands.iter().filter(|band| band.low < amount && amount <= band.high);
+        let told = holding.next().map(|band| (band.was, band.is));
+        assert!(holding.next().is_none(), "{bands:?}");
+        told
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_told_is_what_the_engine_decides(
+            before in (1_u32..12, 0_u32..14, prop::option::of(0_u32..12)),
+            after in (1_u32..12, 0_u32..14, prop::option::of(0_u32..12)),
+        ) {
+            let side = |(limit, month, review), currency| terms(limit, month, review, currency);
+            let (was, is, other) = (side(before, "USD"), side(after, "USD"), side(after, "JPY"));
+            let (changes, opened) = (bands(&was, &is), openings(&other));
+            for amount in amounts([&was, &is]) {
+                let fates = (decided(&was, amount, "USD"), decided(&is, amount, "USD"));
+                prop_assert_eq!(told(&changes, amount), (fates.0 != fates.1).then_some(fates), "{}", amount);
+                // In another currency all was denied that is not denied now, and the other way round.
+                let fates = (decided(&was, amount, "JPY"), decided(&other, amount, "JPY"));
+                prop_assert_eq!(told(&opened, amount), (fates.0 != fates.1).then_some(fates), "{}", amount);
+                prop_assert_eq!(decided(&other, amount, "USD"), Fate::Denied);
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The queue's terminal: taken for the whole screen, and given back as it was.
+
+use std::io::{self, IsTerminal as _, stdin, stdout};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{DisableBracketedPaste, EnableBracketedPaste};
+use ratatui::crossterm::execute;
+
+use crate::exit::{Exit, Failure};
+
+/// How often it is looked whether the terminal is still there, and how long the loop then has to end by itself.
+const WATCHDOG: Duration = Duration::from_secs(1);
+
+/// Takes the whole screen. What is pasted comes as such from then on, and not as keys.
+pub(super) fn take() -> io::Result<(DefaultTerminal, Restored)> {
+    let taken = (ratatui::try_init()?, Restored);
+    execute!(stdout(), EnableBracketedPaste)?;
+    Ok(taken)
+}
+
+/// Gives the terminal back as it was, however the queue ends: ratatui's own hook does so before a panic is told of.
+pub(super) struct Restored;
+
+impl Drop for Restored {
+    fn drop(&mut self) {
+        restore();
+    }
+}
+
+fn restore() {
+    // There is nobody to tell when the terminal is gone: ratatui::restore would, and panic.
+    let _ = execute!(stdout(), DisableBracketedPaste);
+    let _ = ratatui::try_restore();
+}
+
+/// Has a signal that asks the process to end, as SIGTERM, end the loop, so that the terminal is given back. Ctrl-C is a key here.
+pub(super) fn on_signal() -> Result<Arc<AtomicBool>, Failure> {
+    let asked = Arc::new(AtomicBool::new(false));
+    let flag = Arc::clone(&asked);
+    ctrlc::set_handler(move || flag.store(true, Ordering::Release))
+        .map_err(|e| Failure::new(Exit::Io, format!("signals cannot be listened for: {e}")))?;
+    Ok(asked)
+}
+
+/// Ends the process where its loop cannot: crossterm goes on reading from a terminal that is gone, and never comes back.
+pub(super) fn end_without_it(asked_to_end: Arc<AtomicBool>) {
+    thread::spawn(move || {
+        while stdin().is_terminal() && !asked_to_end.load(Ordering::Acquire) {
+            thread::sleep(WATCHDOG);
+        }
+        thread::sleep(WATCHDOG);
+        restore();
+        std::process::exit(i32::from(Exit::Interrupted as u8));
+    });
+}

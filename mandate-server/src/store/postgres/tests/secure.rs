@@ -1,0 +1,97 @@
+//! TLS to the database: real handshakes with a cluster that has certificates.
+
+use std::thread;
+
+use mandate_tests::Cluster;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tempfile::TempDir;
+
+use crate::store::postgres::address::Address;
+use crate::store::postgres::desk::Desk;
+use crate::store::tx::Tx;
+
+/// Says whether the connection that asks is encrypted.
+const ENCRYPTED: &str = "SELECT count(*) FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl";
+
+/// A certificate for a name and its key, and the authority that has signed it; all PEM.
+struct Issued {
+    certificate: String,
+    key: String,
+    authority: String,
+}
+
+fn issue(name: &str) -> Issued {
+    let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+    parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority = CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let signed = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+    Issued { certificate: signed.pem(), key: key.serialize_pem(), authority: authority.pem() }
+}
+
+/// Whether what is reached by each of these URLs is reached encrypted, or why it is not reached. All are tried at once: one
+/// that is not reached is tried again for seconds.
+fn reach_all<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<Result<bool, String>> {
+    thread::scope(|scope| {
+        let trying: Vec<_> = urls.into_iter().map(|url| scope.spawn(move || reach(url))).collect();
+        trying.into_iter().map(|reached| reached.join().unwrap()).collect()
+    })
+}
+
+fn reach(url: &str) -> Result<bool, String> {
+    let mut desk = Desk::new(Address::parse(url).unwrap()).unwrap();
+    let encrypted = desk.read(&|tx: &mut Tx<'_>| tx.row(ENCRYPTED, &[])?.unwrap().integer());
+    encrypted.and_then(|read| read).map(|count| count == 1).map_err(|fault| fault.to_string())
+}
+
+#[test]
+fn the_database_is_who_its_certificate_says_as_far_as_the_url_demands() {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let issued = issue("localhost");
+    let (trusted, stranger) =
+        (file("trusted.pem", &issued.authority), file("stranger.pem", &issue("localhost").authority));
+    let mut cluster = Cluster::start();
+    let plain = cluster.url("postgres");
+    let demanding = ["require", "verify-ca", "verify-full"]
+        .map(|mode| format!("{plain}?sslmode={mode}&sslrootcert={trusted}"));
+    for (url, reached) in demanding.iter().zip(reach_all(demanding.iter().map(String::as_str))) {
+        assert!(
+            reached.as_ref().is_err_and(|why| why.contains("does not support TLS")),
+            "{url}: {reached:?}"
+        );
+    }
+    assert_eq!(reach(&format!("{plain}?sslmode=prefer")), Ok(false));
+
+    cluster.secure(&issued.certificate, &issued.key);
+    let by_address = cluster.url("postgres");
+    let by_name = by_address.replace("@127.0.0.1", "@localhost");
+    let cases: [(String, Result<(), &str>); 12] = [
+        // On this machine TLS is taken where there is TLS.
+        (by_name.clone(), Ok(())),
+        (format!("{by_name}?sslmode=prefer"), Ok(())),
+        (format!("{by_name}?sslmode=require"), Ok(())),
+        (format!("{by_address}?sslmode=require"), Ok(())),
+        (format!("{by_address}?sslmode=require&sslrootcert={stranger}"), Err("invalid peer certificate")),
+        (format!("{by_address}?sslmode=verify-ca&sslrootcert={trusted}"), Ok(())),
+        (format!("{by_address}?sslmode=verify-ca&sslrootcert={stranger}"), Err("invalid peer certificate")),
+        (format!("{by_name}?sslmode=verify-full&sslrootcert={trusted}"), Ok(())),
+        (format!("{by_address}?sslmode=verify-full&sslrootcert={trusted}"), Err("not valid for name")),
+        (format!("{by_name}?sslmode=verify-full&sslrootcert={stranger}"), Err("invalid peer certificate")),
+        // Nobody's certificates but those that the system trusts.
+        (format!("{by_name}?sslmode=verify-full"), Err("invalid peer certificate")),
+        // The cluster refuses whoever comes without.
+        (format!("{by_name}?sslmode=disable"), Err("no encryption")),
+    ];
+    for ((url, wanted), reached) in cases.iter().zip(reach_all(cases.iter().map(|(url, _)| url.as_str()))) {
+        match (reached, wanted) {
+            (Ok(encrypted), Ok(())) => assert!(encrypted, "{url}"),
+            (Err(why), Err(wanted)) => assert!(why.contains(wanted), "{url}: {why}"),
+            (reached, _) => panic!("{url}: {reached:?}"),
+        }
+    }
+}

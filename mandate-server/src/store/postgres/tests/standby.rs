@@ -1,0 +1,56 @@
+//! A commit that waits for a standby is told of when a standby has it, whatever ends the wait.
+
+use std::thread::{self, ScopedJoinHandle};
+
+use mandate_tests::Cluster;
+use mandate_tests::cluster::query;
+
+use super::{BUMP, REVISIONS, desk, number};
+use crate::store::postgres::upkeep;
+use crate::store::tx::Tx;
+
+/// What cuts a wait short: a function of the database's, told which connection, or a crash of all of it.
+const CUTS: [Option<&str>; 3] = [Some("pg_cancel_backend"), Some("pg_terminate_backend"), None];
+
+/// The connection that waits for the standby, another one than `before`.
+fn waiter(cluster: &Cluster, before: &str, works: &ScopedJoinHandle<'_, usize>) -> String {
+    loop {
+        let waits = cluster.waiting_for_standby().into_iter().find(|waits| waits != before);
+        assert!(!works.is_finished(), "it is told of, and no standby has it");
+        if let Some(waits) = waits {
+            return waits;
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_was_not_waited_for_is_confirmed_by_one_that_is() {
+    let cluster = Cluster::start();
+    cluster.create("mandate");
+    let (url, admin) = (cluster.url("mandate"), cluster.admin_url("postgres"));
+    upkeep::migrate(&url).unwrap();
+    let cut = |waits: &str, how: Option<&str>| match how {
+        Some(how) => assert_eq!(query(&admin, &format!("SELECT {how}({waits})")), "t"),
+        None => cluster.crash_and_start(),
+    };
+    for (done, how) in (1..).zip(CUTS) {
+        cluster.miss_standby();
+        thread::scope(|scope| {
+            let bump = |tx: &mut Tx<'_>| Ok(tx.execute(BUMP[0], &[])?);
+            let works = scope.spawn({
+                let url = &url;
+                move || desk(url).write(&bump).unwrap().0.unwrap()
+            });
+            let first = waiter(&cluster, "", &works);
+            cut(&first, how);
+            // It has committed, for all to see, and nobody is told: another commit is waited for, however often that is cut.
+            let second = waiter(&cluster, &first, &works);
+            assert_eq!(number(&mut desk(&url), REVISIONS), done);
+            cut(&second, how);
+            waiter(&cluster, &second, &works);
+            cluster.find_standby();
+            assert_eq!(works.join().unwrap(), 1);
+        });
+        assert_eq!(number(&mut desk(&url), REVISIONS), done, "{how:?}: once");
+    }
+}
