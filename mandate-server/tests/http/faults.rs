@@ -109,8 +109,11 @@ struct Blocking {
 impl Entropy for Blocking {
     fn fill(&self, bytes: &mut [u8]) {
         if bytes.len() == 32 && self.blocks.swap(false, Ordering::SeqCst) {
-            self.there.send(()).unwrap();
-            self.on.lock().unwrap().recv().unwrap();
+            // Without this, what the thread was to run next would wait with it.
+            tokio::task::block_in_place(|| {
+                self.there.send(()).unwrap();
+                self.on.lock().unwrap().recv().unwrap();
+            });
         }
         SystemEntropy.fill(bytes);
     }
