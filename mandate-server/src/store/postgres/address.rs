@@ -3,20 +3,23 @@
 use std::fmt;
 use std::str::FromStr as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use form_urlencoded::Serializer;
+use tokio::time::timeout;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::tls::{self, Trust};
+use super::trouble::{Remedy, Trouble};
 use crate::error::Fault;
 
 /// How a connection is named in the server's own list of them.
 const APPLICATION: &str = "mandate-server";
-/// How long TCP and what is above it may take to be there.
-pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long one host may take until it answers a statement: TCP, TLS and who it is included.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long what was sent may be without an acknowledgement before the connection is given up.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(6);
 /// After how long without a word it is asked whether the other end is there, and how often.
@@ -25,7 +28,10 @@ const KEEPALIVE_RETRIES: u32 = 3;
 
 /// A database, and the way to it. Its password is not shown.
 pub(super) struct Address {
-    config: Config,
+    /// The way to each host, in the order of the URL.
+    hosts: Vec<Config>,
+    /// The host that was there last, by its place among them: it is tried first.
+    last: AtomicUsize,
     connector: MakeRustlsConnect,
     /// Whether statements are prepared once in each connection.
     pub(super) prepares: bool,
@@ -85,11 +91,38 @@ impl Address {
         let (mode, roots) = own.security(&config);
         config.ssl_mode(mode);
         let connector = MakeRustlsConnect::new(tls::client(&roots)?);
-        Ok(Arc::new(Self { connector, prepares, shown: shown(url), config }))
+        let (hosts, last) = (apart(&config), AtomicUsize::new(0));
+        Ok(Arc::new(Self { connector, prepares, shown: shown(url), hosts, last }))
     }
 
-    pub(super) fn config(&self) -> &Config {
-        &self.config
+    /// Tries the hosts one after the other, each within a bound of its own, and beginning with the one that was there
+    /// last. Gives what came of the first with which it goes well.
+    ///
+    /// # Errors
+    /// It goes well with none. Of what went wrong, that is told which may pass.
+    pub(super) async fn reach<T>(
+        &self,
+        attempt: impl AsyncFn(&Config) -> Result<T, Trouble>,
+    ) -> Result<T, Trouble> {
+        let mut told = None;
+        let first = self.last.load(Ordering::Relaxed);
+        for (place, host) in self.hosts.iter().enumerate().cycle().skip(first).take(self.hosts.len()) {
+            let late = |_| Err(Trouble::lost("it cannot be connected to in time"));
+            match timeout(CONNECT_TIMEOUT, attempt(host)).await.unwrap_or_else(late) {
+                Ok(reached) => {
+                    self.last.store(place, Ordering::Relaxed);
+                    return Ok(reached);
+                }
+                Err(trouble) if told.is_none() || trouble.remedy == Remedy::Reconnect => told = Some(trouble),
+                Err(_) => {}
+            }
+        }
+        Err(told.unwrap_or_else(|| Trouble::lost("the URL names no host")))
+    }
+
+    #[cfg(test)]
+    fn config(&self) -> &Config {
+        &self.hosts[0]
     }
 
     pub(super) fn connector(&self) -> MakeRustlsConnect {
@@ -143,6 +176,35 @@ impl Own {
         };
         (mode, tls::Roots { trust, file: self.roots })
     }
+}
+
+/// The way to each of the hosts alone. Where there are names and addresses, the two of a place belong together, and with
+/// them the port of that place, or the only one.
+fn apart(all: &Config) -> Vec<Config> {
+    let (names, addresses, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
+    let alone = |place: usize| {
+        let mut one = Config::new();
+        let _ = names.get(place).map(|name| match name {
+            Host::Tcp(name) => one.host(name),
+            Host::Unix(path) => one.host_path(path),
+        });
+        let _ = addresses.get(place).map(|address| one.hostaddr(*address));
+        let _ = ports.get(place).or(ports.first()).map(|port| one.port(*port));
+        let _ = all.get_user().map(|user| one.user(user));
+        let _ = all.get_password().map(|password| one.password(password));
+        let _ = all.get_dbname().map(|name| one.dbname(name));
+        let _ = all.get_options().map(|options| one.options(options));
+        let _ = all.get_application_name().map(|name| one.application_name(name));
+        let _ = all.get_connect_timeout().map(|limit| one.connect_timeout(*limit));
+        let _ = all.get_tcp_user_timeout().map(|limit| one.tcp_user_timeout(*limit));
+        let _ = all.get_keepalives_interval().map(|every| one.keepalives_interval(every));
+        let _ = all.get_keepalives_retries().map(|count| one.keepalives_retries(count));
+        one.keepalives(all.get_keepalives()).keepalives_idle(all.get_keepalives_idle());
+        one.ssl_mode(all.get_ssl_mode()).ssl_negotiation(all.get_ssl_negotiation());
+        one.target_session_attrs(all.get_target_session_attrs()).channel_binding(all.get_channel_binding());
+        one
+    };
+    (0..names.len().max(addresses.len())).map(alone).collect()
 }
 
 /// Whether a host is this machine.
@@ -227,5 +289,8 @@ mod tests {
         let address = Address::parse("postgres://u@h1,h2:5433/d?statement_cache=off").unwrap();
         assert_eq!(address.config().get_target_session_attrs(), TargetSessionAttrs::ReadWrite);
         assert!(!address.prepares);
+        let ways = address.hosts.iter().map(|way| (way.get_hosts().to_vec(), way.get_ports().to_vec()));
+        let host = |name: &str| vec![Host::Tcp(name.to_owned())];
+        assert_eq!(ways.collect::<Vec<_>>(), [(host("h1"), vec![5432]), (host("h2"), vec![5433])]);
     }
 }

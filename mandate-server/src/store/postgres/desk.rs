@@ -133,6 +133,7 @@ impl Desk {
         }
         let mut attempt = 0;
         while self.link.is_none() {
+            let began = Instant::now();
             match self.runtime.block_on(Link::open(&self.address)) {
                 Ok(mut link) => {
                     if !link.durable {
@@ -149,7 +150,7 @@ impl Desk {
                 Err(trouble) => {
                     let since = *self.away.get_or_insert_with(|| {
                         warn!(reason = %trouble.fault, "the database cannot be connected to");
-                        Instant::now()
+                        began
                     });
                     self.failed = Some((Instant::now(), trouble.fault.to_string()));
                     if trouble.remedy == Remedy::None || since.elapsed() >= AWAY {

@@ -10,13 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::BytesMut;
 use futures_util::TryStreamExt as _;
 use futures_util::future::join_all;
-use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
-use tokio_postgres::{AsyncMessage, Client, Statement};
+use tokio_postgres::{AsyncMessage, Client, Config, Statement};
 
 use super::super::tx::{Row, Value};
-use super::address::{Address, CONNECT_TIMEOUT};
+use super::address::Address;
 use super::trouble::Trouble;
 use crate::error::Fault;
 
@@ -79,11 +78,14 @@ pub(super) struct Link {
 type Sent<'a> = Pin<Box<dyn Future<Output = Result<Ran, Trouble>> + 'a>>;
 
 impl Link {
-    /// Connects, within a bound of time. What moves the bytes runs on the runtime that this runs on.
+    /// Connects to whichever host is there, within a bound of time for each. What moves the bytes runs on the runtime that
+    /// this runs on.
     pub(super) async fn open(address: &Address) -> Result<Self, Trouble> {
-        let connecting = address.config().connect(address.connector());
-        let late = |_| Trouble::lost("it cannot be connected to in time");
-        let (client, mut connection) = timeout(CONNECT_TIMEOUT, connecting).await.map_err(late)??;
+        address.reach(async |host| Self::greet(address, host).await).await
+    }
+
+    async fn greet(address: &Address, host: &Config) -> Result<Self, Trouble> {
+        let (client, mut connection) = host.connect(address.connector()).await?;
         let warned = Arc::new(AtomicBool::new(false));
         let hears = Arc::clone(&warned);
         tokio::spawn(async move {
@@ -96,8 +98,7 @@ impl Link {
         });
         let prepared = address.prepares.then(HashMap::new);
         let mut link = Self { client, prepared, seed: [0; 16], drawn: 0, durable: false, warned };
-        let greeted = timeout(CONNECT_TIMEOUT, link.send(vec![Step::Run(GREET, Vec::new())]));
-        let greeted = greeted.await.map_err(late)??.rows.pop();
+        let greeted = link.send(vec![Step::Run(GREET, Vec::new())]).await?.rows.pop();
         let mut row = greeted.ok_or_else(|| Trouble::other("database: a greeting without a row"))?;
         link.seed = row.bytes()?;
         link.durable = row.text()? == "on";

@@ -1,0 +1,46 @@
+//! Several hosts in one URL: one that is dead, or says nothing, keeps nobody from the one that is there.
+
+use std::net::TcpListener;
+use std::time::{Duration, Instant};
+
+use mandate_tests::Kind;
+
+use super::{REVISIONS, desk, number};
+use crate::store::postgres::upkeep;
+
+/// The URL of a test's database, with another host before its own.
+fn before(url: &str, port: u16) -> String {
+    let (user, place) = url.rsplit_once('@').unwrap();
+    format!("{user}@127.0.0.1:{port},{place}")
+}
+
+#[test]
+fn a_host_that_says_nothing_is_passed_over_and_asked_last_from_then_on() {
+    let database = Kind::Postgres.fresh();
+    // It takes connections and never answers: the backlog is never emptied.
+    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = before(database.url(), mute.local_addr().unwrap().port());
+    upkeep::migrate(&url).unwrap();
+    let mut desk = desk(&url);
+    assert_eq!(number(&mut desk, REVISIONS), 0);
+    let began = Instant::now();
+    for _ in 0..3 {
+        desk.leave();
+        assert_eq!(number(&mut desk, REVISIONS), 0);
+    }
+    assert!(began.elapsed() < Duration::from_secs(2), "the host that was there last comes first");
+    let dead = before(database.url(), mute.local_addr().unwrap().port());
+    drop(mute);
+    assert_eq!(number(&mut super::desk(&dead), REVISIONS), 0, "nobody listens at the first");
+}
+
+#[test]
+fn where_no_host_answers_that_is_told_in_time() {
+    let mute = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = mute.each_ref().map(|mute| mute.local_addr().unwrap().port());
+    let url = format!("postgres://u@127.0.0.1:{},127.0.0.1:{}/d", ports[0], ports[1]);
+    let began = Instant::now();
+    let told = upkeep::migrate(&url).unwrap_err().to_string();
+    assert!(told.contains("cannot be connected to in time"), "{told}");
+    assert!(began.elapsed() < Duration::from_secs(10), "three seconds for each");
+}
