@@ -21,7 +21,7 @@ const MAKE: &str = "SELECT make_partition($1, $2, $3, $4)";
 /// A connection that is lost while it commits is asked about at once, and a transaction without a connection lives for
 /// seconds: ten minutes are long.
 const FORGET: &str = "DELETE FROM commits WHERE commit IN
-    (SELECT commit FROM commits WHERE at < (extract(epoch FROM clock_timestamp()) * 1000)::bigint - 600000
+    (SELECT commit FROM commits WHERE at < (extract(epoch FROM statement_timestamp()) * 1000)::bigint - 600000
     ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED)";
 
 /// Makes the partition of one month of one table, unless it is there, or rows of that month stand elsewhere.
