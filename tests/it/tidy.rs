@@ -278,6 +278,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "bodies",
             "clocks",
             "input",
+            "locks",
             "losses",
             "partitions",
             "pooler",

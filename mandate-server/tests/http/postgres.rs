@@ -1,5 +1,5 @@
 //! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, and
-//! `upgrade` from one file to the next) and for the trace, which runs on both at once. `clocks`, `losses`, `partitions`,
+//! `upgrade` from one file to the next) and for the trace, which runs on both at once. `clocks`, `locks`, `losses`, `partitions`,
 //! `pooler`, `rates` and `standby` are about what PostgreSQL alone has, and `transfer` about the way there.
 #![allow(
     clippy::unwrap_used,
@@ -23,6 +23,7 @@ mod held;
 mod hosts;
 mod keys;
 mod lists;
+mod locks;
 mod losses;
 mod metrics;
 mod operations;

@@ -16,7 +16,7 @@ use super::super::tx::{Tally, Tx, Value};
 use super::address::Address;
 use super::ground::Ground;
 use super::link::{Link, Parameter, Step};
-use super::purpose::Purpose;
+use super::purpose::{End, Locks, Purpose};
 use super::trouble::{Remedy, Trouble};
 use crate::error::{Fault, Refusal};
 use crate::service::Stop;
@@ -56,6 +56,8 @@ pub(super) struct Desk {
     failed: Option<(Instant, String)>,
     /// How long the last COMMIT took, with what travelled with it.
     committing: Duration,
+    /// Whether the last transaction ended because somebody else held a lock.
+    held: bool,
     /// How long a transaction is tried.
     pub(super) trying: Duration,
     random: u64,
@@ -65,16 +67,11 @@ pub(super) struct Desk {
 enum Ended<T> {
     Done(T),
     Again(Fault),
+    /// The same, where somebody else holds a lock.
+    Held(Fault),
     Failed(Fault),
     /// The connection was lost while the transaction of this number committed.
     Unknown([u8; 16], T),
-}
-
-/// How the transaction of a script that has succeeded ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    Commit,
-    Rollback,
 }
 
 /// What a script has come to, and what it has done.
@@ -93,6 +90,7 @@ impl Desk {
             away: None,
             failed: None,
             committing: Duration::ZERO,
+            held: false,
             trying: TRYING,
             random: 0,
         })
@@ -111,6 +109,11 @@ impl Desk {
     /// Whether the database could not be connected to.
     pub(super) fn is_away(&self) -> bool {
         self.away.is_some()
+    }
+
+    /// Whether the last transaction ended because somebody else held a lock.
+    pub(super) fn is_held(&self) -> bool {
+        self.held
     }
 
     /// How long the last COMMIT took, with what travelled with it.
@@ -210,15 +213,26 @@ impl Desk {
     }
 
     /// Runs `script` in one transaction, again where that helps.
+    #[cfg(test)]
     pub(super) fn write<T>(
         &mut self,
         script: &impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
     ) -> Result<Scripted<T>, Fault> {
-        self.transact(&mut |ground| {
+        self.write_until(Instant::now() + self.trying, script)
+    }
+
+    /// Runs `script` in one transaction, again where that helps; after `until` nothing is begun or committed.
+    pub(super) fn write_until<T>(
+        &mut self,
+        until: Instant,
+        script: &impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
+    ) -> Result<Scripted<T>, Fault> {
+        let mut run = |ground: &mut Ground<'_>| {
             let mut tx = Tx::new(ground);
             let result = settled(script(&mut tx))?;
             Ok((result, tx.into_tally()))
-        })
+        };
+        self.transact_until(until, Locks::Wait, &mut run)
     }
 
     /// Runs `attempt` in one transaction, which commits when it ends well; again where that helps.
@@ -226,25 +240,39 @@ impl Desk {
         &mut self,
         attempt: &mut impl FnMut(&mut Ground<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
-        let mut last = Fault::new("database: no transaction was tried");
-        let until = Instant::now() + self.trying;
+        self.transact_until(Instant::now() + self.trying, Locks::Wait, attempt)
+    }
+
+    /// The same; after `until` nothing is begun or committed.
+    pub(super) fn transact_until<T>(
+        &mut self,
+        until: Instant,
+        locks: Locks,
+        attempt: &mut impl FnMut(&mut Ground<'_>) -> Result<T, Fault>,
+    ) -> Result<T, Fault> {
+        let late = || Fault::new("database: a transaction took too long to be committed");
+        let mut last = late();
+        self.held = false;
         for number in 0..ATTEMPTS {
             if number > 0 {
                 self.pause(number - 1);
             }
             self.connect()?;
-            if number > 0 && Instant::now() >= until {
+            if Instant::now() >= until {
                 break;
             }
             let mut in_time = |ground: &mut Ground<'_>| {
                 let value = attempt(ground)?;
-                let late = || Fault::new("database: a transaction took too long to be committed");
                 if Instant::now() < until { Ok(value) } else { Err(late()) }
             };
             match self.attempt(&mut in_time, End::Commit) {
                 Ended::Done(value) => return Ok(value),
                 Ended::Failed(fault) => return Err(fault),
-                Ended::Again(fault) => {
+                Ended::Held(fault) if locks == Locks::Leave => {
+                    self.held = true;
+                    return Err(fault);
+                }
+                Ended::Again(fault) | Ended::Held(fault) => {
                     debug!(reason = %fault, "a transaction is tried again");
                     last = fault;
                 }
@@ -273,7 +301,7 @@ impl Desk {
         };
         match self.attempt(&mut once, end) {
             Ended::Done(value) => Ok(value),
-            Ended::Failed(fault) | Ended::Again(fault) => Err(fault),
+            Ended::Failed(fault) | Ended::Again(fault) | Ended::Held(fault) => Err(fault),
             Ended::Unknown(number, value) if self.has_committed(number)? => Ok(value),
             Ended::Unknown(..) => Err(Fault::new("database: the connection was lost; nothing was changed")),
         }
@@ -388,7 +416,7 @@ fn commit<T>(ground: &mut Ground<'_>, value: T) -> (Ended<T>, Remedy) {
         Remedy::Reconnect if ground.wrote => Ended::Unknown(number, value),
         // Whatever became of a transaction that wrote nothing, what it read is true.
         Remedy::Reconnect => Ended::Done(value),
-        Remedy::Again | Remedy::None => trouble.ended(),
+        Remedy::Again | Remedy::Held | Remedy::None => trouble.ended(),
     };
     (ended, trouble.remedy)
 }
@@ -399,6 +427,7 @@ impl Trouble {
         let fault = Fault::new(self.fault.to_string());
         match self.remedy {
             Remedy::Again | Remedy::Reconnect => Ended::Again(fault),
+            Remedy::Held => Ended::Held(fault),
             Remedy::None => Ended::Failed(fault),
         }
     }

@@ -6,6 +6,7 @@ mod desk;
 mod ground;
 mod hot;
 mod keep;
+mod lane;
 mod link;
 mod pool;
 mod purpose;
@@ -30,8 +31,9 @@ use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 use address::Address;
 pub(super) use address::shown;
-use desk::{Desk, End, settled};
+use desk::{Desk, settled};
 use pool::Pool;
+use purpose::End;
 pub(super) use transfer::Filling;
 
 mod migrations {

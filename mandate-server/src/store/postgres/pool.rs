@@ -12,11 +12,10 @@ use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider};
 use super::address::Address;
 use super::desk::Desk;
-use super::hot;
+use super::lane;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
-use crate::traces;
 
 /// How many threads read. An export has one to itself while it is built.
 const READERS: usize = 5;
@@ -24,19 +23,17 @@ const READERS: usize = 5;
 const WRITERS: usize = 4;
 /// How many batches are under way at a time. An agent always goes by the same lane, so that lanes do not fight over one.
 const LANES: usize = 2;
-/// How many authorizations one transaction may hold.
-const MAX_BATCH: usize = 64;
 /// How many jobs of a kind may wait; more wait at the door.
-const MAX_WAITING: usize = 4096;
+pub(super) const MAX_WAITING: usize = 4096;
 
 /// How long one may wait for its turn: after that, whoever asked has given up, and what it would write is of another time.
-const TURN: Duration = Duration::from_secs(20);
+pub(super) const TURN: Duration = Duration::from_secs(20);
 
 type Job = Box<dyn FnOnce(&mut Desk) + Send>;
 
 /// Who hears of what has been committed.
 #[derive(Clone)]
-struct After {
+pub(super) struct After {
     metrics: Metrics,
     /// Wakes whoever delivers.
     wake: Arc<Notify>,
@@ -55,10 +52,10 @@ pub(super) struct Pool {
 }
 
 /// An authorization, and who waits for its answer.
-struct Asked {
-    authorization: Authorization,
-    at: Instant,
-    waiter: oneshot::Sender<Result<Answer, Fault>>,
+pub(super) struct Asked {
+    pub(super) authorization: Authorization,
+    pub(super) at: Instant,
+    pub(super) waiter: oneshot::Sender<Result<Answer, Fault>>,
 }
 
 impl Pool {
@@ -76,7 +73,7 @@ impl Pool {
         for number in 0..LANES {
             let (asked, waiting) = mpsc::channel(MAX_WAITING);
             let (decider, after) = (Arc::clone(decider), after.clone());
-            let serve = move |desk: Desk| serve_lane(desk, &*decider, &after, waiting);
+            let serve = move |desk: Desk| lane::serve(desk, &*decider, &after, waiting);
             threads.push(thread(format!("lane-{number}"), address, serve)?);
             lanes.push(Mutex::new(Some(asked)));
         }
@@ -122,7 +119,7 @@ impl Pool {
                 let _ = answer.send(Err(overdue()));
                 return;
             }
-            let ended = desk.write(&script).map(|(result, tally)| {
+            let ended = desk.write_until(asked + TURN, &script).map(|(result, tally)| {
                 after.tell(1, desk.committing(), &tally);
                 result
             });
@@ -182,7 +179,7 @@ fn gone() -> Fault {
     Fault::new("the threads of the store have ended, or a script panicked; see the line before this one")
 }
 
-fn overdue() -> Fault {
+pub(super) fn overdue() -> Fault {
     Fault::new("database: its turn has not come in time")
 }
 
@@ -223,69 +220,8 @@ fn serve(mut desk: Desk, waiting: &Turn<mpsc::Receiver<Job>>) {
     }
 }
 
-fn serve_lane(mut desk: Desk, decider: &dyn Decider, after: &After, mut waiting: mpsc::Receiver<Asked>) {
-    let mut asked = Vec::with_capacity(MAX_BATCH);
-    while desk.wait(waiting.recv_many(&mut asked, MAX_BATCH)) > 0 {
-        for Asked { waiter, .. } in asked.extract_if(.., |asked| asked.at.elapsed() > TURN) {
-            let _ = waiter.send(Err(overdue()));
-        }
-        let (batch, waiters): (Vec<_>, Vec<_>) =
-            asked.drain(..).map(|Asked { authorization, waiter, .. }| (authorization, waiter)).unzip();
-        if batch.is_empty() {
-            continue;
-        }
-        // A panic beside the decisions themselves drops the waiters' channels, and the lane goes on.
-        let ended = catch_unwind(AssertUnwindSafe(|| decide(&mut desk, decider, after, &batch)));
-        let Ok(answers) = ended else {
-            desk.leave();
-            continue;
-        };
-        for (waiter, answer) in waiters.into_iter().zip(answers) {
-            let _ = waiter.send(answer);
-        }
-    }
-}
-
-/// Decides on all of a batch together; if that ends in a fault, on each alone, so that one harms no other.
-fn decide(
-    desk: &mut Desk,
-    decider: &dyn Decider,
-    after: &After,
-    batch: &[Authorization],
-) -> Vec<Result<Answer, Fault>> {
-    let mut together = |batch: &[Authorization]| {
-        let mut span = traces::batch(batch.iter().filter_map(|a| a.call.traced.as_ref()), batch.len());
-        let ended = desk.transact(&mut |ground| hot::run(ground, decider, batch));
-        if let Some(span) = span.as_mut().filter(|_| ended.is_err()) {
-            span.fail();
-        }
-        drop(span);
-        ended
-            .map(|(answers, tally)| {
-                after.tell(batch.len(), desk.committing(), &tally);
-                answers
-            })
-            .map_err(|fault| (fault, desk.is_away()))
-    };
-    together(batch).unwrap_or_else(|(fault, away)| {
-        tracing::error!(reason = %fault, "a batch could not be decided together");
-        if away || batch.len() == 1 {
-            return batch.iter().map(|_| Err(Fault::new(fault.to_string()))).collect();
-        }
-        let mut alone = |one| match together(std::slice::from_ref(one)) {
-            Ok(mut answers) => answers.pop().unwrap_or_else(unanswered),
-            Err((fault, _)) => Err(fault),
-        };
-        batch.iter().map(&mut alone).collect()
-    })
-}
-
-fn unanswered() -> Result<Answer, Fault> {
-    Err(Fault::new("a batch of one was decided without an answer"))
-}
-
 impl After {
-    fn tell(&self, count: usize, committing: Duration, tally: &Tally) {
+    pub(super) fn tell(&self, count: usize, committing: Duration, tally: &Tally) {
         self.metrics.committed(count, committing);
         for (verdict, mode) in &tally.decided {
             self.metrics.decided(*verdict, *mode);

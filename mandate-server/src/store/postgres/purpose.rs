@@ -24,6 +24,22 @@ const READING_SECONDS: u64 = 11;
 const BEGIN_LOOKING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; \
      SET LOCAL idle_in_transaction_session_timeout = 0";
 
+/// What is done about a lock that was not had in time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Locks {
+    /// The transaction is run again.
+    Wait,
+    /// It is given up.
+    Leave,
+}
+
+/// How the transaction of a script that has succeeded ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    Commit,
+    Rollback,
+}
+
 /// What a transaction is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {

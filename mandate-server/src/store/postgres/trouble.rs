@@ -10,6 +10,8 @@ use crate::error::Fault;
 pub(super) enum Remedy {
     /// The transaction is gone, by the database's own word, and may go well when it is run again.
     Again,
+    /// The same, where somebody else has held a lock for longer than this transaction waits.
+    Held,
     /// The connection is of no use any more. Before COMMIT was sent the transaction is gone; after that nobody knows.
     Reconnect,
     /// Nothing helps.
@@ -61,8 +63,10 @@ impl From<Error> for Trouble {
 
 fn remedy(error: &DbError) -> Remedy {
     let code = error.code();
-    let again =
-        [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED, SqlState::LOCK_NOT_AVAILABLE];
+    if *code == SqlState::LOCK_NOT_AVAILABLE {
+        return Remedy::Held;
+    }
+    let again = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
     // A row whose place in a partitioned table was found before a partition was attached; no constraint is named then.
     let displaced = *code == SqlState::CHECK_VIOLATION && error.constraint().is_none();
     if again.contains(code) || displaced {

@@ -1,0 +1,191 @@
+//! One lane: batches of authorizations, decided together; and those of agents that somebody else holds, set aside until they
+//! are let go or their time is over, so that nobody waits for the agents of others.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::super::tx::Tally;
+use super::super::{Authorization, Decider};
+use super::desk::Desk;
+use super::hot;
+use super::link::Step;
+use super::pool::{After, Asked, MAX_WAITING, TURN, overdue};
+use super::purpose::Locks;
+use crate::error::Fault;
+use crate::service::Answer;
+use crate::traces;
+
+/// How many authorizations one transaction may hold.
+const MAX_BATCH: usize = 64;
+/// How long one that was set aside waits for its agent, each time that it is tried.
+const BRIEFLY: &str = "SET LOCAL lock_timeout = '100ms'";
+/// How long it is waited for others, before those that were set aside are tried again.
+const REST: Duration = Duration::from_millis(50);
+
+/// What a lane has to go by.
+struct Lane<'a> {
+    decider: &'a dyn Decider,
+    after: &'a After,
+    /// What waits for an agent that somebody else holds, in the order in which it was asked.
+    aside: Vec<Asked>,
+}
+
+/// Decides on what comes, until nobody can ask any more.
+pub(super) fn serve(
+    mut desk: Desk,
+    decider: &dyn Decider,
+    after: &After,
+    mut waiting: mpsc::Receiver<Asked>,
+) {
+    let mut lane = Lane { decider, after, aside: Vec::new() };
+    let mut asked = Vec::with_capacity(MAX_BATCH);
+    loop {
+        if lane.aside.is_empty() {
+            if desk.wait(waiting.recv_many(&mut asked, MAX_BATCH)) == 0 {
+                return;
+            }
+        } else {
+            // The timer belongs to the runtime, and is made within it.
+            let _ = desk.wait(async { timeout(REST, waiting.recv_many(&mut asked, MAX_BATCH)).await });
+        }
+        let came = std::mem::take(&mut asked);
+        // A panic beside the decisions themselves drops the waiters' channels, and the lane goes on.
+        if catch_unwind(AssertUnwindSafe(|| lane.turn(&mut desk, came))).is_err() {
+            desk.leave();
+        }
+    }
+}
+
+impl Lane<'_> {
+    fn turn(&mut self, desk: &mut Desk, came: Vec<Asked>) {
+        let (held, free) = came.into_iter().partition(|asked| self.waits(asked));
+        self.decide(desk, free);
+        self.look_again(desk, held);
+    }
+
+    /// Whether something of the same agent was set aside: what is asked later comes later.
+    fn waits(&self, asked: &Asked) -> bool {
+        self.aside.iter().any(|other| agent(other) == agent(asked))
+    }
+
+    /// Decides on all of a batch together; if that ends in a fault, on each alone, so that one harms no other.
+    fn decide(&mut self, desk: &mut Desk, batch: Vec<Asked>) {
+        let mut batch = in_time(batch);
+        let Some(first) = batch.iter().map(|asked| asked.at).min() else { return };
+        let (batch, rest): (Vec<_>, Vec<_>) =
+            batch.drain(..).map(|Asked { authorization, at, waiter }| (authorization, (at, waiter))).unzip();
+        let fault = match self.run(desk, &batch, first + TURN, None) {
+            Ok(answers) => {
+                for ((_, waiter), answer) in rest.into_iter().zip(answers) {
+                    let _ = waiter.send(answer);
+                }
+                return;
+            }
+            Err(fault) => fault,
+        };
+        tracing::error!(reason = %fault, "a batch could not be decided together");
+        let hopeless = desk.is_away() || (batch.len() == 1 && !desk.is_held());
+        let asked = batch.into_iter().zip(rest);
+        for asked in asked.map(|(authorization, (at, waiter))| Asked { authorization, at, waiter }) {
+            if hopeless {
+                let _ = asked.waiter.send(Err(Fault::new(fault.to_string())));
+            } else {
+                self.decide_alone(desk, asked);
+            }
+        }
+    }
+
+    /// Decides on one, or sets it aside where its agent is held.
+    fn decide_alone(&mut self, desk: &mut Desk, asked: Asked) {
+        if self.waits(&asked) {
+            return self.put_aside(asked);
+        }
+        let until = asked.at + TURN;
+        if Instant::now() >= until {
+            let _ = asked.waiter.send(Err(overdue()));
+            return;
+        }
+        let one = std::slice::from_ref(&asked.authorization);
+        let answer = match self.run(desk, one, until, Some(BRIEFLY)) {
+            Err(_) if desk.is_held() => return self.put_aside(asked),
+            Err(fault) => Err(fault),
+            Ok(mut answers) => answers.pop().unwrap_or_else(unanswered),
+        };
+        let _ = asked.waiter.send(answer);
+    }
+
+    fn put_aside(&mut self, asked: Asked) {
+        if self.aside.len() < MAX_WAITING {
+            self.aside.push(asked);
+        } else {
+            let _ = asked.waiter.send(Err(overdue()));
+        }
+    }
+
+    /// Tries the first of each agent that was held, and what waits behind it where that one is free again.
+    fn look_again(&mut self, desk: &mut Desk, came: Vec<Asked>) {
+        let mut freed = Vec::new();
+        let mut tried = Vec::new();
+        for asked in in_time(std::mem::take(&mut self.aside).into_iter().chain(came).collect()) {
+            let agent = agent(&asked);
+            if self.waits(&asked) {
+                self.put_aside(asked);
+            } else if tried.contains(&agent) {
+                freed.push(asked);
+            } else {
+                tried.push(agent);
+                self.decide_alone(desk, asked);
+            }
+        }
+        let mut freed = freed.into_iter().peekable();
+        while freed.peek().is_some() {
+            self.decide(desk, freed.by_ref().take(MAX_BATCH).collect());
+        }
+    }
+
+    /// One transaction; after `until` nothing is begun or committed.
+    fn run(
+        &self,
+        desk: &mut Desk,
+        batch: &[Authorization],
+        until: Instant,
+        bound: Option<&'static str>,
+    ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
+        let mut span = traces::batch(batch.iter().filter_map(|a| a.call.traced.as_ref()), batch.len());
+        let ended = desk.transact_until(until, Locks::Leave, &mut |ground| {
+            if let Some(bound) = bound {
+                ground.later(Step::Plain(bound));
+            }
+            hot::run(ground, self.decider, batch)
+        });
+        if let Some(span) = span.as_mut().filter(|_| ended.is_err()) {
+            span.fail();
+        }
+        drop(span);
+        ended.map(|(answers, tally): (_, Tally)| {
+            self.after.tell(batch.len(), desk.committing(), &tally);
+            answers
+        })
+    }
+}
+
+/// Whose request it is, by which requests wait for each other.
+fn agent(asked: &Asked) -> (i64, Option<mandate_core::AgentId>) {
+    let caller = &asked.authorization.call.caller;
+    (caller.environment.id, caller.agent.clone())
+}
+
+/// What may still be begun; the others are told.
+fn in_time(mut asked: Vec<Asked>) -> Vec<Asked> {
+    for Asked { waiter, .. } in asked.extract_if(.., |asked| asked.at.elapsed() >= TURN) {
+        let _ = waiter.send(Err(overdue()));
+    }
+    asked
+}
+
+fn unanswered() -> Result<Answer, Fault> {
+    Err(Fault::new("a batch of one was decided without an answer"))
+}
