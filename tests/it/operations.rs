@@ -26,7 +26,6 @@ fn run(commands: &str, root: &Path) -> Ran {
     let here = |path: &str| format!("{}{path}", root.display());
     let commands = commands
         .replace("/var/backups", &here("/var/backups"))
-        .replace("/var/tmp", &here("/var/tmp"))
         .replace("/etc/mandate", &here("/etc/mandate"));
     let binaries = binary("mandate-server").parent().unwrap().display().to_string();
     let mut command = Command::new("sh");
@@ -36,7 +35,7 @@ fn run(commands: &str, root: &Path) -> Ran {
 
 /// Lays out an installation below `root`.
 fn install(root: &Path, master_key: &str, database: &str) {
-    for folder in ["var/backups", "var/tmp", "etc/mandate"] {
+    for folder in ["var/backups", "etc/mandate"] {
         std::fs::create_dir_all(root.join(folder)).unwrap();
     }
     std::fs::write(root.join("etc/mandate/master.key"), master_key).unwrap();

@@ -31,8 +31,8 @@ pub fn run<T>(database: &str, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop
 /// and nobody holds the database while a terminal or a pipe is slow. The script must make the same secrets both times.
 ///
 /// # Errors
-/// It was refused; standard output cannot be written, and nothing was changed; or the database does not answer, and what
-/// was written is of no use.
+/// It was refused; standard output cannot be written, and nothing was changed; or the database has failed, and it is not known
+/// whether what was written is in force.
 pub fn hand_out<T>(
     database: &str,
     script: impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
@@ -43,9 +43,18 @@ pub fn hand_out<T>(
     show(&made, &mut out).and_then(|()| out.flush()).map_err(|e| {
         Failure::failed(format!("the key cannot be written to standard output: {e}; nothing was changed"))
     })?;
-    run(database, script).map_err(|failure| {
-        Failure::failed(format!("nothing was changed, and the key just written is of no use: {failure}"))
-    })
+    match store::run_once(database, script) {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(refusal)) => Err(Failure::failed(format!(
+            "nothing was changed, and the key just written is of no use: {}",
+            refusal.message
+        ))),
+        // A COMMIT that fails may still have reached the log.
+        Err(fault) => Err(Failure::failed(format!(
+            "it is not known whether the key just written is in force: {fault}. Once the database is well again, look for its \
+             id in `mandate-server key list`; if it is there, keep it, or revoke it with `mandate-server key revoke`"
+        ))),
+    }
 }
 
 fn settled<T>(ended: Result<Result<T, Refusal>, Fault>) -> Result<T, Failure> {

@@ -46,16 +46,27 @@ pub(super) fn address(text: &str, safe: bool) -> Result<SocketAddr, String> {
 pub(super) fn base_url(text: &str) -> Result<String, String> {
     let problem = || {
         format!(
-            "must be an https URL that ends in {VERSION_PATH}, such as https://api.example.com/v1; got `{text}`"
+            "must be an https URL that ends in {VERSION_PATH}, such as https://api.example.com/v1; got {}",
+            told(text)
         )
     };
     if text.ends_with(VERSION_PATH) && is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
 }
 
+/// A refused URL as it is repeated: not where it may hold a secret.
+fn told(text: &str) -> String {
+    if text.contains(['@', '?']) {
+        "one with a user or a query, which is not repeated here".to_owned()
+    } else {
+        format!("`{text}`")
+    }
+}
+
 pub(super) fn site_url(text: &str) -> Result<String, String> {
     let problem = || {
         format!(
-            "must be an https URL without a slash at its end, such as https://verdicts.example.com; got `{text}`"
+            "must be an https URL without a slash at its end, such as https://verdicts.example.com; got {}",
+            told(text)
         )
     };
     if is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }

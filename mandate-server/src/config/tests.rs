@@ -127,6 +127,11 @@ fn settlement_takes_a_url_where_it_is_http_and_nowhere_else() {
             "settlement_url (environment variable MANDATE_SETTLEMENT_URL): must be an https URL without a slash at \
              its end, such as https://verdicts.example.com; got `http://provider.example`",
         ),
+        (
+            &[(adapter, "http"), (url, "https://name:secret@provider.example")],
+            "settlement_url (environment variable MANDATE_SETTLEMENT_URL): must be an https URL without a slash at \
+             its end, such as https://verdicts.example.com; got one with a user or a query, which is not repeated here",
+        ),
     ] {
         assert_eq!(refused("", variables, &Flags::default()), message);
     }

@@ -362,4 +362,6 @@ pub struct TriedRecord {
     pub state: DeliveryState,
     /// When the next attempt is due, while it is pending; else when it ended.
     pub due_at: Timestamp,
+    /// The beginning of its attempts where that is another from now on: it lay in the future, by a clock that was ahead.
+    pub begins_anew: Option<Timestamp>,
 }

@@ -371,6 +371,25 @@ async fn an_attempt_that_was_put_off_by_a_clock_that_was_ahead_is_made_when_it_i
 }
 
 #[tokio::test]
+async fn an_event_of_a_clock_that_was_ahead_is_tried_for_24_hours_and_no_more() {
+    let world = World::new().await;
+    let mut receiver = Receiver::start(Answers::With(500)).await;
+    let id = webhook(&world, &receiver.url).await;
+    world.clock.advance(720 * HOUR);
+    let event = pinged(&world, &id).await;
+    world.clock.advance(-720 * HOUR);
+    let mut times = Vec::new();
+    for _ in 0..30 {
+        assert_eq!(deliverer(&world).deliver_due().await.unwrap(), 1);
+        receiver.next().await;
+        let Some(next) = advance_to_next(&world, &event).await else { break };
+        times.push(next);
+    }
+    assert_eq!((times.len(), times[..2].to_vec()), (17, vec![5, 30]), "{times:?}");
+    assert_eq!(delivery(&world, &event).await["status"], "failed");
+}
+
+#[tokio::test]
 async fn two_servers_share_the_work_and_nothing_is_sent_twice() {
     let world = World::new().await;
     let store = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();

@@ -80,8 +80,8 @@ const ATTEMPT: &str = "INSERT INTO attempts (environment, event, webhook, attemp
     WHERE environment = $4 AND event = $5 AND webhook = $6";
 const COUNT_ATTEMPT: &str = "UPDATE deliveries SET attempts = attempts + 1
     WHERE environment = $1 AND event = $2 AND webhook = $3";
-const MOVE_ON: &str = "UPDATE deliveries SET state = $1, due_at = $2
-    WHERE environment = $3 AND event = $4 AND webhook = $5 AND state = 'pending'";
+const MOVE_ON: &str = "UPDATE deliveries SET state = $1, due_at = $2, retried_at = coalesce($3, retried_at)
+    WHERE environment = $4 AND event = $5 AND webhook = $6 AND state = 'pending'";
 const FIND: &str = "SELECT d.environment, o.name, e.kind, d.state
     FROM webhooks w JOIN deliveries d ON d.environment = w.environment AND d.webhook = w.webhook
     JOIN environments e ON e.environment = w.environment
@@ -253,7 +253,9 @@ pub fn keep(tx: &mut Tx<'_>, tried: &TriedRecord) -> Result<(), Fault> {
         tx.execute(COUNT_ATTEMPT, &key)?;
     }
     let (state, due_at) = (tried.state.as_str(), tried.due_at.millis());
-    let row = [state.into(), due_at.into(), environment.into(), event.into(), webhook.into()];
+    let begins_anew = tried.begins_anew.map(Timestamp::millis);
+    let row =
+        [state.into(), due_at.into(), begins_anew.into(), environment.into(), event.into(), webhook.into()];
     tx.execute(MOVE_ON, &row)?;
     Ok(())
 }

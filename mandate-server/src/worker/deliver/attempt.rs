@@ -42,7 +42,7 @@ impl Means {
     pub(super) async fn attempt(self, lease: Arc<LeaseRecord>, due: DueRecord) -> Ended {
         let at = self.clock.now();
         if due.attempts > 0 && backoff::is_over(due.since, at) {
-            let tried = outcome(&lease, &due, None, (DeliveryState::Failed, at));
+            let tried = outcome(&lease, &due, None, (DeliveryState::Failed, at), None);
             return Ended { tried, ending: Ending::AtOnce };
         }
         let (began, span) = (Instant::now(), self.traces.attempt());
@@ -53,9 +53,12 @@ impl Means {
         });
         let ending = Ending::of(&answer, began.elapsed());
         let now = self.clock.now();
+        // By a clock that was ahead the attempts have not begun yet: they would never end, and be made as fast as they can.
+        let begins_anew = (due.since > now).then_some(at.min(now));
+        let since = begins_anew.unwrap_or(due.since);
         let next = match answer {
             Ok(200..=299) => (DeliveryState::Delivered, now),
-            _ => match backoff::next_attempt(due.since, now, self.random()) {
+            _ => match backoff::next_attempt(since, now, self.random()) {
                 Some(next) => (DeliveryState::Pending, next),
                 None => (DeliveryState::Failed, now),
             },
@@ -68,7 +71,8 @@ impl Means {
         if let Some(span) = span {
             end(span, &due, status, next.0);
         }
-        Ended { tried: outcome(&lease, &due, Some(AttemptRecord { at, status, error }), next), ending }
+        let attempt = Some(AttemptRecord { at, status, error });
+        Ended { tried: outcome(&lease, &due, attempt, next, begins_anew), ending }
     }
 
     async fn post(&self, lease: &LeaseRecord, due: &DueRecord) -> Result<u16, NoAnswer> {
@@ -128,6 +132,7 @@ fn outcome(
     due: &DueRecord,
     attempt: Option<AttemptRecord>,
     (state, due_at): (DeliveryState, Timestamp),
+    begins_anew: Option<Timestamp>,
 ) -> TriedRecord {
     let (event, webhook) = (due.event.id, lease.webhook);
     if state == DeliveryState::Failed {
@@ -135,5 +140,5 @@ fn outcome(
     } else {
         debug!(%event, %webhook, ?attempt, state = state.as_str(), "an attempt was made");
     }
-    TriedRecord { environment: lease.environment, event, webhook, attempt, state, due_at }
+    TriedRecord { environment: lease.environment, event, webhook, attempt, state, due_at, begins_anew }
 }
