@@ -70,13 +70,13 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> std::io::Result<()> {
 
 /// Makes a directory, and those above it, for their owner alone.
 #[cfg(unix)]
-fn create(folder: &Path) -> std::io::Result<()> {
+pub(crate) fn create(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
 }
 
 #[cfg(not(unix))]
-fn create(folder: &Path) -> std::io::Result<()> {
+pub(crate) fn create(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)
 }
 

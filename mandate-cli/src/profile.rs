@@ -15,6 +15,8 @@ use crate::exit::{Exit, Failure};
 
 /// Where the profiles are, among what the person has decided.
 const FILE: &str = "profiles.json";
+/// Whoever changes the profiles has this one locked.
+const LOCK_FILE: &str = "profiles.lock";
 /// The most that is read of the file, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// The longest name.
@@ -29,6 +31,12 @@ pub(crate) struct Profiles {
     /// All, by name.
     #[serde(default)]
     pub(crate) profiles: BTreeMap<String, Profile>,
+}
+
+/// Held by whoever changes the profiles.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    _file: File,
 }
 
 /// An address and the key for it.
@@ -76,8 +84,30 @@ impl Profiles {
         serde_json::from_str(&text).map_err(|e| unreadable(&path, &e))
     }
 
+    /// The same for a change, which no other process makes at the same time: each waits for the one before it, until what is
+    /// given here is dropped.
+    pub(crate) fn for_change() -> Result<(Lock, Self), Failure> {
+        let folder = directory::config()?;
+        let path = folder.join(LOCK_FILE);
+        let mut options = File::options();
+        options.create(true).write(true).truncate(false);
+        directory::private(&mut options);
+        let locked = directory::create(&folder).and_then(|()| {
+            let file = options.open(&path)?;
+            file.lock()?;
+            Ok(Lock { _file: file })
+        });
+        let lock = locked.map_err(|e| {
+            Failure::new(
+                Exit::Io,
+                format!("the profiles cannot be kept for oneself with {}: {e}", path.display()),
+            )
+        })?;
+        Ok((lock, Self::load()?))
+    }
+
     /// Writes the file anew, readable by its owner alone from its first byte on.
-    pub(crate) fn save(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn save(&self, _: &Lock) -> Result<PathBuf, Failure> {
         let path = directory::config()?.join(FILE);
         let text = serde_json::to_string_pretty(self).map(Zeroizing::new);
         let text = text.map_err(|e| Failure::new(Exit::Io, e.to_string()))?;

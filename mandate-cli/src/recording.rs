@@ -1,6 +1,6 @@
 //! Events in a file: a line of JSON for each, with the token as it came.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
@@ -72,7 +72,7 @@ pub(crate) struct Recording {
 
 impl Recording {
     /// Opens the file, or makes it, for its owner alone, and tells `there` of each event that is in it. One whose last line has
-    /// no end, or that holds something else, is left as it is, and refused.
+    /// no end, or that holds something else, is left as it is, and refused; so is one that another process records in.
     pub(crate) fn open(path: &Path, mut there: impl FnMut(EventId)) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let unusable =
@@ -89,6 +89,13 @@ impl Recording {
             )
             .next("name the file of an earlier recording, or a new one"));
         }
+        file.try_lock().map_err(|e| match e {
+            TryLockError::WouldBlock => {
+                Failure::new(Exit::Io, format!("another listener is recording in {name}"))
+                    .next("name another file: an event that both receive would be in it twice")
+            }
+            TryLockError::Error(e) => unusable(e),
+        })?;
         if metadata.len() > 0 {
             let mut last = [0];
             file.seek(SeekFrom::End(-1)).and_then(|_| file.read_exact(&mut last)).map_err(unusable)?;

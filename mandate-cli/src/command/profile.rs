@@ -156,7 +156,7 @@ impl Login {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         let base = self.address()?;
         let key = self.key()?;
-        let mut profiles = Profiles::load()?;
+        let (lock, mut profiles) = Profiles::for_change()?;
         let usual = match key.kind() {
             EnvironmentKind::Sandbox => "sandbox",
             EnvironmentKind::Production => "live",
@@ -170,7 +170,7 @@ impl Login {
         let stored = Stored::new(base.to_string(), &client.access().key);
         profiles.profiles.insert(name.clone(), stored);
         profiles.current = Some(name);
-        let path = profiles.save()?;
+        let path = profiles.save(&lock)?;
         IDENTITY.show(&identity.json()?, output)?;
         say(&format!("note: kept in {}, which only you can read\n", path.display()));
         Ok(Exit::Success)
@@ -240,19 +240,19 @@ impl Whoami {
 
 impl Switch {
     pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
-        let mut profiles = Profiles::load()?;
+        let (lock, mut profiles) = Profiles::for_change()?;
         let profile = profiles.named(&self.name)?;
         let identity =
             Identity::new(Some(self.name.clone()), profile.base_url.clone(), &profile.key(&self.name)?);
         profiles.current = Some(self.name.clone());
-        profiles.save()?;
+        profiles.save(&lock)?;
         IDENTITY.show(&identity.json()?, output)
     }
 }
 
 impl Logout {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        let mut profiles = Profiles::load()?;
+        let (lock, mut profiles) = Profiles::for_change()?;
         let asked = self.name.as_deref().or(global.profile.as_deref());
         let Some(name) = profiles.chosen(asked)? else {
             return Err(Failure::new(Exit::Usage, "there is no profile to forget"));
@@ -261,7 +261,7 @@ impl Logout {
         let identity = serde_json::json!({ "name": name, "base_url": profile.base_url }).to_string();
         profiles.profiles.remove(&name);
         profiles.current = profiles.current.take().filter(|current| *current != name);
-        profiles.save()?;
+        profiles.save(&lock)?;
         IDENTITY.show(&identity, output)?;
         say("note: forgotten here; the key itself stays valid until the service's operator revokes it\n");
         Ok(Exit::Success)

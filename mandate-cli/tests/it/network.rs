@@ -188,6 +188,30 @@ fn a_key_that_is_still_good_is_not_written_over() {
 }
 
 #[test]
+fn of_logins_at_a_time_none_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("key");
+    private_file(&path, &organization_key());
+    let count = 8;
+    let service = Service::new(&vec![("200 OK", r#"{"mode":"observe"}"#); count]);
+    let logins: Vec<_> = (0..count)
+        .map(|number| {
+            let name = format!("p{number}");
+            let mut command = mandate(&["login", &name, "--key-file", path.to_str().unwrap()]);
+            command.env("MANDATE_CONFIG_DIR", folder.path()).env("MANDATE_BASE_URL", service.base_url());
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        })
+        .collect();
+    for mut login in logins {
+        assert!(login.wait().unwrap().success());
+    }
+    let kept = std::fs::read(folder.path().join("profiles.json")).unwrap();
+    let kept: serde_json::Value = serde_json::from_slice(&kept).unwrap();
+    assert_eq!(kept["profiles"].as_object().unwrap().len(), count);
+    service.requests();
+}
+
+#[test]
 fn a_dash_is_standard_input_and_never_a_file() {
     let keys = r#"{"keys":[]}"#;
     run_with_stdin(&mut mandate(&["jwks", "show", "--jwks", "-"]), keys.as_bytes()).code(0);

@@ -273,6 +273,14 @@ fn what_was_recorded_before_is_not_recorded_again() {
     assert!(listening.interrupt().contains("came again"));
     assert_eq!(recorded(), 1);
 
+    // A file is one listener's.
+    let listening = Listening::start(&server, &organization, &record);
+    let other = Shell::new(&server, &organization)
+        .run(&["listen", "--issuer", server.ready("verdicts_url"), "--record", file])
+        .code(3);
+    assert!(other.err.contains("another listener is recording"), "{}", other.err);
+    listening.interrupt();
+
     // Nobody knows whether a receiver has taken it: it gets it, once more or for the first time.
     let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("http://{}/hooks", receiver.local_addr().unwrap());
