@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr as _;
 
 use ureq::http::Uri;
-use ureq::{Proxy, ProxyProtocol};
+use ureq::{Proxy, ProxyBuilder, ProxyProtocol};
 use zeroize::Zeroizing;
 
 use crate::environment::variable;
@@ -90,7 +90,7 @@ fn read(text: &str) -> Result<Proxy, String> {
 /// Whether `hosts`, a list with commas between, has the host of `address`.
 fn is_spared(hosts: &str, address: &str) -> bool {
     let list = Proxy::builder(ProxyProtocol::Http);
-    let list = hosts.split(',').map(str::trim).fold(list, |list, host| list.no_proxy(host));
+    let list = hosts.split(',').map(str::trim).fold(list, ProxyBuilder::no_proxy);
     list.build().is_ok_and(|list| Uri::from_str(address).is_ok_and(|address| list.is_no_proxy(&address)))
 }
 
