@@ -106,7 +106,7 @@ impl Client {
             Some(key) => key,
             None => format!("{:032x}", u128::from_be_bytes(environment::random()?)),
         };
-        Ok(Self { agent: access.base.agent(), access, idempotency_key, unasked })
+        Ok(Self { agent: access.base.agent()?, access, idempotency_key, unasked })
     }
 
     /// Where, and in whose name.
@@ -292,7 +292,7 @@ fn worth_another<T>(
         }
         Err(e) if http::is_unknown_host(e) => Some(None),
         // What is not TLS, or has a certificate that is refused, is refused again.
-        Err(ureq::Error::Io(e)) if e.kind() == std::io::ErrorKind::InvalidData => None,
+        Err(e) if http::is_untrusted(e) => None,
         Err(ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::ConnectionFailed) => Some(None),
         _ => None,
     }

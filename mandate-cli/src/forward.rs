@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ureq::Agent;
 
+use crate::exit::Failure;
 use crate::http::Address;
 
 /// How long the receiver may take: as long as an issuer waits.
@@ -17,15 +18,17 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    pub(crate) fn new(address: Address) -> Self {
-        Self { agent: address.agent(), address }
+    /// Fails when a proxy is to be used that cannot be.
+    pub(crate) fn new(address: Address) -> Result<Self, Failure> {
+        Ok(Self { agent: address.agent()?, address })
     }
 
     /// Posts the token; gives the status.
     pub(crate) fn send(&self, token: &str) -> Result<u16, String> {
         let request = self.agent.post(self.address.as_str()).config().timeout_global(Some(TIMEOUT)).build();
         let sent = request.header("content-type", "application/jwt").send(token);
-        let response = sent.map_err(|e| format!("{} cannot be reached: {e}", self.address))?;
+        let response =
+            sent.map_err(|e| format!("{} cannot be reached{}", self.address, self.address.why(&e)))?;
         Ok(response.status().as_u16())
     }
 }

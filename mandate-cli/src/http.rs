@@ -11,6 +11,10 @@ use ureq::Agent;
 use ureq::http::Uri;
 use ureq::tls::{RootCerts, TlsConfig};
 
+use crate::environment::variable;
+use crate::exit::Failure;
+use crate::proxy::Via;
+
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// For one request and its whole answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -74,7 +78,11 @@ impl Address {
 
     /// A client for this address. Statuses are not errors, and redirects are not followed: neither a key nor the trust
     /// in a key set moves to an address that nobody named.
-    pub(crate) fn agent(&self) -> Agent {
+    ///
+    /// # Errors
+    ///
+    /// When the variable that names the proxy names none that can be used.
+    pub(crate) fn agent(&self) -> Result<Agent, Failure> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let tls = TlsConfig::builder()
             .root_certs(RootCerts::PlatformVerifier)
@@ -86,10 +94,37 @@ impl Address {
             .max_redirects(0)
             .timeout_connect(Some(CONNECT_TIMEOUT))
             .timeout_global(Some(REQUEST_TIMEOUT))
-            .user_agent(USER_AGENT);
-        // Through a proxy, a plain request would leave the machine.
-        let config = if self.plain { config.proxy(None) } else { config };
-        config.build().new_agent()
+            .user_agent(USER_AGENT)
+            .proxy(self.via()?.map(Via::into_proxy));
+        Ok(config.build().new_agent())
+    }
+
+    /// The proxy on the way. Through one, a plain request would leave the machine: there is none for it.
+    fn via(&self) -> Result<Option<Via>, Failure> {
+        if self.plain { Ok(None) } else { Via::find(&self.text) }
+    }
+
+    /// Why nothing came of a request, to be put behind what was tried: the proxy on the way, if there is one, and the error.
+    pub(crate) fn why(&self, error: &ureq::Error) -> String {
+        if let Some(places) = rootless(error) {
+            return format!(": no root certificates were found {places}");
+        }
+        match self.via() {
+            Ok(Some(via)) => format!(" through {via}: {error}"),
+            _ => format!(": {error}"),
+        }
+    }
+
+    /// What to do about `error` where it need not be the address's own: a proxy is on the way, or no root is known.
+    pub(crate) fn remedy(&self, error: &ureq::Error) -> Option<String> {
+        if rootless(error).is_some() {
+            let advice = "install root certificates, or have SSL_CERT_FILE name a file of them in PEM form";
+            return Some(advice.to_owned());
+        }
+        let via = self.via().ok().flatten().filter(|_| !is_untrusted(error))?;
+        Some(format!(
+            "check {via}, and the address; NO_PROXY lists the hosts that are reached without a proxy"
+        ))
     }
 }
 
@@ -116,6 +151,24 @@ pub(crate) fn is_unknown_host(error: &ureq::Error) -> bool {
         ureq::Error::Io(e) => e.to_string().starts_with("failed to lookup address information"),
         _ => false,
     }
+}
+
+/// Whether it is TLS that failed: there was an answer, and it was not trusted, or was no TLS.
+pub(crate) fn is_untrusted(error: &ureq::Error) -> bool {
+    matches!(error, ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData)
+}
+
+/// Where root certificates were looked for, when `error` says that there are none.
+fn rootless(error: &ureq::Error) -> Option<String> {
+    if !matches!(error, ureq::Error::Rustls(rustls::Error::General(_))) {
+        return None;
+    }
+    let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(|name| {
+        let place = variable(name).ok().flatten()?;
+        Some(format!("at {} ({name})", place.as_str()))
+    });
+    let places = named.collect::<Vec<_>>().join(", or ");
+    Some(if places.is_empty() { "on this machine".to_owned() } else { places })
 }
 
 fn is_loopback(host: &str) -> bool {

@@ -20,6 +20,7 @@ mod output;
 mod parallel;
 mod profile;
 mod prompt;
+mod proxy;
 mod receiver;
 mod recording;
 mod resource;

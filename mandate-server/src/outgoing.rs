@@ -5,6 +5,7 @@
 //! no proxy asked.
 
 mod line;
+mod lookups;
 mod names;
 
 use std::convert::Infallible;
@@ -24,6 +25,7 @@ use rustls::RootCertStore;
 use tokio::time::{Instant, timeout_at};
 
 use self::line::Connector;
+pub use self::lookups::on_behalf_of;
 pub use self::names::{Names, SystemNames};
 use crate::error::Fault;
 
@@ -53,6 +55,9 @@ pub enum NoAnswer {
     /// The name stands for nothing, or for nothing that may be reached.
     #[error("not sent: the host has no public address")]
     NoAddress,
+    /// Too many names are being looked up already, for the environment or in all.
+    #[error("not sent: too many other names are being looked up")]
+    Crowded,
     /// Nothing came in time.
     #[error("no answer in time")]
     Late,

@@ -78,10 +78,13 @@ impl Client {
     /// The failure of a connection.
     pub(super) fn unreachable(&self, call: &Call<'_>, error: &ureq::Error) -> Failure {
         let base = &self.access.base;
-        let failure = Failure::new(Exit::Unreachable, format!("{base} cannot be reached: {error}"));
+        let failure = Failure::new(Exit::Unreachable, format!("{base} cannot be reached{}", base.why(error)));
+        if let Some(remedy) = base.remedy(error) {
+            return failure.next(format_args!("{remedy}; then {}", self.again(call)));
+        }
         match error {
             // That will be so the next time, too.
-            ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => failure.next(
+            e if http::is_untrusted(e) => failure.next(
                 "check the address, and its certificate: mandate doctor says more; a root of your own is trusted when SSL_CERT_FILE names it",
             ),
             e if http::is_unknown_host(e) => {

@@ -5,6 +5,7 @@ use mandate_core::Timestamp;
 use mandate_core::api_key::KeyClass;
 use mandate_core::jwks::MAX_KEY_SET_BYTES;
 use serde::Serialize;
+use ureq::Agent;
 use ureq::http::HeaderMap;
 
 use crate::args::Global;
@@ -212,7 +213,15 @@ impl Examined {
     /// Asks a host, and tells whether it answers, over what, and what time it has.
     fn reach(&mut self, check: &'static str, address: &Address, path: &str) -> Option<Answer> {
         let before = environment::now();
-        match get(&address.join(path), None) {
+        let agent = match address.agent() {
+            Ok(agent) => agent,
+            Err(failure) => {
+                let next = failure.advice().unwrap_or("mend the variable that names the proxy");
+                self.fail(check, failure.message(), next);
+                return None;
+            }
+        };
+        match get(&agent, &address.join(path), None) {
             Ok(answer) => {
                 let over = if address.is_plain() {
                     "plain HTTP, which does not leave this machine"
@@ -224,8 +233,9 @@ impl Examined {
                 Some(answer)
             }
             Err(e) => {
-                let found = format!("{address} cannot be reached: {e}");
-                self.fail(check, found, advice(&e));
+                let found = format!("{address} cannot be reached{}", address.why(&e));
+                let next = address.remedy(&e).unwrap_or_else(|| advice(&e).to_owned());
+                self.fail(check, found, next);
                 None
             }
         }
@@ -328,8 +338,8 @@ impl Examined {
         let next = "tell the issuer: whoever asks whether the keys have changed gets all of them again";
         match answer.header("etag") {
             None => self.warn("etag", "the key set has none", next),
-            Some(etag) => match get(place, Some(etag)) {
-                Ok(Answer { status: 304, .. }) => self.ok("etag", "unchanged keys are not sent again"),
+            Some(etag) => match place.agent().ok().map(|agent| get(&agent, place, Some(etag))) {
+                Some(Ok(Answer { status: 304, .. })) => self.ok("etag", "unchanged keys are not sent again"),
                 _ => self.warn("etag", "unchanged keys are sent again", next),
             },
         }
@@ -345,8 +355,8 @@ fn given(option: Option<&str>, name: &'static str) -> Result<Option<String>, Fai
 }
 
 /// One request without a key. With `etag`, only for what has changed.
-fn get(address: &Address, etag: Option<&str>) -> Result<Answer, ureq::Error> {
-    let request = address.agent().get(address.as_str());
+fn get(agent: &Agent, address: &Address, etag: Option<&str>) -> Result<Answer, ureq::Error> {
+    let request = agent.get(address.as_str());
     let request = etag.into_iter().fold(request, |request, etag| request.header("if-none-match", etag));
     let (head, mut body) = request.call()?.into_parts();
     let body = body.with_config().limit(MAX_BODY_BYTES).read_to_vec()?;
@@ -358,9 +368,9 @@ fn advice(error: &ureq::Error) -> &'static str {
     match error {
         e if http::is_unknown_host(e) => "check the name, and this machine's name resolution",
         ureq::Error::Timeout(_) => {
-            "check firewalls and HTTPS_PROXY: the host is there, or its network is, and silent"
+            "check firewalls, and whether a proxy is needed (HTTPS_PROXY): the host is there, or its network is, and silent"
         }
-        ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData => {
+        e if http::is_untrusted(e) => {
             "check the certificate: a root of your own is trusted when SSL_CERT_FILE names it; is it TLS at all?"
         }
         _ => "check the address and the port, and that the service runs",

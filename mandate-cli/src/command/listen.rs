@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use mandate_core::api_key::KeyClass;
 use mandate_core::verify::{Expected, Leeway, VerifiedEvent, verify_event};
 use mandate_core::{EnvironmentKind, EventId, EventKind};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::args::Global;
@@ -91,13 +92,23 @@ struct Taken {
 /// What a request was.
 enum What {
     /// An event, and what is answered.
-    Event(Box<Received>, u16),
+    Event(Box<Shown>, u16),
     /// Something else, for this reason.
     Refused(String),
     /// To be told of, and no more.
     Note(String),
     /// It could not be kept.
     Failed(Failure),
+}
+
+/// An event as it is shown.
+#[derive(Debug, Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    received: Received,
+    /// Why it could not be forwarded, where that was to be done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
 }
 
 /// A webhook that lives as long as this command.
@@ -143,7 +154,7 @@ impl Listen {
             issuer: Issuer::find(self.issuer.as_deref(), self.jwks.as_deref())?,
             leeway: self.leeway,
             environment: client.as_ref().map(|client| client.access().key.kind()),
-            forward: self.forward_to.clone().map(Forward::new),
+            forward: self.forward_to.clone().map(Forward::new).transpose()?,
             kept: Mutex::new(self.kept()?),
         };
         output.stream();
@@ -227,7 +238,7 @@ fn show_all(
             break;
         }
         match what {
-            What::Event(received, status) => show(&received, status, output)?,
+            What::Event(shown, status) => show(&shown, status, output)?,
             What::Refused(why) => say(&format!("{ERROR}refused{ERROR:#} {}\n", printable(&why))),
             What::Note(note) => say(&format!("{DIM}{}{DIM:#}\n", printable(&note))),
             What::Failed(failure) => {
@@ -260,8 +271,8 @@ impl Listener {
             Err(answer) => return (What::Refused(answer.text.clone()), answer),
         };
         let id = event.claims().jti;
-        let mut received = Received::new(&event, &token);
-        match self.kept().begin(&received) {
+        let mut shown = Shown { received: Received::new(&event, &token), error: None };
+        match self.kept().begin(&shown.received) {
             Ok(None | Some(Stage::Open)) => {}
             Ok(Some(Stage::Done)) => {
                 return (What::Note(format!("{id} came again")), Answer::new(200, "this event came before"));
@@ -278,17 +289,18 @@ impl Listener {
         let answer = match self.forward.as_ref().map(|forward| forward.send(&token)) {
             None => Answer::new(200, ""),
             Some(Ok(status)) => {
-                received.forwarded = Some(status);
+                shown.received.forwarded = Some(status);
                 Answer::new(status, "")
             }
             Some(Err(why)) => {
                 warn(printable(&why));
+                shown.error = Some(why.clone());
                 Answer::new(502, why)
             }
         };
         let is_done = (200..300).contains(&answer.status);
         self.kept().remember(id, if is_done { Stage::Done } else { Stage::Open });
-        (What::Event(Box::new(received), answer.status), answer)
+        (What::Event(Box::new(shown), answer.status), answer)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {
@@ -332,11 +344,11 @@ impl Kept {
 }
 
 /// An event, in a line.
-fn show(received: &Received, status: u16, output: &mut Output) -> Result<(), Failure> {
+fn show(shown: &Shown, status: u16, output: &mut Output) -> Result<(), Failure> {
     if output.is_json() {
-        return output.json(received);
+        return output.json(shown);
     }
-    let Received { event, kind, issued_at, environment, .. } = received;
+    let Received { event, kind, issued_at, environment, .. } = &shown.received;
     let style = if (200..300).contains(&status) { GOOD } else { CAUTION };
     let kind = printable(kind);
     output.text(&format!("{issued_at}  {kind:<23}  {event}  {environment}  {style}{status}{style:#}\n"));

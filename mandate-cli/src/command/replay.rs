@@ -35,7 +35,7 @@ pub(crate) struct Replay {
 
 impl Replay {
     pub(super) fn run(&self, output: &mut Output) -> Result<Exit, Failure> {
-        let forward = Forward::new(self.forward_to.clone());
+        let forward = Forward::new(self.forward_to.clone())?;
         let mut lines = Lines::open(&self.file, "the recording")?;
         let mut exit = Exit::Success;
         output.stream();

@@ -253,10 +253,14 @@ fn fetch_and_keep(address: &Address, now: Timestamp) -> Result<Held, Failure> {
 /// Fetches what is published at `address`.
 pub(crate) fn fetch(address: &Address) -> Result<Fetched, Failure> {
     let unreachable = |e: ureq::Error| {
-        Failure::new(Exit::KeySet, format!("the key set cannot be fetched from {address}: {e}"))
-            .next("try again, or pass a key set that you have with --jwks FILE")
+        Failure::new(Exit::KeySet, format!("the key set cannot be fetched from {address}{}", address.why(&e)))
+            .next(
+                address.remedy(&e).unwrap_or_else(|| {
+                    "try again, or pass a key set that you have with --jwks FILE".to_owned()
+                }),
+            )
     };
-    let mut response = address.agent().get(address.as_str()).call().map_err(unreachable)?;
+    let mut response = address.agent()?.get(address.as_str()).call().map_err(unreachable)?;
     let status = response.status();
     let header =
         |name| response.headers().get(name).and_then(|v| v.to_str().ok()).map(std::borrow::ToOwned::to_owned);

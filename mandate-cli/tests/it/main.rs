@@ -16,6 +16,7 @@ mod many;
 mod network;
 mod nonces;
 mod organization;
+mod proxies;
 mod simulate;
 mod template;
 mod tls;

@@ -25,6 +25,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 use tracing::warn;
 
+use super::lookups::Lookups;
 use super::{MAX_HEARD_BYTES, Names, NoAnswer};
 use crate::error::Fault;
 
@@ -33,7 +34,7 @@ type BoxError = Box<dyn Error + Send + Sync>;
 /// Makes connections.
 #[derive(Clone)]
 pub(super) struct Connector {
-    tcp: HttpConnector<Lookups>,
+    tcp: HttpConnector<Resolver>,
     tls: TlsConnector,
     limit: Duration,
 }
@@ -42,7 +43,7 @@ impl Connector {
     /// One that gives a connection so long to come about, handshake included: that goes on beside a request which has found
     /// another meanwhile.
     pub(super) fn new(names: Arc<dyn Names>, limit: Duration, roots: RootCertStore) -> Result<Self, Fault> {
-        let mut tcp = HttpConnector::new_with_resolver(Lookups(names));
+        let mut tcp = HttpConnector::new_with_resolver(Resolver(Lookups::new(names)));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         Ok(Self { tcp, tls: TlsConnector::from(Arc::new(tls(roots)?)), limit })
@@ -107,9 +108,9 @@ fn unshaken(error: &io::Error) -> NoAnswer {
 
 /// The names, as the connector asks for them.
 #[derive(Clone)]
-struct Lookups(Arc<dyn Names>);
+struct Resolver(Lookups);
 
-impl Service<Name> for Lookups {
+impl Service<Name> for Resolver {
     type Response = vec::IntoIter<SocketAddr>;
     type Error = NoAnswer;
     type Future = BoxFuture<'static, Result<Self::Response, NoAnswer>>;
@@ -119,11 +120,8 @@ impl Service<Name> for Lookups {
     }
 
     fn call(&mut self, name: Name) -> Self::Future {
-        let found = self.0.look_up(name.as_str());
-        Box::pin(async move {
-            let found = found.await;
-            if found.is_empty() { Err(NoAnswer::NoAddress) } else { Ok(found.into_iter()) }
-        })
+        let lookups = self.0.clone();
+        Box::pin(async move { Ok(lookups.look_up(name.as_str()).await?.into_iter()) })
     }
 }
 

@@ -53,7 +53,7 @@ impl Http {
     /// # Errors
     /// The URL is none, or the client cannot be set up.
     pub fn new(url: &str, keyring: Keyring, clock: Arc<dyn Clock>) -> Result<Self, Fault> {
-        let names = Arc::new(SystemNames::default());
+        let names = Arc::new(SystemNames);
         let client = Client::new(names, Duration::from_secs(ATTEMPT_SECONDS));
         let client = client.map_err(|e| Fault::new(format!("settlement: {e}")))?;
         let url = Url::parse(url).map_err(|e| Fault::new(format!("settlement_url: {e}")))?;

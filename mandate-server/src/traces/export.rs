@@ -77,7 +77,7 @@ struct Posting {
 
 impl Posting {
     fn new() -> Result<Self, Fault> {
-        let client = Client::new(Arc::new(SystemNames::default()), Duration::from_secs(EXPORT_SECONDS))?;
+        let client = Client::new(Arc::new(SystemNames), Duration::from_secs(EXPORT_SECONDS))?;
         Ok(Self { client, runtime: Mutex::default() })
     }
 

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 
 use crate::error::Fault;
 pub use crate::outgoing::NoAnswer;
-use crate::outgoing::{Client, Names, SystemNames};
+use crate::outgoing::{self, Client, Names, SystemNames};
 use crate::service::endpoint::{self, Reach};
 
 /// How long an attempt may take, from the lookup of the name to the end of the answer.
@@ -39,7 +39,7 @@ impl Dialer {
     /// # Errors
     /// The client cannot be set up.
     pub fn new(reach: Reach) -> Result<Self, Fault> {
-        Self::with(reach, Arc::new(SystemNames::default()), ATTEMPT)
+        Self::with(reach, Arc::new(SystemNames), ATTEMPT)
     }
 
     /// A dialer that asks `names` what a name stands for, and waits so long for an answer.
@@ -53,14 +53,15 @@ impl Dialer {
         Ok(Self { client: client.map_err(|e| Fault::new(format!("deliveries: {e}")))?, reach })
     }
 
-    /// Posts a token; gives the status that was answered.
+    /// Posts a token to a webhook of an environment; gives the status that was answered.
     ///
     /// # Errors
     /// No status was answered.
-    pub async fn post(&self, url: &str, token: String) -> Result<u16, NoAnswer> {
+    pub async fn post(&self, environment: i64, url: &str, token: String) -> Result<u16, NoAnswer> {
         let url = endpoint::parse(url, &self.reach).map_err(|e| NoAnswer::Refused(e.to_string()))?;
         // The status counts, however the body ends.
-        Ok(self.client.post_jwt(url.as_str(), token).await?.status.as_u16())
+        let posting = self.client.post_jwt(url.as_str(), token);
+        Ok(outgoing::on_behalf_of(environment, posting).await?.status.as_u16())
     }
 }
 

@@ -9,6 +9,7 @@ use mandate_core::verify::{Expected, verify_event};
 use mandate_core::{EventId, Timestamp, WebhookId};
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::metrics::Metrics;
+use mandate_server::service::Caller;
 use mandate_server::service::audit::{self, Operator};
 use mandate_server::service::deliveries::{self as service, LEASE_SECONDS, LEASE_SKEW_SECONDS, Turn};
 use mandate_server::service::endpoint::Reach;
@@ -37,25 +38,30 @@ fn deliverer(world: &World) -> Deliverer {
 }
 
 /// Registers a webhook for pings alone; gives its id.
-async fn webhook(world: &World, url: &str) -> String {
+pub(crate) async fn webhook(world: &World, url: &str) -> String {
+    webhook_of(world, &world.organization, url).await
+}
+
+/// The same, for any organization.
+pub(crate) async fn webhook_of(world: &World, organization: &Arc<Caller>, url: &str) -> String {
     let reach = Reach { loopback: true, networks: Vec::new() };
     let body = json!({"url": url, "events": ["ping"]}).to_string();
     let body = mandate_core::json::Object::parse(body.as_bytes()).unwrap();
     let subscription = Subscription::read(body, &reach).unwrap();
     let id = WebhookId::from_bytes(world.new_id());
     let create = webhooks::Create { subscription, id, at: world.clock.now() };
-    let call = world.call(&world.organization);
+    let call = world.call(organization);
     assert_eq!(world.write(call, move |tx, call| webhooks::create(tx, call, &create)).await.status, 201);
     id.to_string()
 }
 
 /// Pings a webhook; gives the event's id.
-async fn pinged(world: &World, webhook: &str) -> Value {
+pub(crate) async fn pinged(world: &World, webhook: &str) -> Value {
     json(&ping(world, world.call(&world.organization), webhook).await)["event"].clone()
 }
 
 /// The one delivery of an event.
-async fn delivery(world: &World, id: &Value) -> Value {
+pub(crate) async fn delivery(world: &World, id: &Value) -> Value {
     let event = event(world, id).await;
     assert_eq!(event["deliveries"].as_array().unwrap().len(), 1);
     event["deliveries"][0].clone()
@@ -379,7 +385,7 @@ async fn an_event_of_a_clock_that_was_ahead_is_tried_for_24_hours_and_no_more() 
         let Some(next) = advance_to_next(&world, &event).await else { break };
         times.push(next);
     }
-    assert_eq!((times.len(), times[..2].to_vec()), (17, vec![5, 30]), "{times:?}");
+    assert!(times.len() == 17 && times[0] == 5 && (30..=32).contains(&times[1]), "{times:?}");
     assert_eq!(delivery(&world, &event).await["status"], "failed");
 }
 

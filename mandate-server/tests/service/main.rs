@@ -25,6 +25,7 @@ mod exports;
 mod files;
 mod limits;
 mod lists;
+mod lookups;
 mod migrations;
 mod receiver;
 mod replays;

@@ -20,6 +20,7 @@ mod events;
 mod exports;
 mod limits;
 mod lists;
+mod lookups;
 mod order;
 mod partitions;
 mod receiver;

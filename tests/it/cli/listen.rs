@@ -204,6 +204,31 @@ fn what_is_forwarded_keeps_its_bytes_and_the_receivers_status_counts() {
 }
 
 #[test]
+fn an_event_that_cannot_be_forwarded_says_why() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = format!("http://{}/hooks", receiver.local_addr().unwrap());
+    let mut listening = Listening::start(&server, &organization, &["--forward-to", &to]);
+    let token = tokens(&organization, 1).remove(0);
+    drop(receiver);
+    assert_eq!(listening.post(&token), 502);
+    let event = listening.event();
+    assert!(event["error"].as_str().unwrap().contains(&format!("{to} cannot be reached")), "{event}");
+    assert_eq!((&event["forwarded"], &event["token"]), (&Value::Null, &json!(token)));
+    // It comes again, and is taken.
+    let receiver = TcpListener::bind(to.trim_start_matches("http://").trim_end_matches("/hooks")).unwrap();
+    std::thread::scope(|scope| {
+        let body = scope.spawn(|| take(&receiver, 204));
+        assert_eq!(listening.post(&token), 204);
+        assert_eq!(body.join().unwrap(), token);
+    });
+    let event = listening.event();
+    assert_eq!((&event["error"], &event["forwarded"]), (&Value::Null, &json!(204)));
+    listening.interrupt();
+}
+
+#[test]
 fn a_slow_receiver_holds_up_no_other_event() {
     let server = TestServer::start();
     let organization = server.demo();

@@ -101,10 +101,13 @@ impl Contract {
 /// The signed contract at `place`.
 fn fetch(place: &Address) -> Result<String, Failure> {
     let unreachable = |e: ureq::Error| {
-        Failure::new(Exit::Unreachable, format!("{place} cannot be reached: {e}"))
-            .next("check the issuer's address, and repeat the command")
+        Failure::new(Exit::Unreachable, format!("{place} cannot be reached{}", place.why(&e))).next(
+            place
+                .remedy(&e)
+                .unwrap_or_else(|| "check the issuer's address, and repeat the command".to_owned()),
+        )
     };
-    let request = place.agent().get(place.as_str()).header("accept", "application/jwt");
+    let request = place.agent()?.get(place.as_str()).header("accept", "application/jwt");
     let mut response = request.call().map_err(unreachable)?;
     match response.status().as_u16() {
         200 => {

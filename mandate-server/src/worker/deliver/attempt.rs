@@ -80,7 +80,7 @@ impl Means {
             error!(event = %due.event.id, reason = %fault, "an event could not be signed");
             NoAnswer::Here
         })?;
-        self.dialer.post(&lease.url, token).await
+        self.dialer.post(lease.environment, &lease.url, token).await
     }
 
     fn token(&self, lease: &LeaseRecord, due: &DueRecord) -> Result<String, Fault> {

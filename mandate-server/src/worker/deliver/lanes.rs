@@ -65,6 +65,8 @@ pub(super) enum Ending {
     Answered(Duration),
     /// With none, although it was waited for.
     Hung,
+    /// It was not made, since the name could not be looked up beside others. That says nothing of the receiver.
+    Crowded,
     /// In no time: nobody was there, or it was not made at all.
     AtOnce,
 }
@@ -75,6 +77,7 @@ impl Ending {
         match answer {
             Ok(_) => Self::Answered(after),
             Err(NoAnswer::Late) => Self::Hung,
+            Err(NoAnswer::Crowded) => Self::Crowded,
             Err(_) if after >= PROMPT => Self::Hung,
             Err(_) => Self::AtOnce,
         }
@@ -85,7 +88,7 @@ impl Ending {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pace {
     width: usize,
-    /// The newest one hung: nothing is kept for it.
+    /// The newest one hung, or waited beside lookups that hang: nothing is kept for it.
     hangs: bool,
 }
 
@@ -99,6 +102,7 @@ impl Pace {
                 Self { width: self.width.saturating_mul(2).min(most), hangs: false }
             }
             Ending::Hung => Self { width: 1, hangs: true },
+            Ending::Crowded => Self { hangs: true, ..self },
             Ending::AtOnce => self,
         }
     }

@@ -79,9 +79,9 @@ async fn read_request(stream: &mut TcpStream) -> String {
 async fn no_spelling_of_an_address_that_is_not_public_is_dialled() {
     let dialer = dialer(Reach::PUBLIC, &[&["127.0.0.1"]], SOON);
     for host in NOT_PUBLIC {
-        let refused = dialer.post(&format!("https://{host}:9/"), "token".to_owned()).await;
+        let refused = dialer.post(1, &format!("https://{host}:9/"), "token".to_owned()).await;
         assert!(matches!(refused, Err(NoAnswer::Refused(_))), "{host}: {refused:?}");
-        let plain = dialer.post(&format!("http://{host}:9/"), "token".to_owned()).await;
+        let plain = dialer.post(1, &format!("http://{host}:9/"), "token".to_owned()).await;
         assert!(matches!(plain, Err(NoAnswer::Refused(_))), "{host}: {plain:?}");
     }
 }
@@ -92,7 +92,7 @@ async fn a_name_that_stands_for_such_an_address_is_not_connected_to() {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let Ok(address) = bare.parse::<IpAddr>() else { continue };
         let dialer = dialer(Reach::PUBLIC, &[&[bare]], SOON);
-        let refused = dialer.post("https://hooks.example:9/", "token".to_owned()).await;
+        let refused = dialer.post(1, "https://hooks.example:9/", "token".to_owned()).await;
         assert_eq!(refused, Err(NoAnswer::NoAddress), "{address}");
     }
 }
@@ -105,7 +105,7 @@ async fn of_a_mix_only_what_may_be_reached_is_connected_to() {
     let dialer = dialer(reach(&["127.0.0.2/32"]), &[&mix], LONG);
     let url = format!("https://hooks.example:{port}/");
     for _ in 0..3 {
-        let (answer, ()) = tokio::join!(dialer.post(&url, "token".to_owned()), async {
+        let (answer, ()) = tokio::join!(dialer.post(1, &url, "token".to_owned()), async {
             // It is no TLS server: the address is what counts.
             let (address, stream) = connected.recv().await.unwrap();
             assert_eq!(address, OUTSIDE);
@@ -124,7 +124,7 @@ async fn a_name_that_is_bound_anew_to_an_address_inside_leads_nowhere() {
     let url = format!("https://rebound.example:{port}/");
     let mut outside = 0;
     for inside in [false, true, true, false] {
-        let (answer, ()) = tokio::join!(dialer.post(&url, "token".to_owned()), async {
+        let (answer, ()) = tokio::join!(dialer.post(1, &url, "token".to_owned()), async {
             if !inside {
                 assert_eq!(connected.recv().await.unwrap().0, OUTSIDE);
                 outside += 1;
@@ -155,7 +155,7 @@ async fn a_connection_is_used_again_and_a_redirect_is_an_answer() {
     };
     let posting = async {
         for _ in 0..2 {
-            assert_eq!(dialer.post(&url, "token".to_owned()).await, Ok(307));
+            assert_eq!(dialer.post(1, &url, "token".to_owned()).await, Ok(307));
         }
     };
     assert!(tokio::join!(receiver, posting).0, "one connection");
@@ -188,7 +188,7 @@ async fn of_an_endless_answer_a_bounded_part_is_read() {
             written
         };
         let url = format!("http://127.0.0.1:{port}/");
-        let posting = dialer.post(&url, "token".to_owned());
+        let posting = dialer.post(1, &url, "token".to_owned());
         let (written, answer) = tokio::join!(receiver, posting);
         assert_eq!(answer, expected, "{beginning}{piece}");
         assert!(
@@ -214,7 +214,10 @@ async fn what_was_heard_of_one_answer_is_not_held_against_the_next() {
     };
     let posting = async {
         for _ in 0..8 {
-            assert_eq!(dialer.post(&format!("http://127.0.0.1:{port}/"), "token".to_owned()).await, Ok(200));
+            assert_eq!(
+                dialer.post(1, &format!("http://127.0.0.1:{port}/"), "token".to_owned()).await,
+                Ok(200)
+            );
         }
     };
     assert!(tokio::join!(receiver, posting).0, "one connection");
@@ -238,7 +241,7 @@ async fn an_attempt_ends_in_time_whatever_comes() {
             stream.write_all(answer).await.unwrap();
             stream
         };
-        let (answered, stream) = tokio::join!(dialer.post(&url, "token".to_owned()), receiver);
+        let (answered, stream) = tokio::join!(dialer.post(1, &url, "token".to_owned()), receiver);
         assert_eq!(answered, expected);
         drop(stream);
     }
@@ -252,7 +255,7 @@ async fn what_is_said_of_no_answer_names_neither_url_nor_address() {
         drop(connected.recv().await.unwrap());
     };
     let url = format!("http://127.0.0.1:{port}/s3cret");
-    let (reset, ()) = tokio::join!(dialer.post(&url, "token".to_owned()), resetting);
+    let (reset, ()) = tokio::join!(dialer.post(1, &url, "token".to_owned()), resetting);
     assert_eq!(reset.unwrap_err().to_string(), "the connection failed");
     let tls = format!("https://127.0.0.1:{port}/s3cret");
     let plain = async {
@@ -260,12 +263,12 @@ async fn what_is_said_of_no_answer_names_neither_url_nor_address() {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
         stream
     };
-    let (tls, _) = tokio::join!(dialer.post(&tls, "token".to_owned()), plain);
+    let (tls, _) = tokio::join!(dialer.post(1, &tls, "token".to_owned()), plain);
     assert_eq!(tls.unwrap_err().to_string(), "no TLS connection could be made");
     let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let nobody = dialer.post(&format!("http://{nobody}/s3cret"), "token".to_owned()).await;
+    let nobody = dialer.post(1, &format!("http://{nobody}/s3cret"), "token".to_owned()).await;
     assert_eq!(nobody.unwrap_err().to_string(), "the connection was refused");
-    let inside = dialer.post("https://10.0.0.1/s3cret", "token".to_owned()).await.unwrap_err().to_string();
+    let inside = dialer.post(1, "https://10.0.0.1/s3cret", "token".to_owned()).await.unwrap_err().to_string();
     assert!(inside.starts_with("not sent: url must have a host that is public"), "{inside}");
     assert!(!inside.contains("s3cret") && !inside.contains("10.0.0.1"), "{inside}");
 }

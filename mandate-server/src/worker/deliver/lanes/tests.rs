@@ -103,6 +103,7 @@ fn a_lane_grows_with_the_answers_that_come_and_shrinks_when_none_does() {
         (&[AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE, slow], SLOW_WIDTH),
         (&[AT_ONCE, AT_ONCE, AT_ONCE, Ending::AtOnce], 16),
         (&[AT_ONCE, AT_ONCE, AT_ONCE, Ending::Hung], 1),
+        (&[AT_ONCE, AT_ONCE, AT_ONCE, Ending::Crowded], 16),
         (&[Ending::Hung, AT_ONCE], 2),
         (&[Ending::Hung, AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE, AT_ONCE], MAX_WIDTH),
     ] {
@@ -123,6 +124,7 @@ fn how_an_attempt_ended_is_told_by_its_answer_and_its_time() {
         (Ok(500), late, Ending::Answered(late)),
         (Err(NoAnswer::Late), late, Ending::Hung),
         (Err(NoAnswer::Late), soon, Ending::Hung),
+        (Err(NoAnswer::Crowded), late, Ending::Crowded),
         (Err(NoAnswer::ConnectionRefused), soon, Ending::AtOnce),
         (Err(NoAnswer::Connection), late, Ending::Hung),
     ] {

@@ -1,0 +1,116 @@
+//! Lookups of names that are under way: so many at a time, and so many for one tenant.
+//!
+//! A lookup takes a thread of the operating system's resolver, cannot be broken off, and so outlives whoever asked. It keeps
+//! its place until it ends. Whoever waits for a place gives the wait up with the request, and leaves nothing behind.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::{BoxFuture, Shared};
+use tokio::sync::Notify;
+use tokio::task_local;
+use tokio::time::timeout;
+
+use super::{Names, NoAnswer};
+
+/// How many names one client looks up at a time.
+const MAX_LOOKUPS: usize = 128;
+/// How many of these places are kept for environments that have no lookup under way.
+const KEPT_LOOKUPS: usize = 32;
+/// How many names are looked up at a time for one environment.
+const MAX_OF_ENVIRONMENT: usize = 16;
+/// How long it is waited for a place. A name that is there is found within milliseconds: where none is free for so long,
+/// name servers do not answer.
+const MAX_WAIT: Duration = Duration::from_secs(2);
+
+/// The environment for which a request is made; none for those of the server itself.
+type Environment = Option<i64>;
+type Lookup = Shared<BoxFuture<'static, Vec<SocketAddr>>>;
+type UnderWay = BTreeMap<(Environment, String), Lookup>;
+
+task_local! {
+    static ENVIRONMENT: i64;
+}
+
+/// Makes requests for an environment: names that they ask for are looked up in its places.
+pub async fn on_behalf_of<F: Future>(environment: i64, requests: F) -> F::Output {
+    ENVIRONMENT.scope(environment, requests).await
+}
+
+/// Looks names up, within bounds. What is looked up for an environment already is not looked up for it beside that. One
+/// environment waits for no lookup of another.
+#[derive(Clone)]
+pub(super) struct Lookups {
+    names: Arc<dyn Names>,
+    under_way: Arc<Mutex<UnderWay>>,
+    ended: Arc<Notify>,
+}
+
+impl Lookups {
+    pub(super) fn new(names: Arc<dyn Names>) -> Self {
+        Self { names, under_way: Arc::default(), ended: Arc::default() }
+    }
+
+    /// The addresses of a name, for the environment whose request this is.
+    ///
+    /// # Errors
+    /// It stands for none, or no place was free in time.
+    pub(super) async fn look_up(&self, name: &str) -> Result<Vec<SocketAddr>, NoAnswer> {
+        let environment = ENVIRONMENT.try_with(|environment| *environment).ok();
+        let begun = timeout(MAX_WAIT, self.begun(environment, name)).await;
+        let found = begun.map_err(|_| NoAnswer::Crowded)?.await;
+        if found.is_empty() { Err(NoAnswer::NoAddress) } else { Ok(found) }
+    }
+
+    /// Waits until the name is being looked up.
+    async fn begun(&self, environment: Environment, name: &str) -> Lookup {
+        loop {
+            // From here on no end is missed.
+            let ended = self.ended.notified();
+            if let Some(lookup) = self.begin(environment, name) {
+                return lookup;
+            }
+            ended.await;
+        }
+    }
+
+    /// The lookup of the name that is under way, or begins one, if there is room.
+    fn begin(&self, environment: Environment, name: &str) -> Option<Lookup> {
+        let key = (environment, name.to_owned());
+        let mut under_way = self.under_way();
+        if let Some(lookup) = under_way.get(&key) {
+            return Some(lookup.clone());
+        }
+        if !has_room(&under_way, environment) {
+            return None;
+        }
+        let (lookups, asked, looking_up) = (self.clone(), key.clone(), self.names.look_up(name));
+        // A task of its own: it goes on when nobody waits any more, as the thread does.
+        let answered = tokio::spawn(async move {
+            let found = looking_up.await;
+            lookups.under_way().remove(&asked);
+            lookups.ended.notify_waiters();
+            found
+        });
+        let lookup = answered.map(Result::unwrap_or_default).boxed().shared();
+        under_way.insert(key, lookup.clone());
+        Some(lookup)
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, UnderWay> {
+        self.under_way.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether one more may be under way for the environment.
+fn has_room(under_way: &UnderWay, environment: Environment) -> bool {
+    let own = under_way.keys().filter(|(of, _)| *of == environment).count();
+    let most = if own == 0 { MAX_LOOKUPS } else { MAX_LOOKUPS - KEPT_LOOKUPS };
+    own < MAX_OF_ENVIRONMENT && under_way.len() < most
+}
+
+#[cfg(test)]
+mod tests;
