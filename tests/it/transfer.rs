@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use mandate_tests::Kind;
-use mandate_tests::cluster::query;
+use mandate_tests::cluster::{Held, query};
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, binary};
@@ -69,6 +69,25 @@ fn kill_at(from: &str, to: &str, table: &str) {
     assert!(begun.is_some() && !transfer.wait().unwrap().success(), "{table}");
 }
 
+/// Begins a transfer, and kills it (SIGKILL) while it makes the first table of the schema.
+fn kill_while_it_migrates(from: &str, to: &str) {
+    const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    const END: &str = "SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity
+        WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()";
+    // Somebody else is about to make a table of that name, and never does.
+    let _held = Held::begin(to, "CREATE TABLE organizations (x INT)");
+    let mut transfer = Command::new(binary("mandate-server"));
+    transfer.env_clear().args(["transfer", "--from", from, "--to", to]);
+    let mut transfer = transfer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    while query(to, WAITING) == "0" {
+        assert!(transfer.try_wait().unwrap().is_none(), "it waits for nobody");
+    }
+    transfer.kill().unwrap();
+    assert!(!transfer.wait().unwrap().success());
+    assert_eq!(query(to, END), "t");
+    assert_eq!(query(to, "SELECT count(*) FROM refinery_schema_history"), "0");
+}
+
 #[test]
 fn a_transfer_that_is_killed_goes_on_and_loses_and_doubles_nothing() {
     const RECORDS: usize = 30_000;
@@ -92,6 +111,8 @@ fn a_transfer_that_is_killed_goes_on_and_loses_and_doubles_nothing() {
     assert!(records > RECORDS);
 
     let arrived = || query(to, "SELECT count(*) FROM audit").parse::<usize>().unwrap();
+    kill_while_it_migrates(&from, to);
+    there(&["organization", "list"]).code(1);
     for table in ["organizations", "api_keys", "audit"] {
         kill_at(&from, to, table);
         assert!(there(&["organization", "list"]).code(1).err.contains("has not ended"), "{table}");

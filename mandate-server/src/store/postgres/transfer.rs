@@ -25,11 +25,13 @@ const WRITE: &str = "INSERT INTO transfer (source, stamp, began_at) VALUES ($1, 
 const READ: &str = "SELECT source, stamp FROM transfer";
 const FORGET: &str = "DELETE FROM transfer";
 const UNMARK: &str = "DROP TABLE transfer";
-/// What is there in a database without our schema.
+/// What is there in a database without our schema. The table of its versions comes before the first of them.
 const STRANGE: &str = "SELECT relname FROM pg_class
-    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f') LIMIT 1";
+    WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')
+    AND relname <> 'refinery_schema_history' LIMIT 1";
+/// The stamp of no source, for as long as there are no tables.
+const UNSTAMPED: &str = "";
 /// The schema begins with these counters, which the source brings too.
-const COUNTERS: &str = "DELETE FROM revisions";
 const BEGINNING: &str = "revisions";
 const EMPTY: &str = "TRUNCATE organizations, environments, revisions, issuers, signing_keys, api_keys, agents, mandates,
     decisions, reviews, usage, idempotency, webhooks, subscriptions, events, deliveries, attempts, escrows, escrow_history,
@@ -67,27 +69,20 @@ pub(in crate::store) struct Filling {
 impl Filling {
     /// Says what a transfer would find. Nothing is changed.
     pub(in crate::store) fn look(url: &str) -> Result<Begun, Fault> {
-        upkeep::snapshot(url, |tx| {
-            if upkeep::version(tx)? == 0 {
-                return must_be_empty(tx).map(|()| Begun::Fresh);
-            }
-            if is_marked(tx)? {
-                return Ok(Begun::GoesOn);
-            }
-            must_hold_nothing(tx).map(|()| Begun::Fresh)
-        })
+        upkeep::snapshot(url, found)
     }
 
-    /// Brings the database to the newest schema and marks it, or goes on where it is marked.
+    /// Marks the database, so that nobody works in it from then on, and brings it to the newest schema; or goes on where it
+    /// is marked.
     pub(in crate::store) fn begin(
         url: &str,
         source: &str,
         stamp: &str,
         at: Timestamp,
     ) -> Result<(Self, Begun), Fault> {
-        Self::look(url)?;
-        upkeep::migrate(url)?;
         let mut desk = Desk::new(Address::parse(url)?)?;
+        claimed(&mut desk, source, at)?;
+        upkeep::migrate(url)?;
         let begun = desk.transact(&mut |ground| mark(&mut Tx::new(ground), source, stamp, at))?;
         let (source, stamp) = (source.to_owned(), stamp.to_owned());
         Ok((Self { desk, source, stamp, months: BTreeSet::new() }, begun))
@@ -172,38 +167,78 @@ impl Filling {
     }
 }
 
-/// Marks the database, which holds nothing, or says how it is marked.
-fn mark(tx: &mut Tx<'_>, source: &str, stamp: &str, at: Timestamp) -> Result<Begun, Fault> {
-    tx.hold(ALONE, &[])?;
-    let begun = if is_marked(tx)? {
-        if is_from(tx, source, stamp)? {
-            return Ok(Begun::GoesOn);
-        }
-        tx.execute(EMPTY, &[])?;
-        tx.execute(FORGET, &[])?;
-        Begun::Anew
-    } else {
-        must_hold_nothing(tx)?;
-        tx.execute(COUNTERS, &[])?;
-        tx.execute(MARK, &[])?;
-        Begun::Fresh
-    };
-    tx.execute_one(WRITE, &[source.into(), stamp.into(), at.millis().into()])?;
-    Ok(begun)
+/// What a transfer finds.
+fn found(tx: &mut Tx<'_>) -> Result<Begun, Fault> {
+    if is_marked(tx)? {
+        return Ok(Begun::GoesOn);
+    }
+    if upkeep::version(tx)? == 0 {
+        return must_be_empty(tx).map(|()| Begun::Fresh);
+    }
+    must_hold_nothing(tx).map(|()| Begun::Fresh)
 }
 
-fn is_from(tx: &mut Tx<'_>, source: &str, stamp: &str) -> Result<bool, Fault> {
-    let Some(mut row) = tx.row(READ, &[])? else { return Ok(false) };
-    Ok((row.text()?.as_str(), row.text()?.as_str()) == (source, stamp))
+/// Marks the database, so that it is certain. There is no table yet for what tells of a commit: whether the
+/// answer to one was lost is told by what is found there afterwards, which waits for whoever marks it.
+fn claimed(desk: &mut Desk, source: &str, at: Timestamp) -> Result<(), Fault> {
+    let mut claim = || {
+        desk.transact(&mut |ground| {
+            let found = claim(&mut Tx::new(ground), source, at)?;
+            ground.wrote = false;
+            Ok(found)
+        })
+    };
+    if claim()? == Begun::Fresh && claim()? == Begun::Fresh {
+        return Err(Fault::new("database: the target could not be marked: run the transfer again"));
+    }
+    Ok(())
+}
+
+/// Marks the database before it has tables, unless it is marked; says what it was.
+fn claim(tx: &mut Tx<'_>, source: &str, at: Timestamp) -> Result<Begun, Fault> {
+    tx.hold(ALONE, &[])?;
+    let found = found(tx)?;
+    if found == Begun::Fresh {
+        tx.execute(MARK, &[])?;
+        tx.execute_one(WRITE, &[source.into(), UNSTAMPED.into(), at.millis().into()])?;
+    }
+    Ok(found)
+}
+
+/// Writes down what the marked database is filled from, and empties it unless that is what it was. The schema brings counters
+/// of its own.
+fn mark(tx: &mut Tx<'_>, source: &str, stamp: &str, at: Timestamp) -> Result<Begun, Fault> {
+    tx.hold(ALONE, &[])?;
+    if !is_marked(tx)? {
+        return Err(taken_over());
+    }
+    let filled_from = read(tx)?;
+    if filled_from.as_ref().is_some_and(|(from, of)| (from.as_str(), of.as_str()) == (source, stamp)) {
+        return Ok(Begun::GoesOn);
+    }
+    tx.execute(EMPTY, &[])?;
+    tx.execute(FORGET, &[])?;
+    tx.execute_one(WRITE, &[source.into(), stamp.into(), at.millis().into()])?;
+    let was_empty = filled_from.is_some_and(|(_, stamp)| stamp == UNSTAMPED);
+    Ok(if was_empty { Begun::Fresh } else { Begun::Anew })
+}
+
+/// The source that is written down, and its stamp.
+fn read(tx: &mut Tx<'_>) -> Result<Option<(String, String)>, Fault> {
+    tx.row(READ, &[])?.map(|mut row| Ok((row.text()?, row.text()?))).transpose()
 }
 
 /// Refuses to go on where another transfer has begun meanwhile, or this one was completed by another.
 fn must_be_ours(tx: &mut Tx<'_>, source: &str, stamp: &str) -> Result<(), Fault> {
     tx.hold(ALONE, &[])?;
-    if is_marked(tx)? && is_from(tx, source, stamp)? {
+    if is_marked(tx)? && read(tx)?.is_some_and(|(from, of)| (from.as_str(), of.as_str()) == (source, stamp)) {
         return Ok(());
     }
-    Err(Fault::new("database: another transfer has taken the target over"))
+    Err(taken_over())
+}
+
+fn taken_over() -> Fault {
+    Fault::new("database: another transfer has taken the target over")
 }
 
 fn must_be_empty(tx: &mut Tx<'_>) -> Result<(), Fault> {

@@ -1,0 +1,57 @@
+//! A database that is to be filled, where the connection to it is lost at every step until it is marked and has its tables.
+
+use mandate_core::Timestamp;
+use mandate_tests::cluster::query;
+use mandate_tests::proxy::Lost;
+use mandate_tests::{Kind, Proxy};
+
+use crate::store::postgres::transfer::Filling;
+use crate::store::transfer::Begun;
+
+/// More round trips than it takes to begin. Up to the first of those after the mark each is lost, and then every fourth.
+const MOST_STEPS: usize = 100;
+const MARKING_STEPS: usize = 10;
+const SOURCE: [&str; 2] = ["sqlite:///a", "a stamp"];
+const TABLES: &str = "SELECT to_regclass('organizations') IS NOT NULL";
+const MARKED: &str = "SELECT to_regclass('transfer') IS NOT NULL";
+
+fn begin(url: &str) -> Result<Begun, crate::error::Fault> {
+    let [source, stamp] = SOURCE;
+    Filling::begin(url, source, stamp, Timestamp::from_seconds(1_800_000_000)).map(|(_, begun)| begun)
+}
+
+#[test]
+fn wherever_the_connection_is_lost_there_are_no_tables_without_the_mark() {
+    let (mut failed, mut went_well) = (0, 0);
+    for lost in [Lost::Request, Lost::Answer] {
+        for after in (0..MARKING_STEPS).chain((MARKING_STEPS..MOST_STEPS).step_by(4)) {
+            let database = Kind::Postgres.fresh();
+            let (proxy, through) = Proxy::before_database(database.url());
+            proxy.lose(after, lost);
+            let first = begin(&format!("{through}?statement_cache=off"));
+            if proxy.lose_nothing() {
+                assert_eq!(
+                    (first.unwrap(), after > MARKING_STEPS),
+                    (Begun::Fresh, true),
+                    "{after} round trips"
+                );
+                println!("{after} round trips");
+                break;
+            }
+            assert!(after + 4 < MOST_STEPS, "it takes more round trips");
+            let told = || format!("{lost:?} of round trip {after}: {first:?}");
+            if query(database.url(), TABLES) == "t" || first.is_ok() {
+                assert_eq!(query(database.url(), MARKED), "t", "{}", told());
+            }
+            if first.is_ok() {
+                went_well += 1;
+            } else {
+                failed += 1;
+            }
+            begin(database.url()).unwrap_or_else(|again| panic!("{}, and then {again}", told()));
+            assert_eq!(begin(database.url()).unwrap(), Begun::GoesOn);
+            assert_eq!(query(database.url(), "SELECT count(*) FROM transfer WHERE stamp = 'a stamp'"), "1");
+        }
+    }
+    assert!(failed > 0 && went_well > 0, "{failed} failed, {went_well} went well");
+}
