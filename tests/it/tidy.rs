@@ -285,6 +285,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "published",
             "rates",
             "standby",
+            "stops",
             "tls",
             "trace",
             "traces",

@@ -305,6 +305,14 @@ pub fn claim(tx: &mut Tx<'_>, key: &EntryKey, now: Timestamp, until: Timestamp) 
     sql::escrows::claim(tx, key, now, latest(now), until)
 }
 
+/// Gives back an instruction that was taken until `until`, and whose attempt was cut short: it is due at `at`.
+///
+/// # Errors
+/// The database fails.
+pub fn give_back(tx: &mut Tx<'_>, key: &EntryKey, until: Timestamp, at: Timestamp) -> Result<(), Fault> {
+    sql::escrows::give_back(tx, key, until, at)
+}
+
 /// Writes down how an attempt at an instruction ended; while it is pending, the next one is made at `next_at`.
 ///
 /// # Errors

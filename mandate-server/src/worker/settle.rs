@@ -15,6 +15,7 @@ use crate::service::{Stop, escrows};
 use crate::settlement::{Instruction, Settlement};
 use crate::store::Store;
 use crate::store::sql::escrows::{EntryKey, Escrow, SettlementStatus};
+use crate::store::tx::Tx;
 
 /// How often it is looked for instructions whose time has come, in seconds. New ones are taken up at once.
 const LOOK_SECONDS: u64 = 5;
@@ -29,30 +30,53 @@ const FIRST_RETRY_SECONDS: i64 = 5;
 /// The longest time between two attempts, in seconds.
 const LAST_RETRY_SECONDS: i64 = escrows::LONGEST_WAIT_SECONDS;
 
-/// Carries out what is due, until `stop` changes. An attempt that is cut short is made again at the next start.
+/// How long the server waits at its end until what was under way is written down or given back.
+const STOP: Duration = Duration::from_secs(5);
+
+/// What has become of an attempt.
+#[derive(Debug, PartialEq, Eq)]
+enum Attempt {
+    WrittenDown,
+    /// The server stops.
+    CutShort,
+}
+
+/// Carries out what is due, until `stop` changes. An attempt that is cut short is given back, and made again by whoever
+/// looks next.
 pub(crate) async fn run(
     store: Store,
     settlement: Arc<Settlement>,
     clock: Arc<dyn Clock>,
     metrics: Metrics,
-    mut stop: watch::Receiver<bool>,
+    stop: watch::Receiver<bool>,
 ) {
     let mut look = tokio::time::interval(Duration::from_secs(LOOK_SECONDS));
     let work = async {
-        loop {
+        while !*stop.borrow() {
             tokio::select! {
                 _ = look.tick() => {}
                 () = settlement.woken() => {}
+                () = stopped(stop.clone()) => return,
             }
-            if let Err(fault) = carry_out_due(&store, &settlement, &metrics, clock.now()).await {
+            if let Err(fault) = carry_out(&store, &settlement, &metrics, clock.now(), &stop).await {
                 error!(reason = %fault, "instructions to settle cannot be read");
             }
         }
     };
+    let late = async {
+        stopped(stop.clone()).await;
+        tokio::time::sleep(STOP).await;
+    };
     tokio::select! {
         () = work => {}
-        _ = stop.changed() => {}
+        () = late => warn!("what was taken to settle could not be given back in time"),
     }
+}
+
+/// Waits until it is told to stop.
+async fn stopped(mut stop: watch::Receiver<bool>) {
+    // Where nobody can tell any more, it has stopped too.
+    let _ = stop.wait_for(|stop| *stop).await;
 }
 
 /// Carries out the instructions that are due at `now`, each once. Says how many there were.
@@ -65,17 +89,26 @@ pub async fn carry_out_due(
     metrics: &Metrics,
     now: Timestamp,
 ) -> Result<usize, Fault> {
+    let never = watch::Sender::new(false);
+    carry_out(store, settlement, metrics, now, &never.subscribe()).await
+}
+
+/// The same, until `stop` becomes true: nothing is taken after that, and what is under way is given back.
+async fn carry_out(
+    store: &Store,
+    settlement: &Settlement,
+    metrics: &Metrics,
+    now: Timestamp,
+    stop: &watch::Receiver<bool>,
+) -> Result<usize, Fault> {
     let due = store.read(move |tx| escrows::due(tx, now, MAX_AT_ONCE)).await??;
     let (count, began) = (due.len(), Instant::now());
+    let round = &Round { store, settlement, metrics, now, began, stop };
     let attempts = stream::iter(due).for_each_concurrent(MAX_UNDER_WAY, |(key, escrow, attempts)| async move {
-        let passed = i64::try_from(began.elapsed().as_secs()).unwrap_or_default();
-        let attempted = async {
-            if store.is_shared() && !claim(store, key, now.plus_seconds(passed)).await? {
-                return Ok(());
-            }
-            attempt(store, settlement, metrics, key, &escrow, attempts, now).await
-        };
-        if let Err(fault) = attempted.await {
+        if *stop.borrow() {
+            return;
+        }
+        if let Err(fault) = round.take_and_attempt(key, &escrow, attempts).await {
             error!(escrow = %key.escrow, reason = %fault, "the outcome of an instruction was not written down");
         }
     });
@@ -83,46 +116,66 @@ pub async fn carry_out_due(
     Ok(count)
 }
 
-/// Takes an instruction. False when another server has.
-async fn claim(store: &Store, key: EntryKey, now: Timestamp) -> Result<bool, Fault> {
-    let until = now.plus_seconds(CLAIM_SECONDS);
-    let claimed = store.write(move |tx| escrows::claim(tx, &key, now, until).map_err(Stop::Fault)).await?;
-    claimed.map_err(|refusal| Fault::new(refusal.message))
+/// What is due at one time, carried out together.
+struct Round<'a> {
+    store: &'a Store,
+    settlement: &'a Settlement,
+    metrics: &'a Metrics,
+    now: Timestamp,
+    began: Instant,
+    stop: &'a watch::Receiver<bool>,
 }
 
-async fn attempt(
-    store: &Store,
-    settlement: &Settlement,
-    metrics: &Metrics,
-    key: EntryKey,
-    escrow: &Escrow,
-    attempts: i64,
-    now: Timestamp,
-) -> Result<(), Fault> {
-    let instruction = Instruction::of(escrow, key.number);
-    let instruction =
-        instruction.ok_or_else(|| Fault::new("database: an instruction that moves no funds"))?;
-    let outcome = settlement.adapter(escrow.kind).carry_out(&instruction).await;
-    let status = match outcome {
-        Ok(SettlementStatus::Refused) => {
-            error!(instruction = instruction.id, "an instruction was refused: its funds have not moved");
-            SettlementStatus::Refused
+impl Round<'_> {
+    async fn take_and_attempt(&self, key: EntryKey, escrow: &Escrow, attempts: i64) -> Result<(), Fault> {
+        if !self.store.is_shared() {
+            return self.attempt(key, escrow, attempts).await.map(|_| ());
         }
-        Ok(status) => status,
-        Err(fault) => {
-            warn!(instruction = instruction.id, reason = %fault, "an instruction is sent again later");
-            SettlementStatus::Pending
+        let passed = i64::try_from(self.began.elapsed().as_secs()).unwrap_or_default();
+        let at = self.now.plus_seconds(passed);
+        let until = at.plus_seconds(CLAIM_SECONDS);
+        let claimed = self.store.write(move |tx| escrows::claim(tx, &key, at, until).map_err(Stop::Fault));
+        // Another server may have taken it.
+        if claimed.await?.map_err(|refusal| Fault::new(refusal.message))?
+            && self.attempt(key, escrow, attempts).await? == Attempt::CutShort
+        {
+            let given =
+                self.store.write(move |tx| escrows::give_back(tx, &key, until, at).map_err(Stop::Fault));
+            given.await?.map_err(|refusal| Fault::new(refusal.message))?;
         }
-    };
-    metrics.settled(match status {
-        SettlementStatus::Settled => Settling::Settled,
-        SettlementStatus::Refused => Settling::Refused,
-        SettlementStatus::Pending => Settling::Retried,
-    });
-    let next_at = now.plus_seconds(retry_seconds(attempts));
-    let written =
-        store.write(move |tx| escrows::settle(tx, &key, status, next_at).map_err(Stop::Fault)).await?;
-    written.map_err(|refusal| Fault::new(refusal.message))
+        Ok(())
+    }
+
+    /// Attempts one. The provider may have heard of what is cut short: the same instruction again is the same to it.
+    async fn attempt(&self, key: EntryKey, escrow: &Escrow, attempts: i64) -> Result<Attempt, Fault> {
+        let instruction = Instruction::of(escrow, key.number);
+        let instruction =
+            instruction.ok_or_else(|| Fault::new("database: an instruction that moves no funds"))?;
+        let outcome = tokio::select! {
+            outcome = self.settlement.adapter(escrow.kind).carry_out(&instruction) => outcome,
+            () = stopped(self.stop.clone()) => return Ok(Attempt::CutShort),
+        };
+        let status = match outcome {
+            Ok(SettlementStatus::Refused) => {
+                error!(instruction = instruction.id, "an instruction was refused: its funds have not moved");
+                SettlementStatus::Refused
+            }
+            Ok(status) => status,
+            Err(fault) => {
+                warn!(instruction = instruction.id, reason = %fault, "an instruction is sent again later");
+                SettlementStatus::Pending
+            }
+        };
+        self.metrics.settled(match status {
+            SettlementStatus::Settled => Settling::Settled,
+            SettlementStatus::Refused => Settling::Refused,
+            SettlementStatus::Pending => Settling::Retried,
+        });
+        let next_at = self.now.plus_seconds(retry_seconds(attempts));
+        let settle = move |tx: &mut Tx<'_>| escrows::settle(tx, &key, status, next_at).map_err(Stop::Fault);
+        let written = self.store.write(settle).await?;
+        written.map(|()| Attempt::WrittenDown).map_err(|refusal| Fault::new(refusal.message))
+    }
 }
 
 /// How long to wait after so many attempts and one more.

@@ -1,6 +1,6 @@
 //! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, and
 //! `upgrade` from one file to the next) and for the trace, which runs on both at once. `clocks`, `locks`, `losses`, `partitions`,
-//! `pooler`, `rates` and `standby` are about what PostgreSQL alone has, and `transfer` about the way there.
+//! `pooler`, `rates`, `standby` and `stops` are about what PostgreSQL alone has, and `transfer` about the way there.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -39,6 +39,7 @@ mod samples;
 mod server;
 mod settlement;
 mod standby;
+mod stops;
 mod tenants;
 mod time;
 mod transfer;

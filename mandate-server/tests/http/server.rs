@@ -10,7 +10,7 @@ use crate::world::World;
 
 /// A world with a client.
 pub(crate) struct Server {
-    world: World,
+    pub(crate) world: World,
     pub(crate) http: Client,
 }
 

@@ -21,14 +21,15 @@ use tokio::sync::mpsc;
 use crate::server::Server;
 
 /// A provider on a free port. It answers `answer` and hands over what it was sent.
-struct Provider {
-    url: String,
-    answer: Arc<Mutex<(u16, String)>>,
-    sent: mpsc::UnboundedReceiver<(String, String)>,
+pub(crate) struct Provider {
+    pub(crate) url: String,
+    /// What it answers; with status 0 it takes its time.
+    pub(crate) answer: Arc<Mutex<(u16, String)>>,
+    pub(crate) sent: mpsc::UnboundedReceiver<(String, String)>,
 }
 
 impl Provider {
-    async fn start(status: u16, body: &str) -> Self {
+    pub(crate) async fn start(status: u16, body: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/instructions", listener.local_addr().unwrap());
         let answer = Arc::new(Mutex::new((status, body.to_owned())));
@@ -55,11 +56,14 @@ async fn take(
     let body = request.into_body().collect().await.unwrap().to_bytes();
     let (status, text) = answer.lock().unwrap().clone();
     let _ = sender.send((line, String::from_utf8(body.to_vec()).unwrap()));
+    if status == 0 {
+        std::future::pending::<()>().await;
+    }
     let moved = if status == 307 { "/elsewhere" } else { "" };
     Ok(Response::builder().status(status).header("location", moved).body(Full::new(text.into())).unwrap())
 }
 
-async fn start(provider: &Provider) -> (Server, String, Value) {
+pub(crate) async fn start(provider: &Provider) -> (Server, String, Value) {
     let url = provider.url.clone();
     let server = Server::start_with(|settings| settings.settlement = SettlementSetting::Http(url)).await;
     let key = server.live_key.clone();
@@ -79,7 +83,7 @@ async fn again(server: &Server, path: &str) {
 }
 
 /// Reads the escrow until its first instruction has ended.
-async fn ended(server: &Server, path: &str) -> Value {
+pub(crate) async fn ended(server: &Server, path: &str) -> Value {
     loop {
         let escrow = server.read(&server.live_key, path, 200).await;
         let settlement = escrow["history"][0]["settlement"].clone();

@@ -39,6 +39,8 @@ const SETTLE: &str = "UPDATE escrow_history SET settlement = $1, attempts = atte
 const CLAIM: &str = "UPDATE escrow_history SET next_at = $1
     WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'pending'
         AND (next_at <= $5 OR next_at > $6)";
+const GIVE_BACK: &str = "UPDATE escrow_history SET next_at = $1
+    WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'pending' AND next_at = $5";
 const REFUSED: &str = "SELECT h.environment, o.name, e.kind, h.escrow, h.number, h.state, h.at, h.attempts
     FROM escrow_history h JOIN environments e ON e.environment = h.environment
     JOIN organizations o ON o.organization = e.organization
@@ -248,6 +250,18 @@ pub fn settle(
         place(key.number)?.into(),
     ];
     tx.execute(SETTLE, &row).map(|_| ())
+}
+
+/// Gives back a pending instruction that was taken until `until`: it is due at `at`, unless another has taken it since.
+pub fn give_back(tx: &mut Tx<'_>, key: &EntryKey, until: Timestamp, at: Timestamp) -> Result<(), Fault> {
+    let row: [Value; 5] = [
+        at.millis().into(),
+        key.environment.into(),
+        key.escrow.to_bytes().into(),
+        place(key.number)?.into(),
+        until.millis().into(),
+    ];
+    tx.execute(GIVE_BACK, &row).map(|_| ())
 }
 
 /// Takes a pending instruction that is to be sent by `now`, or only after `latest`: it is due again at `until`, whatever
