@@ -124,9 +124,15 @@ impl Skew {
     /// Notes that another clock showed `told` at some moment between `before` and `after`. Says by how many milliseconds
     /// this one is ahead for certain, behind where that is negative: how long the answer was on its way counts for nobody.
     pub fn note(&self, before: Timestamp, told: Timestamp, after: Timestamp) -> i64 {
-        let ahead = before.millis_since(told).max(0) + after.millis_since(told).min(0);
+        let ahead = Self::between(before, told, after);
         self.0.store(ahead, Ordering::SeqCst);
         ahead
+    }
+
+    /// What [`Skew::note`] says, of a comparison that is of use for one decision alone.
+    #[must_use]
+    pub fn between(before: Timestamp, told: Timestamp, after: Timestamp) -> i64 {
+        before.millis_since(told).max(0) + after.millis_since(told).min(0)
     }
 
     /// By how many milliseconds the clock is ahead for certain; behind where it is negative.

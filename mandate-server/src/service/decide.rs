@@ -15,12 +15,16 @@ use super::decisions::{ReviewView, claims, show_signed};
 use super::idempotency::{Judgement, answered};
 use super::signing::Keyring;
 use super::{Answer, Environment, Scripted};
-use crate::clock::{Clock, Ids, Skew};
+use crate::clock::{Clock, Ids, SKEW_BEARABLE_MILLIS, Skew};
 use crate::error::{Fault, Refusal};
 use crate::store::records::{
     AgentKey, AgentState, DecisionRecord, EventRecord, Mode, ReviewRecord, UsageKey, UsageRecord,
 };
 use crate::store::{Authorization, Decider, Loaded};
+
+/// After so long nothing is decided that was asked for: as long as a script may wait for its turn, and as far as clocks may
+/// differ. It is counted by the database's clock, since those of a machine may stand still with it.
+const LONG_AGO_MILLIS: i64 = 25_000;
 
 /// Decides and signs.
 pub struct Engine {
@@ -99,7 +103,7 @@ impl Engine {
     /// The signing backend cannot sign, or the clock is too far off.
     pub fn make(&self, grounds: &Grounds<'_>, request: &Request) -> Result<Fresh, Fault> {
         if !self.skew.is_bearable() {
-            return Err(Fault::new("the clock is too far off by the database's to date a decision by it"));
+            return Err(too_far_off());
         }
         let now = grounds.now;
         let mandate = grounds.state.mandate.as_deref();
@@ -147,6 +151,19 @@ impl Engine {
         Ok(Fresh { decision, review, token })
     }
 
+    /// Refuses to date a decision by when it was asked for, `at`, where the database's clock has `shown` since that this is
+    /// long ago, or that this clock is too far off.
+    ///
+    /// # Errors
+    /// It has.
+    pub fn must_agree(&self, at: Timestamp, shown: Timestamp) -> Result<(), Fault> {
+        let told = self.clock.elsewhere(shown);
+        if told.millis_since(at) > LONG_AGO_MILLIS {
+            return Err(Fault::new("it was asked for too long ago to be decided"));
+        }
+        agree(at, told, self.clock.now())
+    }
+
     /// Decides on one request of a batch, and notes what has changed.
     fn authorize(
         &self,
@@ -156,6 +173,9 @@ impl Engine {
         loaded: &mut Loaded,
     ) -> Scripted {
         let lost = || Fault::new("a batch was asked to decide on what it did not load");
+        if let Some((before, told)) = loaded.compared {
+            agree(before, told, now)?;
+        }
         let environment = &at.call.caller.environment;
         let agent = AgentKey { environment: environment.id, agent: request.agent.clone() };
         let usage_key =
@@ -220,9 +240,22 @@ impl Engine {
     }
 }
 
+/// Refuses a clock that is too far off for certain by another one, which showed `told` between `before` and `after`.
+fn agree(before: Timestamp, told: Timestamp, after: Timestamp) -> Result<(), Fault> {
+    if Skew::between(before, told, after).abs() > SKEW_BEARABLE_MILLIS { Err(too_far_off()) } else { Ok(()) }
+}
+
+fn too_far_off() -> Fault {
+    Fault::new("the clock is too far off by the database's to date a decision by it")
+}
+
 impl Decider for Engine {
     fn now(&self) -> Timestamp {
         self.clock.now()
+    }
+
+    fn elsewhere(&self, shown: Timestamp) -> Timestamp {
+        self.clock.elsewhere(shown)
     }
 
     fn decide(

@@ -1,9 +1,11 @@
 //! What servers on one database tell each other of the requests that they have admitted, and how their clocks are.
 
+use mandate_core::Timestamp;
+
 use crate::clock::{Clock, Skew};
 use crate::error::Fault;
 use crate::store::sql::servers;
-use crate::store::tx::Tx;
+use crate::store::tx::{Backend, Tx};
 
 pub use crate::store::sql::servers::Told;
 
@@ -19,6 +21,17 @@ pub fn compare(tx: &mut Tx<'_>, clock: &dyn Clock, skew: &Skew) -> Result<(), Fa
     let told = clock.elsewhere(servers::now(tx)?);
     skew.note(before, told, clock.now());
     Ok(())
+}
+
+/// What the database's clock shows, where several servers go by it.
+///
+/// # Errors
+/// The database fails.
+pub fn shown(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
+    match tx.backend() {
+        Backend::Sqlite => Ok(None),
+        Backend::Postgres => servers::now(tx).map(Some),
+    }
 }
 
 /// Tells the others for the last time: they divide what is left to a key among themselves from then on.

@@ -6,7 +6,7 @@ use mandate_core::{EventId, EventKind, PolicyVersion, Resolution, ReviewId, Revi
 use serde_json::value::RawValue;
 
 use super::decide::{Engine, Grounds};
-use super::{Answer, Call, Scripted, Stop, decisions, outbox};
+use super::{Answer, Call, Scripted, Stop, decisions, outbox, rates};
 use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::store::Decider as _;
@@ -60,6 +60,9 @@ struct Pending {
 pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     let Pending { mut review, mut whole, agent, state } =
         pending(tx, call, &command.id, Resolution::Approve, command.at, &command.engine)?;
+    if let Some(shown) = rates::shown(tx)? {
+        command.engine.must_agree(command.at, shown)?;
+    }
     let request = &whole.decision.request;
     let environment = &call.caller.environment;
     let (mode, _) = sql::environments::mode(tx, environment.id)?;

@@ -56,6 +56,9 @@ pub struct Loaded {
     pub usage: BTreeMap<UsageKey, UsageRecord>,
     /// The answers kept before under the idempotency keys that were sent.
     pub kept: BTreeMap<KeptKey, KeptRecord>,
+    /// Where several servers work on the database: the time by the decider's clock before the batch was loaded, and what
+    /// the database's clock showed after that.
+    pub compared: Option<(Timestamp, Timestamp)>,
     /// What the batch has made and changed: to be written before it commits.
     pub made: Made,
 }
@@ -81,6 +84,11 @@ pub struct Made {
 pub trait Decider: Send + Sync + 'static {
     /// The time at which the batch decides.
     fn now(&self) -> Timestamp;
+
+    /// What the database's clock shows, to be compared with [`Decider::now`].
+    fn elsewhere(&self, shown: Timestamp) -> Timestamp {
+        shown
+    }
 
     /// Answers each authorization, in order, over `loaded`, and notes there what has changed.
     fn decide(

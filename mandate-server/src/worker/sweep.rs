@@ -16,7 +16,7 @@ use super::export::{self, Exports};
 use super::rotate::Rotation;
 use crate::clock::{Clock, Ids, Skew};
 use crate::error::Fault;
-use crate::service::{Stop, exports, idempotency, mandates, reviews};
+use crate::service::{Stop, exports, idempotency, mandates, rates, reviews};
 use crate::store::Store;
 use crate::store::tx::Tx;
 
@@ -119,8 +119,12 @@ impl Sweep {
 
     /// Does all that is due now; says when to look again. A job that fails is logged, and holds up no other.
     pub async fn sweep(&self) -> Timestamp {
+        let compared = self.compare().await;
         let now = self.clock.now();
-        if !self.skew.is_bearable() {
+        if let Err(fault) = &compared {
+            error!(reason = %fault, "it is not known how the clock is: what is due waits");
+        }
+        if compared.is_err() || !self.skew.is_bearable() {
             return now.plus_seconds(SHORTEST_PAUSE_SECONDS);
         }
         let mut next = now.plus_seconds(LONGEST_PAUSE_SECONDS);
@@ -131,6 +135,15 @@ impl Sweep {
             }
         }
         next.max(now.plus_seconds(SHORTEST_PAUSE_SECONDS))
+    }
+
+    /// Compares the clock with the database's, where others go by that: it may have been set since the last time.
+    async fn compare(&self) -> Result<(), Fault> {
+        if !self.store.is_shared() {
+            return Ok(());
+        }
+        let (clock, skew) = (Arc::clone(&self.clock), Arc::clone(&self.skew));
+        self.store.read(move |tx| rates::compare(tx, &*clock, &skew)).await?
     }
 
     /// Runs `script`, which changes a bounded number of rows and says how many, in transactions of their own for as long

@@ -66,3 +66,32 @@ async fn of_three_servers_the_one_whose_clock_is_off_decides_nothing() {
         assert_eq!(verdicts([&off.post(&spender, "/v1/authorizations", &body).await])["deny_revoked"], 1);
     }
 }
+
+/// From the moment at which a clock jumps, and not from the next look at it.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_decided_by_a_clock_that_has_just_jumped() {
+    const JUMPS: usize = 6;
+    let (one, wrong) = (World::start().await, noon());
+    let off = one.beside(Arc::clone(&wrong)).await;
+    let agent = one.agent("a").await;
+    limited(&one, "agt_a", 100_000).await;
+    let asked = one.post(&agent, "/v1/authorizations", &spend(300)).await.json();
+    let approve = format!("/v1/reviews/{}/approve", asked["review"]["id"].as_str().unwrap());
+    for number in 0..JUMPS {
+        // Velocity is of another minute.
+        for clock in [&one.clock, &wrong] {
+            clock.advance(61);
+        }
+        assert!(says(&off, 200).await.contains("ready"));
+        assert_eq!(off.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+        let seconds = if number % 2 == 0 { 60 } else { -60 };
+        wrong.err(seconds);
+        if number % 3 == 0 {
+            off.send("POST", &approve, &off.organization_key, "", "").await.refused(500, "server_error");
+        }
+        off.post(&agent, "/v1/authorizations", &spend(1)).await.refused(500, "server_error");
+        wrong.err(-seconds);
+    }
+    assert!(says(&off, 200).await.contains("ready"));
+    assert_eq!(one.send("POST", &approve, &one.organization_key, "", "").await.status, 201);
+}

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mandate_core::{AgentId, Currency, Month};
+use mandate_core::{AgentId, Currency, Month, Timestamp};
 
 use super::super::records::{AgentKey, KeptKey, Mode, UsageKey, UsageRecord};
 use super::super::tx::{Row, Tally};
@@ -31,7 +31,9 @@ const USAGE: &str = "SELECT u.environment, u.agent, u.currency, u.spent, u.reque
         u.deny_no_mandate, u.deny_revoked, u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity
     FROM unnest($1::bigint[], $2::text[], $3::text[]) AS k (environment, agent, currency)
     JOIN usage u ON u.environment = k.environment AND u.month = $4 AND u.agent = k.agent AND u.currency = k.currency";
-const MODES: &str = "SELECT environment, mode FROM environments WHERE environment = ANY ($1::bigint[])";
+/// The modes, and the time by the database's clock when the rows are held.
+const MODES: &str = "SELECT environment, mode, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
+    FROM environments WHERE environment = ANY ($1::bigint[])";
 const KEPT: &str =
     "SELECT i.environment, i.api_key, i.name, i.fingerprint, i.status, i.body, i.sealed, i.created_at
     FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS k (environment, api_key, name)
@@ -44,8 +46,11 @@ pub(super) fn run(
     batch: &[Authorization],
 ) -> Result<(Vec<Result<Answer, Fault>>, Tally), Fault> {
     let asked = Asked::of(batch)?;
-    let month = decider.now().month();
+    let before = decider.now();
+    let month = before.month();
     let mut loaded = asked.load(ground, month)?;
+    // Each batch compares anew: since the last time the clock may have been set, or the machine may have stood still.
+    loaded.compared = loaded.compared.map(|(_, shown)| (before, decider.elsewhere(shown)));
     // The time of the decisions lies behind that at which the rows were had.
     let now = decider.now();
     if now.month() != month {
@@ -114,6 +119,8 @@ impl Asked {
         loaded.usage = self.usage(ran.next(), month)?;
         for mut row in rows(ran.next()) {
             loaded.modes.insert(row.integer()?, Mode::parse(&row.text()?)?);
+            let shown = Timestamp::from_millis(row.integer()?);
+            loaded.compared = Some((shown, shown));
         }
         for mut row in rows(ran.next()) {
             let (environment, api_key, name) = (row.integer()?, row.integer()?, row.text()?);
