@@ -75,6 +75,30 @@ fn servers_follow_the_database_to_its_standby() {
     }
 }
 
+/// The database's host is gone, and nobody says so: connections hang, those that there are and new ones.
+#[test]
+fn servers_follow_the_database_past_a_host_that_swallows_everything() {
+    let seed = campaign::seed("black hole");
+    for round in 0..u64::from(campaign::scale()) {
+        let (cluster, _) = cluster();
+        let standby = cluster.standby();
+        let proxy = Proxy::before(cluster.address());
+        let url = either(&cluster, &standby, "mandate");
+        let through = url.replace(&cluster.address().to_string(), &proxy.address().to_string());
+        let replicas = Replicas::start(&through, SERVERS);
+        let mut ledger = Ledger::open(&replicas, seed + round);
+        ledger.under_load(|_| {
+            proxy.swallow();
+            cluster.crash();
+            standby.promote();
+        });
+        for server in 0..SERVERS {
+            assert_eq!(replicas.ops(server).get("/readyz").status, 200);
+        }
+        ledger.check();
+    }
+}
+
 #[test]
 fn servers_live_with_a_network_that_cuts_delays_stalls_and_half_closes() {
     let database = Kind::Postgres.fresh();

@@ -9,6 +9,7 @@
     reason = "what cannot go on is a failed test"
 )]
 
+pub mod black_hole;
 pub mod campaign;
 pub mod cluster;
 pub mod database;

@@ -13,6 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
 use tokio::sync::watch;
 
+use crate::black_hole;
 use crate::wire::{Message, Messages, Side};
 
 /// What is read at a time.
@@ -51,6 +52,8 @@ struct Network {
     target: Mutex<SocketAddr>,
     weather: watch::Sender<Weather>,
     connections: AtomicUsize,
+    /// What fills the listener's queue.
+    filling: Mutex<Vec<std::net::TcpStream>>,
     /// What is to be lost, and after how many round trips.
     loss: Mutex<Option<(usize, Lost)>>,
 }
@@ -61,6 +64,7 @@ struct Weather {
     delay: Duration,
     stalled: bool,
     refusing: bool,
+    swallowing: bool,
     cuts: usize,
     halves: usize,
     half: Option<Half>,
@@ -70,13 +74,14 @@ impl Proxy {
     /// A proxy before what listens at `target`.
     #[must_use]
     pub fn before(target: SocketAddr) -> Self {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = black_hole::listener();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let network = Arc::new(Network {
             target: Mutex::new(target),
             weather: watch::Sender::default(),
             connections: AtomicUsize::new(0),
+            filling: Mutex::default(),
             loss: Mutex::new(None),
         });
         let (stop, mut stopping) = watch::channel(false);
@@ -147,6 +152,13 @@ impl Proxy {
         self.change(|weather| weather.refusing = false);
     }
 
+    /// From now on swallows everything, as a host that is gone or a network that is cut in two does: nothing is passed on,
+    /// and who connects hears nothing at all.
+    pub fn swallow(&self) {
+        self.change(|weather| (weather.stalled, weather.swallowing) = (true, true));
+        *self.network.filling.lock().unwrap() = black_hole::fill(self.address);
+    }
+
     /// Loses this of the round trip that comes after so many others, over all connections, and cuts its connection.
     pub fn lose(&self, after: usize, lost: Lost) {
         *self.network.loss.lock().unwrap() = Some((after, lost));
@@ -194,7 +206,14 @@ impl Network {
 }
 
 async fn accept(listener: TcpListener, network: Arc<Network>) {
-    while let Ok((client, _)) = listener.accept().await {
+    let mut swallowing = network.weather.subscribe();
+    loop {
+        let _ = swallowing.wait_for(|weather| !weather.swallowing).await;
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            _ = swallowing.changed() => continue,
+        };
+        let Ok((client, _)) = accepted else { return };
         network.connections.fetch_add(1, Ordering::SeqCst);
         let weather = network.weather.subscribe();
         if weather.borrow().refusing {
@@ -262,7 +281,10 @@ impl Pump {
     async fn pass_on(&mut self, mut from: OwnedReadHalf, to: &mut OwnedWriteHalf) -> Result<(), Cut> {
         let (mut messages, mut buffer, mut round_trips) = (Messages::of(self.side), vec![0; CHUNK], 0);
         loop {
-            let count = from.read(&mut buffer).await.map_err(|_| Cut)?;
+            let read = from.read(&mut buffer).await;
+            // Nobody hears of an end either.
+            let _ = self.weather.wait_for(|weather| !weather.stalled).await;
+            let count = read.map_err(|_| Cut)?;
             if count == 0 {
                 return Ok(());
             }

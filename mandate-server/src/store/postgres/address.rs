@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use form_urlencoded::Serializer;
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
@@ -20,6 +23,8 @@ use crate::error::Fault;
 const APPLICATION: &str = "mandate-server";
 /// How long one host may take until it answers a statement: TCP, TLS and who it is included.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long one host alone is tried, before the next is tried beside it.
+const HEAD_START: Duration = Duration::from_secs(1);
 /// How long what was sent may be without an acknowledgement before the connection is given up.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(6);
 /// After how long without a word it is asked whether the other end is there, and how often.
@@ -33,6 +38,8 @@ pub(super) struct Address {
     /// The host that was there last, by its place among them: it is tried first.
     last: AtomicUsize,
     connector: MakeRustlsConnect,
+    /// How often a connection was mute for longer than an answer may take.
+    pub(super) mute: watch::Sender<usize>,
     /// Whether statements are prepared once in each connection.
     pub(super) prepares: bool,
     shown: String,
@@ -92,11 +99,18 @@ impl Address {
         config.ssl_mode(mode);
         let connector = MakeRustlsConnect::new(tls::client(&roots)?);
         let (hosts, last) = (apart(&config), AtomicUsize::new(0));
-        Ok(Arc::new(Self { connector, prepares, shown: shown(url), hosts, last }))
+        Ok(Arc::new(Self {
+            connector,
+            prepares,
+            shown: shown(url),
+            hosts,
+            last,
+            mute: watch::Sender::new(0),
+        }))
     }
 
-    /// Tries the hosts one after the other, each within a bound of its own, and beginning with the one that was there
-    /// last. Gives what came of the first with which it goes well.
+    /// Tries the hosts in turn, each within a bound of its own, and beginning with the one that was there last: the next when
+    /// one has failed, or has not answered for a while. Gives what came of the first with which it goes well.
     ///
     /// # Errors
     /// It goes well with none. Of what went wrong, that is told which may pass.
@@ -104,17 +118,30 @@ impl Address {
         &self,
         attempt: impl AsyncFn(&Config) -> Result<T, Trouble>,
     ) -> Result<T, Trouble> {
-        let mut told = None;
         let first = self.last.load(Ordering::Relaxed);
-        for (place, host) in self.hosts.iter().enumerate().cycle().skip(first).take(self.hosts.len()) {
-            let late = |_| Err(Trouble::lost("it cannot be connected to in time"));
-            match timeout(CONNECT_TIMEOUT, attempt(host)).await.unwrap_or_else(late) {
-                Ok(reached) => {
+        let mut hosts = self.hosts.iter().enumerate().cycle().skip(first).take(self.hosts.len());
+        let (attempt, mut told, mut trying) = (&attempt, None, FuturesUnordered::new());
+        loop {
+            let ended = match hosts.next() {
+                Some((place, host)) => {
+                    trying.push(async move { (place, within_time(attempt(host)).await) });
+                    // Whoever is slow to answer goes on being heard, while the next is asked.
+                    timeout(HEAD_START, trying.next()).await.ok().flatten()
+                }
+                None => match trying.next().await {
+                    Some(ended) => Some(ended),
+                    None => break,
+                },
+            };
+            match ended {
+                Some((place, Ok(reached))) => {
                     self.last.store(place, Ordering::Relaxed);
                     return Ok(reached);
                 }
-                Err(trouble) if told.is_none() || trouble.remedy == Remedy::Reconnect => told = Some(trouble),
-                Err(_) => {}
+                Some((_, Err(trouble))) if told.is_none() || trouble.remedy == Remedy::Reconnect => {
+                    told = Some(trouble);
+                }
+                Some(_) | None => {}
             }
         }
         Err(told.unwrap_or_else(|| Trouble::lost("the URL names no host")))
@@ -128,6 +155,12 @@ impl Address {
     pub(super) fn connector(&self) -> MakeRustlsConnect {
         self.connector.clone()
     }
+}
+
+/// What comes of an attempt at one host, within the bound of each.
+async fn within_time<T>(attempt: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
+    let late = |_| Err(Trouble::lost("it cannot be connected to in time"));
+    timeout(CONNECT_TIMEOUT, attempt).await.unwrap_or_else(late)
 }
 
 impl Own {

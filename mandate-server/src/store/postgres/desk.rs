@@ -123,7 +123,7 @@ impl Desk {
 
     /// Connects, if need be.
     pub(super) fn connect(&mut self) -> Result<(), Fault> {
-        if self.link.as_ref().is_some_and(Link::is_closed) {
+        if self.link.as_ref().is_some_and(|link| link.is_closed() || link.is_doubtful()) {
             self.link = None;
         }
         let is_away = self.away.is_some_and(|since| since.elapsed() >= AWAY);

@@ -1,11 +1,13 @@
 //! A connection as the ground of a transaction. What needs no answer at once travels with what does.
 
+use std::time::Duration;
+
 use tokio::runtime::Runtime;
-use tokio::time::timeout;
+use tokio::time::sleep;
 
 use super::super::tx::{Backend, Row, Session, Value};
 use super::link::{Link, Parameter, Ran, Step};
-use super::purpose::Purpose;
+use super::purpose::{DOUBTFUL, Purpose};
 use super::trouble::Trouble;
 use crate::error::Fault;
 
@@ -43,13 +45,16 @@ impl<'a> Ground<'a> {
         let before = all.len();
         all.extend(steps);
         self.began = true;
+        let doubted = self.link.doubted();
         let sending = self.link.send_all(all);
         let ended = match self.purpose.patience() {
             None => self.runtime.block_on(sending),
-            Some(limit) => self
-                .runtime
-                .block_on(async { timeout(limit, sending).await })
-                .unwrap_or_else(|_| Err(Trouble::lost("it does not answer in time"))),
+            Some(limit) => self.runtime.block_on(within(limit, doubted, sending)).unwrap_or_else(|mute| {
+                if mute == Mute::Found {
+                    self.link.note_mute();
+                }
+                Err(Trouble::lost("it does not answer in time"))
+            }),
         };
         match ended {
             Ok(mut ran) => Ok(ran.split_off(before)),
@@ -94,6 +99,32 @@ impl<'a> Ground<'a> {
     /// A number that no transaction has had before.
     pub(super) fn draw(&mut self) -> [u8; 16] {
         self.link.draw()
+    }
+}
+
+/// How an answer was waited for in vain.
+#[derive(PartialEq)]
+enum Mute {
+    /// For as long as it may take.
+    Found,
+    /// For as long as one may take to a transaction that writes, and the other end is in doubt.
+    Doubted,
+}
+
+async fn within<T>(
+    limit: Duration,
+    doubted: impl Future<Output = ()>,
+    answer: impl Future<Output = T>,
+) -> Result<T, Mute> {
+    let given_up = async {
+        sleep(DOUBTFUL).await;
+        doubted.await;
+    };
+    tokio::select! {
+        biased;
+        answer = answer => Ok(answer),
+        () = sleep(limit) => Err(Mute::Found),
+        () = given_up => Err(Mute::Doubted),
     }
 }
 

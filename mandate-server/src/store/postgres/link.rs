@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bytes::BytesMut;
 use futures_util::TryStreamExt as _;
 use futures_util::future::join_all;
+use tokio::sync::watch;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use tokio_postgres::{AsyncMessage, Client, Config, Statement};
@@ -73,6 +74,9 @@ pub(super) struct Link {
     pub(super) durable: bool,
     /// Whether it has warned of something.
     warned: Arc<AtomicBool>,
+    /// How often the other end was found to be mute, and how often it had been when this connection was made.
+    mute: watch::Sender<usize>,
+    mute_before: usize,
 }
 
 type Sent<'a> = Pin<Box<dyn Future<Output = Result<Ran, Trouble>> + 'a>>;
@@ -85,6 +89,8 @@ impl Link {
     }
 
     async fn greet(address: &Address, host: &Config) -> Result<Self, Trouble> {
+        let mute = address.mute.clone();
+        let mute_before = *mute.borrow();
         let (client, mut connection) = host.connect(address.connector()).await?;
         let warned = Arc::new(AtomicBool::new(false));
         let hears = Arc::clone(&warned);
@@ -97,7 +103,8 @@ impl Link {
             }
         });
         let prepared = address.prepares.then(HashMap::new);
-        let mut link = Self { client, prepared, seed: [0; 16], drawn: 0, durable: false, warned };
+        let mut link =
+            Self { client, prepared, seed: [0; 16], drawn: 0, durable: false, warned, mute, mute_before };
         let greeted = link.send(vec![Step::Run(GREET, Vec::new())]).await?.rows.pop();
         let mut row = greeted.ok_or_else(|| Trouble::other("database: a greeting without a row"))?;
         link.seed = row.bytes()?;
@@ -108,6 +115,26 @@ impl Link {
     /// Whether the other end is known to be gone.
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Notes that the other end has not answered in time: whoever has another connection to it need not wait for that.
+    pub(super) fn note_mute(&self) {
+        self.mute.send_modify(|times| *times += 1);
+    }
+
+    /// Whether the other end has been found to be mute since the connection was made, over this one or another.
+    pub(super) fn is_doubtful(&self) -> bool {
+        *self.mute.borrow() != self.mute_before
+    }
+
+    /// Waits until that is so.
+    pub(super) fn doubted(&self) -> impl Future<Output = ()> + 'static {
+        let (mut mute, before) = (self.mute.subscribe(), self.mute_before);
+        async move {
+            if mute.wait_for(|times| *times != before).await.is_err() {
+                std::future::pending().await
+            }
+        }
     }
 
     /// Forgets what the database has warned of.

@@ -19,6 +19,8 @@ const BEGIN_READING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SE
      SET LOCAL idle_in_transaction_session_timeout = '60s'";
 /// How long an answer may take in one, in seconds.
 const READING_SECONDS: u64 = 11;
+/// After how long without an answer one is given up where another connection to the same host has been.
+pub(super) const DOUBTFUL: Duration = Duration::from_secs(WRITING_SECONDS);
 
 /// An operator's command that reads the whole database, over one snapshot: it takes what it takes.
 const BEGIN_LOOKING: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL statement_timeout = 0; \

@@ -1,9 +1,10 @@
 //! Several hosts in one URL: one that is dead, or says nothing, keeps nobody from the one that is there.
 
-use std::net::TcpListener;
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use mandate_tests::Kind;
+use mandate_tests::{Kind, black_hole};
 
 use super::{REVISIONS, desk, number};
 use crate::store::postgres::upkeep;
@@ -32,6 +33,26 @@ fn a_host_that_says_nothing_is_passed_over_and_asked_last_from_then_on() {
     let dead = before(database.url(), mute.local_addr().unwrap().port());
     drop(mute);
     assert_eq!(number(&mut super::desk(&dead), REVISIONS), 0, "nobody listens at the first");
+}
+
+#[test]
+fn a_host_to_which_no_connection_is_made_or_refused_is_passed_over() {
+    let database = Kind::Postgres.fresh();
+    let nowhere = black_hole::listener();
+    let address = nowhere.local_addr().unwrap();
+    let _filling = black_hole::fill(address);
+    let url = before(database.url(), address.port());
+    let began = Instant::now();
+    upkeep::migrate(&url).unwrap();
+    let mut desk = desk(&url);
+    assert_eq!(number(&mut desk, REVISIONS), 0);
+    assert!(
+        began.elapsed() < Duration::from_secs(8),
+        "{:?}: a second before the next is tried",
+        began.elapsed()
+    );
+    let lost = TcpStream::connect_timeout(&address, Duration::from_millis(100)).unwrap_err();
+    assert_eq!(lost.kind(), ErrorKind::TimedOut, "it has led nowhere all the time");
 }
 
 #[test]
