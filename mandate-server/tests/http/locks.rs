@@ -4,12 +4,25 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use mandate_tests::cluster::{Held, query};
+use serde_json::json;
 
+use crate::wire::exchange;
 use crate::world::{World, spend};
 
 /// More than go by one lane, so that some share the one of the agent that is held.
 const OTHERS: usize = 8;
+/// Requests for the agent that is held.
+const LATE: usize = 5;
+/// More scripts than threads that write.
+const REVOCATIONS: usize = 12;
 const DECISIONS: &str = "SELECT count(*) FROM decisions WHERE agent = 'agt_held'";
+
+/// How many jobs wait for threads or locks, as the metrics say.
+async fn waiting(world: &World) -> usize {
+    let metrics = exchange(world.running.ops, "GET", "/metrics", "", b"").await.body;
+    let line = metrics.lines().find_map(|line| line.strip_prefix("mandate_store_queue_jobs ")).unwrap();
+    line.trim_end_matches(".0").parse().unwrap()
+}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_whose_row_is_held_delays_no_other_and_is_not_decided_for_later() {
@@ -22,7 +35,7 @@ async fn an_agent_whose_row_is_held_delays_no_other_and_is_not_decided_for_later
     let url = world.settings.database.as_str();
     let holder = Held::begin(url, "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE");
     let (began, body) = (Instant::now(), spend(1));
-    let late = join_all((0..5).map(|_| world.post(held, "/v1/authorizations", &body)));
+    let late = join_all((0..LATE).map(|_| world.post(held, "/v1/authorizations", &body)));
     let free = async {
         for _ in 0..2 {
             for reply in join_all(others.iter().map(|key| world.post(key, "/v1/authorizations", &body))).await
@@ -32,7 +45,13 @@ async fn an_agent_whose_row_is_held_delays_no_other_and_is_not_decided_for_later
         }
         began.elapsed()
     };
-    let (late, free) = tokio::join!(late, free);
+    // All that wait for the agent are counted, whatever thread has set them aside.
+    let counted = async {
+        while waiting(world).await < LATE {
+            assert!(began.elapsed() < Duration::from_secs(15), "{} wait", waiting(world).await);
+        }
+    };
+    let (late, free, ()) = tokio::join!(late, free, counted);
     assert!(free < Duration::from_secs(10), "the others were answered after {free:?}");
     for reply in late {
         reply.refused(500, "server_error");
@@ -42,4 +61,42 @@ async fn an_agent_whose_row_is_held_delays_no_other_and_is_not_decided_for_later
     holder.commit();
     assert_eq!(world.post(held, "/v1/authorizations", &body).await.status, 201);
     assert_eq!(query(url, DECISIONS), "1", "what was given up is not done later");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_an_agent_that_is_held_delays_no_other_revocation_and_is_done_when_it_is_free() {
+    let world = &World::start().await;
+    let agents = ["held", "free"];
+    let mut mandates = Vec::with_capacity(agents.len());
+    for name in agents {
+        world.agent(name).await;
+        mandates.push(world.mandate(&format!("agt_{name}")).await);
+    }
+    let [held, free] = [0, 1].map(|at| format!("/v1/mandates/{}/revoke", mandates[at]));
+    let url = world.settings.database.as_str();
+    let holder = Held::begin(url, "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE");
+    let revoke = |path| world.send("POST", path, &world.organization_key, "", "");
+    let waiting = join_all((0..REVOCATIONS).map(|_| revoke(&held)));
+    let others = async {
+        // Every thread that writes has one of them.
+        while waiting_for_locks(url) == 0 {
+            tokio::task::yield_now().await;
+        }
+        let began = Instant::now();
+        assert_eq!(revoke(&free).await.status, 200);
+        let mode = world.post(&world.organization_key, "/v1/enforcement", &json!({"mode": "observe"})).await;
+        assert_eq!(mode.status, 200, "{}", mode.body);
+        let took = began.elapsed();
+        assert!(took < Duration::from_secs(6), "the others were done after {took:?}");
+        holder.commit();
+    };
+    let (revoked, ()) = tokio::join!(waiting, others);
+    for reply in revoked {
+        assert_eq!(reply.status, 200, "{}", reply.body);
+    }
+}
+
+fn waiting_for_locks(url: &str) -> usize {
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    query(url, waiting).parse().unwrap()
 }

@@ -12,13 +12,14 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 use tracing::{debug, info, warn};
 
-use super::super::tx::{Tally, Tx, Value};
+use super::super::tx::{Tx, Value};
 use super::address::Address;
 use super::ground::Ground;
 use super::link::{Link, Parameter, Step};
 use super::purpose::{End, Locks, Purpose};
+use super::scripts::{Scripted, run};
 use super::trouble::{Remedy, Trouble};
-use crate::error::{Fault, Refusal};
+use crate::error::Fault;
 use crate::service::Stop;
 
 /// How often a transaction is tried.
@@ -73,9 +74,6 @@ enum Ended<T> {
     /// The connection was lost while the transaction of this number committed.
     Unknown([u8; 16], T),
 }
-
-/// What a script has come to, and what it has done.
-pub(super) type Scripted<T> = (Result<T, Refusal>, Tally);
 
 impl Desk {
     pub(super) fn new(address: Arc<Address>) -> Result<Self, Fault> {
@@ -218,21 +216,21 @@ impl Desk {
         &mut self,
         script: &impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
     ) -> Result<Scripted<T>, Fault> {
-        self.write_until(Instant::now() + self.trying, script)
+        self.transact(&mut |ground: &mut Ground<'_>| run(ground, script))
     }
 
-    /// Runs `script` in one transaction, again where that helps; after `until` nothing is begun or committed.
+    /// Runs `script` in one transaction, again where that helps, and gives it up where a lock is not had within `bound`, which
+    /// is a setting; after `until` nothing is begun or committed.
     pub(super) fn write_until<T>(
         &mut self,
         until: Instant,
+        bound: &'static str,
         script: &impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
     ) -> Result<Scripted<T>, Fault> {
-        let mut run = |ground: &mut Ground<'_>| {
-            let mut tx = Tx::new(ground);
-            let result = settled(script(&mut tx))?;
-            Ok((result, tx.into_tally()))
-        };
-        self.transact_until(until, Locks::Wait, &mut run)
+        self.transact_until(until, Locks::Leave, &mut |ground: &mut Ground<'_>| {
+            ground.later(Step::Plain(bound));
+            run(ground, script)
+        })
     }
 
     /// Runs `attempt` in one transaction, which commits when it ends well; again where that helps.
@@ -430,14 +428,5 @@ impl Trouble {
             Remedy::Held => Ended::Held(fault),
             Remedy::None => Ended::Failed(fault),
         }
-    }
-}
-
-/// A refusal is committed like a success.
-pub(super) fn settled<T>(result: Result<T, Stop>) -> Result<Result<T, Refusal>, Fault> {
-    match result {
-        Ok(value) => Ok(Ok(value)),
-        Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
-        Err(Stop::Fault(fault)) => Err(fault),
     }
 }

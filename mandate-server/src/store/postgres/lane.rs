@@ -2,6 +2,7 @@
 //! are let go or their time is over, so that nobody waits for the agents of others.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -12,7 +13,7 @@ use super::super::{Authorization, Decider};
 use super::desk::Desk;
 use super::hot;
 use super::link::Step;
-use super::pool::{After, Asked, MAX_WAITING, TURN, overdue};
+use super::pool::{After, Asked, MAX_WAITING, overdue};
 use super::purpose::Locks;
 use crate::error::Fault;
 use crate::service::Answer;
@@ -29,18 +30,19 @@ const REST: Duration = Duration::from_millis(50);
 struct Lane<'a> {
     decider: &'a dyn Decider,
     after: &'a After,
+    /// How long one may wait for its turn.
+    turn: Duration,
     /// What waits for an agent that somebody else holds, in the order in which it was asked.
     aside: Vec<Asked>,
 }
 
-/// Decides on what comes, until nobody can ask any more.
+/// Decides on what comes, until nobody can ask any more; `count` tells how many are set aside.
 pub(super) fn serve(
     mut desk: Desk,
-    decider: &dyn Decider,
-    after: &After,
+    (decider, after, turn, count): (&dyn Decider, &After, Duration, &AtomicUsize),
     mut waiting: mpsc::Receiver<Asked>,
 ) {
-    let mut lane = Lane { decider, after, aside: Vec::new() };
+    let mut lane = Lane { decider, after, turn, aside: Vec::new() };
     let mut asked = Vec::with_capacity(MAX_BATCH);
     loop {
         if lane.aside.is_empty() {
@@ -56,6 +58,7 @@ pub(super) fn serve(
         if catch_unwind(AssertUnwindSafe(|| lane.turn(&mut desk, came))).is_err() {
             desk.leave();
         }
+        count.store(lane.aside.len(), Ordering::Relaxed);
     }
 }
 
@@ -73,11 +76,11 @@ impl Lane<'_> {
 
     /// Decides on all of a batch together; if that ends in a fault, on each alone, so that one harms no other.
     fn decide(&mut self, desk: &mut Desk, batch: Vec<Asked>) {
-        let mut batch = in_time(batch);
+        let mut batch = self.in_time(batch);
         let Some(first) = batch.iter().map(|asked| asked.at).min() else { return };
         let (batch, rest): (Vec<_>, Vec<_>) =
             batch.drain(..).map(|Asked { authorization, at, waiter }| (authorization, (at, waiter))).unzip();
-        let fault = match self.run(desk, &batch, first + TURN, None) {
+        let fault = match self.run(desk, &batch, first + self.turn, None) {
             Ok(answers) => {
                 for ((_, waiter), answer) in rest.into_iter().zip(answers) {
                     let _ = waiter.send(answer);
@@ -103,7 +106,7 @@ impl Lane<'_> {
         if self.waits(&asked) {
             return self.put_aside(asked);
         }
-        let until = asked.at + TURN;
+        let until = asked.at + self.turn;
         if Instant::now() >= until {
             let _ = asked.waiter.send(Err(overdue()));
             return;
@@ -127,9 +130,11 @@ impl Lane<'_> {
 
     /// Tries the first of each agent that was held, and what waits behind it where that one is free again.
     fn look_again(&mut self, desk: &mut Desk, came: Vec<Asked>) {
+        let waiting = std::mem::take(&mut self.aside).into_iter().chain(came).collect();
+        let waiting = self.in_time(waiting);
         let mut freed = Vec::new();
         let mut tried = Vec::new();
-        for asked in in_time(std::mem::take(&mut self.aside).into_iter().chain(came).collect()) {
+        for asked in waiting {
             let agent = agent(&asked);
             if self.waits(&asked) {
                 self.put_aside(asked);
@@ -144,6 +149,14 @@ impl Lane<'_> {
         while freed.peek().is_some() {
             self.decide(desk, freed.by_ref().take(MAX_BATCH).collect());
         }
+    }
+
+    /// What may still be begun; the others are told.
+    fn in_time(&self, mut asked: Vec<Asked>) -> Vec<Asked> {
+        for Asked { waiter, .. } in asked.extract_if(.., |asked| asked.at.elapsed() >= self.turn) {
+            let _ = waiter.send(Err(overdue()));
+        }
+        asked
     }
 
     /// One transaction; after `until` nothing is begun or committed.
@@ -176,14 +189,6 @@ impl Lane<'_> {
 fn agent(asked: &Asked) -> (i64, Option<mandate_core::AgentId>) {
     let caller = &asked.authorization.call.caller;
     (caller.environment.id, caller.agent.clone())
-}
-
-/// What may still be begun; the others are told.
-fn in_time(mut asked: Vec<Asked>) -> Vec<Asked> {
-    for Asked { waiter, .. } in asked.extract_if(.., |asked| asked.at.elapsed() >= TURN) {
-        let _ = waiter.send(Err(overdue()));
-    }
-    asked
 }
 
 fn unanswered() -> Result<Answer, Fault> {

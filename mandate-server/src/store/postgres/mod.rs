@@ -10,6 +10,7 @@ mod lane;
 mod link;
 mod pool;
 mod purpose;
+mod scripts;
 mod tend;
 #[cfg(test)]
 mod tests;
@@ -31,9 +32,10 @@ use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 use address::Address;
 pub(super) use address::shown;
-use desk::{Desk, settled};
-use pool::Pool;
+use desk::Desk;
+use pool::{After, Pool, TURN};
 use purpose::End;
+use scripts::settled;
 pub(super) use transfer::Filling;
 
 mod migrations {
@@ -56,7 +58,7 @@ impl Postgres {
     ) -> Result<Self, Fault> {
         let address = Address::parse(url)?;
         Desk::new(Arc::clone(&address))?.read(&must_be_usable)??;
-        Ok(Self { pool: Pool::start(&address, decider, metrics, wake)? })
+        Ok(Self { pool: Pool::start(&address, decider, After::new(metrics, wake), TURN)? })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>

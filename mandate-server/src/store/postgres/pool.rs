@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,13 +14,14 @@ use super::super::{Authorization, Decider};
 use super::address::Address;
 use super::desk::Desk;
 use super::lane;
+use super::scripts::{self, BRIEFLY, Script, Tried};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 
 /// How many threads read. An export has one to itself while it is built.
 const READERS: usize = 5;
-/// How many threads run scripts that write.
+/// How many threads run scripts that write, beside the one that tries again those whose locks somebody keeps.
 const WRITERS: usize = 4;
 /// How many batches are under way at a time. An agent always goes by the same lane, so that lanes do not fight over one.
 const LANES: usize = 2;
@@ -29,6 +31,7 @@ pub(super) const MAX_WAITING: usize = 4096;
 /// How long one may wait for its turn: after that, whoever asked has given up, and what it would write is of another time.
 pub(super) const TURN: Duration = Duration::from_secs(20);
 
+/// A script that reads.
 type Job = Box<dyn FnOnce(&mut Desk) + Send>;
 
 /// Who hears of what has been committed.
@@ -45,10 +48,15 @@ type Door<J> = Mutex<Option<mpsc::Sender<J>>>;
 /// The threads and the way to them.
 pub(super) struct Pool {
     readers: Door<Job>,
-    writers: Door<Job>,
+    writers: Door<Script>,
+    /// The scripts whose locks somebody keeps.
+    patient: Door<Script>,
     lanes: Vec<Door<Asked>>,
+    /// How many jobs each thread has set aside that does so.
+    aside: Vec<Arc<AtomicUsize>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     after: After,
+    turn: Duration,
 }
 
 /// An authorization, and who waits for its answer.
@@ -59,25 +67,36 @@ pub(super) struct Asked {
 }
 
 impl Pool {
+    /// Starts the threads. What has waited for longer than `turn` is not begun, and not committed.
     pub(super) fn start(
         address: &Arc<Address>,
         decider: &Arc<dyn Decider>,
-        metrics: Metrics,
-        wake: Arc<Notify>,
+        after: After,
+        turn: Duration,
     ) -> Result<Self, Fault> {
-        let after = After { metrics, wake };
-        let mut threads = Vec::with_capacity(READERS + WRITERS + LANES);
-        let readers = crew("reader", READERS, address, &mut threads)?;
-        let writers = crew("writer", WRITERS, address, &mut threads)?;
+        let mut threads = Vec::with_capacity(READERS + WRITERS + 1 + LANES);
+        let readers = crew("reader", READERS, address, &mut threads, serve)?;
+        let (patient, held) = mpsc::channel(MAX_WAITING);
+        let writers = {
+            let patient = patient.clone();
+            let serve = move |desk: Desk, waiting: &Turn<_>| scripts::serve(desk, waiting, &patient);
+            crew("writer", WRITERS, address, &mut threads, serve)?
+        };
+        let mut aside = vec![Arc::new(AtomicUsize::new(0))];
+        let count = aside.iter().map(Arc::clone).next().unwrap_or_default();
+        let serve = move |desk: Desk| scripts::serve_patiently(desk, held, &count);
+        threads.push(thread("writer-patient".to_owned(), address, serve)?);
         let mut lanes = Vec::with_capacity(LANES);
         for number in 0..LANES {
             let (asked, waiting) = mpsc::channel(MAX_WAITING);
-            let (decider, after) = (Arc::clone(decider), after.clone());
-            let serve = move |desk: Desk| lane::serve(desk, &*decider, &after, waiting);
+            let (decider, after, count) = (Arc::clone(decider), after.clone(), Arc::default());
+            aside.push(Arc::clone(&count));
+            let serve = move |desk: Desk| lane::serve(desk, (&*decider, &after, turn, &*count), waiting);
             threads.push(thread(format!("lane-{number}"), address, serve)?);
             lanes.push(Mutex::new(Some(asked)));
         }
-        Ok(Self { readers, writers, lanes, threads: Mutex::new(threads), after })
+        let (patient, threads) = (Mutex::new(Some(patient)), Mutex::new(threads));
+        Ok(Self { readers, writers, patient, lanes, aside, threads, after, turn })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -113,17 +132,25 @@ impl Pool {
         S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let (after, asked) = (self.after.clone(), Instant::now());
-        let job: Job = Box::new(move |desk| {
-            if asked.elapsed() > TURN {
-                let _ = answer.send(Err(overdue()));
-                return;
+        let (after, until) = (self.after.clone(), Instant::now() + self.turn);
+        let mut answer = Some(answer);
+        let job: Script = Box::new(move |desk| {
+            let ended = if Instant::now() < until {
+                let ended = desk.write_until(until, BRIEFLY, &script);
+                if ended.is_err() && desk.is_held() && Instant::now() < until {
+                    return Tried::Held;
+                }
+                ended.map(|(result, tally)| {
+                    after.tell(1, desk.committing(), &tally);
+                    result
+                })
+            } else {
+                Err(overdue())
+            };
+            if let Some(answer) = answer.take() {
+                let _ = answer.send(ended);
             }
-            let ended = desk.write_until(asked + TURN, &script).map(|(result, tally)| {
-                after.tell(1, desk.committing(), &tally);
-                result
-            });
-            let _ = answer.send(ended);
+            Tried::Answered
         });
         send(&self.writers, job).await?;
         answered.await.map_err(|_| gone())?
@@ -143,16 +170,19 @@ impl Pool {
         Ok(answer)
     }
 
-    /// How many jobs wait.
+    /// How many jobs wait, for a thread or for a lock that somebody keeps.
     pub(super) fn waiting(&self) -> usize {
         let doors = self.lanes.iter().map(waiting).sum::<usize>();
-        waiting(&self.readers) + waiting(&self.writers) + doors
+        let aside = self.aside.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
+        waiting(&self.readers) + waiting(&self.writers) + waiting(&self.patient) + doors + aside
     }
 
     /// Lets the threads end what waits, and joins them.
     pub(super) fn close(&self) {
         drop(self.readers.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(self.writers.lock().unwrap_or_else(PoisonError::into_inner).take());
+        // What the writers hand over still arrives.
+        drop(self.patient.lock().unwrap_or_else(PoisonError::into_inner).take());
         for door in &self.lanes {
             drop(door.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
@@ -195,16 +225,17 @@ fn thread(
 }
 
 /// Starts threads that share what waits.
-fn crew(
+fn crew<J: Send + 'static>(
     name: &str,
     count: usize,
     address: &Arc<Address>,
     threads: &mut Vec<JoinHandle<()>>,
-) -> Result<Door<Job>, Fault> {
+    serve: impl Fn(Desk, &Turn<mpsc::Receiver<J>>) + Clone + Send + 'static,
+) -> Result<Door<J>, Fault> {
     let (jobs, waiting) = mpsc::channel(MAX_WAITING);
     let waiting = Arc::new(Turn::new(waiting));
     for number in 0..count {
-        let waiting = Arc::clone(&waiting);
+        let (waiting, serve) = (Arc::clone(&waiting), serve.clone());
         threads.push(thread(format!("{name}-{number}"), address, move |desk| serve(desk, &waiting))?);
     }
     Ok(Mutex::new(Some(jobs)))
@@ -221,6 +252,10 @@ fn serve(mut desk: Desk, waiting: &Turn<mpsc::Receiver<Job>>) {
 }
 
 impl After {
+    pub(super) fn new(metrics: Metrics, wake: Arc<Notify>) -> Self {
+        Self { metrics, wake }
+    }
+
     pub(super) fn tell(&self, count: usize, committing: Duration, tally: &Tally) {
         self.metrics.committed(count, committing);
         for (verdict, mode) in &tally.decided {

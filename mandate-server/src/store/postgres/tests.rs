@@ -1,5 +1,6 @@
 //! Transactions against a real cluster: how they end, what they wait for, and what a value is there and back.
 
+mod bounds;
 mod filling;
 mod hosts;
 mod secure;

@@ -8,7 +8,7 @@ use mandate_tests::{Kind, Proxy};
 use crate::store::postgres::transfer::Filling;
 use crate::store::transfer::Begun;
 
-/// More round trips than it takes to begin. Up to the first of those after the mark each is lost, and then every fourth.
+/// More round trips than it takes to begin. Up to the first of those after the mark each is lost, and then every tenth.
 const MOST_STEPS: usize = 100;
 const MARKING_STEPS: usize = 10;
 const SOURCE: [&str; 2] = ["sqlite:///a", "a stamp"];
@@ -24,7 +24,7 @@ fn begin(url: &str) -> Result<Begun, crate::error::Fault> {
 fn wherever_the_connection_is_lost_there_are_no_tables_without_the_mark() {
     let (mut failed, mut went_well) = (0, 0);
     for lost in [Lost::Request, Lost::Answer] {
-        for after in (0..MARKING_STEPS).chain((MARKING_STEPS..MOST_STEPS).step_by(4)) {
+        for after in (0..MARKING_STEPS).chain((MARKING_STEPS..MOST_STEPS).step_by(10)) {
             let database = Kind::Postgres.fresh();
             let (proxy, through) = Proxy::before_database(database.url());
             proxy.lose(after, lost);
@@ -38,7 +38,7 @@ fn wherever_the_connection_is_lost_there_are_no_tables_without_the_mark() {
                 println!("{after} round trips");
                 break;
             }
-            assert!(after + 4 < MOST_STEPS, "it takes more round trips");
+            assert!(after + 10 < MOST_STEPS, "it takes more round trips");
             let told = || format!("{lost:?} of round trip {after}: {first:?}");
             if query(database.url(), TABLES) == "t" || first.is_ok() {
                 assert_eq!(query(database.url(), MARKED), "t", "{}", told());

@@ -1,0 +1,97 @@
+//! The threads that run scripts which write. One that meets a lock somebody else keeps is handed over to a thread of its own
+//! kind, which tries those in turn until their time is over: so that nobody else waits for that lock.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tokio::sync::Mutex as Turn;
+use tokio::sync::mpsc::{Receiver, Sender};
+
+use super::super::tx::{Tally, Tx};
+use super::desk::Desk;
+use super::ground::Ground;
+use super::pool::MAX_WAITING;
+use crate::error::{Fault, Refusal};
+use crate::service::Stop;
+
+/// How long a script waits for a lock, each time that it is tried.
+pub(super) const BRIEFLY: &str = "SET LOCAL lock_timeout = '500ms'";
+
+/// What a script has come to, and what it has done.
+pub(super) type Scripted<T> = (Result<T, Refusal>, Tally);
+
+/// A script that writes, to be tried until it has an answer.
+pub(super) type Script = Box<dyn FnMut(&mut Desk) -> Tried + Send>;
+
+/// What has come of trying a script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Tried {
+    /// Whoever asked has been told.
+    Answered,
+    /// Somebody else holds what it wants, and there is time left.
+    Held,
+}
+
+/// Tries what comes, until nobody can ask any more. Scripts whose lock is held go to `patient`.
+pub(super) fn serve(mut desk: Desk, waiting: &Turn<Receiver<Script>>, patient: &Sender<Script>) {
+    // One thread waits for the next job, the others for their turn.
+    while let Some(mut script) = desk.wait(async { waiting.lock().await.recv().await }) {
+        if attempt(&mut desk, &mut script) == Tried::Answered {
+            continue;
+        }
+        if let Err(full) = patient.try_send(script) {
+            let mut script = full.into_inner();
+            while attempt(&mut desk, &mut script) == Tried::Held {}
+        }
+    }
+}
+
+/// Tries in turn what waits for locks, until nothing does and nobody can ask any more. `count` tells how many there are.
+pub(super) fn serve_patiently(mut desk: Desk, mut waiting: Receiver<Script>, count: &AtomicUsize) {
+    let mut aside: VecDeque<Script> = VecDeque::new();
+    loop {
+        if aside.is_empty() {
+            let Some(script) = desk.wait(waiting.recv()) else { return };
+            aside.push_back(script);
+        }
+        while aside.len() < MAX_WAITING
+            && let Ok(script) = waiting.try_recv()
+        {
+            aside.push_back(script);
+        }
+        count.store(aside.len(), Ordering::Relaxed);
+        let Some(mut script) = aside.pop_front() else { continue };
+        if attempt(&mut desk, &mut script) == Tried::Held {
+            aside.push_back(script);
+        }
+        count.store(aside.len(), Ordering::Relaxed);
+    }
+}
+
+/// A panic drops the waiter's channel, and the thread goes on.
+fn attempt(desk: &mut Desk, script: &mut Script) -> Tried {
+    catch_unwind(AssertUnwindSafe(|| script(desk))).unwrap_or_else(|_| {
+        desk.leave();
+        Tried::Answered
+    })
+}
+
+/// Runs a script over a transaction.
+pub(super) fn run<T>(
+    ground: &mut Ground<'_>,
+    script: &impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
+) -> Result<Scripted<T>, Fault> {
+    let mut tx = Tx::new(ground);
+    let result = settled(script(&mut tx))?;
+    Ok((result, tx.into_tally()))
+}
+
+/// A refusal is committed like a success.
+pub(super) fn settled<T>(result: Result<T, Stop>) -> Result<Result<T, Refusal>, Fault> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
+        Err(Stop::Fault(fault)) => Err(fault),
+    }
+}

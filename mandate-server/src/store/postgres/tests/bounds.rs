@@ -1,0 +1,163 @@
+//! What has waited for too long is neither begun nor committed, whoever it waited for.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant};
+
+use mandate_core::{AgentId, EnvironmentKind, EventId, EventKind, PolicyVersion, RequestId, Timestamp};
+use mandate_tests::Database;
+use mandate_tests::cluster::{query, run};
+use serde_json::value::RawValue;
+use tokio::runtime::Runtime;
+use tokio::sync::Notify;
+
+use super::fresh;
+use crate::error::{Fault, Refusal};
+use crate::metrics::Metrics;
+use crate::service::{Answer, Call, Caller, Environment};
+use crate::store::postgres::address::Address;
+use crate::store::postgres::pool::{After, Pool};
+use crate::store::records::EventRecord;
+use crate::store::tx::Tx;
+use crate::store::{Authorization, Decider, Loaded};
+
+/// How long one may wait here.
+const TURN: Duration = Duration::from_millis(1_500);
+/// For longer than that, and for less than the database lets a transaction stand.
+const TOO_LONG: Duration = Duration::from_secs(3);
+/// All that write.
+const BLOCKERS: usize = 4;
+const BUMP: &str = "UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'";
+const TENANT: &str = "INSERT INTO organizations (organization, name, created_at) VALUES (1, 'a', 0);
+    INSERT INTO environments VALUES (1, 1, 'sandbox', 'pol_1', 'enforce', 0);
+    INSERT INTO agents VALUES (1, 'agt_a', decode(repeat('00', 16), 'hex'), 0, NULL, '')";
+
+/// Writes an event for each request. The first batch takes longer than anybody may wait.
+#[derive(Default)]
+struct Slow {
+    batches: AtomicUsize,
+    /// How many requests were decided on.
+    requests: AtomicUsize,
+    /// Who hears that the first batch is being decided.
+    begun: Option<mpsc::Sender<()>>,
+}
+
+fn noon() -> Timestamp {
+    Timestamp::parse("2026-06-15T12:00:00Z").unwrap()
+}
+
+fn pass(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::thread::yield_now();
+    }
+}
+
+impl Decider for Slow {
+    fn now(&self) -> Timestamp {
+        noon()
+    }
+
+    fn elsewhere(&self, _: Timestamp) -> Timestamp {
+        noon()
+    }
+
+    fn decide(
+        &self,
+        batch: &[Authorization],
+        now: Timestamp,
+        loaded: &mut Loaded,
+    ) -> Vec<Result<Answer, Fault>> {
+        let earlier = self.requests.fetch_add(batch.len(), Ordering::SeqCst);
+        if self.batches.fetch_add(1, Ordering::SeqCst) == 0 {
+            self.begun.as_ref().unwrap().send(()).unwrap();
+            pass(TOO_LONG);
+        }
+        let decided = batch.iter().enumerate().map(|(number, _)| {
+            let id = EventId::new(now, (earlier + number) as u128);
+            let data = RawValue::from_string("{}".to_owned()).unwrap();
+            loaded.made.events.push(EventRecord { environment: 1, id, kind: EventKind::Ping, at: now, data });
+            Ok(Answer { status: 201, body: Vec::new(), secret: false, replayed: false, decided: None })
+        });
+        decided.collect()
+    }
+}
+
+fn authorization() -> Authorization {
+    let policy_version = PolicyVersion::parse("pol_1").unwrap();
+    let environment = Environment { id: 1, kind: EnvironmentKind::Sandbox, policy_version };
+    let agent = Some(AgentId::parse("agt_a").unwrap());
+    let caller = Caller { key: 1, environment, agent, rate: 1, expires_at: None };
+    let request_id = RequestId::from_bytes([1; 16]);
+    let call = Call { caller: Arc::new(caller), request_id, at: noon(), idempotency: None, traced: None };
+    Authorization { call, request: Err(Refusal::invalid("it is answered all the same")) }
+}
+
+fn pool(database: &Database, decider: Slow) -> (Arc<Pool>, Arc<Slow>) {
+    let (address, decider) = (Address::parse(database.url()).unwrap(), Arc::new(decider));
+    let after = After::new(Metrics::new(), Arc::new(Notify::new()));
+    let decides = Arc::clone(&decider) as Arc<dyn Decider>;
+    (Arc::new(Pool::start(&address, &decides, after, TURN).unwrap()), decider)
+}
+
+#[test]
+fn what_has_waited_too_long_for_a_writer_is_not_begun_and_what_took_too_long_is_not_committed() {
+    let (database, runtime) = (fresh(), Runtime::new().unwrap());
+    let (pool, _) = pool(&database, Slow::default());
+    let (begun, begins) = mpsc::channel();
+    let blocked: Vec<_> = (0..BLOCKERS)
+        .map(|_| {
+            let (pool, begun) = (Arc::clone(&pool), begun.clone());
+            let block = move |tx: &mut Tx<'_>| {
+                let _ = begun.send(());
+                pass(TOO_LONG);
+                Ok(tx.execute(BUMP, &[])?)
+            };
+            runtime.spawn(async move { pool.write(block).await })
+        })
+        .collect();
+    for _ in 0..BLOCKERS {
+        begins.recv().unwrap();
+    }
+    let was_run = Arc::new(AtomicBool::new(false));
+    let runs = Arc::clone(&was_run);
+    let late = pool.write(move |tx| {
+        runs.store(true, Ordering::SeqCst);
+        Ok(tx.execute(BUMP, &[])?)
+    });
+    let told = runtime.block_on(late).unwrap_err().to_string();
+    assert!(told.contains("its turn has not come"), "{told}");
+    for blocked in blocked {
+        let told = runtime.block_on(blocked).unwrap().unwrap_err().to_string();
+        assert!(told.contains("took too long"), "{told}");
+    }
+    assert!(!was_run.load(Ordering::SeqCst));
+    let count = "SELECT revision FROM revisions WHERE name = 'api_keys'";
+    assert_eq!(query(database.url(), count), "0", "what is late has changed nothing");
+    runtime.block_on(pool.write(|tx| Ok(tx.execute(BUMP, &[])?))).unwrap().unwrap();
+    assert_eq!(query(database.url(), count), "1");
+    pool.close();
+}
+
+#[test]
+fn what_has_waited_too_long_for_a_batch_is_not_decided_and_a_batch_that_is_late_not_committed() {
+    const EVENTS: &str = "SELECT count(*) FROM events";
+    let (database, runtime) = (fresh(), Runtime::new().unwrap());
+    run(database.url(), TENANT);
+    let (begun, begins) = mpsc::channel();
+    let (pool, slow) = pool(&database, Slow { begun: Some(begun), ..Slow::default() });
+    let first = runtime.spawn({
+        let pool = Arc::clone(&pool);
+        async move { pool.decide(authorization()).await }
+    });
+    begins.recv().unwrap();
+    let told = runtime.block_on(pool.decide(authorization())).unwrap_err().to_string();
+    assert!(told.contains("its turn has not come"), "{told}");
+    assert_eq!(slow.requests.load(Ordering::SeqCst), 1, "the one that waited was never decided on");
+    let told = runtime.block_on(first).unwrap().unwrap_err().to_string();
+    assert!(told.contains("took too long"), "{told}");
+    assert_eq!(query(database.url(), EVENTS), "0", "nothing is committed late");
+    runtime.block_on(pool.decide(authorization())).unwrap();
+    assert_eq!((slow.requests.load(Ordering::SeqCst), query(database.url(), EVENTS).as_str()), (2, "1"));
+    pool.close();
+}
