@@ -132,7 +132,7 @@ impl Link {
         let (mut mute, before) = (self.mute.subscribe(), self.mute_before);
         async move {
             if mute.wait_for(|times| *times != before).await.is_err() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }

@@ -93,11 +93,11 @@ fn authorization() -> Authorization {
     Authorization { call, request: Err(Refusal::invalid("it is answered all the same")) }
 }
 
-fn pool(database: &Database, decider: Slow) -> (Arc<Pool>, Arc<Slow>) {
-    let (address, decider) = (Address::parse(database.url()).unwrap(), Arc::new(decider));
+fn pool(database: &Database, slow: Slow) -> (Arc<Pool>, Arc<Slow>) {
+    let (address, slow) = (Address::parse(database.url()).unwrap(), Arc::new(slow));
     let after = After::new(Metrics::new(), Arc::new(Notify::new()));
-    let decides = Arc::clone(&decider) as Arc<dyn Decider>;
-    (Arc::new(Pool::start(&address, &decides, after, TURN).unwrap()), decider)
+    let decider = Arc::clone(&slow) as Arc<dyn Decider>;
+    (Arc::new(Pool::start(&address, &decider, after, TURN).unwrap()), slow)
 }
 
 #[test]
