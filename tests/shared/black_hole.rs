@@ -2,6 +2,7 @@
 //! network does that leads nowhere. It takes neither privileges nor another machine.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
 
 use tokio::net::TcpSocket;
@@ -15,14 +16,18 @@ const DROPPED: Duration = Duration::from_millis(500);
 /// A listener on loopback with a queue that can be filled.
 #[must_use]
 pub fn listener() -> TcpListener {
-    let runtime = Builder::new_current_thread().enable_io().build().unwrap();
-    runtime.block_on(async {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
-        let listener = socket.listen(QUEUE).unwrap().into_std().unwrap();
-        listener.set_nonblocking(false).unwrap();
-        listener
-    })
+    // On a thread of its own, so that whoever tests may be asynchronous or not.
+    let made = thread::spawn(|| {
+        let runtime = Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let listener = socket.listen(QUEUE).unwrap().into_std().unwrap();
+            listener.set_nonblocking(false).unwrap();
+            listener
+        })
+    });
+    made.join().unwrap()
 }
 
 /// Fills the queue of a listener from which nobody takes connections, for as long as what is returned lives.
