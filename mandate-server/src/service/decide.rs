@@ -22,10 +22,6 @@ use crate::store::records::{
 };
 use crate::store::{Authorization, Decider, Loaded};
 
-/// After so long nothing is decided that was asked for: as long as a script may wait for its turn, and as far as clocks may
-/// differ. It is counted by the database's clock, since those of a machine may stand still with it.
-const LONG_AGO_MILLIS: i64 = 25_000;
-
 /// Decides and signs.
 pub struct Engine {
     keyring: Keyring,
@@ -151,17 +147,14 @@ impl Engine {
         Ok(Fresh { decision, review, token })
     }
 
-    /// Refuses to date a decision by when it was asked for, `at`, where the database's clock has `shown` since that this is
-    /// long ago, or that this clock is too far off.
+    /// Refuses to date a decision where the database's clock `shown` something between `before` and now from which this one
+    /// is too far off.
     ///
     /// # Errors
-    /// It has.
-    pub fn must_agree(&self, at: Timestamp, shown: Timestamp) -> Result<(), Fault> {
+    /// It is.
+    pub fn must_agree(&self, before: Timestamp, shown: Timestamp) -> Result<(), Fault> {
         let told = self.clock.elsewhere(shown);
-        if told.millis_since(at) > LONG_AGO_MILLIS {
-            return Err(Fault::new("it was asked for too long ago to be decided"));
-        }
-        agree(at, told, self.clock.now())
+        agree(before, told, self.clock.now())
     }
 
     /// Decides on one request of a batch, and notes what has changed.

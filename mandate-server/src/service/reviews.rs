@@ -60,8 +60,9 @@ struct Pending {
 pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     let Pending { mut review, mut whole, agent, state } =
         pending(tx, call, &command.id, Resolution::Approve, command.at, &command.engine)?;
+    let before = command.engine.now();
     if let Some(shown) = rates::shown(tx)? {
-        command.engine.must_agree(command.at, shown)?;
+        command.engine.must_agree(before, shown)?;
     }
     let request = &whole.decision.request;
     let environment = &call.caller.environment;
