@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use super::fresh;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
+use crate::service::decide::{Drafted, Signed};
 use crate::service::{Answer, Call, Caller, Environment};
 use crate::store::postgres::address::Address;
 use crate::store::postgres::pool::{After, Pool};
@@ -60,6 +61,14 @@ impl Decider for Slow {
 
     fn elsewhere(&self, _: Timestamp) -> Timestamp {
         noon()
+    }
+
+    fn draft(&self, _: &Authorization, _: Timestamp, _: &Loaded) -> Result<Drafted, Fault> {
+        Err(Fault::new("nothing is decided apart from its batch"))
+    }
+
+    fn sign(&self, _: &Authorization, _: Drafted, _: Timestamp) -> Result<Signed, Fault> {
+        Err(Fault::new("nothing is signed apart from its batch"))
     }
 
     fn decide(
