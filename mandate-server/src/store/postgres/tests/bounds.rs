@@ -14,13 +14,12 @@ use tokio::sync::Notify;
 use super::fresh;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::service::decide::{Drafted, Signed};
 use crate::service::{Answer, Call, Caller, Environment};
 use crate::store::postgres::address::Address;
 use crate::store::postgres::pool::{After, Pool};
 use crate::store::records::EventRecord;
 use crate::store::tx::Tx;
-use crate::store::{Authorization, Decider, Loaded};
+use crate::store::{Authorization, Decider, Drafted, Loaded, Signed};
 
 /// How long one may wait here.
 const TURN: Duration = Duration::from_millis(1_500);
