@@ -2,6 +2,7 @@
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -37,6 +38,17 @@ pub(super) struct After {
     metrics: Metrics,
     /// Wakes whoever delivers.
     wake: Arc<Notify>,
+    /// How many lanes have a batch under way.
+    at_work: Arc<AtomicUsize>,
+}
+
+/// A batch that is under way, until this is dropped.
+pub(super) struct AtWork<'a>(&'a AtomicUsize);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The way to some threads: none once they are told to end.
@@ -65,7 +77,7 @@ impl Pool {
         metrics: Metrics,
         wake: Arc<Notify>,
     ) -> Result<Self, Fault> {
-        let after = After { metrics, wake };
+        let after = After { metrics, wake, at_work: Arc::default() };
         let mut threads = Vec::with_capacity(READERS + WRITERS + LANES);
         let readers = crew("reader", READERS, address, &mut threads)?;
         let writers = crew("writer", WRITERS, address, &mut threads)?;
@@ -221,6 +233,17 @@ fn serve(mut desk: Desk, waiting: &Turn<mpsc::Receiver<Job>>) {
 }
 
 impl After {
+    /// Tells other lanes that a batch is under way.
+    pub(super) fn at_work(&self) -> AtWork<'_> {
+        self.at_work.fetch_add(1, Ordering::Relaxed);
+        AtWork(&self.at_work)
+    }
+
+    /// Whether a lane has a batch under way.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.at_work.load(Ordering::Relaxed) > 0
+    }
+
     pub(super) fn tell(&self, count: usize, committing: Duration, tally: &Tally) {
         self.metrics.committed(count, committing);
         for (verdict, mode) in &tally.decided {
