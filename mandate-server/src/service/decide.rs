@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::decisions::{ReviewView, claims, show_signed};
 use super::idempotency::Judgement;
-use super::signing::{Keyring, SigningKey};
+use super::signing::Keyring;
 use super::{Answer, Environment};
 use crate::clock::{Clock, Ids, Skew};
 use crate::error::Fault;
@@ -21,7 +21,7 @@ use crate::store::records::{
     AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
     UsageRecord,
 };
-use crate::store::{Authorization, Decider, Loaded};
+use crate::store::{Authorization, Decider, Drafted, Loaded, Signed, Unsigned};
 
 /// Decides and signs.
 pub struct Engine {
@@ -64,33 +64,6 @@ pub struct Fresh {
     pub review: Option<ReviewRecord>,
     /// Its token.
     pub token: String,
-}
-
-/// A decision that is not signed yet.
-#[derive(Debug)]
-pub struct Unsigned {
-    /// The decision, with nothing in the place of the signature.
-    pub decision: DecisionRecord,
-    review: Option<ReviewRecord>,
-    key: SigningKey,
-}
-
-/// What comes of an authorization, but for the signature.
-#[derive(Debug)]
-pub enum Drafted {
-    /// Nothing is to be decided.
-    Answered(Box<Signed>),
-    /// A decision is to be signed.
-    Unsigned(Box<Unsigned>),
-}
-
-/// What comes of an authorization: the answer, and what is to be kept of it.
-#[derive(Debug)]
-pub struct Signed {
-    answer: Answer,
-    made: Option<(DecisionRecord, Option<ReviewRecord>)>,
-    event: Option<EventRecord>,
-    kept: Option<(KeptKey, KeptRecord)>,
 }
 
 #[derive(Serialize)]
@@ -173,14 +146,14 @@ impl Engine {
             signing_key: key.id,
             signature: [0; 64],
         };
-        Ok(Unsigned { decision, review, key })
+        Ok(Unsigned { decision, review, signer: key.signer })
     }
 
     /// Signs a decision: most of what it costs.
     fn seal(&self, unsigned: Unsigned, environment: &Environment) -> Result<Fresh, Fault> {
-        let Unsigned { mut decision, review, key } = unsigned;
+        let Unsigned { mut decision, review, signer } = unsigned;
         let claims = claims(&decision, self.keyring.issuer(), &environment.policy_version).to_json();
-        let signed = jwt::sign_kept(&*key.signer, &claims).map_err(|e| Fault::new(e.to_string()));
+        let signed = jwt::sign_kept(&*signer, &claims).map_err(|e| Fault::new(e.to_string()));
         let token;
         (token, decision.signature) = signed?;
         Ok(Fresh { decision, review, token })
@@ -270,34 +243,6 @@ impl Decider for Engine {
 fn kept(at: &Authorization, answer: &Answer, now: Timestamp) -> Result<Option<(KeptKey, KeptRecord)>, Fault> {
     let claim = at.call.idempotency.as_ref();
     claim.map(|claim| Ok((claim.key(&at.call.caller), claim.keep(answer, now)?))).transpose()
-}
-
-impl Signed {
-    /// An answer, and nothing to be kept.
-    #[must_use]
-    pub fn answered(answer: Answer) -> Self {
-        Self { answer, made: None, event: None, kept: None }
-    }
-
-    /// The decision, if one was made.
-    #[must_use]
-    pub fn decision(&self) -> Option<&DecisionRecord> {
-        self.made.as_ref().map(|(decision, _)| decision)
-    }
-
-    /// Notes in `loaded` what is to be written; gives the answer.
-    pub fn note(self, loaded: &mut Loaded) -> Answer {
-        if let Some((decision, review)) = self.made {
-            loaded.made.reviews.extend(review.map(|review| (decision.environment, review)));
-            loaded.made.decisions.push(decision);
-        }
-        loaded.made.events.extend(self.event);
-        if let Some((key, record)) = self.kept {
-            loaded.kept.insert(key.clone(), record);
-            loaded.made.kept.insert(key);
-        }
-        self.answer
-    }
 }
 
 impl Fresh {

@@ -3,6 +3,7 @@
 //! Three ways in: [`Store::read`] runs a script over a snapshot, [`Store::write`] runs one in a transaction, and
 //! [`Store::decide`] puts an authorization into the next batch. Nobody hears an answer before its COMMIT has returned.
 
+mod decider;
 mod postgres;
 pub mod records;
 pub mod sql;
@@ -11,129 +12,26 @@ pub mod transfer;
 pub mod tx;
 pub mod upkeep;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use mandate_core::{Request, Timestamp};
+use mandate_core::Timestamp;
 use tokio::sync::Notify;
 
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::service::decide::{Drafted, Signed};
-use crate::service::{Answer, Call, Stop};
+use crate::service::{Answer, Stop};
 use crate::traces::Span;
-use records::{
-    AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
-    UsageRecord,
-};
 pub(crate) use sqlite::Presence;
 use tx::Tx;
 
+pub use decider::{Authorization, Decider, Drafted, Loaded, Made, Signed, Unsigned};
 pub use upkeep::{Holder, Schema, Step, migrate};
 
 /// How a SQLite database is named.
 const SQLITE: &str = "sqlite://";
 /// How a PostgreSQL database is named.
 const POSTGRES: [&str; 2] = ["postgres://", "postgresql://"];
-
-/// A request to spend, on its way into a batch.
-#[derive(Debug)]
-pub struct Authorization {
-    /// Who asks; the caller is an agent.
-    pub call: Call,
-    /// What is asked, or why that is refused: a refusal too is kept under its idempotency key.
-    pub request: Result<Request, Refusal>,
-}
-
-/// What a batch of authorizations needs to know, and what it changes. The rows are locked until the batch commits.
-#[derive(Debug, Default)]
-pub struct Loaded {
-    /// The mode of each environment concerned.
-    pub modes: BTreeMap<i64, Mode>,
-    /// The agents concerned.
-    pub agents: BTreeMap<AgentKey, AgentState>,
-    /// Their metering this month, in the currencies that they ask for.
-    pub usage: BTreeMap<UsageKey, UsageRecord>,
-    /// The answers kept before under the idempotency keys that were sent.
-    pub kept: BTreeMap<KeptKey, KeptRecord>,
-    /// What the batch has made and changed: to be written before it commits.
-    pub made: Made,
-}
-
-/// What a batch has made and changed.
-#[derive(Debug, Default)]
-pub struct Made {
-    /// New decisions, in order.
-    pub decisions: Vec<DecisionRecord>,
-    /// New reviews, each with its environment.
-    pub reviews: Vec<(i64, ReviewRecord)>,
-    /// New events.
-    pub events: Vec<EventRecord>,
-    /// Idempotency keys with a new answer.
-    pub kept: BTreeSet<KeptKey>,
-    /// Agents that made a request.
-    pub agents: BTreeSet<AgentKey>,
-    /// Metering that changed.
-    pub usage: BTreeSet<UsageKey>,
-}
-
-impl Loaded {
-    /// Counts the request that was decided on at `now`.
-    ///
-    /// # Errors
-    /// Its agent, or its metering, is not loaded.
-    pub fn count(&mut self, decision: &DecisionRecord, now: Timestamp) -> Result<(), Fault> {
-        let lost = || Fault::new("a batch was asked to count what it did not load");
-        let request = &decision.request;
-        let agent = AgentKey { environment: decision.environment, agent: request.agent.clone() };
-        let key = UsageKey { agent: agent.clone(), month: now.month(), currency: request.currency.clone() };
-        let state = self.agents.get_mut(&agent).ok_or_else(lost)?;
-        let usage = self.usage.get_mut(&key).ok_or_else(lost)?;
-        state.recent.record(now);
-        usage.requests += 1;
-        usage.count(decision.verdict, request);
-        self.made.agents.insert(agent);
-        self.made.usage.insert(key);
-        Ok(())
-    }
-}
-
-/// The pure middle of a batch, which the service brings.
-pub trait Decider: Send + Sync + 'static {
-    /// The time at which the batch decides.
-    fn now(&self) -> Timestamp;
-
-    /// Decides on one authorization over `loaded`.
-    ///
-    /// # Errors
-    /// It is not all loaded that the authorization concerns, or no key can sign.
-    fn draft(&self, authorization: &Authorization, now: Timestamp, loaded: &Loaded)
-    -> Result<Drafted, Fault>;
-
-    /// Signs what was drafted at `now`. It rests on nothing else, so that any thread may do it.
-    ///
-    /// # Errors
-    /// The key cannot sign.
-    fn sign(&self, authorization: &Authorization, drafted: Drafted, now: Timestamp) -> Result<Signed, Fault>;
-
-    /// Answers each authorization, in order, over `loaded`, and notes there what has changed.
-    fn decide(
-        &self,
-        batch: &[Authorization],
-        now: Timestamp,
-        loaded: &mut Loaded,
-    ) -> Vec<Result<Answer, Fault>> {
-        let mut answer = |authorization| {
-            let signed = self.sign(authorization, self.draft(authorization, now, loaded)?, now)?;
-            if let Some(decision) = signed.decision() {
-                loaded.count(decision, now)?;
-            }
-            Ok(signed.note(loaded))
-        };
-        batch.iter().map(&mut answer).collect()
-    }
-}
 
 /// What a database takes on its disk, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

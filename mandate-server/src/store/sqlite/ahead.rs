@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::super::records::{AgentKey, KeptKey, UsageKey};
 use super::super::sql::owed::Counted;
 use super::super::tx::{Backend, Owing, Row, Session, Tx, Value};
-use super::super::{Authorization, Decider, Loaded};
+use super::super::{Authorization, Decider, Drafted, Loaded};
 use super::Ground;
 use super::changes::Board;
 use super::known::Known;
@@ -26,7 +26,6 @@ use super::signers::{Decided, Signers, Unsigned};
 use super::writer::{Job, MAX_BATCH};
 use crate::error::Fault;
 use crate::service::Answer;
-use crate::service::decide::Drafted;
 
 /// Drafts that may be on their way to the disk before no more are made: those that commit, and those that are next.
 const MAX_UNDER_WAY: usize = 2 * MAX_BATCH;

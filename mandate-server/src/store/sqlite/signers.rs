@@ -12,10 +12,9 @@ use std::thread::{JoinHandle, available_parallelism};
 use mandate_core::Timestamp;
 
 use super::super::sql::owed::Counted;
-use super::super::{Decider, Loaded};
+use super::super::{Decider, Drafted, Loaded};
 use super::ahead::{Asked, Draft, Outcome};
 use crate::error::Fault;
-use crate::service::decide::Drafted;
 
 /// Threads that help to sign, at most: four hands sign faster than one thread can write.
 const MAX_HELPERS: usize = 3;
@@ -146,10 +145,9 @@ mod tests {
     use mandate_core::{EnvironmentKind, PolicyVersion, RequestId};
     use tokio::sync::oneshot;
 
-    use super::super::super::Authorization;
+    use super::super::super::{Authorization, Signed};
     use super::*;
     use crate::error::Refusal;
-    use crate::service::decide::Signed;
     use crate::service::{Answer, Call, Caller, Environment};
 
     /// The authorizations with which signing ends in a fault, and in a panic.

@@ -12,9 +12,8 @@ use super::super::fold::{MOST_PAGES, fold};
 use super::*;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::service::decide::{Drafted, Signed};
 use crate::service::{Answer, Call, Caller, Environment};
-use crate::store::{self, Authorization, Decider, Loaded, Store};
+use crate::store::{self, Authorization, Decider, Drafted, Loaded, Signed, Store};
 
 /// Answers everything.
 struct Yes;

@@ -1,0 +1,173 @@
+//! What the store and the pure middle of a batch hand each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use mandate_core::es256::Signer;
+use mandate_core::{Request, Timestamp};
+
+use super::records::{
+    AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
+    UsageRecord,
+};
+use crate::error::{Fault, Refusal};
+use crate::service::{Answer, Call};
+
+/// A request to spend, on its way into a batch.
+#[derive(Debug)]
+pub struct Authorization {
+    /// Who asks; the caller is an agent.
+    pub call: Call,
+    /// What is asked, or why that is refused: a refusal too is kept under its idempotency key.
+    pub request: Result<Request, Refusal>,
+}
+
+/// What a batch of authorizations needs to know, and what it changes. The rows are locked until the batch commits.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The mode of each environment concerned.
+    pub modes: BTreeMap<i64, Mode>,
+    /// The agents concerned.
+    pub agents: BTreeMap<AgentKey, AgentState>,
+    /// Their metering this month, in the currencies that they ask for.
+    pub usage: BTreeMap<UsageKey, UsageRecord>,
+    /// The answers kept before under the idempotency keys that were sent.
+    pub kept: BTreeMap<KeptKey, KeptRecord>,
+    /// What the batch has made and changed: to be written before it commits.
+    pub made: Made,
+}
+
+/// What a batch has made and changed.
+#[derive(Debug, Default)]
+pub struct Made {
+    /// New decisions, in order.
+    pub decisions: Vec<DecisionRecord>,
+    /// New reviews, each with its environment.
+    pub reviews: Vec<(i64, ReviewRecord)>,
+    /// New events.
+    pub events: Vec<EventRecord>,
+    /// Idempotency keys with a new answer.
+    pub kept: BTreeSet<KeptKey>,
+    /// Agents that made a request.
+    pub agents: BTreeSet<AgentKey>,
+    /// Metering that changed.
+    pub usage: BTreeSet<UsageKey>,
+}
+
+impl Loaded {
+    /// Counts the request that was decided on at `now`.
+    ///
+    /// # Errors
+    /// Its agent, or its metering, is not loaded.
+    pub fn count(&mut self, decision: &DecisionRecord, now: Timestamp) -> Result<(), Fault> {
+        let lost = || Fault::new("a batch was asked to count what it did not load");
+        let request = &decision.request;
+        let agent = AgentKey { environment: decision.environment, agent: request.agent.clone() };
+        let key = UsageKey { agent: agent.clone(), month: now.month(), currency: request.currency.clone() };
+        let state = self.agents.get_mut(&agent).ok_or_else(lost)?;
+        let usage = self.usage.get_mut(&key).ok_or_else(lost)?;
+        state.recent.record(now);
+        usage.requests += 1;
+        usage.count(decision.verdict, request);
+        self.made.agents.insert(agent);
+        self.made.usage.insert(key);
+        Ok(())
+    }
+}
+
+/// The pure middle of a batch, which the service brings.
+pub trait Decider: Send + Sync + 'static {
+    /// The time at which the batch decides.
+    fn now(&self) -> Timestamp;
+
+    /// Decides on one authorization over `loaded`.
+    ///
+    /// # Errors
+    /// It is not all loaded that the authorization concerns, or no key can sign.
+    fn draft(&self, authorization: &Authorization, now: Timestamp, loaded: &Loaded)
+    -> Result<Drafted, Fault>;
+
+    /// Signs what was drafted at `now`. It rests on nothing else, so that any thread may do it.
+    ///
+    /// # Errors
+    /// The key cannot sign.
+    fn sign(&self, authorization: &Authorization, drafted: Drafted, now: Timestamp) -> Result<Signed, Fault>;
+
+    /// Answers each authorization, in order, over `loaded`, and notes there what has changed.
+    fn decide(
+        &self,
+        batch: &[Authorization],
+        now: Timestamp,
+        loaded: &mut Loaded,
+    ) -> Vec<Result<Answer, Fault>> {
+        let mut answer = |authorization| {
+            let signed = self.sign(authorization, self.draft(authorization, now, loaded)?, now)?;
+            if let Some(decision) = signed.decision() {
+                loaded.count(decision, now)?;
+            }
+            Ok(signed.note(loaded))
+        };
+        batch.iter().map(&mut answer).collect()
+    }
+}
+
+/// A decision that is not signed yet.
+#[derive(Debug)]
+pub struct Unsigned {
+    /// The decision, with nothing in the place of the signature.
+    pub decision: DecisionRecord,
+    /// The review that it waits for.
+    pub review: Option<ReviewRecord>,
+    /// What signs it.
+    pub signer: Arc<dyn Signer>,
+}
+
+/// What comes of an authorization, but for the signature.
+#[derive(Debug)]
+pub enum Drafted {
+    /// Nothing is to be decided.
+    Answered(Box<Signed>),
+    /// A decision is to be signed.
+    Unsigned(Box<Unsigned>),
+}
+
+/// What comes of an authorization: the answer, and what is to be kept of it.
+#[derive(Debug)]
+pub struct Signed {
+    /// The answer.
+    pub answer: Answer,
+    /// The decision, and the review that it waits for.
+    pub made: Option<(DecisionRecord, Option<ReviewRecord>)>,
+    /// What is told of it.
+    pub event: Option<EventRecord>,
+    /// The answer as it is kept under an idempotency key.
+    pub kept: Option<(KeptKey, KeptRecord)>,
+}
+
+impl Signed {
+    /// An answer, and nothing to be kept.
+    #[must_use]
+    pub fn answered(answer: Answer) -> Self {
+        Self { answer, made: None, event: None, kept: None }
+    }
+
+    /// The decision, if one was made.
+    #[must_use]
+    pub fn decision(&self) -> Option<&DecisionRecord> {
+        self.made.as_ref().map(|(decision, _)| decision)
+    }
+
+    /// Notes in `loaded` what is to be written; gives the answer.
+    pub fn note(self, loaded: &mut Loaded) -> Answer {
+        if let Some((decision, review)) = self.made {
+            loaded.made.reviews.extend(review.map(|review| (decision.environment, review)));
+            loaded.made.decisions.push(decision);
+        }
+        loaded.made.events.extend(self.event);
+        if let Some((key, record)) = self.kept {
+            loaded.kept.insert(key.clone(), record);
+            loaded.made.kept.insert(key);
+        }
+        self.answer
+    }
+}
