@@ -1,20 +1,25 @@
 //! Several servers on one PostgreSQL, beside what the database itself commits: `pgbench`, which comes with it.
 
+use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
 use crate::contender::{Load, Running, binary};
 use crate::figures::{Report, median};
-use crate::template::Template;
+use crate::template::{AGENTS, SETS, Template};
 use crate::{Args, Failure};
 
-/// How many servers there are in a run.
-const SERVERS: [usize; 3] = [1, 2, 3];
-/// Connections to all of them together.
-const CONNECTIONS: usize = 64;
+/// How many servers there are in a run, and how many connections to all of them together.
+const CASES: [(usize, usize); 4] = [(1, 64), (1, 256), (2, 64), (3, 64)];
+/// How long each agent may take to ask once, beforehand. That it has an API key is looked up then, each by itself.
+const WARM_UP_SECONDS: u64 = 30;
+/// How long agents rest before they ask again: after that all that they have asked is forgotten by the velocity rule.
+const REST: Duration = Duration::from_secs(61);
 /// Of `pgbench`: three of the statements of TPC-B in a transaction, prepared, by so many clients.
 const YARDSTICK: [&str; 8] = ["-N", "-M", "prepared", "-n", "-c", "32", "-j", "2"];
 /// How much `pgbench` fills its tables with.
@@ -25,15 +30,58 @@ const SCALE: [&str; 4] = ["-i", "-q", "-s", "10"];
 pub(crate) struct Rounds {
     /// Transactions a second.
     pgbench: Vec<f64>,
-    /// Of each number of servers.
-    servers: Vec<(usize, Vec<Together>)>,
+    /// Of each number of servers and of connections.
+    cases: Vec<((usize, usize), Vec<Together>)>,
 }
 
 /// What servers did together.
 #[derive(Debug, Clone, Copy, Serialize)]
 struct Together {
     decisions_per_second: f64,
+    p50_milliseconds: f64,
     p99_milliseconds: f64,
+    /// Of the servers alone.
+    cpu_microseconds: f64,
+}
+
+/// The agents, in as many parts as can rest.
+struct Agents {
+    /// Their keys, and when they asked last.
+    rested: VecDeque<(Vec<String>, Option<Instant>)>,
+    directory: PathBuf,
+}
+
+impl Agents {
+    fn all(template: &Template) -> Result<Self, Failure> {
+        let files = (0..SETS).map(|set| std::fs::read_to_string(template.keys(set)));
+        let files = files.collect::<Result<Vec<_>, _>>()?;
+        let keys: Vec<String> = files.iter().flat_map(|text| text.lines()).map(str::to_owned).collect();
+        let rested = keys.chunks(AGENTS).map(|keys| (keys.to_vec(), None)).collect();
+        let first = template.keys(0);
+        let directory = first.parent().ok_or("keys without a directory")?;
+        Ok(Self { rested, directory: directory.to_owned() })
+    }
+
+    /// Files with the keys of agents that have rested, in so many equal parts; `ask` has them ask.
+    fn ask<T>(
+        &mut self,
+        parts: usize,
+        ask: impl FnOnce(&[PathBuf]) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let (keys, last) = self.rested.pop_front().ok_or("there are no agents")?;
+        if let Some(last) = last {
+            thread::sleep(REST.saturating_sub(last.elapsed()));
+        }
+        let mut files = Vec::new();
+        for (number, keys) in keys.chunks(keys.len().div_ceil(parts)).enumerate() {
+            let file = self.directory.join(format!("part.{number}"));
+            std::fs::write(&file, keys.join("\n"))?;
+            files.push(file);
+        }
+        let asked = ask(&files)?;
+        self.rested.push_back((keys, Some(Instant::now())));
+        Ok(asked)
+    }
 }
 
 /// Measures them in turn on one database, which is empty, and stays filled.
@@ -46,14 +94,17 @@ pub(crate) fn measure(args: &Args, template: &Template) -> Result<Rounds, Failur
     transfer.env_clear().args(["transfer", "--from", &template.url(), "--to", url]);
     told(&mut transfer)?;
     told(Command::new("pgbench").args(SCALE).arg(url))?;
-    let mut rounds = Rounds { pgbench: Vec::new(), servers: SERVERS.map(|count| (count, Vec::new())).into() };
+    let mut agents = Agents::all(template)?;
+    let mut rounds = Rounds { pgbench: Vec::new(), cases: CASES.map(|case| (case, Vec::new())).into() };
     for round in 1..=args.rounds() {
-        let tps = pgbench(args, url)?;
-        eprintln!("round {round}: pgbench: {tps:.0}/s");
-        rounds.pgbench.push(tps);
-        for (count, done) in &mut rounds.servers {
-            let together = run(args, template, url, *count)?;
-            eprintln!("round {round}: {count} servers: {:.0}/s", together.decisions_per_second);
+        for ((count, connections), done) in &mut rounds.cases {
+            // The yardstick has its turn before each: what both are measured beside changes by the minute.
+            let tps = pgbench(args, url)?;
+            let run = |keys: &[PathBuf]| run(args.seconds(), keys, url, *connections);
+            let together = agents.ask(*count, run)?;
+            let told = format!("{count} servers, {connections} connections");
+            eprintln!("round {round}: {told}: {:.0}/s, pgbench {tps:.0}/s", together.decisions_per_second);
+            rounds.pgbench.push(tps);
             done.push(together);
         }
     }
@@ -68,26 +119,23 @@ fn pgbench(args: &Args, url: &str) -> Result<f64, Failure> {
     tps.ok_or_else(|| format!("pgbench tells no tps: {output}").into())
 }
 
-/// Puts a load on so many servers at once, each with agents of its own.
-fn run(args: &Args, template: &Template, url: &str, count: usize) -> Result<Together, Failure> {
-    let servers = (0..count).map(|_| Running::serve(url, &[])).collect::<Result<Vec<_>, _>>()?;
-    let connections = (CONNECTIONS / count).to_string();
+/// Puts a load on as many servers at once as there are files of keys.
+fn run(seconds: u64, keys: &[PathBuf], url: &str, connections: usize) -> Result<Together, Failure> {
+    let count = keys.len();
+    let servers = keys.iter().map(|_| Running::serve(url, &[])).collect::<Result<Vec<_>, _>>()?;
+    let connections = (connections / count).to_string();
     let reports = thread::scope(|scope| {
-        let loads: Vec<_> = servers
-            .iter()
-            .enumerate()
-            .map(|(set, server)| {
-                let (keys, args) = (template.keys(set), [args.seconds(), args.warm_up()]);
-                let connections = &connections;
-                scope.spawn(move || {
-                    let [seconds, warm_up] = args;
-                    let args = ["--connections", connections.as_str()];
-                    server
-                        .load(&Load { keys: &keys, seconds, warm_up, args: &args })
-                        .map_err(|e| e.to_string())
-                })
+        let loads = servers.iter().zip(keys).map(|(server, keys): (&Running, &PathBuf)| {
+            let connections = &connections;
+            scope.spawn(move || {
+                let args = ["--connections", connections.as_str()];
+                let keys: &Path = keys;
+                server
+                    .load(&Load { keys, seconds, warm_up: WARM_UP_SECONDS, args: &args })
+                    .map_err(|e| e.to_string())
             })
-            .collect();
+        });
+        let loads: Vec<_> = loads.collect();
         let ended =
             loads.into_iter().map(|load| load.join().unwrap_or_else(|_| Err("a load panicked".to_owned())));
         ended.collect::<Result<Vec<Report>, _>>()
@@ -98,10 +146,15 @@ fn run(args: &Args, template: &Template, url: &str, count: usize) -> Result<Toge
     if reports.iter().any(|report| report.verdicts.contains_key("deny_velocity")) {
         return Err("the agents were too fast for the velocity rule: measure for fewer seconds".into());
     }
-    let slowest = reports.iter().map(|report| report.p99_microseconds).fold(0.0, f64::max);
+    let slowest = |figure: fn(&Report) -> f64| reports.iter().map(figure).fold(0.0, f64::max) / 1e3;
+    let rate = |report: &Report| report.requests_per_second;
+    let all: f64 = reports.iter().map(rate).sum();
+    let spent: f64 = reports.iter().map(|one| one.server_cpu_microseconds_per_request * rate(one)).sum();
     Ok(Together {
-        decisions_per_second: reports.iter().map(|report| report.requests_per_second).sum(),
-        p99_milliseconds: slowest / 1e3,
+        decisions_per_second: all,
+        p50_milliseconds: slowest(|report| report.p50_microseconds),
+        p99_milliseconds: slowest(|report| report.p99_microseconds),
+        cpu_microseconds: spent / all,
     })
 }
 
@@ -120,23 +173,30 @@ pub(crate) fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
     let processors = thread::available_parallelism().map_or(0, usize::from);
     writeln!(
         text,
-        "Medians of {} rounds of {} seconds, ratios round by round; {processors} processors for the database, the servers and the \
-         client together; {CONNECTIONS} connections in all.\n",
+        "Medians of {} rounds of {} seconds, each beside the `pgbench` just before it; {processors} processors for the database, the \
+         servers and the client together.\n",
         args.rounds(),
         args.seconds()
     )?;
-    writeln!(text, "| | a second | of `pgbench` | p99 ms |\n|---|---|---|---|")?;
+    writeln!(
+        text,
+        "| | a second | of `pgbench` | p50 ms | p99 ms | CPU µs of the servers |\n|---|---|---|---|---|---|"
+    )?;
     let all = median(rounds.pgbench.iter().copied());
-    writeln!(text, "| `pgbench {}`, transactions | {all:.0} | 1 | |", YARDSTICK.join(" "))?;
-    for (count, done) in &rounds.servers {
-        let ratios = done.iter().zip(&rounds.pgbench).map(|(one, tps)| one.decisions_per_second / tps);
+    writeln!(text, "| `pgbench {}`, transactions | {all:.0} | 1 | | | |", YARDSTICK.join(" "))?;
+    for (place, ((count, connections), done)) in rounds.cases.iter().enumerate() {
+        let beside = rounds.pgbench.iter().skip(place).step_by(CASES.len());
+        let ratios = done.iter().zip(beside).map(|(one, tps)| one.decisions_per_second / tps);
+        let middle = |figure: fn(&Together) -> f64| median(done.iter().map(figure));
         writeln!(
             text,
-            "| {count} server{}, authorizations | {:.0} | {:.1} | {:.1} |",
+            "| {count} server{}, {connections} connections, authorizations | {:.0} | {:.2} | {:.1} | {:.1} | {:.0} |",
             if *count == 1 { "" } else { "s" },
-            median(done.iter().map(|one| one.decisions_per_second)),
+            middle(|one| one.decisions_per_second),
             median(ratios),
-            median(done.iter().map(|one| one.p99_milliseconds))
+            middle(|one| one.p50_milliseconds),
+            middle(|one| one.p99_milliseconds),
+            middle(|one| one.cpu_microseconds),
         )?;
     }
     Ok(text)

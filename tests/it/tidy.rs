@@ -295,7 +295,18 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
     ),
     (
         "service",
-        &["ahead", "backups", "costs", "counts", "damage", "files", "migrations", "order", "partitions"],
+        &[
+            "ahead",
+            "backups",
+            "costs",
+            "counts",
+            "damage",
+            "files",
+            "metered",
+            "migrations",
+            "order",
+            "partitions",
+        ],
     ),
 ];
 

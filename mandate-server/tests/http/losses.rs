@@ -34,7 +34,9 @@ const COUNTS: [&str; 10] = [
     "SELECT count(*) FROM webhooks",
     "SELECT count(*) FROM escrows",
     "SELECT count(*) FROM exports",
-    "SELECT CAST(COALESCE(sum(requests), 0) AS BIGINT) FROM usage",
+    "SELECT CAST(COALESCE(sum(COALESCE(CAST(split_part(a.metered, ' ', 4) AS BIGINT), u.requests)), 0) AS BIGINT)
+        FROM usage u LEFT JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
+            AND starts_with(a.metered, u.month || ' ' || u.currency || ' ')",
 ];
 
 type Counts = [i64; COUNTS.len()];

@@ -59,6 +59,8 @@ pub(super) struct Desk {
     committing: Duration,
     /// Whether the last transaction ended because somebody else held a lock.
     held: bool,
+    /// How many rows its counted statements changed; nothing when its outcome had to be asked for.
+    pub(super) count: Option<usize>,
     /// How long a transaction is tried.
     pub(super) trying: Duration,
     random: u64,
@@ -89,6 +91,7 @@ impl Desk {
             failed: None,
             committing: Duration::ZERO,
             held: false,
+            count: None,
             trying: TRYING,
             random: 0,
         })
@@ -324,6 +327,7 @@ impl Desk {
                 let began = Instant::now();
                 let (ended, remedy) = commit(&mut ground, value);
                 self.committing = began.elapsed();
+                self.count = matches!(ended, Ended::Done(_)).then_some(ground.count);
                 if remedy == Remedy::Reconnect {
                     self.link = None;
                 }

@@ -17,6 +17,10 @@ pub(super) struct Ground<'a> {
     link: &'a mut Link,
     purpose: Purpose,
     waiting: Vec<Step>,
+    /// The places in `waiting` of what is counted.
+    counted: Vec<usize>,
+    /// How many rows those changed that were counted.
+    pub(super) count: usize,
     /// Whether anything was sent.
     pub(super) began: bool,
     /// Whether anything may have been written.
@@ -28,12 +32,19 @@ pub(super) struct Ground<'a> {
 impl<'a> Ground<'a> {
     pub(super) fn new(runtime: &'a Runtime, link: &'a mut Link, purpose: Purpose) -> Self {
         let waiting = vec![Step::Plain(purpose.begin())];
-        Self { runtime, link, purpose, waiting, began: false, wrote: false, trouble: None }
+        let (counted, count) = (Vec::new(), 0);
+        Self { runtime, link, purpose, waiting, counted, count, began: false, wrote: false, trouble: None }
     }
 
     /// Has `step` sent with what is sent next, at the latest with COMMIT.
     pub(super) fn later(&mut self, step: Step) {
         self.waiting.push(step);
+    }
+
+    /// The same; how many rows it changes is known once it was sent.
+    pub(super) fn later_counted(&mut self, step: Step) {
+        self.counted.push(self.waiting.len());
+        self.later(step);
     }
 
     /// Sends what waits and `steps`, at once; gives what came of `steps`.
@@ -57,7 +68,12 @@ impl<'a> Ground<'a> {
             }),
         };
         match ended {
-            Ok(mut ran) => Ok(ran.split_off(before)),
+            Ok(mut ran) => {
+                let counted = std::mem::take(&mut self.counted);
+                self.count +=
+                    counted.iter().filter_map(|place| ran.get(*place)).map(|ran| ran.count).sum::<usize>();
+                Ok(ran.split_off(before))
+            }
             Err(trouble) => {
                 let told = Fault::new(trouble.fault.to_string());
                 self.trouble = Some(trouble);
@@ -89,6 +105,7 @@ impl<'a> Ground<'a> {
     /// Sends a text without values and without a result, and nothing else.
     pub(super) fn send_plain(&mut self, text: &'static str) -> Result<(), Fault> {
         self.waiting.clear();
+        self.counted.clear();
         self.send(vec![Step::Plain(text)]).map(|_| ())
     }
 

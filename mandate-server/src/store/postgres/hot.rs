@@ -2,14 +2,21 @@
 //!
 //! The agents' rows are taken first, in the order of their keys, and held until the end: whoever decides for an agent, or
 //! changes what decides, has them. An agent's API key is used for that agent alone, so that its row also guards the
-//! idempotency keys. What is read, is read by statements that begin when the rows are held.
+//! idempotency keys. All that changes with a decision stands in these rows, and they are read as they are taken: a lock gives
+//! the newest version. What is read elsewhere is read by statements that begin when the rows are held. A mandate's terms never
+//! change, and are remembered; which one governs, and whether it is revoked, is not.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use mandate_core::{AgentId, Currency, Month, Timestamp};
+use lru::LruCache;
+use mandate_core::{AgentId, Currency, Mandate, MandateId, Month, RecentRequests, Timestamp};
 
-use super::super::records::{AgentKey, KeptKey, Mode, UsageKey, UsageRecord};
-use super::super::tx::{Row, Tally};
+use super::super::records::{AgentKey, AgentState, KeptKey, Mode, UsageKey, UsageRecord};
+use super::super::sql::metered::Metered;
+use super::super::tx::{Row, Tally, Value};
 use super::super::{Authorization, Decider, Loaded, sql};
 use super::columns::columns;
 use super::ground::Ground;
@@ -18,19 +25,28 @@ use super::link::{Ran, Step};
 use crate::error::Fault;
 use crate::service::Answer;
 
-const HOLD: &str =
-    "SELECT 1 FROM agents WHERE (environment, agent) IN (SELECT * FROM unnest($1::bigint[], $2::text[]))
+/// Every row that a batch reads or changes is found by its key. A plan is made before anybody has counted a table's rows, and
+/// perhaps while there are none: it is not to be one that walks them. Nor is one made for each batch.
+const PLAN: &str = "SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+        set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)";
+const TAKE: &str = "SELECT environment, agent, recent, metered, governing, revoked_at FROM agents
+    WHERE (environment, agent) IN (SELECT * FROM unnest($1::bigint[], $2::text[]))
     ORDER BY environment, agent FOR NO KEY UPDATE";
-const STATES: &str =
-    "SELECT a.environment, a.agent, a.recent, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at,
-        m.replaced_by
-    FROM unnest($1::bigint[], $2::text[]) AS k (environment, agent)
-    JOIN agents a ON a.environment = k.environment AND a.agent = k.agent
-    LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing";
-const USAGE: &str = "SELECT u.environment, u.agent, u.currency, u.spent, u.requests, u.allow, u.review,
-        u.deny_no_mandate, u.deny_revoked, u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity
+/// Has all plans of the connection made again, for tables as large as they are now.
+const PLAN_AGAIN: &str = "DISCARD PLANS";
+/// How long plans are used. To make them takes a few milliseconds.
+const PLANNED: Duration = Duration::from_secs(1);
+// With OFFSET there is one lookup for each key, and no other way.
+const MANDATES: &str = "SELECT k.environment, m.*
+    FROM unnest($1::bigint[], $2::bytea[]) AS k (environment, mandate)
+    CROSS JOIN LATERAL (SELECT mandate, agent, terms, created_at, NULL::bigint, NULL::bytea
+        FROM mandates WHERE environment = k.environment AND mandate = k.mandate OFFSET 0) m";
+const USAGE: &str = "SELECT k.environment, k.agent, k.currency, u.*
     FROM unnest($1::bigint[], $2::text[], $3::text[]) AS k (environment, agent, currency)
-    JOIN usage u ON u.environment = k.environment AND u.month = $4 AND u.agent = k.agent AND u.currency = k.currency";
+    CROSS JOIN LATERAL (SELECT spent, requests, allow, review, deny_no_mandate, deny_revoked, deny_expired, deny_limit,
+            deny_category, deny_velocity
+        FROM usage WHERE environment = k.environment AND month = $4 AND agent = k.agent AND currency = k.currency
+        OFFSET 0) u";
 /// The modes, and the time by the database's clock when the rows are held.
 const MODES: &str = "SELECT environment, mode, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
     FROM environments WHERE environment = ANY ($1::bigint[])";
@@ -39,27 +55,65 @@ const KEPT: &str =
     FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS k (environment, api_key, name)
     JOIN idempotency i ON i.environment = k.environment AND i.api_key = k.api_key AND i.name = k.name";
 
+/// How many mandates a lane remembers. One takes about half a kilobyte.
+const MAX_MANDATES: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
+
+/// What a lane knows from one batch to the next.
+pub(super) struct Known {
+    /// The mandates that were used lately, each as it was written.
+    mandates: LruCache<(i64, MandateId), Arc<Mandate>>,
+    /// When plans were last made again.
+    planned: Option<Instant>,
+}
+
+/// What stands in an agent's row of its metering: as it was read, and what it says.
+pub(super) struct Held {
+    pub(super) text: String,
+    pub(super) metered: Option<Metered>,
+}
+
+/// The rows that are held.
+pub(super) type Holding = BTreeMap<AgentKey, Held>;
+
+/// An agent's row.
+struct Taken {
+    recent: RecentRequests,
+    governing: Option<MandateId>,
+    revoked_at: Option<Timestamp>,
+}
+
+impl Default for Known {
+    fn default() -> Self {
+        Self { mandates: LruCache::sparse(MAX_MANDATES), planned: None }
+    }
+}
+
 /// Decides on a batch inside an open transaction, and has what it made written with COMMIT. Says what was made.
 pub(super) fn run(
     ground: &mut Ground<'_>,
     decider: &dyn Decider,
+    known: &mut Known,
     batch: &[Authorization],
 ) -> Result<(Vec<Result<Answer, Fault>>, Tally), Fault> {
     let asked = Asked::of(batch)?;
+    let mut loaded = Loaded::default();
+    if known.planned.is_none_or(|at| at.elapsed() >= PLANNED) {
+        ground.later(Step::Plain(PLAN_AGAIN));
+        known.planned = Some(Instant::now());
+    }
     let before = decider.now();
-    let month = before.month();
-    let mut loaded = asked.load(ground, month)?;
+    let (holding, taken) = asked.take(ground, &mut loaded)?;
     // Each batch compares anew: since the last time the clock may have been set, or the machine may have stood still.
     loaded.compared = loaded.compared.map(|(_, shown)| (before, decider.elsewhere(shown)));
     // The time of the decisions lies behind that at which the rows were had.
-    let now = decider.now();
-    if now.month() != month {
-        loaded.usage = asked.usage(ground.send(vec![asked.usage_step(now.month())?])?.pop(), now.month())?;
+    let mut now = decider.now();
+    while !asked.look_up(ground, known, &holding, &taken, now.month(), &mut loaded)? {
+        now = decider.now();
     }
     // A kept answer that is given again must have come to where COMMIT waits for it, as it would when it is given first.
     ground.wrote |= !loaded.kept.is_empty();
     let answers = decider.decide(batch, now, &mut loaded);
-    let tally = keep::keep(ground, &loaded)?;
+    let tally = keep::keep(ground, &loaded, &holding)?;
     Ok((answers, tally))
 }
 
@@ -93,16 +147,17 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Takes the agents' rows, and reads the state of all that the batch concerns.
-    fn load(&self, ground: &mut Ground<'_>, month: Month) -> Result<Loaded, Fault> {
-        let agents = || {
-            columns("it", self.agents.iter().map(|key| [key.environment.into(), key.agent.as_str().into()]))
-        };
+    /// Takes the agents' rows, with the modes and the kept answers.
+    fn take(
+        &self,
+        ground: &mut Ground<'_>,
+        loaded: &mut Loaded,
+    ) -> Result<(Holding, BTreeMap<AgentKey, Taken>), Fault> {
+        let agents = self.agents.iter().map(|key| [key.environment.into(), key.agent.as_str().into()]);
         let environments: BTreeSet<i64> = self.agents.iter().map(|key| key.environment).collect();
+        ground.later(Step::Run(PLAN, Vec::new()));
         let mut steps = vec![
-            Step::Run(HOLD, agents()?),
-            Step::Run(STATES, agents()?),
-            self.usage_step(month)?,
+            Step::Run(TAKE, columns("it", agents)?),
             Step::Run(MODES, columns("i", environments.into_iter().map(|number| [number.into()]))?),
         ];
         if !self.kept.is_empty() {
@@ -110,13 +165,17 @@ impl Asked {
             let keys = keys.map(|key| [key.environment.into(), key.api_key.into(), key.name.as_str().into()]);
             steps.push(Step::Run(KEPT, columns("iit", keys)?));
         }
-        let mut ran = ground.send(steps)?.into_iter().skip(1);
-        let mut loaded = Loaded::default();
+        let mut ran = ground.send(steps)?.into_iter();
+        let (mut holding, mut taken) = (Holding::new(), BTreeMap::new());
         for mut row in rows(ran.next()) {
             let agent = read_agent(&mut row)?;
-            loaded.agents.insert(agent, sql::agents::read_state(&mut row)?);
+            let recent = RecentRequests::from_bytes(&row.blob()?)?;
+            let text = row.text()?;
+            let governing = row.maybe_bytes()?.map(MandateId::from_bytes);
+            let revoked_at = row.maybe_integer()?.map(Timestamp::from_millis);
+            holding.insert(agent.clone(), Held { metered: Metered::read(&text)?, text });
+            taken.insert(agent, Taken { recent, governing, revoked_at });
         }
-        loaded.usage = self.usage(ran.next(), month)?;
         for mut row in rows(ran.next()) {
             loaded.modes.insert(row.integer()?, Mode::parse(&row.text()?)?);
             let shown = Timestamp::from_millis(row.integer()?);
@@ -126,34 +185,81 @@ impl Asked {
             let (environment, api_key, name) = (row.integer()?, row.integer()?, row.text()?);
             loaded.kept.insert(KeptKey { environment, api_key, name }, sql::idempotency::read(&mut row)?);
         }
-        if self.agents.iter().any(|agent| !loaded.agents.contains_key(agent)) {
+        if self.agents.iter().any(|agent| !taken.contains_key(agent)) {
             return Err(Fault::new("database: an agent key's agent is not there"));
         }
-        Ok(loaded)
+        Ok((holding, taken))
     }
 
-    fn usage_step(&self, month: Month) -> Result<Step, Fault> {
-        let keys = self.currencies.iter();
-        let keys = keys.map(|(key, currency)| {
-            [key.environment.into(), key.agent.as_str().into(), currency.as_str().into()]
+    /// Fills in the agents' states and their metering of this month. False when something had to be read, so that it is later
+    /// than it was.
+    fn look_up(
+        &self,
+        ground: &mut Ground<'_>,
+        known: &mut Known,
+        holding: &Holding,
+        taken: &BTreeMap<AgentKey, Taken>,
+        month: Month,
+        loaded: &mut Loaded,
+    ) -> Result<bool, Fault> {
+        let mut missing: BTreeSet<(i64, MandateId)> = BTreeSet::new();
+        for (agent, Taken { recent, governing, revoked_at }) in taken {
+            let mandate = match governing.map(|id| (agent.environment, id)) {
+                None => None,
+                Some(place) => match known.mandates.get(&place) {
+                    Some(written) if revoked_at.is_none() => Some(Arc::clone(written)),
+                    Some(written) => {
+                        Some(Arc::new(Mandate { revoked_at: *revoked_at, ..Mandate::clone(written) }))
+                    }
+                    None => {
+                        missing.insert(place);
+                        None
+                    }
+                },
+            };
+            loaded.agents.insert(agent.clone(), AgentState { mandate, recent: recent.clone() });
+        }
+        let mut unmetered = Vec::new();
+        for (agent, currency) in &self.currencies {
+            let usage = UsageKey { agent: agent.clone(), month, currency: currency.clone() };
+            let held = holding.get(agent).and_then(|held| held.metered.as_ref());
+            if let Some(metered) = held.filter(|metered| metered.is_of(month, currency)) {
+                loaded.usage.insert(usage, metered.usage.clone());
+            } else if !loaded.usage.contains_key(&usage) {
+                unmetered.push(usage);
+            }
+        }
+        if missing.is_empty() && unmetered.is_empty() {
+            return Ok(true);
+        }
+        let usage = unmetered.iter().map(|key| {
+            let UsageKey { agent, currency, .. } = key;
+            [agent.environment.into(), agent.agent.as_str().into(), currency.as_str().into()]
         });
-        let mut parameters = columns("itt", keys)?;
-        parameters.push(super::super::tx::Value::from(month.to_string()).into());
-        Ok(Step::Run(USAGE, parameters))
-    }
-
-    /// The metering asked for: where there is no row, everything is 0.
-    fn usage(&self, found: Option<Ran>, month: Month) -> Result<BTreeMap<UsageKey, UsageRecord>, Fault> {
-        let asked = self.currencies.iter().cloned();
-        let mut usage: BTreeMap<_, _> = asked
-            .map(|(agent, currency)| (UsageKey { agent, month, currency }, UsageRecord::default()))
-            .collect();
-        for mut row in rows(found) {
+        let mut usage = columns("itt", usage)?;
+        usage.push(Value::from(month.to_string()).into());
+        let mandates = missing.iter().map(|(environment, id)| [(*environment).into(), id.to_bytes().into()]);
+        let steps = vec![Step::Run(USAGE, usage), Step::Run(MANDATES, columns("ib", mandates)?)];
+        let mut ran = ground.send(steps)?.into_iter();
+        // Where there is no row, everything is 0.
+        loaded.usage.extend(unmetered.into_iter().map(|key| (key, UsageRecord::default())));
+        for mut row in rows(ran.next()) {
             let agent = read_agent(&mut row)?;
             let currency = Currency::parse(&row.text()?)?;
-            usage.insert(UsageKey { agent, month, currency }, sql::usage::read(&mut row)?);
+            loaded.usage.insert(UsageKey { agent, month, currency }, sql::usage::read(&mut row)?);
         }
-        Ok(usage)
+        for mut row in rows(ran.next()) {
+            let environment = row.integer()?;
+            let mandate = sql::mandates::read_joined(&mut row)?;
+            let mandate = mandate.ok_or_else(|| Fault::new("database: a mandate without an id"))?;
+            missing.remove(&(environment, mandate.id));
+            known.mandates.put((environment, mandate.id), Arc::new(mandate));
+        }
+        if missing.is_empty() {
+            Ok(false)
+        } else {
+            Err(Fault::new("database: a mandate that governs is not there"))
+        }
     }
 }
 

@@ -2,12 +2,19 @@
 //!
 //! Nobody looks at how many rows these changed before COMMIT is sent. So what must hold fails by itself where it does not:
 //! metering that is not what was read gives a null where none may be.
+//!
+//! The metering stands in the agent's row (`sql::metered`), for the month and currency that were there first. That of another
+//! month has to go back to `usage` before; that of another currency in the same month is written there.
 
-use super::super::records::{EventRecord, UsageRecord};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::records::{AgentKey, EventRecord, UsageRecord};
+use super::super::sql::metered::Metered;
 use super::super::tx::{Tally, Value};
 use super::super::{Loaded, sql};
 use super::columns::columns;
 use super::ground::Ground;
+use super::hot::Holding;
 use super::link::Step;
 use crate::error::Fault;
 
@@ -38,8 +45,10 @@ const QUEUE: &str = "UPDATE webhooks w SET due_at = q.at
         GROUP BY s.environment, s.webhook) q
     WHERE w.environment = q.environment AND w.webhook = q.webhook AND (w.due_at IS NULL OR w.due_at > q.at)";
 
-const RECENT: &str = "UPDATE agents a SET recent = k.recent
-    FROM unnest($1::bigint[], $2::text[], $3::bytea[]) AS k (environment, agent, recent)
+const AGENTS: &str =
+    "UPDATE agents a SET recent = k.recent, metered = CASE WHEN a.metered = k.was THEN k.metered END
+    FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::text[], $5::text[])
+        AS k (environment, agent, recent, metered, was)
     WHERE a.environment = k.environment AND a.agent = k.agent";
 const NEW_USAGE: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
         deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
@@ -56,6 +65,16 @@ const USAGE: &str = "UPDATE usage u SET
         AS k (environment, month, agent, currency, spent, requests, allow, review, deny_no_mandate, deny_revoked,
             deny_expired, deny_limit, deny_category, deny_velocity, was, were)
     WHERE u.environment = k.environment AND u.month = k.month AND u.agent = k.agent AND u.currency = k.currency";
+/// What stood in agents' rows is newer, whatever is there.
+const PUT_BACK: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
+        deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
+    SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
+        $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
+    ON CONFLICT (environment, month, agent, currency) DO UPDATE SET
+        spent = excluded.spent, requests = excluded.requests, allow = excluded.allow, review = excluded.review,
+        deny_no_mandate = excluded.deny_no_mandate, deny_revoked = excluded.deny_revoked,
+        deny_expired = excluded.deny_expired, deny_limit = excluded.deny_limit,
+        deny_category = excluded.deny_category, deny_velocity = excluded.deny_velocity";
 const KEPT: &str =
     "INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::bytea[],
@@ -64,8 +83,7 @@ const KEPT: &str =
         status = excluded.status, body = excluded.body, sealed = excluded.sealed, created_at = excluded.created_at";
 
 /// Has what the batch made and changed written with COMMIT; says what there is to hear of.
-pub(super) fn keep(ground: &mut Ground<'_>, loaded: &Loaded) -> Result<Tally, Fault> {
-    let lost = || Fault::new("a batch noted a change to a row that it did not load");
+pub(super) fn keep(ground: &mut Ground<'_>, loaded: &Loaded, holding: &Holding) -> Result<Tally, Fault> {
     let made = &loaded.made;
     let mut tally = Tally::default();
     if !made.decisions.is_empty() {
@@ -78,32 +96,7 @@ pub(super) fn keep(ground: &mut Ground<'_>, loaded: &Loaded) -> Result<Tally, Fa
             made.reviews.iter().map(|(environment, review)| sql::reviews::values(*environment, review));
         put(ground, REVIEWS, "ibbtti", rows)?;
     }
-    let agents = made.agents.iter().map(|key| {
-        let recent = loaded.agents.get(key).ok_or_else(lost)?.recent.to_bytes();
-        Ok([key.environment.into(), key.agent.as_str().into(), recent.into()])
-    });
-    let agents: Vec<[Value; 3]> = agents.collect::<Result<_, Fault>>()?;
-    if !agents.is_empty() {
-        put(ground, RECENT, "itb", agents.into_iter())?;
-    }
-    let (mut fresh, mut stored) = (Vec::new(), Vec::new());
-    for key in &made.usage {
-        let usage: &UsageRecord = loaded.usage.get(key).ok_or_else(lost)?;
-        let mut row = sql::usage::values(key, usage);
-        match usage.stored {
-            None => fresh.push(row),
-            Some((spent, requests)) => {
-                row.extend([spent.to_string().into(), requests.into()]);
-                stored.push(row);
-            }
-        }
-    }
-    if !fresh.is_empty() {
-        put(ground, NEW_USAGE, "ittttiiiiiiiii", fresh.into_iter())?;
-    }
-    if !stored.is_empty() {
-        put(ground, USAGE, "ittttiiiiiiiiiti", stored.into_iter())?;
-    }
+    meter(ground, loaded, holding)?;
     let kept =
         made.kept.iter().map(|key| Ok(sql::idempotency::values(key, loaded.kept.get(key).ok_or_else(lost)?)));
     let kept: Vec<[Value; 8]> = kept.collect::<Result<_, Fault>>()?;
@@ -115,6 +108,67 @@ pub(super) fn keep(ground: &mut Ground<'_>, loaded: &Loaded) -> Result<Tally, Fa
         tally.announced = true;
     }
     Ok(tally)
+}
+
+fn lost() -> Fault {
+    Fault::new("a batch noted a change to a row that it did not load")
+}
+
+/// Writes what has changed of the agents: their rows first, since `usage` takes nothing that stands in one.
+fn meter(ground: &mut Ground<'_>, loaded: &Loaded, holding: &Holding) -> Result<(), Fault> {
+    let made = &loaded.made;
+    let mut metered: BTreeMap<&AgentKey, String> = BTreeMap::new();
+    let (mut back, mut fresh, mut stored) = (Vec::new(), Vec::new(), Vec::new());
+    let mut placed = BTreeSet::new();
+    for key in &made.usage {
+        let usage: &UsageRecord = loaded.usage.get(key).ok_or_else(lost)?;
+        let before = holding.get(&key.agent).ok_or_else(lost)?.metered.as_ref();
+        let stands = before.is_some_and(|before| before.is_of(key.month, &key.currency));
+        let has_room = before.is_none_or(|before| before.month < key.month) && placed.insert(&key.agent);
+        if stands || has_room {
+            let newest = Metered { month: key.month, currency: key.currency.clone(), usage: usage.clone() };
+            metered.insert(&key.agent, newest.to_string());
+        }
+        if has_room && let Some(before) = before {
+            back.push(sql::usage::values(&before.key(&key.agent), &before.usage));
+        }
+        if stands || (has_room && usage.stored.is_some()) {
+            continue;
+        }
+        // Whatever stands in an agent's row has a row here, in which it is found.
+        let mut row = sql::usage::values(key, usage);
+        match usage.stored {
+            None => fresh.push(row),
+            Some((spent, requests)) => {
+                row.extend([spent.to_string().into(), requests.into()]);
+                stored.push(row);
+            }
+        }
+    }
+    let agents = made.agents.iter().map(|key| {
+        let recent = loaded.agents.get(key).ok_or_else(lost)?.recent.to_bytes();
+        let was = &holding.get(key).ok_or_else(lost)?.text;
+        let newest = metered.remove(key).unwrap_or_else(|| was.clone());
+        let (environment, agent) = (key.environment.into(), key.agent.as_str().into());
+        Ok([environment, agent, recent.into(), newest.into(), was.as_str().into()])
+    });
+    let agents: Vec<[Value; 5]> = agents.collect::<Result<_, Fault>>()?;
+    if !agents.is_empty() {
+        put(ground, AGENTS, "itbtt", agents.into_iter())?;
+    }
+    if !metered.is_empty() {
+        return Err(lost());
+    }
+    if !back.is_empty() {
+        put(ground, PUT_BACK, "ittttiiiiiiiii", back.into_iter())?;
+    }
+    if !fresh.is_empty() {
+        put(ground, NEW_USAGE, "ittttiiiiiiiii", fresh.into_iter())?;
+    }
+    if !stored.is_empty() {
+        put(ground, USAGE, "ittttiiiiiiiiiti", stored.into_iter())?;
+    }
+    Ok(())
 }
 
 /// Writes events with their deliveries, and puts the webhooks that hear of them into the line.
@@ -132,7 +186,7 @@ fn tell(ground: &mut Ground<'_>, events: &[EventRecord]) -> Result<(), Fault> {
         let (environment, kind, at) = about(event);
         [environment, event.id.to_bytes().into(), kind, at]
     });
-    put(ground, FAN_OUT, "ibti", rows)?;
+    ground.later_counted(Step::Run(FAN_OUT, columns("ibti", rows)?));
     let rows = events.iter().map(|event| {
         let (environment, kind, at) = about(event);
         [environment, kind, at]

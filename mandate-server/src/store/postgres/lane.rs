@@ -1,6 +1,7 @@
 //! One lane: batches of authorizations, decided together; and those of agents that somebody else holds, set aside until they
 //! are let go or their time is over, so that nobody waits for the agents of others.
 
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +21,13 @@ use crate::service::Answer;
 use crate::traces;
 
 /// How many authorizations one transaction may hold.
-const MAX_BATCH: usize = 64;
+const MAX_BATCH: usize = 128;
+/// So many need no more company.
+const ENOUGH: usize = 32;
+/// How often, and how long each time, it lets requests gather while other lanes are at work. A transaction costs as much as
+/// ten decisions, and whoever works meanwhile has the processors.
+const GATHERINGS: usize = 3;
+const GATHERING: Duration = Duration::from_micros(100);
 /// How long one that was set aside waits for its agent, each time that it is tried.
 const BRIEFLY: &str = "SET LOCAL lock_timeout = '100ms'";
 /// How long it is waited for others, before those that were set aside are tried again.
@@ -32,6 +39,7 @@ struct Lane<'a> {
     after: &'a After,
     /// How long one may wait for its turn.
     turn: Duration,
+    known: RefCell<hot::Known>,
     /// What waits for an agent that somebody else holds, in the order in which it was asked.
     aside: Vec<Asked>,
 }
@@ -42,23 +50,38 @@ pub(super) fn serve(
     (decider, after, turn, count): (&dyn Decider, &After, Duration, &AtomicUsize),
     mut waiting: mpsc::Receiver<Asked>,
 ) {
-    let mut lane = Lane { decider, after, turn, aside: Vec::new() };
+    let mut lane = Lane { decider, after, turn, known: RefCell::default(), aside: Vec::new() };
     let mut asked = Vec::with_capacity(MAX_BATCH);
     loop {
         if lane.aside.is_empty() {
-            if desk.wait(waiting.recv_many(&mut asked, MAX_BATCH)) == 0 {
+            if desk.wait(waiting.recv_many(&mut asked, 1)) == 0 {
                 return;
+            }
+            gather(after, &waiting);
+            if !waiting.is_empty() {
+                desk.wait(waiting.recv_many(&mut asked, MAX_BATCH - 1));
             }
         } else {
             // The timer belongs to the runtime, and is made within it.
             let _ = desk.wait(async { timeout(REST, waiting.recv_many(&mut asked, MAX_BATCH)).await });
         }
         let came = std::mem::take(&mut asked);
+        let _at_work = after.at_work();
         // A panic beside the decisions themselves drops the waiters' channels, and the lane goes on.
         if catch_unwind(AssertUnwindSafe(|| lane.turn(&mut desk, came))).is_err() {
             desk.leave();
         }
         count.store(lane.aside.len(), Ordering::Relaxed);
+    }
+}
+
+/// Waits a moment for more to ask, unless there are enough, or nobody else is at work.
+fn gather(after: &After, waiting: &mpsc::Receiver<Asked>) {
+    for _ in 0..GATHERINGS {
+        if waiting.len() >= ENOUGH || !after.is_at_work() {
+            return;
+        }
+        std::thread::sleep(GATHERING);
     }
 }
 
@@ -172,13 +195,15 @@ impl Lane<'_> {
             if let Some(bound) = bound {
                 ground.later(Step::Plain(bound));
             }
-            hot::run(ground, self.decider, batch)
+            hot::run(ground, self.decider, &mut self.known.borrow_mut(), batch)
         });
         if let Some(span) = span.as_mut().filter(|_| ended.is_err()) {
             span.fail();
         }
         drop(span);
-        ended.map(|(answers, tally): (_, Tally)| {
+        ended.map(|(answers, mut tally): (_, Tally)| {
+            // Where nobody has subscribed to what has happened, there is nothing to deliver.
+            tally.announced &= desk.count != Some(0);
             self.after.tell(batch.len(), desk.committing(), &tally);
             answers
         })

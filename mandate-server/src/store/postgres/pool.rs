@@ -40,6 +40,17 @@ pub(super) struct After {
     metrics: Metrics,
     /// Wakes whoever delivers.
     wake: Arc<Notify>,
+    /// How many lanes have a batch under way.
+    at_work: Arc<AtomicUsize>,
+}
+
+/// A batch that is under way, until this is dropped.
+pub(super) struct AtWork<'a>(&'a AtomicUsize);
+
+impl Drop for AtWork<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The way to some threads: none once they are told to end.
@@ -253,7 +264,18 @@ fn serve(mut desk: Desk, waiting: &Turn<mpsc::Receiver<Job>>) {
 
 impl After {
     pub(super) fn new(metrics: Metrics, wake: Arc<Notify>) -> Self {
-        Self { metrics, wake }
+        Self { metrics, wake, at_work: Arc::default() }
+    }
+
+    /// Tells other lanes that a batch is under way.
+    pub(super) fn at_work(&self) -> AtWork<'_> {
+        self.at_work.fetch_add(1, Ordering::Relaxed);
+        AtWork(&self.at_work)
+    }
+
+    /// Whether a lane has a batch under way.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.at_work.load(Ordering::Relaxed) > 0
     }
 
     pub(super) fn tell(&self, count: usize, committing: Duration, tally: &Tally) {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mandate_core::{AgentId, RecentRequests, Timestamp};
 
-use super::{mandates, owed};
+use super::{mandates, metered, owed};
 use crate::error::Fault;
 use crate::store::records::{AgentKey, AgentState, Direction, Slice};
 use crate::store::tx::{Owing, Row, Tx, Value};
@@ -12,9 +12,19 @@ use crate::store::tx::{Owing, Row, Tx, Value};
 const INSERT: &str = "INSERT INTO agents (environment, agent, sequence, created_at, governing, recent)
     VALUES ($1, $2, $3, $4, NULL, $5) ON CONFLICT DO NOTHING";
 const HOLD: &str = "SELECT 1 FROM agents WHERE environment = $1 AND agent = $2 FOR NO KEY UPDATE";
-const STATE: &str = "SELECT a.recent, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
-    FROM agents a LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
-    WHERE a.environment = $1 AND a.agent = $2";
+macro_rules! state {
+    ($metered:literal) => {
+        concat!(
+            "SELECT ",
+            $metered,
+            ", a.recent, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+            FROM agents a LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
+            WHERE a.environment = $1 AND a.agent = $2"
+        )
+    };
+}
+const STATE: &str = state!("''");
+const STATE_WITH_METERING: &str = state!("a.metered");
 const KEEP_RECENT: &str = "UPDATE agents SET recent = $1 WHERE environment = $2 AND agent = $3";
 const GOVERN: &str = "UPDATE agents SET governing = $1 WHERE environment = $2 AND agent = $3";
 const FIND: &str = "SELECT agent, sequence, created_at FROM agents WHERE environment = $1 AND agent = $2";
@@ -53,7 +63,8 @@ pub fn lock(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault
     let parameters = [key.environment.into(), key.agent.as_str().into()];
     tx.hold(HOLD, &parameters)?;
     owed::settle(tx, key)?;
-    let Some(mut row) = tx.row(STATE, &parameters)? else { return Ok(None) };
+    let Some(mut row) = tx.row(tx.either(STATE, STATE_WITH_METERING), &parameters)? else { return Ok(None) };
+    metered::put_back(tx, key, &row.text()?)?;
     let mut state = read_state(&mut row)?;
     if tx.owing() == Owing::Reading {
         owed::add_recent(&mut state.recent, &owed::find(tx, key)?);

@@ -20,6 +20,7 @@ pub mod gauges;
 pub mod idempotency;
 pub mod keys;
 pub mod mandates;
+pub mod metered;
 pub mod owed;
 pub mod reviews;
 pub mod servers;

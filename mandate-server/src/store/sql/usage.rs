@@ -2,15 +2,38 @@
 
 use mandate_core::{AgentId, Currency, Mandate, Month, Total};
 
+use super::metered::Metered as Newest;
 use super::{mandates, owed};
 use crate::error::Fault;
 use crate::store::records::{AgentKey, UsageKey, UsageRecord};
 use crate::store::tx::{Row, Tx, Value};
 
-const FIND: &str =
-    "SELECT spent, requests, allow, review, deny_no_mandate, deny_revoked, deny_expired, deny_limit,
-        deny_category, deny_velocity
-    FROM usage WHERE environment = $1 AND month = $2 AND agent = $3 AND currency = $4";
+macro_rules! find {
+    ($metered:literal, $agents:literal) => {
+        concat!(
+            "SELECT u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked, u.deny_expired, u.deny_limit,
+                u.deny_category, u.deny_velocity, ",
+            $metered,
+            " FROM usage u ",
+            $agents,
+            " WHERE u.environment = $1 AND u.month = $2 AND u.agent = $3 AND u.currency = $4"
+        )
+    };
+}
+const FIND: &str = find!("''", "");
+const FIND_WITH_NEWEST: &str = find!(
+    "coalesce(a.metered, '')",
+    "LEFT JOIN agents a ON a.environment = u.environment AND a.agent = u.agent"
+);
+/// What stood in an agent's row is newer, whatever is there.
+const PUT_BACK: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
+        deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+    ON CONFLICT (environment, month, agent, currency) DO UPDATE SET
+        spent = excluded.spent, requests = excluded.requests, allow = excluded.allow, review = excluded.review,
+        deny_no_mandate = excluded.deny_no_mandate, deny_revoked = excluded.deny_revoked,
+        deny_expired = excluded.deny_expired, deny_limit = excluded.deny_limit,
+        deny_category = excluded.deny_category, deny_velocity = excluded.deny_velocity";
 const KEEP: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
         deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
@@ -22,9 +45,11 @@ const KEEP: &str = "INSERT INTO usage (environment, month, agent, currency, spen
     WHERE usage.spent = $15 AND usage.requests = $16";
 
 macro_rules! select {
-    ($condition:literal) => {
+    ($metered:literal, $condition:literal) => {
         concat!(
-            "SELECT u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked,
+            "SELECT ",
+            $metered,
+            ", u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked,
                 u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity,
                 m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
             FROM usage u
@@ -36,8 +61,10 @@ macro_rules! select {
         )
     };
 }
-const PAGE: &str = select!("(u.agent, u.currency) > ($3, $4)");
-const PAGE_OF_AGENT: &str = select!("u.agent = $3 AND u.currency > $4");
+const PAGE: &str = select!("''", "(u.agent, u.currency) > ($3, $4)");
+const PAGE_OF_AGENT: &str = select!("''", "u.agent = $3 AND u.currency > $4");
+const PAGE_WITH_NEWEST: &str = select!("a.metered", "(u.agent, u.currency) > ($3, $4)");
+const PAGE_OF_AGENT_WITH_NEWEST: &str = select!("a.metered", "u.agent = $3 AND u.currency > $4");
 
 /// The metering of one agent in one currency, and the mandate that governs the agent now.
 #[derive(Debug)]
@@ -61,8 +88,10 @@ pub fn find(tx: &mut Tx<'_>, key: &UsageKey) -> Result<UsageRecord, Fault> {
         key.agent.agent.as_str().into(),
         key.currency.as_str().into(),
     ];
-    let Some(mut row) = tx.row(FIND, &parameters)? else { return Ok(UsageRecord::default()) };
+    let sql = tx.either(FIND, FIND_WITH_NEWEST);
+    let Some(mut row) = tx.row(sql, &parameters)? else { return Ok(UsageRecord::default()) };
     let mut usage = read(&mut row)?;
+    take_newest(&mut usage, &row.text()?, key.month, &key.currency)?;
     for owed in owed::find(tx, &key.agent)? {
         owed.add_to(&mut usage, key.month, &key.currency);
     }
@@ -80,19 +109,18 @@ pub fn page(
     limit: i64,
 ) -> Result<Vec<Metered>, Fault> {
     let (sql, from) = match agent {
-        None => (PAGE, after.0),
-        Some(agent) => (PAGE_OF_AGENT, agent.as_str()),
+        None => (tx.either(PAGE, PAGE_WITH_NEWEST), after.0),
+        Some(agent) => (tx.either(PAGE_OF_AGENT, PAGE_OF_AGENT_WITH_NEWEST), agent.as_str()),
     };
     let parameters =
         [environment.into(), month.to_string().into(), from.into(), after.1.into(), limit.into()];
     let rows = tx.query(sql, &parameters)?.into_iter();
     let rows = rows.map(|mut row| {
-        Ok(Metered {
-            agent: AgentId::parse(&row.text()?)?,
-            currency: Currency::parse(&row.text()?)?,
-            usage: read(&mut row)?,
-            mandate: mandates::read_joined(&mut row)?,
-        })
+        let newest = row.text()?;
+        let (agent, currency) = (AgentId::parse(&row.text()?)?, Currency::parse(&row.text()?)?);
+        let mut usage = read(&mut row)?;
+        take_newest(&mut usage, &newest, month, &currency)?;
+        Ok(Metered { agent, currency, usage, mandate: mandates::read_joined(&mut row)? })
     });
     let mut page = rows.collect::<Result<Vec<_>, Fault>>()?;
     for Metered { agent, currency, usage, .. } in &mut page {
@@ -112,6 +140,24 @@ pub(in crate::store) fn read(row: &mut Row) -> Result<UsageRecord, Fault> {
         *count = row.integer()?;
     }
     Ok(UsageRecord { spent, requests, verdicts, stored: Some((spent, requests)) })
+}
+
+/// Takes the counters of the agent's row, where they are those of this month and currency: see `sql::metered`.
+fn take_newest(
+    usage: &mut UsageRecord,
+    newest: &str,
+    month: Month,
+    currency: &Currency,
+) -> Result<(), Fault> {
+    if let Some(newest) = Newest::read(newest)?.filter(|newest| newest.is_of(month, currency)) {
+        *usage = UsageRecord { stored: usage.stored, ..newest.usage };
+    }
+    Ok(())
+}
+
+/// Writes the metering that stood in the agent's row.
+pub(in crate::store) fn put_back(tx: &mut Tx<'_>, key: &UsageKey, usage: &UsageRecord) -> Result<(), Fault> {
+    tx.execute_one(PUT_BACK, &values(key, usage))
 }
 
 /// Writes the metering.

@@ -1,0 +1,91 @@
+//! The metering in the agents' rows, and the copy of the mandate's end beside it, which PostgreSQL alone has.
+
+use std::sync::Arc;
+
+use mandate_core::Request;
+use mandate_core::json::Object;
+use mandate_server::service::Caller;
+use mandate_server::store::Authorization;
+
+use crate::apart;
+use crate::check::found;
+use crate::world::World;
+
+const METERED: &str = "SELECT count(*) FROM agents WHERE metered <> ''";
+const IN_EUROS: &str = "SELECT count(*) FROM agents WHERE starts_with(metered, '2026-07 EUR ')";
+const BEHIND: &str =
+    "SELECT count(*) FROM usage u JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
+    WHERE starts_with(a.metered, u.month || ' ' || u.currency || ' ')
+        AND u.requests < CAST(split_part(a.metered, ' ', 4) AS BIGINT)";
+const REVOKED: &str = "SELECT count(*) FROM agents a JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
+    WHERE a.revoked_at = m.revoked_at";
+const NOT_REVOKED: &str = "SELECT count(*) FROM agents WHERE revoked_at IS NULL";
+const DAY: i64 = 86_400;
+
+async fn ask_in(world: &World, caller: &Arc<Caller>, currency: &str) {
+    let body = format!(r#"{{"amount":1,"currency":"{currency}","recipient":"vendor:v","category":"c"}}"#);
+    let request = Request::read(caller.agent.clone().unwrap(), Object::parse(body.as_bytes()).unwrap());
+    let asked = Authorization { call: world.call(caller), request: Ok(request.unwrap()) };
+    assert_eq!(world.store.decide(asked).await.unwrap().status, 201);
+}
+
+#[tokio::test]
+async fn whatever_stands_in_an_agents_row_counts_once() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, r#","review_above":200"#).await;
+    for currency in ["USD", "USD", "EUR", "USD", "EUR"] {
+        ask_in(&world, &agent, currency).await;
+    }
+    assert_eq!((world.number(METERED), world.number(BEHIND)), (1, 1));
+    assert_eq!(found(&world.database), Vec::<String>::new());
+    // A script that takes the agent puts its metering back, and the next decision has it there again.
+    let reviewed = world.ask(&agent, "300").await;
+    assert_eq!(world.approve(&reviewed["review"]["id"]).await.status, 201);
+    assert_eq!(world.number(METERED), 0);
+    world.ask(&agent, "10").await;
+    assert_eq!(world.number(METERED), 1);
+    assert_eq!(found(&world.database), Vec::<String>::new());
+    // Another month takes the place; what was there stays counted.
+    world.clock.advance(20 * DAY);
+    for currency in ["EUR", "USD", "EUR"] {
+        ask_in(&world, &agent, currency).await;
+    }
+    assert_eq!(world.number(IN_EUROS), 1);
+    assert_eq!(found(&world.database), Vec::<String>::new());
+    world.store.close();
+    // What is damaged there is found, as it is in `usage`.
+    world.change("UPDATE agents SET metered = replace(metered, '2026-07 EUR 0 2', '2026-07 EUR 0 3')");
+    assert_eq!(found(&world.database), ["usage: spent 0, requests 3, deny_limit 2"]);
+}
+
+#[tokio::test]
+async fn usage_takes_nothing_while_the_agents_row_is_newer() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    world.ask(&agent, "1").await;
+    let write = |sql: &'static str| apart::run_once(&world.database, |tx| Ok(tx.execute(sql, &[])?));
+    let refused = write("UPDATE usage SET requests = requests").unwrap_err().to_string();
+    assert!(refused.contains("stands in its row of agents"), "{refused}");
+    assert_eq!(world.change("UPDATE agents SET metered = ''"), 1);
+    assert_eq!(world.change("UPDATE usage SET requests = requests"), 1);
+}
+
+#[tokio::test]
+async fn the_agents_row_follows_its_mandate() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    let first = world.mandate(&agent, 1_000, "").await;
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
+    world.revoke(&first).await;
+    assert_eq!((world.number(REVOKED), world.number(NOT_REVOKED)), (1, 0));
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "deny_revoked");
+    world.mandate(&agent, 1_000, "").await;
+    assert_eq!(world.number(NOT_REVOKED), 1);
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
+    // Whoever writes it, whatever it is.
+    world.change("UPDATE mandates SET revoked_at = 7");
+    assert_eq!(world.number(REVOKED), 1);
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "deny_revoked");
+}
