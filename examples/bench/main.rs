@@ -5,10 +5,12 @@
 
 mod contender;
 mod decisions;
+mod deliveries;
 mod figures;
 mod log;
 mod postgres;
 mod profile;
+mod receiver;
 mod table;
 mod template;
 
@@ -69,6 +71,7 @@ struct Args {
 enum Part {
     Decisions,
     Log,
+    Deliveries,
     Profile,
     Postgres,
 }
@@ -128,6 +131,13 @@ fn run(args: &Args) -> Result<(), Failure> {
         if args.write {
             table::write(Path::new("docs/scaling.md"), "bench", &text)?;
         }
+    }
+    if wanted(Part::Deliveries) {
+        publish(
+            args,
+            "deliveries",
+            &deliveries::render(args, &deliveries::measure(args, &template, directory)?)?,
+        )?;
     }
     let mut measured = Measured::default();
     if wanted(Part::Decisions) {

@@ -13,6 +13,7 @@ use mandate_server::clock::{Clock as _, Entropy as _, Ids, SystemClock, SystemEn
 use mandate_server::error::Fault;
 use mandate_server::service::{Call, Stop, agents, keys, mandates, organizations};
 use mandate_server::store;
+use serde_json::json;
 
 use crate::Failure;
 
@@ -80,6 +81,19 @@ impl Template {
     /// The file of the agents' keys of a set.
     pub(crate) fn keys(&self, set: usize) -> PathBuf {
         keys_file(&self.directory, set % SETS)
+    }
+
+    /// Copies the database into a new directory, with the keys beside it, for a server for developers.
+    pub(crate) fn copy_for_developer(&self, directory: &Path) -> Result<(), Failure> {
+        std::fs::create_dir(directory)?;
+        std::fs::copy(database(&self.directory), directory.join("mandate-dev.db"))?;
+        let keys = json!({
+            "master_key": MASTER_KEY,
+            "organization_key": self.organization_key.expose(),
+            // It is of no organization, and nobody asks with it.
+            "live_organization_key": draw(KeyClass::Organization, EnvironmentKind::Production).expose(),
+        });
+        Ok(std::fs::write(directory.join("mandate-dev.json"), keys.to_string())?)
     }
 
     /// The database, as the server names it.
