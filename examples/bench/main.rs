@@ -7,17 +7,21 @@ mod contender;
 mod decisions;
 mod deliveries;
 mod figures;
+mod fill;
 mod log;
 mod postgres;
 mod profile;
 mod receiver;
 mod table;
 mod template;
+mod tokens;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
+use mandate_server::clock::{Clock as _, SystemClock};
 use serde::Serialize;
 
 use self::figures::{Report, median};
@@ -72,6 +76,8 @@ enum Part {
     Decisions,
     Log,
     Deliveries,
+    Verify,
+    Tokens,
     Profile,
     Postgres,
 }
@@ -120,8 +126,17 @@ fn run(args: &Args) -> Result<(), Failure> {
     let target = release.ancestors().nth(2).ok_or("the binary is not in a target directory")?;
     let directory = tempfile::Builder::new().prefix("bench-").tempdir_in(target)?;
     let directory = directory.path();
-    let template = Template::make(&directory.join("template"))?;
     let wanted = |part| args.parts.contains(&part);
+    if wanted(Part::Verify) {
+        publish(args, "verify", &verify::render(args, &verify::measure(args, target, directory)?)?)?;
+    }
+    if wanted(Part::Tokens) {
+        publish(args, "tokens", &tokens::render(args, &tokens::measure(args, directory)?)?)?;
+    }
+    if args.parts.iter().all(|part| matches!(part, Part::Verify | Part::Tokens)) {
+        return Ok(());
+    }
+    let template = Template::make(&directory.join("template"), SystemClock.now())?;
     if wanted(Part::Profile) {
         publish(args, "profile", &profile::measure(&template, directory)?)?;
     }
@@ -144,7 +159,7 @@ fn run(args: &Args) -> Result<(), Failure> {
         measured.decisions = Some(decisions::measure(args, &template, directory)?);
     }
     if wanted(Part::Log) {
-        measured.log = Some(log::measure(args, &template, directory)?);
+        measured.log = Some(log::measure(args, &template, target, directory)?);
     }
     if measured.decisions.is_some() || measured.log.is_some() {
         measured.told = tell(args, &measured);
