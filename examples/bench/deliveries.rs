@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::contender::{Load, Running};
-use crate::figures::{Report, over, ratio};
+use crate::figures::{Report, median, over, ratio};
 use crate::receiver::{Came, Receiver};
 use crate::template::Template;
 use crate::{Args, Failure};
@@ -193,22 +193,33 @@ pub(crate) fn render(args: &Args, [without, beside]: &[Side; 2]) -> Result<Strin
     writeln!(
         text,
         "| Webhooks | Decisions/s | of those without | p99 ms | of that without | Deliveries/s | Still to come at the end | \
-         CPU µs a decision, with its deliveries |\n|---|---|---|---|---|---|---|---|"
+         CPU µs a decision, with its deliveries | CPU µs a delivery |\n|---|---|---|---|---|---|---|---|---|"
     )?;
     for side in [without, beside] {
         let of = |figure: fn(&Report) -> f64| ratio(&side.rounds, &without.rounds, figure);
         writeln!(
             text,
-            "| {} | {:.0} | {:.2} | {:.1} | {:.1} | {:.0} | {:.0} | {:.0} |",
+            "| {} | {:.0} | {:.2} | {:.1} | {:.1} | {:.0} | {:.0} | {:.0} | {} |",
             side.webhooks,
             over(&side.rounds, |r| r.requests_per_second),
             of(|r| r.requests_per_second),
             over(&side.rounds, |r| r.p99_microseconds) / 1e3,
             of(|r| r.p99_microseconds),
-            crate::figures::median(side.deliveries.iter().copied()),
-            crate::figures::median(side.behind.iter().copied()),
+            median(side.deliveries.iter().copied()),
+            median(side.behind.iter().copied()),
             over(&side.rounds, |r| r.server_cpu_microseconds_per_request),
+            cost(side, without).map_or_else(String::new, |microseconds| format!("{microseconds:.0}")),
         )?;
     }
     Ok(text)
+}
+
+/// What the server spends on a delivery: what the decisions cost more beside them than without.
+fn cost(side: &Side, without: &Side) -> Option<f64> {
+    let rounds = side.rounds.iter().zip(&without.rounds).zip(&side.deliveries);
+    let more = |(one, other): (&Report, &Report)| {
+        let each = one.server_cpu_microseconds_per_request - other.server_cpu_microseconds_per_request;
+        each * one.requests_per_second
+    };
+    (side.webhooks > 0).then(|| median(rounds.map(|(both, deliveries)| more(both) / deliveries)))
 }

@@ -87,7 +87,7 @@ pub(crate) fn fill(
                     }
                     clock.taken.fetch_add(1, Ordering::Relaxed);
                     decide(&store, &callers, number, clock.now()).await?;
-                    if number % 500_000 == 0 {
+                    if number > 0 && number % 500_000 == 0 {
                         eprintln!("{number} decisions written");
                     }
                 }
