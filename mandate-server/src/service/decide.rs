@@ -12,13 +12,14 @@ use mandate_core::{
 use serde::Serialize;
 
 use super::decisions::{ReviewView, claims, show_signed};
-use super::idempotency::{Judgement, answered};
-use super::signing::Keyring;
-use super::{Answer, Environment, Scripted};
+use super::idempotency::Judgement;
+use super::signing::{Keyring, SigningKey};
+use super::{Answer, Environment};
 use crate::clock::{Clock, Ids, Skew};
-use crate::error::{Fault, Refusal};
+use crate::error::Fault;
 use crate::store::records::{
-    AgentKey, AgentState, DecisionRecord, EventRecord, Mode, ReviewRecord, UsageKey, UsageRecord,
+    AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
+    UsageRecord,
 };
 use crate::store::{Authorization, Decider, Loaded};
 
@@ -65,6 +66,33 @@ pub struct Fresh {
     pub token: String,
 }
 
+/// A decision that is not signed yet.
+#[derive(Debug)]
+pub struct Unsigned {
+    /// The decision, with nothing in the place of the signature.
+    pub decision: DecisionRecord,
+    review: Option<ReviewRecord>,
+    key: SigningKey,
+}
+
+/// What comes of an authorization, but for the signature.
+#[derive(Debug)]
+pub enum Drafted {
+    /// Nothing is to be decided.
+    Answered(Box<Signed>),
+    /// A decision is to be signed.
+    Unsigned(Box<Unsigned>),
+}
+
+/// What comes of an authorization: the answer, and what is to be kept of it.
+#[derive(Debug)]
+pub struct Signed {
+    answer: Answer,
+    made: Option<(DecisionRecord, Option<ReviewRecord>)>,
+    event: Option<EventRecord>,
+    kept: Option<(KeptKey, KeptRecord)>,
+}
+
 #[derive(Serialize)]
 struct View<'a> {
     decision: DecisionId,
@@ -93,11 +121,16 @@ impl Engine {
         Self { skew, ..self }
     }
 
-    /// Makes one decision.
+    /// Makes one decision, and signs it.
     ///
     /// # Errors
     /// The signing backend cannot sign, or the clock is too far off.
     pub fn make(&self, grounds: &Grounds<'_>, request: &Request) -> Result<Fresh, Fault> {
+        self.seal(self.decide_on(grounds, request)?, grounds.environment)
+    }
+
+    /// Makes one decision, without its signature.
+    fn decide_on(&self, grounds: &Grounds<'_>, request: &Request) -> Result<Unsigned, Fault> {
         if !self.skew.is_bearable() {
             return Err(Fault::new("the clock is too far off by the database's to date a decision by it"));
         }
@@ -122,7 +155,7 @@ impl Engine {
             reason: None,
         });
         let key = self.keyring.signing(grounds.environment.kind, now)?;
-        let mut decision = DecisionRecord {
+        let decision = DecisionRecord {
             environment: grounds.environment.id,
             id,
             iat: now.seconds(),
@@ -140,43 +173,35 @@ impl Engine {
             signing_key: key.id,
             signature: [0; 64],
         };
-        let claims = claims(&decision, self.keyring.issuer(), &grounds.environment.policy_version).to_json();
+        Ok(Unsigned { decision, review, key })
+    }
+
+    /// Signs a decision: most of what it costs.
+    fn seal(&self, unsigned: Unsigned, environment: &Environment) -> Result<Fresh, Fault> {
+        let Unsigned { mut decision, review, key } = unsigned;
+        let claims = claims(&decision, self.keyring.issuer(), &environment.policy_version).to_json();
         let signed = jwt::sign_kept(&*key.signer, &claims).map_err(|e| Fault::new(e.to_string()));
         let token;
         (token, decision.signature) = signed?;
         Ok(Fresh { decision, review, token })
     }
 
-    /// Decides on one request of a batch, and notes what has changed.
-    fn authorize(
+    /// Decides on one request of a batch.
+    fn open(
         &self,
         at: &Authorization,
         request: &Request,
         now: Timestamp,
-        loaded: &mut Loaded,
-    ) -> Scripted {
+        loaded: &Loaded,
+    ) -> Result<Unsigned, Fault> {
         let lost = || Fault::new("a batch was asked to decide on what it did not load");
         let environment = &at.call.caller.environment;
         let agent = AgentKey { environment: environment.id, agent: request.agent.clone() };
-        let usage_key =
-            UsageKey { agent: agent.clone(), month: now.month(), currency: request.currency.clone() };
         let mode = *loaded.modes.get(&environment.id).ok_or_else(lost)?;
-        let state = loaded.agents.get_mut(&agent).ok_or_else(lost)?;
-        let usage = loaded.usage.get_mut(&usage_key).ok_or_else(lost)?;
-
-        let fresh = self.make(&Grounds { environment, mode, state, usage, approves: None, now }, request)?;
-        let answer = fresh.answer(now)?;
-        state.recent.record(now);
-        usage.requests += 1;
-        usage.count(fresh.decision.verdict, request);
-        loaded.made.agents.insert(agent);
-        loaded.made.usage.insert(usage_key);
-        if fresh.review.is_some() {
-            loaded.made.events.push(self.review_pending(environment, &fresh, now)?);
-        }
-        loaded.made.reviews.extend(fresh.review.map(|review| (environment.id, review)));
-        loaded.made.decisions.push(fresh.decision);
-        Ok(answer)
+        let state = loaded.agents.get(&agent).ok_or_else(lost)?;
+        let usage_key = UsageKey { agent, month: now.month(), currency: request.currency.clone() };
+        let usage = loaded.usage.get(&usage_key).ok_or_else(lost)?;
+        self.decide_on(&Grounds { environment, mode, state, usage, approves: None, now }, request)
     }
 
     /// The event that a decision waits for a person.
@@ -196,28 +221,6 @@ impl Engine {
             data: show_signed(decision, review.as_ref(), &claims, token, now)?,
         })
     }
-
-    /// Answers one authorization of a batch: from what is kept, or freshly.
-    fn answer(&self, at: &Authorization, now: Timestamp, loaded: &mut Loaded) -> Result<Answer, Fault> {
-        let claimed = at.call.idempotency.as_ref().map(|claim| (claim, claim.key(&at.call.caller)));
-        if let Some((claim, key)) = &claimed {
-            match claim.judge(loaded.kept.get(key), now)? {
-                Judgement::Fresh => {}
-                Judgement::Replay(answer) => return Ok(answer),
-                Judgement::Conflict(refusal) => return Answer::refused(&refusal, at.call.request_id),
-            }
-        }
-        let decided = match &at.request {
-            Ok(request) => self.authorize(at, request, now, loaded),
-            Err(refusal) => Err(Refusal::clone(refusal).into()),
-        };
-        let answer = answered(decided, &at.call)?;
-        if let Some((claim, key)) = claimed {
-            loaded.kept.insert(key.clone(), claim.keep(&answer, now)?);
-            loaded.made.kept.insert(key);
-        }
-        Ok(answer)
-    }
 }
 
 impl Decider for Engine {
@@ -225,13 +228,75 @@ impl Decider for Engine {
         self.clock.now()
     }
 
-    fn decide(
-        &self,
-        batch: &[Authorization],
-        now: Timestamp,
-        loaded: &mut Loaded,
-    ) -> Vec<Result<Answer, Fault>> {
-        batch.iter().map(|authorization| self.answer(authorization, now, loaded)).collect()
+    fn draft(&self, at: &Authorization, now: Timestamp, loaded: &Loaded) -> Result<Drafted, Fault> {
+        let answered = |answer| Ok(Drafted::Answered(Box::new(Signed::answered(answer))));
+        if let Some(claim) = &at.call.idempotency {
+            match claim.judge(loaded.kept.get(&claim.key(&at.call.caller)), now)? {
+                Judgement::Fresh => {}
+                Judgement::Replay(answer) => return answered(answer),
+                Judgement::Conflict(refusal) => {
+                    return answered(Answer::refused(&refusal, at.call.request_id)?);
+                }
+            }
+        }
+        match &at.request {
+            Ok(request) => Ok(Drafted::Unsigned(Box::new(self.open(at, request, now, loaded)?))),
+            Err(refusal) => {
+                let answer = Answer::refused(refusal, at.call.request_id)?;
+                let kept = kept(at, &answer, now)?;
+                Ok(Drafted::Answered(Box::new(Signed { kept, ..Signed::answered(answer) })))
+            }
+        }
+    }
+
+    fn sign(&self, at: &Authorization, drafted: Drafted, now: Timestamp) -> Result<Signed, Fault> {
+        let unsigned = match drafted {
+            Drafted::Answered(signed) => return Ok(*signed),
+            Drafted::Unsigned(unsigned) => unsigned,
+        };
+        let environment = &at.call.caller.environment;
+        let fresh = self.seal(*unsigned, environment)?;
+        let answer = fresh.answer(now)?;
+        let event = match &fresh.review {
+            Some(_) => Some(self.review_pending(environment, &fresh, now)?),
+            None => None,
+        };
+        let kept = kept(at, &answer, now)?;
+        Ok(Signed { answer, made: Some((fresh.decision, fresh.review)), event, kept })
+    }
+}
+
+/// The answer as it is kept under the idempotency key that was sent, if one was.
+fn kept(at: &Authorization, answer: &Answer, now: Timestamp) -> Result<Option<(KeptKey, KeptRecord)>, Fault> {
+    let claim = at.call.idempotency.as_ref();
+    claim.map(|claim| Ok((claim.key(&at.call.caller), claim.keep(answer, now)?))).transpose()
+}
+
+impl Signed {
+    /// An answer, and nothing to be kept.
+    #[must_use]
+    pub fn answered(answer: Answer) -> Self {
+        Self { answer, made: None, event: None, kept: None }
+    }
+
+    /// The decision, if one was made.
+    #[must_use]
+    pub fn decision(&self) -> Option<&DecisionRecord> {
+        self.made.as_ref().map(|(decision, _)| decision)
+    }
+
+    /// Notes in `loaded` what is to be written; gives the answer.
+    pub fn note(self, loaded: &mut Loaded) -> Answer {
+        if let Some((decision, review)) = self.made {
+            loaded.made.reviews.extend(review.map(|review| (decision.environment, review)));
+            loaded.made.decisions.push(decision);
+        }
+        loaded.made.events.extend(self.event);
+        if let Some((key, record)) = self.kept {
+            loaded.kept.insert(key.clone(), record);
+            loaded.made.kept.insert(key);
+        }
+        self.answer
     }
 }
 

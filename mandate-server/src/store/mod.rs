@@ -20,6 +20,7 @@ use tokio::sync::Notify;
 
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
+use crate::service::decide::{Drafted, Signed};
 use crate::service::{Answer, Call, Stop};
 use crate::traces::Span;
 use records::{
@@ -77,10 +78,44 @@ pub struct Made {
     pub usage: BTreeSet<UsageKey>,
 }
 
+impl Loaded {
+    /// Counts the request that was decided on at `now`.
+    ///
+    /// # Errors
+    /// Its agent, or its metering, is not loaded.
+    pub fn count(&mut self, decision: &DecisionRecord, now: Timestamp) -> Result<(), Fault> {
+        let lost = || Fault::new("a batch was asked to count what it did not load");
+        let request = &decision.request;
+        let agent = AgentKey { environment: decision.environment, agent: request.agent.clone() };
+        let key = UsageKey { agent: agent.clone(), month: now.month(), currency: request.currency.clone() };
+        let state = self.agents.get_mut(&agent).ok_or_else(lost)?;
+        let usage = self.usage.get_mut(&key).ok_or_else(lost)?;
+        state.recent.record(now);
+        usage.requests += 1;
+        usage.count(decision.verdict, request);
+        self.made.agents.insert(agent);
+        self.made.usage.insert(key);
+        Ok(())
+    }
+}
+
 /// The pure middle of a batch, which the service brings.
 pub trait Decider: Send + Sync + 'static {
     /// The time at which the batch decides.
     fn now(&self) -> Timestamp;
+
+    /// Decides on one authorization over `loaded`.
+    ///
+    /// # Errors
+    /// It is not all loaded that the authorization concerns, or no key can sign.
+    fn draft(&self, authorization: &Authorization, now: Timestamp, loaded: &Loaded)
+    -> Result<Drafted, Fault>;
+
+    /// Signs what was drafted at `now`. It rests on nothing else, so that any thread may do it.
+    ///
+    /// # Errors
+    /// The key cannot sign.
+    fn sign(&self, authorization: &Authorization, drafted: Drafted, now: Timestamp) -> Result<Signed, Fault>;
 
     /// Answers each authorization, in order, over `loaded`, and notes there what has changed.
     fn decide(
@@ -88,7 +123,16 @@ pub trait Decider: Send + Sync + 'static {
         batch: &[Authorization],
         now: Timestamp,
         loaded: &mut Loaded,
-    ) -> Vec<Result<Answer, Fault>>;
+    ) -> Vec<Result<Answer, Fault>> {
+        let mut answer = |authorization| {
+            let signed = self.sign(authorization, self.draft(authorization, now, loaded)?, now)?;
+            if let Some(decision) = signed.decision() {
+                loaded.count(decision, now)?;
+            }
+            Ok(signed.note(loaded))
+        };
+        batch.iter().map(&mut answer).collect()
+    }
 }
 
 /// What a database takes on its disk, in bytes.

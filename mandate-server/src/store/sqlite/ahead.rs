@@ -22,9 +22,11 @@ use super::super::{Authorization, Decider, Loaded};
 use super::Ground;
 use super::changes::Board;
 use super::known::Known;
+use super::signers::{Decided, Signers, Unsigned};
 use super::writer::{Job, MAX_BATCH};
 use crate::error::Fault;
 use crate::service::Answer;
+use crate::service::decide::Drafted;
 
 /// Drafts that may be on their way to the disk before no more are made: those that commit, and those that are next.
 const MAX_UNDER_WAY: usize = 2 * MAX_BATCH;
@@ -67,6 +69,7 @@ pub(super) struct Drafts {
 pub(super) struct Ahead {
     pub(super) connection: Connection,
     pub(super) decider: Arc<dyn Decider>,
+    pub(super) signers: Signers,
     pub(super) board: Arc<Board>,
     pub(super) writer: mpsc::Sender<Job>,
     /// Says of how many more batches, in order, the transactions have ended.
@@ -79,6 +82,7 @@ impl Ahead {
         let progress = Progress { sent: 0, ended: 0, under_way: VecDeque::new(), ends: &self.ended };
         let (known, names) = (Known::new(), LruCache::sparse(MAX_NAMES));
         Thread { ahead: &self, known, names, newest: 0, confused: false, progress }.serve(waiting);
+        self.signers.end();
     }
 }
 
@@ -180,9 +184,9 @@ impl Thread<'_> {
     fn drafts(&mut self, asked: &mut Vec<Asked>) -> Vec<Draft> {
         let now = catch_unwind(AssertUnwindSafe(|| self.ahead.decider.now()));
         self.confused |= now.is_err() || !self.ahead.connection.is_autocommit();
-        let mut drafts = Vec::with_capacity(asked.len());
+        let mut unsigned = Vec::with_capacity(asked.len());
         for asked in asked.drain(..) {
-            let outcome = if let (Ok(now), false) = (&now, self.confused) {
+            let decided = if let (Ok(now), false) = (&now, self.confused) {
                 let decided = catch_unwind(AssertUnwindSafe(|| self.decide(&asked.authorization, *now)));
                 decided.unwrap_or_else(|_| {
                     self.confused = true;
@@ -191,7 +195,8 @@ impl Thread<'_> {
             } else {
                 None
             };
-            drafts.push(Draft { asked, outcome });
+            let at = now.as_ref().map_or(asked.authorization.call.at, |now| *now);
+            unsigned.push(Unsigned { asked, decided, at });
         }
         if !self.ahead.connection.is_autocommit()
             && let Err(e) = self.ahead.connection.execute_batch("COMMIT")
@@ -201,11 +206,13 @@ impl Thread<'_> {
             self.confused = true;
             let _ = self.ahead.connection.execute_batch("ROLLBACK");
         }
+        let (drafts, whole) = self.ahead.signers.sign(unsigned);
+        self.confused |= !whole;
         drafts
     }
 
     /// Decides on one; nothing when the writer is to do that, as after a panic, which has told why.
-    fn decide(&mut self, authorization: &Authorization, now: Timestamp) -> Option<Outcome> {
+    fn decide(&mut self, authorization: &Authorization, now: Timestamp) -> Option<Decided> {
         let mut loaded = Loaded::default();
         if let Some(claim) = &authorization.call.idempotency
             && self.names.put(claim.key(&authorization.call.caller), ()).is_some()
@@ -228,10 +235,13 @@ impl Thread<'_> {
                 }
             }
         }
-        let answers = self.ahead.decider.decide(std::slice::from_ref(authorization), now, &mut loaded);
-        let answer = answers.into_iter().next()?.ok()?;
-        let counted = self.known.keep(&loaded, now, self.progress.sent + 1);
-        Some(Outcome { answer, loaded, counted })
+        let drafted = self.ahead.decider.draft(authorization, now, &loaded).ok()?;
+        let mut counted = None;
+        if let Drafted::Unsigned(unsigned) = &drafted {
+            loaded.count(&unsigned.decision, now).ok()?;
+            counted = self.known.keep(&loaded, unsigned.decision.id, now, self.progress.sent + 1);
+        }
+        Some(Decided { drafted, loaded, counted })
     }
 }
 

@@ -75,16 +75,21 @@ impl Known {
 
     /// Takes over what was decided at `now` on one request, in the batch of that number. Gives the agent's rows when they are to
     /// be written with the decision.
-    pub(super) fn keep(&mut self, loaded: &Loaded, now: Timestamp, batch: u64) -> Option<Counted> {
+    pub(super) fn keep(
+        &mut self,
+        loaded: &Loaded,
+        decision: DecisionId,
+        now: Timestamp,
+        batch: u64,
+    ) -> Option<Counted> {
         let (key, after) = loaded.usage.first_key_value()?;
         let state = loaded.agents.get(&key.agent)?;
-        let decision = loaded.made.decisions.first()?;
         let agent = self.agents.get_mut(&key.agent)?;
         agent.state.clone_from(state);
         agent.batch = batch;
         agent.owed += 1;
-        let id = Some(decision.id.to_bytes());
-        let in_order = decision.id.created_at() == now && id > agent.newest;
+        let id = Some(decision.to_bytes());
+        let in_order = decision.created_at() == now && id > agent.newest;
         agent.newest = agent.newest.max(id);
         let usage = agent.find(key)?;
         usage.clone_from(after);

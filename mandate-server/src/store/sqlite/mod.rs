@@ -10,6 +10,7 @@ pub(super) mod place;
 mod presence;
 mod readers;
 pub(super) mod replace;
+mod signers;
 mod transaction;
 pub(super) mod upkeep;
 mod writer;

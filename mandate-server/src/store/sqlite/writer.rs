@@ -17,6 +17,7 @@ use super::ahead::{Ahead, Asked, Drafts};
 use super::changes::{Board, Changes};
 use super::commit::{Committer, Disk, STOPPED, leave};
 use super::fold::Folder;
+use super::signers::Signers;
 use super::transaction::{self, in_savepoint};
 use super::{Ground, connect};
 use crate::error::{Fault, Refusal};
@@ -82,6 +83,7 @@ impl Writer {
         let ahead = Ahead {
             connection: reading,
             decider: Arc::clone(&decider),
+            signers: Signers::start(&decider)?,
             board: Arc::clone(&board),
             writer: jobs.clone(),
             ended: ends,

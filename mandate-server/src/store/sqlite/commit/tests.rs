@@ -12,6 +12,7 @@ use super::super::fold::{MOST_PAGES, fold};
 use super::*;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
+use crate::service::decide::{Drafted, Signed};
 use crate::service::{Answer, Call, Caller, Environment};
 use crate::store::{self, Authorization, Decider, Loaded, Store};
 
@@ -27,10 +28,16 @@ impl Decider for Yes {
         noon()
     }
 
-    fn decide(&self, batch: &[Authorization], _: Timestamp, _: &mut Loaded) -> Vec<Result<Answer, Fault>> {
-        let answer =
-            || Answer { status: 201, body: Vec::new(), secret: false, replayed: false, decided: None };
-        batch.iter().map(|_| Ok(answer())).collect()
+    fn draft(&self, _: &Authorization, _: Timestamp, _: &Loaded) -> Result<Drafted, Fault> {
+        let answer = Answer { status: 201, body: Vec::new(), secret: false, replayed: false, decided: None };
+        Ok(Drafted::Answered(Box::new(Signed::answered(answer))))
+    }
+
+    fn sign(&self, _: &Authorization, drafted: Drafted, _: Timestamp) -> Result<Signed, Fault> {
+        match drafted {
+            Drafted::Answered(signed) => Ok(*signed),
+            Drafted::Unsigned(_) => Err(Fault::new("nothing was decided")),
+        }
     }
 }
 

@@ -1,0 +1,231 @@
+//! Signs what was decided ahead, on several threads at once: to sign costs more than all else that is done for a decision.
+//!
+//! Decisions are made one after the other, since each rests on what the last one left. Their signatures rest on nothing, so
+//! that a batch is signed in shares. Its order stays.
+
+use std::num::NonZeroUsize;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::{JoinHandle, available_parallelism};
+
+use mandate_core::Timestamp;
+
+use super::super::sql::owed::Counted;
+use super::super::{Decider, Loaded};
+use super::ahead::{Asked, Draft, Outcome};
+use crate::error::Fault;
+use crate::service::decide::Drafted;
+
+/// Threads that help to sign, at most: four hands sign faster than one thread can write.
+const MAX_HELPERS: usize = 3;
+/// The fewest signatures that are worth waking a helper for.
+const MIN_SHARE: usize = 4;
+
+/// An authorization on which was decided, and who waits for it.
+pub(super) struct Unsigned {
+    pub(super) asked: Asked,
+    /// None: the writer is to decide.
+    pub(super) decided: Option<Decided>,
+    /// When it was decided.
+    pub(super) at: Timestamp,
+}
+
+/// What was decided.
+pub(super) struct Decided {
+    pub(super) drafted: Drafted,
+    pub(super) loaded: Loaded,
+    pub(super) counted: Option<Counted>,
+}
+
+/// Whoever signs.
+pub(super) struct Signers {
+    decider: Arc<dyn Decider>,
+    helpers: Vec<Helper>,
+}
+
+struct Helper {
+    shares: Sender<Vec<Unsigned>>,
+    signed: Receiver<Vec<Draft>>,
+    thread: JoinHandle<()>,
+}
+
+impl Signers {
+    /// Starts a helper for each processor but one.
+    pub(super) fn start(decider: &Arc<dyn Decider>) -> Result<Self, Fault> {
+        let processors = available_parallelism().map_or(1, NonZeroUsize::get);
+        Self::with_helpers((processors - 1).min(MAX_HELPERS), decider)
+    }
+
+    fn with_helpers(count: usize, decider: &Arc<dyn Decider>) -> Result<Self, Fault> {
+        let helpers: Result<_, _> =
+            (0..count).map(|number| Helper::start(number, Arc::clone(decider))).collect();
+        let helpers = helpers.map_err(|e| Fault::new(format!("cannot start a thread that signs: {e}")))?;
+        Ok(Self { decider: Arc::clone(decider), helpers })
+    }
+
+    /// Signs a batch: the last share here, the others beside. The writer decides where that fails. False when a helper has
+    /// died, and what it held with it.
+    pub(super) fn sign(&self, mut batch: Vec<Unsigned>) -> (Vec<Draft>, bool) {
+        let hands = (batch.len() / MIN_SHARE).clamp(1, self.helpers.len() + 1);
+        let share = batch.len().div_ceil(hands);
+        let mut drafts = Vec::with_capacity(batch.len());
+        let mut at_work = Vec::with_capacity(hands);
+        for helper in self.helpers.iter().take(hands - 1) {
+            let others = batch.split_off(share.min(batch.len()));
+            if let Err(mut back) = helper.shares.send(std::mem::replace(&mut batch, others)) {
+                back.0.append(&mut batch);
+                batch = back.0;
+                break;
+            }
+            at_work.push(helper);
+        }
+        let last: Vec<_> = batch.into_iter().map(|one| signed(&*self.decider, one)).collect();
+        let mut whole = true;
+        for helper in at_work {
+            match helper.signed.recv() {
+                Ok(share) => drafts.extend(share),
+                Err(_) => whole = false,
+            }
+        }
+        drafts.extend(last);
+        if !whole {
+            // Others of the batch may rest on what is lost.
+            for draft in &mut drafts {
+                draft.outcome = None;
+            }
+        }
+        (drafts, whole)
+    }
+
+    /// Lets the helpers end.
+    pub(super) fn end(self) {
+        for Helper { shares, thread, .. } in self.helpers {
+            drop(shares);
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Helper {
+    fn start(number: usize, decider: Arc<dyn Decider>) -> std::io::Result<Self> {
+        let (shares, given) = channel::<Vec<Unsigned>>();
+        let (done, signed_here) = channel();
+        let serve = move || {
+            for share in given {
+                let share = share.into_iter().map(|one| signed(&*decider, one)).collect();
+                if done.send(share).is_err() {
+                    return;
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("signer-{number}")).spawn(serve)?;
+        Ok(Self { shares, signed: signed_here, thread })
+    }
+}
+
+/// Signs one. A panic has told of itself; it leaves the decision to the writer, and so does a key that cannot sign.
+fn signed(decider: &dyn Decider, unsigned: Unsigned) -> Draft {
+    let Unsigned { asked, decided, at } = unsigned;
+    let outcome = decided.and_then(|Decided { drafted, mut loaded, counted }| {
+        let sign = || decider.sign(&asked.authorization, drafted, at);
+        let signed = catch_unwind(AssertUnwindSafe(sign)).ok()?;
+        match signed {
+            Ok(signed) => Some(Outcome { answer: signed.note(&mut loaded), loaded, counted }),
+            Err(fault) => {
+                tracing::debug!(reason = %fault, "what was decided ahead could not be signed");
+                None
+            }
+        }
+    });
+    Draft { asked, outcome }
+}
+
+#[cfg(test)]
+mod tests {
+    use mandate_core::{EnvironmentKind, PolicyVersion, RequestId};
+    use tokio::sync::oneshot;
+
+    use super::super::super::Authorization;
+    use super::*;
+    use crate::error::Refusal;
+    use crate::service::decide::Signed;
+    use crate::service::{Answer, Call, Caller, Environment};
+
+    /// The authorizations with which signing ends in a fault, and in a panic.
+    const FAULTY: u8 = 9;
+    const PANICS: u8 = 17;
+
+    /// Signs by telling who asked.
+    struct Names;
+
+    impl Decider for Names {
+        fn now(&self) -> Timestamp {
+            Timestamp::from_seconds(0)
+        }
+
+        fn draft(&self, _: &Authorization, _: Timestamp, _: &Loaded) -> Result<Drafted, Fault> {
+            Err(Fault::new("nothing is decided here"))
+        }
+
+        fn sign(&self, at: &Authorization, _: Drafted, _: Timestamp) -> Result<Signed, Fault> {
+            match at.call.request_id.to_bytes()[0] {
+                FAULTY => Err(Fault::new("the key cannot sign")),
+                PANICS => panic!("the key is no key"),
+                number => Ok(Signed::answered(answer(number))),
+            }
+        }
+    }
+
+    fn answer(number: u8) -> Answer {
+        Answer { status: 201, body: vec![number], secret: false, replayed: false, decided: None }
+    }
+
+    fn unsigned(number: u8) -> Unsigned {
+        let policy_version = PolicyVersion::parse("pol_1").unwrap();
+        let environment = Environment { id: 1, kind: EnvironmentKind::Sandbox, policy_version };
+        let caller = Arc::new(Caller { key: 1, environment, agent: None, rate: 1, expires_at: None });
+        let (at, request_id) = (Timestamp::from_seconds(0), RequestId::from_bytes([number; 16]));
+        let call = Call { caller, request_id, at, idempotency: None, traced: None };
+        let authorization = Authorization { call, request: Err(Refusal::invalid("nothing is read of it")) };
+        let drafted = Drafted::Answered(Box::new(Signed::answered(answer(0))));
+        let decided = Some(Decided { drafted, loaded: Loaded::default(), counted: None });
+        Unsigned { asked: Asked { authorization, waiter: oneshot::channel().0 }, decided, at }
+    }
+
+    fn told(drafts: &[Draft]) -> Vec<Option<u8>> {
+        drafts.iter().map(|draft| draft.outcome.as_ref().map(|outcome| outcome.answer.body[0])).collect()
+    }
+
+    #[test]
+    fn each_is_signed_once_and_stays_in_its_place_and_a_failure_harms_no_other() {
+        let decider: Arc<dyn Decider> = Arc::new(Names);
+        for helpers in 0..=MAX_HELPERS {
+            let signers = Signers::with_helpers(helpers, &decider).unwrap();
+            for length in 0..=40 {
+                let (drafts, whole) = signers.sign((0..length).map(unsigned).collect());
+                let wanted: Vec<_> =
+                    (0..length).map(|n| Some(n).filter(|n| ![FAULTY, PANICS].contains(n))).collect();
+                assert_eq!((told(&drafts), whole), (wanted, true), "{helpers} helpers, {length} to sign");
+            }
+            signers.end();
+        }
+    }
+
+    #[test]
+    fn what_a_dead_helper_held_is_lost_and_nothing_that_may_rest_on_it_stands() {
+        let decider: Arc<dyn Decider> = Arc::new(Names);
+        let mut signers = Signers::with_helpers(1, &decider).unwrap();
+        let (shares, given) = channel::<Vec<Unsigned>>();
+        let (done, signed) = channel();
+        // It takes what it is given, and dies of it.
+        let thread = std::thread::spawn(move || drop((given.recv(), done)));
+        signers.helpers = vec![Helper { shares, signed, thread }];
+        let (drafts, whole) = signers.sign((0..8).map(unsigned).collect());
+        assert_eq!((told(&drafts), whole), (vec![None; 4], false));
+        // From then on nobody is given anything.
+        let (drafts, whole) = signers.sign((0..8).map(unsigned).collect());
+        assert_eq!((told(&drafts), whole), ((0..8).map(Some).collect(), true));
+        signers.end();
+    }
+}
