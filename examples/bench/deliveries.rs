@@ -30,7 +30,7 @@ const REVIEWED: f64 = 0.05;
 /// How many webhooks an environment can have.
 const MAX_WEBHOOKS: usize = 16;
 /// How long the receiver waits for what is still to come once the decisions have ended.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// When nothing has come for so long, all has.
 const QUIET: Duration = Duration::from_secs(2);
 /// How often it is looked how many have come.

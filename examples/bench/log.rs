@@ -147,9 +147,9 @@ fn paths(pages: &[PageTimes]) -> Option<(String, String)> {
     Some((first.path.clone(), last.path.clone()))
 }
 
-fn both(list: &'static str, first: String, last: String) -> [PageTimes; 2] {
+fn both(list: &'static str, first: String, behind: String) -> [PageTimes; 2] {
     let page = |which, path| PageTimes { list, which, path, milliseconds: Vec::new() };
-    [page("first", first), page("last", last)]
+    [page("first", first), page("last", behind)]
 }
 
 /// How many decisions a log holds.

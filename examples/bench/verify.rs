@@ -49,7 +49,7 @@ struct Done {
 /// The tokens of a round and their key, in files too.
 struct Tokens {
     directory: PathBuf,
-    tokens: Vec<String>,
+    good: Vec<String>,
     forged: String,
     keys: KeySet,
     decoding: DecodingKey,
@@ -95,7 +95,7 @@ pub(crate) fn measure(args: &Args, target: &Path, directory: &Path) -> Result<Ve
                     row.rounds.push(done);
                 }
                 None => {
-                    eprintln!("{} is not installed below {}: see tests/run", row.name, strangers.display())
+                    eprintln!("{} is not installed below {}: see tests/run", row.name, strangers.display());
                 }
             }
         }
@@ -123,7 +123,7 @@ impl Tokens {
         write("keys", &keys.to_json())?;
         let point = [&[4], public.x().as_slice(), public.y()].concat();
         let decoding = DecodingKey::from_ec_der(&point);
-        Ok(Self { directory: directory.to_owned(), tokens, forged, keys, decoding, now })
+        Ok(Self { directory: directory.to_owned(), good: tokens, forged, keys, decoding, now })
     }
 
     fn ours(&self, args: &Args) -> Result<Done, Failure> {
@@ -154,9 +154,9 @@ impl Tokens {
         if verify(&self.forged).is_ok() {
             return Err("a forged token passes".into());
         }
-        self.tokens.iter().try_for_each(|token| verify(token))?;
+        self.good.iter().try_for_each(|token| verify(token))?;
         let (start, used, mut count) = (Instant::now(), thread_time()?, 0);
-        let mut tokens = self.tokens.iter().cycle();
+        let mut tokens = self.good.iter().cycle();
         while start.elapsed() < Duration::from_secs(args.seconds()) {
             tokens.by_ref().take(AT_A_TIME).try_for_each(|token| verify(token))?;
             count += AT_A_TIME;
