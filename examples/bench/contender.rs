@@ -24,6 +24,8 @@ pub(crate) enum Contender {
 pub(crate) struct Running {
     child: Child,
     pub(crate) base_url: String,
+    /// Who signs; known of a server for developers alone.
+    pub(crate) verdicts_url: String,
     pub(crate) started: Instant,
 }
 
@@ -39,6 +41,13 @@ pub(crate) struct Load<'a> {
 #[derive(Deserialize)]
 struct LogLine {
     base_url: Option<String>,
+}
+
+/// What a server for developers says when it is ready.
+#[derive(Deserialize)]
+struct Ready {
+    base_url: String,
+    verdicts_url: String,
 }
 
 /// The binary of that name, built beside this one.
@@ -85,7 +94,7 @@ impl Running {
         let mut child = command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
         let mut line = String::new();
         let output = child.stdout.take();
-        let mut running = Self { child, base_url: String::new(), started };
+        let mut running = Self::begun(child, started);
         BufReader::new(output.ok_or("there is no output")?).read_line(&mut line)?;
         line.trim_end().clone_into(&mut running.base_url);
         if running.base_url.is_empty() { Err("a yardstick did not start".into()) } else { Ok(running) }
@@ -115,11 +124,31 @@ impl Running {
         let started = Instant::now();
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn()?;
         let log = child.stderr.take();
-        let mut running = Self { child, base_url: String::new(), started };
+        let mut running = Self::begun(child, started);
         let mut log = BufReader::new(log.ok_or("there is no log")?);
         running.base_url = serving(&mut log)?;
         std::thread::spawn(move || tell(log));
         Ok(running)
+    }
+
+    /// Starts the server for developers, which alone posts to this machine, on a copy of the template in a new directory.
+    pub(crate) fn developer(template: &Template, directory: &Path) -> Result<Self, Failure> {
+        template.copy_for_developer(directory)?;
+        let mut command = Command::new(binary("mandate-server")?);
+        command.env_clear().args(["dev", "--json", "--port", "0", "--data"]).arg(directory);
+        let started = Instant::now();
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
+        let output = child.stdout.take();
+        let mut running = Self::begun(child, started);
+        let mut line = String::new();
+        BufReader::new(output.ok_or("there is no output")?).read_line(&mut line)?;
+        let ready: Ready = serde_json::from_str(&line)?;
+        (running.base_url, running.verdicts_url) = (ready.base_url, ready.verdicts_url);
+        Ok(running)
+    }
+
+    fn begun(child: Child, started: Instant) -> Self {
+        Self { child, base_url: String::new(), verdicts_url: String::new(), started }
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -122,7 +122,7 @@ fn run(
     let own = directory.join(contender.name());
     let server = contender.start(template, &own)?;
     if contender == Mandate {
-        let took = server.first_decision(template.agent.1.expose())?;
+        let took = server.first_decision(template.agent_key.expose())?;
         starts.note(took.as_secs_f64() * 1e3, server.resident_bytes()?);
     }
     let keys = template.keys(0);

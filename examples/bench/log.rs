@@ -1,14 +1,19 @@
 //! The service with a long log beside itself with a short one: decisions, and the first and last pages of lists.
+//!
+//! The long log is filled once and kept below the target directory; each run adds to it what it decides.
 
 use std::path::Path;
 use std::time::Instant;
 
+use mandate_core::api_key::ApiKey;
+use mandate_server::clock::{Clock as _, SystemClock};
 use serde::{Deserialize, Serialize};
 
 use crate::contender::{Load, Running};
 use crate::decisions::Starts;
 use crate::figures::{Report, median};
-use crate::template::Template;
+use crate::fill::{beginning, fill};
+use crate::template::{SETS, Template, database};
 use crate::{Args, Failure};
 
 /// How many decisions stand in the short log: enough to fill pages.
@@ -57,29 +62,42 @@ struct Row {
     id: String,
 }
 
-/// Measures the two in turn.
+/// A long log as it is kept: the keys of its agents, and the pages that began it.
+#[derive(Debug, Serialize, Deserialize)]
+struct Kept {
+    organization_key: String,
+    agent_key: String,
+    pages: Vec<(String, String)>,
+}
+
+/// Where the keys and pages of a kept log stand: written last, once it is whole.
+const KEPT: &str = "kept.json";
+
+/// Measures the two in turn; `target` is the target directory.
 pub(crate) fn measure(
     args: &Args,
     template: &Template,
+    target: &Path,
     directory: &Path,
 ) -> Result<(Length, Length), Failure> {
-    let (short, long) = (directory.join("short"), directory.join("long"));
-    for own in [&short, &long] {
-        template.copy_to(own)?;
+    let own = directory.join("short");
+    template.copy_to(&own)?;
+    let short = Template::at(&own, template.organization_key.clone(), template.agent_key.clone());
+    for set in 0..SETS {
+        std::fs::copy(template.keys(set), short.keys(set))?;
     }
-    fill(template, &short, SHORT)?;
-    let short_pages = pages(template, &short)?;
-    fill(template, &long, SHORT)?;
-    let long_pages = pages(template, &long)?;
-    fill(template, &long, args.log().saturating_sub(SHORT))?;
-    let mut lengths = [(SHORT, short_pages), (args.log(), long_pages)].map(|(decisions, pages)| Length {
+    fill(&short, SystemClock.now(), 0, SHORT)?;
+    let short_pages = pages(&short)?;
+    let (long, long_pages) = long(&target.join(format!("bench-log-{}", args.log())), args.log())?;
+    let count = held(&long)?;
+    let mut lengths = [(SHORT, short_pages), (count, long_pages)].map(|(decisions, pages)| Length {
         decisions,
         pages,
         ..Length::default()
     });
     for round in 0..args.rounds() {
-        for (own, length) in [&short, &long].into_iter().zip(&mut lengths) {
-            let report = run(args, template, own, round, length)?;
+        for (log, length) in [&short, &long].into_iter().zip(&mut lengths) {
+            let report = run(args, log, round, length)?;
             eprintln!(
                 "round {}: {} decisions in the log: {:.0}/s",
                 round + 1,
@@ -93,15 +111,57 @@ pub(crate) fn measure(
     Ok((short, long))
 }
 
-fn run(
-    args: &Args,
-    template: &Template,
-    directory: &Path,
-    round: usize,
-    length: &mut Length,
-) -> Result<Report, Failure> {
-    let server = Running::mandate(directory, &[])?;
-    let took = server.first_decision(template.agent.1.expose())?;
+/// The long log: that of an earlier run, or a new one.
+fn long(directory: &Path, decisions: usize) -> Result<(Template, Vec<PageTimes>), Failure> {
+    if let Ok(kept) = std::fs::read(directory.join(KEPT)) {
+        let kept: Kept = serde_json::from_slice(&kept)?;
+        let key = |text: &str| ApiKey::parse(text).map_err(|e| e.to_string());
+        let template = Template::at(directory, key(&kept.organization_key)?, key(&kept.agent_key)?);
+        let mut pages = Vec::new();
+        for (list, (first, last)) in LISTS.into_iter().zip(kept.pages) {
+            pages.extend(both(list, first, last));
+        }
+        return Ok((template, pages));
+    }
+    if directory.exists() {
+        // One that was not finished.
+        std::fs::remove_dir_all(directory)?;
+    }
+    let begin = beginning(decisions)?;
+    let template = Template::make(directory, begin)?;
+    fill(&template, begin, 0, SHORT)?;
+    let pages = pages(&template)?;
+    fill(&template, begin, SHORT, decisions.saturating_sub(SHORT))?;
+    let kept = Kept {
+        organization_key: template.organization_key.expose().to_owned(),
+        agent_key: template.agent_key.expose().to_owned(),
+        pages: pages.chunks_exact(2).filter_map(paths).collect(),
+    };
+    std::fs::write(directory.join(KEPT), serde_json::to_vec(&kept)?)?;
+    Ok((template, pages))
+}
+
+/// The paths of the first and the last page of a list.
+fn paths(pages: &[PageTimes]) -> Option<(String, String)> {
+    let [first, last] = pages else { return None };
+    Some((first.path.clone(), last.path.clone()))
+}
+
+fn both(list: &'static str, first: String, behind: String) -> [PageTimes; 2] {
+    let page = |which, path| PageTimes { list, which, path, milliseconds: Vec::new() };
+    [page("first", first), page("last", behind)]
+}
+
+/// How many decisions a log holds.
+fn held(template: &Template) -> Result<usize, Failure> {
+    let connection = rusqlite::Connection::open(database(template.directory()))?;
+    let count: i64 = connection.query_row("SELECT count(*) FROM decisions", [], |row| row.get(0))?;
+    Ok(usize::try_from(count)?)
+}
+
+fn run(args: &Args, template: &Template, round: usize, length: &mut Length) -> Result<Report, Failure> {
+    let server = Running::mandate(template.directory(), &[])?;
+    let took = server.first_decision(template.agent_key.expose())?;
     length.starts.note(took.as_secs_f64() * 1e3, server.resident_bytes()?);
     for page in &mut length.pages {
         page.milliseconds.push(time(&server, template, &page.path)?);
@@ -117,29 +177,10 @@ fn run(
     if report.errors > 0 { Err("some answers were wrong".into()) } else { Ok(report) }
 }
 
-/// Fills the log with so many decisions, over the API: as every log is filled.
-fn fill(template: &Template, directory: &Path, decisions: usize) -> Result<(), Failure> {
-    let (mut made, mut set) = (0, 0);
-    while made < decisions {
-        let server = Running::mandate(directory, &[])?;
-        let keys = template.keys(set);
-        let requests = (decisions - made).to_string();
-        let args = ["--connections", "256", "--requests", &requests];
-        let report = server.load(&Load { keys: &keys, seconds: 15, warm_up: 0, args: &args })?;
-        if report.requests == 0 || report.errors > 0 {
-            return Err("the log could not be filled".into());
-        }
-        made += report.requests;
-        set += 1;
-        eprintln!("{made} of {decisions} decisions written");
-    }
-    Ok(())
-}
-
 /// The first page of each list, and the one that begins behind the last row of the page that is the first now: with all
 /// that will be written it comes to stand at the far end.
-fn pages(template: &Template, directory: &Path) -> Result<Vec<PageTimes>, Failure> {
-    let server = Running::mandate(directory, &[])?;
+fn pages(template: &Template) -> Result<Vec<PageTimes>, Failure> {
+    let server = Running::mandate(template.directory(), &[])?;
     let mut pages = Vec::new();
     for list in LISTS {
         let separator = if list.contains('?') { '&' } else { '?' };
@@ -148,9 +189,7 @@ fn pages(template: &Template, directory: &Path) -> Result<Vec<PageTimes>, Failur
         let last = page.data.last().filter(|_| page.data.len() == LIMIT);
         let last = last.ok_or_else(|| format!("{list} does not fill a page"))?;
         let behind = format!("{first}&starting_after={}", last.id);
-        for (which, path) in [("first", first), ("last", behind)] {
-            pages.push(PageTimes { list, which, path, milliseconds: Vec::new() });
-        }
+        pages.extend(both(list, first, behind));
     }
     Ok(pages)
 }

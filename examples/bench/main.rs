@@ -5,17 +5,23 @@
 
 mod contender;
 mod decisions;
+mod deliveries;
 mod figures;
+mod fill;
 mod log;
 mod postgres;
 mod profile;
+mod receiver;
 mod table;
 mod template;
+mod tokens;
+mod verify;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
+use mandate_server::clock::{Clock as _, SystemClock};
 use serde::Serialize;
 
 use self::figures::{Report, median};
@@ -69,6 +75,9 @@ struct Args {
 enum Part {
     Decisions,
     Log,
+    Deliveries,
+    Verify,
+    Tokens,
     Profile,
     Postgres,
 }
@@ -117,8 +126,17 @@ fn run(args: &Args) -> Result<(), Failure> {
     let target = release.ancestors().nth(2).ok_or("the binary is not in a target directory")?;
     let directory = tempfile::Builder::new().prefix("bench-").tempdir_in(target)?;
     let directory = directory.path();
-    let template = Template::make(&directory.join("template"))?;
     let wanted = |part| args.parts.contains(&part);
+    if wanted(Part::Verify) {
+        publish(args, "verify", &verify::render(args, &verify::measure(args, target, directory)?)?)?;
+    }
+    if wanted(Part::Tokens) {
+        publish(args, "tokens", &tokens::render(args, &tokens::measure(args, directory)?)?)?;
+    }
+    if args.parts.iter().all(|part| matches!(part, Part::Verify | Part::Tokens)) {
+        return Ok(());
+    }
+    let template = Template::make(&directory.join("template"), SystemClock.now())?;
     if wanted(Part::Profile) {
         publish(args, "profile", &profile::measure(&template, directory)?)?;
     }
@@ -129,12 +147,19 @@ fn run(args: &Args) -> Result<(), Failure> {
             table::write(Path::new("docs/scaling.md"), "bench", &text)?;
         }
     }
+    if wanted(Part::Deliveries) {
+        publish(
+            args,
+            "deliveries",
+            &deliveries::render(args, &deliveries::measure(args, &template, directory)?)?,
+        )?;
+    }
     let mut measured = Measured::default();
     if wanted(Part::Decisions) {
         measured.decisions = Some(decisions::measure(args, &template, directory)?);
     }
     if wanted(Part::Log) {
-        measured.log = Some(log::measure(args, &template, directory)?);
+        measured.log = Some(log::measure(args, &template, target, directory)?);
     }
     if measured.decisions.is_some() || measured.log.is_some() {
         measured.told = tell(args, &measured);

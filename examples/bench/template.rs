@@ -9,10 +9,11 @@ use std::sync::Arc;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
 use mandate_core::{AgentId, AgentName, EnvironmentKind, EventId, MandateId, RequestId, Terms, Timestamp};
-use mandate_server::clock::{Clock as _, Entropy as _, Ids, SystemClock, SystemEntropy};
+use mandate_server::clock::{Entropy as _, Ids, SystemEntropy};
 use mandate_server::error::Fault;
 use mandate_server::service::{Call, Stop, agents, keys, mandates, organizations};
 use mandate_server::store;
+use serde_json::json;
 
 use crate::Failure;
 
@@ -31,8 +32,8 @@ pub(crate) struct Template {
     directory: PathBuf,
     /// The organization's key of the sandbox.
     pub(crate) organization_key: ApiKey,
-    /// The last agent of the first set, and its key.
-    pub(crate) agent: (AgentId, ApiKey),
+    /// The key of the last agent of the first set.
+    pub(crate) agent_key: ApiKey,
 }
 
 /// The database in a directory.
@@ -41,13 +42,12 @@ pub(crate) fn database(directory: &Path) -> PathBuf {
 }
 
 impl Template {
-    /// Makes it.
-    pub(crate) fn make(directory: &Path) -> Result<Self, Failure> {
+    /// Makes it, as of that time.
+    pub(crate) fn make(directory: &Path, now: Timestamp) -> Result<Self, Failure> {
         std::fs::create_dir(directory)?;
         let path = database(directory);
         let url = format!("sqlite://{}", path.display());
         store::migrate(&url)?;
-        let now = SystemClock.now();
         let organization_key = draw(KeyClass::Organization, EnvironmentKind::Sandbox);
         let call = done(store::run_once(&url, |tx| {
             let command = organizations::Create {
@@ -73,13 +73,36 @@ impl Template {
             }
             std::fs::write(keys_file(directory, set), lines)?;
         }
-        let agent = last.ok_or("there are no agents")?;
-        Ok(Self { directory: directory.to_owned(), organization_key, agent })
+        let (_, agent_key) = last.ok_or("there are no agents")?;
+        Ok(Self { directory: directory.to_owned(), organization_key, agent_key })
+    }
+
+    /// One that was made before, with the keys that it had.
+    pub(crate) fn at(directory: &Path, organization_key: ApiKey, agent_key: ApiKey) -> Self {
+        Self { directory: directory.to_owned(), organization_key, agent_key }
+    }
+
+    /// Where it is.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
     }
 
     /// The file of the agents' keys of a set.
     pub(crate) fn keys(&self, set: usize) -> PathBuf {
         keys_file(&self.directory, set % SETS)
+    }
+
+    /// Copies the database into a new directory, with the keys beside it, for a server for developers.
+    pub(crate) fn copy_for_developer(&self, directory: &Path) -> Result<(), Failure> {
+        std::fs::create_dir(directory)?;
+        std::fs::copy(database(&self.directory), directory.join("mandate-dev.db"))?;
+        let keys = json!({
+            "master_key": MASTER_KEY,
+            "organization_key": self.organization_key.expose(),
+            // It is of no organization, and nobody asks with it.
+            "live_organization_key": draw(KeyClass::Organization, EnvironmentKind::Production).expose(),
+        });
+        Ok(std::fs::write(directory.join("mandate-dev.json"), keys.to_string())?)
     }
 
     /// The database, as the server names it.

@@ -2,8 +2,9 @@
 //!
 //! One task has it all in hand. It takes turns: what became of attempts is written down, webhooks that are done are given
 //! back, and those that are due leased, in one transaction; then what is due to the leased ones is read, in one query
-//! each, and attempts are begun. While a turn is written, more attempts end, for the next. A delivery that is under way
-//! when the server dies is still pending: when the lease has ended, another server makes it again.
+//! each, and attempts are begun. Of each a little more is read than may be under way: where an attempt ends the next begins, and
+//! what became of many is written in one turn. A delivery that is under way when the server dies is still pending: when the lease
+//! has ended, another server makes it again.
 
 mod attempt;
 mod lanes;
@@ -15,11 +16,11 @@ use std::time::Duration;
 use mandate_core::Timestamp;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tracing::error;
 
 use self::attempt::{Ended, Means};
-use self::lanes::{Lanes, Share};
+use self::lanes::Lanes;
 use super::dial::Dialer;
 use crate::clock::{Clock, Entropy};
 use crate::error::Fault;
@@ -27,12 +28,14 @@ use crate::metrics::Metrics;
 use crate::service::deliveries::{self, LEASE_SKEW_SECONDS, Turn};
 use crate::service::signing::Keyring;
 use crate::store::Store;
-use crate::store::records::{DueRecord, TriedRecord};
+use crate::store::records::TriedRecord;
 use crate::traces::Traces;
 
 /// How often it is looked for deliveries that another process has made due, and how long it is waited after a fault. What
 /// is due by this server's own doing is taken up at once.
 const LOOK: Duration = Duration::from_secs(5);
+/// How long a turn is put off at most while attempts go on: each costs a commit and some queries, whatever has ended.
+const GATHERING: Duration = Duration::from_millis(20);
 /// How long attempts that are under way may go on when the server stops. Those cut off are made again at the next start.
 const STOP: Duration = Duration::from_secs(5);
 
@@ -84,6 +87,7 @@ impl Deliverer {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let began = Instant::now();
             let wait_until = self.turn().await.unwrap_or_else(|fault| {
                 error!(reason = %fault, "deliveries cannot be read or written down");
                 None
@@ -98,8 +102,23 @@ impl Deliverer {
                 () = until(&*means.clock, wait_until) => {}
                 _ = look.tick() => self.lanes.look_again(),
             }
+            self.gather(began + GATHERING).await;
         }
         self.stop().await;
+    }
+
+    /// Goes on with what was read, until that time or until nothing is under way.
+    async fn gather(&mut self, until: Instant) {
+        loop {
+            self.begin(self.means.clock.now());
+            if Instant::now() >= until {
+                return;
+            }
+            match timeout_at(until, self.under_way.join_next()).await {
+                Ok(Some(ended)) => _ = self.ended(ended),
+                Ok(None) | Err(_) => return,
+            }
+        }
     }
 
     /// Delivers until nothing is due any more; says how many deliveries were dealt with, by an attempt or since their
@@ -136,7 +155,9 @@ impl Deliverer {
         while let Some(ended) = next {
             // An attempt catches its own panics, and none is cut off here.
             if let Ok(Ended { tried, ending }) = ended {
-                self.lanes.note((tried.environment, tried.webhook), ending);
+                let key = (tried.environment, tried.webhook);
+                self.lanes.note(key, ending);
+                self.lanes.end(key, tried.event);
                 self.tried.push(tried);
             }
             next = self.under_way.try_join_next();
@@ -152,7 +173,8 @@ impl Deliverer {
     async fn turn(&mut self) -> Result<Option<Timestamp>, Fault> {
         let now = self.means.clock.now();
         self.write(now).await?;
-        self.begin(now).await?;
+        self.read(now).await?;
+        self.begin(now);
         if !self.lanes.over(now).is_empty() {
             return Ok(Some(now));
         }
@@ -166,9 +188,6 @@ impl Deliverer {
             self.next = Some(now);
         }
         let tried = std::mem::take(&mut self.tried);
-        for done in &tried {
-            self.lanes.end((done.environment, done.webhook), done.event);
-        }
         let released = self.lanes.over(now);
         let room = if self.is_due(now) { self.lanes.room() + released.len() } else { 0 };
         if tried.is_empty() && released.is_empty() && room == 0 && !set_back {
@@ -184,49 +203,45 @@ impl Deliverer {
         match taken {
             Ok(Ok(taken)) => {
                 self.latest = if set_back { now } else { self.latest.max(now) };
+                for done in &turn.tried {
+                    self.lanes.written((done.environment, done.webhook), done.event);
+                }
                 self.lanes.close(&turn.released);
                 self.lanes.open(taken);
                 Ok(())
             }
             failed => {
-                // Until it is written down it is not done, and must not be begun again.
-                for done in &turn.tried {
-                    self.lanes.begin((done.environment, done.webhook), done.event);
-                }
+                // Until it is written down it is not done: the lanes have it in hand, and do not begin it again.
                 self.tried.clone_from(&turn.tried);
                 failed.and_then(|refused| refused.map_err(|e| Fault::new(e.message))).map(|_| ())
             }
         }
     }
 
-    /// Begins attempts, as many as there is room for, and notes when more will be due.
-    async fn begin(&mut self, now: Timestamp) -> Result<(), Fault> {
-        let shares = Arc::new(self.lanes.shares(now));
-        let asked = Arc::clone(&shares);
+    /// Reads what is due to the lanes, and notes when more will be.
+    async fn read(&mut self, now: Timestamp) -> Result<(), Fault> {
+        let wanted = Arc::new(self.lanes.wanted(now));
+        let asked = Arc::clone(&wanted);
         let read = self.store.read(move |tx| {
-            let found = asked.iter().map(|share| {
-                let limit = i64::try_from(share.more + share.under_way.len()).unwrap_or(i64::MAX);
-                deliveries::due(tx, &share.lease, now, limit)
+            let found = asked.iter().map(|wanted| {
+                let limit = i64::try_from(wanted.more + wanted.in_hand.len()).unwrap_or(i64::MAX);
+                deliveries::due(tx, &wanted.lease, now, limit)
             });
             let found = found.collect::<Result<Vec<_>, _>>()?;
             Ok::<_, Fault>((found, deliveries::next_due(tx, now)?))
         });
         let (found, next) = read.await??;
         self.next = next;
-        for (share, due) in shares.iter().zip(found) {
-            self.begin_of(share, due);
+        for (wanted, due) in wanted.iter().zip(found) {
+            self.lanes.stock(wanted, due);
         }
         Ok(())
     }
 
-    fn begin_of(&mut self, share: &Share, due: Vec<DueRecord>) {
-        let key = (share.lease.environment, share.lease.webhook);
-        if due.len() < share.more + share.under_way.len() {
-            self.lanes.drained(key);
-        }
-        for due in due.into_iter().filter(|due| !share.under_way.contains(&due.event.id)) {
-            self.lanes.begin(key, due.event.id);
-            self.under_way.spawn(self.means.clone().attempt(Arc::clone(&share.lease), due));
+    /// Begins attempts at what was read, as many as there is room for.
+    fn begin(&mut self, now: Timestamp) {
+        for (lease, due) in self.lanes.begin(now) {
+            self.under_way.spawn(self.means.clone().attempt(lease, due));
         }
     }
 

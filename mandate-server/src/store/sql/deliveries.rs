@@ -76,10 +76,12 @@ macro_rules! due {
 const DUE: &str = due!("d.due_at <= $3");
 const PUT_OFF: &str = due!("d.due_at > $3");
 const ATTEMPT: &str = "INSERT INTO attempts (environment, event, webhook, attempt, at, status, error)
-    SELECT environment, event, webhook, attempts + 1, $1, $2, $3 FROM deliveries
-    WHERE environment = $4 AND event = $5 AND webhook = $6";
-const COUNT_ATTEMPT: &str = "UPDATE deliveries SET attempts = attempts + 1
-    WHERE environment = $1 AND event = $2 AND webhook = $3";
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+const COUNT_ATTEMPT: &str = "UPDATE deliveries SET attempts = attempts + 1,
+        state = CASE state WHEN 'pending' THEN $1 ELSE state END,
+        due_at = CASE state WHEN 'pending' THEN $2 ELSE due_at END,
+        retried_at = CASE state WHEN 'pending' THEN coalesce($3, retried_at) ELSE retried_at END
+    WHERE environment = $4 AND event = $5 AND webhook = $6 RETURNING attempts";
 const MOVE_ON: &str = "UPDATE deliveries SET state = $1, due_at = $2, retried_at = coalesce($3, retried_at)
     WHERE environment = $4 AND event = $5 AND webhook = $6 AND state = 'pending'";
 const FIND: &str = "SELECT d.environment, o.name, e.kind, d.state
@@ -244,19 +246,19 @@ fn read_due(environment: i64, mut row: Row) -> Result<DueRecord, Fault> {
 /// Writes an attempt, and where the delivery stands after it. One that has ended meanwhile stays as it is, and one that
 /// is gone stays away.
 pub fn keep(tx: &mut Tx<'_>, tried: &TriedRecord) -> Result<(), Fault> {
-    let (environment, event) = (tried.environment, tried.event.to_bytes());
-    let webhook = tried.webhook.to_bytes();
-    if let Some(AttemptRecord { at, status, error }) = &tried.attempt {
-        let key = [environment.into(), event.into(), webhook.into()];
-        let row = [at.millis().into(), (*status).into(), error.as_deref().into()];
-        tx.execute(ATTEMPT, &[row, key.clone()].concat())?;
-        tx.execute(COUNT_ATTEMPT, &key)?;
-    }
     let (state, due_at) = (tried.state.as_str(), tried.due_at.millis());
     let begins_anew = tried.begins_anew.map(Timestamp::millis);
-    let row =
-        [state.into(), due_at.into(), begins_anew.into(), environment.into(), event.into(), webhook.into()];
-    tx.execute(MOVE_ON, &row)?;
+    let key = [tried.environment.into(), tried.event.to_bytes().into(), tried.webhook.to_bytes().into()];
+    let row = [&[state.into(), due_at.into(), begins_anew.into()], key.as_slice()].concat();
+    let Some(AttemptRecord { at, status, error }) = &tried.attempt else {
+        tx.execute(MOVE_ON, &row)?;
+        return Ok(());
+    };
+    if let Some(mut counted) = tx.row(COUNT_ATTEMPT, &row)? {
+        let number = counted.integer()?.into();
+        let row = [number, at.millis().into(), (*status).into(), error.as_deref().into()];
+        tx.execute(ATTEMPT, &[key.as_slice(), &row].concat())?;
+    }
     Ok(())
 }
 

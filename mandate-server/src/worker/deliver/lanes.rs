@@ -6,10 +6,10 @@
 //! a time when none has come in time: so what hangs holds little. No lane is kept for long: after its turn a webhook goes to
 //! the end of the line, and so it does when one of its attempts has hung.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use mandate_core::{EventId, Timestamp, WebhookId};
@@ -17,7 +17,7 @@ use url::Url;
 
 use super::super::dial::NoAnswer;
 use crate::service::deliveries::LEASE_SECONDS;
-use crate::store::records::LeaseRecord;
+use crate::store::records::{DueRecord, LeaseRecord};
 
 /// How many attempts are under way at a time.
 const ALL: Places = Places { most: 512, kept: 64 };
@@ -37,6 +37,12 @@ const PROMPT: Duration = Duration::from_secs(2);
 const MAX_PACES: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
 /// How many webhooks are leased at a time.
 const MAX_LANES: usize = 1024;
+/// How many deliveries all stocks hold together. One takes about 1 KiB.
+const MAX_STOCKED: usize = 512;
+/// How many times as many as may be under way a lane has in stock.
+const STOCKED: usize = 2;
+/// How old a stock may be. What a webhook was to get when it is deleted is begun no later than so long after.
+const STOCK_LASTS: Duration = Duration::from_millis(100);
 /// How long attempts to a webhook are begun before others have their turn, in seconds. Its lease holds well beyond the
 /// end of the last.
 const TURN_SECONDS: i64 = 30;
@@ -113,6 +119,11 @@ struct Lane {
     lease: Arc<LeaseRecord>,
     host: String,
     under_way: BTreeSet<EventId>,
+    /// Those that have ended, until it is written down what became of them: due as well, as far as the database knows.
+    ended: BTreeSet<EventId>,
+    /// What is due beyond these, and when it was read.
+    stock: VecDeque<DueRecord>,
+    read_at: Instant,
     /// Nothing more was due when it was last looked.
     drained: bool,
     /// Of the attempts that have ended since it was leased the newest has hung: its turn is over.
@@ -133,16 +144,37 @@ impl Default for Lanes {
     }
 }
 
-/// What a lane may have under way beside what it has.
+/// What of a lane is to be read.
 #[derive(Debug, Clone)]
-pub(super) struct Share {
+pub(super) struct Wanted {
     pub(super) lease: Arc<LeaseRecord>,
+    /// How many that it does not have.
     pub(super) more: usize,
-    /// What it has: due as well, until it is written down what became of it.
-    pub(super) under_way: BTreeSet<EventId>,
+    /// What it has under way, or has ended and not written down.
+    pub(super) in_hand: BTreeSet<EventId>,
 }
 
 impl Lane {
+    fn new(lease: LeaseRecord, under_way: BTreeSet<EventId>, ended: BTreeSet<EventId>) -> Self {
+        let url = Url::parse(&lease.url).ok();
+        let host = url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+        let (lease, stock, read_at) = (Arc::new(lease), VecDeque::new(), Instant::now());
+        Self { lease, host, under_way, ended, stock, read_at, drained: false, hung: false }
+    }
+
+    /// How much may be due to it that it has not read: nobody knows.
+    fn unread(&self) -> usize {
+        if self.drained { 0 } else { usize::MAX }
+    }
+
+    /// Throws away what was read too long ago; it is to be read again.
+    fn freshen(&mut self) {
+        if !self.stock.is_empty() && self.read_at.elapsed() >= STOCK_LASTS {
+            self.stock.clear();
+            self.drained = false;
+        }
+    }
+
     fn turn_is_over(&self, now: Timestamp) -> bool {
         self.hung || now >= self.lease.until.plus_seconds(TURN_SECONDS - LEASE_SECONDS)
     }
@@ -162,12 +194,10 @@ impl Lanes {
     /// overthrown, stays under way.
     pub(super) fn open(&mut self, leases: Vec<LeaseRecord>) {
         for lease in leases {
-            let url = Url::parse(&lease.url).ok();
-            let host = url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
             let key = (lease.environment, lease.webhook);
-            let under_way = self.lanes.remove(&key).map(|lane| lane.under_way).unwrap_or_default();
-            self.lanes
-                .insert(key, Lane { lease: Arc::new(lease), host, under_way, drained: false, hung: false });
+            let before = self.lanes.remove(&key);
+            let (under_way, ended) = before.map(|lane| (lane.under_way, lane.ended)).unwrap_or_default();
+            self.lanes.insert(key, Lane::new(lease, under_way, ended));
         }
     }
 
@@ -177,16 +207,44 @@ impl Lanes {
         }
     }
 
-    pub(super) fn begin(&mut self, key: Key, event: EventId) {
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.under_way.insert(event);
+    /// An attempt has ended. What became of it is not written down yet.
+    pub(super) fn end(&mut self, key: Key, event: EventId) {
+        if let Some(lane) = self.lanes.get_mut(&key)
+            && lane.under_way.remove(&event)
+        {
+            lane.ended.insert(event);
         }
     }
 
-    pub(super) fn end(&mut self, key: Key, event: EventId) {
+    /// It is written down what became of an attempt.
+    pub(super) fn written(&mut self, key: Key, event: EventId) {
         if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.under_way.remove(&event);
+            lane.ended.remove(&event);
         }
+    }
+
+    /// Takes in what was read of a lane, in place of its stock. It is drained where that is less than was asked for.
+    pub(super) fn stock(&mut self, wanted: &Wanted, due: Vec<DueRecord>) {
+        let key = (wanted.lease.environment, wanted.lease.webhook);
+        if let Some(lane) = self.lanes.get_mut(&key) {
+            lane.drained = due.len() < wanted.more + wanted.in_hand.len();
+            lane.stock = due.into_iter().filter(|due| !wanted.in_hand.contains(&due.event.id)).collect();
+            lane.read_at = Instant::now();
+        }
+    }
+
+    /// Begins as many attempts as there is room for, out of the stocks.
+    pub(super) fn begin(&mut self, now: Timestamp) -> Vec<(Arc<LeaseRecord>, DueRecord)> {
+        self.lanes.values_mut().for_each(Lane::freshen);
+        let mut begun = Vec::new();
+        for (key, more) in self.shares(now, |lane| lane.stock.len()) {
+            let Some(lane) = self.lanes.get_mut(&key) else { continue };
+            for due in lane.stock.drain(..more) {
+                lane.under_way.insert(due.event.id);
+                begun.push((Arc::clone(&lane.lease), due));
+            }
+        }
+        begun
     }
 
     /// Notes how an attempt has ended.
@@ -202,13 +260,6 @@ impl Lanes {
         self.paces.peek(&key).copied().unwrap_or(Pace::FIRST)
     }
 
-    /// Says of a lane that nothing more was due.
-    pub(super) fn drained(&mut self, key: Key) {
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.drained = true;
-        }
-    }
-
     /// More may be due, in any of them.
     pub(super) fn look_again(&mut self) {
         self.lanes.values_mut().for_each(|lane| lane.drained = false);
@@ -216,7 +267,8 @@ impl Lanes {
 
     /// The leases of lanes that have nothing under way, and nothing to begin.
     pub(super) fn over(&self, now: Timestamp) -> Vec<LeaseRecord> {
-        let over = |lane: &&Lane| lane.under_way.is_empty() && (lane.drained || lane.turn_is_over(now));
+        let empty = |lane: &Lane| lane.drained && lane.stock.is_empty();
+        let over = |lane: &&Lane| lane.under_way.is_empty() && (empty(lane) || lane.turn_is_over(now));
         self.lanes.values().filter(over).map(|lane| (*lane.lease).clone()).collect()
     }
 
@@ -225,8 +277,33 @@ impl Lanes {
         self.lanes.values().map(|lane| (*lane.lease).clone()).collect()
     }
 
-    /// How what is free is shared out.
-    pub(super) fn shares(&self, now: Timestamp) -> Vec<Share> {
+    /// What is to be read: of each lane as much as there is room for, and a stock beyond that.
+    pub(super) fn wanted(&mut self, now: Timestamp) -> Vec<Wanted> {
+        self.lanes.values_mut().for_each(Lane::freshen);
+        let places: HashMap<_, _> = self.shares(now, Lane::unread).into_iter().collect();
+        let lacks = |lane: &Lane| lane.unread() > 0 && !lane.turn_is_over(now);
+        // What is not read now stays in stock.
+        let kept: usize = self.lanes.values().filter(|lane| !lacks(lane)).map(|lane| lane.stock.len()).sum();
+        let mut left = MAX_STOCKED.saturating_sub(kept);
+        let mut waiting = self.lanes.values().filter(|lane| lacks(lane)).count();
+        let mut wanted = Vec::with_capacity(waiting);
+        for (key, lane) in self.lanes.iter().filter(|(_, lane)| lacks(lane)) {
+            let pace = self.pace(*key);
+            let most = if pace.hangs { 0 } else { pace.width * STOCKED };
+            let stock = left.div_ceil(waiting).min(most);
+            waiting -= 1;
+            left -= stock;
+            let more = places.get(key).unwrap_or(&0) + stock;
+            if more > 0 {
+                let in_hand = lane.under_way.union(&lane.ended).copied().collect();
+                wanted.push(Wanted { lease: Arc::clone(&lane.lease), more, in_hand });
+            }
+        }
+        wanted
+    }
+
+    /// How what is free is shared out among the lanes that have something to begin, as `has` tells how much.
+    fn shares(&self, now: Timestamp, has: impl Fn(&Lane) -> usize) -> Vec<(Key, usize)> {
         let (mut hosts, mut environments) = (HashMap::new(), HashMap::new());
         let mut taken = 0;
         for lane in self.lanes.values() {
@@ -235,19 +312,20 @@ impl Lanes {
             *environments.entry(lane.lease.environment).or_insert(0) += count;
             taken += count;
         }
-        let wants = |lane: &&Lane| !lane.drained && !lane.turn_is_over(now);
-        let mut lanes: Vec<_> = self.lanes.values().filter(wants).collect();
-        lanes.sort_by_key(|lane| lane.under_way.len());
+        let wants = |(_, lane): &(&Key, &Lane)| has(lane) > 0 && !lane.turn_is_over(now);
+        let mut lanes: Vec<_> = self.lanes.iter().filter(wants).collect();
+        lanes.sort_by_key(|(_, lane)| lane.under_way.len());
         let mut waiting = lanes.len();
         let mut shares = Vec::with_capacity(waiting);
-        for lane in lanes {
-            let pace = self.pace((lane.lease.environment, lane.lease.webhook));
+        for (key, lane) in lanes {
+            let pace = self.pace(*key);
             let is_first = lane.under_way.is_empty() && !pace.hangs;
             let of_host = hosts.entry(lane.host.as_str()).or_insert(0);
             let of_environment = environments.entry(lane.lease.environment).or_insert(0);
             let more = ALL
                 .left(taken, is_first)
                 .div_ceil(waiting)
+                .min(has(lane))
                 .min(pace.width.saturating_sub(lane.under_way.len()))
                 .min(OF_HOST.left(*of_host, is_first))
                 .min(OF_ENVIRONMENT.left(*of_environment, is_first));
@@ -256,8 +334,7 @@ impl Lanes {
             *of_host += more;
             *of_environment += more;
             if more > 0 {
-                let (lease, under_way) = (Arc::clone(&lane.lease), lane.under_way.clone());
-                shares.push(Share { lease, more, under_way });
+                shares.push((*key, more));
             }
         }
         shares

@@ -1,7 +1,10 @@
 //! What lanes may have under way, alone and beside others.
 
 use super::*;
-use mandate_core::EnvironmentKind;
+use mandate_core::{EnvironmentKind, EventKind};
+use serde_json::value::RawValue;
+
+use crate::store::records::EventRecord;
 
 const NOW: i64 = 1_000_000;
 const AT_ONCE: Ending = Ending::Answered(Duration::from_millis(5));
@@ -47,11 +50,39 @@ fn known(leases: Vec<LeaseRecord>) -> Lanes {
 
 /// Begins so many attempts beside those under way.
 fn begin(lanes: &mut Lanes, key: Key, count: usize) {
-    let had = lanes.lanes[&key].under_way.len();
-    for number in had..had + count {
-        let number = u128::try_from(number).unwrap();
-        lanes.begin(key, EventId::from_bytes(number.to_be_bytes()));
-    }
+    let lane = lanes.lanes.get_mut(&key).unwrap();
+    let had = lane.under_way.len();
+    lane.under_way.extend((had..had + count).map(event));
+}
+
+fn event(number: usize) -> EventId {
+    EventId::from_bytes(u128::try_from(number).unwrap().to_be_bytes())
+}
+
+/// So many deliveries that are due, from that event on.
+fn due(numbers: std::ops::Range<usize>) -> Vec<DueRecord> {
+    let due = |number| DueRecord {
+        event: EventRecord {
+            environment: 1,
+            id: event(number),
+            kind: EventKind::Ping,
+            at: at(0),
+            data: RawValue::from_string("{}".to_owned()).unwrap(),
+        },
+        attempts: 0,
+        since: at(0),
+    };
+    numbers.map(due).collect()
+}
+
+/// What is wanted of one lane.
+fn wanted(lanes: &mut Lanes, key: Key) -> Option<Wanted> {
+    lanes.wanted(at(0)).into_iter().find(|wanted| (wanted.lease.environment, wanted.lease.webhook) == key)
+}
+
+/// Begins what is in stock; gives the numbers of the events.
+fn begun(lanes: &mut Lanes) -> Vec<EventId> {
+    lanes.begin(at(0)).into_iter().map(|(_, due)| due.event.id).collect()
 }
 
 /// Begins whatever there is room for; says how many attempts each lane has got.
@@ -68,12 +99,17 @@ fn end_all(lanes: &mut Lanes, key: Key, ending: Ending) {
     for event in lanes.lanes[&key].under_way.clone() {
         lanes.note(key, ending);
         lanes.end(key, event);
+        lanes.written(key, event);
     }
 }
 
+/// How what is free is shared out where enough is due to each.
+fn shares_at(lanes: &Lanes, now: Timestamp) -> Vec<(Key, usize)> {
+    lanes.shares(now, Lane::unread)
+}
+
 fn shares(lanes: &Lanes) -> Vec<(Key, usize)> {
-    let shares = lanes.shares(at(0));
-    shares.into_iter().map(|share| ((share.lease.environment, share.lease.webhook), share.more)).collect()
+    shares_at(lanes, at(0))
 }
 
 fn sum(lanes: &Lanes) -> usize {
@@ -200,28 +236,96 @@ fn a_lane_is_over_when_nothing_is_left_or_its_turn_has_passed_or_something_hung(
     let key = key(1, 1);
     assert_eq!(lanes.over(at(0)), []);
     begin(&mut lanes, key, 1);
-    lanes.drained(key);
-    assert_eq!((lanes.over(at(0)), lanes.shares(at(0)).len()), (vec![], 0), "one is under way");
+    lanes.lanes.get_mut(&key).unwrap().drained = true;
+    assert_eq!((lanes.over(at(0)), shares(&lanes).len()), (vec![], 0), "one is under way");
     end_all(&mut lanes, key, AT_ONCE);
     assert_eq!(lanes.over(at(0)), lanes.leases());
     lanes.look_again();
-    assert_eq!((lanes.over(at(0)), lanes.shares(at(0)).len()), (vec![], 1));
+    assert_eq!((lanes.over(at(0)), shares(&lanes).len()), (vec![], 1));
     assert_eq!(lanes.over(at(TURN_SECONDS)), lanes.leases());
-    assert!(lanes.shares(at(TURN_SECONDS)).is_empty());
+    assert!(shares_at(&lanes, at(TURN_SECONDS)).is_empty());
     begin(&mut lanes, key, 1);
     end_all(&mut lanes, key, Ending::Hung);
-    assert_eq!(
-        (lanes.over(at(0)), lanes.shares(at(0)).len()),
-        (lanes.leases(), 0),
-        "the others have their turn"
-    );
+    assert_eq!((lanes.over(at(0)), shares(&lanes).len()), (lanes.leases(), 0), "the others have their turn");
     lanes.note(key, AT_ONCE);
-    assert_eq!((lanes.over(at(0)), lanes.shares(at(0)).len()), (vec![], 1), "it answers again");
+    assert_eq!((lanes.over(at(0)), shares(&lanes).len()), (vec![], 1), "it answers again");
     lanes.note(key, Ending::Hung);
     lanes.close(&lanes.leases());
     assert!(lanes.is_empty());
     lanes.open(vec![alone(1, 1)]);
     assert_eq!(shares(&lanes), [(key, 1)]);
+}
+
+#[test]
+fn a_place_that_becomes_free_is_taken_from_the_stock_and_nothing_is_begun_twice() {
+    let mut lanes = known(vec![alone(1, 1)]);
+    let key = key(1, 1);
+    let first = wanted(&mut lanes, key).unwrap();
+    assert_eq!((first.more, first.in_hand.len()), (MAX_WIDTH + MAX_WIDTH * STOCKED, 0));
+    lanes.stock(&first, due(0..first.more));
+    assert_eq!(begun(&mut lanes), (0..MAX_WIDTH).map(event).collect::<Vec<_>>());
+    assert_eq!(begun(&mut lanes), [], "it has as many as it may have");
+    lanes.end(key, event(5));
+    assert_eq!(begun(&mut lanes), [event(MAX_WIDTH)]);
+
+    // What has ended is due, for all that the database knows, until that is written down.
+    let second = wanted(&mut lanes, key).unwrap();
+    assert_eq!((second.more, second.in_hand.len()), (MAX_WIDTH * STOCKED, MAX_WIDTH + 1));
+    lanes.stock(&second, due(0..second.more + second.in_hand.len()));
+    lanes.end(key, event(6));
+    assert_eq!(begun(&mut lanes), [event(MAX_WIDTH + 1)]);
+    lanes.written(key, event(5));
+    lanes.written(key, event(6));
+    assert_eq!(wanted(&mut lanes, key).unwrap().in_hand.len(), MAX_WIDTH);
+
+    // Less than was asked for is all that there is; the lane is not given back before its stock is done.
+    let third = wanted(&mut lanes, key).unwrap();
+    lanes.stock(&third, due(0..MAX_WIDTH + 3));
+    assert!(wanted(&mut lanes, key).is_none(), "it is drained");
+    end_all(&mut lanes, key, AT_ONCE);
+    assert_eq!(lanes.over(at(0)), [], "something is in stock");
+    assert!(!begun(&mut lanes).is_empty());
+    end_all(&mut lanes, key, AT_ONCE);
+    assert_eq!(lanes.over(at(0)), lanes.leases());
+}
+
+#[test]
+fn an_old_stock_is_read_again_and_not_begun_from() {
+    let mut lanes = known(vec![alone(1, 1)]);
+    let key = key(1, 1);
+    let first = wanted(&mut lanes, key).unwrap();
+    lanes.stock(&first, due(0..40));
+    assert!(lanes.lanes[&key].drained);
+    let lane = lanes.lanes.get_mut(&key).unwrap();
+    lane.read_at = lane.read_at.checked_sub(STOCK_LASTS).unwrap();
+    assert_eq!(begun(&mut lanes), []);
+    assert!(wanted(&mut lanes, key).is_some());
+}
+
+#[test]
+fn a_stock_is_begun_from_in_its_turn_alone() {
+    let mut lanes = known(vec![alone(1, 1)]);
+    let first = wanted(&mut lanes, key(1, 1)).unwrap();
+    lanes.stock(&first, due(0..40));
+    assert!(lanes.begin(at(TURN_SECONDS)).is_empty());
+    lanes.note(key(1, 1), Ending::Hung);
+    assert!(lanes.begin(at(0)).is_empty());
+    assert_eq!(lanes.over(at(0)), lanes.leases());
+}
+
+#[test]
+fn those_that_can_begin_nothing_take_no_reading_from_those_that_can() {
+    // More lanes than there are stocks, all at one host that has no place left, and one beside them that has.
+    let of_host = (1..=600).map(|environment| lease(environment, 1, "a.example"));
+    let mut lanes = known(of_host.chain([alone(601, 1)]).collect());
+    for environment in 1..=64 {
+        begin(&mut lanes, key(environment, 1), 1);
+    }
+    let all = lanes.wanted(at(0));
+    let sum: usize = all.iter().map(|wanted| wanted.more).sum();
+    assert!(sum <= MAX_STOCKED + MAX_WIDTH, "{sum}");
+    let other = all.iter().find(|wanted| wanted.lease.environment == 601).unwrap();
+    assert!(other.more >= 1);
 }
 
 #[test]

@@ -1,0 +1,140 @@
+//! Fills the log by the store's own code: authorizations are put into its batches, decided, signed and written as those that come
+//! over HTTP, only without HTTP. A clock goes with them, so that no agent is too fast for the velocity rule.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+
+use mandate_core::api_key::ApiKey;
+use mandate_core::json::Object;
+use mandate_core::{Request, RequestId, Timestamp};
+use mandate_server::clock::{Clock, Ids, Sleep, SystemClock, SystemEntropy};
+use mandate_server::error::Fault;
+use mandate_server::metrics::Metrics;
+use mandate_server::service::decide::Engine;
+use mandate_server::service::signing::{self, Keyring, MasterKey};
+use mandate_server::service::{Call, Caller, Stop, keys};
+use mandate_server::store::{self, Authorization, Decider, Store};
+
+use crate::Failure;
+use crate::template::{MASTER_KEY, SETS, Template};
+
+/// Who signs what is filled in. The servers that are measured sign as themselves.
+const ISSUER: &str = "http://127.0.0.1:1";
+/// How long after the one before each is decided, by the clock that goes with them, in nanoseconds: each of all sets' agents
+/// asks nine times a minute.
+const STEP_NANOS: i64 = 74_074;
+/// How many wait at a time.
+const AT_A_TIME: usize = 512;
+/// How long a review waits, in seconds.
+const REVIEW_SECONDS: i64 = 24 * 60 * 60;
+/// What is asked, in turn: of twenty 17 to be allowed, one to be reviewed, one over the limit, and one of a wrong category.
+const AMOUNTS: [(&str, &str); 4] =
+    [("40", "software"), ("300.5", "software"), ("900", "software"), ("40", "travel")];
+
+/// When a log of so many decisions must begin, so that it ends before now.
+pub(crate) fn beginning(decisions: usize) -> Result<Timestamp, Failure> {
+    let seconds = i64::try_from(decisions)?.saturating_mul(STEP_NANOS) / 1_000_000_000;
+    Ok(SystemClock.now().plus_seconds(-seconds - 2 * 60))
+}
+
+/// A clock that goes on with each decision.
+struct Steps {
+    begin: Timestamp,
+    taken: AtomicI64,
+}
+
+impl Clock for Steps {
+    fn now(&self) -> Timestamp {
+        let millis = self.taken.load(Ordering::Relaxed).saturating_mul(STEP_NANOS) / 1_000_000;
+        Timestamp::from_millis(self.begin.millis() + millis)
+    }
+
+    fn sleep_until(&self, _: Timestamp) -> Sleep<'_> {
+        Box::pin(std::future::pending())
+    }
+}
+
+/// Fills the template's own database with so many decisions, the first of them at `begin`, which are those from number `from` on.
+pub(crate) fn fill(
+    template: &Template,
+    begin: Timestamp,
+    from: usize,
+    decisions: usize,
+) -> Result<(), Failure> {
+    let url = template.url();
+    let keyring = store::run_once(&url, |tx| {
+        let master = MasterKey::parse(MASTER_KEY)?;
+        signing::ensure(tx, &master, &SystemEntropy, begin)?;
+        Ok::<_, Stop>(Keyring::load(tx, &master, ISSUER)?)
+    })?;
+    let keyring = keyring.map_err(|refusal| refusal.message)?;
+    let callers = Arc::new(callers(template, begin)?);
+    let clock = Arc::new(Steps { begin, taken: AtomicI64::new(i64::try_from(from)?) });
+    let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
+    let engine = Engine::new(keyring, ids, Arc::clone(&clock) as Arc<dyn Clock>, REVIEW_SECONDS);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    runtime.block_on(async {
+        let store = Store::open(&url, Arc::new(engine) as Arc<dyn Decider>, Metrics::new())?;
+        let next = Arc::new(AtomicUsize::new(from));
+        let mut tasks = tokio::task::JoinSet::<Result<(), Fault>>::new();
+        for _ in 0..AT_A_TIME {
+            let (store, callers) = (store.clone(), Arc::clone(&callers));
+            let (clock, next) = (Arc::clone(&clock), Arc::clone(&next));
+            tasks.spawn(async move {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    if number >= from + decisions {
+                        return Ok(());
+                    }
+                    clock.taken.fetch_add(1, Ordering::Relaxed);
+                    decide(&store, &callers, number, clock.now()).await?;
+                    if number > 0 && number % 500_000 == 0 {
+                        eprintln!("{number} decisions written");
+                    }
+                }
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            done??;
+        }
+        tokio::task::spawn_blocking(move || store.close()).await?;
+        Ok(())
+    })
+}
+
+async fn decide(store: &Store, callers: &[Arc<Caller>], number: usize, now: Timestamp) -> Result<(), Fault> {
+    let lost = || Fault::new("there is no such agent");
+    let caller = callers.get(number % callers.len()).ok_or_else(lost)?;
+    // With each round of the agents the mix moves on, so that each agent asks for everything.
+    let kind = ((number + number / callers.len()) % 20).saturating_sub(16);
+    let (amount, category) = AMOUNTS.get(kind).ok_or_else(lost)?;
+    let body = format!(
+        r#"{{"amount":{amount},"currency":"USD","recipient":"vendor:acme","category":"{category}"}}"#
+    );
+    let read = Object::parse(body.as_bytes());
+    let agent = caller.agent.clone().ok_or_else(lost)?;
+    let request = read.and_then(|body| Request::read(agent, body)).map_err(|e| Fault::new(e.to_string()))?;
+    let request_id = RequestId::new(now, u128::try_from(number).unwrap_or_default());
+    let call = Call { caller: Arc::clone(caller), request_id, at: now, idempotency: None, traced: None };
+    let answer = store.decide(Authorization { call, request: Ok(request) }).await?;
+    if answer.status == 201 { Ok(()) } else { Err(Fault::new("an authorization was refused")) }
+}
+
+/// All agents of the template, as the gate knows them.
+fn callers(template: &Template, now: Timestamp) -> Result<Vec<Arc<Caller>>, Failure> {
+    let mut hashes = Vec::new();
+    for set in 0..SETS {
+        for line in std::fs::read_to_string(template.keys(set))?.lines() {
+            hashes.push(ApiKey::parse(line)?.hash());
+        }
+    }
+    let found = store::run_once(&template.url(), |tx| {
+        let mut found = Vec::with_capacity(hashes.len());
+        for hash in &hashes {
+            let caller = keys::find(tx, hash, now)?;
+            found.push(Arc::new(caller.ok_or_else(|| Fault::new("an agent's key is not there"))?));
+        }
+        Ok::<_, Stop>(found)
+    })?;
+    found.map_err(|refusal| refusal.message.into())
+}
