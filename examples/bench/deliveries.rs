@@ -18,7 +18,7 @@ use serde_json::json;
 use crate::contender::{Load, Running};
 use crate::figures::{Report, median, over, ratio};
 use crate::receiver::{Came, Receiver};
-use crate::template::Template;
+use crate::template::{Template, developer_database};
 use crate::{Args, Failure};
 
 /// How many deliveries a second there are to be.
@@ -107,11 +107,13 @@ fn run(
     if report.errors > 0 {
         return Err(format!("{} webhooks: {} errors", side.webhooks, report.errors).into());
     }
+    let report = report.keeps_to_velocity()?;
     let before = receiver.count();
     let all = wait(receiver);
     side.deliveries.push(rate(&counts, args.seconds()));
     side.behind.push((all - before) as f64);
-    check(&server, side.webhooks, &receiver.take())?;
+    let events = if side.webhooks > 0 { reviewed(&own)? } else { 0 };
+    check(&server, (events, side.webhooks), &receiver.take())?;
     eprintln!(
         "round {}: {} webhooks: {:.0} decisions/s, {:.0} deliveries/s, {} still to come at the end",
         side.rounds.len() + 1,
@@ -153,8 +155,16 @@ fn wait(receiver: &Receiver) -> usize {
     count
 }
 
+/// How many events have been made for the webhooks.
+fn reviewed(directory: &Path) -> Result<usize, Failure> {
+    let connection = rusqlite::Connection::open(developer_database(directory))?;
+    let sql = "SELECT count(*) FROM events WHERE type = 'decision.review_pending'";
+    let count: i64 = connection.query_row(sql, [], |row| row.get(0))?;
+    Ok(usize::try_from(count)?)
+}
+
 /// Verifies all that has come. Each event must have come to each webhook, and to each once: no attempt of these failed.
-fn check(server: &Running, webhooks: usize, came: &[Came]) -> Result<(), Failure> {
+fn check(server: &Running, (made, webhooks): (usize, usize), came: &[Came]) -> Result<(), Failure> {
     let issuer = server.verdicts_url.as_str();
     let document =
         ureq::get(format!("{issuer}/.well-known/jwks.json")).call()?.body_mut().read_to_string()?;
@@ -171,6 +181,9 @@ fn check(server: &Running, webhooks: usize, came: &[Came]) -> Result<(), Failure
     let mut whole = BTreeMap::new();
     for (event, _) in events.keys() {
         *whole.entry(event).or_insert(0_usize) += 1;
+    }
+    if whole.len() != made {
+        return Err(format!("{} of {made} events came", whole.len()).into());
     }
     match whole.iter().find(|(_, came)| **came != webhooks) {
         Some((event, came)) => Err(format!("{event} came to {came} of {webhooks} webhooks").into()),

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Failure;
+
 /// What part of a pace must be reached.
 const KEPT: f64 = 0.95;
 
@@ -23,6 +25,14 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// The report, unless agents asked so fast that the velocity rule has answered: that is not what is measured.
+    pub(crate) fn keeps_to_velocity(self) -> Result<Self, Failure> {
+        if self.verdicts.contains_key("deny_velocity") {
+            return Err("the agents were too fast for the velocity rule: measure for fewer seconds".into());
+        }
+        Ok(self)
+    }
+
     /// Whether all requests of a pace were answered about as fast as they came.
     pub(crate) fn kept_pace(&self) -> bool {
         self.errors == 0 && self.rate.is_none_or(|rate| self.requests_per_second >= KEPT * rate)

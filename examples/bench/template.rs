@@ -41,6 +41,11 @@ pub(crate) fn database(directory: &Path) -> PathBuf {
     directory.join("mandate.db")
 }
 
+/// The database of the developer's server in a directory.
+pub(crate) fn developer_database(directory: &Path) -> PathBuf {
+    directory.join("mandate-dev.db")
+}
+
 impl Template {
     /// Makes it, as of that time.
     pub(crate) fn make(directory: &Path, now: Timestamp) -> Result<Self, Failure> {
@@ -95,7 +100,7 @@ impl Template {
     /// Copies the database into a new directory, with the keys beside it, for a server for developers.
     pub(crate) fn copy_for_developer(&self, directory: &Path) -> Result<(), Failure> {
         std::fs::create_dir(directory)?;
-        std::fs::copy(database(&self.directory), directory.join("mandate-dev.db"))?;
+        std::fs::copy(database(&self.directory), developer_database(directory))?;
         let keys = json!({
             "master_key": MASTER_KEY,
             "organization_key": self.organization_key.expose(),

@@ -146,12 +146,13 @@ impl Engine {
             signing_key: key.id,
             signature: [0; 64],
         };
-        Ok(Unsigned { decision, review, signer: key.signer })
+        let event = review.as_ref().map(|_| EventId::from_bytes(self.ids.next(now)));
+        Ok(Unsigned { decision, review, event, signer: key.signer })
     }
 
     /// Signs a decision: most of what it costs.
     fn seal(&self, unsigned: Unsigned, environment: &Environment) -> Result<Fresh, Fault> {
-        let Unsigned { mut decision, review, signer } = unsigned;
+        let Unsigned { mut decision, review, signer, .. } = unsigned;
         let claims = claims(&decision, self.keyring.issuer(), &environment.policy_version).to_json();
         let signed = jwt::sign_kept(&*signer, &claims).map_err(|e| Fault::new(e.to_string()));
         let token;
@@ -195,13 +196,13 @@ impl Engine {
         &self,
         environment: &Environment,
         fresh: &Fresh,
-        now: Timestamp,
+        (id, now): (EventId, Timestamp),
     ) -> Result<EventRecord, Fault> {
         let Fresh { decision, review, token } = fresh;
         let claims = claims(decision, self.keyring.issuer(), &environment.policy_version);
         Ok(EventRecord {
             environment: environment.id,
-            id: EventId::from_bytes(self.ids.next(now)),
+            id,
             kind: EventKind::DecisionReviewPending,
             at: now,
             data: show_signed(decision, review.as_ref(), &claims, token, now)?,
@@ -254,12 +255,10 @@ impl Decider for Engine {
             Drafted::Unsigned(unsigned) => unsigned,
         };
         let environment = &at.call.caller.environment;
+        let event = unsigned.event;
         let fresh = self.seal(*unsigned, environment)?;
         let answer = fresh.answer(now)?;
-        let event = match &fresh.review {
-            Some(_) => Some(self.review_pending(environment, &fresh, now)?),
-            None => None,
-        };
+        let event = event.map(|id| self.review_pending(environment, &fresh, (id, now))).transpose()?;
         let kept = kept(at, &answer, now)?;
         Ok(Signed { answer, made: Some((fresh.decision, fresh.review)), event, kept })
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mandate_core::es256::Signer;
-use mandate_core::{Request, Timestamp};
+use mandate_core::{EventId, Request, Timestamp};
 
 use super::records::{
     AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
@@ -126,6 +126,8 @@ pub struct Unsigned {
     pub decision: DecisionRecord,
     /// The review that it waits for.
     pub review: Option<ReviewRecord>,
+    /// The id of the event that tells of the review. It is drawn with the decision's, so that events have the order of decisions.
+    pub event: Option<EventId>,
     /// What signs it.
     pub signer: Arc<dyn Signer>,
 }

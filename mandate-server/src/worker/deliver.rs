@@ -174,7 +174,8 @@ impl Deliverer {
         let now = self.means.clock.now();
         self.write(now).await?;
         self.read(now).await?;
-        self.begin(now);
+        // By the clock as it is now: to write and to read may have taken long, and a lease ends.
+        self.begin(self.means.clock.now());
         if !self.lanes.over(now).is_empty() {
             return Ok(Some(now));
         }
@@ -220,7 +221,7 @@ impl Deliverer {
 
     /// Reads what is due to the lanes, and notes when more will be.
     async fn read(&mut self, now: Timestamp) -> Result<(), Fault> {
-        let wanted = Arc::new(self.lanes.wanted(now));
+        let (wanted, began) = (Arc::new(self.lanes.wanted(now)), std::time::Instant::now());
         let asked = Arc::clone(&wanted);
         let read = self.store.read(move |tx| {
             let found = asked.iter().map(|wanted| {
@@ -233,7 +234,7 @@ impl Deliverer {
         let (found, next) = read.await??;
         self.next = next;
         for (wanted, due) in wanted.iter().zip(found) {
-            self.lanes.stock(wanted, due);
+            self.lanes.stock(wanted, due, began);
         }
         Ok(())
     }

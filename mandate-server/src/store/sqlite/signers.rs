@@ -84,7 +84,12 @@ impl Signers {
         for helper in at_work {
             match helper.signed.recv() {
                 Ok(share) => drafts.extend(share),
-                Err(_) => whole = false,
+                Err(_) => {
+                    tracing::error!(
+                        "a thread that signs has ended, and what it held is lost; restart the server"
+                    );
+                    whole = false;
+                }
             }
         }
         drafts.extend(last);

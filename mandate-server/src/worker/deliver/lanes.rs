@@ -223,13 +223,14 @@ impl Lanes {
         }
     }
 
-    /// Takes in what was read of a lane, in place of its stock. It is drained where that is less than was asked for.
-    pub(super) fn stock(&mut self, wanted: &Wanted, due: Vec<DueRecord>) {
+    /// Takes in what was read of a lane from `began` on, in place of its stock. It is drained where that is less than was asked
+    /// for.
+    pub(super) fn stock(&mut self, wanted: &Wanted, due: Vec<DueRecord>, began: Instant) {
         let key = (wanted.lease.environment, wanted.lease.webhook);
         if let Some(lane) = self.lanes.get_mut(&key) {
             lane.drained = due.len() < wanted.more + wanted.in_hand.len();
             lane.stock = due.into_iter().filter(|due| !wanted.in_hand.contains(&due.event.id)).collect();
-            lane.read_at = Instant::now();
+            lane.read_at = began;
         }
     }
 

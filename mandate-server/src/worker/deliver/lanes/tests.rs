@@ -262,7 +262,7 @@ fn a_place_that_becomes_free_is_taken_from_the_stock_and_nothing_is_begun_twice(
     let key = key(1, 1);
     let first = wanted(&mut lanes, key).unwrap();
     assert_eq!((first.more, first.in_hand.len()), (MAX_WIDTH + MAX_WIDTH * STOCKED, 0));
-    lanes.stock(&first, due(0..first.more));
+    lanes.stock(&first, due(0..first.more), Instant::now());
     assert_eq!(begun(&mut lanes), (0..MAX_WIDTH).map(event).collect::<Vec<_>>());
     assert_eq!(begun(&mut lanes), [], "it has as many as it may have");
     lanes.end(key, event(5));
@@ -271,7 +271,7 @@ fn a_place_that_becomes_free_is_taken_from_the_stock_and_nothing_is_begun_twice(
     // What has ended is due, for all that the database knows, until that is written down.
     let second = wanted(&mut lanes, key).unwrap();
     assert_eq!((second.more, second.in_hand.len()), (MAX_WIDTH * STOCKED, MAX_WIDTH + 1));
-    lanes.stock(&second, due(0..second.more + second.in_hand.len()));
+    lanes.stock(&second, due(0..second.more + second.in_hand.len()), Instant::now());
     lanes.end(key, event(6));
     assert_eq!(begun(&mut lanes), [event(MAX_WIDTH + 1)]);
     lanes.written(key, event(5));
@@ -280,7 +280,7 @@ fn a_place_that_becomes_free_is_taken_from_the_stock_and_nothing_is_begun_twice(
 
     // Less than was asked for is all that there is; the lane is not given back before its stock is done.
     let third = wanted(&mut lanes, key).unwrap();
-    lanes.stock(&third, due(0..MAX_WIDTH + 3));
+    lanes.stock(&third, due(0..MAX_WIDTH + 3), Instant::now());
     assert!(wanted(&mut lanes, key).is_none(), "it is drained");
     end_all(&mut lanes, key, AT_ONCE);
     assert_eq!(lanes.over(at(0)), [], "something is in stock");
@@ -294,7 +294,7 @@ fn an_old_stock_is_read_again_and_not_begun_from() {
     let mut lanes = known(vec![alone(1, 1)]);
     let key = key(1, 1);
     let first = wanted(&mut lanes, key).unwrap();
-    lanes.stock(&first, due(0..40));
+    lanes.stock(&first, due(0..40), Instant::now());
     assert!(lanes.lanes[&key].drained);
     let lane = lanes.lanes.get_mut(&key).unwrap();
     lane.read_at = lane.read_at.checked_sub(STOCK_LASTS).unwrap();
@@ -306,7 +306,7 @@ fn an_old_stock_is_read_again_and_not_begun_from() {
 fn a_stock_is_begun_from_in_its_turn_alone() {
     let mut lanes = known(vec![alone(1, 1)]);
     let first = wanted(&mut lanes, key(1, 1)).unwrap();
-    lanes.stock(&first, due(0..40));
+    lanes.stock(&first, due(0..40), Instant::now());
     assert!(lanes.begin(at(TURN_SECONDS)).is_empty());
     lanes.note(key(1, 1), Ending::Hung);
     assert!(lanes.begin(at(0)).is_empty());
