@@ -13,9 +13,14 @@ use crate::world::{World, spend};
 const OTHERS: usize = 8;
 /// Requests for the agent that is held.
 const LATE: usize = 5;
+/// So many that trying them all takes longer than anybody else should wait.
+const MANY: usize = 100;
+/// How long others wait at most while agents are tried, with room for a slow machine.
+const BRIEF: Duration = Duration::from_secs(2);
 /// More scripts than threads that write.
 const REVOCATIONS: usize = 12;
 const DECISIONS: &str = "SELECT count(*) FROM decisions WHERE agent = 'agt_held'";
+const MANY_DECISIONS: &str = "SELECT count(*) FROM decisions WHERE agent LIKE 'agt_held%'";
 
 /// How many jobs wait for threads or locks, as the metrics say.
 async fn waiting(world: &World) -> usize {
@@ -61,6 +66,43 @@ async fn an_agent_whose_row_is_held_delays_no_other_and_is_not_decided_for_later
     holder.commit();
     assert_eq!(world.post(held, "/v1/authorizations", &body).await.status, 201);
     assert_eq!(query(url, DECISIONS), "1", "what was given up is not done later");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_agents_whose_rows_are_held_delay_no_other_for_long() {
+    let world = &World::start().await;
+    let (mut held, mut others) = (Vec::with_capacity(MANY), Vec::with_capacity(OTHERS));
+    for number in 0..MANY {
+        held.push(world.agent(&format!("held{number}")).await);
+    }
+    for number in 0..OTHERS {
+        others.push(world.agent(&format!("a{number}")).await);
+    }
+    let url = world.settings.database.as_str();
+    let holder = Held::begin(url, "SELECT 1 FROM agents WHERE agent LIKE 'agt_held%' FOR UPDATE");
+    let (began, body) = (Instant::now(), spend(1));
+    let late = join_all(held.iter().map(|key| world.post(key, "/v1/authorizations", &body)));
+    let free = async {
+        while waiting(world).await < MANY {
+            assert!(began.elapsed() < Duration::from_secs(15), "{} wait", waiting(world).await);
+        }
+        let mut took = Duration::ZERO;
+        // Whoever asks first may wait until it is known that all of these are held.
+        for _ in 0..2 {
+            let began = Instant::now();
+            for reply in join_all(others.iter().map(|key| world.post(key, "/v1/authorizations", &body))).await
+            {
+                assert_eq!(reply.status, 201, "{}", reply.body);
+            }
+            took = began.elapsed();
+        }
+        assert!(took < BRIEF, "the others were answered after {took:?}");
+        holder.commit();
+    };
+    let (late, ()) = tokio::join!(late, free);
+    let answered = late.iter().filter(|reply| reply.status == 201).count();
+    let stored: usize = query(url, MANY_DECISIONS).parse().unwrap();
+    assert_eq!(stored, answered, "what was given up is not done later");
 }
 
 #[tokio::test(flavor = "multi_thread")]

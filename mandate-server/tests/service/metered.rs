@@ -81,6 +81,12 @@ async fn the_agents_row_follows_its_mandate() {
     world.revoke(&first).await;
     assert_eq!((world.number(REVOKED), world.number(NOT_REVOKED)), (1, 0));
     assert_eq!(world.ask(&agent, "1").await["verdict"], "deny_revoked");
+    // It decides, so that a copy that is another is found.
+    assert_eq!(found(&world.database), Vec::<String>::new());
+    world.change("UPDATE agents SET revoked_at = NULL");
+    assert_eq!(found(&world.database), [format!("agents: not revoked when mandate {first} is")]);
+    world.change("UPDATE agents SET revoked_at = (SELECT max(revoked_at) FROM mandates)");
+    assert_eq!(found(&world.database), Vec::<String>::new());
     world.mandate(&agent, 1_000, "").await;
     assert_eq!(world.number(NOT_REVOKED), 1);
     assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");

@@ -29,7 +29,9 @@ const ENOUGH: usize = 32;
 const GATHERINGS: usize = 3;
 const GATHERING: Duration = Duration::from_micros(100);
 /// How long one that was set aside waits for its agent, each time that it is tried.
-const BRIEFLY: &str = "SET LOCAL lock_timeout = '100ms'";
+const BRIEFLY: &str = "SET LOCAL lock_timeout = '50ms'";
+/// For how long agents that are held are tried, one after the other, before whoever asked for another has its turn.
+const TRYING: Duration = Duration::from_millis(200);
 /// How long it is waited for others, before those that were set aside are tried again.
 const REST: Duration = Duration::from_millis(50);
 
@@ -155,19 +157,24 @@ impl Lane<'_> {
     fn look_again(&mut self, desk: &mut Desk, came: Vec<Asked>) {
         let waiting = std::mem::take(&mut self.aside).into_iter().chain(came).collect();
         let waiting = self.in_time(waiting);
-        let mut freed = Vec::new();
-        let mut tried = Vec::new();
+        let (mut freed, mut tried, mut later) = (Vec::new(), Vec::new(), Vec::new());
+        let began = Instant::now();
         for asked in waiting {
             let agent = agent(&asked);
             if self.waits(&asked) {
                 self.put_aside(asked);
             } else if tried.contains(&agent) {
                 freed.push(asked);
-            } else {
+            } else if began.elapsed() < TRYING {
                 tried.push(agent);
                 self.decide_alone(desk, asked);
+            } else {
+                later.push(asked);
             }
         }
+        // What was not tried now is tried first the next time.
+        let held = std::mem::take(&mut self.aside);
+        later.into_iter().chain(held).for_each(|asked| self.put_aside(asked));
         let mut freed = freed.into_iter().peekable();
         while freed.peek().is_some() {
             self.decide(desk, freed.by_ref().take(MAX_BATCH).collect());

@@ -9,7 +9,7 @@ use crate::error::Fault;
 use crate::store::records::{AgentKey, DecisionRecord, UsageKey};
 use crate::store::tx::{Row, Tx, Value};
 
-pub use rules::{Breach, Of, RULES, Rule, breaches};
+pub use rules::{Breach, Of, Rule, breaches, rules};
 
 const LOG: &str = "SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment,
         d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,

@@ -82,14 +82,13 @@ impl Signers {
         let last: Vec<_> = batch.into_iter().map(|one| signed(&*self.decider, one)).collect();
         let mut whole = true;
         for helper in at_work {
-            match helper.signed.recv() {
-                Ok(share) => drafts.extend(share),
-                Err(_) => {
-                    tracing::error!(
-                        "a thread that signs has ended, and what it held is lost; restart the server"
-                    );
-                    whole = false;
-                }
+            if let Ok(share) = helper.signed.recv() {
+                drafts.extend(share);
+            } else {
+                tracing::error!(
+                    "a thread that signs has ended, and what it held is lost; restart the server"
+                );
+                whole = false;
             }
         }
         drafts.extend(last);

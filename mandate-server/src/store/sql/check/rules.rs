@@ -1,7 +1,7 @@
 //! What goes together, table by table, as searches for the rows that do not.
 
 use crate::error::Fault;
-use crate::store::tx::{Tx, Value};
+use crate::store::tx::{Backend, Tx, Value};
 
 /// What the ids in a column are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,8 +36,25 @@ pub struct Rule {
     sql: &'static str,
 }
 
-/// What goes together, table by table.
-pub const RULES: &[Rule] = &[
+/// What goes together on this database, table by table.
+pub fn rules(tx: &Tx<'_>) -> impl Iterator<Item = &'static Rule> + use<> {
+    let more = (tx.backend() == Backend::Postgres).then_some(&REVOKED);
+    RULES.iter().chain(more)
+}
+
+/// What an agent's row says of its mandate, where that is what decides.
+const REVOKED: Rule = Rule {
+    table: "agents",
+    of: Of::Itself,
+    other: Of::Mandate,
+    found: "not revoked when mandate {} is",
+    expected: "revoked when the mandate that governs is, and not otherwise",
+    sql: "SELECT a.environment, a.agent, a.governing FROM agents a
+        LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
+        WHERE a.revoked_at IS DISTINCT FROM m.revoked_at LIMIT $1",
+};
+
+const RULES: &[Rule] = &[
     Rule {
         table: "api_keys",
         of: Of::Itself,
