@@ -25,24 +25,25 @@ const FIND_WITH_NEWEST: &str = find!(
     "coalesce(a.metered, '')",
     "LEFT JOIN agents a ON a.environment = u.environment AND a.agent = u.agent"
 );
+
+macro_rules! keep {
+    ($condition:literal) => {
+        concat!(
+            "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
+                deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
+            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+            ON CONFLICT (environment, month, agent, currency) DO UPDATE SET
+                spent = excluded.spent, requests = excluded.requests, allow = excluded.allow, review = excluded.review,
+                deny_no_mandate = excluded.deny_no_mandate, deny_revoked = excluded.deny_revoked,
+                deny_expired = excluded.deny_expired, deny_limit = excluded.deny_limit,
+                deny_category = excluded.deny_category, deny_velocity = excluded.deny_velocity ",
+            $condition
+        )
+    };
+}
 /// What stood in an agent's row is newer, whatever is there.
-const PUT_BACK: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
-        deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-    ON CONFLICT (environment, month, agent, currency) DO UPDATE SET
-        spent = excluded.spent, requests = excluded.requests, allow = excluded.allow, review = excluded.review,
-        deny_no_mandate = excluded.deny_no_mandate, deny_revoked = excluded.deny_revoked,
-        deny_expired = excluded.deny_expired, deny_limit = excluded.deny_limit,
-        deny_category = excluded.deny_category, deny_velocity = excluded.deny_velocity";
-const KEEP: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
-        deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-    ON CONFLICT (environment, month, agent, currency) DO UPDATE SET
-        spent = excluded.spent, requests = excluded.requests, allow = excluded.allow, review = excluded.review,
-        deny_no_mandate = excluded.deny_no_mandate, deny_revoked = excluded.deny_revoked,
-        deny_expired = excluded.deny_expired, deny_limit = excluded.deny_limit,
-        deny_category = excluded.deny_category, deny_velocity = excluded.deny_velocity
-    WHERE usage.spent = $15 AND usage.requests = $16";
+const PUT_BACK: &str = keep!("");
+const KEEP: &str = keep!("WHERE usage.spent = $15 AND usage.requests = $16");
 
 macro_rules! select {
     ($metered:literal, $condition:literal) => {
