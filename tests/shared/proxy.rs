@@ -52,6 +52,7 @@ struct Network {
     target: Mutex<SocketAddr>,
     weather: watch::Sender<Weather>,
     connections: AtomicUsize,
+    round_trips: AtomicUsize,
     /// What fills the listener's queue.
     filling: Mutex<Vec<std::net::TcpStream>>,
     /// What is to be lost, and after how many round trips.
@@ -81,6 +82,7 @@ impl Proxy {
             target: Mutex::new(target),
             weather: watch::Sender::default(),
             connections: AtomicUsize::new(0),
+            round_trips: AtomicUsize::new(0),
             filling: Mutex::default(),
             loss: Mutex::new(None),
         });
@@ -176,6 +178,12 @@ impl Proxy {
         self.network.connections.load(Ordering::SeqCst)
     }
 
+    /// How many round trips were asked for.
+    #[must_use]
+    pub fn round_trips(&self) -> usize {
+        self.network.round_trips.load(Ordering::SeqCst)
+    }
+
     fn change(&self, change: impl FnOnce(&mut Weather)) {
         self.network.weather.send_modify(change);
     }
@@ -193,6 +201,7 @@ impl Drop for Proxy {
 impl Network {
     /// Counts a round trip that has been asked for; says whether something of it is to be lost.
     fn round_trip(&self) -> Option<Lost> {
+        self.round_trips.fetch_add(1, Ordering::SeqCst);
         let mut planned = self.loss.lock().unwrap();
         let (after, lost) = planned.as_mut()?;
         if *after > 0 {

@@ -23,6 +23,11 @@ const UNPREPARED: &str = "?statement_cache=off";
 /// How soon the service is there again.
 const RESUMES: Duration = Duration::from_secs(10);
 
+/// For how long nothing goes over the network before a case begins, so that what is counted is its own: at a new time the
+/// server looks what is due. It does so a few times a second at any time, so that the wait has a bound.
+const QUIET: Duration = Duration::from_millis(20);
+const QUIET_WITHIN: Duration = Duration::from_secs(1);
+
 /// What an operation may leave behind, counted.
 const COUNTS: [&str; 10] = [
     "SELECT count(*) FROM agents",
@@ -88,6 +93,28 @@ impl Case<'_> {
         }
     }
 
+    /// Ends the deliveries that earlier cases have left: nobody takes them, and each new try would be counted among the
+    /// round trips of this one.
+    fn end_deliveries(&self) {
+        let ended = apart::run_once(self.database, |tx| {
+            Ok(tx.execute("UPDATE deliveries SET state = 'ended' WHERE state = 'pending'", &[])?)
+        });
+        ended.unwrap().unwrap();
+    }
+
+    /// Waits until what the server does by itself is done.
+    async fn wait_for_quiet(&self) {
+        let began = Instant::now();
+        let mut seen = self.proxy.round_trips();
+        while began.elapsed() < QUIET_WITHIN {
+            tokio::time::sleep(QUIET).await;
+            let now = self.proxy.round_trips();
+            if std::mem::replace(&mut seen, now) == now {
+                return;
+            }
+        }
+    }
+
     fn is_post(&self) -> bool {
         self.route.method == Method::POST
     }
@@ -95,10 +122,12 @@ impl Case<'_> {
     /// Runs the operation with one loss. Gives what it left behind, and whether there was a loss.
     async fn lose(&self, after: usize, lost: Lost, retried: bool) -> (Counts, bool) {
         let name = format!("{after}-{lost:?}");
+        self.end_deliveries();
         // Nobody asks more often in a minute than is permitted.
         self.tenants.world.clock.advance(61);
         let sample = sample(self.tenant, self.route.method.as_str(), self.route.path).await;
         let before = self.counts();
+        self.wait_for_quiet().await;
         self.proxy.lose(after, lost);
         let first = self.ask(&sample, Some(&*name).filter(|_| retried && self.is_post())).await;
         let happened = !self.proxy.lose_nothing();
