@@ -269,13 +269,30 @@ fn digits(units: i128) -> u32 {
 }
 
 fn render(units: i128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    let whole = units.checked_div(SCALE).unwrap_or(0);
-    let fraction = units.checked_rem(SCALE).unwrap_or(0);
+    // Nearly all fit 64 bits, which are divided and written in a fraction of the time.
+    match (u64::try_from(units), u64::try_from(SCALE)) {
+        (Ok(units), Ok(scale)) => {
+            let whole = units.checked_div(scale).unwrap_or(0);
+            render_parts(whole, units.checked_rem(scale).unwrap_or(0), f)
+        }
+        _ => {
+            let fraction = units.checked_rem(SCALE).and_then(|fraction| u64::try_from(fraction).ok());
+            render_parts(units.checked_div(SCALE).unwrap_or(0), fraction.unwrap_or(0), f)
+        }
+    }
+}
+
+/// Writes a number without the zeros behind it; `fraction` is in units of the last place.
+fn render_parts(whole: impl fmt::Display, mut fraction: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if fraction == 0 {
         return write!(f, "{whole}");
     }
-    let digits = format!("{fraction:08}");
-    write!(f, "{whole}.{}", digits.trim_end_matches('0'))
+    let mut digits = usize::try_from(FRACTION_DIGITS).unwrap_or(0);
+    while fraction.checked_rem(10) == Some(0) {
+        fraction = fraction.checked_div(10).unwrap_or(0);
+        digits = digits.saturating_sub(1);
+    }
+    write!(f, "{whole}.{fraction:0digits$}")
 }
 
 macro_rules! money {
@@ -367,6 +384,7 @@ mod tests {
         let total = (0..2000).fold(Total::ZERO, |t, _| t.plus(most));
         assert_eq!(total.to_string(), "1999999999999998000");
         assert_eq!(Total::parse(&total.to_string()).unwrap(), total);
+        assert_eq!(total.plus(Amount::parse("0.05").unwrap()).to_string(), "1999999999999998000.05");
         assert!(Total::parse("-1").is_err() && Total::parse("0.123456789").is_err());
     }
 

@@ -3,6 +3,8 @@
 //! The two kinds cannot be taken for each other: a verdict has `verdict` and no `type`, an event has `type` and `data`
 //! and no `verdict`, and each reader insists on its own.
 
+use std::fmt::Write as _;
+
 use serde::Serialize;
 
 use crate::error::Invalid;
@@ -15,6 +17,9 @@ use crate::verdict::Verdict;
 
 /// How long a verdict's token is valid, in seconds: `exp` = `iat` + 300.
 pub const VERDICT_LIFETIME_SECONDS: i64 = 300;
+
+/// More than the claims of most verdicts take as JSON, in bytes.
+const TYPICAL_BYTES: usize = 512;
 
 /// The claims of a verdict (RFC 7519 for `iss`, `jti`, `iat`, `exp`), in the order in which they are written.
 ///
@@ -107,7 +112,20 @@ impl VerdictClaims {
     /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
-        serde_json::to_string(self).unwrap_or_default()
+        let Self { jti, iat, exp, verdict, mandate, policy_version, nonce, request, .. } = self;
+        let Request { agent, amount, currency, recipient, category } = request;
+        let iss = serde_json::to_string(&self.iss).unwrap_or_default();
+        // What serde writes, in half the time: but for the issuer nothing here can hold what is to be escaped.
+        let mut json = String::with_capacity(TYPICAL_BYTES);
+        let _ = write!(json, r#"{{"iss":{iss},"jti":"{jti}","iat":{iat},"exp":{exp},"verdict":"{verdict}""#);
+        if let Some(mandate) = mandate {
+            let _ = write!(json, r#","mandate":"{mandate}""#);
+        }
+        let _ = write!(
+            json,
+            r#","policy_version":"{policy_version}","nonce":"{nonce}","request":{{"agent":"{agent}","amount":{amount},"currency":"{currency}","recipient":"{recipient}","category":"{category}"}}}}"#
+        );
+        json
     }
 
     /// Reads claims. Names that are not known are passed over, since fields may be added under one version.
@@ -233,6 +251,7 @@ fn instant(claims: &mut Object<'_>, name: &'static str) -> Result<i64, Invalid> 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const VERDICT: &str = concat!(
         r#"{"iss":"https://v.example","jti":"dec_00000000000000000000000001","iat":1000,"exp":1300,"#,
@@ -246,6 +265,39 @@ mod tests {
         assert_eq!(VerdictClaims::read(VERDICT.as_bytes()).unwrap().to_json(), VERDICT);
         let longer = VERDICT.replacen('{', r#"{"later":[1],"#, 1);
         assert_eq!(VerdictClaims::read(longer.as_bytes()).unwrap().to_json(), VERDICT);
+    }
+
+    proptest! {
+        #[test]
+        fn verdict_claims_are_what_serde_writes(
+            iss in any::<String>(),
+            names in ("agt_[a-z0-9][a-z0-9_-]{0,63}", "[A-Z][A-Z0-9]{2,7}", "vendor:[A-Za-z0-9][A-Za-z0-9_.-]{0,127}",
+                "[a-z0-9][a-z0-9_.-]{0,63}", "pol_[0-9][0-9.-]{0,59}"),
+            amount in (0..1_000_000_u32, 1..100_000_000_u32),
+            ids in any::<[[u8; 16]; 3]>(),
+            (iat, verdict) in (any::<i64>(), 0..8_usize),
+        ) {
+            let (agent, currency, recipient, category, policy_version) = names;
+            let ((whole, fraction), [jti, mandate, nonce], verdict) = (amount, ids, Verdict::ALL[verdict]);
+            let claims = VerdictClaims {
+                iss,
+                jti: DecisionId::from_bytes(jti),
+                iat,
+                exp: iat.saturating_add(VERDICT_LIFETIME_SECONDS),
+                verdict,
+                mandate: (verdict != Verdict::DenyNoMandate).then_some(MandateId::from_bytes(mandate)),
+                policy_version: PolicyVersion::parse(&policy_version).unwrap(),
+                nonce: Nonce::from_bytes(nonce),
+                request: Request {
+                    agent: AgentId::parse(&agent).unwrap(),
+                    amount: crate::Amount::parse(&format!("{whole}.{fraction:08}")).unwrap(),
+                    currency: Currency::parse(&currency).unwrap(),
+                    recipient: Recipient::parse(&recipient).unwrap(),
+                    category: Category::parse(&category).unwrap(),
+                },
+            };
+            prop_assert_eq!(claims.to_json(), serde_json::to_string(&claims).unwrap());
+        }
     }
 
     #[test]

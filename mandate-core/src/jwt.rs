@@ -212,7 +212,11 @@ pub fn sign_kept(
 #[must_use]
 pub fn signing_input(kid: &Kid, claims: &str) -> String {
     let header = format!(r#"{{"alg":"{ALGORITHM}","kid":"{kid}","typ":"JWT"}}"#);
-    let mut input = base64url::encode(header.as_bytes());
+    // With room for the signature.
+    let bytes = header.len().saturating_add(claims.len());
+    let room = bytes.saturating_add(bytes.div_ceil(3)).saturating_add(SIGNATURE_CHARS).saturating_add(4);
+    let mut input = String::with_capacity(room);
+    base64url::encode_onto(&mut input, header.as_bytes());
     input.push('.');
     base64url::encode_onto(&mut input, claims.as_bytes());
     input
@@ -240,7 +244,6 @@ pub fn assemble(kid: &Kid, claims: &str, signature: &[u8; SIGNATURE_BYTES]) -> S
 const SIGNATURE_CHARS: usize = 86;
 
 fn append(mut input: String, signature: &[u8; SIGNATURE_BYTES]) -> String {
-    input.reserve_exact(SIGNATURE_CHARS + 1);
     input.push('.');
     base64url::encode_onto(&mut input, signature);
     input

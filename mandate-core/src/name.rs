@@ -1,6 +1,7 @@
 //! Names that organizations choose: agents, principals, recipients, categories, currencies.
 
 use std::fmt;
+use std::sync::Arc;
 
 use serde::{Serialize, Serializer};
 
@@ -21,7 +22,8 @@ macro_rules! names {
     ($($(#[$doc:meta])* $name:ident, $field:literal, $wanted:literal, $shape:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub struct $name(Box<str>);
+        // Shared: a request's names go from thread to thread, and are copied more often than they are read.
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// Reads the text.
