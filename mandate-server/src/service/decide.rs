@@ -10,6 +10,7 @@ use mandate_core::{
     evaluate, jwt,
 };
 use serde::Serialize;
+use serde_json::value::RawValue;
 
 use super::decisions::{ReviewView, claims, show_signed};
 use super::idempotency::Judgement;
@@ -18,10 +19,9 @@ use super::{Answer, Environment};
 use crate::clock::{Clock, Ids, SKEW_BEARABLE_MILLIS, Skew};
 use crate::error::Fault;
 use crate::store::records::{
-    AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
-    UsageRecord,
+    AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageRecord,
 };
-use crate::store::{Authorization, Decider, Drafted, Loaded, Signed, Unsigned};
+use crate::store::{Authorization, Decider, Drafted, Found, Ruling, Signed, Standing, Unsigned};
 
 /// Decides and signs.
 pub struct Engine {
@@ -58,10 +58,8 @@ pub struct Grounds<'a> {
 /// A decision just made.
 #[derive(Debug)]
 pub struct Fresh {
-    /// The decision.
-    pub decision: DecisionRecord,
-    /// The review that it waits for.
-    pub review: Option<ReviewRecord>,
+    /// The decision, and the review that it waits for.
+    pub ruling: Box<Ruling>,
     /// Its token.
     pub token: String,
 }
@@ -72,7 +70,7 @@ struct View<'a> {
     verdict: Verdict,
     mode: Mode,
     #[serde(skip_serializing_if = "Option::is_none")]
-    verdict_token: Option<&'a str>,
+    verdict_token: Option<&'a RawValue>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -147,17 +145,18 @@ impl Engine {
             signature: [0; 64],
         };
         let event = review.as_ref().map(|_| EventId::from_bytes(self.ids.next(now)));
-        Ok(Unsigned { decision, review, event, signer: key.signer })
+        Ok(Unsigned { ruling: Box::new(Ruling { decision, review }), event, signer: key.signer })
     }
 
     /// Signs a decision: most of what it costs.
     fn seal(&self, unsigned: Unsigned, environment: &Environment) -> Result<Fresh, Fault> {
-        let Unsigned { mut decision, review, signer, .. } = unsigned;
-        let claims = claims(&decision, self.keyring.issuer(), &environment.policy_version).to_json();
+        let Unsigned { mut ruling, signer, .. } = unsigned;
+        let decision = &mut ruling.decision;
+        let claims = claims(decision, self.keyring.issuer(), &environment.policy_version).to_json();
         let signed = jwt::sign_kept(&*signer, &claims).map_err(|e| Fault::new(e.to_string()));
         let token;
         (token, decision.signature) = signed?;
-        Ok(Fresh { decision, review, token })
+        Ok(Fresh { ruling, token })
     }
 
     /// Refuses to date a decision where the database's clock `shown` something between `before` and now from which this one
@@ -176,18 +175,14 @@ impl Engine {
         at: &Authorization,
         request: &Request,
         now: Timestamp,
-        loaded: &Loaded,
+        found: &Found<'_>,
     ) -> Result<Unsigned, Fault> {
         let lost = || Fault::new("a batch was asked to decide on what it did not load");
-        if let Some((before, told)) = loaded.compared {
+        if let Some((before, told)) = found.compared {
             agree(before, told, now)?;
         }
         let environment = &at.call.caller.environment;
-        let agent = AgentKey { environment: environment.id, agent: request.agent.clone() };
-        let mode = *loaded.modes.get(&environment.id).ok_or_else(lost)?;
-        let state = loaded.agents.get(&agent).ok_or_else(lost)?;
-        let usage_key = UsageKey { agent, month: now.month(), currency: request.currency.clone() };
-        let usage = loaded.usage.get(&usage_key).ok_or_else(lost)?;
+        let Standing { mode, state, usage } = found.standing.ok_or_else(lost)?;
         self.decide_on(&Grounds { environment, mode, state, usage, approves: None, now }, request)
     }
 
@@ -198,7 +193,8 @@ impl Engine {
         fresh: &Fresh,
         (id, now): (EventId, Timestamp),
     ) -> Result<EventRecord, Fault> {
-        let Fresh { decision, review, token } = fresh;
+        let Fresh { ruling, token } = fresh;
+        let Ruling { decision, review } = &**ruling;
         let claims = claims(decision, self.keyring.issuer(), &environment.policy_version);
         Ok(EventRecord {
             environment: environment.id,
@@ -228,10 +224,10 @@ impl Decider for Engine {
         self.clock.elsewhere(shown)
     }
 
-    fn draft(&self, at: &Authorization, now: Timestamp, loaded: &Loaded) -> Result<Drafted, Fault> {
+    fn draft(&self, at: &Authorization, now: Timestamp, found: &Found<'_>) -> Result<Drafted, Fault> {
         let answered = |answer| Ok(Drafted::Answered(Box::new(Signed::answered(answer))));
         if let Some(claim) = &at.call.idempotency {
-            match claim.judge(loaded.kept.get(&claim.key(&at.call.caller)), now)? {
+            match claim.judge(found.kept, now)? {
                 Judgement::Fresh => {}
                 Judgement::Replay(answer) => return answered(answer),
                 Judgement::Conflict(refusal) => {
@@ -240,7 +236,7 @@ impl Decider for Engine {
             }
         }
         match &at.request {
-            Ok(request) => Ok(Drafted::Unsigned(Box::new(self.open(at, request, now, loaded)?))),
+            Ok(request) => Ok(Drafted::Unsigned(self.open(at, request, now, found)?)),
             Err(refusal) => {
                 let answer = Answer::refused(refusal, at.call.request_id)?;
                 let kept = kept(at, &answer, now)?;
@@ -256,18 +252,22 @@ impl Decider for Engine {
         };
         let environment = &at.call.caller.environment;
         let event = unsigned.event;
-        let fresh = self.seal(*unsigned, environment)?;
+        let fresh = self.seal(unsigned, environment)?;
         let answer = fresh.answer(now)?;
         let event = event.map(|id| self.review_pending(environment, &fresh, (id, now))).transpose()?;
         let kept = kept(at, &answer, now)?;
-        Ok(Signed { answer, made: Some((fresh.decision, fresh.review)), event, kept })
+        Ok(Signed { answer, made: Some(fresh.ruling), event: event.map(Box::new), kept })
     }
 }
 
 /// The answer as it is kept under the idempotency key that was sent, if one was.
-fn kept(at: &Authorization, answer: &Answer, now: Timestamp) -> Result<Option<(KeptKey, KeptRecord)>, Fault> {
-    let claim = at.call.idempotency.as_ref();
-    claim.map(|claim| Ok((claim.key(&at.call.caller), claim.keep(answer, now)?))).transpose()
+fn kept(
+    at: &Authorization,
+    answer: &Answer,
+    now: Timestamp,
+) -> Result<Option<Box<(KeptKey, KeptRecord)>>, Fault> {
+    let Some(claim) = &at.call.idempotency else { return Ok(None) };
+    Ok(Some(Box::new((claim.key(&at.call.caller), claim.keep(answer, now)?))))
 }
 
 impl Fresh {
@@ -276,20 +276,26 @@ impl Fresh {
     /// # Errors
     /// It cannot be written.
     pub fn answer(&self, now: Timestamp) -> Result<Answer, Fault> {
-        let decision = &self.decision;
-        let verdict_token = (decision.verdict == Verdict::Allow).then_some(self.token.as_str());
+        let Ruling { decision, review } = &*self.ruling;
+        let token = (decision.verdict == Verdict::Allow).then(|| quoted(&self.token)).transpose()?;
         let answer = Answer::new(
             201,
             &View {
                 decision: decision.id,
                 verdict: decision.verdict,
                 mode: decision.mode,
-                verdict_token,
+                verdict_token: token.as_deref(),
                 reason: decision.reason.as_deref(),
-                review: self.review.as_ref().map(|review| ReviewView::of(review, now)),
+                review: review.as_ref().map(|review| ReviewView::of(review, now)),
                 supersedes: decision.supersedes,
             },
         )?;
         Ok(Answer { decided: Some((decision.verdict, decision.mode)), ..answer })
     }
+}
+
+/// A token as JSON: nothing in base64url and full stops is escaped, which is seen at a glance, and not byte by byte.
+fn quoted(token: &str) -> Result<Box<RawValue>, Fault> {
+    let text = ["\"", token, "\""].concat();
+    RawValue::from_string(text).map_err(|e| Fault::new(format!("a token cannot be written as JSON: {e}")))
 }

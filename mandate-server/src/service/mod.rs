@@ -119,6 +119,9 @@ impl From<Fault> for Stop {
     }
 }
 
+/// More than most answers take, in bytes.
+const TYPICAL_BYTES: usize = 1024;
+
 /// What is answered, once the transaction has been committed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
@@ -148,9 +151,10 @@ impl Answer {
     /// # Errors
     /// The body cannot be written.
     pub fn new(status: u16, body: &impl Serialize) -> Result<Self, Fault> {
-        let body =
-            serde_json::to_vec(body).map_err(|e| Fault::new(format!("cannot write an answer: {e}")))?;
-        Ok(Self { status, body, secret: false, replayed: false, decided: None })
+        let mut json = Vec::with_capacity(TYPICAL_BYTES);
+        serde_json::to_writer(&mut json, body)
+            .map_err(|e| Fault::new(format!("cannot write an answer: {e}")))?;
+        Ok(Self { status, body: json, secret: false, replayed: false, decided: None })
     }
 
     /// An answer without a body: 204.

@@ -72,11 +72,12 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     let approves = Some(whole.decision.id);
     let grounds = Grounds { environment, mode, state: &state, usage: &usage, approves, now: command.at };
     let fresh = command.engine.make(&grounds, request)?;
+    let decision = &fresh.ruling.decision;
 
-    usage.count(fresh.decision.verdict, request);
-    sql::decisions::insert(tx, &fresh.decision)?;
+    usage.count(decision.verdict, request);
+    sql::decisions::insert(tx, decision)?;
     sql::usage::keep(tx, &month, &usage)?;
-    review.fresh = Some(fresh.decision.id);
+    review.fresh = Some(decision.id);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
     resolved(tx, environment.id, &environment.policy_version, &whole, command.event, command.at)?;

@@ -57,22 +57,67 @@ pub struct Made {
     pub usage: BTreeSet<UsageKey>,
 }
 
+/// What one authorization is decided on.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Found<'a> {
+    /// What decides on the request; nothing where the request was refused.
+    pub standing: Option<Standing<'a>>,
+    /// The answer kept before under the idempotency key that was sent.
+    pub kept: Option<&'a KeptRecord>,
+    /// Where several servers work on the database: see [`Loaded::compared`].
+    pub compared: Option<(Timestamp, Timestamp)>,
+}
+
+/// Where an agent stands, as it asks.
+#[derive(Debug, Clone, Copy)]
+pub struct Standing<'a> {
+    /// The mode of its environment.
+    pub mode: Mode,
+    /// Its mandate and newest requests.
+    pub state: &'a AgentState,
+    /// Its metering this month, in the currency that it asks for.
+    pub usage: &'a UsageRecord,
+}
+
+/// Counts the request that was decided on at `now`.
+pub(super) fn count(
+    decision: &DecisionRecord,
+    now: Timestamp,
+    state: &mut AgentState,
+    usage: &mut UsageRecord,
+) {
+    state.recent.record(now);
+    usage.requests += 1;
+    usage.count(decision.verdict, &decision.request);
+}
+
 impl Loaded {
+    /// What an authorization is decided on at `now`.
+    #[must_use]
+    pub fn find(&self, at: &Authorization, now: Timestamp) -> Found<'_> {
+        let caller = &at.call.caller;
+        let kept = at.call.idempotency.as_ref().and_then(|claim| self.kept.get(&claim.key(caller)));
+        let request = at.request.as_ref().ok();
+        let standing = request.and_then(|request| self.standing(caller.environment.id, request, now));
+        Found { standing, kept, compared: self.compared }
+    }
+
+    fn standing(&self, environment: i64, request: &Request, now: Timestamp) -> Option<Standing<'_>> {
+        let key = UsageKey::of(environment, request, now);
+        let (state, usage) = (self.agents.get(&key.agent)?, self.usage.get(&key)?);
+        Some(Standing { mode: *self.modes.get(&environment)?, state, usage })
+    }
+
     /// Counts the request that was decided on at `now`.
     ///
     /// # Errors
     /// Its agent, or its metering, is not loaded.
     pub fn count(&mut self, decision: &DecisionRecord, now: Timestamp) -> Result<(), Fault> {
         let lost = || Fault::new("a batch was asked to count what it did not load");
-        let request = &decision.request;
-        let agent = AgentKey { environment: decision.environment, agent: request.agent.clone() };
-        let key = UsageKey { agent: agent.clone(), month: now.month(), currency: request.currency.clone() };
-        let state = self.agents.get_mut(&agent).ok_or_else(lost)?;
-        let usage = self.usage.get_mut(&key).ok_or_else(lost)?;
-        state.recent.record(now);
-        usage.requests += 1;
-        usage.count(decision.verdict, request);
-        self.made.agents.insert(agent);
+        let key = UsageKey::of(decision.environment, &decision.request, now);
+        let state = self.agents.get_mut(&key.agent).ok_or_else(lost)?;
+        count(decision, now, state, self.usage.get_mut(&key).ok_or_else(lost)?);
+        self.made.agents.insert(key.agent.clone());
         self.made.usage.insert(key);
         Ok(())
     }
@@ -88,11 +133,11 @@ pub trait Decider: Send + Sync + 'static {
         shown
     }
 
-    /// Decides on one authorization over `loaded`.
+    /// Decides on one authorization, over what was found of it.
     ///
     /// # Errors
-    /// It is not all loaded that the authorization concerns, or no key can sign.
-    fn draft(&self, authorization: &Authorization, now: Timestamp, loaded: &Loaded)
+    /// It is not all found that the authorization concerns, or no key can sign.
+    fn draft(&self, authorization: &Authorization, now: Timestamp, found: &Found<'_>)
     -> Result<Drafted, Fault>;
 
     /// Signs what was drafted at `now`. It rests on nothing else, so that any thread may do it.
@@ -109,7 +154,8 @@ pub trait Decider: Send + Sync + 'static {
         loaded: &mut Loaded,
     ) -> Vec<Result<Answer, Fault>> {
         let mut answer = |authorization| {
-            let signed = self.sign(authorization, self.draft(authorization, now, loaded)?, now)?;
+            let drafted = self.draft(authorization, now, &loaded.find(authorization, now))?;
+            let signed = self.sign(authorization, drafted, now)?;
             if let Some(decision) = signed.decision() {
                 loaded.count(decision, now)?;
             }
@@ -119,13 +165,20 @@ pub trait Decider: Send + Sync + 'static {
     }
 }
 
+/// A decision, and the review that it waits for.
+#[derive(Debug)]
+pub struct Ruling {
+    /// The decision.
+    pub decision: DecisionRecord,
+    /// Its review.
+    pub review: Option<ReviewRecord>,
+}
+
 /// A decision that is not signed yet.
 #[derive(Debug)]
 pub struct Unsigned {
-    /// The decision, with nothing in the place of the signature.
-    pub decision: DecisionRecord,
-    /// The review that it waits for.
-    pub review: Option<ReviewRecord>,
+    /// The decision, with nothing in the place of the signature. It goes through several threads, and stays where it is.
+    pub ruling: Box<Ruling>,
     /// The id of the event that tells of the review. It is drawn with the decision's, so that events have the order of decisions.
     pub event: Option<EventId>,
     /// What signs it.
@@ -138,7 +191,7 @@ pub enum Drafted {
     /// Nothing is to be decided.
     Answered(Box<Signed>),
     /// A decision is to be signed.
-    Unsigned(Box<Unsigned>),
+    Unsigned(Unsigned),
 }
 
 /// What comes of an authorization: the answer, and what is to be kept of it.
@@ -146,12 +199,12 @@ pub enum Drafted {
 pub struct Signed {
     /// The answer.
     pub answer: Answer,
-    /// The decision, and the review that it waits for.
-    pub made: Option<(DecisionRecord, Option<ReviewRecord>)>,
+    /// What was decided.
+    pub made: Option<Box<Ruling>>,
     /// What is told of it.
-    pub event: Option<EventRecord>,
+    pub event: Option<Box<EventRecord>>,
     /// The answer as it is kept under an idempotency key.
-    pub kept: Option<(KeptKey, KeptRecord)>,
+    pub kept: Option<Box<(KeptKey, KeptRecord)>>,
 }
 
 impl Signed {
@@ -164,17 +217,18 @@ impl Signed {
     /// The decision, if one was made.
     #[must_use]
     pub fn decision(&self) -> Option<&DecisionRecord> {
-        self.made.as_ref().map(|(decision, _)| decision)
+        self.made.as_ref().map(|ruling| &ruling.decision)
     }
 
     /// Notes in `loaded` what is to be written; gives the answer.
     pub fn note(self, loaded: &mut Loaded) -> Answer {
-        if let Some((decision, review)) = self.made {
+        if let Some(ruling) = self.made {
+            let Ruling { decision, review } = *ruling;
             loaded.made.reviews.extend(review.map(|review| (decision.environment, review)));
             loaded.made.decisions.push(decision);
         }
-        loaded.made.events.extend(self.event);
-        if let Some((key, record)) = self.kept {
+        loaded.made.events.extend(self.event.map(|event| *event));
+        if let Some((key, record)) = self.kept.map(|kept| *kept) {
             loaded.kept.insert(key.clone(), record);
             loaded.made.kept.insert(key);
         }

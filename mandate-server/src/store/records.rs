@@ -188,6 +188,15 @@ pub struct UsageKey {
     pub currency: Currency,
 }
 
+impl UsageKey {
+    /// Where a request made at `now` is metered.
+    #[must_use]
+    pub fn of(environment: i64, request: &Request, now: Timestamp) -> Self {
+        let agent = AgentKey { environment, agent: request.agent.clone() };
+        Self { agent, month: now.month(), currency: request.currency.clone() }
+    }
+}
+
 /// What an agent's row says about deciding.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentState {

@@ -15,10 +15,10 @@ use mandate_core::Timestamp;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::super::records::{AgentKey, KeptKey, UsageKey};
+use super::super::records::{KeptKey, UsageKey};
 use super::super::sql::owed::Counted;
 use super::super::tx::{Backend, Owing, Row, Session, Tx, Value};
-use super::super::{Authorization, Decider, Drafted, Loaded};
+use super::super::{Authorization, Decider, Drafted, Found, Signed};
 use super::Ground;
 use super::changes::Board;
 use super::known::Known;
@@ -50,9 +50,8 @@ pub(super) struct Draft {
 
 /// What was decided on an authorization.
 pub(super) struct Outcome {
-    pub(super) answer: Answer,
-    /// What was made, and what it leaves.
-    pub(super) loaded: Loaded,
+    /// The answer, and what was made.
+    pub(super) signed: Signed,
     /// The rows of its agent, when they are to be written with it.
     pub(super) counted: Option<Counted>,
 }
@@ -212,35 +211,33 @@ impl Thread<'_> {
 
     /// Decides on one; nothing when the writer is to do that, as after a panic, which has told why.
     fn decide(&mut self, authorization: &Authorization, now: Timestamp) -> Option<Decided> {
-        let mut loaded = Loaded::default();
         if let Some(claim) = &authorization.call.idempotency
             && self.names.put(claim.key(&authorization.call.caller), ()).is_some()
         {
             // A retry: something is kept under its key, and would bring the draft down.
             return None;
         }
-        if let Ok(request) = &authorization.request {
-            let environment = authorization.call.caller.environment.id;
-            let agent = AgentKey { environment, agent: request.agent.clone() };
-            let key = UsageKey { agent, month: now.month(), currency: request.currency.clone() };
-            let mut snapshot = Snapshot(&self.ahead.connection);
-            let mut tx = Tx::new(&mut snapshot);
-            match self.known.load(&key, &mut loaded, self.progress.ended, &mut tx) {
-                Ok(true) => {}
-                Ok(false) => return None,
+        let environment = authorization.call.caller.environment.id;
+        let key = authorization.request.as_ref().ok().map(|request| UsageKey::of(environment, request, now));
+        let mut found = Found::default();
+        let mut snapshot = Snapshot(&self.ahead.connection);
+        if let Some(key) = &key {
+            match self.known.find(key, self.progress.ended, &mut Tx::new(&mut snapshot)) {
+                Ok(standing) => found.standing = Some(standing?),
                 Err(fault) => {
                     tracing::debug!(reason = %fault, "what decides could not be read ahead");
                     return None;
                 }
             }
         }
-        let drafted = self.ahead.decider.draft(authorization, now, &loaded).ok()?;
-        let mut counted = None;
-        if let Drafted::Unsigned(unsigned) = &drafted {
-            loaded.count(&unsigned.decision, now).ok()?;
-            counted = self.known.keep(&loaded, unsigned.decision.id, now, self.progress.sent + 1);
-        }
-        Some(Decided { drafted, loaded, counted })
+        let drafted = self.ahead.decider.draft(authorization, now, &found).ok()?;
+        let counted = match (&drafted, &key) {
+            (Drafted::Unsigned(made), Some(key)) => {
+                self.known.keep(key, &made.ruling.decision, now, self.progress.sent + 1).ok()?
+            }
+            _ => None,
+        };
+        Some(Decided { drafted, counted })
     }
 }
 

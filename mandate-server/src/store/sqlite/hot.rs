@@ -4,9 +4,9 @@ use std::collections::btree_map::Entry;
 
 use rusqlite::Connection;
 
-use super::super::records::{AgentKey, UsageKey};
+use super::super::records::{AgentKey, EventRecord, UsageKey};
 use super::super::tx::{Tally, Tx};
-use super::super::{Authorization, Decider, Loaded, sql};
+use super::super::{Authorization, Decider, Loaded, Ruling, Signed, sql};
 use super::Ground;
 use super::ahead::Outcome;
 use crate::error::Fault;
@@ -62,16 +62,17 @@ fn load(tx: &mut Tx<'_>, batch: &[Authorization], month: mandate_core::Month) ->
 /// Writes what was made in a draft, which rests on nothing being kept under its idempotency key. False, and nothing is written,
 /// when something is.
 pub(super) fn keep_draft(tx: &mut Tx<'_>, outcome: &Outcome) -> Result<bool, Fault> {
-    let Outcome { loaded, counted, .. } = outcome;
-    for key in &loaded.made.kept {
-        if !sql::idempotency::keep_new(tx, key, loaded.kept.get(key).ok_or_else(lost)?)? {
-            return Ok(false);
-        }
+    let Outcome { signed: Signed { made, event, kept, .. }, counted } = outcome;
+    if let Some((key, record)) = kept.as_deref()
+        && !sql::idempotency::keep_new(tx, key, record)?
+    {
+        return Ok(false);
     }
-    for decision in &loaded.made.decisions {
+    if let Some(Ruling { decision, review }) = made.as_deref() {
         sql::decisions::insert_owed(tx, decision)?;
+        review.iter().try_for_each(|review| sql::reviews::insert(tx, decision.environment, review))?;
     }
-    keep_reviews(tx, loaded)?;
+    event.iter().try_for_each(|event| keep_event(tx, event))?;
     counted.iter().try_for_each(|counted| sql::owed::write(tx, counted))?;
     Ok(true)
 }
@@ -84,7 +85,10 @@ fn keep(tx: &mut Tx<'_>, loaded: &Loaded) -> Result<(), Fault> {
     for decision in &loaded.made.decisions {
         sql::decisions::insert(tx, decision)?;
     }
-    keep_reviews(tx, loaded)?;
+    for (environment, review) in &loaded.made.reviews {
+        sql::reviews::insert(tx, *environment, review)?;
+    }
+    loaded.made.events.iter().try_for_each(|event| keep_event(tx, event))?;
     for key in &loaded.made.agents {
         sql::agents::keep_recent(tx, key, &loaded.agents.get(key).ok_or_else(lost)?.recent)?;
     }
@@ -98,14 +102,8 @@ fn lost() -> Fault {
     Fault::new("a batch noted a change to a row that it did not load")
 }
 
-/// Writes the reviews that decisions wait for, and that they do.
-fn keep_reviews(tx: &mut Tx<'_>, loaded: &Loaded) -> Result<(), Fault> {
-    for (environment, review) in &loaded.made.reviews {
-        sql::reviews::insert(tx, *environment, review)?;
-    }
-    for event in &loaded.made.events {
-        sql::events::insert(tx, event)?;
-        sql::deliveries::fan_out(tx, event)?;
-    }
-    Ok(())
+/// Writes an event, and whom it is for.
+fn keep_event(tx: &mut Tx<'_>, event: &EventRecord) -> Result<(), Fault> {
+    sql::events::insert(tx, event)?;
+    sql::deliveries::fan_out(tx, event)
 }

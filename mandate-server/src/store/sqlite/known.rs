@@ -9,10 +9,11 @@ use std::num::NonZeroUsize;
 use lru::LruCache;
 use mandate_core::{Currency, DecisionId, Month, Timestamp};
 
-use super::super::records::{AgentKey, AgentState, Mode, UsageKey, UsageRecord};
+use super::super::decider::count;
+use super::super::records::{AgentKey, AgentState, DecisionRecord, Mode, UsageKey, UsageRecord};
 use super::super::sql::owed::{Counted, MAX_OWED};
 use super::super::tx::Tx;
-use super::super::{Loaded, sql};
+use super::super::{Standing, sql};
 use super::changes::News;
 use crate::error::Fault;
 
@@ -44,15 +45,14 @@ impl Known {
         Self { modes: BTreeMap::new(), agents: LruCache::sparse(MAX_AGENTS) }
     }
 
-    /// Puts into `loaded` what a request that is metered under `key` is decided on; reads what is not known through `tx`.
-    /// False when there is no room for it, as everything is in use by batches behind `committed`; or no such agent.
-    pub(super) fn load(
+    /// What a request that is metered under `key` is decided on; reads what is not known through `tx`. Nothing when there is
+    /// no room for it, as everything is in use by batches behind `committed`; or no such agent.
+    pub(super) fn find(
         &mut self,
         key: &UsageKey,
-        loaded: &mut Loaded,
         committed: u64,
         tx: &mut Tx<'_>,
-    ) -> Result<bool, Fault> {
+    ) -> Result<Option<Standing<'_>>, Fault> {
         let environment = key.agent.environment;
         let mode = match self.modes.get(&environment) {
             Some(mode) => *mode,
@@ -60,44 +60,40 @@ impl Known {
         };
         if !self.agents.contains(&key.agent) {
             if self.agents.len() == self.agents.cap().get() && !self.make_room(committed) {
-                return Ok(false);
+                return Ok(None);
             }
-            let Some(state) = sql::agents::lock(tx, &key.agent)? else { return Ok(false) };
+            let Some(state) = sql::agents::lock(tx, &key.agent)? else { return Ok(None) };
             self.agents.put(key.agent.clone(), Agent::read(state, &key.agent, tx)?);
         }
-        let Some(agent) = self.agents.get_mut(&key.agent) else { return Ok(false) };
-        let Some(usage) = agent.usage(key, committed, tx)? else { return Ok(false) };
-        loaded.usage.insert(key.clone(), usage.clone());
-        loaded.modes.insert(environment, mode);
-        loaded.agents.insert(key.agent.clone(), agent.state.clone());
-        Ok(true)
+        let Some(agent) = self.agents.get_mut(&key.agent) else { return Ok(None) };
+        let Some(place) = agent.place(key, committed, tx)? else { return Ok(None) };
+        let Agent { state, usage, .. } = agent;
+        Ok(usage.get(place).map(|(.., usage)| Standing { mode, state, usage }))
     }
 
-    /// Takes over what was decided at `now` on one request, in the batch of that number. Gives the agent's rows when they are to
-    /// be written with the decision.
+    /// Takes over what was decided at `now` on one request that is metered under `key`, in the batch of that number. Gives the
+    /// agent's rows when they are to be written with the decision.
     pub(super) fn keep(
         &mut self,
-        loaded: &Loaded,
-        decision: DecisionId,
+        key: &UsageKey,
+        decision: &DecisionRecord,
         now: Timestamp,
         batch: u64,
-    ) -> Option<Counted> {
-        let (key, after) = loaded.usage.first_key_value()?;
-        let state = loaded.agents.get(&key.agent)?;
-        let agent = self.agents.get_mut(&key.agent)?;
-        agent.state.clone_from(state);
+    ) -> Result<Option<Counted>, Fault> {
+        let lost = || Fault::new("what was decided on is not known any more");
+        let agent = self.agents.peek_mut(&key.agent).ok_or_else(lost)?;
+        let place = agent.find(key).ok_or_else(lost)?;
+        let Agent { state, usage, .. } = agent;
+        let (.., usage) = usage.get_mut(place).ok_or_else(lost)?;
+        count(decision, now, state, usage);
+        let is_stored = usage.stored.is_some();
         agent.batch = batch;
         agent.owed += 1;
-        let id = Some(decision.to_bytes());
-        let in_order = decision.created_at() == now && id > agent.newest;
+        let id = Some(decision.id.to_bytes());
+        let in_order = decision.id.created_at() == now && id > agent.newest;
         agent.newest = agent.newest.max(id);
-        let usage = agent.find(key)?;
-        usage.clone_from(after);
-        if usage.stored.is_some() && in_order && agent.owed < MAX_OWED {
-            None
-        } else {
-            agent.count(&key.agent)
-        }
+        let waits = is_stored && in_order && agent.owed < MAX_OWED;
+        Ok(if waits { None } else { agent.count(&key.agent) })
     }
 
     /// Forgets what does not hold any more. True when batches behind `committed` were decided on it: the database is not to
@@ -160,18 +156,13 @@ impl Agent {
         Some(Counted { agent: key.clone(), up_to, recent: self.state.recent.clone(), usage })
     }
 
-    fn find(&mut self, key: &UsageKey) -> Option<&mut UsageRecord> {
-        let mut usage = self.usage.iter_mut();
-        usage.find(|(m, c, _)| *m == key.month && *c == key.currency).map(|(.., usage)| usage)
+    /// Where the metering under `key` stands.
+    fn find(&self, key: &UsageKey) -> Option<usize> {
+        self.usage.iter().position(|(month, currency, _)| *month == key.month && *currency == key.currency)
     }
 
-    /// The metering under `key`; nothing when there is no room for it.
-    fn usage(
-        &mut self,
-        key: &UsageKey,
-        committed: u64,
-        tx: &mut Tx<'_>,
-    ) -> Result<Option<&mut UsageRecord>, Fault> {
+    /// Where the metering under `key` stands, read when it is not known; nothing when there is no room for it.
+    fn place(&mut self, key: &UsageKey, committed: u64, tx: &mut Tx<'_>) -> Result<Option<usize>, Fault> {
         if self.find(key).is_none() {
             if self.usage.len() == MAX_USAGE {
                 if self.batch > committed || self.owed > 0 {

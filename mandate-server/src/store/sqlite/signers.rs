@@ -12,7 +12,7 @@ use std::thread::{JoinHandle, available_parallelism};
 use mandate_core::Timestamp;
 
 use super::super::sql::owed::Counted;
-use super::super::{Decider, Drafted, Loaded};
+use super::super::{Decider, Drafted};
 use super::ahead::{Asked, Draft, Outcome};
 use crate::error::Fault;
 
@@ -33,7 +33,6 @@ pub(super) struct Unsigned {
 /// What was decided.
 pub(super) struct Decided {
     pub(super) drafted: Drafted,
-    pub(super) loaded: Loaded,
     pub(super) counted: Option<Counted>,
 }
 
@@ -130,11 +129,11 @@ impl Helper {
 /// Signs one. A panic has told of itself; it leaves the decision to the writer, and so does a key that cannot sign.
 fn signed(decider: &dyn Decider, unsigned: Unsigned) -> Draft {
     let Unsigned { asked, decided, at } = unsigned;
-    let outcome = decided.and_then(|Decided { drafted, mut loaded, counted }| {
+    let outcome = decided.and_then(|Decided { drafted, counted }| {
         let sign = || decider.sign(&asked.authorization, drafted, at);
         let signed = catch_unwind(AssertUnwindSafe(sign)).ok()?;
         match signed {
-            Ok(signed) => Some(Outcome { answer: signed.note(&mut loaded), loaded, counted }),
+            Ok(signed) => Some(Outcome { signed, counted }),
             Err(fault) => {
                 tracing::debug!(reason = %fault, "what was decided ahead could not be signed");
                 None
@@ -149,7 +148,7 @@ mod tests {
     use mandate_core::{EnvironmentKind, PolicyVersion, RequestId};
     use tokio::sync::oneshot;
 
-    use super::super::super::{Authorization, Signed};
+    use super::super::super::{Authorization, Found, Signed};
     use super::*;
     use crate::error::Refusal;
     use crate::service::{Answer, Call, Caller, Environment};
@@ -166,7 +165,7 @@ mod tests {
             Timestamp::from_seconds(0)
         }
 
-        fn draft(&self, _: &Authorization, _: Timestamp, _: &Loaded) -> Result<Drafted, Fault> {
+        fn draft(&self, _: &Authorization, _: Timestamp, _: &Found<'_>) -> Result<Drafted, Fault> {
             Err(Fault::new("nothing is decided here"))
         }
 
@@ -191,12 +190,12 @@ mod tests {
         let call = Call { caller, request_id, at, idempotency: None, traced: None };
         let authorization = Authorization { call, request: Err(Refusal::invalid("nothing is read of it")) };
         let drafted = Drafted::Answered(Box::new(Signed::answered(answer(0))));
-        let decided = Some(Decided { drafted, loaded: Loaded::default(), counted: None });
+        let decided = Some(Decided { drafted, counted: None });
         Unsigned { asked: Asked { authorization, waiter: oneshot::channel().0 }, decided, at }
     }
 
     fn told(drafts: &[Draft]) -> Vec<Option<u8>> {
-        drafts.iter().map(|draft| draft.outcome.as_ref().map(|outcome| outcome.answer.body[0])).collect()
+        drafts.iter().map(|draft| draft.outcome.as_ref().map(|outcome| outcome.signed.answer.body[0])).collect()
     }
 
     #[test]

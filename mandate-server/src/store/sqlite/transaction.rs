@@ -145,8 +145,8 @@ impl Thread {
         let (mut batch, mut waiters) = (Vec::new(), Vec::new());
         let drafts = batches.into_iter().flat_map(|batch| batch.drafts);
         for Draft { asked: Asked { authorization, waiter }, outcome } in drafts {
-            if let Some(Outcome { answer, .. }) = outcome {
-                told.push((waiter, Ok(answer)));
+            if let Some(Outcome { signed, .. }) = outcome {
+                told.push((waiter, Ok(signed.answer)));
             } else {
                 batch.push(authorization);
                 waiters.push(waiter);

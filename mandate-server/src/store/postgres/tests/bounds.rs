@@ -19,7 +19,7 @@ use crate::store::postgres::address::Address;
 use crate::store::postgres::pool::{After, Pool};
 use crate::store::records::EventRecord;
 use crate::store::tx::Tx;
-use crate::store::{Authorization, Decider, Drafted, Loaded, Signed};
+use crate::store::{Authorization, Decider, Drafted, Found, Loaded, Signed};
 
 /// How long one may wait here.
 const TURN: Duration = Duration::from_millis(1_500);
@@ -62,7 +62,7 @@ impl Decider for Slow {
         noon()
     }
 
-    fn draft(&self, _: &Authorization, _: Timestamp, _: &Loaded) -> Result<Drafted, Fault> {
+    fn draft(&self, _: &Authorization, _: Timestamp, _: &Found<'_>) -> Result<Drafted, Fault> {
         Err(Fault::new("nothing is decided apart from its batch"))
     }
 

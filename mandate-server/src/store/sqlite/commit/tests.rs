@@ -13,7 +13,7 @@ use super::*;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Call, Caller, Environment};
-use crate::store::{self, Authorization, Decider, Drafted, Loaded, Signed, Store};
+use crate::store::{self, Authorization, Decider, Drafted, Found, Signed, Store};
 
 /// Answers everything.
 struct Yes;
@@ -27,7 +27,7 @@ impl Decider for Yes {
         noon()
     }
 
-    fn draft(&self, _: &Authorization, _: Timestamp, _: &Loaded) -> Result<Drafted, Fault> {
+    fn draft(&self, _: &Authorization, _: Timestamp, _: &Found<'_>) -> Result<Drafted, Fault> {
         let answer = Answer { status: 201, body: Vec::new(), secret: false, replayed: false, decided: None };
         Ok(Drafted::Answered(Box::new(Signed::answered(answer))))
     }
