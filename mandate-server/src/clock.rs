@@ -148,6 +148,8 @@ impl Skew {
     }
 }
 
+/// Bits of an id that hold the time.
+const MILLIS_BITS: u32 = 48;
 /// Random bytes of an id.
 const RANDOM_BYTES: usize = 10;
 /// Ids whose random bytes are drawn at a time: to ask the operating system costs more than they do.
@@ -182,12 +184,10 @@ impl Ids {
             drawn.random.extend(others);
             first
         });
-        let millis = now.millis().to_be_bytes();
-        let mut bytes = [0; 16];
-        for (place, byte) in bytes.iter_mut().zip(millis.iter().skip(2).chain(&random)) {
-            *place = *byte;
-        }
-        drawn.last = u128::from_be_bytes(bytes).max(drawn.last.saturating_add(1));
+        // The lower 48 bits of the milliseconds, and the random ones.
+        let millis = u128::from(now.millis().cast_unsigned() & ((1 << MILLIS_BITS) - 1));
+        let id = random.iter().fold(millis, |id, byte| id << 8 | u128::from(*byte));
+        drawn.last = id.max(drawn.last.saturating_add(1));
         drawn.last.to_be_bytes()
     }
 }

@@ -63,6 +63,8 @@ struct Registered {
     attempt_seconds: Histogram,
     settlements: Family<OfSettlement, Counter>,
     lookups: Family<OfLookup, Counter>,
+    /// Of `lookups`, those in memory, at hand: there are two with each request.
+    hits: Counter,
     rate_limited: Counter,
     overloaded: Counter,
     faults: Counter,
@@ -89,7 +91,10 @@ impl Metrics {
         let fast: fn() -> Histogram = || Histogram::new(FAST_SECONDS);
         let mut registry = Registry::default();
         let gauges = Gauges::register(&mut registry);
+        let lookups: Family<OfLookup, Counter> = Family::default();
         let mut registered = Registered {
+            hits: lookups.get_or_create_owned(&OfLookup { outcome: Lookup::Hit }),
+            lookups,
             gauges,
             registry,
             verdicts: Family::default(),
@@ -104,7 +109,6 @@ impl Metrics {
             attempts: Family::default(),
             attempt_seconds: Histogram::new(SLOW_SECONDS),
             settlements: Family::default(),
-            lookups: Family::default(),
             rate_limited: Counter::default(),
             overloaded: Counter::default(),
             faults: Counter::default(),
@@ -199,7 +203,10 @@ impl Metrics {
 
     /// The caller behind a key was looked up.
     pub fn looked_up(&self, outcome: Lookup) {
-        self.0.lookups.get_or_create(&OfLookup { outcome }).inc();
+        match outcome {
+            Lookup::Hit => self.0.hits.inc(),
+            Lookup::Miss => self.0.lookups.get_or_create(&OfLookup { outcome }).inc(),
+        };
     }
 
     /// A request was refused because its key has used up its rate.

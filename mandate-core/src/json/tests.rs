@@ -35,6 +35,10 @@ fn depth_is_bounded_and_brackets_in_strings_do_not_count() {
     assert!(refused(&deep(32)).contains("at most 32 levels deep"));
     assert!(refused(&"{\"a\":".repeat(100_000)).contains("at most 32 levels deep"));
     assert!(Object::parse(format!("{{\"a\":\"{}\"}}", "[\\\"".repeat(99)).as_bytes()).is_ok());
+    assert!(
+        Object::parse(format!("{{\"a\":[{}[]]}}", "{},".repeat(99)).as_bytes()).is_ok(),
+        "many, and none deep"
+    );
 }
 
 #[test]

@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use http_body_util::Full;
 use http_body_util::combinators::UnsyncBoxBody;
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use mandate_core::{Invalid, RequestId, Verdict};
 
@@ -28,6 +28,9 @@ pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json"
 const NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
 /// An answer belongs to the caller, and to no cache on the way, unless it says otherwise.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// How many headers an answer gets beside those that it is made with.
+const MAX_ADDED: usize = 5;
 
 /// What stands in a status that hyper has written by itself.
 const NO_BODY: &str = "content-length: 0\r\n";
@@ -70,6 +73,7 @@ impl Reply {
     ) -> Self {
         let mut response = Response::new(Full::new(body.into()).boxed_unsync());
         *response.status_mut() = status;
+        *response.headers_mut() = HeaderMap::with_capacity(N + MAX_ADDED);
         response.headers_mut().extend(headers);
         Self::from(response)
     }

@@ -137,8 +137,12 @@ pub trait Decider: Send + Sync + 'static {
     ///
     /// # Errors
     /// It is not all found that the authorization concerns, or no key can sign.
-    fn draft(&self, authorization: &Authorization, now: Timestamp, found: &Found<'_>)
-    -> Result<Drafted, Fault>;
+    fn draft(
+        &self,
+        authorization: &Authorization,
+        now: Timestamp,
+        found: &Found<'_>,
+    ) -> Result<Drafted, Fault>;
 
     /// Signs what was drafted at `now`. It rests on nothing else, so that any thread may do it.
     ///

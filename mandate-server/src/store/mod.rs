@@ -25,9 +25,7 @@ use crate::traces::Span;
 pub(crate) use sqlite::Presence;
 use tx::Tx;
 
-pub use decider::{
-    Authorization, Decider, Drafted, Found, Loaded, Made, Ruling, Signed, Standing, Unsigned,
-};
+pub use decider::{Authorization, Decider, Drafted, Found, Loaded, Made, Ruling, Signed, Standing, Unsigned};
 pub use upkeep::{Holder, Schema, Step, migrate};
 
 /// How a SQLite database is named.

@@ -195,7 +195,10 @@ mod tests {
     }
 
     fn told(drafts: &[Draft]) -> Vec<Option<u8>> {
-        drafts.iter().map(|draft| draft.outcome.as_ref().map(|outcome| outcome.signed.answer.body[0])).collect()
+        drafts
+            .iter()
+            .map(|draft| draft.outcome.as_ref().map(|outcome| outcome.signed.answer.body[0]))
+            .collect()
     }
 
     #[test]
