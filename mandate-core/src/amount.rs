@@ -270,16 +270,12 @@ fn digits(units: i128) -> u32 {
 
 fn render(units: i128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     // Nearly all fit 64 bits, which are divided and written in a fraction of the time.
-    match (u64::try_from(units), u64::try_from(SCALE)) {
-        (Ok(units), Ok(scale)) => {
-            let whole = units.checked_div(scale).unwrap_or(0);
-            render_parts(whole, units.checked_rem(scale).unwrap_or(0), f)
-        }
-        _ => {
-            let fraction = units.checked_rem(SCALE).and_then(|fraction| u64::try_from(fraction).ok());
-            render_parts(units.checked_div(SCALE).unwrap_or(0), fraction.unwrap_or(0), f)
-        }
+    if let (Ok(units), Ok(scale)) = (u64::try_from(units), u64::try_from(SCALE)) {
+        let whole = units.checked_div(scale).unwrap_or(0);
+        return render_parts(whole, units.checked_rem(scale).unwrap_or(0), f);
     }
+    let fraction = units.checked_rem(SCALE).and_then(|fraction| u64::try_from(fraction).ok());
+    render_parts(units.checked_div(SCALE).unwrap_or(0), fraction.unwrap_or(0), f)
 }
 
 /// Writes a number without the zeros behind it; `fraction` is in units of the last place.
