@@ -1,7 +1,8 @@
 //! What arguments are read with: times, amounts, sources, keys of idempotency.
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mandate_core::verify::Leeway;
-use mandate_core::{AgentId, AgentName, Amount, Invalid, Timestamp};
+use mandate_core::{AgentId, AgentName, Amount, EventKind, Invalid, Timestamp};
 
 use crate::input::Source;
 
@@ -30,6 +31,11 @@ pub(crate) fn agent(text: &str) -> Result<AgentId, Invalid> {
             _ => Err(refused),
         }
     })
+}
+
+/// The type of an event. Shells complete it.
+pub(crate) fn event_kind() -> impl TypedValueParser<Value = EventKind> {
+    PossibleValuesParser::new(EventKind::ALL.map(EventKind::as_str)).try_map(|text| EventKind::parse(&text))
 }
 
 /// At least one.

@@ -13,6 +13,7 @@ use crate::resource::{Filter, Resource};
 use crate::service::Service;
 use crate::table::{state, text, whole};
 use crate::tail::Following;
+use crate::value::event_kind;
 
 /// Events, as lists, `show` and a ping print them.
 pub(super) const EVENTS: Resource = Resource {
@@ -40,7 +41,7 @@ Examples:
   mandate event list --all --format ndjson")]
     List {
         /// Of this type
-        #[arg(long = "type", value_name = "TYPE", value_parser = EventKind::parse)]
+        #[arg(long = "type", value_name = "TYPE", value_parser = event_kind())]
         kind: Option<EventKind>,
         #[command(flatten)]
         paging: Paging,
@@ -68,7 +69,7 @@ Examples:
 In a pipe, each event is a line of JSON.")]
     Tail {
         /// Of this type
-        #[arg(long = "type", value_name = "TYPE", value_parser = EventKind::parse)]
+        #[arg(long = "type", value_name = "TYPE", value_parser = event_kind())]
         kind: Option<EventKind>,
         #[command(flatten)]
         tail: Following,

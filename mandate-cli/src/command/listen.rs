@@ -25,7 +25,7 @@ use crate::output::{CAUTION, DIM, ERROR, GOOD, Output, printable, say, warn};
 use crate::receiver::{Answer, receive};
 use crate::recording::{Received, Recording};
 use crate::service::Service;
-use crate::value::leeway;
+use crate::value::{event_kind, leeway};
 
 /// How many requests wait to be shown, beside those whose connections wait.
 const WAITING: usize = 1;
@@ -70,7 +70,7 @@ pub(crate) struct Listen {
     #[arg(long)]
     register: bool,
     /// The types of events to register for, with commas between [default: all]
-    #[arg(long, value_name = "TYPE,...", value_delimiter = ',', requires = "register", value_parser = EventKind::parse)]
+    #[arg(long, value_name = "TYPE,...", value_delimiter = ',', requires = "register", value_parser = event_kind())]
     events: Vec<EventKind>,
     #[command(flatten)]
     service: Service,

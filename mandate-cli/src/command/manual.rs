@@ -148,6 +148,15 @@ mod tests {
     }
 
     #[test]
+    fn shells_complete_the_types_of_events() {
+        let mut text = Vec::new();
+        clap_complete::generate(Shell::Zsh, &mut Args::command(), "mandate", &mut text);
+        let text = String::from_utf8(text).unwrap();
+        let types = "(decision.review_pending decision.resolved mandate.revoked mandate.expiring";
+        assert_eq!(text.matches(types).count(), 5, "{text}");
+    }
+
+    #[test]
     fn a_page_has_its_examples_in_a_section_of_their_own() {
         let mut line = Args::command().disable_help_subcommand(true);
         line.build();

@@ -21,6 +21,7 @@ use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::Service;
 use crate::table::{text, whole};
+use crate::value::event_kind;
 
 /// What the mandate allows, and from where on a person is asked.
 const LIMIT: u32 = 100;
@@ -65,13 +66,10 @@ const TRIGGERED: Resource = Resource {
 Examples:
   mandate trigger decision.review_pending
   mandate trigger escrow.released --json
-  mandate trigger ping --webhook whk_01hf7yat000000000000000007
-
-Types: decision.review_pending, decision.resolved, mandate.revoked, mandate.expiring, escrow.funded, escrow.delivered,
-  escrow.released, escrow.refunded, escrow.disputed, ping")]
+  mandate trigger ping --webhook whk_01hf7yat000000000000000007")]
 pub(crate) struct Trigger {
     /// The event's type
-    #[arg(value_name = "EVENT", value_parser = EventKind::parse)]
+    #[arg(value_name = "EVENT", value_parser = event_kind())]
     event: EventKind,
     /// The webhook that hears a ping [default: the newest]
     #[arg(long, value_name = "ID", value_parser = WebhookId::parse)]

@@ -14,6 +14,7 @@ use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::{Change, Service};
 use crate::table::{state, text, whole};
+use crate::value::event_kind;
 
 const WEBHOOKS: Resource = Resource {
     path: "/webhooks",
@@ -45,7 +46,7 @@ Examples:
         /// Where events are posted, https
         url: String,
         /// The types of events, with commas between
-        #[arg(long, value_name = "TYPE,...", value_delimiter = ',', required_unless_present = "all_events", value_parser = EventKind::parse)]
+        #[arg(long, value_name = "TYPE,...", value_delimiter = ',', required_unless_present = "all_events", value_parser = event_kind())]
         events: Vec<EventKind>,
         /// Every type that there is
         #[arg(long, conflicts_with = "events")]
