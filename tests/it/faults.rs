@@ -1,6 +1,6 @@
 //! Three servers on one PostgreSQL, under load, while servers, the database or the network fail.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mandate_tests::proxy::Half;
 use mandate_tests::standby::either;
@@ -15,6 +15,8 @@ const ROUNDS: usize = 2;
 const BETWEEN: usize = 60;
 /// How long the network stands still.
 const STALL: Duration = Duration::from_secs(2);
+/// How long a server stands still: longer than the database lets it keep locks, and than others wait for a word of it.
+const STANDSTILL: Duration = Duration::from_secs(8);
 
 fn rounds() -> usize {
     ROUNDS * campaign::scale() as usize
@@ -42,6 +44,29 @@ fn servers_that_are_killed_leave_nothing_half_done(kind: Kind) {
             progress.answers(BETWEEN);
         }
     });
+    ledger.check();
+}
+
+/// A machine is moved, or swaps: one server stands still in the midst of its transactions, and goes on with what it knew.
+#[test]
+fn servers_go_on_while_one_stands_still_and_it_goes_on_behind_them() {
+    let database = Kind::Postgres.fresh();
+    let replicas = Replicas::start(database.url(), SERVERS);
+    let mut ledger = Ledger::open(&replicas, campaign::seed("standstill"));
+    for round in 0..rounds() {
+        ledger.under_load(|progress| {
+            replicas.suspend(round % SERVERS, || {
+                let began = Instant::now();
+                // The others answer all the while.
+                while began.elapsed() < STANDSTILL {
+                    progress.answers(1);
+                }
+            });
+        });
+        for server in 0..SERVERS {
+            assert_eq!(replicas.ops(server).get("/readyz").status, 200);
+        }
+    }
     ledger.check();
 }
 

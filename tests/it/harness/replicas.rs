@@ -65,6 +65,14 @@ impl Replicas {
         *replica = self.serve(number);
     }
 
+    /// Has one stand still (SIGSTOP) while `meanwhile` goes on, and go on after it as if no time had passed.
+    pub(crate) fn suspend(&self, number: usize, meanwhile: impl FnOnce()) {
+        let process = self.running[number].lock().unwrap().child.id();
+        signal("STOP", process);
+        meanwhile();
+        signal("CONT", process);
+    }
+
     /// Onboards an organization with the operator's command, beside the running servers.
     pub(crate) fn organization(&self, name: &str) -> Organization {
         let created = self.operate(&["organization", "create", name, "--json"]).code(0).json();
@@ -150,6 +158,12 @@ impl Service {
             Self::Several(replicas) => replicas.organization("demo"),
         }
     }
+}
+
+fn signal(name: &str, process: u32) {
+    // Every shell has it built in.
+    let sent = Command::new("/bin/sh").args(["-c", &format!("kill -{name} {process}")]).status();
+    assert!(sent.unwrap().success());
 }
 
 impl Replica {
