@@ -135,7 +135,9 @@ mod tests {
         };
         let column = |kind: char, values: Vec<Value>| {
             let mut column = Column::new(kind).unwrap();
-            values.into_iter().for_each(|value| column.push(value).unwrap());
+            for value in values {
+                column.push(value).unwrap();
+            }
             sent(&column, &column.array)
         };
         let none: Vec<i64> = Vec::new();
