@@ -1,6 +1,11 @@
 //! Many rows as one array a column, which `unnest` makes rows of again.
+//!
+//! A column holds its values as they are sent: the rows that they come from are gone when the next one is made.
 
-use tokio_postgres::types::Type;
+use std::fmt;
+
+use bytes::{BufMut as _, BytesMut};
+use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::super::tx::Value;
 use super::link::Parameter;
@@ -24,43 +29,87 @@ pub(super) fn columns<R: IntoIterator<Item = Value>>(
     Ok(columns.into_iter().map(Parameter::from).collect())
 }
 
-enum Column {
-    Integers(Vec<Option<i64>>),
-    Texts(Vec<Option<String>>),
-    Blobs(Vec<Option<Vec<u8>>>),
+/// An array of one dimension. Its elements stand in `body` as PostgreSQL reads them: the length, -1 for none, then the bytes.
+struct Column {
+    element: Type,
+    array: Type,
+    count: i32,
+    has_null: bool,
+    body: BytesMut,
+}
+
+/// What it holds belongs to tenants.
+impl fmt::Debug for Column {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Column").field("element", &self.element).finish_non_exhaustive()
+    }
 }
 
 impl Column {
     fn new(kind: char) -> Result<Self, Fault> {
-        match kind {
-            'i' => Ok(Self::Integers(Vec::new())),
-            't' => Ok(Self::Texts(Vec::new())),
-            'b' => Ok(Self::Blobs(Vec::new())),
-            _ => Err(Fault::new("a column of an unknown kind")),
-        }
+        let (element, array) = match kind {
+            'i' => (Type::INT8, Type::INT8_ARRAY),
+            't' => (Type::TEXT, Type::TEXT_ARRAY),
+            'b' => (Type::BYTEA, Type::BYTEA_ARRAY),
+            _ => return Err(Fault::new("a column of an unknown kind")),
+        };
+        Ok(Self { element, array, count: 0, has_null: false, body: BytesMut::new() })
     }
 
     fn push(&mut self, value: Value) -> Result<(), Fault> {
-        match (self, value) {
-            (Self::Integers(column), Value::Integer(value)) => column.push(Some(value)),
-            (Self::Integers(column), Value::Null) => column.push(None),
-            (Self::Texts(column), Value::Text(value)) => column.push(Some(value)),
-            (Self::Texts(column), Value::Null) => column.push(None),
-            (Self::Blobs(column), Value::Blob(value)) => column.push(Some(value)),
-            (Self::Blobs(column), Value::Null) => column.push(None),
+        match (&self.element, value) {
+            (&Type::INT8, Value::Integer(value)) => self.append(&value.to_be_bytes())?,
+            (&Type::TEXT, Value::Text(value)) => self.append(value.as_bytes())?,
+            (&Type::BYTEA, Value::Blob(value)) => self.append(&value)?,
+            (_, Value::Null) => {
+                self.has_null = true;
+                self.body.put_i32(-1);
+            }
             (_, value) => return Err(Fault::new(format!("a column of another kind than its {value:?}"))),
         }
+        self.count += 1;
+        Ok(())
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        let length = i32::try_from(bytes.len()).map_err(|_| Fault::new("a value that is too long"))?;
+        self.body.put_i32(length);
+        self.body.put_slice(bytes);
         Ok(())
     }
 }
 
+impl ToSql for Column {
+    fn to_sql(
+        &self,
+        kind: &Type,
+        out: &mut BytesMut,
+    ) -> Result<IsNull, Box<dyn std::error::Error + Sync + Send>> {
+        if *kind != self.array {
+            return Err(format!("an array of {} where {kind} is wanted", self.element).into());
+        }
+        out.reserve(20 + self.body.len());
+        // One dimension, whose elements are counted from 1 on.
+        out.put_i32(1);
+        out.put_i32(i32::from(self.has_null));
+        out.put_u32(self.element.oid());
+        out.put_i32(self.count);
+        out.put_i32(1);
+        out.put_slice(&self.body);
+        Ok(IsNull::No)
+    }
+
+    fn accepts(_: &Type) -> bool {
+        true
+    }
+
+    to_sql_checked!();
+}
+
 impl From<Column> for Parameter {
     fn from(column: Column) -> Self {
-        match column {
-            Column::Integers(values) => Self::array(values, Type::INT8_ARRAY),
-            Column::Texts(values) => Self::array(values, Type::TEXT_ARRAY),
-            Column::Blobs(values) => Self::array(values, Type::BYTEA_ARRAY),
-        }
+        let kind = column.array.clone();
+        Self::array(column, kind)
     }
 }
 
@@ -75,5 +124,33 @@ mod tests {
         assert!(!rows(vec![1.into()]) && !rows(vec![1.into(), 1.into()]));
         assert!(!rows(vec![1.into(), "a".into(), "b".into()]));
         assert!(columns("x", std::iter::empty::<[Value; 0]>()).is_err());
+    }
+
+    #[test]
+    fn a_column_is_sent_as_an_array_of_its_values_is() {
+        let sent = |value: &dyn ToSql, kind: &Type| {
+            let mut out = BytesMut::new();
+            value.to_sql_checked(kind, &mut out).unwrap();
+            out.freeze()
+        };
+        let column = |kind: char, values: Vec<Value>| {
+            let mut column = Column::new(kind).unwrap();
+            for value in values {
+                column.push(value).unwrap();
+            }
+            sent(&column, &column.array)
+        };
+        let none: Vec<i64> = Vec::new();
+        assert_eq!(column('i', Vec::new()), sent(&none, &Type::INT8_ARRAY));
+        let numbers = vec![Value::from(i64::MIN), 7.into()];
+        assert_eq!(column('i', numbers), sent(&vec![i64::MIN, 7], &Type::INT8_ARRAY));
+        let texts = vec![Value::from("a"), Value::Null, "".into(), "ü".into()];
+        let plain = vec![Some("a"), None, Some(""), Some("ü")];
+        assert_eq!(column('t', texts), sent(&plain, &Type::TEXT_ARRAY));
+        let blobs = vec![Value::from([0_u8, 255].to_vec()), Value::Null];
+        assert_eq!(column('b', blobs), sent(&vec![Some(vec![0_u8, 255]), None], &Type::BYTEA_ARRAY));
+        let mut refused = Column::new('t').unwrap();
+        assert!(refused.push(1.into()).is_err(), "a number is no text");
+        assert!(refused.to_sql(&Type::INT8_ARRAY, &mut BytesMut::new()).is_err());
     }
 }

@@ -231,7 +231,7 @@ impl Desk {
         script: &impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
     ) -> Result<Scripted<T>, Fault> {
         self.transact_until(until, Locks::Leave, &mut |ground: &mut Ground<'_>| {
-            ground.later(Step::Plain(bound));
+            ground.later(Step::plain(bound));
             run(ground, script)
         })
     }
@@ -407,9 +407,10 @@ fn commit<T>(ground: &mut Ground<'_>, value: T) -> (Ended<T>, Remedy) {
     if !ground.began {
         return (Ended::Done(value), Remedy::None);
     }
-    let number = ground.draw();
     let mut steps = Vec::with_capacity(2);
-    if ground.wrote {
+    let left = ground.left;
+    let number = left.unwrap_or_else(|| ground.draw());
+    if ground.wrote && left.is_none() {
         steps.push(Step::Run(LEAVE, vec![Parameter::from(Value::from(number))]));
     }
     let _ = ground.commit(steps);

@@ -25,26 +25,51 @@ pub(super) struct Ground<'a> {
     pub(super) began: bool,
     /// Whether anything may have been written.
     pub(super) wrote: bool,
+    /// The number of the transaction, where a statement of its own leaves it.
+    pub(super) left: Option<[u8; 16]>,
     /// What went wrong first. Nothing can be done in the transaction after that.
     pub(super) trouble: Option<Trouble>,
 }
 
 impl<'a> Ground<'a> {
     pub(super) fn new(runtime: &'a Runtime, link: &'a mut Link, purpose: Purpose) -> Self {
-        let waiting = vec![Step::Plain(purpose.begin())];
-        let (counted, count) = (Vec::new(), 0);
-        Self { runtime, link, purpose, waiting, counted, count, began: false, wrote: false, trouble: None }
+        Self {
+            runtime,
+            link,
+            purpose,
+            waiting: vec![Step::plain(purpose.begin())],
+            counted: Vec::new(),
+            count: 0,
+            began: false,
+            wrote: false,
+            left: None,
+            trouble: None,
+        }
     }
 
     /// Has `step` sent with what is sent next, at the latest with COMMIT.
     pub(super) fn later(&mut self, step: Step) {
-        self.waiting.push(step);
+        match (self.waiting.last_mut(), step) {
+            // Each message is answered by itself, and each answer is sent, and wakes whoever waits: texts go as one.
+            (Some(Step::Plain(before)), Step::Plain(text)) => {
+                let before = before.to_mut();
+                before.push_str("; ");
+                before.push_str(&text);
+            }
+            (_, step) => self.waiting.push(step),
+        }
+    }
+
+    /// The same, for a statement that writes.
+    pub(super) fn write_later(&mut self, sql: &'static str, parameters: Vec<Parameter>) {
+        self.wrote = true;
+        self.later(Step::Run(sql, parameters));
     }
 
     /// The same; how many rows it changes is known once it was sent.
     pub(super) fn later_counted(&mut self, step: Step) {
         self.counted.push(self.waiting.len());
-        self.later(step);
+        self.waiting.push(step);
     }
 
     /// Sends what waits and `steps`, at once; gives what came of `steps`.
@@ -91,7 +116,7 @@ impl<'a> Ground<'a> {
     /// the standby, and what is committed may be lost with its machine.
     pub(super) fn commit(&mut self, mut steps: Vec<Step>) -> Result<(), Fault> {
         self.link.forget_warnings();
-        steps.push(Step::Plain("COMMIT"));
+        steps.push(Step::plain("COMMIT"));
         self.send(steps)?;
         if !self.link.was_warned() {
             return Ok(());
@@ -106,7 +131,7 @@ impl<'a> Ground<'a> {
     pub(super) fn send_plain(&mut self, text: &'static str) -> Result<(), Fault> {
         self.waiting.clear();
         self.counted.clear();
-        self.send(vec![Step::Plain(text)]).map(|_| ())
+        self.send(vec![Step::plain(text)]).map(|_| ())
     }
 
     fn run(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Ran, Fault> {
@@ -116,6 +141,11 @@ impl<'a> Ground<'a> {
     /// A number that no transaction has had before.
     pub(super) fn draw(&mut self) -> [u8; 16] {
         self.link.draw()
+    }
+
+    /// Draws the number of this transaction, for a statement that leaves it in `commits` with what else it writes.
+    pub(super) fn leave(&mut self) -> [u8; 16] {
+        *self.left.insert(self.link.draw())
     }
 }
 

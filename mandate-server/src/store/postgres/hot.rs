@@ -27,22 +27,23 @@ use crate::service::Answer;
 
 /// Every row that a batch reads or changes is found by its key. A plan is made before anybody has counted a table's rows, and
 /// perhaps while there are none: it is not to be one that walks them. Nor is one made for each batch.
-const PLAN: &str = "SELECT set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
-        set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true)";
-const TAKE: &str = "SELECT environment, agent, recent, metered, governing, revoked_at FROM agents
-    WHERE (environment, agent) IN (SELECT * FROM unnest($1::bigint[], $2::text[]))
-    ORDER BY environment, agent FOR NO KEY UPDATE";
+const PLAN: &str = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; \
+     SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
+const TAKE: &str = "SELECT a.environment, a.agent, a.recent, a.metered, a.governing, a.revoked_at
+    FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent) AS k
+    JOIN agents a ON a.environment = k.environment AND a.agent = k.agent
+    ORDER BY a.environment, a.agent FOR NO KEY UPDATE OF a";
 /// Has all plans of the connection made again, for tables as large as they are now.
 const PLAN_AGAIN: &str = "DISCARD PLANS";
 /// How long plans are used. To make them takes a few milliseconds.
 const PLANNED: Duration = Duration::from_secs(1);
 // With OFFSET there is one lookup for each key, and no other way.
 const MANDATES: &str = "SELECT k.environment, m.*
-    FROM unnest($1::bigint[], $2::bytea[]) AS k (environment, mandate)
+    FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bytea[]) AS mandate) AS k
     CROSS JOIN LATERAL (SELECT mandate, agent, terms, created_at, NULL::bigint, NULL::bytea
         FROM mandates WHERE environment = k.environment AND mandate = k.mandate OFFSET 0) m";
 const USAGE: &str = "SELECT k.environment, k.agent, k.currency, u.*
-    FROM unnest($1::bigint[], $2::text[], $3::text[]) AS k (environment, agent, currency)
+    FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent, unnest($3::text[]) AS currency) AS k
     CROSS JOIN LATERAL (SELECT spent, requests, allow, review, deny_no_mandate, deny_revoked, deny_expired, deny_limit,
             deny_category, deny_velocity
         FROM usage WHERE environment = k.environment AND month = $4 AND agent = k.agent AND currency = k.currency
@@ -52,7 +53,7 @@ const MODES: &str = "SELECT environment, mode, (extract(epoch FROM clock_timesta
     FROM environments WHERE environment = ANY ($1::bigint[])";
 const KEPT: &str =
     "SELECT i.environment, i.api_key, i.name, i.fingerprint, i.status, i.body, i.sealed, i.created_at
-    FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS k (environment, api_key, name)
+    FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bigint[]) AS api_key, unnest($3::text[]) AS name) AS k
     JOIN idempotency i ON i.environment = k.environment AND i.api_key = k.api_key AND i.name = k.name";
 
 /// How many mandates a lane remembers. One takes about half a kilobyte.
@@ -98,7 +99,7 @@ pub(super) fn run(
     let asked = Asked::of(batch)?;
     let mut loaded = Loaded::default();
     if known.planned.is_none_or(|at| at.elapsed() >= PLANNED) {
-        ground.later(Step::Plain(PLAN_AGAIN));
+        ground.later(Step::plain(PLAN_AGAIN));
         known.planned = Some(Instant::now());
     }
     let before = decider.now();
@@ -155,7 +156,7 @@ impl Asked {
     ) -> Result<(Holding, BTreeMap<AgentKey, Taken>), Fault> {
         let agents = self.agents.iter().map(|key| [key.environment.into(), key.agent.as_str().into()]);
         let environments: BTreeSet<i64> = self.agents.iter().map(|key| key.environment).collect();
-        ground.later(Step::Run(PLAN, Vec::new()));
+        ground.later(Step::plain(PLAN));
         let mut steps = vec![
             Step::Run(TAKE, columns("it", agents)?),
             Step::Run(MODES, columns("i", environments.into_iter().map(|number| [number.into()]))?),

@@ -1,4 +1,8 @@
-//! What a batch made and changed, written set-wise: a statement a table, all of them on their way with COMMIT.
+//! What a batch made and changed, written set-wise by a few statements, all of them on their way with COMMIT.
+//!
+//! What always comes together is one statement: to begin and end one, and to send its answer, costs as much as two rows. Arrays
+//! become rows where columns are chosen (`SELECT unnest(…), unnest(…)`): in FROM each would be written down first, in memory
+//! that is had from the system and given back every time.
 //!
 //! Nobody looks at how many rows these changed before COMMIT is sent. So what must hold fails by itself where it does not:
 //! metering that is not what was read gives a null where none may be.
@@ -8,7 +12,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::records::{AgentKey, EventRecord, UsageRecord};
+use super::super::decider::Made;
+use super::super::records::{AgentKey, UsageRecord};
 use super::super::sql::metered::Metered;
 use super::super::tx::{Tally, Value};
 use super::super::{Loaded, sql};
@@ -18,58 +23,75 @@ use super::hot::Holding;
 use super::link::Step;
 use crate::error::Fault;
 
-const DECISIONS: &str = "INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce, agent, amount,
-        currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes, review, issuer,
-        signing_key, signature)
-    SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bigint[], $4::text[], $5::bytea[], $6::bytea[], $7::text[],
-        $8::text[], $9::text[], $10::text[], $11::text[], $12::text[], $13::text[], $14::text[], $15::text[],
-        $16::bigint[], $17::bytea[], $18::bytea[], $19::bigint[], $20::bigint[], $21::bytea[])";
-const REVIEWS: &str = "INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
-    SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::bytea[], $4::text[], $5::text[], $6::bigint[])";
-const EVENTS: &str = "INSERT INTO events (environment, event, type, created_at, data)
-    SELECT * FROM unnest($1::bigint[], $2::bytea[], $3::text[], $4::bigint[], $5::text[])";
-
-/// The webhooks that hear of events, in the one order in which they are taken.
-const HOLD_SUBSCRIBED: &str = "SELECT 1 FROM webhooks WHERE (environment, webhook) IN
-        (SELECT s.environment, s.webhook FROM unnest($1::bigint[], $2::text[]) AS e (environment, type)
+/// Every batch that decides: the log, the agents' rows, and the number of the transaction. One statement costs less than three,
+/// and none of the three looks at what the others write.
+const KEEP: &str = "WITH made AS (INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce, agent, amount,
+            currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes, review, issuer,
+            signing_key, signature)
+        SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::text[]),
+            unnest($5::bytea[]), unnest($6::bytea[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]),
+            unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]),
+            unnest($15::text[]), unnest($16::bigint[]), unnest($17::bytea[]), unnest($18::bytea[]),
+            unnest($19::bigint[]), unnest($20::bigint[]), unnest($21::bytea[])),
+    changed AS (UPDATE agents a SET recent = k.recent, metered = CASE WHEN a.metered = k.was THEN k.metered END
+        FROM (SELECT unnest($22::bigint[]) AS environment, unnest($23::text[]) AS agent,
+            unnest($24::bytea[]) AS recent, unnest($25::text[]) AS metered, unnest($26::text[]) AS was) AS k
+        WHERE a.environment = k.environment AND a.agent = k.agent)
+    INSERT INTO commits (commit, asked) VALUES ($27, 0)";
+/// Reviews and events; and the webhooks that hear of these are held, in the one order in which they are taken.
+const TELL: &str =
+    "WITH made AS (INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
+        SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bytea[]), unnest($4::text[]),
+            unnest($5::text[]), unnest($6::bigint[])),
+    told AS (INSERT INTO events (environment, event, type, created_at, data)
+        SELECT unnest($7::bigint[]), unnest($8::bytea[]), unnest($9::text[]), unnest($10::bigint[]),
+            unnest($11::text[]))
+    SELECT 1 FROM webhooks WHERE (environment, webhook) IN
+        (SELECT s.environment, s.webhook
+        FROM (SELECT unnest($7::bigint[]) AS environment, unnest($9::text[]) AS type) AS e
         JOIN subscriptions s ON s.environment = e.environment AND s.type = e.type)
     ORDER BY environment, webhook FOR NO KEY UPDATE";
-const FAN_OUT: &str = "INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
+/// Makes the deliveries of events, and puts the webhooks that hear of them into the line. It sees who subscribes once the
+/// webhooks are held.
+const FAN_OUT: &str = "WITH queued AS (UPDATE webhooks w SET due_at = q.at
+        FROM (SELECT s.environment, s.webhook, min(e.at) AS at
+            FROM (SELECT unnest($1::bigint[]) AS environment, unnest($3::text[]) AS type, unnest($4::bigint[]) AS at) AS e
+            JOIN subscriptions s ON s.environment = e.environment AND s.type = e.type
+            GROUP BY s.environment, s.webhook) q
+        WHERE w.environment = q.environment AND w.webhook = q.webhook AND (w.due_at IS NULL OR w.due_at > q.at))
+    INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
     SELECT s.environment, e.event, s.webhook, 'pending', e.at, 0
-    FROM unnest($1::bigint[], $2::bytea[], $3::text[], $4::bigint[]) AS e (environment, event, type, at)
+    FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bytea[]) AS event, unnest($3::text[]) AS type,
+            unnest($4::bigint[]) AS at) AS e
     JOIN subscriptions s ON s.environment = e.environment AND s.type = e.type";
-const QUEUE: &str = "UPDATE webhooks w SET due_at = q.at
-    FROM (SELECT s.environment, s.webhook, min(e.at) AS at
-        FROM unnest($1::bigint[], $2::text[], $3::bigint[]) AS e (environment, type, at)
-        JOIN subscriptions s ON s.environment = e.environment AND s.type = e.type
-        GROUP BY s.environment, s.webhook) q
-    WHERE w.environment = q.environment AND w.webhook = q.webhook AND (w.due_at IS NULL OR w.due_at > q.at)";
 
-const AGENTS: &str =
-    "UPDATE agents a SET recent = k.recent, metered = CASE WHEN a.metered = k.was THEN k.metered END
-    FROM unnest($1::bigint[], $2::text[], $3::bytea[], $4::text[], $5::text[])
-        AS k (environment, agent, recent, metered, was)
-    WHERE a.environment = k.environment AND a.agent = k.agent";
-const NEW_USAGE: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
+const NEW_USAGE: &str =
+    "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
         deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
-    SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
-        $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])";
+    SELECT unnest($1::bigint[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]),
+        unnest($5::text[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),
+        unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::bigint[]), unnest($12::bigint[]),
+        unnest($13::bigint[]), unnest($14::bigint[])";
 const USAGE: &str = "UPDATE usage u SET
         spent = CASE WHEN u.spent = k.was AND u.requests = k.were THEN k.spent END,
         requests = k.requests, allow = k.allow, review = k.review, deny_no_mandate = k.deny_no_mandate,
         deny_revoked = k.deny_revoked, deny_expired = k.deny_expired, deny_limit = k.deny_limit,
         deny_category = k.deny_category, deny_velocity = k.deny_velocity
-    FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
-        $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[],
-        $15::text[], $16::bigint[])
-        AS k (environment, month, agent, currency, spent, requests, allow, review, deny_no_mandate, deny_revoked,
-            deny_expired, deny_limit, deny_category, deny_velocity, was, were)
+    FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS month,
+            unnest($3::text[]) AS agent, unnest($4::text[]) AS currency, unnest($5::text[]) AS spent,
+            unnest($6::bigint[]) AS requests, unnest($7::bigint[]) AS allow, unnest($8::bigint[]) AS review,
+            unnest($9::bigint[]) AS deny_no_mandate, unnest($10::bigint[]) AS deny_revoked,
+            unnest($11::bigint[]) AS deny_expired, unnest($12::bigint[]) AS deny_limit,
+            unnest($13::bigint[]) AS deny_category, unnest($14::bigint[]) AS deny_velocity,
+            unnest($15::text[]) AS was, unnest($16::bigint[]) AS were) AS k
     WHERE u.environment = k.environment AND u.month = k.month AND u.agent = k.agent AND u.currency = k.currency";
 /// What stood in agents' rows is newer, whatever is there.
 const PUT_BACK: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
         deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
-    SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[], $7::bigint[],
-        $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::bigint[], $14::bigint[])
+    SELECT unnest($1::bigint[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]),
+        unnest($5::text[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),
+        unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::bigint[]), unnest($12::bigint[]),
+        unnest($13::bigint[]), unnest($14::bigint[])
     ON CONFLICT (environment, month, agent, currency) DO UPDATE SET
         spent = excluded.spent, requests = excluded.requests, allow = excluded.allow, review = excluded.review,
         deny_no_mandate = excluded.deny_no_mandate, deny_revoked = excluded.deny_revoked,
@@ -77,8 +99,8 @@ const PUT_BACK: &str = "INSERT INTO usage (environment, month, agent, currency, 
         deny_category = excluded.deny_category, deny_velocity = excluded.deny_velocity";
 const KEPT: &str =
     "INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
-    SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::bytea[], $5::bigint[], $6::bytea[],
-        $7::bigint[], $8::bigint[])
+    SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::bytea[]),
+        unnest($5::bigint[]), unnest($6::bytea[]), unnest($7::bigint[]), unnest($8::bigint[])
     ON CONFLICT (environment, api_key, name) DO UPDATE SET kept = DEFAULT, fingerprint = excluded.fingerprint,
         status = excluded.status, body = excluded.body, sealed = excluded.sealed, created_at = excluded.created_at";
 
@@ -86,26 +108,34 @@ const KEPT: &str =
 pub(super) fn keep(ground: &mut Ground<'_>, loaded: &Loaded, holding: &Holding) -> Result<Tally, Fault> {
     let made = &loaded.made;
     let mut tally = Tally::default();
-    if !made.decisions.is_empty() {
-        let rows = made.decisions.iter().map(sql::decisions::values);
-        put(ground, DECISIONS, "ibitbbtttttttttibbiib", rows)?;
+    let Metering { agents, back, fresh, stored } = meter(loaded, holding)?;
+    if !made.decisions.is_empty() || !agents.is_empty() {
+        let mut parameters =
+            columns("ibitbbtttttttttibbiib", made.decisions.iter().map(sql::decisions::values))?;
+        parameters.extend(columns("itbtt", agents.into_iter())?);
+        parameters.push(Value::from(ground.leave()).into());
+        ground.write_later(KEEP, parameters);
         tally.decided.extend(made.decisions.iter().map(|decision| (decision.verdict, decision.mode)));
     }
-    if !made.reviews.is_empty() {
-        let rows =
-            made.reviews.iter().map(|(environment, review)| sql::reviews::values(*environment, review));
-        put(ground, REVIEWS, "ibbtti", rows)?;
+    // After the agents' rows: `usage` takes nothing that stands in one.
+    for (sql, kinds, rows) in [
+        (PUT_BACK, "ittttiiiiiiiii", back),
+        (NEW_USAGE, "ittttiiiiiiiii", fresh),
+        (USAGE, "ittttiiiiiiiiiti", stored),
+    ] {
+        if !rows.is_empty() {
+            ground.write_later(sql, columns(kinds, rows.into_iter())?);
+        }
     }
-    meter(ground, loaded, holding)?;
     let kept =
         made.kept.iter().map(|key| Ok(sql::idempotency::values(key, loaded.kept.get(key).ok_or_else(lost)?)));
     let kept: Vec<[Value; 8]> = kept.collect::<Result<_, Fault>>()?;
     if !kept.is_empty() {
-        put(ground, KEPT, "iitbibii", kept.into_iter())?;
+        ground.write_later(KEPT, columns("iitbibii", kept.into_iter())?);
     }
-    if !made.events.is_empty() {
-        tell(ground, &made.events)?;
-        tally.announced = true;
+    if !made.reviews.is_empty() || !made.events.is_empty() {
+        tell(ground, made)?;
+        tally.announced = !made.events.is_empty();
     }
     Ok(tally)
 }
@@ -114,8 +144,17 @@ fn lost() -> Fault {
     Fault::new("a batch noted a change to a row that it did not load")
 }
 
-/// Writes what has changed of the agents: their rows first, since `usage` takes nothing that stands in one.
-fn meter(ground: &mut Ground<'_>, loaded: &Loaded, holding: &Holding) -> Result<(), Fault> {
+/// What has changed of the agents' metering, as rows: of their own table, and of `usage`.
+struct Metering {
+    agents: Vec<[Value; 5]>,
+    /// What stood in agents' rows, and has to go back.
+    back: Vec<Vec<Value>>,
+    /// What is new, and what was there.
+    fresh: Vec<Vec<Value>>,
+    stored: Vec<Vec<Value>>,
+}
+
+fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
     let made = &loaded.made;
     let mut metered: BTreeMap<&AgentKey, String> = BTreeMap::new();
     let (mut back, mut fresh, mut stored) = (Vec::new(), Vec::new(), Vec::new());
@@ -153,55 +192,20 @@ fn meter(ground: &mut Ground<'_>, loaded: &Loaded, holding: &Holding) -> Result<
         Ok([environment, agent, recent.into(), newest.into(), was.as_str().into()])
     });
     let agents: Vec<[Value; 5]> = agents.collect::<Result<_, Fault>>()?;
-    if !agents.is_empty() {
-        put(ground, AGENTS, "itbtt", agents.into_iter())?;
-    }
-    if !metered.is_empty() {
-        return Err(lost());
-    }
-    if !back.is_empty() {
-        put(ground, PUT_BACK, "ittttiiiiiiiii", back.into_iter())?;
-    }
-    if !fresh.is_empty() {
-        put(ground, NEW_USAGE, "ittttiiiiiiiii", fresh.into_iter())?;
-    }
-    if !stored.is_empty() {
-        put(ground, USAGE, "ittttiiiiiiiiiti", stored.into_iter())?;
-    }
-    Ok(())
+    if metered.is_empty() { Ok(Metering { agents, back, fresh, stored }) } else { Err(lost()) }
 }
 
-/// Writes events with their deliveries, and puts the webhooks that hear of them into the line.
-fn tell(ground: &mut Ground<'_>, events: &[EventRecord]) -> Result<(), Fault> {
-    let about = |event: &EventRecord| -> (Value, Value, Value) {
-        (event.environment.into(), event.kind.as_str().into(), event.at.millis().into())
-    };
-    put(ground, EVENTS, "ibtit", events.iter().map(sql::events::values))?;
-    let types = events.iter().map(|event| {
-        let (environment, kind, _) = about(event);
-        [environment, kind]
+/// Writes reviews and events, with their deliveries.
+fn tell(ground: &mut Ground<'_>, made: &Made) -> Result<(), Fault> {
+    let reviews = made.reviews.iter();
+    let reviews = reviews.map(|(environment, review)| sql::reviews::values(*environment, review));
+    let mut parameters = columns("ibbtti", reviews)?;
+    parameters.extend(columns("ibtit", made.events.iter().map(sql::events::values))?);
+    ground.write_later(TELL, parameters);
+    let events = made.events.iter().map(|event| -> [Value; 4] {
+        let kind = event.kind.as_str().into();
+        [event.environment.into(), event.id.to_bytes().into(), kind, event.at.millis().into()]
     });
-    put(ground, HOLD_SUBSCRIBED, "it", types)?;
-    let rows = events.iter().map(|event| {
-        let (environment, kind, at) = about(event);
-        [environment, event.id.to_bytes().into(), kind, at]
-    });
-    ground.later_counted(Step::Run(FAN_OUT, columns("ibti", rows)?));
-    let rows = events.iter().map(|event| {
-        let (environment, kind, at) = about(event);
-        [environment, kind, at]
-    });
-    put(ground, QUEUE, "iti", rows)
-}
-
-/// Has a statement over the columns of `rows` sent with COMMIT.
-fn put<R: IntoIterator<Item = Value>>(
-    ground: &mut Ground<'_>,
-    sql: &'static str,
-    kinds: &str,
-    rows: impl Iterator<Item = R>,
-) -> Result<(), Fault> {
-    ground.wrote = true;
-    ground.later(Step::Run(sql, columns(kinds, rows)?));
+    ground.later_counted(Step::Run(FAN_OUT, columns("ibti", events)?));
     Ok(())
 }

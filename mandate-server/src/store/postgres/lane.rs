@@ -200,7 +200,7 @@ impl Lane<'_> {
         let mut span = traces::batch(batch.iter().filter_map(|a| a.call.traced.as_ref()), batch.len());
         let ended = desk.transact_until(until, Locks::Leave, &mut |ground| {
             if let Some(bound) = bound {
-                ground.later(Step::Plain(bound));
+                ground.later(Step::plain(bound));
             }
             hot::run(ground, self.decider, &mut self.known.borrow_mut(), batch)
         });

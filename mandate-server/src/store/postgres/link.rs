@@ -1,5 +1,6 @@
 //! One connection: statements prepared once, values in and out, and several statements on their way at a time.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::future::{Future, poll_fn};
@@ -31,7 +32,7 @@ pub(super) struct Parameter {
 
 impl Parameter {
     /// Many values of one type.
-    pub(super) fn array<T: ToSql + Sync + Send + 'static>(values: Vec<T>, kind: Type) -> Self {
+    pub(super) fn array(values: impl ToSql + Sync + Send + 'static, kind: Type) -> Self {
         Self { value: Box::new(values), kind }
     }
 }
@@ -51,9 +52,15 @@ impl From<Value> for Parameter {
 /// Something to be sent.
 pub(super) enum Step {
     /// Texts without values and without a result.
-    Plain(&'static str),
+    Plain(Cow<'static, str>),
     /// A statement.
     Run(&'static str, Vec<Parameter>),
+}
+
+impl Step {
+    pub(super) fn plain(text: &'static str) -> Self {
+        Self::Plain(Cow::Borrowed(text))
+    }
 }
 
 /// What has come of a statement.
@@ -180,7 +187,7 @@ impl Link {
     fn begin(&self, step: Step) -> Sent<'_> {
         match step {
             Step::Plain(text) => Box::pin(async move {
-                self.client.batch_execute(text).await?;
+                self.client.batch_execute(&text).await?;
                 Ok(Ran::default())
             }),
             Step::Run(sql, parameters) => Box::pin(self.run(sql, parameters)),
