@@ -112,9 +112,9 @@ impl VerdictClaims {
     /// ```
     #[must_use]
     pub fn to_json(&self) -> String {
-        let Self { jti, iat, exp, verdict, mandate, policy_version, nonce, request, .. } = self;
+        let Self { iss, jti, iat, exp, verdict, mandate, policy_version, nonce, request } = self;
         let Request { agent, amount, currency, recipient, category } = request;
-        let iss = serde_json::to_string(&self.iss).unwrap_or_default();
+        let iss = serde_json::to_string(iss).unwrap_or_default();
         // What serde writes, in half the time: but for the issuer nothing here can hold what is to be escaped.
         let mut json = String::with_capacity(TYPICAL_BYTES);
         let _ = write!(json, r#"{{"iss":{iss},"jti":"{jti}","iat":{iat},"exp":{exp},"verdict":"{verdict}""#);

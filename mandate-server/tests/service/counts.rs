@@ -23,17 +23,26 @@ use mandate_server::service::decide::Engine;
 use mandate_server::service::{Caller, decisions};
 use mandate_server::store::records::{AgentKey, Mode, UsageKey, UsageRecord};
 use mandate_server::store::sql;
-use mandate_server::store::sql::owed::{self, Counted};
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{Authorization, Decider as _, Loaded};
 use serde::{Deserialize, Serialize};
 
 use crate::apart;
-use crate::world::{ISSUER, World};
+use crate::world::{ISSUER, World, claim};
 
-/// What is counted, each a function below.
-const COUNTED: [&str; 5] = ["decide", "evaluate", "parse", "verify", "write"];
-/// How often each is done while it is counted.
+/// What is counted, and in which function, with all that is called for it. Where a signature is among it, what stands beside
+/// the signature is counted once more by itself: a tenth of the signature is more than a tenth of that.
+const COUNTED: [(&str, &str); 8] = [
+    ("claims written", "::VerdictClaims::to_json"),
+    ("claims read", "::VerdictClaims::read"),
+    ("decided ahead", "::store::sqlite::ahead::Thread::decide"),
+    ("draft written", "::store::sqlite::hot::keep_draft"),
+    ("decided and signed", "counts::counted_decide"),
+    ("evaluated", "counts::counted_evaluate"),
+    ("request read", "counts::counted_parse"),
+    ("verified", "counts::counted_verify"),
+];
+/// How often each is done while it is counted, at least. A function below does it so often at each call.
 const TIMES: usize = 64;
 /// More than this part of what is written down is too much.
 const GROWTH: f64 = 0.10;
@@ -77,31 +86,8 @@ fn counted_decide(engine: &Engine, batch: &[Authorization], now: Timestamp, load
     black_box(engine.decide(batch, now, loaded));
 }
 
-#[inline(never)]
-fn counted_write(tx: &mut Tx<'_>, loaded: &Loaded) {
-    write(tx, loaded).unwrap();
-}
-
 fn read(caller: &Caller, body: &[u8]) -> Request {
     Request::read(caller.agent.clone().unwrap(), Object::parse(body).unwrap()).unwrap()
-}
-
-/// What the writer does for a batch of drafts: their rows, and with every 16th those of the agent.
-fn write(tx: &mut Tx<'_>, loaded: &Loaded) -> Result<(), Fault> {
-    for (number, decision) in loaded.made.decisions.iter().enumerate() {
-        sql::decisions::insert_owed(tx, decision)?;
-        if number % 16 == 15 {
-            let (agent, state) = loaded.agents.first_key_value().unwrap();
-            let counted = Counted {
-                agent: agent.clone(),
-                up_to: decision.id,
-                recent: state.recent.clone(),
-                usage: vec![],
-            };
-            owed::write(tx, &counted)?;
-        }
-    }
-    Ok(())
 }
 
 /// What an agent's next requests are decided on.
@@ -140,7 +126,7 @@ fn token(request: &Request, now: Timestamp) -> (String, KeySet) {
 async fn what_is_counted_does_its_work() {
     let world = World::new().await;
     let caller = world.agent("a").await;
-    world.mandate(&caller, 100_000, "").await;
+    world.mandate(&caller, 100_000, r#","review_above":200"#).await;
     let (now, request) = (world.clock.now(), read(&caller, BODY));
     let key = AgentKey { environment: caller.environment.id, agent: request.agent.clone() };
     let mut loaded = apart::run_once(&world.database, |tx| Ok(load(tx, &key, now)?)).unwrap().unwrap();
@@ -160,21 +146,35 @@ async fn what_is_counted_does_its_work() {
     counted_verify(&token, &keys, &expected);
 
     let ask = || Authorization { call: world.call(&caller), request: Ok(request.clone()) };
-    // The first has the keys opened and the statements prepared.
+    // The first has the keys opened.
     world.engine.decide(&[ask()], now, &mut loaded);
-    let made = std::mem::take(&mut loaded.made);
-    let first = Loaded { made, ..Loaded::default() };
     let batch: Vec<_> = (0..TIMES).map(|_| ask()).collect();
     counted_decide(&world.engine, &batch, now, &mut loaded);
-    assert_eq!(loaded.made.decisions.len(), TIMES);
+    assert_eq!(loaded.made.decisions.len(), TIMES + 1);
 
-    let written = apart::run_once(&world.database, |tx| {
-        write(tx, &first)?;
-        counted_write(tx, &loaded);
-        let all = decisions::Filter::default();
-        Ok(sql::decisions::onward(tx, key.environment, &all, [0; 16], 1_000)?.len())
-    });
-    assert_eq!(written.unwrap().unwrap(), TIMES + 1);
+    through_the_store(&world, &caller).await;
+}
+
+/// Has the store decide, as it does in use: ahead, signed, and written. One in two is under an idempotency key, one in eight
+/// waits for a person, and with one in sixteen the agent's counters are written.
+async fn through_the_store(world: &World, caller: &Arc<Caller>) {
+    let environment = caller.environment.id;
+    for number in 0..TIMES {
+        // So that the agent is never too fast.
+        world.clock.advance(7);
+        let mut call = world.call(caller);
+        if number % 2 == 1 {
+            let body = String::from_utf8_lossy(BODY);
+            call.idempotency = Some(claim(&format!("{number}"), &body, &world.organization_key));
+        }
+        let amount = if number % 8 == 7 { "300" } else { "40.5" };
+        assert_eq!(world.decide(call, amount).await.status, 201);
+    }
+    let all = decisions::Filter::default();
+    let made = world.store.read(move |tx| sql::decisions::onward(tx, environment, &all, [0; 16], 1_000));
+    let made = made.await.unwrap().unwrap();
+    assert_eq!(made.len(), TIMES);
+    assert_eq!(made.iter().filter(|made| made.review.is_some()).count(), TIMES / 8);
 }
 
 /// With `MANDATE_WRITE_COUNTS=1` the counts are written down instead.
@@ -234,24 +234,30 @@ fn count() -> Counts {
 
 /// What one of each has cost, with all that was called for it: <https://valgrind.org/docs/manual/cl-format.html>.
 fn costs(text: &str) -> BTreeMap<String, u64> {
-    let (mut names, mut costs) = (BTreeMap::new(), BTreeMap::new());
-    let (mut called, mut is_call) = ("", false);
+    let (mut names, mut costs) = (BTreeMap::new(), BTreeMap::<&str, _>::new());
+    let (mut called, mut calls) = ("", None);
     for line in text.lines() {
         if let Some(function) = line.strip_prefix("fn=").or_else(|| line.strip_prefix("cfn=")) {
             // A name is written once, behind its number, and then told by the number.
             let (number, name) = function.split_once(' ').unwrap_or((function, ""));
             called = names.entry(number).or_insert(name);
-        } else if line.starts_with("calls=") {
-            is_call = true;
-        } else if std::mem::take(&mut is_call)
-            && let Some((_, what)) = called.split_once("counts::counted_")
+        } else if let Some(call) = line.strip_prefix("calls=") {
+            calls = call.split(' ').next();
+        } else if let Some(calls) = calls.take()
+            && let Some((what, function)) = COUNTED.iter().find(|(_, function)| called.ends_with(function))
         {
-            let cost: u64 = line.split(' ').nth(1).unwrap().parse().unwrap();
-            *costs.entry(what.to_owned()).or_default() += cost / TIMES as u64;
+            // The line behind a call says what it has cost.
+            let times = if function.starts_with("counts::") { TIMES as u64 } else { 1 };
+            let (cost, count): &mut (u64, u64) = costs.entry(*what).or_default();
+            *cost += line.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
+            *count += calls.parse::<u64>().unwrap() * times;
         }
     }
-    assert!(costs.keys().eq(COUNTED), "{costs:?}");
-    costs
+    assert!(
+        costs.len() == COUNTED.len() && costs.values().all(|(_, count)| *count >= TIMES as u64),
+        "{costs:?}"
+    );
+    costs.into_iter().map(|(what, (cost, count))| (what.to_owned(), cost / count)).collect()
 }
 
 fn told(bytes: &[u8]) -> String {
