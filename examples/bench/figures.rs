@@ -35,7 +35,7 @@ impl Report {
 
     /// Whether all requests of a pace were answered about as fast as they came.
     pub(crate) fn kept_pace(&self) -> bool {
-        self.errors == 0 && self.rate.is_none_or(|rate| self.requests_per_second >= KEPT * rate)
+        self.rate.is_none_or(|rate| self.requests_per_second >= KEPT * rate)
     }
 }
 

@@ -32,14 +32,15 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measure the service beside its yardsticks, on this machine
 ///
-/// What is measured: `decisions`, beside the ceiling and the plain design; the same with a long `log` beside a short one; the
-/// `profile` of one authorization, in instructions, which needs valgrind; and one server and several on `postgres`, beside its
-/// own `pgbench`.
+/// What is measured: `decisions`, beside the ceiling and the plain design; the same with a long `log` beside a short one;
+/// `deliveries` of events beside decisions; how verdicts are `verify`-ed beside other libraries, and by the command line
+/// (`tokens`); one server and several on `postgres`, beside its own `pgbench`; and the `profile` of one authorization, in
+/// instructions, which needs valgrind.
 #[derive(Debug, Parser)]
 #[command(name = "tests/bench")]
 struct Args {
-    /// What is measured
-    #[arg(value_enum, value_name = "PART", default_values = ["decisions", "log"])]
+    /// What is measured [default: all but the profile; postgres where --postgres says on what]
+    #[arg(value_enum, value_name = "PART")]
     parts: Vec<Part>,
 
     /// How long each run is measured [default: 6, or 2 with --quick]
@@ -83,6 +84,15 @@ enum Part {
 }
 
 impl Args {
+    fn wants(&self, part: Part) -> bool {
+        match part {
+            _ if !self.parts.is_empty() => self.parts.contains(&part),
+            Part::Postgres => self.postgres.is_some(),
+            Part::Profile => false,
+            Part::Decisions | Part::Log | Part::Deliveries | Part::Verify | Part::Tokens => true,
+        }
+    }
+
     fn seconds(&self) -> u64 {
         self.seconds.unwrap_or(if self.quick { 2 } else { 6 })
     }
@@ -126,14 +136,15 @@ fn run(args: &Args) -> Result<(), Failure> {
     let target = release.ancestors().nth(2).ok_or("the binary is not in a target directory")?;
     let directory = tempfile::Builder::new().prefix("bench-").tempdir_in(target)?;
     let directory = directory.path();
-    let wanted = |part| args.parts.contains(&part);
+    let wanted = |part| args.wants(part);
     if wanted(Part::Verify) {
         publish(args, "verify", &verify::render(args, &verify::measure(args, target, directory)?)?)?;
     }
     if wanted(Part::Tokens) {
         publish(args, "tokens", &tokens::render(args, &tokens::measure(args, directory)?)?)?;
     }
-    if args.parts.iter().all(|part| matches!(part, Part::Verify | Part::Tokens)) {
+    if Part::value_variants().iter().all(|part| !wanted(*part) || matches!(part, Part::Verify | Part::Tokens))
+    {
         return Ok(());
     }
     let template = Template::make(&directory.join("template"), SystemClock.now())?;
@@ -157,13 +168,16 @@ fn run(args: &Args) -> Result<(), Failure> {
     let mut measured = Measured::default();
     if wanted(Part::Decisions) {
         measured.decisions = Some(decisions::measure(args, &template, directory)?);
-    }
-    if wanted(Part::Log) {
-        measured.log = Some(log::measure(args, &template, target, directory)?);
-    }
-    if measured.decisions.is_some() || measured.log.is_some() {
         measured.told = tell(args, &measured);
         publish(args, "bench", &table::render(&measured)?)?;
+    }
+    if wanted(Part::Log) {
+        let log = Some(log::measure(args, &template, target, directory)?);
+        let mut alone = Measured { log, ..Measured::default() };
+        alone.told = tell(args, &alone);
+        publish(args, "log", &table::render(&alone)?)?;
+        measured.log = alone.log;
+        measured.told = tell(args, &measured);
     }
     if let Some(path) = &args.json {
         std::fs::write(path, serde_json::to_string_pretty(&measured)?)?;

@@ -22,6 +22,22 @@ const SIGNATURE: &str = "signature, hashes";
 /// What of the names of functions tells the library that they are of.
 const CRYPTOGRAPHY: [&str; 9] =
     ["aws_lc", "ecp_nistz256", "ecp_nistp", "bignum", "sha2::", "sha512", "hmac::", "p256", "es256"];
+/// What the names of its functions in C begin with.
+const CRYPTOGRAPHY_IN_C: [&str; 11] = [
+    "bn_",
+    "ecdsa_",
+    "pkey_ec",
+    "evp_",
+    "cbb_",
+    "rand_bytes",
+    "ctr_drbg",
+    "entropy_",
+    "sha256_",
+    "hmac_",
+    "ec_",
+];
+/// The layer of the allocator, of what the compiler calls, and of all that is not in the program itself.
+const MEMORY: &str = "memory, system library";
 /// What of the names of Rust's functions tells their layer; the first that fits.
 const LAYERS: [(&str, &[&str]); 5] = [
     ("store, rusqlite", &["rusqlite", "mandate_server::store"]),
@@ -138,14 +154,24 @@ fn layer_of(object: &str, function: &str) -> &'static str {
         return SIGNATURE;
     }
     if !object.ends_with("mandate-server") {
-        return "memory, system library";
+        return MEMORY;
     }
-    // All that is not Rust's is of the one other library in C.
     if !function.contains("::") && !function.contains("rust") {
-        return "SQLite";
+        return layer_in_c(function);
     }
     let layer = LAYERS.iter().find(|(_, names)| names.iter().any(|name| function.contains(name)));
     layer.map_or("rest", |(layer, _)| layer)
+}
+
+/// Of the libraries in C, SQLite names its functions in many ways, and the others do not.
+fn layer_in_c(function: &str) -> &'static str {
+    if function.starts_with("__") || function.trim_start_matches('_').starts_with("mi_") {
+        MEMORY
+    } else if CRYPTOGRAPHY_IN_C.iter().any(|beginning| function.starts_with(beginning)) {
+        SIGNATURE
+    } else {
+        "SQLite"
+    }
 }
 
 fn render(counted: &Counted) -> Result<String, Failure> {
@@ -162,8 +188,8 @@ fn render(counted: &Counted) -> Result<String, Failure> {
         row(layer, *count)?;
     }
     row("all", total)?;
-    row("all but the signature", total - counted.layers.get(SIGNATURE).copied().unwrap_or_default())?;
     let (calls, cost) = counted.prepared;
     row(&format!("of these, preparing {calls} statements"), cost)?;
+    row("all but the signature", total - counted.layers.get(SIGNATURE).copied().unwrap_or_default())?;
     Ok(text)
 }
