@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 use tokio::task::{JoinHandle, spawn_blocking};
-use tracing::warn;
 
 pub use signals::{Hangup, StopSignal};
 
@@ -20,7 +19,7 @@ use crate::config::{Config, Settings};
 use crate::error::Fault;
 use crate::http::{Door, RequestIds, Site, follow_certificates, serve};
 use crate::metrics::{Listener, Metrics};
-use crate::store::{self, Presence, Store};
+use crate::store::Store;
 use crate::traces::Traces;
 use listeners::{Doors, Socket, Sockets, Tls};
 use parts::Parts;
@@ -47,8 +46,6 @@ pub struct Running {
     draining: watch::Sender<bool>,
     drain_delay: Duration,
     certificates: Arc<Notify>,
-    /// Held until the end.
-    presence: Presence,
 }
 
 /// The addresses of a server's hosts, as clients know them.
@@ -83,7 +80,6 @@ impl App {
         let metrics = Metrics::new();
         metrics.started(clock.now());
         let tls = Tls::read(&config.settings, clock.now())?;
-        let presence = take_place(&config.settings.database).await?;
         let sockets = Sockets::bind(&config.settings).await?;
         let urls = sockets.urls(&config.settings);
         let proxied = config.settings.behind_proxy;
@@ -117,7 +113,6 @@ impl App {
             draining,
             drain_delay,
             certificates,
-            presence,
         })
     }
 }
@@ -142,7 +137,7 @@ impl Running {
     /// Says that the server is not ready, takes requests for as long as the settings say, ends those under way within a
     /// bound of time, and closes the store. The ops listener answers until then.
     pub async fn stop(self) {
-        let Self { store, traces, serving, observing, draining, drain_delay, presence, .. } = self;
+        let Self { store, traces, serving, observing, draining, drain_delay, .. } = self;
         draining.send_replace(true);
         tokio::time::sleep(drain_delay).await;
         serving.stop().await;
@@ -150,7 +145,6 @@ impl Running {
         let _ = spawn_blocking(move || store.close()).await;
         let _ = spawn_blocking(move || traces.end()).await;
         observing.stop().await;
-        drop(presence);
     }
 }
 
@@ -197,19 +191,6 @@ async fn traces(settings: &Settings, metrics: &Metrics) -> Result<Traces, Fault>
     let Some(collector) = settings.collector.clone() else { return Ok(Traces::default()) };
     let metrics = metrics.clone();
     blocking(move || Traces::to(&collector, metrics)).await
-}
-
-/// Takes the place of the server at the database, and warns when another one has it.
-async fn take_place(database: &str) -> Result<Presence, Fault> {
-    let name = database.to_owned();
-    let presence = blocking(move || store::take_place(&name)).await?;
-    if presence.is_doubled() {
-        warn!(
-            database,
-            "another server works on this database: spending limits hold together, request rates are counted by each"
-        );
-    }
-    Ok(presence)
 }
 
 async fn blocking<T: Send + 'static>(

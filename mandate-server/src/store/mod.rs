@@ -8,6 +8,7 @@ mod postgres;
 pub mod records;
 pub mod sql;
 mod sqlite;
+pub mod tail;
 pub mod transfer;
 pub mod tx;
 pub mod upkeep;
@@ -22,7 +23,6 @@ use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 use crate::traces::Span;
-pub(crate) use sqlite::Presence;
 use tx::Tx;
 
 pub use decider::{Authorization, Decider, Drafted, Found, Loaded, Made, Ruling, Signed, Standing, Unsigned};
@@ -208,18 +208,6 @@ impl Store {
             Backend::Sqlite(sqlite) => sqlite.close(),
             Backend::Postgres(postgres) => postgres.close(),
         }
-    }
-}
-
-/// Takes the place of the server at a database, until what is returned is dropped. Another one may be there: limits hold
-/// all the same, since each decides under the database's lock.
-///
-/// # Errors
-/// The name is not of a known database, or no file can be made beside it.
-pub(crate) fn take_place(database: &str) -> Result<Presence, Fault> {
-    match place(database)? {
-        Place::Sqlite(path) => sqlite::take_place(&path),
-        Place::Postgres(_) => Ok(Presence::among_others()),
     }
 }
 

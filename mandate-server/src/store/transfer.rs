@@ -15,7 +15,7 @@ mod layout;
 pub use layout::{Table, tables};
 
 /// How many agents are settled in one transaction.
-const SETTLED_AT_ONCE: i64 = 1_000;
+const SETTLED_AT_ONCE: usize = 1_000;
 /// Before all agents.
 const FIRST: (i64, &str) = (0, "");
 

@@ -3,10 +3,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
-use mandate_core::Verdict;
+use mandate_core::{DecisionId, Verdict};
 
 use super::records::{AgentKey, Mode};
+use super::tail::Tail;
 use crate::error::Fault;
 
 /// A value on its way into or out of the database.
@@ -191,6 +193,11 @@ pub trait Session {
         Owing::Never
     }
 
+    /// The end of the log that is in no agent's rows yet, where counters lack it.
+    fn tail(&mut self) -> Result<Arc<Tail>, Fault> {
+        Ok(Arc::default())
+    }
+
     /// Runs a statement that returns rows.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault>;
 
@@ -216,6 +223,8 @@ pub struct Tally {
     pub announced: bool,
     /// What deciding rests on, and may have been changed.
     pub touched: Touched,
+    /// Agents whose rows lack nothing up to these decisions.
+    pub settled: Vec<(AgentKey, DecisionId)>,
 }
 
 /// What deciding rests on: of whom a transaction may have changed it.
@@ -232,6 +241,7 @@ impl Tally {
     pub fn add(&mut self, other: Self) {
         self.decided.extend(other.decided);
         self.announced |= other.announced;
+        self.settled.extend(other.settled);
         self.touched.agents.extend(other.touched.agents);
         self.touched.environments.extend(other.touched.environments);
     }
@@ -263,6 +273,16 @@ impl<'a> Tx<'a> {
     #[must_use]
     pub fn owing(&self) -> Owing {
         self.session.owing()
+    }
+
+    /// The end of the log that is in no agent's rows yet, where counters lack it.
+    pub fn tail(&mut self) -> Result<Arc<Tail>, Fault> {
+        self.session.tail()
+    }
+
+    /// Notes that an agent's rows lack nothing up to a decision.
+    pub fn settled(&mut self, agent: &AgentKey, up_to: DecisionId) {
+        self.tally.settled.push((agent.clone(), up_to));
     }
 
     /// Notes that what decides on an agent's requests may be changed. Whoever takes the agent to decide, or to change what

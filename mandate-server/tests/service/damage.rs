@@ -59,7 +59,21 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ),
     (
         "DELETE FROM decisions WHERE amount = '10'",
-        &["usage: spent 240, requests 6, allow 3, review 3, deny_limit 1"],
+        &[
+            "agent_decisions: a decision of the agent agt_a",
+            "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1",
+        ],
+    ),
+    (
+        "DELETE FROM agent_decisions WHERE decision = (SELECT decision FROM decisions WHERE amount = '10')",
+        &[
+            "decisions: not among the decisions of the agent agt_a",
+            "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1",
+        ],
+    ),
+    (
+        "UPDATE agents SET counted = (SELECT decision FROM decisions WHERE amount = '10') WHERE agent = 'agt_a'",
+        &["agent_decisions: a decision of the agent agt_a that is not counted"],
     ),
     (
         "UPDATE usage SET spent = '241' WHERE agent = 'agt_a'",
@@ -223,9 +237,7 @@ async fn damaged_pages_are_found() {
     // The tree of the log: its first page is where the schema says.
     let connection = rusqlite::Connection::open(path).unwrap();
     let root: u32 = connection
-        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'decisions_by_agent'", [], |row| {
-            row.get(0)
-        })
+        .query_row("SELECT rootpage FROM sqlite_schema WHERE name = 'agent_decisions'", [], |row| row.get(0))
         .unwrap();
     drop(connection);
     let root = usize::try_from(root).unwrap();

@@ -4,23 +4,46 @@ mod rules;
 
 use mandate_core::{AgentId, Currency, Mandate, Month};
 
+use super::owed::{self, Owed};
 use super::{decisions, mandates};
 use crate::error::Fault;
 use crate::store::records::{AgentKey, DecisionRecord, UsageKey};
-use crate::store::tx::{Row, Tx, Value};
+use crate::store::tx::{Owing, Row, Tx, Value};
 
 pub use rules::{Breach, Of, Rule, breaches, rules};
 
-const LOG: &str = "SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment,
-        d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
-        d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key, d.signature,
-        m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
-    FROM decisions d
-    LEFT JOIN environments e ON e.environment = d.environment
-    LEFT JOIN issuers i ON i.issuer = d.issuer
-    LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
-    WHERE (d.environment, d.agent, d.decision) > ($1, $2, $3)
-    ORDER BY d.environment, d.agent, d.decision LIMIT $4";
+macro_rules! log {
+    ($from:expr) => {
+        concat!(
+            "SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment,
+                d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category,
+                d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
+                d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+            FROM ",
+            $from,
+            " LEFT JOIN environments e ON e.environment = d.environment
+            LEFT JOIN issuers i ON i.issuer = d.issuer
+            LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent "
+        )
+    };
+}
+const LOG: &str = concat!(
+    log!("decisions d"),
+    "WHERE (d.environment, d.agent, d.decision) > ($1, $2, $3)
+    ORDER BY d.environment, d.agent, d.decision LIMIT $4"
+);
+const SETTLED_LOG: &str = concat!(
+    log!(
+        "agent_decisions o CROSS JOIN decisions d
+            ON d.environment = o.environment AND d.decision = o.decision AND d.agent = o.agent"
+    ),
+    "WHERE (o.environment, o.agent, o.decision) > ($1, $2, $3)
+    ORDER BY o.environment, o.agent, o.decision LIMIT $4"
+);
+const UNSETTLED_LOG: &str = concat!(
+    log!(concat!(owed::places!(), " id CROSS JOIN decisions d")),
+    "WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)"
+);
 const KEYS: &str = "SELECT signing_key, kind, kid, public_key, sealed FROM signing_keys ORDER BY signing_key";
 const USAGE: &str = "SELECT environment, month, agent, currency FROM usage
     WHERE (environment, month, agent, currency) > ($1, $2, $3, $4)
@@ -28,6 +51,9 @@ const USAGE: &str = "SELECT environment, month, agent, currency FROM usage
 const USAGE_ROWS: &str = "SELECT COUNT(*) FROM usage";
 const COUNTED: &str = "SELECT decision FROM decisions
     WHERE environment = $1 AND agent = $2 AND currency = $3 AND iat >= $4 AND iat < $5 LIMIT 1";
+const SETTLED_COUNTED: &str = "SELECT d.decision FROM agent_decisions o
+    CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
+    WHERE o.environment = $1 AND o.agent = $2 AND d.currency = $3 AND d.iat >= $4 AND d.iat < $5 LIMIT 1";
 const KEPT: &str = "SELECT environment, api_key, name, fingerprint, status, body, sealed FROM idempotency
     WHERE (environment, api_key, name) > ($1, $2, $3) ORDER BY environment, api_key, name LIMIT $4";
 const COUNTS: &[(&str, &str)] = &[
@@ -40,6 +66,9 @@ const COUNTS: &[(&str, &str)] = &[
     ("events", "SELECT COUNT(*) FROM events"),
     ("escrows", "SELECT COUNT(*) FROM escrows"),
 ];
+
+/// Where an entry stands: its environment, agent, and decision.
+pub type Place<'a> = (i64, &'a str, &'a [u8]);
 
 /// A row of the log before it is read, and where it stands.
 #[derive(Debug)]
@@ -65,16 +94,45 @@ pub struct Grounded {
 }
 
 /// At most `limit` entries of the log behind a place, agent by agent, oldest first.
-pub fn log(tx: &mut Tx<'_>, after: (i64, &str, &[u8]), limit: i64) -> Result<Vec<Entry>, Fault> {
+pub fn log(tx: &mut Tx<'_>, after: Place<'_>, limit: i64) -> Result<Vec<Entry>, Fault> {
     let parameters = [after.0.into(), after.1.into(), after.2.to_vec().into(), limit.into()];
-    let rows = tx.query(LOG, &parameters)?.into_iter();
-    rows.map(|mut row| {
-        Ok(Entry { environment: row.integer()?, agent: row.text()?, decision: row.blob()?, row })
-    })
-    .collect()
+    let rows = tx.query(tx.either(SETTLED_LOG, LOG), &parameters)?;
+    let mut entries = rows.into_iter().map(Entry::of).collect::<Result<Vec<_>, _>>()?;
+    if tx.owing() != Owing::Never {
+        with_unsettled(tx, after, limit, &mut entries)?;
+    }
+    Ok(entries)
+}
+
+/// Adds to a page of what is settled those entries in its range that are not.
+fn with_unsettled(
+    tx: &mut Tx<'_>,
+    after: Place<'_>,
+    limit: i64,
+    entries: &mut Vec<Entry>,
+) -> Result<(), Fault> {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let last = entries.get(limit.saturating_sub(1)).map(Entry::place);
+    for (agent, ids) in tx.tail()?.between(after, last, limit) {
+        for row in owed::named(tx, UNSETTLED_LOG, agent.environment, &ids)? {
+            entries.push(Entry::of(row)?);
+        }
+    }
+    entries.sort_by(|a, b| a.place().cmp(&b.place()));
+    entries.dedup_by(|a, b| a.place() == b.place());
+    entries.truncate(limit);
+    Ok(())
 }
 
 impl Entry {
+    fn of(mut row: Row) -> Result<Self, Fault> {
+        Ok(Self { environment: row.integer()?, agent: row.text()?, decision: row.blob()?, row })
+    }
+
+    fn place(&self) -> Place<'_> {
+        (self.environment, &self.agent, &self.decision)
+    }
+
     /// Reads the row.
     ///
     /// # Errors
@@ -156,7 +214,11 @@ pub fn is_counted(tx: &mut Tx<'_>, key: &UsageKey, seconds: std::ops::Range<i64>
         seconds.start.into(),
         seconds.end.into(),
     ];
-    Ok(tx.row(COUNTED, &parameters)?.is_some())
+    if tx.row(tx.either(SETTLED_COUNTED, COUNTED), &parameters)?.is_some() {
+        return Ok(true);
+    }
+    let is_meant = |owed: &Owed| owed.currency == key.currency && seconds.contains(&owed.at.seconds());
+    Ok(owed::find(tx, &key.agent)?.iter().any(is_meant))
 }
 
 /// An answer kept under an idempotency key, as it stands there.

@@ -5,6 +5,7 @@ use mandate_core::{
     ReviewId, ReviewStatus, Timestamp, Total, Verdict,
 };
 
+use super::of_agent::{self, OfAgent};
 use super::{owed, reviews};
 use crate::error::Fault;
 use crate::store::records::{AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice};
@@ -17,44 +18,61 @@ const INSERT: &str = "INSERT INTO decisions (environment, decision, iat, verdict
 
 macro_rules! select {
     ($condition:literal) => {
+        select!("decisions d", concat!("WHERE d.environment = $1 ", $condition))
+    };
+    ($from:expr, $condition:expr) => {
         concat!(
             "SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
                 d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
                 d.review, d.issuer, d.signing_key, d.signature, i.url, k.kid,
                 r.review, r.decision, r.status, r.waits_for, r.expires_at, r.resolved_at, r.fresh, r.reason
-            FROM decisions d
-            JOIN issuers i ON i.issuer = d.issuer
+            FROM ",
+            $from,
+            " JOIN issuers i ON i.issuer = d.issuer
             JOIN signing_keys k ON k.signing_key = d.signing_key
-            LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
-            WHERE d.environment = $1 ",
+            LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review ",
             $condition
         )
     };
 }
 const FIND: &str = select!("AND d.decision = $2");
 const ONWARD: &str = select!("AND d.decision > $2 AND d.decision < $3 ORDER BY d.decision ASC LIMIT $4");
-const ONWARD_OF_AGENT: &str =
-    select!("AND d.agent = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5");
+const ONWARD_OF_AGENT: OfAgent = OfAgent {
+    indexed: select!(
+        "AND d.agent = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5"
+    ),
+    settled: select!(of_agent::settled!(), of_agent::newer!()),
+    unsettled: select!(of_agent::unsettled!(), of_agent::named!("ASC")),
+};
 const ONWARD_OF_VERDICT: &str =
     select!("AND d.verdict = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5");
 
 /// A search looks at ids and what filters ask for, and at nothing else.
 macro_rules! scan {
     ($condition:literal) => {
+        scan!("decisions d", concat!("WHERE d.environment = $1 AND ", $condition))
+    };
+    ($from:expr, $condition:expr) => {
         concat!(
-            "SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
-            FROM decisions d LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
-            WHERE d.environment = $1 AND ",
+            "SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at FROM ",
+            $from,
+            " LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review ",
             $condition
         )
     };
 }
 const OLDER: &str = scan!("d.decision < $2 AND d.decision >= $3 ORDER BY d.decision DESC LIMIT $4");
 const NEWER: &str = scan!("d.decision > $2 AND d.decision < $3 ORDER BY d.decision ASC LIMIT $4");
-const OLDER_OF_AGENT: &str =
-    scan!("d.agent = $2 AND d.decision < $3 AND d.decision >= $4 ORDER BY d.decision DESC LIMIT $5");
-const NEWER_OF_AGENT: &str =
-    scan!("d.agent = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5");
+const OLDER_OF_AGENT: OfAgent = OfAgent {
+    indexed: scan!("d.agent = $2 AND d.decision < $3 AND d.decision >= $4 ORDER BY d.decision DESC LIMIT $5"),
+    settled: scan!(of_agent::settled!(), of_agent::older!()),
+    unsettled: scan!(of_agent::unsettled!(), of_agent::named!("DESC")),
+};
+const NEWER_OF_AGENT: OfAgent = OfAgent {
+    indexed: scan!("d.agent = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5"),
+    settled: scan!(of_agent::settled!(), of_agent::newer!()),
+    unsettled: scan!(of_agent::unsettled!(), of_agent::named!("ASC")),
+};
 const OLDER_OF_VERDICT: &str =
     scan!("d.verdict = $2 AND d.decision < $3 AND d.decision >= $4 ORDER BY d.decision DESC LIMIT $5");
 const NEWER_OF_VERDICT: &str =
@@ -150,17 +168,20 @@ pub fn onward(
     let first = |at: Timestamp| DecisionId::new(at, 0).to_bytes();
     let since = filter.since.map_or([0; 16], first);
     let before_since = u128::from_be_bytes(since).saturating_sub(1).to_be_bytes();
-    let from = Value::from(after.max(before_since));
-    let to = Value::from(filter.until.map_or([0xff; 16], first));
-    let (environment, limit) = (Value::from(environment), Value::from(limit));
+    let from = after.max(before_since);
+    let to = filter.until.map_or([0xff; 16], first);
     let rows = match (&filter.agent, filter.verdict) {
         (Some(agent), _) => {
-            tx.query(ONWARD_OF_AGENT, &[environment, agent.as_str().into(), from, to, limit])?
+            let agent = AgentKey { environment, agent: agent.clone() };
+            let slice = Slice { direction: Direction::Newer, from, limit };
+            ONWARD_OF_AGENT.rows(tx, &agent, &slice, to)?
         }
         (None, Some(verdict)) => {
-            tx.query(ONWARD_OF_VERDICT, &[environment, verdict.as_str().into(), from, to, limit])?
+            let parameters =
+                [environment.into(), verdict.as_str().into(), from.into(), to.into(), limit.into()];
+            tx.query(ONWARD_OF_VERDICT, &parameters)?
         }
-        (None, None) => tx.query(ONWARD, &[environment, from, to, limit])?,
+        (None, None) => tx.query(ONWARD, &[environment.into(), from.into(), to.into(), limit.into()])?,
     };
     rows.into_iter().map(read).collect()
 }
@@ -186,28 +207,29 @@ pub fn search(
     let first = |at: Timestamp| DecisionId::new(at, 0).to_bytes();
     let since = filter.since.map_or([0; 16], first);
     let until = filter.until.map_or([0xff; 16], first);
-    let (sql, from, to) = match slice.direction {
-        Direction::Older => ([OLDER, OLDER_OF_AGENT, OLDER_OF_VERDICT], slice.from.min(until), since),
+    let (all, of_agent, of_verdict, from, to) = match slice.direction {
+        Direction::Older => (OLDER, OLDER_OF_AGENT, OLDER_OF_VERDICT, slice.from.min(until), since),
         // The row at `from` is left out, so that a search from `since` on begins just before it.
         Direction::Newer => {
             let before_since = u128::from_be_bytes(since).saturating_sub(1).to_be_bytes();
-            ([NEWER, NEWER_OF_AGENT, NEWER_OF_VERDICT], slice.from.max(before_since), until)
+            (NEWER, NEWER_OF_AGENT, NEWER_OF_VERDICT, slice.from.max(before_since), until)
         }
     };
     let whole = filter.mandate.is_none() && filter.mode.is_none() && filter.review.is_none();
     let driven = whole && (filter.agent.is_none() || filter.verdict.is_none());
     let looked_at = if driven { slice.limit } else { most };
-    let [all, of_agent, of_verdict] = sql;
     // Only reviews have a review.
     let verdict = filter.verdict.or(filter.review.map(|_| Verdict::Review));
-    let environment = Value::from(environment);
-    let (from, to, limit) = (Value::from(from), Value::from(to), Value::from(looked_at));
-    let rows = match (&filter.agent, verdict) {
-        (Some(agent), _) => tx.query(of_agent, &[environment, agent.as_str().into(), from, to, limit])?,
-        (None, Some(verdict)) => {
-            tx.query(of_verdict, &[environment, verdict.as_str().into(), from, to, limit])?
+    let range = [Value::from(from), to.into(), looked_at.into()];
+    let rows = match (&filter.agent, verdict, range) {
+        (Some(agent), ..) => {
+            let agent = AgentKey { environment, agent: agent.clone() };
+            of_agent.rows(tx, &agent, &Slice { from, limit: looked_at, ..*slice }, to)?
         }
-        (None, None) => tx.query(all, &[environment, from, to, limit])?,
+        (None, Some(verdict), [from, to, limit]) => {
+            tx.query(of_verdict, &[environment.into(), verdict.as_str().into(), from, to, limit])?
+        }
+        (None, None, [from, to, limit]) => tx.query(all, &[environment.into(), from, to, limit])?,
     };
     let wanted = usize::try_from(slice.limit).unwrap_or(usize::MAX);
     let exhausted = i64::try_from(rows.len()).unwrap_or(i64::MAX) < looked_at;

@@ -21,6 +21,7 @@ pub mod idempotency;
 pub mod keys;
 pub mod mandates;
 pub mod metered;
+mod of_agent;
 pub mod owed;
 pub mod reviews;
 pub mod servers;

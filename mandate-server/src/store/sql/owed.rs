@@ -1,32 +1,56 @@
 //! What an agent's counters and newest requests lack: the decisions behind the one up to which they are counted.
 //!
-//! On SQLite each page that is written costs, and an agent's rows lie anywhere. So they are written with every few decisions
-//! only, all of them together, and `agents.counted` says up to which decision. What they lack is at most [`MAX_OWED`] rows of the
-//! log: whoever reads adds them up; whoever locks an agent to write settles them first. Where decisions are counted at once,
-//! nothing here asks the database for anything.
+//! On SQLite each page that is written costs, and an agent's rows lie anywhere: its counters, and its decisions in
+//! `agent_decisions`. So they are written with every few decisions only, all of them together, and `agents.counted` says up to
+//! which decision. What they lack is at most [`MAX_OWED`] rows of the log, which the tail knows by agent: whoever reads adds
+//! them up; whoever locks an agent to write settles them first. `unsettled.since` says where in the log such rows begin, for
+//! whoever has no tail yet. Where decisions are counted at once, nothing here asks the database for anything.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use mandate_core::{AgentId, Amount, Currency, DecisionId, Month, RecentRequests, Timestamp, Verdict};
 
 use super::usage;
 use crate::error::Fault;
 use crate::store::records::{AgentKey, UsageKey, UsageRecord};
-use crate::store::tx::{Owing, Tx};
+use crate::store::tx::{Owing, Row, Tx, Value};
 
 /// How many decisions an agent's rows may lack.
-pub const MAX_OWED: u32 = 16;
+pub const MAX_OWED: usize = 16;
 
-/// Without the hint it walks the log, which has the order that is asked for.
-const OWED: &str = "SELECT d.decision, d.iat, d.verdict, d.amount, d.currency, d.supersedes
-    FROM agents a CROSS JOIN decisions d INDEXED BY decisions_by_agent
-    WHERE a.environment = $1 AND a.agent = $2
-        AND d.environment = a.environment AND d.agent = a.agent AND d.decision > a.counted
-    ORDER BY d.decision";
-const OWING: &str = "SELECT a.environment, a.agent FROM agents a
-    WHERE (a.environment, a.agent) > ($1, $2) AND EXISTS (SELECT 1 FROM decisions d INDEXED BY decisions_by_agent
-        WHERE d.environment = a.environment AND d.agent = a.agent AND d.decision > a.counted)
-    ORDER BY a.environment, a.agent LIMIT $3";
+/// Ids that a statement takes at a time, one after the other in one value.
+const AT_ONCE: usize = 32;
+/// Rows of the log that are read at a time to find its tail.
+const READ: i64 = 10_000;
+
+/// Where in a value of many ids each of them begins: as a table, to be called `id`.
+macro_rules! places {
+    () => {
+        "(VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209), (225), (241),
+            (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449), (465), (481), (497))"
+    };
+}
+pub(super) use places;
+
+const OWED: &str = concat!(
+    "SELECT d.decision, d.iat, d.verdict, d.amount, d.currency, d.supersedes
+    FROM ",
+    places!(),
+    " id CROSS JOIN decisions d
+    WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)
+    ORDER BY d.decision"
+);
+const INDEX: &str = concat!(
+    "INSERT INTO agent_decisions (environment, agent, decision)
+    SELECT $1, $2, substr($3, id.column1, 16) FROM ",
+    places!(),
+    " id WHERE id.column1 < length($3)"
+);
+const ENVIRONMENTS: &str = "SELECT environment FROM environments ORDER BY environment";
+const SINCE: &str = "SELECT since FROM unsettled";
+const BEGIN_AT: &str = "UPDATE unsettled SET since = $1";
+const END_OF_LOG: &str = "SELECT decision, agent FROM decisions
+    WHERE environment = $1 AND decision > $2 ORDER BY decision LIMIT $3";
 const UP_TO: &str = "SELECT counted FROM agents WHERE environment = $1 AND agent = $2";
 const RECENT: &str = "SELECT recent FROM agents WHERE environment = $1 AND agent = $2";
 const COUNT: &str = "UPDATE agents SET recent = $1, counted = $2 WHERE environment = $3 AND agent = $4";
@@ -61,6 +85,8 @@ pub struct Counted {
     pub recent: RecentRequests,
     /// The metering, where it lacks something.
     pub usage: Vec<(UsageKey, UsageRecord)>,
+    /// The decisions that were not in them before.
+    pub decisions: Vec<DecisionId>,
 }
 
 impl Owed {
@@ -73,35 +99,123 @@ impl Owed {
     }
 }
 
-/// What an agent's rows lack, oldest first.
-pub fn find(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<Owed>, Fault> {
+/// The ids of what an agent's rows lack, oldest first. Some may not be in the log: a transaction that writes them has not
+/// ended.
+pub(super) fn ids(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<DecisionId>, Fault> {
     if tx.owing() == Owing::Never {
         return Ok(Vec::new());
     }
-    let rows = tx.query(OWED, &[key.environment.into(), key.agent.as_str().into()])?.into_iter();
-    rows.map(|mut row| {
-        let id = DecisionId::from_bytes(row.bytes()?);
-        let iat = Timestamp::from_seconds(row.integer()?);
-        // An id holds the millisecond, unless the clock was set back: then nothing is owed. See `Counted`.
-        let at = if id.created_at().seconds() == iat.seconds() { id.created_at() } else { iat };
-        Ok(Owed {
-            id,
-            at,
-            verdict: Verdict::parse(&row.text()?)?,
-            amount: Amount::parse(&row.text()?)?,
-            currency: Currency::parse(&row.text()?)?,
-            is_request: row.maybe_bytes::<16>()?.is_none(),
-        })
-    })
-    .collect()
+    let tail = tx.tail()?;
+    if !tail.has(key) {
+        return Ok(Vec::new());
+    }
+    let Some(row) = tx.row(UP_TO, &[key.environment.into(), key.agent.as_str().into()])? else {
+        return Ok(Vec::new());
+    };
+    Ok(tail.behind(key, counted(row)?))
 }
 
-/// The id of the newest decision that is counted.
-pub fn counted_up_to(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<[u8; 16]>, Fault> {
+/// What an agent's rows lack, oldest first.
+pub fn find(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<Owed>, Fault> {
+    let ids = ids(tx, key)?;
+    let mut found = Vec::with_capacity(ids.len());
+    for row in named(tx, OWED, key.environment, &ids)? {
+        found.push(read(row)?);
+    }
+    Ok(found)
+}
+
+/// The rows that `sql` has of these ids.
+pub(super) fn named(
+    tx: &mut Tx<'_>,
+    sql: &'static str,
+    environment: i64,
+    ids: &[DecisionId],
+) -> Result<Vec<Row>, Fault> {
+    let mut rows = Vec::with_capacity(ids.len());
+    for ids in ids.chunks(AT_ONCE) {
+        rows.extend(tx.query(sql, &[environment.into(), joined(ids)])?);
+    }
+    Ok(rows)
+}
+
+fn joined(ids: &[DecisionId]) -> Value {
+    Value::Blob(ids.iter().flat_map(|id| id.to_bytes()).collect())
+}
+
+fn read(mut row: Row) -> Result<Owed, Fault> {
+    let id = DecisionId::from_bytes(row.bytes()?);
+    let iat = Timestamp::from_seconds(row.integer()?);
+    // An id holds the millisecond, unless the clock was set back: then nothing is owed. See `Counted`.
+    let at = if id.created_at().seconds() == iat.seconds() { id.created_at() } else { iat };
+    Ok(Owed {
+        id,
+        at,
+        verdict: Verdict::parse(&row.text()?)?,
+        amount: Amount::parse(&row.text()?)?,
+        currency: Currency::parse(&row.text()?)?,
+        is_request: row.maybe_bytes::<16>()?.is_none(),
+    })
+}
+
+/// Nothing is counted of a new agent.
+fn counted(mut row: Row) -> Result<Option<DecisionId>, Fault> {
+    Ok(row.blob()?.try_into().ok().map(DecisionId::from_bytes))
+}
+
+/// The end of the log that is in no agent's rows yet, as the database has it.
+pub fn tail(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
+    let since =
+        since(tx)?.map_or([0; 16], |id| (u128::from_be_bytes(id.to_bytes()).saturating_sub(1)).to_be_bytes());
+    let environments = tx.query(ENVIRONMENTS, &[])?.into_iter().map(|mut row| row.integer());
+    let (mut up_to, mut tail) = (HashMap::new(), Vec::new());
+    for environment in environments.collect::<Result<Vec<_>, _>>()? {
+        let mut after = since;
+        loop {
+            let rows = tx.query(END_OF_LOG, &[environment.into(), after.into(), READ.into()])?;
+            let is_last = rows.len() < usize::try_from(READ).unwrap_or(usize::MAX);
+            for mut row in rows {
+                after = row.bytes()?;
+                let key = AgentKey { environment, agent: AgentId::parse(&row.text()?)? };
+                let id = DecisionId::from_bytes(after);
+                let counted = match up_to.get(&key) {
+                    Some(counted) => *counted,
+                    // Nothing is counted of an agent that is not there, which a check tells of.
+                    None => {
+                        let row = tx.row(UP_TO, &[environment.into(), key.agent.as_str().into()])?;
+                        let found = row.map_or(Ok(None), counted)?;
+                        *up_to.entry(key.clone()).or_insert(found)
+                    }
+                };
+                if counted.is_none_or(|counted| id > counted) {
+                    tail.push((key, id));
+                }
+            }
+            if is_last {
+                break;
+            }
+        }
+    }
+    Ok(tail)
+}
+
+/// Where in the log the tail begins: nothing before is in no agent's rows. Absent, it is its beginning.
+pub fn since(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
+    let row = tx
+        .row(SINCE, &[])?
+        .ok_or_else(|| Fault::new("database: where the tail of the log begins is lost"))?;
+    counted(row)
+}
+
+/// Says where in the log the tail begins.
+pub fn begin_at(tx: &mut Tx<'_>, id: DecisionId) -> Result<(), Fault> {
+    tx.execute_one(BEGIN_AT, &[id.to_bytes().into()])
+}
+
+/// The newest decision that is counted.
+pub fn counted_up_to(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<DecisionId>, Fault> {
     let row = tx.row(UP_TO, &[key.environment.into(), key.agent.as_str().into()])?;
-    let id = row.ok_or_else(|| Fault::new("database: an agent key's agent is not there"))?.blob()?;
-    // Nothing is counted of a new agent.
-    Ok(id.try_into().ok())
+    counted(row.ok_or_else(|| Fault::new("database: decisions of an agent that is not there"))?)
 }
 
 /// Adds what is owed to an agent's newest requests.
@@ -115,7 +229,15 @@ pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
         return Ok(());
     }
     let owed = find(tx, key)?;
-    let Some(last) = owed.last() else { return Ok(()) };
+    let Some(last) = owed.last() else {
+        // Another server has settled what the tail still has.
+        if tx.tail()?.has(key)
+            && let Some(counted) = counted_up_to(tx, key)?
+        {
+            tx.settled(key, counted);
+        }
+        return Ok(());
+    };
     let row = tx.row(RECENT, &[key.environment.into(), key.agent.as_str().into()])?;
     let mut row = row.ok_or_else(|| Fault::new("database: decisions of an agent that is not there"))?;
     let mut recent = RecentRequests::from_bytes(&row.blob()?)?;
@@ -127,18 +249,17 @@ pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
             months.insert(usage.clone(), usage::find(tx, &usage)?);
         }
     }
-    let counted = Counted { agent: key.clone(), up_to: last.id, recent, usage: months.into_iter().collect() };
-    write(tx, &counted)
+    let decisions = owed.iter().map(|owed| owed.id).collect();
+    let usage = months.into_iter().collect();
+    write(tx, &Counted { agent: key.clone(), up_to: last.id, recent, usage, decisions })
 }
 
 /// At most `limit` agents behind an environment and an agent, in this order, whose rows lack something.
-pub fn owing(tx: &mut Tx<'_>, after: (i64, &str), limit: i64) -> Result<Vec<AgentKey>, Fault> {
+pub fn owing(tx: &mut Tx<'_>, after: (i64, &str), limit: usize) -> Result<Vec<AgentKey>, Fault> {
     if tx.owing() == Owing::Never {
         return Ok(Vec::new());
     }
-    let rows = tx.query(OWING, &[after.0.into(), after.1.into(), limit.into()])?.into_iter();
-    rows.map(|mut row| Ok(AgentKey { environment: row.integer()?, agent: AgentId::parse(&row.text()?)? }))
-        .collect()
+    Ok(tx.tail()?.agents(after, limit))
 }
 
 /// Writes an agent's rows.
@@ -146,14 +267,29 @@ pub fn write(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
     for (key, usage) in &counted.usage {
         usage::keep(tx, key, usage)?;
     }
-    let Counted { agent, up_to, recent, .. } = counted;
+    let Counted { agent, up_to, recent, decisions, .. } = counted;
+    index(tx, agent, decisions)?;
     let row = [
         recent.to_bytes().into(),
         up_to.to_bytes().into(),
         agent.environment.into(),
         agent.agent.as_str().into(),
     ];
-    tx.execute_one(COUNT, &row)
+    tx.execute_one(COUNT, &row)?;
+    tx.settled(agent, *up_to);
+    Ok(())
+}
+
+/// Notes that a decision is in the log and in no agent's rows.
+pub fn owe(tx: &mut Tx<'_>, agent: &AgentKey, decision: DecisionId) -> Result<(), Fault> {
+    let tail = tx.tail()?;
+    if tail.since().is_some_and(|since| decision < since) {
+        // The clock was set back.
+        begin_at(tx, decision)?;
+        tail.begin_at(decision);
+    }
+    tail.add(agent, decision);
+    Ok(())
 }
 
 /// Notes that a decision is counted as it is written: its agent is settled, and whoever writes it writes the counters too.
@@ -162,6 +298,19 @@ pub fn counted_at_once(tx: &mut Tx<'_>, agent: &AgentKey, decision: DecisionId) 
         // One that is older than what was counted before was decided by a slower clock.
         let row = [decision.to_bytes().into(), agent.environment.into(), agent.agent.as_str().into()];
         tx.execute(COUNT_AT_ONCE, &row)?;
+        index(tx, agent, &[decision])?;
+    }
+    Ok(())
+}
+
+/// Writes which decisions are an agent's.
+fn index(tx: &mut Tx<'_>, agent: &AgentKey, decisions: &[DecisionId]) -> Result<(), Fault> {
+    for ids in decisions.chunks(AT_ONCE) {
+        let written =
+            tx.execute(INDEX, &[agent.environment.into(), agent.agent.as_str().into(), joined(ids)])?;
+        if written != ids.len() {
+            return Err(Fault::new("database: fewer of an agent's decisions were written than were to be"));
+        }
     }
     Ok(())
 }

@@ -15,15 +15,16 @@ use mandate_core::Timestamp;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::super::records::{KeptKey, UsageKey};
+use super::super::records::{AgentKey, KeptKey, UsageKey};
 use super::super::sql::owed::Counted;
+use super::super::tail::Tail;
 use super::super::tx::{Backend, Owing, Row, Session, Tx, Value};
 use super::super::{Authorization, Decider, Drafted, Found, Signed};
-use super::Ground;
 use super::changes::Board;
 use super::known::Known;
 use super::signers::{Decided, Signers, Unsigned};
 use super::writer::{Job, MAX_BATCH};
+use super::{Ground, gathered, whole};
 use crate::error::Fault;
 use crate::service::Answer;
 
@@ -32,6 +33,8 @@ const MAX_UNDER_WAY: usize = 2 * MAX_BATCH;
 /// How long it lets requests gather while the writer has something to do. To be woken for each of them would cost more than
 /// to decide on it; and a COMMIT takes longer than this.
 const GATHERING: Duration = Duration::from_micros(200);
+/// Agents that are settled with a batch at most, because the tail of the log is too long. It grows by less.
+const MAX_OVERDUE: usize = MAX_BATCH;
 /// Idempotency keys that are remembered, to tell a retry. One takes about 150 bytes.
 const MAX_NAMES: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
@@ -60,7 +63,12 @@ pub(super) struct Outcome {
 pub(super) struct Drafts {
     /// The newest of the writer's changes that was known.
     pub(super) known: u64,
-    pub(super) drafts: Vec<Draft>,
+    /// Those who ask, and what was decided on that.
+    pub(super) all: Vec<Draft>,
+    /// Rows of other agents, which are to be written by now.
+    pub(super) counted: Vec<Counted>,
+    /// Agents that are not known, and whose rows are to be written by now.
+    pub(super) overdue: Vec<AgentKey>,
 }
 
 /// Whoever decides ahead.
@@ -69,6 +77,7 @@ pub(super) struct Ahead {
     pub(super) decider: Arc<dyn Decider>,
     pub(super) signers: Signers,
     pub(super) board: Arc<Board>,
+    pub(super) tail: Arc<Tail>,
     pub(super) writer: mpsc::Sender<Job>,
     /// Says of how many more batches, in order, the transactions have ended.
     pub(super) ended: Receiver<usize>,
@@ -79,7 +88,8 @@ impl Ahead {
     pub(super) fn serve(self, waiting: mpsc::Receiver<Asked>) {
         let progress = Progress { sent: 0, ended: 0, under_way: VecDeque::new(), ends: &self.ended };
         let (known, names) = (Known::new(), LruCache::sparse(MAX_NAMES));
-        Thread { ahead: &self, known, names, newest: 0, confused: false, progress }.serve(waiting);
+        Thread { ahead: &self, known, names, newest: 0, confused: false, progress, tail: None }
+            .serve(waiting);
         self.signers.end();
     }
 }
@@ -142,6 +152,8 @@ struct Thread<'a> {
     /// Deciding has ended in a panic: `known` may hold anything.
     confused: bool,
     progress: Progress<'a>,
+    /// The tail of the log, for the batch that is decided on.
+    tail: Option<Arc<Tail>>,
 }
 
 impl Thread<'_> {
@@ -154,8 +166,8 @@ impl Thread<'_> {
             if !self.hear() {
                 return;
             }
-            let drafts = Drafts { known: self.newest, drafts: self.drafts(&mut asked) };
-            self.progress.send(drafts.drafts.len());
+            let drafts = self.drafts(&mut asked);
+            self.progress.send(drafts.all.len());
             if self.ahead.writer.blocking_send(Job::Drafts(drafts)).is_err() {
                 return;
             }
@@ -179,7 +191,10 @@ impl Thread<'_> {
         }
     }
 
-    fn drafts(&mut self, asked: &mut Vec<Asked>) -> Vec<Draft> {
+    fn drafts(&mut self, asked: &mut Vec<Asked>) -> Drafts {
+        let ahead = self.ahead;
+        let visit = ahead.tail.visit();
+        self.tail = whole(&ahead.tail);
         let now = catch_unwind(AssertUnwindSafe(|| self.ahead.decider.now()));
         self.confused |= now.is_err() || !self.ahead.connection.is_autocommit();
         let mut unsigned = Vec::with_capacity(asked.len());
@@ -204,9 +219,19 @@ impl Thread<'_> {
             self.confused = true;
             let _ = self.ahead.connection.execute_batch("ROLLBACK");
         }
-        let (drafts, whole) = self.ahead.signers.sign(unsigned);
+        self.tail = None;
+        drop(visit);
+        let (mut counted, mut overdue) = (Vec::new(), Vec::new());
+        for key in ahead.tail.overdue(MAX_OVERDUE, |key| self.known.has_counted(key)) {
+            if self.known.has(&key) {
+                counted.extend(self.known.count(&key, self.progress.sent + 1));
+            } else {
+                overdue.push(key);
+            }
+        }
+        let (all, whole) = ahead.signers.sign(unsigned);
         self.confused |= !whole;
-        drafts
+        Drafts { known: self.newest, all, counted, overdue }
     }
 
     /// Decides on one; nothing when the writer is to do that, as after a panic, which has told why.
@@ -220,7 +245,8 @@ impl Thread<'_> {
         let environment = authorization.call.caller.environment.id;
         let key = authorization.request.as_ref().ok().map(|request| UsageKey::of(environment, request, now));
         let mut found = Found::default();
-        let mut snapshot = Snapshot(&self.ahead.connection);
+        let put_off = self.ahead.tail.is_whole();
+        let mut snapshot = Snapshot { connection: &self.ahead.connection, tail: &mut self.tail };
         if let Some(key) = &key {
             match self.known.find(key, self.progress.ended, &mut Tx::new(&mut snapshot)) {
                 Ok(standing) => found.standing = Some(standing?),
@@ -233,7 +259,7 @@ impl Thread<'_> {
         let drafted = self.ahead.decider.draft(authorization, now, &found).ok()?;
         let counted = match (&drafted, &key) {
             (Drafted::Unsigned(made), Some(key)) => {
-                self.known.keep(key, &made.ruling.decision, now, self.progress.sent + 1).ok()?
+                self.known.keep(key, &made.ruling.decision, now, self.progress.sent + 1, put_off).ok()?
             }
             _ => None,
         };
@@ -242,7 +268,10 @@ impl Thread<'_> {
 }
 
 /// A snapshot of what is committed, taken when something is read for the first time, and held until the batch is decided.
-struct Snapshot<'a>(&'a Connection);
+struct Snapshot<'a> {
+    connection: &'a Connection,
+    tail: &'a mut Option<Arc<Tail>>,
+}
 
 impl Session for Snapshot<'_> {
     fn backend(&self) -> Backend {
@@ -257,11 +286,18 @@ impl Session for Snapshot<'_> {
         Owing::Reading
     }
 
-    fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
-        if self.0.is_autocommit() {
-            self.0.execute_batch("BEGIN")?;
+    fn tail(&mut self) -> Result<Arc<Tail>, Fault> {
+        if self.tail.is_none() {
+            *self.tail = Some(gathered(self)?);
         }
-        Ground::reading(self.0).query(sql, parameters)
+        Ok(self.tail.clone().unwrap_or_default())
+    }
+
+    fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
+        if self.connection.is_autocommit() {
+            self.connection.execute_batch("BEGIN")?;
+        }
+        Ground::reading(self.connection, None).query(sql, parameters)
     }
 
     fn execute(&mut self, _: &'static str, _: &[Value]) -> Result<usize, Fault> {

@@ -2,9 +2,12 @@
 
 use std::collections::btree_map::Entry;
 
+use std::sync::Arc;
+
 use rusqlite::Connection;
 
 use super::super::records::{AgentKey, EventRecord, UsageKey};
+use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, Loaded, Ruling, Signed, sql};
 use super::Ground;
@@ -15,11 +18,12 @@ use crate::service::Answer;
 /// Decides on a batch inside the open transaction, and says in `tally` what was written.
 pub(super) fn run(
     connection: &Connection,
+    tail: Option<Arc<Tail>>,
     decider: &dyn Decider,
     batch: &[Authorization],
     tally: &mut Tally,
 ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
-    let mut ground = Ground::writing(connection);
+    let mut ground = Ground::writing(connection, tail);
     let mut tx = Tx::new(&mut ground);
     let now = decider.now();
     let mut loaded = load(&mut tx, batch, now.month())?;
@@ -73,7 +77,14 @@ pub(super) fn keep_draft(tx: &mut Tx<'_>, outcome: &Outcome) -> Result<bool, Fau
         review.iter().try_for_each(|review| sql::reviews::insert(tx, decision.environment, review))?;
     }
     event.iter().try_for_each(|event| keep_event(tx, event))?;
-    counted.iter().try_for_each(|counted| sql::owed::write(tx, counted))?;
+    match (counted, made.as_deref()) {
+        (Some(counted), _) => sql::owed::write(tx, counted)?,
+        (None, Some(Ruling { decision, .. })) => {
+            let agent = AgentKey { environment: decision.environment, agent: decision.request.agent.clone() };
+            sql::owed::owe(tx, &agent, decision.id)?;
+        }
+        (None, None) => {}
+    }
     Ok(true)
 }
 

@@ -33,9 +33,9 @@ struct Agent {
     /// With what is owed: `stored` is what the rows say.
     usage: Vec<(Month, Currency, UsageRecord)>,
     /// Decisions that are not in its rows.
-    owed: u32,
+    owed: Vec<DecisionId>,
     /// Its newest decision.
-    newest: Option<[u8; 16]>,
+    newest: Option<DecisionId>,
     /// The newest batch that decided on it.
     batch: u64,
 }
@@ -72,13 +72,14 @@ impl Known {
     }
 
     /// Takes over what was decided at `now` on one request that is metered under `key`, in the batch of that number. Gives the
-    /// agent's rows when they are to be written with the decision.
+    /// agent's rows when they are to be written with the decision: now and then where that is `put_off`, and else always.
     pub(super) fn keep(
         &mut self,
         key: &UsageKey,
         decision: &DecisionRecord,
         now: Timestamp,
         batch: u64,
+        put_off: bool,
     ) -> Result<Option<Counted>, Fault> {
         let lost = || Fault::new("what was decided on is not known any more");
         let agent = self.agents.peek_mut(&key.agent).ok_or_else(lost)?;
@@ -88,12 +89,30 @@ impl Known {
         count(decision, now, state, usage);
         let is_stored = usage.stored.is_some();
         agent.batch = batch;
-        agent.owed += 1;
-        let id = Some(decision.id.to_bytes());
+        agent.owed.push(decision.id);
+        let id = Some(decision.id);
         let in_order = decision.id.created_at() == now && id > agent.newest;
         agent.newest = agent.newest.max(id);
-        let waits = is_stored && in_order && agent.owed < MAX_OWED;
+        let waits = put_off && is_stored && in_order && agent.owed.len() < MAX_OWED;
         Ok(if waits { None } else { agent.count(&key.agent) })
+    }
+
+    /// An agent's rows, to be written in the batch of that number whatever they lack; nothing when they lack nothing, or the
+    /// agent is not known.
+    pub(super) fn count(&mut self, key: &AgentKey, batch: u64) -> Option<Counted> {
+        let agent = self.agents.peek_mut(key).filter(|agent| !agent.owed.is_empty())?;
+        agent.batch = batch;
+        agent.count(key)
+    }
+
+    /// Whether an agent is known.
+    pub(super) fn has(&self, key: &AgentKey) -> bool {
+        self.agents.contains(key)
+    }
+
+    /// Whether an agent is known, and all its rows are written or on their way.
+    pub(super) fn has_counted(&self, key: &AgentKey) -> bool {
+        self.agents.peek(key).is_some_and(|agent| agent.owed.is_empty())
     }
 
     /// Forgets what does not hold any more. True when batches behind `committed` were decided on it: the database is not to
@@ -126,7 +145,7 @@ impl Agent {
     /// What the database says of an agent.
     fn read(state: AgentState, key: &AgentKey, tx: &mut Tx<'_>) -> Result<Self, Fault> {
         let newest = sql::owed::counted_up_to(tx, key)?;
-        let mut agent = Self { state, usage: Vec::new(), owed: 0, newest, batch: 0 };
+        let mut agent = Self { state, usage: Vec::new(), owed: Vec::new(), newest, batch: 0 };
         // Rows that lack something are known, so that they are all written together.
         for owed in sql::owed::find(tx, key)? {
             let usage = UsageKey { agent: key.clone(), month: owed.at.month(), currency: owed.currency };
@@ -134,16 +153,16 @@ impl Agent {
                 let found = sql::usage::find(tx, &usage)?;
                 agent.usage.push((usage.month, usage.currency, found));
             }
-            agent.owed += 1;
-            agent.newest = Some(owed.id.to_bytes());
+            agent.owed.push(owed.id);
+            agent.newest = Some(owed.id);
         }
         Ok(agent)
     }
 
     /// Its rows, as they are to be written now: those that lack something.
     fn count(&mut self, key: &AgentKey) -> Option<Counted> {
-        self.owed = 0;
-        let up_to = DecisionId::from_bytes(self.newest?);
+        let decisions = std::mem::take(&mut self.owed);
+        let up_to = self.newest?;
         let mut usage = Vec::new();
         for (month, currency, record) in &mut self.usage {
             let after = Some((record.spent, record.requests));
@@ -153,7 +172,7 @@ impl Agent {
                 record.stored = after;
             }
         }
-        Some(Counted { agent: key.clone(), up_to, recent: self.state.recent.clone(), usage })
+        Some(Counted { agent: key.clone(), up_to, recent: self.state.recent.clone(), usage, decisions })
     }
 
     /// Where the metering under `key` stands.
@@ -165,7 +184,7 @@ impl Agent {
     fn place(&mut self, key: &UsageKey, committed: u64, tx: &mut Tx<'_>) -> Result<Option<usize>, Fault> {
         if self.find(key).is_none() {
             if self.usage.len() == MAX_USAGE {
-                if self.batch > committed || self.owed > 0 {
+                if self.batch > committed || !self.owed.is_empty() {
                     return Ok(None);
                 }
                 self.usage.clear();

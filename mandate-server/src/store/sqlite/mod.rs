@@ -25,14 +25,16 @@ use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
+use tracing::warn;
 
+use super::tail::Tail;
 use super::tx::{Backend, Owing, Row, Session, Tx, Value};
-use super::{Authorization, Decider, Footprint, Holder, Schema};
+use super::{Authorization, Decider, Footprint, Holder, Schema, sql};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 use commit::Disk;
-pub(crate) use presence::Presence;
+use presence::Presence;
 use readers::Readers;
 use writer::Writer;
 
@@ -65,8 +67,17 @@ impl Sqlite {
         disk: Disk,
     ) -> Result<Self, Fault> {
         let held = upkeep::claim(path, Holder::Server)?;
-        let writer = Writer::start(path, decider, metrics, wake, disk)?;
-        let readers = Readers::start(path)?;
+        let presence = Presence::take(path)
+            .map_err(|e| Fault::new(format!("database: cannot lock a file beside {path}: {e}")))?;
+        if presence.is_doubled() {
+            warn!(
+                database = path,
+                "another server works on this database: spending limits hold together, request rates are counted by each"
+            );
+        }
+        let tail = Arc::default();
+        let writer = Writer::start(path, decider, metrics, wake, disk, presence, &tail)?;
+        let readers = Readers::start(path, &tail)?;
         Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
 
@@ -114,11 +125,6 @@ impl Sqlite {
     }
 }
 
-/// Takes the place of the server at a database.
-pub(super) fn take_place(path: &str) -> Result<Presence, Fault> {
-    Presence::take(path).map_err(|e| Fault::new(format!("database: cannot lock a file beside {path}: {e}")))
-}
-
 pub(super) fn run_once<T>(
     path: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
@@ -154,7 +160,7 @@ fn apart<T>(
     let _held = upkeep::claim(path, Holder::Server)?;
     let mut connection = connect(path)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut ground = Ground::writing(&transaction);
+    let mut ground = Ground::writing(&transaction, None);
     let mut tx = Tx::new(&mut ground);
     Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
     let result = match script(&mut tx) {
@@ -192,16 +198,29 @@ fn connect(path: &str) -> Result<Connection, Fault> {
 struct Ground<'a> {
     connection: &'a Connection,
     owing: Owing,
+    /// What is shared with the writer; what this transaction finds, where it is not all there.
+    tail: Option<Arc<Tail>>,
 }
 
 impl<'a> Ground<'a> {
-    fn reading(connection: &'a Connection) -> Self {
-        Self { connection, owing: Owing::Reading }
+    fn reading(connection: &'a Connection, tail: Option<Arc<Tail>>) -> Self {
+        Self { connection, owing: Owing::Reading, tail }
     }
 
-    fn writing(connection: &'a Connection) -> Self {
-        Self { connection, owing: Owing::Writing }
+    fn writing(connection: &'a Connection, tail: Option<Arc<Tail>>) -> Self {
+        Self { connection, owing: Owing::Writing, tail }
     }
+}
+
+/// The tail for a transaction that begins behind this: if all of it is there.
+fn whole(tail: &Arc<Tail>) -> Option<Arc<Tail>> {
+    tail.is_whole().then(|| Arc::clone(tail))
+}
+
+/// The tail of the log, as the transaction of `session` has it.
+fn gathered(session: &mut dyn Session) -> Result<Arc<Tail>, Fault> {
+    let tail = sql::owed::tail(&mut Tx::new(session))?;
+    Ok(Arc::new(Tail::of(tail, None)))
 }
 
 impl Session for Ground<'_> {
@@ -216,6 +235,13 @@ impl Session for Ground<'_> {
 
     fn owing(&self) -> Owing {
         self.owing
+    }
+
+    fn tail(&mut self) -> Result<Arc<Tail>, Fault> {
+        if self.tail.is_none() {
+            self.tail = Some(gathered(self)?);
+        }
+        Ok(self.tail.clone().unwrap_or_default())
     }
 
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {

@@ -10,31 +10,33 @@ const MODE: u32 = 0o600;
 
 /// Held for as long as a server works on a database.
 #[derive(Debug)]
-pub(crate) struct Presence {
-    held: Option<File>,
-    among_others: bool,
+pub(super) struct Presence {
+    file: File,
+    taken: bool,
 }
 
 impl Presence {
-    /// Takes the place of the server at the database `path`.
+    /// Takes the place of the server at the database `path`, if no other has it.
     pub(super) fn take(path: &str) -> std::io::Result<Self> {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(MODE);
-        let file = options.open(format!("{path}{SUFFIX}"))?;
-        match file.try_lock() {
-            Ok(()) => Ok(Self { held: Some(file), among_others: false }),
-            Err(TryLockError::WouldBlock) => Ok(Self { held: None, among_others: false }),
-            Err(TryLockError::Error(e)) => Err(e),
-        }
+        let mut presence = Self { file: options.open(format!("{path}{SUFFIX}"))?, taken: false };
+        presence.try_again()?;
+        Ok(presence)
     }
 
-    /// A place among others, where that is as it should be: nobody is told of it.
-    pub(in crate::store) fn among_others() -> Self {
-        Self { held: None, among_others: true }
+    /// Takes the place, if it is free by now; says whether it is taken.
+    pub(super) fn try_again(&mut self) -> std::io::Result<bool> {
+        self.taken |= match self.file.try_lock() {
+            Ok(()) => true,
+            Err(TryLockError::WouldBlock) => false,
+            Err(TryLockError::Error(e)) => return Err(e),
+        };
+        Ok(self.taken)
     }
 
-    /// Whether another server was there, and nobody may have meant it.
-    pub(crate) fn is_doubled(&self) -> bool {
-        self.held.is_none() && !self.among_others
+    /// Whether another server was there.
+    pub(super) fn is_doubled(&self) -> bool {
+        !self.taken
     }
 }

@@ -7,8 +7,9 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
+use super::super::tail::Tail;
 use super::super::tx::Tx;
-use super::{Ground, connect};
+use super::{Ground, connect, whole};
 use crate::error::Fault;
 
 /// How many threads read.
@@ -20,10 +21,11 @@ type Job = Box<dyn FnOnce(&Connection) + Send>;
 pub(super) struct Readers {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    tail: Arc<Tail>,
 }
 
 impl Readers {
-    pub(super) fn start(path: &str) -> Result<Self, Fault> {
+    pub(super) fn start(path: &str, tail: &Arc<Tail>) -> Result<Self, Fault> {
         let (jobs, waiting) = mpsc::channel::<Job>();
         let waiting = Arc::new(Mutex::new(waiting));
         let mut threads = Vec::with_capacity(READERS);
@@ -37,7 +39,7 @@ impl Readers {
                 .map_err(|e| Fault::new(format!("cannot start a reader thread: {e}")))?;
             threads.push(thread);
         }
-        Ok(Self { jobs: Mutex::new(Some(jobs)), threads: Mutex::new(threads) })
+        Ok(Self { jobs: Mutex::new(Some(jobs)), threads: Mutex::new(threads), tail: Arc::clone(tail) })
     }
 
     pub(super) async fn run<T, S>(&self, script: S) -> Result<T, Fault>
@@ -46,8 +48,9 @@ impl Readers {
         S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
+        let tail = Arc::clone(&self.tail);
         let job: Job = Box::new(move |connection| {
-            let _ = answer.send(in_snapshot(connection, script));
+            let _ = answer.send(in_snapshot(connection, &tail, script));
         });
         {
             let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,9 +85,15 @@ fn serve(connection: &Connection, waiting: &Mutex<mpsc::Receiver<Job>>) {
     }
 }
 
-fn in_snapshot<T>(connection: &Connection, script: impl FnOnce(&mut Tx<'_>) -> T) -> Result<T, Fault> {
+fn in_snapshot<T>(
+    connection: &Connection,
+    tail: &Arc<Tail>,
+    script: impl FnOnce(&mut Tx<'_>) -> T,
+) -> Result<T, Fault> {
+    let _visit = tail.visit();
+    let mut ground = Ground::reading(connection, whole(tail));
     connection.execute_batch("BEGIN")?;
-    let result = script(&mut Tx::new(&mut Ground::reading(connection)));
+    let result = script(&mut Tx::new(&mut ground));
     connection.execute_batch("COMMIT")?;
     Ok(result)
 }

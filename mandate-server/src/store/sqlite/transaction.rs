@@ -1,22 +1,26 @@
 //! One transaction of the writer: the drafts that stand, decisions in the place of those that fall, and scripts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use super::super::records::AgentKey;
+use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
-use super::super::{Authorization, Decider};
+use super::super::{Authorization, sql};
 use super::ahead::{Asked, Draft, Drafts, Outcome};
 use super::changes::Changes;
-use super::commit::Committer;
 use super::writer::{Job, Script, Tell, Thread};
-use super::{Ground, hot};
+use super::{Ground, hot, whole};
 use crate::error::Fault;
 use crate::service::{Answer, Stop};
 use crate::traces;
+
+/// Decisions after which it is written anew where the tail of the log begins.
+const MARKED: usize = 1 << 14;
 
 type Waiter = oneshot::Sender<Result<Answer, Fault>>;
 /// Who waits, and for what.
@@ -35,24 +39,28 @@ impl Thread {
                 Job::Script(script) => scripts.push(script),
             }
         }
-        let count = scripts.len() + drafts.iter().map(|batch| batch.drafts.len()).sum::<usize>();
+        let count = scripts.len() + drafts.iter().map(|batch| batch.all.len()).sum::<usize>();
         if let Err(e) = self.begin() {
             self.committer.tell("a transaction could not begin", &e);
             self.changes.everything();
             self.tell(batches);
             // Dropping a script drops its waiter's channel: the waiter hears a fault.
-            let waiters = drafts.into_iter().flat_map(|batch| batch.drafts).map(|draft| draft.asked.waiter);
+            let waiters = drafts.into_iter().flat_map(|batch| batch.all).map(|draft| draft.asked.waiter);
             waiters.for_each(|waiter| _ = waiter.send(Err(Fault::new(format!("database: {e}")))));
             return;
         }
-        let calls =
-            drafts.iter().flat_map(|batch| &batch.drafts).map(|draft| &draft.asked.authorization.call);
+        let calls = drafts.iter().flat_map(|batch| &batch.all).map(|draft| &draft.asked.authorization.call);
         let mut span = traces::batch(calls.filter_map(|call| call.traced.as_ref()), count);
         let (mut told, mut tally) = (Told::with_capacity(count), Tally::default());
         self.write(drafts, &mut told, &mut tally);
         let tells = self.scripts(scripts, &mut tally);
+        self.mark(tally.decided.len());
         let committing = Instant::now();
         let ended = self.committer.commit(&self.connection);
+        match ended {
+            Ok(()) => self.tail.commit(std::mem::take(&mut tally.settled)),
+            Err(_) => self.tail.abort(),
+        }
         self.metrics.committed(count, committing.elapsed());
         if ended.is_err() {
             self.changes.everything();
@@ -100,11 +108,35 @@ impl Thread {
             self.version = version;
             self.changes.everything();
         }
+        if self.presence.is_doubled()
+            && let Err(fault) = self.take_over()
+        {
+            tracing::debug!(reason = %fault, "the place of the other server was not taken");
+        }
         Ok(())
+    }
+
+    /// Takes the place of the other server, if it has ended: nobody else adds to the log from now on.
+    fn take_over(&mut self) -> Result<(), Fault> {
+        let taken = self.presence.try_again().map_err(|e| Fault::new(e.to_string()))?;
+        if taken { gather(&self.connection, &self.tail) } else { Ok(()) }
+    }
+
+    /// Writes now and then where the tail of the log begins, so that little of it is read after a crash.
+    fn mark(&mut self, decisions: usize) {
+        self.unmarked += decisions;
+        if self.unmarked < MARKED || !self.tail.is_whole() {
+            return;
+        }
+        self.unmarked = 0;
+        if let Err(fault) = mark(&self.connection, &self.tail) {
+            tracing::debug!(reason = %fault, "where the tail of the log begins was not written down");
+        }
     }
 
     /// Takes back all that was done in the transaction. It has ended when another cannot begin.
     fn begin_again(&mut self) {
+        self.tail.abort();
         let begun =
             self.connection.execute_batch("ROLLBACK").map_err(Fault::from).and_then(|()| self.begin());
         if let Err(fault) = begun {
@@ -127,15 +159,18 @@ impl Thread {
             Err(stop) => {
                 let fault = fault(stop);
                 self.committer.tell("a batch that was decided ahead could not be written", &fault);
-                for draft in batches.iter_mut().flat_map(|batch| &mut batch.drafts) {
+                for draft in batches.iter_mut().flat_map(|batch| &mut batch.all) {
                     fall(draft, &mut self.changes);
+                }
+                for counted in batches.iter_mut().flat_map(|batch| batch.counted.drain(..)) {
+                    self.changes.agent(counted.agent);
                 }
                 if !self.connection.is_autocommit() {
                     self.begin_again();
                 }
                 if self.connection.is_autocommit() {
                     // On a full disk, among others: the database has undone the whole transaction.
-                    let drafts = batches.into_iter().flat_map(|batch| batch.drafts);
+                    let drafts = batches.into_iter().flat_map(|batch| batch.all);
                     let waiters = drafts.map(|draft| draft.asked.waiter);
                     told.extend(waiters.map(|waiter| (waiter, Err(Fault::new(fault.to_string())))));
                     return;
@@ -143,7 +178,7 @@ impl Thread {
             }
         }
         let (mut batch, mut waiters) = (Vec::new(), Vec::new());
-        let drafts = batches.into_iter().flat_map(|batch| batch.drafts);
+        let drafts = batches.into_iter().flat_map(|batch| batch.all);
         for Draft { asked: Asked { authorization, waiter }, outcome } in drafts {
             if let Some(Outcome { signed, .. }) = outcome {
                 told.push((waiter, Ok(signed.answer)));
@@ -152,7 +187,7 @@ impl Thread {
                 waiters.push(waiter);
             }
         }
-        let answers = decide(&self.connection, &*self.decider, &mut self.committer, &batch, tally);
+        let answers = self.decide(&batch, tally);
         self.changes.touched(std::mem::take(&mut tally.touched));
         told.extend(waiters.into_iter().zip(answers));
     }
@@ -160,20 +195,66 @@ impl Thread {
     /// Writes the drafts that stand; says what was done. The others lose their outcome. In a savepoint each page is copied before
     /// it is changed: what comes first needs none, since all of it is undone by beginning again.
     fn keep(&mut self, batches: &mut [Drafts]) -> Result<Tally, Stop> {
-        let Self { connection, changes, .. } = self;
+        let Self { connection, changes, tail, .. } = self;
         caught(connection, || {
-            let mut ground = Ground::writing(connection);
+            let mut ground = Ground::writing(connection, whole(tail));
             let mut tx = Tx::new(&mut ground);
-            for Drafts { known, drafts } in batches {
-                for draft in drafts {
+            for Drafts { known, all, counted, overdue } in batches {
+                for draft in all {
                     if !stands(draft, *known, changes) || !written(&mut tx, draft)? {
                         fall(draft, changes);
                     }
+                }
+                for counted in counted.iter().filter(|counted| changes.stands(*known, &counted.agent)) {
+                    sql::owed::write(&mut tx, counted)?;
+                }
+                for agent in overdue {
+                    sql::owed::settle(&mut tx, agent)?;
+                    changes.agent(agent.clone());
                 }
             }
             Ok(tx.into_tally())
         })
     }
+
+    /// Decides on all of a batch together; if that ends in a fault, on each alone, so that one harms no other.
+    fn decide(&mut self, batch: &[Authorization], tally: &mut Tally) -> Vec<Result<Answer, Fault>> {
+        let Self { connection, decider, committer, tail, .. } = self;
+        let mut together = |batch: &[Authorization]| {
+            let run = || Ok(hot::run(connection, whole(tail), &**decider, batch, tally)?);
+            in_savepoint(connection, run).map_err(fault)
+        };
+        if batch.is_empty() {
+            return Vec::new();
+        }
+        together(batch).unwrap_or_else(|fault| {
+            committer.tell("a batch could not be decided together", &fault);
+            if connection.is_autocommit() {
+                // On a full disk, among others: the database has undone the whole transaction.
+                return batch.iter().map(|_| Err(Fault::new(fault.to_string()))).collect();
+            }
+            let mut alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
+            batch.iter().map(|one| alone(one)?.ok_or_else(unanswered)?).collect()
+        })
+    }
+}
+
+/// Reads the tail of the log, in a transaction beside which nobody writes.
+pub(super) fn gather(connection: &Connection, tail: &Tail) -> Result<(), Fault> {
+    let mut ground = Ground::writing(connection, None);
+    let mut tx = Tx::new(&mut ground);
+    let since = sql::owed::since(&mut tx)?;
+    tail.fill(sql::owed::tail(&mut tx)?, since);
+    Ok(())
+}
+
+/// Writes where the tail of the log begins.
+pub(super) fn mark(connection: &Connection, tail: &Arc<Tail>) -> Result<(), Fault> {
+    let Some(beginning) = tail.beginning().filter(|id| Some(*id) > tail.since()) else { return Ok(()) };
+    let mut ground = Ground::writing(connection, whole(tail));
+    sql::owed::begin_at(&mut Tx::new(&mut ground), beginning)?;
+    tail.begin_at(beginning);
+    Ok(())
 }
 
 /// Whether nothing that a draft rests on has changed since the change of that number.
@@ -205,32 +286,6 @@ fn agent(authorization: &Authorization) -> Option<AgentKey> {
 /// A number that is another one after somebody else has written to the database.
 pub(super) fn version(connection: &Connection) -> Result<i64, Fault> {
     Ok(connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
-}
-
-/// Decides on all of a batch together; if that ends in a fault, on each alone, so that one harms no other.
-fn decide(
-    connection: &Connection,
-    decider: &dyn Decider,
-    committer: &mut Committer,
-    batch: &[Authorization],
-    tally: &mut Tally,
-) -> Vec<Result<Answer, Fault>> {
-    let mut together = |batch: &[Authorization]| {
-        let run = || Ok(hot::run(connection, decider, batch, tally)?);
-        in_savepoint(connection, run).map_err(fault)
-    };
-    if batch.is_empty() {
-        return Vec::new();
-    }
-    together(batch).unwrap_or_else(|fault| {
-        committer.tell("a batch could not be decided together", &fault);
-        if connection.is_autocommit() {
-            // On a full disk, among others: the database has undone the whole transaction.
-            return batch.iter().map(|_| Err(Fault::new(fault.to_string()))).collect();
-        }
-        let mut alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
-        batch.iter().map(|one| alone(one)?.ok_or_else(unanswered)?).collect()
-    })
 }
 
 fn unanswered() -> Fault {

@@ -118,7 +118,7 @@ pub(in crate::store) fn snapshot<T>(
 ) -> Result<T, Fault> {
     let connection = open_to_read(path)?;
     connection.execute_batch("BEGIN")?;
-    script(&mut Tx::new(&mut Ground::reading(&connection)))
+    script(&mut Tx::new(&mut Ground::reading(&connection, None)))
 }
 
 /// What SQLite finds wrong with the pages and indexes of the file, a sentence each.

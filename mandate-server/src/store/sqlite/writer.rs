@@ -11,15 +11,17 @@ use rusqlite::Connection;
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, sql};
 use super::ahead::{Ahead, Asked, Drafts};
 use super::changes::{Board, Changes};
 use super::commit::{Committer, Disk, STOPPED, leave};
 use super::fold::Folder;
+use super::presence::Presence;
 use super::signers::Signers;
 use super::transaction::{self, in_savepoint};
-use super::{Ground, connect};
+use super::{Ground, connect, whole};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
@@ -30,7 +32,7 @@ pub(super) const MAX_BATCH: usize = 256;
 const MAX_WAITING: usize = 4096;
 
 /// How many agents are settled in one transaction at the end.
-const SETTLED: i64 = 1000;
+const SETTLED: usize = 1000;
 /// How long counters are settled at the end: within what a server has to stop.
 const SETTLING: Duration = Duration::from_secs(5);
 
@@ -52,6 +54,7 @@ pub(super) struct Writer {
     metrics: Metrics,
     /// Nothing is written any more, until the server is started again.
     stopped: Arc<AtomicBool>,
+    tail: Arc<Tail>,
 }
 
 /// Scripts go to the writer, authorizations to whoever decides ahead of it.
@@ -68,10 +71,15 @@ impl Writer {
         metrics: Metrics,
         wake: Arc<Notify>,
         disk: Disk,
+        presence: Presence,
+        tail: &Arc<Tail>,
     ) -> Result<Self, Fault> {
         let mut connection = connect(path)?;
         // The pages as they were before a savepoint: beyond 16 of them SQLite would make a file for each transaction.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
+        if !presence.is_doubled() {
+            transaction::gather(&connection, tail)?;
+        }
         let reading = connect(path)?;
         reading.pragma_update(None, "query_only", "ON")?;
         let stopped = Arc::new(AtomicBool::new(false));
@@ -85,6 +93,7 @@ impl Writer {
             decider: Arc::clone(&decider),
             signers: Signers::start(&decider)?,
             board: Arc::clone(&board),
+            tail: Arc::clone(tail),
             writer: jobs.clone(),
             ended: ends,
         };
@@ -97,6 +106,9 @@ impl Writer {
             changes: Changes::default(),
             board,
             metrics: metrics.clone(),
+            presence,
+            tail: Arc::clone(tail),
+            unmarked: 0,
             wake,
             ended,
             runtime: Handle::try_current().ok(),
@@ -110,7 +122,7 @@ impl Writer {
             spawn("writer", Box::new(move || thread.serve(work, folder)))?,
         ];
         let ways = Mutex::new(Some(Ways { jobs, asked }));
-        Ok(Self { ways, threads: Mutex::new(threads), metrics, stopped })
+        Ok(Self { ways, threads: Mutex::new(threads), metrics, stopped, tail: Arc::clone(tail) })
     }
 
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
@@ -119,9 +131,10 @@ impl Writer {
         S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
+        let tail = Arc::clone(&self.tail);
         let job = move |connection: &Connection, tally: &mut Tally| -> Tell {
             let result = in_savepoint(connection, || {
-                let mut ground = Ground::writing(connection);
+                let mut ground = Ground::writing(connection, whole(&tail));
                 let mut tx = Tx::new(&mut ground);
                 let result = script(&mut tx);
                 if !matches!(result, Err(Stop::Fault(_))) {
@@ -197,6 +210,11 @@ pub(super) struct Thread {
     pub(super) changes: Changes,
     pub(super) board: Arc<Board>,
     pub(super) metrics: Metrics,
+    /// The place of the server, until the thread ends.
+    pub(super) presence: Presence,
+    pub(super) tail: Arc<Tail>,
+    /// Decisions since it was written where the tail begins.
+    pub(super) unmarked: usize,
     /// Wakes whoever delivers.
     pub(super) wake: Arc<Notify>,
     /// Hears of how many more batches the transactions have ended.
@@ -241,26 +259,44 @@ impl Thread {
         }
     }
 
-    /// Writes what the agents' rows lack, as far as the time for it reaches: what is left is found in the log.
+    /// Writes what the agents' rows lack, as far as the time for it reaches: what is left is found in the log. Nobody does
+    /// so beside another server: what is owed is that one's.
     fn settle(&mut self) -> Result<(), Fault> {
         let (began, mut after) = (Instant::now(), (0, String::new()));
-        while began.elapsed() < SETTLING {
+        while !self.presence.is_doubled() {
             self.connection.execute_batch("BEGIN IMMEDIATE")?;
-            let mut ground = Ground::writing(&self.connection);
+            let mut ground = Ground::writing(&self.connection, whole(&self.tail));
             let mut tx = Tx::new(&mut ground);
-            let settled = sql::owed::owing(&mut tx, (after.0, &after.1), SETTLED).and_then(|agents| {
+            let in_time = began.elapsed() < SETTLING;
+            let agents = if in_time {
+                sql::owed::owing(&mut tx, (after.0, &after.1), SETTLED)
+            } else {
+                Ok(Vec::new())
+            };
+            let settled = agents.and_then(|agents| {
                 agents.iter().try_for_each(|agent| sql::owed::settle(&mut tx, agent))?;
                 Ok(agents.into_iter().next_back())
             });
-            match settled {
-                Ok(None) => return Ok(self.connection.execute_batch("ROLLBACK")?),
-                Ok(Some(last)) => after = (last.environment, last.agent.as_str().to_owned()),
+            let settled = settled.and_then(|last| {
+                let tally = tx.into_tally();
+                if last.is_none() {
+                    transaction::mark(&self.connection, &self.tail)?;
+                }
+                Ok((last, tally))
+            });
+            let (last, tally) = match settled {
+                Ok(settled) => settled,
                 Err(fault) => {
                     self.connection.execute_batch("ROLLBACK")?;
                     return Err(fault);
                 }
-            }
+            };
             self.committer.commit(&self.connection).map_err(Fault::new)?;
+            self.tail.commit(tally.settled);
+            match last {
+                Some(last) => after = (last.environment, last.agent.as_str().to_owned()),
+                None => return Ok(()),
+            }
         }
         Ok(())
     }

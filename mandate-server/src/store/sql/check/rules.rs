@@ -38,12 +38,51 @@ pub struct Rule {
 
 /// What goes together on this database, table by table.
 pub fn rules(tx: &Tx<'_>) -> impl Iterator<Item = &'static Rule> + use<> {
-    let more = (tx.backend() == Backend::Postgres).then_some(&REVOKED);
+    let more = match tx.backend() {
+        Backend::Sqlite => INDEXED,
+        Backend::Postgres => REVOKED,
+    };
     RULES.iter().chain(more)
 }
 
+/// What is written down of an agent's decisions, and what of the log is not written down yet.
+const INDEXED: &[Rule] = &[
+    Rule {
+        table: "agent_decisions",
+        of: Of::Decision,
+        other: Of::Itself,
+        found: "a decision of the agent {}",
+        expected: "a row of the log, of this agent",
+        sql: "SELECT o.environment, o.decision, o.agent FROM agent_decisions o
+            LEFT JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision AND d.agent = o.agent
+            WHERE d.decision IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "decisions",
+        of: Of::Decision,
+        other: Of::Itself,
+        found: "not among the decisions of the agent {}",
+        expected: "a row in agent_decisions, or to be newer than agents.counted and unsettled.since",
+        sql: "SELECT d.environment, d.decision, d.agent FROM decisions d CROSS JOIN unsettled u
+            JOIN agents a ON a.environment = d.environment AND a.agent = d.agent
+            LEFT JOIN agent_decisions o
+                ON o.environment = d.environment AND o.agent = d.agent AND o.decision = d.decision
+            WHERE o.decision IS NULL AND (d.decision <= a.counted OR d.decision < u.since) LIMIT $1",
+    },
+    Rule {
+        table: "agent_decisions",
+        of: Of::Decision,
+        other: Of::Itself,
+        found: "a decision of the agent {} that is not counted",
+        expected: "to be no newer than agents.counted",
+        sql: "SELECT o.environment, o.decision, o.agent FROM agents a
+            CROSS JOIN agent_decisions o ON o.environment = a.environment AND o.agent = a.agent
+            WHERE o.decision > a.counted LIMIT $1",
+    },
+];
+
 /// What an agent's row says of its mandate, where that is what decides.
-const REVOKED: Rule = Rule {
+const REVOKED: &[Rule] = &[Rule {
     table: "agents",
     of: Of::Itself,
     other: Of::Mandate,
@@ -52,7 +91,7 @@ const REVOKED: Rule = Rule {
     sql: "SELECT a.environment, a.agent, a.governing FROM agents a
         LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
         WHERE a.revoked_at IS DISTINCT FROM m.revoked_at LIMIT $1",
-};
+}];
 
 const RULES: &[Rule] = &[
     Rule {

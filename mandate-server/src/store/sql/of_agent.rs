@@ -1,0 +1,96 @@
+//! Where the decisions of one agent are found: by an index of the log, or among those written down for it and in the tail of
+//! the log; see `owed`.
+
+use super::owed;
+use crate::error::Fault;
+use crate::store::records::{AgentKey, Direction, Position, Slice};
+use crate::store::tx::{Owing, Row, Tx};
+
+/// What is written down, as a table `d` of decisions.
+macro_rules! settled {
+    () => {
+        "agent_decisions o CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision"
+    };
+}
+/// What is named by ids, as a table `d` of decisions.
+macro_rules! unsettled {
+    () => {
+        concat!($crate::store::sql::owed::places!(), " id CROSS JOIN decisions d")
+    };
+}
+macro_rules! older {
+    () => {
+        "WHERE o.environment = $1 AND o.agent = $2 AND o.decision < $3 AND o.decision >= $4
+            ORDER BY o.decision DESC LIMIT $5"
+    };
+}
+macro_rules! newer {
+    () => {
+        "WHERE o.environment = $1 AND o.agent = $2 AND o.decision > $3 AND o.decision < $4
+            ORDER BY o.decision ASC LIMIT $5"
+    };
+}
+macro_rules! named {
+    ($direction:literal) => {
+        concat!(
+            "WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)
+            ORDER BY d.decision ",
+            $direction
+        )
+    };
+}
+pub(super) use {named, newer, older, settled, unsettled};
+
+/// A question about one agent's decisions. All of its texts have the same columns and the same order.
+pub(super) struct OfAgent {
+    /// Where an index of the log has them.
+    pub(super) indexed: &'static str,
+    /// What is written down.
+    pub(super) settled: &'static str,
+    /// What is in the tail, by ids.
+    pub(super) unsettled: &'static str,
+}
+
+impl OfAgent {
+    /// The rows of a slice, up to `to`: which is among them where the walk goes to older ones, and is not to newer ones.
+    pub(super) fn rows(
+        &self,
+        tx: &mut Tx<'_>,
+        agent: &AgentKey,
+        slice: &Slice,
+        to: Position,
+    ) -> Result<Vec<Row>, Fault> {
+        let query = |tx: &mut Tx<'_>, sql, limit: i64| {
+            let name = agent.agent.as_str();
+            tx.query(
+                sql,
+                &[agent.environment.into(), name.into(), slice.from.into(), to.into(), limit.into()],
+            )
+        };
+        if tx.owing() == Owing::Never {
+            return query(tx, self.indexed, slice.limit);
+        }
+        // All that is not written down is newer than all that is.
+        let limit = usize::try_from(slice.limit).unwrap_or(usize::MAX);
+        let mut ids = owed::ids(tx, agent)?;
+        ids.retain(|id| {
+            let id = id.to_bytes();
+            slice.contains(id) && if slice.direction == Direction::Older { id >= to } else { id < to }
+        });
+        let mut rows = Vec::new();
+        if slice.direction == Direction::Newer {
+            rows = query(tx, self.settled, slice.limit)?;
+        } else {
+            ids.reverse();
+        }
+        if rows.len() < limit {
+            rows.extend(owed::named(tx, self.unsettled, agent.environment, &ids)?);
+            rows.truncate(limit);
+        }
+        if slice.direction == Direction::Older && rows.len() < limit {
+            let rest = i64::try_from(limit - rows.len()).unwrap_or(slice.limit);
+            rows.extend(query(tx, self.settled, rest)?);
+        }
+        Ok(rows)
+    }
+}

@@ -1,0 +1,274 @@
+//! The end of the log that is in no agent's rows yet, in memory: see `sql::owed`.
+//!
+//! One writer adds to it what it writes, before it commits, and takes away what it has settled, after that. Whoever reads
+//! looks at a snapshot of the database, which may be older than what stands here: it leaves out what its snapshot does not
+//! have, and nothing that its snapshot needs is taken away before it ends.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use mandate_core::DecisionId;
+
+use super::records::AgentKey;
+
+/// Decisions that the tail may have before the oldest are settled. With all that is known of them one takes about 20 bytes;
+/// after a crash it takes so many rows of the log to find them again.
+const MAX_DECISIONS: usize = 1 << 19;
+/// Agents that the tail may have before the oldest are settled. One takes about 200 bytes.
+const MAX_AGENTS: usize = 3 << 14;
+
+/// The end of the log, by agent.
+#[derive(Debug)]
+pub struct Tail {
+    /// Decisions that it may have before the oldest are settled.
+    decisions: usize,
+    /// Agents that it may have before the oldest are settled.
+    agents: usize,
+    /// Whether all of it is here: not before it was read, nor beside another server that adds to the log.
+    whole: AtomicBool,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Each agent's decisions, oldest first.
+    agents: HashMap<AgentKey, Vec<DecisionId>>,
+    /// Each agent by the oldest of its decisions.
+    oldest: BTreeSet<(DecisionId, AgentKey)>,
+    decisions: usize,
+    /// What the open transaction has added.
+    open: Vec<(AgentKey, DecisionId)>,
+    /// What transactions have settled, each with its number: to be taken away when nobody reads what was before.
+    settled: VecDeque<(u64, AgentKey, DecisionId)>,
+    /// Where the database says that the tail begins, and where it will when the open transaction is committed.
+    since: Option<DecisionId>,
+    next_since: Option<DecisionId>,
+    /// The newest decision that was ever added.
+    newest: Option<DecisionId>,
+    /// How many transactions have settled something.
+    transactions: u64,
+    /// How many read, by the number of transactions when they began.
+    visitors: BTreeMap<u64, usize>,
+}
+
+/// Somebody who reads. It begins before his snapshot does, and ends behind it.
+#[derive(Debug)]
+pub(super) struct Visit<'a> {
+    tail: &'a Tail,
+    began: u64,
+}
+
+impl Default for Tail {
+    fn default() -> Self {
+        let (whole, inner) = (AtomicBool::default(), Mutex::default());
+        Self { decisions: MAX_DECISIONS, agents: MAX_AGENTS, whole, inner }
+    }
+}
+
+impl Tail {
+    /// A tail of so many decisions, oldest first for each agent.
+    #[must_use]
+    pub fn of(decisions: Vec<(AgentKey, DecisionId)>, since: Option<DecisionId>) -> Self {
+        let tail = Self::default();
+        tail.fill(decisions, since);
+        tail
+    }
+
+    /// Takes over what was read of the log: from now on all of it is here.
+    pub(super) fn fill(&self, decisions: Vec<(AgentKey, DecisionId)>, since: Option<DecisionId>) {
+        let mut inner = self.inner();
+        inner.since = since;
+        for (agent, id) in decisions {
+            inner.add(agent, id);
+        }
+        self.whole.store(true, Ordering::Release);
+    }
+
+    /// Whether all of it is here.
+    pub(super) fn is_whole(&self) -> bool {
+        self.whole.load(Ordering::Acquire)
+    }
+
+    /// Adds a decision of the open transaction.
+    pub(super) fn add(&self, agent: &AgentKey, id: DecisionId) {
+        let mut inner = self.inner();
+        inner.add(agent.clone(), id);
+        inner.open.push((agent.clone(), id));
+    }
+
+    /// The open transaction is committed, and has settled agents up to these decisions.
+    pub(super) fn commit(&self, settled: Vec<(AgentKey, DecisionId)>) {
+        let mut inner = self.inner();
+        inner.open.clear();
+        inner.since = inner.next_since.take().or(inner.since);
+        if !settled.is_empty() {
+            inner.transactions += 1;
+            let number = inner.transactions;
+            inner.settled.extend(settled.into_iter().map(|(agent, up_to)| (number, agent, up_to)));
+        }
+        inner.drop_settled();
+    }
+
+    /// The open transaction has left nothing behind.
+    pub(super) fn abort(&self) {
+        let mut inner = self.inner();
+        inner.next_since = None;
+        for (agent, id) in std::mem::take(&mut inner.open) {
+            inner.retain(&agent, |other| other != id);
+        }
+    }
+
+    /// Has what is settled from now on stay until the visit ends.
+    pub(super) fn visit(&self) -> Visit<'_> {
+        let mut inner = self.inner();
+        let began = inner.transactions;
+        *inner.visitors.entry(began).or_default() += 1;
+        Visit { tail: self, began }
+    }
+
+    /// The decisions of an agent behind one, oldest first; behind none where it is absent.
+    pub(super) fn behind(&self, agent: &AgentKey, counted: Option<DecisionId>) -> Vec<DecisionId> {
+        let inner = self.inner();
+        let ids = inner.agents.get(agent).into_iter().flatten();
+        ids.filter(|id| counted.is_none_or(|counted| **id > counted)).copied().collect()
+    }
+
+    /// Whether it has any decision of an agent.
+    pub(super) fn has(&self, agent: &AgentKey) -> bool {
+        self.inner().agents.contains_key(agent)
+    }
+
+    /// At most `limit` agents of whom it has decisions, behind an environment and an agent and in this order.
+    pub(super) fn agents(&self, after: (i64, &str), limit: usize) -> Vec<AgentKey> {
+        let inner = self.inner();
+        let behind = |key: &&AgentKey| (key.environment, key.agent.as_str()) > after;
+        let mut agents: Vec<_> = inner.agents.keys().filter(behind).cloned().collect();
+        agents.sort();
+        agents.truncate(limit);
+        agents
+    }
+
+    /// At most `limit` decisions behind `after` and up to `last`, in the order of environments, agents and decisions.
+    pub(super) fn between(
+        &self,
+        after: (i64, &str, &[u8]),
+        last: Option<(i64, &str, &[u8])>,
+        limit: usize,
+    ) -> Vec<(AgentKey, Vec<DecisionId>)> {
+        let inner = self.inner();
+        let name = |key: &AgentKey| (key.environment, key.agent.as_str().to_owned());
+        let mut agents: Vec<_> = inner
+            .agents
+            .iter()
+            .filter(|(key, _)| {
+                let (environment, agent) = (key.environment, key.agent.as_str());
+                (environment, agent) >= (after.0, after.1)
+                    && last.is_none_or(|last| (environment, agent) <= (last.0, last.1))
+            })
+            .collect();
+        agents.sort_by_key(|(key, _)| name(key));
+        let (mut found, mut count) = (Vec::new(), 0);
+        for (key, ids) in agents {
+            let place = |id: &DecisionId| (key.environment, key.agent.as_str(), id.to_bytes());
+            let is_between = |id: &&DecisionId| {
+                let (environment, agent, id) = place(id);
+                let place = (environment, agent, &id[..]);
+                place > after && last.is_none_or(|last| place <= last)
+            };
+            let ids: Vec<_> = ids.iter().filter(is_between).take(limit - count).copied().collect();
+            count += ids.len();
+            found.push((key.clone(), ids));
+            if count == limit {
+                break;
+            }
+        }
+        found
+    }
+
+    /// The agents that are to be settled, at most `limit`, since the tail is longer than it may be; but those that are
+    /// `under_way`.
+    pub(super) fn overdue(&self, limit: usize, under_way: impl Fn(&AgentKey) -> bool) -> Vec<AgentKey> {
+        let inner = self.inner();
+        if inner.decisions <= self.decisions && inner.agents.len() <= self.agents {
+            return Vec::new();
+        }
+        let oldest = inner.oldest.iter().map(|(_, agent)| agent);
+        oldest.filter(|agent| !under_way(agent)).take(limit).cloned().collect()
+    }
+
+    /// Where the database says that it begins, in the open transaction.
+    pub(super) fn since(&self) -> Option<DecisionId> {
+        let inner = self.inner();
+        inner.next_since.or(inner.since)
+    }
+
+    /// The open transaction has said that it begins there.
+    pub(super) fn begin_at(&self, id: DecisionId) {
+        self.inner().next_since = Some(id);
+    }
+
+    /// Where it begins: at the oldest decision; where it is empty, at the newest that was ever in it.
+    pub(super) fn beginning(&self) -> Option<DecisionId> {
+        let inner = self.inner();
+        inner.oldest.first().map(|(id, _)| *id).or(inner.newest)
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn add(&mut self, agent: AgentKey, id: DecisionId) {
+        if let Some(ids) = self.agents.get_mut(&agent) {
+            ids.push(id);
+        } else {
+            self.oldest.insert((id, agent.clone()));
+            self.agents.insert(agent, vec![id]);
+        }
+        self.decisions += 1;
+        self.newest = self.newest.max(Some(id));
+    }
+
+    /// Keeps those decisions of an agent that `keep` names.
+    fn retain(&mut self, agent: &AgentKey, keep: impl Fn(DecisionId) -> bool) {
+        let Some(ids) = self.agents.get_mut(agent) else { return };
+        let (before, first) = (ids.len(), ids.first().copied());
+        ids.retain(|id| keep(*id));
+        self.decisions -= before - ids.len();
+        let oldest = ids.first().copied();
+        if oldest.is_none() {
+            self.agents.remove(agent);
+        }
+        if oldest != first {
+            self.oldest.extend(oldest.map(|id| (id, agent.clone())));
+            first.map(|id| self.oldest.remove(&(id, agent.clone())));
+        }
+    }
+
+    /// Takes away what is settled, and what nobody needs who reads.
+    fn drop_settled(&mut self) {
+        let reading = self.visitors.keys().next().copied().unwrap_or(u64::MAX);
+        while self.settled.front().is_some_and(|(number, ..)| *number <= reading) {
+            if let Some((_, agent, up_to)) = self.settled.pop_front() {
+                self.retain(&agent, |id| id > up_to);
+            }
+        }
+    }
+}
+
+impl Drop for Visit<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.tail.inner();
+        if let Some(count) = inner.visitors.get_mut(&self.began) {
+            *count -= 1;
+            if *count == 0 {
+                inner.visitors.remove(&self.began);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

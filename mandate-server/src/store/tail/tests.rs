@@ -1,0 +1,97 @@
+//! The tail of the log, beside those who read.
+
+use mandate_core::{AgentId, Timestamp};
+
+use super::*;
+
+fn agent(name: &str) -> AgentKey {
+    AgentKey { environment: 1, agent: AgentId::parse(name).unwrap() }
+}
+
+fn id(number: i64) -> DecisionId {
+    DecisionId::new(Timestamp::from_millis(1_000 + number), 0)
+}
+
+/// A tail of no decisions, all of it there.
+fn tail() -> Tail {
+    Tail::of(Vec::new(), None)
+}
+
+#[test]
+fn what_is_settled_stays_for_those_who_began_before() {
+    let (tail, a) = (tail(), agent("agt_a"));
+    (1..=3).for_each(|number| tail.add(&a, id(number)));
+    tail.commit(Vec::new());
+    let early = tail.visit();
+    tail.add(&a, id(4));
+    tail.commit(vec![(a.clone(), id(3))]);
+    assert_eq!(tail.behind(&a, None), [id(1), id(2), id(3), id(4)], "its snapshot has nothing of it in rows");
+    let late = tail.visit();
+    tail.add(&a, id(5));
+    tail.commit(vec![(a.clone(), id(4))]);
+    drop(early);
+    tail.commit(Vec::new());
+    assert_eq!(tail.behind(&a, None), [id(4), id(5)], "the later one needs what was settled after it began");
+    assert_eq!(tail.behind(&a, Some(id(4))), [id(5)]);
+    drop(late);
+    tail.commit(Vec::new());
+    assert_eq!(tail.behind(&a, None), [id(5)]);
+    tail.commit(vec![(a.clone(), id(5))]);
+    assert!(!tail.has(&a) && tail.behind(&a, None).is_empty());
+    assert_eq!(tail.beginning(), Some(id(5)), "nothing before the newest is owed");
+}
+
+#[test]
+fn what_is_not_committed_leaves_nothing_behind() {
+    let (tail, a, b) = (tail(), agent("agt_a"), agent("agt_b"));
+    tail.add(&a, id(1));
+    tail.begin_at(id(1));
+    tail.commit(Vec::new());
+    tail.add(&a, id(2));
+    tail.add(&b, id(0));
+    tail.begin_at(id(0));
+    assert_eq!((tail.since(), tail.beginning()), (Some(id(0)), Some(id(0))));
+    tail.abort();
+    assert_eq!((tail.since(), tail.beginning()), (Some(id(1)), Some(id(1))));
+    assert_eq!(tail.behind(&a, None), [id(1)]);
+    assert!(!tail.has(&b));
+    tail.abort();
+    assert_eq!(tail.behind(&a, None), [id(1)]);
+}
+
+#[test]
+fn the_oldest_are_overdue_once_there_are_too_many() {
+    let tail = Tail { decisions: 4, agents: 2, ..Tail::default() };
+    let (a, b, c) = (agent("agt_a"), agent("agt_b"), agent("agt_c"));
+    tail.add(&b, id(1));
+    (2..=4).for_each(|number| tail.add(&a, id(number)));
+    let none = |_: &AgentKey| false;
+    assert_eq!(tail.overdue(8, none), []);
+    tail.add(&a, id(5));
+    assert_eq!(tail.overdue(8, none), [b.clone(), a.clone()], "too many decisions");
+    assert_eq!(tail.overdue(1, none), std::slice::from_ref(&b));
+    assert_eq!(tail.overdue(8, |agent| *agent == b), std::slice::from_ref(&a));
+    tail.commit(vec![(b.clone(), id(1))]);
+    assert_eq!(tail.overdue(8, none), []);
+    tail.commit(vec![(a.clone(), id(4))]);
+    tail.add(&b, id(6));
+    tail.add(&c, id(7));
+    assert_eq!(tail.overdue(8, none), [a, b, c], "too many agents");
+}
+
+#[test]
+fn a_range_has_the_order_of_the_log_by_agent() {
+    let (a, b) = (agent("agt_a"), agent("agt_b"));
+    let all = vec![(b.clone(), id(1)), (a.clone(), id(2)), (b.clone(), id(3)), (a.clone(), id(4))];
+    let tail = Tail::of(all, None);
+    let start = (i64::MIN, "", &[][..]);
+    let of_a = (a.clone(), vec![id(2), id(4)]);
+    assert_eq!(tail.between(start, None, 9), [of_a.clone(), (b.clone(), vec![id(1), id(3)])]);
+    assert_eq!(tail.between(start, None, 3), [of_a.clone(), (b.clone(), vec![id(1)])]);
+    assert_eq!(tail.between(start, None, 2), [of_a]);
+    let (two, one) = (id(2).to_bytes(), id(1).to_bytes());
+    let (after, last) = ((1, "agt_a", &two[..]), (1, "agt_b", &one[..]));
+    assert_eq!(tail.between(after, Some(last), 9), [(a, vec![id(4)]), (b, vec![id(1)])]);
+    assert_eq!(tail.agents((1, "agt_a"), 9).len(), 1);
+    assert_eq!(tail.agents((0, ""), 1).len(), 1);
+}
