@@ -8,9 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::contender::{Load, Running, binary};
 use crate::figures::{Report, median};
+use crate::output::{Measured, Series};
 use crate::template::{AGENTS, SETS, Template};
 use crate::{Args, Failure};
 
@@ -26,8 +28,8 @@ const YARDSTICK: [&str; 8] = ["-N", "-M", "prepared", "-n", "-c", "32", "-j", "2
 const SCALE: [&str; 4] = ["-i", "-q", "-s", "10"];
 
 /// What was measured, round by round.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Rounds {
+#[derive(Debug, Default)]
+struct Rounds {
     /// Transactions a second.
     pgbench: Vec<f64>,
     /// Of each number of servers and of connections.
@@ -85,7 +87,7 @@ impl Agents {
 }
 
 /// Measures them in turn on one database, which is empty, and stays filled.
-pub(crate) fn measure(args: &Args, template: &Template) -> Result<Rounds, Failure> {
+pub(crate) fn measure(args: &Args, template: &Template) -> Result<Measured, Failure> {
     let url = args
         .postgres
         .as_deref()
@@ -108,7 +110,26 @@ pub(crate) fn measure(args: &Args, template: &Template) -> Result<Rounds, Failur
             done.push(together);
         }
     }
-    Ok(rounds)
+    Ok(Measured { text: render(args, &rounds)?, series: rounds.series()? })
+}
+
+impl Rounds {
+    /// Those of `pgbench` that go before a case are of that case.
+    fn series(&self) -> Result<Vec<Series>, Failure> {
+        let mut series = Vec::new();
+        for (place, ((count, connections), done)) in self.cases.iter().enumerate() {
+            let case = format!("{count} servers, {connections} connections");
+            let before = self.before(place).map(|tps| json!({ "transactions_per_second": tps }));
+            series.push(Series::of(&case, "pgbench", before)?);
+            series.push(Series::of(&case, "mandate", done)?);
+        }
+        Ok(series)
+    }
+
+    /// What `pgbench` made before each round of the case at that place.
+    fn before(&self, place: usize) -> impl Iterator<Item = f64> {
+        self.pgbench.iter().copied().skip(place).step_by(CASES.len())
+    }
 }
 
 fn pgbench(args: &Args, url: &str) -> Result<f64, Failure> {
@@ -166,7 +187,7 @@ fn told(command: &mut Command) -> Result<String, Failure> {
 }
 
 /// The table.
-pub(crate) fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
+fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
     let mut text = String::new();
     let processors = thread::available_parallelism().map_or(0, usize::from);
     writeln!(
@@ -183,8 +204,7 @@ pub(crate) fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
     let all = median(rounds.pgbench.iter().copied());
     writeln!(text, "| `pgbench {}`, transactions | {all:.0} | 1 | | | |", YARDSTICK.join(" "))?;
     for (place, ((count, connections), done)) in rounds.cases.iter().enumerate() {
-        let beside = rounds.pgbench.iter().skip(place).step_by(CASES.len());
-        let ratios = done.iter().zip(beside).map(|(one, tps)| one.decisions_per_second / tps);
+        let ratios = done.iter().zip(rounds.before(place)).map(|(one, tps)| one.decisions_per_second / tps);
         let middle = |figure: fn(&Together) -> f64| median(done.iter().map(figure));
         writeln!(
             text,

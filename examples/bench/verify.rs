@@ -18,9 +18,10 @@ use mandate_core::{
     Timestamp, VERDICT_LIFETIME_SECONDS, Verdict, VerdictClaims, jwt,
 };
 use mandate_server::clock::{Clock as _, SystemClock};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::figures::median;
+use crate::output::{Measured, Series};
 use crate::{Args, Failure};
 
 const ISSUER: &str = "https://verdicts.example";
@@ -33,14 +34,14 @@ const STRANGERS: &str = "strangers";
 
 /// One library.
 #[derive(Debug)]
-pub(crate) struct Row {
+struct Row {
     name: &'static str,
     /// Of each round; none, where it is not installed.
     rounds: Vec<Done>,
 }
 
 /// What one did in a round.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 struct Done {
     per_second: f64,
     cpu_microseconds: f64,
@@ -70,7 +71,7 @@ struct ClaimedRequest {
 }
 
 /// Measures them in turn; `target` is the target directory.
-pub(crate) fn measure(args: &Args, target: &Path, directory: &Path) -> Result<Vec<Row>, Failure> {
+pub(crate) fn measure(args: &Args, target: &Path, directory: &Path) -> Result<Measured, Failure> {
     let mut rows = ["mandate-core", "`jsonwebtoken` 11 on aws-lc-rs", "PyJWT", "npm `jose`"]
         .map(|name| Row { name, rounds: Vec::new() });
     let strangers = target.join(STRANGERS);
@@ -100,7 +101,8 @@ pub(crate) fn measure(args: &Args, target: &Path, directory: &Path) -> Result<Ve
             }
         }
     }
-    Ok(rows.into())
+    let series = rows.iter().map(|row| Series::of("verify", row.name, &row.rounds));
+    Ok(Measured { text: render(args, &rows)?, series: series.collect::<Result<_, _>>()? })
 }
 
 impl Tokens {
@@ -223,7 +225,7 @@ fn thread_time() -> Result<f64, Failure> {
 }
 
 /// The table.
-pub(crate) fn render(args: &Args, rows: &[Row]) -> Result<String, Failure> {
+fn render(args: &Args, rows: &[Row]) -> Result<String, Failure> {
     let mut text = String::new();
     writeln!(
         text,
