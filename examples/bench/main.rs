@@ -4,18 +4,24 @@
 //! (A B C A B C …), and what is compared is what was measured one after the other. No figure is ever a failure; a wrong answer is.
 
 mod contender;
+mod contests;
 mod decisions;
 mod deliveries;
 mod figures;
 mod fill;
 mod log;
 mod output;
+mod pace;
 mod postgres;
 mod profile;
 mod receiver;
+#[path = "../beside/rule.rs"]
+mod rule;
 mod table;
 mod template;
 mod tokens;
+#[path = "../beside/verdicts.rs"]
+mod verdicts;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -31,12 +37,12 @@ use self::template::Template;
 /// What went wrong, for a person.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Measure the service beside its yardsticks, on this machine
+/// Measure the service and its core beside their yardsticks, on this machine
 ///
-/// What is measured: how verdicts are `verify`-ed beside other libraries, and by the command line (`tokens`); one server and
-/// several on `postgres`, beside its own `pgbench`; `deliveries` of events beside decisions; `decisions`, beside the ceiling
-/// and the plain design; the same with a long `log` beside a short one; and the `profile` of one authorization, in
-/// instructions, which needs valgrind.
+/// What is measured: the `core`, signing and deciding beside other libraries; how verdicts are `verify`-ed beside other
+/// libraries, and by the command line (`tokens`); one server and several on `postgres`, beside its own `pgbench`; `deliveries`
+/// of events beside decisions; `decisions`, beside the ceiling and the plain design; the same with a long `log` beside a short
+/// one; and the `profile` of one authorization, in instructions, which needs valgrind.
 #[derive(Debug, Parser)]
 #[command(name = "tests/bench")]
 struct Args {
@@ -67,12 +73,12 @@ struct Args {
     /// Also write the figures of every round to this file, as JSON
     ///
     /// {"began", "processors", "seconds", "rounds", "results": [{"part", "case", "contender", "rounds": [{…}]}]}: of each part,
-    /// case and contender an object for each round. The names of figures end in their units. The file is written anew after
-    /// each part.
+    /// case and contender an object for each round. The names of figures end in their units, but for counts. The file is
+    /// written anew after each part.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Put the tables into docs/performance.md
+    /// Put the tables into docs/performance.md, those of `postgres` into docs/scaling.md
     #[arg(long)]
     write: bool,
 }
@@ -81,6 +87,7 @@ struct Args {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Part {
+    Core,
     Verify,
     Tokens,
     Postgres,
@@ -95,6 +102,7 @@ impl Part {
     fn place(self) -> (&'static str, &'static str) {
         const PERFORMANCE: &str = "docs/performance.md";
         match self {
+            Self::Core => (PERFORMANCE, "core"),
             Self::Verify => (PERFORMANCE, "verify"),
             Self::Tokens => (PERFORMANCE, "tokens"),
             Self::Deliveries => (PERFORMANCE, "deliveries"),
@@ -112,7 +120,7 @@ impl Args {
             _ if !self.parts.is_empty() => self.parts.contains(&part),
             Part::Postgres => self.postgres.is_some(),
             Part::Profile => false,
-            Part::Verify | Part::Tokens | Part::Deliveries | Part::Decisions | Part::Log => true,
+            Part::Core | Part::Verify | Part::Tokens | Part::Deliveries | Part::Decisions | Part::Log => true,
         }
     }
 
@@ -170,6 +178,7 @@ impl Bench<'_> {
     fn measure(&mut self, part: Part) -> Result<Measured, Failure> {
         let (args, target, directory) = (self.args, self.target, self.directory);
         match part {
+            Part::Core => contests::measure(args),
             Part::Verify => verify::measure(args, target, directory),
             Part::Tokens => tokens::measure(args, directory),
             Part::Deliveries => deliveries::measure(args, self.template()?, directory),
