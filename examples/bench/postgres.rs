@@ -104,7 +104,7 @@ pub(crate) fn measure(args: &Args, template: &Template) -> Result<Measured, Fail
             let tps = pgbench(args, url)?;
             let run = |keys: &[PathBuf]| run(args.seconds(), keys, url, *connections);
             let together = agents.ask(*count, run)?;
-            let told = format!("{count} servers, {connections} connections");
+            let told = case(*count, *connections);
             eprintln!("round {round}: {told}: {:.0}/s, pgbench {tps:.0}/s", together.decisions_per_second);
             rounds.pgbench.push(tps);
             done.push(together);
@@ -118,7 +118,7 @@ impl Rounds {
     fn series(&self) -> Result<Vec<Series>, Failure> {
         let mut series = Vec::new();
         for (place, ((count, connections), done)) in self.cases.iter().enumerate() {
-            let case = format!("{count} servers, {connections} connections");
+            let case = case(*count, *connections);
             let before = self.before(place).map(|tps| json!({ "transactions_per_second": tps }));
             series.push(Series::of(&case, "pgbench", before)?);
             series.push(Series::of(&case, "mandate", done)?);
@@ -177,6 +177,11 @@ fn run(seconds: u64, keys: &[PathBuf], url: &str, connections: usize) -> Result<
     })
 }
 
+fn case(servers: usize, connections: usize) -> String {
+    let s = if servers == 1 { "" } else { "s" };
+    format!("{servers} server{s}, {connections} connections")
+}
+
 /// Runs a command to its end, and gives what it wrote.
 fn told(command: &mut Command) -> Result<String, Failure> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
@@ -208,8 +213,8 @@ fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
         let middle = |figure: fn(&Together) -> f64| median(done.iter().map(figure));
         writeln!(
             text,
-            "| {count} server{}, {connections} connections, authorizations | {:.0} | {:.2} | {:.1} | {:.1} | {:.0} |",
-            if *count == 1 { "" } else { "s" },
+            "| {}, authorizations | {:.0} | {:.2} | {:.1} | {:.1} | {:.0} |",
+            case(*count, *connections),
             middle(|one| one.decisions_per_second),
             median(ratios),
             middle(|one| one.p50_milliseconds),
