@@ -2,12 +2,13 @@
 
 use std::path::Path;
 
-use serde::Serialize;
+use serde_json::json;
 
 use crate::contender::{Contender, Load};
 use crate::figures::{Report, median};
+use crate::output::{Measured, Series};
 use crate::template::Template;
-use crate::{Args, Failure};
+use crate::{Args, Failure, table};
 
 use Contender::{Ceiling, Mandate, Plain};
 
@@ -42,7 +43,7 @@ const SCENARIOS: [Scenario; 4] = [
 ];
 
 /// What a contender did in a scenario, round by round.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(crate) struct Row {
     pub(crate) scenario: &'static str,
     pub(crate) contender: &'static str,
@@ -50,7 +51,7 @@ pub(crate) struct Row {
 }
 
 /// Starting and being idle.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub(crate) struct Starts {
     milliseconds: Vec<f64>,
     idle_bytes: Vec<f64>,
@@ -69,14 +70,19 @@ impl Starts {
         self.milliseconds.push(milliseconds);
         self.idle_bytes.push(idle_bytes);
     }
+
+    /// Of all starts.
+    pub(crate) fn series(&self, contender: &str) -> Result<Series, Failure> {
+        let starts = self.milliseconds.iter().zip(&self.idle_bytes);
+        let starts = starts.map(|(milliseconds, bytes)| {
+            json!({ "first_decision_milliseconds": milliseconds, "idle_bytes": bytes })
+        });
+        Series::of("start", contender, starts)
+    }
 }
 
 /// Measures them all in turn, a server of its own for each run.
-pub(crate) fn measure(
-    args: &Args,
-    template: &Template,
-    directory: &Path,
-) -> Result<(Vec<Row>, Starts), Failure> {
+pub(crate) fn measure(args: &Args, template: &Template, directory: &Path) -> Result<Measured, Failure> {
     let mut rows = Vec::new();
     let mut starts = Starts::default();
     for scenario in &SCENARIOS {
@@ -102,7 +108,10 @@ pub(crate) fn measure(
             }
         }
     }
-    Ok((rows, starts))
+    let series = rows.iter().map(|row| Series::of(row.scenario, row.contender, &row.rounds));
+    let mut series = series.collect::<Result<Vec<_>, _>>()?;
+    series.push(starts.series(Mandate.name())?);
+    Ok(Measured { text: table::decisions(args, &rows, &starts)?, series })
 }
 
 fn run(

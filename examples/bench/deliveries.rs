@@ -17,6 +17,7 @@ use serde_json::json;
 
 use crate::contender::{Load, Running};
 use crate::figures::{Report, median, over, ratio};
+use crate::output::{Measured, Series};
 use crate::receiver::{Came, Receiver};
 use crate::template::{Template, developer_database};
 use crate::{Args, Failure};
@@ -37,8 +38,8 @@ const QUIET: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// One side, round by round.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Side {
+#[derive(Debug, Default)]
+struct Side {
     webhooks: usize,
     rounds: Vec<Report>,
     /// Deliveries a second that the receiver has got while the decisions were measured.
@@ -48,7 +49,7 @@ pub(crate) struct Side {
 }
 
 /// Measures both in turn.
-pub(crate) fn measure(args: &Args, template: &Template, directory: &Path) -> Result<[Side; 2], Failure> {
+pub(crate) fn measure(args: &Args, template: &Template, directory: &Path) -> Result<Measured, Failure> {
     let receiver = Receiver::start()?;
     let (mut without, mut beside) = (Side::default(), Side::default());
     for _ in 0..args.rounds() {
@@ -58,7 +59,30 @@ pub(crate) fn measure(args: &Args, template: &Template, directory: &Path) -> Res
         }
         run(args, template, directory, &receiver, &mut beside)?;
     }
-    Ok([without, beside])
+    let sides = [without, beside];
+    let series = sides.iter().map(Side::series).collect::<Result<_, _>>()?;
+    Ok(Measured { text: render(args, &sides)?, series })
+}
+
+/// What a round of a side has come to.
+#[derive(Serialize)]
+struct Round<'a> {
+    #[serde(flatten)]
+    report: &'a Report,
+    deliveries_per_second: f64,
+    deliveries_still_to_come: f64,
+}
+
+impl Side {
+    fn series(&self) -> Result<Series, Failure> {
+        let rounds = self.rounds.iter().zip(&self.deliveries).zip(&self.behind);
+        let rounds = rounds.map(|((report, deliveries), behind)| Round {
+            report,
+            deliveries_per_second: *deliveries,
+            deliveries_still_to_come: *behind,
+        });
+        Series::of("64 connections", &format!("mandate, {} webhooks", self.webhooks), rounds)
+    }
 }
 
 /// How many webhooks it takes for as many deliveries as are wanted.
@@ -192,7 +216,7 @@ fn check(server: &Running, (made, webhooks): (usize, usize), came: &[Came]) -> R
 }
 
 /// The table.
-pub(crate) fn render(args: &Args, [without, beside]: &[Side; 2]) -> Result<String, Failure> {
+fn render(args: &Args, [without, beside]: &[Side; 2]) -> Result<String, Failure> {
     let mut text = String::new();
     let elsewhere = over(&beside.rounds, |report| report.processors_busy_elsewhere);
     writeln!(

@@ -8,13 +8,15 @@ use std::time::Instant;
 use mandate_core::api_key::ApiKey;
 use mandate_server::clock::{Clock as _, SystemClock};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::contender::{Load, Running};
 use crate::decisions::Starts;
 use crate::figures::{Report, median};
 use crate::fill::{beginning, fill};
+use crate::output::{Measured, Series};
 use crate::template::{SETS, Template, database};
-use crate::{Args, Failure};
+use crate::{Args, Failure, table};
 
 /// How many decisions stand in the short log: enough to fill pages.
 const SHORT: usize = 5_000;
@@ -26,7 +28,7 @@ const LISTS: [&str; 4] = ["decisions", "decisions?verdict=allow", "decisions?ver
 const LIMIT: usize = 100;
 
 /// A log of one length.
-#[derive(Debug, Default, Serialize)]
+#[derive(Debug, Default)]
 pub(crate) struct Length {
     pub(crate) decisions: usize,
     pub(crate) rounds: Vec<Report>,
@@ -35,11 +37,10 @@ pub(crate) struct Length {
 }
 
 /// One page of one list.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone)]
 pub(crate) struct PageTimes {
     pub(crate) list: &'static str,
     pub(crate) which: &'static str,
-    #[serde(skip)]
     path: String,
     /// The median of each round.
     milliseconds: Vec<f64>,
@@ -79,7 +80,7 @@ pub(crate) fn measure(
     template: &Template,
     target: &Path,
     directory: &Path,
-) -> Result<(Length, Length), Failure> {
+) -> Result<Measured, Failure> {
     let own = directory.join("short");
     template.copy_to(&own)?;
     let short = Template::at(&own, template.organization_key.clone(), template.agent_key.clone());
@@ -113,8 +114,23 @@ pub(crate) fn measure(
         }
         std::fs::remove_dir_all(&own)?;
     }
-    let [short, long] = lengths;
-    Ok((short, long))
+    let [short, long] = &lengths;
+    let text = table::log(args, short, long)?;
+    let series = lengths.iter().map(Length::series).collect::<Result<Vec<_>, _>>()?;
+    Ok(Measured { text, series: series.into_iter().flatten().collect() })
+}
+
+impl Length {
+    fn series(&self) -> Result<Vec<Series>, Failure> {
+        let contender = format!("mandate, {} decisions", self.decisions);
+        let mut series =
+            vec![Series::of("64 connections", &contender, &self.rounds)?, self.starts.series(&contender)?];
+        for PageTimes { list, which, milliseconds, .. } in &self.pages {
+            let rounds = milliseconds.iter().map(|milliseconds| json!({ "milliseconds": milliseconds }));
+            series.push(Series::of(&format!("{which} page of /{list}"), &contender, rounds)?);
+        }
+        Ok(series)
+    }
 }
 
 /// The long log: that of an earlier run, or a new one.

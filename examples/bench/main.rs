@@ -4,17 +4,24 @@
 //! (A B C A B C …), and what is compared is what was measured one after the other. No figure is ever a failure; a wrong answer is.
 
 mod contender;
+mod contests;
 mod decisions;
 mod deliveries;
 mod figures;
 mod fill;
 mod log;
+mod output;
+mod pace;
 mod postgres;
 mod profile;
 mod receiver;
+#[path = "../beside/rule.rs"]
+mod rule;
 mod table;
 mod template;
 mod tokens;
+#[path = "../beside/verdicts.rs"]
+mod verdicts;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -24,18 +31,18 @@ use clap::{Parser, ValueEnum};
 use mandate_server::clock::{Clock as _, SystemClock};
 use serde::Serialize;
 
-use self::figures::{Report, median};
+use self::output::{Measured, Output};
 use self::template::Template;
 
 /// What went wrong, for a person.
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Measure the service beside its yardsticks, on this machine
+/// Measure the service and its core beside their yardsticks, on this machine
 ///
-/// What is measured: `decisions`, beside the ceiling and the plain design; the same with a long `log` beside a short one;
-/// `deliveries` of events beside decisions; how verdicts are `verify`-ed beside other libraries, and by the command line
-/// (`tokens`); one server and several on `postgres`, beside its own `pgbench`; and the `profile` of one authorization, in
-/// instructions, which needs valgrind.
+/// What is measured: the `core`, signing and deciding beside other libraries; how verdicts are `verify`-ed beside other
+/// libraries, and by the command line (`tokens`); one server and several on `postgres`, beside its own `pgbench`; `deliveries`
+/// of events beside decisions; `decisions`, beside the ceiling and the plain design; the same with a long `log` beside a short
+/// one; and the `profile` of one authorization, in instructions, which needs valgrind.
 #[derive(Debug, Parser)]
 #[command(name = "tests/bench")]
 struct Args {
@@ -63,24 +70,48 @@ struct Args {
     #[arg(long)]
     quick: bool,
 
-    /// Also write every run's report to this file, as JSON
+    /// Also write the figures of every round to this file, as JSON
+    ///
+    /// {"began", "processors", "seconds", "rounds", "results": [{"part", "case", "contender", "rounds": [{…}]}]}: of each part,
+    /// case and contender an object for each round. The names of figures end in their units, but for counts. The file is
+    /// written anew after each part.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Put the tables into docs/performance.md
+    /// Put the tables into docs/performance.md, those of `postgres` into docs/scaling.md
     #[arg(long)]
     write: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+/// What can be measured, in the order in which it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
 enum Part {
-    Decisions,
-    Log,
-    Deliveries,
+    Core,
     Verify,
     Tokens,
-    Profile,
     Postgres,
+    Deliveries,
+    Decisions,
+    Log,
+    Profile,
+}
+
+impl Part {
+    /// The document that its tables belong into, and the name of the marks there.
+    fn place(self) -> (&'static str, &'static str) {
+        const PERFORMANCE: &str = "docs/performance.md";
+        match self {
+            Self::Core => (PERFORMANCE, "core"),
+            Self::Verify => (PERFORMANCE, "verify"),
+            Self::Tokens => (PERFORMANCE, "tokens"),
+            Self::Deliveries => (PERFORMANCE, "deliveries"),
+            Self::Decisions => (PERFORMANCE, "bench"),
+            Self::Log => (PERFORMANCE, "log"),
+            Self::Postgres => ("docs/scaling.md", "bench"),
+            Self::Profile => (PERFORMANCE, "profile"),
+        }
+    }
 }
 
 impl Args {
@@ -89,7 +120,7 @@ impl Args {
             _ if !self.parts.is_empty() => self.parts.contains(&part),
             Part::Postgres => self.postgres.is_some(),
             Part::Profile => false,
-            Part::Decisions | Part::Log | Part::Deliveries | Part::Verify | Part::Tokens => true,
+            Part::Core | Part::Verify | Part::Tokens | Part::Deliveries | Part::Decisions | Part::Log => true,
         }
     }
 
@@ -111,15 +142,6 @@ impl Args {
     }
 }
 
-/// All that a run has measured.
-#[derive(Debug, Default, Serialize)]
-struct Measured {
-    /// How it was measured.
-    told: String,
-    decisions: Option<(Vec<decisions::Row>, decisions::Starts)>,
-    log: Option<(log::Length, log::Length)>,
-}
-
 fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
@@ -135,73 +157,43 @@ fn run(args: &Args) -> Result<(), Failure> {
     let release = std::env::current_exe()?;
     let target = release.ancestors().nth(2).ok_or("the binary is not in a target directory")?;
     let directory = tempfile::Builder::new().prefix("bench-").tempdir_in(target)?;
-    let directory = directory.path();
-    let wanted = |part| args.wants(part);
-    if wanted(Part::Verify) {
-        publish(args, "verify", &verify::render(args, &verify::measure(args, target, directory)?)?)?;
-    }
-    if wanted(Part::Tokens) {
-        publish(args, "tokens", &tokens::render(args, &tokens::measure(args, directory)?)?)?;
-    }
-    if Part::value_variants().iter().all(|part| !wanted(*part) || matches!(part, Part::Verify | Part::Tokens))
-    {
-        return Ok(());
-    }
-    let template = Template::make(&directory.join("template"), SystemClock.now())?;
-    if wanted(Part::Profile) {
-        publish(args, "profile", &profile::measure(&template, directory)?)?;
-    }
-    if wanted(Part::Postgres) {
-        let text = postgres::render(args, &postgres::measure(args, &template)?)?;
-        println!("{text}");
-        if args.write {
-            table::write(Path::new("docs/scaling.md"), "bench", &text)?;
-        }
-    }
-    if wanted(Part::Deliveries) {
-        publish(
-            args,
-            "deliveries",
-            &deliveries::render(args, &deliveries::measure(args, &template, directory)?)?,
-        )?;
-    }
-    let mut measured = Measured::default();
-    if wanted(Part::Decisions) {
-        measured.decisions = Some(decisions::measure(args, &template, directory)?);
-        measured.told = tell(args, &measured);
-        publish(args, "bench", &table::render(&measured)?)?;
-    }
-    if wanted(Part::Log) {
-        let log = Some(log::measure(args, &template, target, directory)?);
-        let mut alone = Measured { log, ..Measured::default() };
-        alone.told = tell(args, &alone);
-        publish(args, "log", &table::render(&alone)?)?;
-        measured.log = alone.log;
-        measured.told = tell(args, &measured);
-    }
-    if let Some(path) = &args.json {
-        std::fs::write(path, serde_json::to_string_pretty(&measured)?)?;
+    let mut bench = Bench { args, target, directory: directory.path(), template: None };
+    let mut output = Output::begin(args)?;
+    for part in Part::value_variants().iter().filter(|part| args.wants(**part)) {
+        output.publish(*part, bench.measure(*part)?)?;
     }
     Ok(())
 }
 
-fn publish(args: &Args, name: &str, text: &str) -> Result<(), Failure> {
-    println!("{text}");
-    if args.write { table::write(Path::new("docs/performance.md"), name, text) } else { Ok(()) }
+/// What the parts need.
+struct Bench<'a> {
+    args: &'a Args,
+    target: &'a Path,
+    directory: &'a Path,
+    /// Made for the first part that starts servers.
+    template: Option<Template>,
 }
 
-/// Says how it was measured, and how much else went on.
-fn tell(args: &Args, measured: &Measured) -> String {
-    let rows = measured.decisions.iter().flat_map(|(rows, _)| rows.iter().flat_map(|row| &row.rounds));
-    let logs = measured.log.iter().flat_map(|(short, long)| short.rounds.iter().chain(&long.rounds));
-    let reports: Vec<&Report> = rows.chain(logs).collect();
-    let elsewhere = median(reports.iter().map(|report| report.processors_busy_elsewhere));
-    let client = median(reports.iter().map(|report| report.client_cpu_microseconds_per_request));
-    let processors = std::thread::available_parallelism().map_or(0, usize::from);
-    format!(
-        "Medians of {} rounds of {} seconds, ratios round by round; {processors} processors, nothing pinned, the client beside the \
-         server ({client:.0} µs of processor time a request); {elsewhere:.2} processors were busy with something else.",
-        args.rounds(),
-        args.seconds()
-    )
+impl Bench<'_> {
+    fn measure(&mut self, part: Part) -> Result<Measured, Failure> {
+        let (args, target, directory) = (self.args, self.target, self.directory);
+        match part {
+            Part::Core => contests::measure(args),
+            Part::Verify => verify::measure(args, target, directory),
+            Part::Tokens => tokens::measure(args, directory),
+            Part::Deliveries => deliveries::measure(args, self.template()?, directory),
+            Part::Decisions => decisions::measure(args, self.template()?, directory),
+            Part::Log => log::measure(args, self.template()?, target, directory),
+            Part::Postgres => postgres::measure(args, self.template()?),
+            Part::Profile => profile::measure(self.template()?, directory),
+        }
+    }
+
+    fn template(&mut self) -> Result<&Template, Failure> {
+        let template = match self.template.take() {
+            Some(template) => template,
+            None => Template::make(&self.directory.join("template"), SystemClock.now())?,
+        };
+        Ok(self.template.insert(template))
+    }
 }

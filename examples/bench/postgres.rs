@@ -8,9 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::json;
 
 use crate::contender::{Load, Running, binary};
 use crate::figures::{Report, median};
+use crate::output::{Measured, Series};
 use crate::template::{AGENTS, SETS, Template};
 use crate::{Args, Failure};
 
@@ -26,8 +28,8 @@ const YARDSTICK: [&str; 8] = ["-N", "-M", "prepared", "-n", "-c", "32", "-j", "2
 const SCALE: [&str; 4] = ["-i", "-q", "-s", "10"];
 
 /// What was measured, round by round.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Rounds {
+#[derive(Debug, Default)]
+struct Rounds {
     /// Transactions a second.
     pgbench: Vec<f64>,
     /// Of each number of servers and of connections.
@@ -85,7 +87,7 @@ impl Agents {
 }
 
 /// Measures them in turn on one database, which is empty, and stays filled.
-pub(crate) fn measure(args: &Args, template: &Template) -> Result<Rounds, Failure> {
+pub(crate) fn measure(args: &Args, template: &Template) -> Result<Measured, Failure> {
     let url = args
         .postgres
         .as_deref()
@@ -102,13 +104,32 @@ pub(crate) fn measure(args: &Args, template: &Template) -> Result<Rounds, Failur
             let tps = pgbench(args, url)?;
             let run = |keys: &[PathBuf]| run(args.seconds(), keys, url, *connections);
             let together = agents.ask(*count, run)?;
-            let told = format!("{count} servers, {connections} connections");
+            let told = case(*count, *connections);
             eprintln!("round {round}: {told}: {:.0}/s, pgbench {tps:.0}/s", together.decisions_per_second);
             rounds.pgbench.push(tps);
             done.push(together);
         }
     }
-    Ok(rounds)
+    Ok(Measured { text: render(args, &rounds)?, series: rounds.series()? })
+}
+
+impl Rounds {
+    /// Those of `pgbench` that go before a case are of that case.
+    fn series(&self) -> Result<Vec<Series>, Failure> {
+        let mut series = Vec::new();
+        for (place, ((count, connections), done)) in self.cases.iter().enumerate() {
+            let case = case(*count, *connections);
+            let before = self.before(place).map(|tps| json!({ "transactions_per_second": tps }));
+            series.push(Series::of(&case, "pgbench", before)?);
+            series.push(Series::of(&case, "mandate", done)?);
+        }
+        Ok(series)
+    }
+
+    /// What `pgbench` made before each round of the case at that place.
+    fn before(&self, place: usize) -> impl Iterator<Item = f64> {
+        self.pgbench.iter().copied().skip(place).step_by(CASES.len())
+    }
 }
 
 fn pgbench(args: &Args, url: &str) -> Result<f64, Failure> {
@@ -156,6 +177,11 @@ fn run(seconds: u64, keys: &[PathBuf], url: &str, connections: usize) -> Result<
     })
 }
 
+fn case(servers: usize, connections: usize) -> String {
+    let s = if servers == 1 { "" } else { "s" };
+    format!("{servers} server{s}, {connections} connections")
+}
+
 /// Runs a command to its end, and gives what it wrote.
 fn told(command: &mut Command) -> Result<String, Failure> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
@@ -166,7 +192,7 @@ fn told(command: &mut Command) -> Result<String, Failure> {
 }
 
 /// The table.
-pub(crate) fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
+fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
     let mut text = String::new();
     let processors = thread::available_parallelism().map_or(0, usize::from);
     writeln!(
@@ -183,13 +209,12 @@ pub(crate) fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
     let all = median(rounds.pgbench.iter().copied());
     writeln!(text, "| `pgbench {}`, transactions | {all:.0} | 1 | | | |", YARDSTICK.join(" "))?;
     for (place, ((count, connections), done)) in rounds.cases.iter().enumerate() {
-        let beside = rounds.pgbench.iter().skip(place).step_by(CASES.len());
-        let ratios = done.iter().zip(beside).map(|(one, tps)| one.decisions_per_second / tps);
+        let ratios = done.iter().zip(rounds.before(place)).map(|(one, tps)| one.decisions_per_second / tps);
         let middle = |figure: fn(&Together) -> f64| median(done.iter().map(figure));
         writeln!(
             text,
-            "| {count} server{}, {connections} connections, authorizations | {:.0} | {:.2} | {:.1} | {:.1} | {:.0} |",
-            if *count == 1 { "" } else { "s" },
+            "| {}, authorizations | {:.0} | {:.2} | {:.1} | {:.1} | {:.0} |",
+            case(*count, *connections),
             middle(|one| one.decisions_per_second),
             median(ratios),
             middle(|one| one.p50_milliseconds),

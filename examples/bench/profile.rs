@@ -8,8 +8,11 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::json;
+
 use crate::Failure;
 use crate::contender::{Load, Running};
+use crate::output::{Measured, Series};
 use crate::template::Template;
 
 /// How many agents ask, once before the counting begins.
@@ -78,7 +81,7 @@ struct Counted {
 }
 
 /// Runs the server under callgrind, and gives the table.
-pub(crate) fn measure(template: &Template, directory: &Path) -> Result<String, Failure> {
+pub(crate) fn measure(template: &Template, directory: &Path) -> Result<Measured, Failure> {
     let own = directory.join("profile");
     template.copy_to(&own)?;
     let out = own.join("callgrind.out");
@@ -100,7 +103,8 @@ pub(crate) fn measure(template: &Template, directory: &Path) -> Result<String, F
     control(&["--dump", &pid])?;
     drop(server);
     // Each dump has a file of its own, numbered from 1; the first is that of the request.
-    render(&Counted::read(&std::fs::read_to_string(out.with_extension("out.1"))?))
+    let counted = Counted::read(&std::fs::read_to_string(out.with_extension("out.1"))?);
+    Ok(Measured { text: render(&counted)?, series: counted.series()? })
 }
 
 fn control(args: &[&str]) -> Result<(), Failure> {
@@ -138,6 +142,19 @@ impl Counted {
             }
         }
         counted
+    }
+
+    /// There is one round: instructions do not depend on what else goes on.
+    fn series(&self) -> Result<Vec<Series>, Failure> {
+        let requests = u64::from(REQUESTS);
+        let layers = self.layers.iter().map(|(layer, count)| {
+            Series::of(layer, "mandate", [json!({ "instructions_per_authorization": count / requests })])
+        });
+        let mut series = layers.collect::<Result<Vec<_>, _>>()?;
+        let (calls, cost) = self.prepared;
+        let prepared = json!({ "statements": calls, "instructions_per_authorization": cost / requests });
+        series.push(Series::of("of these, preparing statements", "mandate", [prepared])?);
+        Ok(series)
     }
 }
 

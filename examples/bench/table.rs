@@ -4,25 +4,25 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use crate::decisions::{Row, Starts};
-use crate::figures::{Report, over, ratio};
+use crate::figures::{Report, median, over, ratio};
 use crate::log::Length;
-use crate::{Failure, Measured};
+use crate::{Args, Failure};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
-/// All tables of a run.
-pub(crate) fn render(measured: &Measured) -> Result<String, Failure> {
-    let mut text = String::new();
-    writeln!(text, "{}\n", measured.told)?;
-    if let Some((rows, starts)) = &measured.decisions {
-        decisions(&mut text, rows)?;
-        writeln!(text)?;
-        start(&mut text, starts, "no decision")?;
-    }
-    if let Some((short, long)) = &measured.log {
-        writeln!(text)?;
-        log(&mut text, short, long)?;
-    }
+/// The tables of the part `decisions`.
+pub(crate) fn decisions(args: &Args, rows: &[Row], starts: &Starts) -> Result<String, Failure> {
+    let mut text = tell(args, rows.iter().flat_map(|row| &row.rounds));
+    loads(&mut text, rows)?;
+    writeln!(text)?;
+    start(&mut text, starts, "no decision")?;
+    Ok(text)
+}
+
+/// The tables of the part `log`.
+pub(crate) fn log(args: &Args, short: &Length, long: &Length) -> Result<String, Failure> {
+    let mut text = tell(args, short.rounds.iter().chain(&long.rounds));
+    lengths(&mut text, short, long)?;
     Ok(text)
 }
 
@@ -37,7 +37,21 @@ pub(crate) fn write(document: &Path, name: &str, text: &str) -> Result<(), Failu
     Ok(())
 }
 
-fn decisions(text: &mut String, rows: &[Row]) -> Result<(), Failure> {
+/// Says how it was measured, and how much else went on.
+fn tell<'a>(args: &Args, reports: impl Iterator<Item = &'a Report>) -> String {
+    let reports: Vec<&Report> = reports.collect();
+    let elsewhere = median(reports.iter().map(|report| report.processors_busy_elsewhere));
+    let client = median(reports.iter().map(|report| report.client_cpu_microseconds_per_request));
+    let processors = std::thread::available_parallelism().map_or(0, usize::from);
+    format!(
+        "Medians of {} rounds of {} seconds, ratios round by round; {processors} processors, nothing pinned, the client beside the \
+         server ({client:.0} µs of processor time a request); {elsewhere:.2} processors were busy with something else.\n\n",
+        args.rounds(),
+        args.seconds()
+    )
+}
+
+fn loads(text: &mut String, rows: &[Row]) -> Result<(), Failure> {
     writeln!(
         text,
         "| Load | | Requests/s | of the ceiling | p50 ms | p99 ms | p99 of the ceiling's | CPU µs a request | of the ceiling's | Peak MiB |"
@@ -96,7 +110,7 @@ fn start(text: &mut String, starts: &Starts, log: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-fn log(text: &mut String, short: &Length, long: &Length) -> Result<(), Failure> {
+fn lengths(text: &mut String, short: &Length, long: &Length) -> Result<(), Failure> {
     writeln!(
         text,
         "| With the log at | {} decisions | {} decisions | speed kept |",

@@ -7,8 +7,11 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
+
 use crate::contender::binary;
 use crate::figures::median;
+use crate::output::{Measured, Series};
 use crate::{Args, Failure};
 
 /// How many tokens there are.
@@ -19,32 +22,35 @@ const EXPECTED: [&str; 5] =
 /// How often it is looked what the threads have used.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// On what it is run.
+const SIDES: [&str; 2] = ["on one processor", "on all"];
+
 /// One run.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize)]
 struct Took {
     seconds: f64,
     /// Processor time, of all threads.
-    cpu: f64,
+    cpu_seconds: f64,
     /// That of the busiest.
-    busiest: f64,
+    busiest_thread_cpu_seconds: f64,
 }
 
 impl Took {
     /// What it would take were there nothing else on two processors: half of all the work, or that of the busiest thread.
     fn undisturbed(self) -> f64 {
-        (self.cpu / 2.0).max(self.busiest)
+        (self.cpu_seconds / 2.0).max(self.busiest_thread_cpu_seconds)
     }
 }
 
 /// Both sides, round by round.
 #[derive(Debug, Default)]
-pub(crate) struct Rounds {
+struct Rounds {
     one: Vec<Took>,
     all: Vec<Took>,
 }
 
 /// Measures both in turn.
-pub(crate) fn measure(args: &Args, directory: &Path) -> Result<Rounds, Failure> {
+pub(crate) fn measure(args: &Args, directory: &Path) -> Result<Measured, Failure> {
     let (tokens, keys) = (directory.join("tokens.txt"), directory.join("token-keys.json"));
     let export = binary("mandate")?.with_file_name("examples").join("export");
     let written =
@@ -69,7 +75,9 @@ pub(crate) fn measure(args: &Args, directory: &Path) -> Result<Rounds, Failure> 
         rounds.one.push(one);
         rounds.all.push(all);
     }
-    Ok(rounds)
+    let series = SIDES.iter().zip([&rounds.one, &rounds.all]);
+    let series = series.map(|(name, side)| Series::of("mandate verify --tokens", name, side));
+    Ok(Measured { text: render(args, &rounds)?, series: series.collect::<Result<_, _>>()? })
 }
 
 /// Runs it to its end. All tokens must be valid.
@@ -89,7 +97,7 @@ fn run(command: &mut Command) -> Result<Took, Failure> {
         return Err("some tokens were not valid".into());
     }
     let busiest = threads.values().copied().fold(0.0, f64::max);
-    Ok(Took { seconds, cpu: threads.values().sum(), busiest })
+    Ok(Took { seconds, cpu_seconds: threads.values().sum(), busiest_thread_cpu_seconds: busiest })
 }
 
 /// Notes what each thread has used, in seconds, until it is over: what it uses after the last look is lost.
@@ -106,7 +114,7 @@ fn look(child: &Child, threads: &mut BTreeMap<String, f64>) {
 
 /// The table.
 #[expect(clippy::cast_precision_loss, reason = "a count, to be rounded")]
-pub(crate) fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
+fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
     let mut text = String::new();
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
     writeln!(
@@ -118,14 +126,14 @@ pub(crate) fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
         text,
         "| `mandate verify --tokens` | Seconds | Tokens/s | Processor time, s |\n|---|---|---|---|"
     )?;
-    for (name, side) in [("on one processor", &rounds.one), ("on all", &rounds.all)] {
+    for (name, side) in SIDES.iter().zip([&rounds.one, &rounds.all]) {
         let seconds = median(side.iter().map(|took| took.seconds));
-        let cpu = median(side.iter().map(|took| took.cpu));
+        let cpu = median(side.iter().map(|took| took.cpu_seconds));
         writeln!(text, "| {name} | {seconds:.2} | {:.0} | {cpu:.2} |", TOKENS as f64 / seconds)?;
     }
     let both = || rounds.one.iter().zip(&rounds.all);
     let wall = median(both().map(|(one, all)| one.seconds / all.seconds));
-    let free = median(both().map(|(one, all)| one.cpu / all.undisturbed()));
+    let free = median(both().map(|(one, all)| one.cpu_seconds / all.undisturbed()));
     writeln!(
         text,
         "\nOn all it goes {wall:.2} times as fast by the clock, and {free:.2} times by processor time: half of that of all threads, or \

@@ -6,44 +6,28 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use jsonwebtoken::{Algorithm, DecodingKey, Validation};
-use mandate_core::es256::{SecretKey, Signer, signer};
-use mandate_core::json::Object;
-use mandate_core::jwks::{KeySet, Kid, VerificationKey};
-use mandate_core::verify::{Expected, verify_verdict};
-use mandate_core::{
-    AgentId, Amount, DecisionId, EnvironmentKind, MandateId, Nonce, PolicyVersion, Recipient, Request,
-    Timestamp, VERDICT_LIFETIME_SECONDS, Verdict, VerdictClaims, jwt,
-};
+use mandate_core::Timestamp;
+use mandate_core::es256::signer;
 use mandate_server::clock::{Clock as _, SystemClock};
-use serde::Deserialize;
 
 use crate::figures::median;
+use crate::output::{Measured, Series};
+use crate::pace::Pace;
+use crate::verdicts::{Keys, claims, forged, sign};
 use crate::{Args, Failure};
 
-const ISSUER: &str = "https://verdicts.example";
 /// How many tokens there are, each with an id and a nonce of its own.
 const TOKENS: u32 = 4_096;
-/// After how many the clock is looked at.
-const AT_A_TIME: usize = 256;
 /// Where `tests/run` installs the libraries of other languages, below the target directory.
 const STRANGERS: &str = "strangers";
 
 /// One library.
 #[derive(Debug)]
-pub(crate) struct Row {
+struct Row {
     name: &'static str,
     /// Of each round; none, where it is not installed.
-    rounds: Vec<Done>,
-}
-
-/// What one did in a round.
-#[derive(Debug, Clone, Copy)]
-struct Done {
-    per_second: f64,
-    cpu_microseconds: f64,
+    rounds: Vec<Pace>,
 }
 
 /// The tokens of a round and their key, in files too.
@@ -51,26 +35,12 @@ struct Tokens {
     directory: PathBuf,
     good: Vec<String>,
     forged: String,
-    keys: KeySet,
-    decoding: DecodingKey,
+    keys: Keys,
     now: Timestamp,
 }
 
-/// The claims as a user of `jsonwebtoken` would write them down.
-#[derive(Deserialize)]
-struct Claims {
-    verdict: String,
-    request: ClaimedRequest,
-}
-
-#[derive(Deserialize)]
-struct ClaimedRequest {
-    amount: f64,
-    recipient: String,
-}
-
 /// Measures them in turn; `target` is the target directory.
-pub(crate) fn measure(args: &Args, target: &Path, directory: &Path) -> Result<Vec<Row>, Failure> {
+pub(crate) fn measure(args: &Args, target: &Path, directory: &Path) -> Result<Measured, Failure> {
     let mut rows = ["mandate-core", "`jsonwebtoken` 11 on aws-lc-rs", "PyJWT", "npm `jose`"]
         .map(|name| Row { name, rounds: Vec::new() });
     let strangers = target.join(STRANGERS);
@@ -100,69 +70,41 @@ pub(crate) fn measure(args: &Args, target: &Path, directory: &Path) -> Result<Ve
             }
         }
     }
-    Ok(rows.into())
+    let series = rows.iter().map(|row| Series::of("verify", row.name, &row.rounds));
+    Ok(Measured { text: render(args, &rows)?, series: series.collect::<Result<_, _>>()? })
 }
 
 impl Tokens {
     fn make(directory: &Path) -> Result<Self, Failure> {
-        let now = SystemClock.now();
-        // Nothing depends on what it signs.
-        let secret = SecretKey::from_bytes([7; 32])?;
-        let public = *secret.public_key();
-        let kid = Kid::for_key(&public, EnvironmentKind::Sandbox);
-        let signer = signer(&secret, kid.clone())?;
-        let tokens = (0..TOKENS).map(|n| sign(&*signer, now, n)).collect::<Result<Vec<_>, _>>()?;
-        let [one, other] = tokens.first_chunk().ok_or("there are no tokens")?;
-        let (claims, _) = one.rsplit_once('.').ok_or("a token has no signature")?;
-        let (_, signature) = other.rsplit_once('.').ok_or("a token has no signature")?;
-        let forged = format!("{claims}.{signature}");
-        let keys = KeySet::new(vec![VerificationKey::new(kid, public)?])?;
+        let (now, keys) = (SystemClock.now(), Keys::new()?);
+        let signer = signer(&keys.secret, keys.kid.clone())?;
+        let good = (0..TOKENS).map(|n| sign(&*signer, &claims(now, n)?)).collect::<Result<Vec<_>, _>>()?;
+        let [one, other] = good.first_chunk().ok_or("there are no tokens")?;
+        let forged = forged(one, other)?;
         let write = |name: &str, text: &str| std::fs::write(directory.join(name), text);
-        write("tokens", &tokens.join("\n"))?;
+        write("tokens", &good.join("\n"))?;
         write("forged", &forged)?;
-        write("keys", &keys.to_json())?;
-        let point = [&[4], public.x().as_slice(), public.y()].concat();
-        let decoding = DecodingKey::from_ec_der(&point);
-        Ok(Self { directory: directory.to_owned(), good: tokens, forged, keys, decoding, now })
+        write("keys", &keys.set.to_json())?;
+        Ok(Self { directory: directory.to_owned(), good, forged, keys, now })
     }
 
-    fn ours(&self, args: &Args) -> Result<Done, Failure> {
-        let expected = Expected {
-            amount: Some(Amount::parse("40.5")?),
-            recipient: Some(Recipient::parse("vendor:acme")?),
-            ..Expected::new(ISSUER, self.now)
-        };
-        self.here(args, |token| Ok(verify_verdict(token, &self.keys, &expected).map(drop)?))
+    fn ours(&self, args: &Args) -> Result<Pace, Failure> {
+        let expected = self.keys.expected(self.now);
+        self.here(args, |token| self.keys.verify(token, &expected))
     }
 
-    fn jsonwebtoken(&self, args: &Args) -> Result<Done, Failure> {
-        let mut validation = Validation::new(Algorithm::ES256);
-        validation.set_issuer(&[ISSUER]);
-        self.here(args, |token| {
-            let Claims { verdict, request } =
-                jsonwebtoken::decode::<Claims>(token, &self.decoding, &validation)?.claims;
-            let is_asked_for = verdict == "allow"
-                && request.amount.to_bits() == 40.5_f64.to_bits()
-                && request.recipient == "vendor:acme";
-            if is_asked_for { Ok(()) } else { Err("not what was asked for".into()) }
-        })
+    fn jsonwebtoken(&self, args: &Args) -> Result<Pace, Failure> {
+        self.here(args, |token| self.keys.verify_with_jsonwebtoken(token))
     }
 
     /// Runs one in this process: all tokens once, and then again and again.
-    #[expect(clippy::cast_precision_loss, reason = "counts and times, to be rounded")]
-    fn here(&self, args: &Args, verify: impl Fn(&str) -> Result<(), Failure>) -> Result<Done, Failure> {
+    fn here(&self, args: &Args, verify: impl Fn(&str) -> Result<(), Failure>) -> Result<Pace, Failure> {
         if verify(&self.forged).is_ok() {
             return Err("a forged token passes".into());
         }
         self.good.iter().try_for_each(|token| verify(token))?;
-        let (start, used, mut count) = (Instant::now(), thread_time()?, 0);
         let mut tokens = self.good.iter().cycle();
-        while start.elapsed() < Duration::from_secs(args.seconds()) {
-            tokens.by_ref().take(AT_A_TIME).try_for_each(|token| verify(token))?;
-            count += AT_A_TIME;
-        }
-        let (took, used) = (start.elapsed().as_secs_f64(), thread_time()? - used);
-        Ok(Done { per_second: count as f64 / took, cpu_microseconds: used * 1e6 / count as f64 })
+        Pace::keep(args.seconds(), || verify(tokens.next().ok_or("there are no tokens")?))
     }
 
     /// Runs one of another language, unless it is not installed.
@@ -172,7 +114,7 @@ impl Tokens {
         program: &Path,
         strangers: &Path,
         script: &str,
-    ) -> Result<Option<Done>, Failure> {
+    ) -> Result<Option<Pace>, Failure> {
         let source = match script {
             "verify.py" => include_str!("strangers/verify.py"),
             _ => include_str!("strangers/verify.mjs"),
@@ -190,40 +132,14 @@ impl Tokens {
         let text = String::from_utf8_lossy(&output.stdout);
         let figures: Vec<f64> = text.split_whitespace().filter_map(|figure| figure.parse().ok()).collect();
         match figures[..] {
-            [count, took, used] if output.status.success() => {
-                Ok(Some(Done { per_second: count / took, cpu_microseconds: used * 1e6 / count }))
-            }
+            [count, took, used] if output.status.success() => Ok(Some(Pace::of(count, took, used))),
             _ => Err(format!("{script}: {}", String::from_utf8_lossy(&output.stderr)).into()),
         }
     }
 }
 
-fn sign(signer: &dyn Signer, now: Timestamp, number: u32) -> Result<String, Failure> {
-    let body = br#"{"amount":40.5,"currency":"USD","recipient":"vendor:acme","category":"software"}"#;
-    let claims = VerdictClaims {
-        iss: ISSUER.to_owned(),
-        jti: DecisionId::new(now, number.into()),
-        iat: now.seconds(),
-        exp: now.seconds() + VERDICT_LIFETIME_SECONDS,
-        verdict: Verdict::Allow,
-        mandate: Some(MandateId::new(now, 0)),
-        policy_version: PolicyVersion::parse("pol_2026-01-01.1")?,
-        nonce: Nonce::new(now, number.into()),
-        request: Request::read(AgentId::parse("agt_buyer")?, Object::parse(body)?)?,
-    };
-    Ok(jwt::sign(signer, &claims.to_json())?)
-}
-
-/// The processor time of this thread so far, in seconds.
-#[expect(clippy::cast_precision_loss, reason = "a time, to be rounded")]
-fn thread_time() -> Result<f64, Failure> {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
-    let nanoseconds = text.split_whitespace().next().and_then(|field| field.parse::<u64>().ok());
-    Ok(nanoseconds.ok_or("/proc does not tell the time of this thread")? as f64 / 1e9)
-}
-
 /// The table.
-pub(crate) fn render(args: &Args, rows: &[Row]) -> Result<String, Failure> {
+fn render(args: &Args, rows: &[Row]) -> Result<String, Failure> {
     let mut text = String::new();
     writeln!(
         text,
@@ -247,9 +163,9 @@ pub(crate) fn render(args: &Args, rows: &[Row]) -> Result<String, Failure> {
             text,
             "| {} | {:.1} | {:.1} | {:.0} |",
             row.name,
-            median(row.rounds.iter().map(|done| done.cpu_microseconds)),
+            median(row.rounds.iter().map(|pace| pace.cpu_microseconds)),
             median(ratios),
-            median(row.rounds.iter().map(|done| done.per_second))
+            median(row.rounds.iter().map(|pace| pace.per_second))
         )?;
     }
     Ok(text)
