@@ -23,6 +23,7 @@ use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Stop};
 use crate::traces::Span;
+use tail::Tail;
 use tx::Tx;
 
 pub use decider::{Authorization, Decider, Drafted, Found, Loaded, Made, Ruling, Signed, Standing, Unsigned};
@@ -78,7 +79,20 @@ impl Store {
     /// # Errors
     /// The name is not of a known database, or it cannot be opened.
     pub fn open(database: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
-        Self::open_with(database, decider, metrics, sqlite::commit::Disk::new())
+        Self::open_bounded(database, decider, metrics, Tail::default())
+    }
+
+    /// Opens a database as [`Store::open`] does, with other bounds for the tail of the log.
+    ///
+    /// # Errors
+    /// As with [`Store::open`].
+    pub fn open_bounded(
+        database: &str,
+        decider: Arc<dyn Decider>,
+        metrics: Metrics,
+        tail: Tail,
+    ) -> Result<Self, Fault> {
+        Self::open_with(database, decider, metrics, sqlite::commit::Disk::new(), tail)
     }
 
     /// Opens a database that comes onto its disk by `disk`.
@@ -87,12 +101,13 @@ impl Store {
         decider: Arc<dyn Decider>,
         metrics: Metrics,
         disk: sqlite::commit::Disk,
+        tail: Tail,
     ) -> Result<Self, Fault> {
         let announced = Arc::new(Notify::new());
         let wake = Arc::clone(&announced);
         let backend = match place(database)? {
             Place::Sqlite(path) => {
-                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(&path, decider, metrics, wake, disk)?))
+                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(&path, decider, metrics, wake, disk, tail)?))
             }
             Place::Postgres(url) => {
                 Backend::Postgres(Arc::new(postgres::Postgres::open(url, &decider, metrics, wake)?))

@@ -67,6 +67,12 @@ impl Default for Tail {
 }
 
 impl Tail {
+    /// An empty one that may have so many decisions, of so many agents, before the oldest are settled.
+    #[must_use]
+    pub fn bounded(decisions: usize, agents: usize) -> Self {
+        Self { decisions, agents, ..Self::default() }
+    }
+
     /// A tail of so many decisions, oldest first for each agent.
     #[must_use]
     pub fn of(decisions: Vec<(AgentKey, DecisionId)>, since: Option<DecisionId>) -> Self {

@@ -26,13 +26,13 @@ const TASKS: u64 = 24;
 const ASKED: i64 = 12;
 const AGENTS: usize = 3;
 
-fn campaign(name: &str) -> (Random, i64) {
+pub(crate) fn campaign(name: &str) -> (Random, i64) {
     let seed = number("MANDATE_TEST_SEED").unwrap_or_else(|| RandomState::new().hash_one(name));
     println!("{name}: repeat with MANDATE_TEST_SEED={seed}");
     (Random(seed), number("MANDATE_TEST_SCALE").map_or(1, |scale| i64::try_from(scale).unwrap()))
 }
 
-fn below(random: &mut Random, bound: usize) -> usize {
+pub(crate) fn below(random: &mut Random, bound: usize) -> usize {
     usize::try_from(random.below(i64::try_from(bound).unwrap())).unwrap()
 }
 
@@ -50,7 +50,7 @@ async fn switch(world: &World, mode: Mode) {
 }
 
 /// The log, oldest first.
-async fn log(world: &World) -> Vec<Whole> {
+pub(crate) async fn log(world: &World) -> Vec<Whole> {
     let environment = world.organization.environment.id;
     let read = world
         .store
@@ -144,21 +144,7 @@ async fn live(mut random: Random, steps: i64, disturbed: bool) -> Vec<String> {
 
 /// Each decision rests on those before it, exactly; and a whole check finds nothing.
 async fn sound(world: &World) {
-    let mut spent: BTreeMap<_, Total> = BTreeMap::new();
-    let mut recent: BTreeMap<_, RecentRequests> = BTreeMap::new();
-    for Whole { decision, .. } in log(world).await {
-        let (agent, at) = (decision.request.agent.clone(), Timestamp::from_seconds(decision.iat));
-        let spent = spent.entry((agent.clone(), at.month(), decision.request.currency.clone())).or_default();
-        let recent = recent.entry(agent).or_default();
-        assert_eq!(decision.basis.spent, *spent, "{}", decision.id);
-        assert_eq!(decision.basis.recent_requests, recent.count_at(at), "{}", decision.id);
-        if decision.verdict == Verdict::Allow {
-            *spent = spent.plus(decision.request.amount);
-        }
-        if decision.supersedes.is_none() {
-            recent.record(at);
-        }
-    }
+    rests(world).await;
     world.store.close();
     assert_eq!(found(&world.database), [""; 0]);
     // And once more when nothing is owed.
@@ -174,6 +160,25 @@ async fn sound(world: &World) {
     });
     settled.unwrap().unwrap();
     assert_eq!(found(&world.database), [""; 0]);
+}
+
+/// Each decision rests on those before it, exactly.
+pub(crate) async fn rests(world: &World) {
+    let mut spent: BTreeMap<_, Total> = BTreeMap::new();
+    let mut recent: BTreeMap<_, RecentRequests> = BTreeMap::new();
+    for Whole { decision, .. } in log(world).await {
+        let (agent, at) = (decision.request.agent.clone(), Timestamp::from_seconds(decision.iat));
+        let spent = spent.entry((agent.clone(), at.month(), decision.request.currency.clone())).or_default();
+        let recent = recent.entry(agent).or_default();
+        assert_eq!(decision.basis.spent, *spent, "{}", decision.id);
+        assert_eq!(decision.basis.recent_requests, recent.count_at(at), "{}", decision.id);
+        if decision.verdict == Verdict::Allow {
+            *spent = spent.plus(decision.request.amount);
+        }
+        if decision.supersedes.is_none() {
+            recent.record(at);
+        }
+    }
 }
 
 #[tokio::test]

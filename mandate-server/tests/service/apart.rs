@@ -8,6 +8,7 @@ use std::thread;
 use mandate_server::error::{Fault, Refusal};
 use mandate_server::metrics::Metrics;
 use mandate_server::service::Stop;
+use mandate_server::store::tail::Tail;
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{self, Decider, Schema, Store, upkeep};
 
@@ -35,6 +36,11 @@ pub(crate) fn snapshot<T: Send>(
 /// [`Store::open`].
 pub(crate) fn open(database: &str, decider: Arc<dyn Decider>) -> Result<Store, Fault> {
     on_a_thread(|| Store::open(database, decider, Metrics::new()))
+}
+
+/// [`Store::open_bounded`].
+pub(crate) fn open_bounded(database: &str, decider: Arc<dyn Decider>, tail: Tail) -> Result<Store, Fault> {
+    on_a_thread(|| Store::open_bounded(database, decider, Metrics::new(), tail))
 }
 
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {

@@ -73,7 +73,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ),
     (
         "UPDATE agents SET counted = (SELECT decision FROM decisions WHERE amount = '10') WHERE agent = 'agt_a'",
-        &["agent_decisions: a decision of the agent agt_a that is not counted"],
+        &["agent_decisions: a decision of the agent agt_a that is not counted"; 6],
     ),
     (
         "UPDATE usage SET spent = '241' WHERE agent = 'agt_a'",

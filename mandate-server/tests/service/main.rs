@@ -33,6 +33,7 @@ mod reviews;
 mod rotation;
 mod settlement;
 mod sweep;
+mod tail;
 mod usage;
 mod world;
 

@@ -65,6 +65,7 @@ impl Sqlite {
         metrics: Metrics,
         wake: Arc<Notify>,
         disk: Disk,
+        tail: Tail,
     ) -> Result<Self, Fault> {
         let held = upkeep::claim(path, Holder::Server)?;
         let presence = Presence::take(path)
@@ -75,7 +76,7 @@ impl Sqlite {
                 "another server works on this database: spending limits hold together, request rates are counted by each"
             );
         }
-        let tail = Arc::default();
+        let tail = Arc::new(tail);
         let writer = Writer::start(path, decider, metrics, wake, disk, presence, &tail)?;
         let readers = Readers::start(path, &tail)?;
         Ok(Self { path: path.to_owned(), writer, readers, _held: held })

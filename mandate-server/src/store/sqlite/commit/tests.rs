@@ -13,6 +13,7 @@ use super::*;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Call, Caller, Environment};
+use crate::store::tail::Tail;
 use crate::store::{self, Authorization, Decider, Drafted, Found, Signed, Store};
 
 /// Answers everything.
@@ -71,7 +72,8 @@ impl World {
             }
         });
         let disk = Disk { commit, fold };
-        let store = Store::open_with(&database, Arc::new(Yes), Metrics::new(), disk).unwrap();
+        let store =
+            Store::open_with(&database, Arc::new(Yes), Metrics::new(), disk, Tail::default()).unwrap();
         Self { store, path, next, commits, _folder: folder }
     }
 

@@ -1,0 +1,257 @@
+//! The end of the log that is in no agent's rows yet: nothing lacks for it, whoever reads, and whatever was interrupted.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use mandate_core::DecisionId;
+use mandate_server::clock::{Ids, SystemEntropy};
+use mandate_server::service::Caller;
+use mandate_server::service::decide::Engine;
+use mandate_server::store::records::{AgentKey, Direction, Slice};
+use mandate_server::store::sql::decisions::{self, Filter};
+use mandate_server::store::sql::owed::{self, MAX_OWED};
+use mandate_server::store::tail::Tail;
+use tempfile::TempDir;
+
+use crate::ahead::{below, campaign, log, rests};
+use crate::apart;
+use crate::check::found;
+use crate::rotation::Random;
+use crate::world::World;
+
+/// What happens in the course of a campaign of scale 1.
+const STEPS: i64 = 240;
+
+/// What is in no agent's rows, as another process sees it.
+fn unsettled(world: &World) -> Vec<(AgentKey, DecisionId)> {
+    apart::snapshot(&world.database, owed::tail).unwrap()
+}
+
+async fn agents(world: &World, count: usize) -> Vec<Arc<Caller>> {
+    let mut agents = Vec::new();
+    for number in 0..count {
+        let agent = world.agent(&format!("a{number}")).await;
+        world.mandate(&agent, 1_000_000, r#","review_above":200"#).await;
+        agents.push(agent);
+    }
+    agents
+}
+
+/// The world as the disk has it when the machine stops now: another server opens a copy of what lies there.
+fn crash(world: &mut World) -> TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let from = world.database.strip_prefix("sqlite://").unwrap().to_owned();
+    let to = folder.path().join("mandate.db");
+    for suffix in ["", "-wal"] {
+        if Path::new(&format!("{from}{suffix}")).exists() {
+            std::fs::copy(format!("{from}{suffix}"), format!("{}{suffix}", to.display())).unwrap();
+        }
+    }
+    world.store.close();
+    world.database = format!("sqlite://{}", to.display());
+    world.store = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
+    folder
+}
+
+fn open_again(world: &mut World) {
+    world.store.close();
+    world.store = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
+}
+
+/// All that a list of the agent's decisions and an export of them have, in pieces of `limit`.
+async fn listed(world: &World, agent: &Caller, limit: i64) -> [Vec<DecisionId>; 3] {
+    let environment = agent.environment.id;
+    let filter = Filter { agent: agent.agent.clone(), ..Filter::default() };
+    let now = world.call(&world.organization).at;
+    let read = world.store.read(move |tx| {
+        let walk = |tx: &mut _, direction, mut from| {
+            let mut all = Vec::new();
+            loop {
+                let slice = Slice { direction, from, limit };
+                let found = decisions::search(tx, environment, &filter, &slice, now, 1_000).unwrap();
+                let Some(last) = found.ids.last() else { return all };
+                from = last.to_bytes();
+                all.extend(found.ids);
+            }
+        };
+        let older = walk(tx, Direction::Older, [0xff; 16]);
+        let newer = walk(tx, Direction::Newer, [0; 16]);
+        let (mut onward, mut after) = (Vec::new(), [0; 16]);
+        loop {
+            let page = decisions::onward(tx, environment, &filter, after, limit).unwrap();
+            let Some(last) = page.last() else { break };
+            after = last.decision.id.to_bytes();
+            onward.extend(page.iter().map(|whole| whole.decision.id));
+        }
+        [older, newer, onward]
+    });
+    read.await.unwrap()
+}
+
+/// Each agent's lists are the log, without what is of others.
+async fn lists_are_whole(world: &World, agents: &[Arc<Caller>], random: &mut Random) {
+    let log = log(world).await;
+    for agent in agents {
+        let own = log.iter().map(|whole| &whole.decision);
+        let own = own.filter(|decision| Some(&decision.request.agent) == agent.agent.as_ref());
+        let own: Vec<_> = own.map(|decision| decision.id).collect();
+        let [mut older, newer, onward] = listed(world, agent, 1 + random.below(20)).await;
+        older.reverse();
+        assert_eq!((&older, &newer, &onward), (&own, &own, &own));
+    }
+}
+
+#[tokio::test]
+async fn an_agents_decisions_are_all_there_whatever_was_interrupted() {
+    let (mut random, scale) = campaign("tail");
+    let mut world = World::new().await;
+    let agents = agents(&world, 4).await;
+    let (mut folders, mut pending, mut unsettled_before_a_crash) = (Vec::new(), Vec::new(), 0);
+    for step in 0..STEPS * scale {
+        match random.below(40) {
+            0 => {
+                unsettled_before_a_crash += unsettled(&world).len();
+                folders.push(crash(&mut world));
+            }
+            1 => {
+                open_again(&mut world);
+                assert_eq!(unsettled(&world), []);
+            }
+            2 => world.clock.advance([1, 30, 86_400, 20 * 86_400][below(&mut random, 4)]),
+            3 if !pending.is_empty() => {
+                let review = pending.swap_remove(below(&mut random, pending.len()));
+                world.approve(&review).await;
+            }
+            _ => {
+                // One asks seldom.
+                let agent = &agents[[0, 0, 0, 1, 1, 2, 2][below(&mut random, 7)]];
+                let agent = if step % 30 == 0 { &agents[3] } else { agent };
+                world.clock.advance(i64::from(step % 3 == 0));
+                let answer = world.ask(agent, ["1", "250"][below(&mut random, 2)]).await;
+                pending.extend(answer.get("review").map(|review| review["id"].clone()));
+            }
+        }
+        if step % 12 == 0 {
+            lists_are_whole(&world, &agents, &mut random).await;
+        }
+        assert!(unsettled(&world).len() < agents.len() * MAX_OWED);
+    }
+    assert!(unsettled_before_a_crash > 10, "{unsettled_before_a_crash}");
+    rests(&world).await;
+    assert_eq!(found(&world.database), [""; 0], "with what is not settled");
+    world.store.close();
+    assert_eq!(found(&world.database), [""; 0]);
+    assert_eq!(unsettled(&world), []);
+}
+
+#[tokio::test]
+async fn what_is_oldest_is_settled_when_the_tail_is_too_long() {
+    for (decisions, most) in [(12, 64), (1_000, 3)] {
+        let mut world = World::new().await;
+        let agents = agents(&world, 8).await;
+        world.store.close();
+        let tail = Tail::bounded(decisions, most);
+        world.store = apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, tail).unwrap();
+        for round in 0..40 {
+            for agent in &agents {
+                world.ask(agent, "1").await;
+                let left = unsettled(&world);
+                let mut who: Vec<_> = left.iter().map(|(agent, _)| agent).collect();
+                who.sort();
+                who.dedup();
+                // What the newest has added is settled with the next.
+                assert!(left.len() <= decisions + 1 && who.len() <= most + 1, "{round}: {left:?}");
+            }
+            world.clock.advance(7);
+        }
+        assert!(!unsettled(&world).is_empty());
+        rests(&world).await;
+        // Those that were left by another server, and are known to nobody.
+        let _folder = crash(&mut world);
+        world.store.close();
+        let tail = Tail::bounded(1, 1);
+        world.store = apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, tail).unwrap();
+        for agent in agents.iter().cycle().take(24) {
+            world.ask(agent, "1").await;
+        }
+        assert!(unsettled(&world).len() <= 2);
+        rests(&world).await;
+        world.store.close();
+        assert_eq!(found(&world.database), [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn two_servers_on_a_file_know_of_each_others_decisions_and_one_takes_over() {
+    let (mut random, scale) = campaign("two");
+    let mut world = World::new().await;
+    let agents = agents(&world, 3).await;
+    let first = world.store.clone();
+    world.ask(&agents[0], "1").await;
+    world.ask(&agents[0], "1").await;
+    let second = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
+    for step in 0..100 * scale {
+        let is_second = random.below(2) == 0;
+        world.store = if is_second { second.clone() } else { first.clone() };
+        let agent = &agents[below(&mut random, 3)];
+        world.ask(agent, "1").await;
+        let key = AgentKey { environment: agent.environment.id, agent: agent.agent.clone().unwrap() };
+        let owed = unsettled(&world).iter().any(|(agent, _)| *agent == key);
+        assert!(!(is_second && owed), "{step}: the second leaves nothing to others");
+        if step % 9 == 0 {
+            lists_are_whole(&world, &agents, &mut random).await;
+        }
+        world.clock.advance(2);
+    }
+    world.store = first.clone();
+    world.ask(&agents[1], "1").await;
+    world.ask(&agents[1], "1").await;
+    rests(&world).await;
+    first.close();
+    drop(first);
+    world.store = second;
+    for _ in 0..3 {
+        world.ask(&agents[0], "1").await;
+    }
+    assert_eq!(
+        unsettled(&world).len(),
+        2,
+        "it has taken over with the first, and puts off what can be put off"
+    );
+    rests(&world).await;
+    lists_are_whole(&world, &agents, &mut random).await;
+    world.store.close();
+    assert_eq!(unsettled(&world), []);
+    assert_eq!(found(&world.database), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_hides_nothing_after_a_crash() {
+    let mut world = World::new().await;
+    let agents = agents(&world, 3).await;
+    for agent in agents.iter().take(2) {
+        world.ask(agent, "1").await;
+    }
+    // Settled, and written down that nothing before the newest decision is owed.
+    let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
+    let clock = Arc::clone(&world.clock) as _;
+    world.engine = Arc::new(Engine::new(world.keyring.clone(), ids, clock, 86_400));
+    open_again(&mut world);
+    world.clock.advance(-3_600);
+    for agent in [&agents[2], &agents[2], &agents[1]] {
+        world.ask(agent, "1").await;
+    }
+    assert_eq!(
+        unsettled(&world).len(),
+        1,
+        "the first is written with its metering; that of another agent is older than its newest"
+    );
+    let _folder = crash(&mut world);
+    assert_eq!(unsettled(&world).len(), 1);
+    world.clock.advance(7_200);
+    for agent in &agents {
+        world.ask(agent, "1").await;
+    }
+    world.store.close();
+    assert_eq!(found(&world.database), [""; 0]);
+}
