@@ -306,6 +306,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "migrations",
             "order",
             "partitions",
+            "tail",
         ],
     ),
 ];

@@ -116,6 +116,13 @@ impl Tail {
         inner.drop_settled();
     }
 
+    /// The open transaction has failed at its end: what it has added may be in the log, and may be not. Who reads sees.
+    pub(super) fn doubt(&self) {
+        let mut inner = self.inner();
+        inner.open.clear();
+        inner.since = inner.next_since.take().max(inner.since);
+    }
+
     /// The open transaction has left nothing behind.
     pub(super) fn abort(&self) {
         let mut inner = self.inner();

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::thread;
+use std::time::Duration;
 
 use regex::{Captures, Regex};
 use serde_json::Value;
@@ -69,12 +71,12 @@ impl Client {
         self.send("GET", path, &[], "").unwrap()
     }
 
-    /// All decisions of the caller, newest first, page by page.
+    /// All decisions of the caller, newest first, page by page. It waits where its rate is used up.
     pub(crate) fn decisions(&self) -> Vec<Value> {
         let mut path = "/decisions?limit=100".to_owned();
         let mut found = Vec::new();
         loop {
-            let mut page = self.get(&path).json();
+            let mut page = admitted(|| self.send("GET", &path, &[], "")).unwrap().json();
             found.append(page["data"].as_array_mut().unwrap());
             let Some(cursor) = page["next_cursor"].as_str() else { return found };
             path = format!("/decisions?limit=100&cursor={cursor}");
@@ -127,6 +129,17 @@ impl Client {
         };
         let (head, mut body) = answer?.into_parts();
         Ok(Answer { status: head.status.as_u16(), headers: head.headers, body: body.read_to_string()? })
+    }
+}
+
+/// The answer to what is asked, once the rate of its key admits it.
+pub(crate) fn admitted<E>(ask: impl Fn() -> Result<Answer, E>) -> Result<Answer, E> {
+    loop {
+        let answer = ask()?;
+        if answer.status != 429 {
+            return Ok(answer);
+        }
+        thread::sleep(Duration::from_secs(answer.header("retry-after").unwrap().parse().unwrap()));
     }
 }
 

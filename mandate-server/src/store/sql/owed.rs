@@ -230,11 +230,9 @@ pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
     }
     let owed = find(tx, key)?;
     let Some(last) = owed.last() else {
-        // Another server has settled what the tail still has.
-        if tx.tail()?.has(key)
-            && let Some(counted) = counted_up_to(tx, key)?
-        {
-            tx.settled(key, counted);
+        // Another process has settled what the tail still has; or it never came into the log.
+        if let Some(last) = tx.tail()?.behind(key, None).last() {
+            tx.settled(key, *last);
         }
         return Ok(());
     };

@@ -59,7 +59,7 @@ impl Thread {
         let ended = self.committer.commit(&self.connection);
         match ended {
             Ok(()) => self.tail.commit(std::mem::take(&mut tally.settled)),
-            Err(_) => self.tail.abort(),
+            Err(_) => self.tail.doubt(),
         }
         self.metrics.committed(count, committing.elapsed());
         if ended.is_err() {
@@ -108,7 +108,7 @@ impl Thread {
             self.version = version;
             self.changes.everything();
         }
-        if self.presence.is_doubled()
+        if !self.tail.is_whole()
             && let Err(fault) = self.take_over()
         {
             tracing::debug!(reason = %fault, "the place of the other server was not taken");

@@ -263,7 +263,7 @@ impl Thread {
     /// so beside another server: what is owed is that one's.
     fn settle(&mut self) -> Result<(), Fault> {
         let (began, mut after) = (Instant::now(), (0, String::new()));
-        while !self.presence.is_doubled() {
+        while self.tail.is_whole() {
             self.connection.execute_batch("BEGIN IMMEDIATE")?;
             let mut ground = Ground::writing(&self.connection, whole(&self.tail));
             let mut tx = Tx::new(&mut ground);

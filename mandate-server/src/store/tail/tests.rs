@@ -60,6 +60,23 @@ fn what_is_not_committed_leaves_nothing_behind() {
 }
 
 #[test]
+fn what_may_be_committed_stays() {
+    let (tail, a) = (tail(), agent("agt_a"));
+    tail.add(&a, id(5));
+    tail.begin_at(id(5));
+    tail.commit(Vec::new());
+    tail.add(&a, id(6));
+    tail.begin_at(id(4));
+    tail.doubt();
+    assert_eq!(tail.since(), Some(id(5)), "an older one is said again to begin there");
+    tail.abort();
+    assert_eq!(tail.behind(&a, None), [id(5), id(6)]);
+    tail.begin_at(id(6));
+    tail.doubt();
+    assert_eq!(tail.since(), Some(id(6)));
+}
+
+#[test]
 fn the_oldest_are_overdue_once_there_are_too_many() {
     let tail = Tail { decisions: 4, agents: 2, ..Tail::default() };
     let (a, b, c) = (agent("agt_a"), agent("agt_b"), agent("agt_c"));
