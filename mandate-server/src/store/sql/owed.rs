@@ -109,10 +109,8 @@ pub(super) fn ids(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<DecisionId>, Fa
     if !tail.has(key) {
         return Ok(Vec::new());
     }
-    let Some(row) = tx.row(UP_TO, &[key.environment.into(), key.agent.as_str().into()])? else {
-        return Ok(Vec::new());
-    };
-    Ok(tail.behind(key, counted(row)?))
+    let counted = counted_up_to(tx, key)?;
+    Ok(tail.behind(key, counted))
 }
 
 /// What an agent's rows lack, oldest first.
@@ -158,11 +156,6 @@ fn read(mut row: Row) -> Result<Owed, Fault> {
     })
 }
 
-/// Nothing is counted of a new agent.
-fn counted(mut row: Row) -> Result<Option<DecisionId>, Fault> {
-    Ok(row.blob()?.try_into().ok().map(DecisionId::from_bytes))
-}
-
 /// The end of the log that is in no agent's rows yet, as the database has it.
 pub fn tail(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
     let since =
@@ -176,16 +169,13 @@ pub fn tail(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
             let is_last = rows.len() < usize::try_from(READ).unwrap_or(usize::MAX);
             for mut row in rows {
                 after = row.bytes()?;
-                let key = AgentKey { environment, agent: AgentId::parse(&row.text()?)? };
-                let id = DecisionId::from_bytes(after);
-                let counted = match up_to.get(&key) {
-                    Some(counted) => *counted,
-                    // Nothing is counted of an agent that is not there, which a check tells of.
-                    None => {
-                        let row = tx.row(UP_TO, &[environment.into(), key.agent.as_str().into()])?;
-                        let found = row.map_or(Ok(None), counted)?;
-                        *up_to.entry(key.clone()).or_insert(found)
-                    }
+                // What names no agent is nobody's, which a check tells of.
+                let Ok(agent) = AgentId::parse(&row.text()?) else { continue };
+                let (key, id) = (AgentKey { environment, agent }, DecisionId::from_bytes(after));
+                let counted = if let Some(counted) = up_to.get(&key) {
+                    *counted
+                } else {
+                    *up_to.entry(key.clone()).or_insert(counted_up_to(tx, &key)?)
                 };
                 if counted.is_none_or(|counted| id > counted) {
                     tail.push((key, id));
@@ -204,7 +194,7 @@ pub fn since(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
     let row = tx
         .row(SINCE, &[])?
         .ok_or_else(|| Fault::new("database: where the tail of the log begins is lost"))?;
-    counted(row)
+    id(row)
 }
 
 /// Says where in the log the tail begins.
@@ -212,10 +202,15 @@ pub fn begin_at(tx: &mut Tx<'_>, id: DecisionId) -> Result<(), Fault> {
     tx.execute_one(BEGIN_AT, &[id.to_bytes().into()])
 }
 
-/// The newest decision that is counted.
+/// The newest decision that is counted. Nothing is of a new agent; nor of one that is not there, which a check tells of.
 pub fn counted_up_to(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<DecisionId>, Fault> {
     let row = tx.row(UP_TO, &[key.environment.into(), key.agent.as_str().into()])?;
-    counted(row.ok_or_else(|| Fault::new("database: decisions of an agent that is not there"))?)
+    row.map_or(Ok(None), id)
+}
+
+/// An id, or nothing where the column is empty.
+fn id(mut row: Row) -> Result<Option<DecisionId>, Fault> {
+    Ok(row.blob()?.try_into().ok().map(DecisionId::from_bytes))
 }
 
 /// Adds what is owed to an agent's newest requests.
