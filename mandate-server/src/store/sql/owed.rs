@@ -109,8 +109,11 @@ pub(super) fn ids(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<DecisionId>, Fa
     if !tail.has(key) {
         return Ok(Vec::new());
     }
-    let counted = counted_up_to(tx, key)?;
-    Ok(tail.behind(key, counted))
+    // Nothing is counted of a new agent; and nothing is owed of one that is not there, which a check tells of.
+    let Some(row) = tx.row(UP_TO, &[key.environment.into(), key.agent.as_str().into()])? else {
+        return Ok(Vec::new());
+    };
+    Ok(tail.behind(key, id(row)?))
 }
 
 /// What an agent's rows lack, oldest first.
@@ -202,7 +205,7 @@ pub fn begin_at(tx: &mut Tx<'_>, id: DecisionId) -> Result<(), Fault> {
     tx.execute_one(BEGIN_AT, &[id.to_bytes().into()])
 }
 
-/// The newest decision that is counted. Nothing is of a new agent; nor of one that is not there, which a check tells of.
+/// The newest decision that is counted: none of a new agent, nor of one that is not there.
 pub fn counted_up_to(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<DecisionId>, Fault> {
     let row = tx.row(UP_TO, &[key.environment.into(), key.agent.as_str().into()])?;
     row.map_or(Ok(None), id)
