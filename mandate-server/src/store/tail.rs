@@ -12,17 +12,19 @@ use mandate_core::DecisionId;
 
 use super::records::AgentKey;
 
-/// Decisions that the tail may have before the oldest are settled. With all that is known of them one takes about 20 bytes;
-/// after a crash it takes so many rows of the log to find them again.
-const MAX_DECISIONS: usize = 1 << 19;
+/// Decisions that the log may have behind the oldest of the tail before that is settled. After a crash so many rows of the log
+/// are read to find the tail again; in memory one takes about 20 bytes.
+const MAX_BEHIND: u64 = 1 << 19;
 /// Agents that the tail may have before the oldest are settled. One takes about 200 bytes.
 const MAX_AGENTS: usize = 3 << 14;
+/// Agents of whom what is settled is taken away with one transaction, so that none takes long after a long visit.
+const MAX_DROPPED: usize = 1024;
 
 /// The end of the log, by agent.
 #[derive(Debug)]
 pub struct Tail {
-    /// Decisions that it may have before the oldest are settled.
-    decisions: usize,
+    /// Decisions that the log may have behind its oldest before that is settled.
+    behind: u64,
     /// Agents that it may have before the oldest are settled.
     agents: usize,
     /// Whether all of it is here: not before it was read, nor beside another server that adds to the log.
@@ -32,11 +34,11 @@ pub struct Tail {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Each agent's decisions, oldest first.
-    agents: HashMap<AgentKey, Vec<DecisionId>>,
-    /// Each agent by the oldest of its decisions.
+    agents: HashMap<AgentKey, Unsettled>,
+    /// Each agent that lacks something, by the oldest of that.
     oldest: BTreeSet<(DecisionId, AgentKey)>,
-    decisions: usize,
+    /// How many decisions were written.
+    written: u64,
     /// What the open transaction has added.
     open: Vec<(AgentKey, DecisionId)>,
     /// What transactions have settled, each with its number: to be taken away when nobody reads what was before.
@@ -52,6 +54,16 @@ struct Inner {
     visitors: BTreeMap<u64, usize>,
 }
 
+/// An agent's decisions.
+#[derive(Debug, Default)]
+struct Unsettled {
+    /// Oldest first; those up to `settled` are there for who reads what was before.
+    ids: VecDeque<DecisionId>,
+    settled: Option<DecisionId>,
+    /// How many decisions were written before the oldest of these.
+    behind: u64,
+}
+
 /// Somebody who reads. It begins before his snapshot does, and ends behind it.
 #[derive(Debug)]
 pub(super) struct Visit<'a> {
@@ -62,15 +74,16 @@ pub(super) struct Visit<'a> {
 impl Default for Tail {
     fn default() -> Self {
         let (whole, inner) = (AtomicBool::default(), Mutex::default());
-        Self { decisions: MAX_DECISIONS, agents: MAX_AGENTS, whole, inner }
+        Self { behind: MAX_BEHIND, agents: MAX_AGENTS, whole, inner }
     }
 }
 
 impl Tail {
-    /// An empty one that may have so many decisions, of so many agents, before the oldest are settled.
+    /// An empty one: behind its oldest decision the log may have so many, and it may have so many agents, before they are
+    /// settled.
     #[must_use]
-    pub fn bounded(decisions: usize, agents: usize) -> Self {
-        Self { decisions, agents, ..Self::default() }
+    pub fn bounded(behind: u64, agents: usize) -> Self {
+        Self { behind, agents, ..Self::default() }
     }
 
     /// A tail of so many decisions, oldest first for each agent.
@@ -87,6 +100,7 @@ impl Tail {
         inner.since = since;
         for (agent, id) in decisions {
             inner.add(agent, id);
+            inner.written += 1;
         }
         self.whole.store(true, Ordering::Release);
     }
@@ -103,15 +117,19 @@ impl Tail {
         inner.open.push((agent.clone(), id));
     }
 
-    /// The open transaction is committed, and has settled agents up to these decisions.
-    pub(super) fn commit(&self, settled: Vec<(AgentKey, DecisionId)>) {
+    /// The open transaction is committed: it has written so many decisions, and settled agents up to these.
+    pub(super) fn commit(&self, written: usize, settled: Vec<(AgentKey, DecisionId)>) {
         let mut inner = self.inner();
         inner.open.clear();
+        inner.written += u64::try_from(written).unwrap_or(u64::MAX);
         inner.since = inner.next_since.take().or(inner.since);
         if !settled.is_empty() {
             inner.transactions += 1;
             let number = inner.transactions;
-            inner.settled.extend(settled.into_iter().map(|(agent, up_to)| (number, agent, up_to)));
+            for (agent, up_to) in settled {
+                inner.settle(&agent, up_to);
+                inner.settled.push_back((number, agent, up_to));
+            }
         }
         inner.drop_settled();
     }
@@ -128,7 +146,7 @@ impl Tail {
         let mut inner = self.inner();
         inner.next_since = None;
         for (agent, id) in std::mem::take(&mut inner.open) {
-            inner.retain(&agent, |other| other != id);
+            inner.take_back(&agent, id);
         }
     }
 
@@ -143,7 +161,7 @@ impl Tail {
     /// The decisions of an agent behind one, oldest first; behind none where it is absent.
     pub(super) fn behind(&self, agent: &AgentKey, counted: Option<DecisionId>) -> Vec<DecisionId> {
         let inner = self.inner();
-        let ids = inner.agents.get(agent).into_iter().flatten();
+        let ids = inner.agents.get(agent).into_iter().flat_map(|agent| &agent.ids);
         ids.filter(|id| counted.is_none_or(|counted| **id > counted)).copied().collect()
     }
 
@@ -182,14 +200,14 @@ impl Tail {
             .collect();
         agents.sort_by_key(|(key, _)| name(key));
         let (mut found, mut count) = (Vec::new(), 0);
-        for (key, ids) in agents {
+        for (key, unsettled) in agents {
             let place = |id: &DecisionId| (key.environment, key.agent.as_str(), id.to_bytes());
             let is_between = |id: &&DecisionId| {
                 let (environment, agent, id) = place(id);
                 let place = (environment, agent, &id[..]);
                 place > after && last.is_none_or(|last| place <= last)
             };
-            let ids: Vec<_> = ids.iter().filter(is_between).take(limit - count).copied().collect();
+            let ids: Vec<_> = unsettled.ids.iter().filter(is_between).take(limit - count).copied().collect();
             count += ids.len();
             found.push((key.clone(), ids));
             if count == limit {
@@ -203,17 +221,24 @@ impl Tail {
     /// `under_way`.
     pub(super) fn overdue(&self, limit: usize, under_way: impl Fn(&AgentKey) -> bool) -> Vec<AgentKey> {
         let inner = self.inner();
-        if inner.decisions <= self.decisions && inner.agents.len() <= self.agents {
-            return Vec::new();
-        }
-        let oldest = inner.oldest.iter().map(|(_, agent)| agent);
-        oldest.filter(|agent| !under_way(agent)).take(limit).cloned().collect()
+        let many = inner.oldest.len().saturating_sub(self.agents);
+        let is_behind = |agent: &AgentKey| {
+            inner.agents.get(agent).is_some_and(|agent| inner.written - agent.behind > self.behind)
+        };
+        let oldest = inner.oldest.iter().map(|(_, agent)| agent).enumerate();
+        let overdue = oldest.take_while(|(number, agent)| *number < many || is_behind(agent));
+        overdue.map(|(_, agent)| agent).filter(|agent| !under_way(agent)).take(limit).cloned().collect()
     }
 
     /// Where the database says that it begins, in the open transaction.
     pub(super) fn since(&self) -> Option<DecisionId> {
         let inner = self.inner();
         inner.next_since.or(inner.since)
+    }
+
+    /// Where the database says that it begins, before anything is written: another server may have said so.
+    pub(super) fn began_at(&self, id: Option<DecisionId>) {
+        self.inner().since = id;
     }
 
     /// The open transaction has said that it begins there.
@@ -232,40 +257,66 @@ impl Tail {
     }
 }
 
+impl Unsettled {
+    /// The oldest decision that is not settled.
+    fn first(&self) -> Option<DecisionId> {
+        let settled = self.settled.map_or(0, |settled| self.ids.partition_point(|id| *id <= settled));
+        self.ids.get(settled).copied()
+    }
+}
+
 impl Inner {
     fn add(&mut self, agent: AgentKey, id: DecisionId) {
-        if let Some(ids) = self.agents.get_mut(&agent) {
-            ids.push(id);
-        } else {
-            self.oldest.insert((id, agent.clone()));
-            self.agents.insert(agent, vec![id]);
-        }
-        self.decisions += 1;
         self.newest = self.newest.max(Some(id));
+        let unsettled = self.agents.entry(agent.clone()).or_default();
+        unsettled.ids.push_back(id);
+        if unsettled.first() == Some(id) {
+            unsettled.behind = self.written;
+            self.oldest.insert((id, agent));
+        }
     }
 
-    /// Keeps those decisions of an agent that `keep` names.
-    fn retain(&mut self, agent: &AgentKey, keep: impl Fn(DecisionId) -> bool) {
-        let Some(ids) = self.agents.get_mut(agent) else { return };
-        let (before, first) = (ids.len(), ids.first().copied());
-        ids.retain(|id| keep(*id));
-        self.decisions -= before - ids.len();
-        let oldest = ids.first().copied();
-        if oldest.is_none() {
+    /// An agent lacks nothing up to a decision. It stays for those who read.
+    fn settle(&mut self, agent: &AgentKey, up_to: DecisionId) {
+        let Some(unsettled) = self.agents.get_mut(agent) else { return };
+        let before = unsettled.first();
+        unsettled.settled = unsettled.settled.max(Some(up_to));
+        unsettled.behind = self.written;
+        let after = unsettled.first();
+        self.now_first(agent, before, after);
+    }
+
+    /// A decision was never written.
+    fn take_back(&mut self, agent: &AgentKey, id: DecisionId) {
+        let Some(unsettled) = self.agents.get_mut(agent) else { return };
+        let before = unsettled.first();
+        unsettled.ids.retain(|other| *other != id);
+        let (after, is_empty) = (unsettled.first(), unsettled.ids.is_empty());
+        if is_empty {
             self.agents.remove(agent);
         }
-        if oldest != first {
-            self.oldest.extend(oldest.map(|id| (id, agent.clone())));
-            first.map(|id| self.oldest.remove(&(id, agent.clone())));
+        self.now_first(agent, before, after);
+    }
+
+    fn now_first(&mut self, agent: &AgentKey, before: Option<DecisionId>, after: Option<DecisionId>) {
+        if before != after {
+            before.map(|id| self.oldest.remove(&(id, agent.clone())));
+            self.oldest.extend(after.map(|id| (id, agent.clone())));
         }
     }
 
     /// Takes away what is settled, and what nobody needs who reads.
     fn drop_settled(&mut self) {
         let reading = self.visitors.keys().next().copied().unwrap_or(u64::MAX);
-        while self.settled.front().is_some_and(|(number, ..)| *number <= reading) {
-            if let Some((_, agent, up_to)) = self.settled.pop_front() {
-                self.retain(&agent, |id| id > up_to);
+        for _ in 0..MAX_DROPPED {
+            let Some((_, agent, up_to)) = self.settled.pop_front_if(|(number, ..)| *number <= reading) else {
+                return;
+            };
+            let Some(unsettled) = self.agents.get_mut(&agent) else { continue };
+            let settled = unsettled.ids.partition_point(|id| *id <= up_to);
+            unsettled.ids.drain(..settled);
+            if unsettled.ids.is_empty() {
+                self.agents.remove(&agent);
             }
         }
     }

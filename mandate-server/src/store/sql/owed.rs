@@ -164,24 +164,26 @@ pub fn tail(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
     let since =
         since(tx)?.map_or([0; 16], |id| (u128::from_be_bytes(id.to_bytes()).saturating_sub(1)).to_be_bytes());
     let environments = tx.query(ENVIRONMENTS, &[])?.into_iter().map(|mut row| row.integer());
-    let (mut up_to, mut tail) = (HashMap::new(), Vec::new());
+    let mut tail = Vec::new();
     for environment in environments.collect::<Result<Vec<_>, _>>()? {
-        let mut after = since;
+        let (mut agents, mut after) = (HashMap::new(), since);
         loop {
             let rows = tx.query(END_OF_LOG, &[environment.into(), after.into(), READ.into()])?;
             let is_last = rows.len() < usize::try_from(READ).unwrap_or(usize::MAX);
             for mut row in rows {
                 after = row.bytes()?;
-                // What names no agent is nobody's, which a check tells of.
-                let Ok(agent) = AgentId::parse(&row.text()?) else { continue };
-                let (key, id) = (AgentKey { environment, agent }, DecisionId::from_bytes(after));
-                let counted = if let Some(counted) = up_to.get(&key) {
-                    *counted
+                let (id, name) = (DecisionId::from_bytes(after), row.text()?);
+                let (key, counted) = if let Some(known) = agents.get(&name) {
+                    known
                 } else {
-                    *up_to.entry(key.clone()).or_insert(counted_up_to(tx, &key)?)
+                    // What names no agent is nobody's, which a check tells of.
+                    let Ok(agent) = AgentId::parse(&name) else { continue };
+                    let key = AgentKey { environment, agent };
+                    let counted = counted_up_to(tx, &key)?;
+                    agents.entry(name).or_insert((key, counted))
                 };
                 if counted.is_none_or(|counted| id > counted) {
-                    tail.push((key, id));
+                    tail.push((key.clone(), id));
                 }
             }
             if is_last {

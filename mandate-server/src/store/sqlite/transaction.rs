@@ -58,7 +58,7 @@ impl Thread {
         let committing = Instant::now();
         let ended = self.committer.commit(&self.connection);
         match ended {
-            Ok(()) => self.tail.commit(std::mem::take(&mut tally.settled)),
+            Ok(()) => self.tail.commit(tally.decided.len(), std::mem::take(&mut tally.settled)),
             Err(_) => self.tail.doubt(),
         }
         self.metrics.committed(count, committing.elapsed());
@@ -100,13 +100,24 @@ impl Thread {
         }
     }
 
-    /// Begins, and looks whether somebody else has written since the last time.
+    /// Begins a transaction.
     fn begin(&mut self) -> Result<(), Fault> {
         self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let looked = self.look();
+        if looked.is_err() {
+            self.connection.execute_batch("ROLLBACK")?;
+        }
+        looked
+    }
+
+    /// Looks in the transaction that has begun whether somebody else has written since the last time.
+    fn look(&mut self) -> Result<(), Fault> {
         let version = version(&self.connection)?;
         if version != self.version {
             self.version = version;
             self.changes.everything();
+            let mut ground = Ground::reading(&self.connection, None);
+            self.tail.began_at(sql::owed::since(&mut Tx::new(&mut ground))?);
         }
         if !self.tail.is_whole()
             && let Err(fault) = self.take_over()
@@ -117,7 +128,7 @@ impl Thread {
     }
 
     /// Takes the place of the other server, if it has ended: nobody else adds to the log from now on.
-    fn take_over(&mut self) -> Result<(), Fault> {
+    pub(super) fn take_over(&mut self) -> Result<(), Fault> {
         let taken = self.presence.try_again().map_err(|e| Fault::new(e.to_string()))?;
         if taken { gather(&self.connection, &self.tail) } else { Ok(()) }
     }
@@ -125,11 +136,18 @@ impl Thread {
     /// Writes now and then where the tail of the log begins, so that little of it is read after a crash.
     fn mark(&mut self, decisions: usize) {
         self.unmarked += decisions;
-        if self.unmarked < MARKED || !self.tail.is_whole() {
+        if self.unmarked < MARKED || self.connection.is_autocommit() {
             return;
         }
         self.unmarked = 0;
-        if let Err(fault) = mark(&self.connection, &self.tail) {
+        let marked = if self.tail.is_whole() {
+            mark(&self.connection, &self.tail)
+        } else {
+            // The other server may be idle.
+            let own = Arc::default();
+            gather(&self.connection, &own).and_then(|()| mark(&self.connection, &own))
+        };
+        if let Err(fault) = marked {
             tracing::debug!(reason = %fault, "where the tail of the log begins was not written down");
         }
     }

@@ -78,7 +78,9 @@ impl Writer {
         // The pages as they were before a savepoint: beyond 16 of them SQLite would make a file for each transaction.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         if !presence.is_doubled() {
+            connection.execute_batch("BEGIN IMMEDIATE")?;
             transaction::gather(&connection, tail)?;
+            connection.execute_batch("COMMIT")?;
         }
         let reading = connect(path)?;
         reading.pragma_update(None, "query_only", "ON")?;
@@ -259,12 +261,18 @@ impl Thread {
         }
     }
 
-    /// Writes what the agents' rows lack, as far as the time for it reaches: what is left is found in the log. Nobody does
-    /// so beside another server: what is owed is that one's.
+    /// Writes what the agents' rows lack, as far as the time for it reaches: what is left is found in the log. Beside another
+    /// server there is nothing to do: what is owed is that one's.
     fn settle(&mut self) -> Result<(), Fault> {
         let (began, mut after) = (Instant::now(), (0, String::new()));
-        while self.tail.is_whole() {
+        loop {
             self.connection.execute_batch("BEGIN IMMEDIATE")?;
+            if !self.tail.is_whole() {
+                self.take_over()?;
+            }
+            if !self.tail.is_whole() {
+                return Ok(self.connection.execute_batch("ROLLBACK")?);
+            }
             let mut ground = Ground::writing(&self.connection, whole(&self.tail));
             let mut tx = Tx::new(&mut ground);
             let in_time = began.elapsed() < SETTLING;
@@ -292,13 +300,12 @@ impl Thread {
                 }
             };
             self.committer.commit(&self.connection).map_err(Fault::new)?;
-            self.tail.commit(tally.settled);
+            self.tail.commit(0, tally.settled);
             match last {
                 Some(last) => after = (last.environment, last.agent.as_str().to_owned()),
                 None => return Ok(()),
             }
         }
-        Ok(())
     }
 
     /// Tells what has changed, and that so many batches have ended.

@@ -21,22 +21,22 @@ fn tail() -> Tail {
 fn what_is_settled_stays_for_those_who_began_before() {
     let (tail, a) = (tail(), agent("agt_a"));
     (1..=3).for_each(|number| tail.add(&a, id(number)));
-    tail.commit(Vec::new());
+    tail.commit(0, Vec::new());
     let early = tail.visit();
     tail.add(&a, id(4));
-    tail.commit(vec![(a.clone(), id(3))]);
+    tail.commit(0, vec![(a.clone(), id(3))]);
     assert_eq!(tail.behind(&a, None), [id(1), id(2), id(3), id(4)], "its snapshot has nothing of it in rows");
     let late = tail.visit();
     tail.add(&a, id(5));
-    tail.commit(vec![(a.clone(), id(4))]);
+    tail.commit(0, vec![(a.clone(), id(4))]);
     drop(early);
-    tail.commit(Vec::new());
+    tail.commit(0, Vec::new());
     assert_eq!(tail.behind(&a, None), [id(4), id(5)], "the later one needs what was settled after it began");
     assert_eq!(tail.behind(&a, Some(id(4))), [id(5)]);
     drop(late);
-    tail.commit(Vec::new());
+    tail.commit(0, Vec::new());
     assert_eq!(tail.behind(&a, None), [id(5)]);
-    tail.commit(vec![(a.clone(), id(5))]);
+    tail.commit(0, vec![(a.clone(), id(5))]);
     assert!(!tail.has(&a) && tail.behind(&a, None).is_empty());
     assert_eq!(tail.beginning(), Some(id(5)), "nothing before the newest is owed");
 }
@@ -46,7 +46,7 @@ fn what_is_not_committed_leaves_nothing_behind() {
     let (tail, a, b) = (tail(), agent("agt_a"), agent("agt_b"));
     tail.add(&a, id(1));
     tail.begin_at(id(1));
-    tail.commit(Vec::new());
+    tail.commit(0, Vec::new());
     tail.add(&a, id(2));
     tail.add(&b, id(0));
     tail.begin_at(id(0));
@@ -64,7 +64,7 @@ fn what_may_be_committed_stays() {
     let (tail, a) = (tail(), agent("agt_a"));
     tail.add(&a, id(5));
     tail.begin_at(id(5));
-    tail.commit(Vec::new());
+    tail.commit(0, Vec::new());
     tail.add(&a, id(6));
     tail.begin_at(id(4));
     tail.doubt();
@@ -77,23 +77,49 @@ fn what_may_be_committed_stays() {
 }
 
 #[test]
-fn the_oldest_are_overdue_once_there_are_too_many() {
-    let tail = Tail { decisions: 4, agents: 2, ..Tail::default() };
+fn the_oldest_are_overdue_once_there_is_too_much_behind_them() {
+    let tail = Tail::bounded(3, 2);
     let (a, b, c) = (agent("agt_a"), agent("agt_b"), agent("agt_c"));
-    tail.add(&b, id(1));
-    (2..=4).for_each(|number| tail.add(&a, id(number)));
     let none = |_: &AgentKey| false;
+    tail.add(&b, id(1));
+    tail.commit(2, Vec::new());
+    tail.add(&a, id(2));
+    tail.commit(1, Vec::new());
     assert_eq!(tail.overdue(8, none), []);
-    tail.add(&a, id(5));
-    assert_eq!(tail.overdue(8, none), [b.clone(), a.clone()], "too many decisions");
+    tail.commit(1, Vec::new());
+    assert_eq!(tail.overdue(8, none), std::slice::from_ref(&b), "four were written since");
+    tail.commit(2, Vec::new());
+    assert_eq!(tail.overdue(8, none), [b.clone(), a.clone()]);
     assert_eq!(tail.overdue(1, none), std::slice::from_ref(&b));
     assert_eq!(tail.overdue(8, |agent| *agent == b), std::slice::from_ref(&a));
-    tail.commit(vec![(b.clone(), id(1))]);
+    // What is settled is not overdue, even while somebody reads what was before.
+    let visit = tail.visit();
+    tail.commit(0, vec![(b.clone(), id(1)), (a.clone(), id(2))]);
     assert_eq!(tail.overdue(8, none), []);
-    tail.commit(vec![(a.clone(), id(4))]);
-    tail.add(&b, id(6));
-    tail.add(&c, id(7));
-    assert_eq!(tail.overdue(8, none), [a, b, c], "too many agents");
+    assert_eq!(tail.behind(&b, None), [id(1)]);
+    (6..=8).zip([&a, &b, &c]).for_each(|(number, agent)| tail.add(agent, id(number)));
+    assert_eq!(tail.overdue(8, none), std::slice::from_ref(&a), "an agent too many");
+    assert_eq!(tail.beginning(), Some(id(6)));
+    drop(visit);
+}
+
+#[test]
+fn after_a_long_visit_it_is_tidied_bit_by_bit() {
+    let (tail, a) = (tail(), agent("agt_a"));
+    let visit = tail.visit();
+    let many = i64::try_from(3 * MAX_DROPPED).unwrap();
+    for number in 0..many {
+        tail.add(&a, id(number));
+        tail.commit(1, vec![(a.clone(), id(number))]);
+    }
+    drop(visit);
+    let left = || tail.behind(&a, None).len();
+    assert_eq!(left(), 3 * MAX_DROPPED);
+    for rest in [2, 1, 0] {
+        tail.commit(0, Vec::new());
+        assert_eq!(left(), rest * MAX_DROPPED);
+    }
+    assert!(!tail.has(&a));
 }
 
 #[test]
