@@ -46,7 +46,7 @@ struct Inner {
     /// Where the database says that the tail begins, and where it will when the open transaction is committed.
     since: Option<DecisionId>,
     next_since: Option<DecisionId>,
-    /// The newest decision that was ever added.
+    /// The newest decision that was ever written.
     newest: Option<DecisionId>,
     /// How many transactions have settled something.
     transactions: u64,
@@ -88,20 +88,38 @@ impl Tail {
 
     /// A tail of so many decisions, oldest first for each agent.
     #[must_use]
-    pub fn of(decisions: Vec<(AgentKey, DecisionId)>, since: Option<DecisionId>) -> Self {
+    pub fn of(decisions: Vec<(AgentKey, DecisionId)>) -> Self {
         let tail = Self::default();
-        tail.fill(decisions, since);
+        for (agent, id) in decisions {
+            tail.read(Some(&agent), id);
+        }
+        tail.is_read(None);
         tail
     }
 
-    /// Takes over what was read of the log: from now on all of it is here.
-    pub(super) fn fill(&self, decisions: Vec<(AgentKey, DecisionId)>, since: Option<DecisionId>) {
+    /// Takes over a decision that was read of the end of the log, in its order for each agent: with its agent, if that
+    /// lacks it.
+    pub(super) fn read(&self, agent: Option<&AgentKey>, id: DecisionId) {
         let mut inner = self.inner();
-        inner.since = since;
-        for (agent, id) in decisions {
-            inner.add(agent, id);
-            inner.written += 1;
+        if let Some(agent) = agent {
+            inner.add(agent.clone(), id);
         }
+        inner.newest = inner.newest.max(Some(id));
+        inner.written += 1;
+    }
+
+    /// All of the end of the log was read, from `since` on: from now on all of it is here.
+    pub(super) fn is_read(&self, since: Option<DecisionId>) {
+        self.inner().since = since;
+        self.whole.store(true, Ordering::Release);
+    }
+
+    /// Takes over what another has read.
+    pub(super) fn adopt(&self, other: Self) {
+        let (mut inner, read) =
+            (self.inner(), other.inner.into_inner().unwrap_or_else(PoisonError::into_inner));
+        *inner =
+            Inner { visitors: std::mem::take(&mut inner.visitors), transactions: inner.transactions, ..read };
         self.whole.store(true, Ordering::Release);
     }
 
@@ -117,10 +135,15 @@ impl Tail {
         inner.open.push((agent.clone(), id));
     }
 
-    /// The open transaction is committed: it has written so many decisions, and settled agents up to these.
-    pub(super) fn commit(&self, written: usize, settled: Vec<(AgentKey, DecisionId)>) {
+    /// The open transaction is committed: it has written so many decisions, the newest of them, and settled agents up to these.
+    pub(super) fn commit(
+        &self,
+        (written, newest): (usize, Option<DecisionId>),
+        settled: Vec<(AgentKey, DecisionId)>,
+    ) {
         let mut inner = self.inner();
         inner.open.clear();
+        inner.newest = inner.newest.max(newest);
         inner.written += u64::try_from(written).unwrap_or(u64::MAX);
         inner.since = inner.next_since.take().or(inner.since);
         if !settled.is_empty() {
@@ -145,7 +168,7 @@ impl Tail {
     pub(super) fn abort(&self) {
         let mut inner = self.inner();
         inner.next_since = None;
-        for (agent, id) in std::mem::take(&mut inner.open) {
+        for (agent, id) in std::mem::take(&mut inner.open).into_iter().rev() {
             inner.take_back(&agent, id);
         }
     }
@@ -161,8 +184,14 @@ impl Tail {
     /// The decisions of an agent behind one, oldest first; behind none where it is absent.
     pub(super) fn behind(&self, agent: &AgentKey, counted: Option<DecisionId>) -> Vec<DecisionId> {
         let inner = self.inner();
-        let ids = inner.agents.get(agent).into_iter().flat_map(|agent| &agent.ids);
-        ids.filter(|id| counted.is_none_or(|counted| **id > counted)).copied().collect()
+        let Some(Unsettled { ids, .. }) = inner.agents.get(agent) else { return Vec::new() };
+        let first = counted.map_or(0, |counted| ids.partition_point(|id| *id <= counted));
+        ids.range(first..).copied().collect()
+    }
+
+    /// The newest decision that it has of an agent.
+    pub(super) fn last(&self, agent: &AgentKey) -> Option<DecisionId> {
+        self.inner().agents.get(agent).and_then(|agent| agent.ids.back().copied())
     }
 
     /// Whether it has any decision of an agent.
@@ -246,7 +275,7 @@ impl Tail {
         self.inner().next_since = Some(id);
     }
 
-    /// Where it begins: at the oldest decision; where it is empty, at the newest that was ever in it.
+    /// Where it begins: at the oldest decision; where it is empty, at the newest of the log.
     pub(super) fn beginning(&self) -> Option<DecisionId> {
         let inner = self.inner();
         inner.oldest.first().map(|(id, _)| *id).or(inner.newest)
@@ -267,7 +296,6 @@ impl Unsettled {
 
 impl Inner {
     fn add(&mut self, agent: AgentKey, id: DecisionId) {
-        self.newest = self.newest.max(Some(id));
         let unsettled = self.agents.entry(agent.clone()).or_default();
         unsettled.ids.push_back(id);
         if unsettled.first() == Some(id) {
@@ -290,7 +318,9 @@ impl Inner {
     fn take_back(&mut self, agent: &AgentKey, id: DecisionId) {
         let Some(unsettled) = self.agents.get_mut(agent) else { return };
         let before = unsettled.first();
-        unsettled.ids.retain(|other| *other != id);
+        if unsettled.ids.pop_back_if(|newest| *newest == id).is_none() {
+            unsettled.ids.retain(|other| *other != id);
+        }
         let (after, is_empty) = (unsettled.first(), unsettled.ids.is_empty());
         if is_empty {
             self.agents.remove(agent);

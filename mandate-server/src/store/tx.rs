@@ -223,6 +223,8 @@ pub struct Tally {
     pub announced: bool,
     /// What deciding rests on, and may have been changed.
     pub touched: Touched,
+    /// The newest decision that was written.
+    pub newest: Option<DecisionId>,
     /// Agents whose rows lack nothing up to these decisions.
     pub settled: Vec<(AgentKey, DecisionId)>,
 }
@@ -241,6 +243,7 @@ impl Tally {
     pub fn add(&mut self, other: Self) {
         self.decided.extend(other.decided);
         self.announced |= other.announced;
+        self.newest = self.newest.max(other.newest);
         self.settled.extend(other.settled);
         self.touched.agents.extend(other.touched.agents);
         self.touched.environments.extend(other.touched.environments);
@@ -260,8 +263,9 @@ impl<'a> Tx<'a> {
     }
 
     /// Notes a decision that was written, to be counted when the transaction has been committed.
-    pub fn note(&mut self, verdict: Verdict, mode: Mode) {
+    pub fn note(&mut self, id: DecisionId, verdict: Verdict, mode: Mode) {
         self.tally.decided.push((verdict, mode));
+        self.tally.newest = self.tally.newest.max(Some(id));
     }
 
     /// Wakes whoever delivers, once the transaction has been committed.

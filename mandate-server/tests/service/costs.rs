@@ -77,8 +77,8 @@ impl Session for Counting {
 
 fn counting(world: &World) -> Counting {
     let path = world.database.strip_prefix("sqlite://").unwrap();
-    let tail = snapshot(&world.database, owed::tail).unwrap();
-    Counting { connection: Connection::open(path).unwrap(), tail: Arc::new(Tail::of(tail, None)), steps: 0 }
+    let tail = snapshot(&world.database, owed::unsettled).unwrap();
+    Counting { connection: Connection::open(path).unwrap(), tail: Arc::new(Tail::of(tail)), steps: 0 }
 }
 
 type Next = fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault>;

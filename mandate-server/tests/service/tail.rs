@@ -24,7 +24,7 @@ const STEPS: i64 = 240;
 
 /// What is in no agent's rows, as another process sees it.
 fn unsettled(world: &World) -> Vec<(AgentKey, DecisionId)> {
-    apart::snapshot(&world.database, owed::tail).unwrap()
+    apart::snapshot(&world.database, owed::unsettled).unwrap()
 }
 
 async fn agents(world: &World, count: usize) -> Vec<Arc<Caller>> {

@@ -120,7 +120,7 @@ pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
 /// Writes a decision, and no counters.
 pub fn insert_owed(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
     tx.execute_one(INSERT, &values(d))?;
-    tx.note(d.verdict, d.mode);
+    tx.note(d.id, d.verdict, d.mode);
     Ok(())
 }
 

@@ -6,6 +6,7 @@
 //! them up; whoever locks an agent to write settles them first. `unsettled.since` says where in the log such rows begin, for
 //! whoever has no tail yet. Where decisions are counted at once, nothing here asks the database for anything.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use mandate_core::{AgentId, Amount, Currency, DecisionId, Month, RecentRequests, Timestamp, Verdict};
@@ -13,6 +14,7 @@ use mandate_core::{AgentId, Amount, Currency, DecisionId, Month, RecentRequests,
 use super::usage;
 use crate::error::Fault;
 use crate::store::records::{AgentKey, UsageKey, UsageRecord};
+use crate::store::tail::Tail;
 use crate::store::tx::{Owing, Row, Tx, Value};
 
 /// How many decisions an agent's rows may lack.
@@ -21,7 +23,7 @@ pub const MAX_OWED: usize = 16;
 /// Ids that a statement takes at a time, one after the other in one value.
 const AT_ONCE: usize = 32;
 /// Rows of the log that are read at a time to find its tail.
-const READ: i64 = 10_000;
+const READ: i64 = 1_000;
 
 /// Where in a value of many ids each of them begins: as a table, to be called `id`.
 macro_rules! places {
@@ -159,12 +161,12 @@ fn read(mut row: Row) -> Result<Owed, Fault> {
     })
 }
 
-/// The end of the log that is in no agent's rows yet, as the database has it.
-pub fn tail(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
+/// Reads the end of the log that is in no agent's rows yet into a tail.
+pub fn gather(tx: &mut Tx<'_>, tail: &Tail) -> Result<(), Fault> {
+    let begins = since(tx)?;
     let since =
-        since(tx)?.map_or([0; 16], |id| (u128::from_be_bytes(id.to_bytes()).saturating_sub(1)).to_be_bytes());
+        begins.map_or([0; 16], |id| (u128::from_be_bytes(id.to_bytes()).saturating_sub(1)).to_be_bytes());
     let environments = tx.query(ENVIRONMENTS, &[])?.into_iter().map(|mut row| row.integer());
-    let mut tail = Vec::new();
     for environment in environments.collect::<Result<Vec<_>, _>>()? {
         let (mut agents, mut after) = (HashMap::new(), since);
         loop {
@@ -182,16 +184,23 @@ pub fn tail(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
                     let counted = counted_up_to(tx, &key)?;
                     agents.entry(name).or_insert((key, counted))
                 };
-                if counted.is_none_or(|counted| id > counted) {
-                    tail.push((key.clone(), id));
-                }
+                tail.read(counted.is_none_or(|counted| id > counted).then_some(key), id);
             }
             if is_last {
                 break;
             }
         }
     }
-    Ok(tail)
+    tail.is_read(begins);
+    Ok(())
+}
+
+/// What is in no agent's rows yet, as the database has it, in the order of agents.
+pub fn unsettled(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
+    let tail = Tail::default();
+    gather(tx, &tail)?;
+    let all = tail.between((i64::MIN, "", &[]), None, usize::MAX).into_iter();
+    Ok(all.flat_map(|(agent, ids)| ids.into_iter().map(move |id| (agent.clone(), id))).collect())
 }
 
 /// Where in the log the tail begins: nothing before is in no agent's rows. Absent, it is its beginning.
@@ -231,8 +240,8 @@ pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
     let owed = find(tx, key)?;
     let Some(last) = owed.last() else {
         // Another process has settled what the tail still has; or it never came into the log.
-        if let Some(last) = tx.tail()?.behind(key, None).last() {
-            tx.settled(key, *last);
+        if let Some(last) = tx.tail()?.last(key) {
+            tx.settled(key, last);
         }
         return Ok(());
     };
@@ -243,8 +252,9 @@ pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
     let mut months = BTreeMap::new();
     for one in &owed {
         let usage = UsageKey { agent: key.clone(), month: one.at.month(), currency: one.currency.clone() };
-        if !months.contains_key(&usage) {
-            months.insert(usage.clone(), usage::find(tx, &usage)?);
+        if let Entry::Vacant(place) = months.entry(usage) {
+            let found = usage::with(tx, place.key(), &owed)?;
+            place.insert(found);
         }
     }
     let decisions = owed.iter().map(|owed| owed.id).collect();

@@ -2,8 +2,9 @@
 
 use mandate_core::{AgentId, Currency, Mandate, Month, Total};
 
+use super::mandates;
 use super::metered::Metered as Newest;
-use super::{mandates, owed};
+use super::owed::{self, Owed};
 use crate::error::Fault;
 use crate::store::records::{AgentKey, UsageKey, UsageRecord};
 use crate::store::tx::{Row, Tx, Value};
@@ -83,6 +84,12 @@ pub struct Metered {
 /// The metering of one agent, month and currency. The agent must be locked. Without a row, everything is 0: the first
 /// decision of a month and currency is counted at once.
 pub fn find(tx: &mut Tx<'_>, key: &UsageKey) -> Result<UsageRecord, Fault> {
+    let owed = owed::find(tx, &key.agent)?;
+    with(tx, key, &owed)
+}
+
+/// As [`find`], what the agent's rows lack being known.
+pub(super) fn with(tx: &mut Tx<'_>, key: &UsageKey, owed: &[Owed]) -> Result<UsageRecord, Fault> {
     let parameters = [
         key.agent.environment.into(),
         key.month.to_string().into(),
@@ -93,7 +100,7 @@ pub fn find(tx: &mut Tx<'_>, key: &UsageKey) -> Result<UsageRecord, Fault> {
     let Some(mut row) = tx.row(sql, &parameters)? else { return Ok(UsageRecord::default()) };
     let mut usage = read(&mut row)?;
     take_newest(&mut usage, &row.text()?, key.month, &key.currency)?;
-    for owed in owed::find(tx, &key.agent)? {
+    for owed in owed {
         owed.add_to(&mut usage, key.month, &key.currency);
     }
     Ok(usage)

@@ -220,8 +220,9 @@ fn whole(tail: &Arc<Tail>) -> Option<Arc<Tail>> {
 
 /// The tail of the log, as the transaction of `session` has it.
 fn gathered(session: &mut dyn Session) -> Result<Arc<Tail>, Fault> {
-    let tail = sql::owed::tail(&mut Tx::new(session))?;
-    Ok(Arc::new(Tail::of(tail, None)))
+    let tail = Arc::default();
+    sql::owed::gather(&mut Tx::new(session), &tail)?;
+    Ok(tail)
 }
 
 impl Session for Ground<'_> {

@@ -13,7 +13,7 @@ use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, sql};
 use super::ahead::{Asked, Draft, Drafts, Outcome};
 use super::changes::Changes;
-use super::writer::{Job, Script, Tell, Thread};
+use super::writer::{Job, MAX_BATCH, Script, Tell, Thread};
 use super::{Ground, hot, whole};
 use crate::error::Fault;
 use crate::service::{Answer, Stop};
@@ -58,7 +58,10 @@ impl Thread {
         let committing = Instant::now();
         let ended = self.committer.commit(&self.connection);
         match ended {
-            Ok(()) => self.tail.commit(tally.decided.len(), std::mem::take(&mut tally.settled)),
+            Ok(()) => {
+                let written = (tally.decided.len(), tally.newest);
+                self.tail.commit(written, std::mem::take(&mut tally.settled));
+            }
             Err(_) => self.tail.doubt(),
         }
         self.metrics.committed(count, committing.elapsed());
@@ -114,10 +117,10 @@ impl Thread {
     fn look(&mut self) -> Result<(), Fault> {
         let version = version(&self.connection)?;
         if version != self.version {
-            self.version = version;
-            self.changes.everything();
             let mut ground = Ground::reading(&self.connection, None);
             self.tail.began_at(sql::owed::since(&mut Tx::new(&mut ground))?);
+            self.version = version;
+            self.changes.everything();
         }
         if !self.tail.is_whole()
             && let Err(fault) = self.take_over()
@@ -130,7 +133,12 @@ impl Thread {
     /// Takes the place of the other server, if it has ended: nobody else adds to the log from now on.
     pub(super) fn take_over(&mut self) -> Result<(), Fault> {
         let taken = self.presence.try_again().map_err(|e| Fault::new(e.to_string()))?;
-        if taken { gather(&self.connection, &self.tail) } else { Ok(()) }
+        if taken {
+            let own = Tail::default();
+            gather(&self.connection, &own)?;
+            self.tail.adopt(own);
+        }
+        Ok(())
     }
 
     /// Writes now and then where the tail of the log begins, so that little of it is read after a crash.
@@ -143,13 +151,29 @@ impl Thread {
         let marked = if self.tail.is_whole() {
             mark(&self.connection, &self.tail)
         } else {
-            // The other server may be idle.
-            let own = Arc::default();
-            gather(&self.connection, &own).and_then(|()| mark(&self.connection, &own))
+            self.settle_for_the_other()
         };
         if let Err(fault) = marked {
             tracing::debug!(reason = %fault, "where the tail of the log begins was not written down");
         }
+    }
+
+    /// Settles what lies far behind in the log, and writes where it begins: the other server may be idle.
+    fn settle_for_the_other(&mut self) -> Result<(), Fault> {
+        let Self { connection, changes, .. } = self;
+        let own = Arc::default();
+        gather(connection, &own)?;
+        let settled = in_savepoint(connection, || {
+            let mut ground = Ground::writing(connection, Some(Arc::clone(&own)));
+            let mut tx = Tx::new(&mut ground);
+            for agent in own.overdue(MAX_BATCH, |_| false) {
+                sql::owed::settle(&mut tx, &agent)?;
+                changes.agent(agent);
+            }
+            Ok(tx.into_tally().settled)
+        });
+        own.commit((0, None), settled.map_err(fault)?);
+        mark(connection, &own)
     }
 
     /// Takes back all that was done in the transaction. It has ended when another cannot begin.
@@ -260,10 +284,7 @@ impl Thread {
 /// Reads the tail of the log, in a transaction beside which nobody writes.
 pub(super) fn gather(connection: &Connection, tail: &Tail) -> Result<(), Fault> {
     let mut ground = Ground::writing(connection, None);
-    let mut tx = Tx::new(&mut ground);
-    let since = sql::owed::since(&mut tx)?;
-    tail.fill(sql::owed::tail(&mut tx)?, since);
-    Ok(())
+    sql::owed::gather(&mut Tx::new(&mut ground), tail)
 }
 
 /// Writes where the tail of the log begins.

@@ -80,7 +80,9 @@ impl Writer {
         if !presence.is_doubled() {
             connection.execute_batch("BEGIN IMMEDIATE")?;
             transaction::gather(&connection, tail)?;
+            transaction::mark(&connection, tail)?;
             connection.execute_batch("COMMIT")?;
+            tail.commit((0, None), Vec::new());
         }
         let reading = connect(path)?;
         reading.pragma_update(None, "query_only", "ON")?;
@@ -267,8 +269,10 @@ impl Thread {
         let (began, mut after) = (Instant::now(), (0, String::new()));
         loop {
             self.connection.execute_batch("BEGIN IMMEDIATE")?;
-            if !self.tail.is_whole() {
-                self.take_over()?;
+            if !self.tail.is_whole()
+                && let Err(fault) = self.take_over()
+            {
+                tracing::debug!(reason = %fault, "the place of the other server was not taken");
             }
             if !self.tail.is_whole() {
                 return Ok(self.connection.execute_batch("ROLLBACK")?);
@@ -300,7 +304,7 @@ impl Thread {
                 }
             };
             self.committer.commit(&self.connection).map_err(Fault::new)?;
-            self.tail.commit(0, tally.settled);
+            self.tail.commit((0, None), tally.settled);
             match last {
                 Some(last) => after = (last.environment, last.agent.as_str().to_owned()),
                 None => return Ok(()),

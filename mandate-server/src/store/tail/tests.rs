@@ -14,31 +14,31 @@ fn id(number: i64) -> DecisionId {
 
 /// A tail of no decisions, all of it there.
 fn tail() -> Tail {
-    Tail::of(Vec::new(), None)
+    Tail::of(Vec::new())
 }
 
 #[test]
 fn what_is_settled_stays_for_those_who_began_before() {
     let (tail, a) = (tail(), agent("agt_a"));
     (1..=3).for_each(|number| tail.add(&a, id(number)));
-    tail.commit(0, Vec::new());
+    tail.commit((0, None), Vec::new());
     let early = tail.visit();
     tail.add(&a, id(4));
-    tail.commit(0, vec![(a.clone(), id(3))]);
+    tail.commit((0, None), vec![(a.clone(), id(3))]);
     assert_eq!(tail.behind(&a, None), [id(1), id(2), id(3), id(4)], "its snapshot has nothing of it in rows");
     let late = tail.visit();
     tail.add(&a, id(5));
-    tail.commit(0, vec![(a.clone(), id(4))]);
+    tail.commit((0, None), vec![(a.clone(), id(4))]);
     drop(early);
-    tail.commit(0, Vec::new());
+    tail.commit((0, None), Vec::new());
     assert_eq!(tail.behind(&a, None), [id(4), id(5)], "the later one needs what was settled after it began");
     assert_eq!(tail.behind(&a, Some(id(4))), [id(5)]);
     drop(late);
-    tail.commit(0, Vec::new());
+    tail.commit((0, None), Vec::new());
     assert_eq!(tail.behind(&a, None), [id(5)]);
-    tail.commit(0, vec![(a.clone(), id(5))]);
+    tail.commit((2, Some(id(7))), vec![(a.clone(), id(5))]);
     assert!(!tail.has(&a) && tail.behind(&a, None).is_empty());
-    assert_eq!(tail.beginning(), Some(id(5)), "nothing before the newest is owed");
+    assert_eq!(tail.beginning(), Some(id(7)), "nothing before the newest is owed");
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn what_is_not_committed_leaves_nothing_behind() {
     let (tail, a, b) = (tail(), agent("agt_a"), agent("agt_b"));
     tail.add(&a, id(1));
     tail.begin_at(id(1));
-    tail.commit(0, Vec::new());
+    tail.commit((0, None), Vec::new());
     tail.add(&a, id(2));
     tail.add(&b, id(0));
     tail.begin_at(id(0));
@@ -64,7 +64,7 @@ fn what_may_be_committed_stays() {
     let (tail, a) = (tail(), agent("agt_a"));
     tail.add(&a, id(5));
     tail.begin_at(id(5));
-    tail.commit(0, Vec::new());
+    tail.commit((0, None), Vec::new());
     tail.add(&a, id(6));
     tail.begin_at(id(4));
     tail.doubt();
@@ -82,19 +82,19 @@ fn the_oldest_are_overdue_once_there_is_too_much_behind_them() {
     let (a, b, c) = (agent("agt_a"), agent("agt_b"), agent("agt_c"));
     let none = |_: &AgentKey| false;
     tail.add(&b, id(1));
-    tail.commit(2, Vec::new());
+    tail.commit((2, None), Vec::new());
     tail.add(&a, id(2));
-    tail.commit(1, Vec::new());
+    tail.commit((1, None), Vec::new());
     assert_eq!(tail.overdue(8, none), []);
-    tail.commit(1, Vec::new());
+    tail.commit((1, None), Vec::new());
     assert_eq!(tail.overdue(8, none), std::slice::from_ref(&b), "four were written since");
-    tail.commit(2, Vec::new());
+    tail.commit((2, None), Vec::new());
     assert_eq!(tail.overdue(8, none), [b.clone(), a.clone()]);
     assert_eq!(tail.overdue(1, none), std::slice::from_ref(&b));
     assert_eq!(tail.overdue(8, |agent| *agent == b), std::slice::from_ref(&a));
     // What is settled is not overdue, even while somebody reads what was before.
     let visit = tail.visit();
-    tail.commit(0, vec![(b.clone(), id(1)), (a.clone(), id(2))]);
+    tail.commit((0, None), vec![(b.clone(), id(1)), (a.clone(), id(2))]);
     assert_eq!(tail.overdue(8, none), []);
     assert_eq!(tail.behind(&b, None), [id(1)]);
     (6..=8).zip([&a, &b, &c]).for_each(|(number, agent)| tail.add(agent, id(number)));
@@ -110,13 +110,13 @@ fn after_a_long_visit_it_is_tidied_bit_by_bit() {
     let many = i64::try_from(3 * MAX_DROPPED).unwrap();
     for number in 0..many {
         tail.add(&a, id(number));
-        tail.commit(1, vec![(a.clone(), id(number))]);
+        tail.commit((1, None), vec![(a.clone(), id(number))]);
     }
     drop(visit);
     let left = || tail.behind(&a, None).len();
     assert_eq!(left(), 3 * MAX_DROPPED);
     for rest in [2, 1, 0] {
-        tail.commit(0, Vec::new());
+        tail.commit((0, None), Vec::new());
         assert_eq!(left(), rest * MAX_DROPPED);
     }
     assert!(!tail.has(&a));
@@ -126,7 +126,7 @@ fn after_a_long_visit_it_is_tidied_bit_by_bit() {
 fn a_range_has_the_order_of_the_log_by_agent() {
     let (a, b) = (agent("agt_a"), agent("agt_b"));
     let all = vec![(b.clone(), id(1)), (a.clone(), id(2)), (b.clone(), id(3)), (a.clone(), id(4))];
-    let tail = Tail::of(all, None);
+    let tail = Tail::of(all);
     let start = (i64::MIN, "", &[][..]);
     let of_a = (a.clone(), vec![id(2), id(4)]);
     assert_eq!(tail.between(start, None, 9), [of_a.clone(), (b.clone(), vec![id(1), id(3)])]);
