@@ -86,6 +86,11 @@ impl Tail {
         Self { behind, agents, ..Self::default() }
     }
 
+    /// An empty one with the same bounds.
+    pub(super) fn alike(&self) -> Self {
+        Self::bounded(self.behind, self.agents)
+    }
+
     /// A tail of so many decisions, oldest first for each agent.
     #[must_use]
     pub fn of(decisions: Vec<(AgentKey, DecisionId)>) -> Self {
@@ -112,6 +117,11 @@ impl Tail {
     pub(super) fn is_read(&self, since: Option<DecisionId>) {
         self.inner().since = since;
         self.whole.store(true, Ordering::Release);
+    }
+
+    /// Decisions after which it is written anew where the tail begins: few beside those that it may have behind it.
+    pub(super) fn marked(&self) -> usize {
+        usize::try_from(self.behind / 32).unwrap_or(usize::MAX)
     }
 
     /// Takes over what another has read.

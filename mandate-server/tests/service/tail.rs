@@ -230,6 +230,43 @@ async fn two_servers_on_a_file_know_of_each_others_decisions_and_one_takes_over(
 }
 
 #[tokio::test]
+async fn the_end_of_the_log_that_is_read_stays_short_whoever_writes() {
+    let mut world = World::new().await;
+    let agents = agents(&world, 3).await;
+    let since = |world: &World| apart::snapshot(&world.database, owed::since).unwrap();
+    for _ in 0..3 {
+        world.ask(&agents[0], "1").await;
+    }
+    let quiet = unsettled(&world);
+    assert_eq!(quiet.len(), 2, "the first is written with its metering");
+    let first = world.store.clone();
+    let tail = Tail::bounded(64, 8);
+    world.store = apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, tail).unwrap();
+    // All load is on the second: it settles what the first has left, and says where the rest begins.
+    for agent in agents[1..].iter().cycle().take(100) {
+        world.ask(agent, "1").await;
+    }
+    assert_eq!(unsettled(&world), []);
+    let newest = |log: Vec<decisions::Whole>| log.last().map(|whole| whole.decision.id);
+    let read = log(&world).await.iter().filter(|whole| Some(whole.decision.id) > since(&world)).count();
+    assert!(since(&world) > Some(quiet[1].1) && read <= 2, "{read} decisions are read");
+    // The first goes on from what the second has said.
+    let second = std::mem::replace(&mut world.store, first);
+    for _ in 0..3 {
+        world.ask(&agents[0], "1").await;
+    }
+    second.close();
+    lists_are_whole(&world, &agents, &mut Random(1)).await;
+    let _folder = crash(&mut world);
+    assert_eq!(since(&world), unsettled(&world).first().map(|(_, id)| *id), "a start says so too");
+    open_again(&mut world);
+    let all = log(&world).await;
+    assert_eq!(since(&world), newest(all));
+    world.store.close();
+    assert_eq!(found(&world.database), [""; 0]);
+}
+
+#[tokio::test]
 async fn a_clock_that_is_set_back_hides_nothing_after_a_crash() {
     let mut world = World::new().await;
     let agents = agents(&world, 3).await;

@@ -19,9 +19,6 @@ use crate::error::Fault;
 use crate::service::{Answer, Stop};
 use crate::traces;
 
-/// Decisions after which it is written anew where the tail of the log begins.
-const MARKED: usize = 1 << 14;
-
 type Waiter = oneshot::Sender<Result<Answer, Fault>>;
 /// Who waits, and for what.
 type Told = Vec<(Waiter, Result<Answer, Fault>)>;
@@ -144,7 +141,7 @@ impl Thread {
     /// Writes now and then where the tail of the log begins, so that little of it is read after a crash.
     fn mark(&mut self, decisions: usize) {
         self.unmarked += decisions;
-        if self.unmarked < MARKED || self.connection.is_autocommit() {
+        if self.unmarked < self.tail.marked() || self.connection.is_autocommit() {
             return;
         }
         self.unmarked = 0;
@@ -160,8 +157,8 @@ impl Thread {
 
     /// Settles what lies far behind in the log, and writes where it begins: the other server may be idle.
     fn settle_for_the_other(&mut self) -> Result<(), Fault> {
-        let Self { connection, changes, .. } = self;
-        let own = Arc::default();
+        let Self { connection, changes, tail, .. } = self;
+        let own = Arc::new(tail.alike());
         gather(connection, &own)?;
         let settled = in_savepoint(connection, || {
             let mut ground = Ground::writing(connection, Some(Arc::clone(&own)));
