@@ -35,6 +35,8 @@ const MAX_UNDER_WAY: usize = 2 * MAX_BATCH;
 const GATHERING: Duration = Duration::from_micros(200);
 /// Agents that are settled with a batch at most, because the tail of the log is too long. It grows by less.
 const MAX_OVERDUE: usize = MAX_BATCH;
+/// Agents that are settled with one batch at the end.
+const MAX_SETTLED: usize = 1000;
 /// Idempotency keys that are remembered, to tell a retry. One takes about 150 bytes.
 const MAX_NAMES: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
@@ -172,6 +174,23 @@ impl Thread<'_> {
                 return;
             }
             self.progress.pause();
+        }
+        self.settle();
+    }
+
+    /// At the end, has the rows of all agents written that are known: what they hold need not be read again.
+    fn settle(&mut self) {
+        if !self.ahead.tail.is_whole() || !self.hear() {
+            return;
+        }
+        for agents in self.known.owing().chunks(MAX_SETTLED) {
+            let batch = self.progress.sent + 1;
+            let counted = agents.iter().filter_map(|agent| self.known.count(agent, batch)).collect();
+            let drafts = Drafts { known: self.newest, all: Vec::new(), counted, overdue: Vec::new() };
+            self.progress.send(0);
+            if self.ahead.writer.blocking_send(Job::Drafts(drafts)).is_err() {
+                return;
+            }
         }
     }
 

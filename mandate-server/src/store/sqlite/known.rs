@@ -105,6 +105,12 @@ impl Known {
         agent.count(key)
     }
 
+    /// The agents whose rows lack something.
+    pub(super) fn owing(&self) -> Vec<AgentKey> {
+        let owing = self.agents.iter().filter(|(_, agent)| !agent.owed.is_empty());
+        owing.map(|(key, _)| key.clone()).collect()
+    }
+
     /// Whether an agent is known.
     pub(super) fn has(&self, key: &AgentKey) -> bool {
         self.agents.contains(key)

@@ -78,6 +78,8 @@ impl Writer {
         // The pages as they were before a savepoint: beyond 16 of them SQLite would make a file for each transaction.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
         if !presence.is_doubled() {
+            // What is read for it is not to fill the writer's cache.
+            let connection = connect(path)?;
             connection.execute_batch("BEGIN IMMEDIATE")?;
             transaction::gather(&connection, tail)?;
             transaction::mark(&connection, tail)?;
