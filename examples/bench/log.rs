@@ -3,6 +3,7 @@
 //! The long log is filled once and kept below the target directory; each run adds to it what it decides.
 
 use std::path::Path;
+use std::thread;
 use std::time::Instant;
 
 use mandate_core::api_key::ApiKey;
@@ -15,7 +16,7 @@ use crate::decisions::Starts;
 use crate::figures::{Report, median};
 use crate::fill::{beginning, fill};
 use crate::output::{Measured, Series};
-use crate::template::{SETS, Template, database};
+use crate::template::{REST, SETS, Template, database};
 use crate::{Args, Failure, table};
 
 /// How many decisions stand in the short log: enough to fill pages.
@@ -96,7 +97,12 @@ pub(crate) fn measure(
         pages,
         ..Length::default()
     });
+    // When the agents of each round have asked in the long log.
+    let mut asked: Vec<Instant> = Vec::new();
     for round in 0..args.rounds() {
+        if let Some(last) = round.checked_sub(SETS).and_then(|last| asked.get(last)) {
+            thread::sleep(REST.saturating_sub(last.elapsed()));
+        }
         // The long log is too large to be copied, and what a run adds to it is little. The short one would soon be longer.
         let own = directory.join(format!("short-{round}"));
         short.copy_to(&own)?;
@@ -112,6 +118,7 @@ pub(crate) fn measure(
             );
             length.rounds.push(report);
         }
+        asked.push(Instant::now());
         std::fs::remove_dir_all(&own)?;
     }
     let [short, long] = &lengths;

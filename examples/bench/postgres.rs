@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::json;
@@ -13,15 +13,13 @@ use serde_json::json;
 use crate::contender::{Load, Running, binary};
 use crate::figures::{Report, median};
 use crate::output::{Measured, Series};
-use crate::template::{AGENTS, SETS, Template};
+use crate::template::{AGENTS, REST, SETS, Template};
 use crate::{Args, Failure};
 
 /// How many servers there are in a run, and how many connections to all of them together.
 const CASES: [(usize, usize); 4] = [(1, 64), (1, 256), (2, 64), (3, 64)];
 /// How long each agent may take to ask once, beforehand. That it has an API key is looked up then, each by itself.
 const WARM_UP_SECONDS: u64 = 30;
-/// How long agents rest before they ask again: after that all that they have asked is forgotten by the velocity rule.
-const REST: Duration = Duration::from_secs(61);
 /// Of `pgbench`: three of the statements of TPC-B in a transaction, prepared, by so many clients.
 const YARDSTICK: [&str; 8] = ["-N", "-M", "prepared", "-n", "-c", "32", "-j", "2"];
 /// How much `pgbench` fills its tables with.

@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
@@ -19,6 +20,8 @@ use crate::Failure;
 
 /// How many agents ask in one run. Each may ask ten times a minute.
 pub(crate) const AGENTS: usize = 30_000;
+/// How long agents rest before they ask again: after that all that they have asked is forgotten by the velocity rule.
+pub(crate) const REST: Duration = Duration::from_secs(61);
 /// How many sets of so many agents there are, for runs one after the other on one database.
 pub(crate) const SETS: usize = 3;
 /// How many agents are registered in one transaction.
