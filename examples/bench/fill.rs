@@ -1,6 +1,7 @@
 //! Fills the log by the store's own code: authorizations are put into its batches, decided, signed and written as those that come
 //! over HTTP, only without HTTP. A clock goes with them, so that no agent is too fast for the velocity rule.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 
@@ -27,6 +28,8 @@ const STEP_NANOS: i64 = 74_074;
 const AT_A_TIME: usize = 512;
 /// How long a review waits, in seconds.
 const REVIEW_SECONDS: i64 = 24 * 60 * 60;
+/// How many decisions the agent of whom pages are fetched has in a log, however long that is: they are spread over all of it.
+const LISTED: usize = 200;
 /// What is asked, in turn: of twenty 17 to be allowed, one to be reviewed, one over the limit, and one of a wrong category.
 const AMOUNTS: [(&str, &str); 4] =
     [("40", "software"), ("300.5", "software"), ("900", "software"), ("40", "travel")];
@@ -54,12 +57,13 @@ impl Clock for Steps {
     }
 }
 
-/// Fills the template's own database with so many decisions, the first of them at `begin`, which are those from number `from` on.
+/// Fills the template's own database with the decisions of these numbers, of so many in all; number 0 is made at `begin`. The first
+/// agent makes two hundred of them, as far apart as they can be, and the others the rest in turn.
 pub(crate) fn fill(
     template: &Template,
     begin: Timestamp,
-    from: usize,
-    decisions: usize,
+    numbers: Range<usize>,
+    all: usize,
 ) -> Result<(), Failure> {
     let url = template.url();
     let keyring = store::run_once(&url, |tx| {
@@ -69,13 +73,14 @@ pub(crate) fn fill(
     })?;
     let keyring = keyring.map_err(|refusal| refusal.message)?;
     let callers = Arc::new(callers(template, begin)?);
-    let clock = Arc::new(Steps { begin, taken: AtomicI64::new(i64::try_from(from)?) });
+    let clock = Arc::new(Steps { begin, taken: AtomicI64::new(i64::try_from(numbers.start)?) });
     let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
     let engine = Engine::new(keyring, ids, Arc::clone(&clock) as Arc<dyn Clock>, REVIEW_SECONDS);
+    let every = all.div_ceil(LISTED).max(1);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
         let store = Store::open(&url, Arc::new(engine) as Arc<dyn Decider>, Metrics::new())?;
-        let next = Arc::new(AtomicUsize::new(from));
+        let next = Arc::new(AtomicUsize::new(numbers.start));
         let mut tasks = tokio::task::JoinSet::<Result<(), Fault>>::new();
         for _ in 0..AT_A_TIME {
             let (store, callers) = (store.clone(), Arc::clone(&callers));
@@ -83,11 +88,11 @@ pub(crate) fn fill(
             tasks.spawn(async move {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    if number >= from + decisions {
+                    if number >= numbers.end {
                         return Ok(());
                     }
                     clock.taken.fetch_add(1, Ordering::Relaxed);
-                    decide(&store, &callers, number, clock.now()).await?;
+                    decide(&store, &callers, (number, every), clock.now()).await?;
                     if number > 0 && number % 500_000 == 0 {
                         eprintln!("{number} decisions written");
                     }
@@ -102,9 +107,16 @@ pub(crate) fn fill(
     })
 }
 
-async fn decide(store: &Store, callers: &[Arc<Caller>], number: usize, now: Timestamp) -> Result<(), Fault> {
+/// Decides on the one of that number; each of the numbers of `every` is the first agent's.
+async fn decide(
+    store: &Store,
+    callers: &[Arc<Caller>],
+    (number, every): (usize, usize),
+    now: Timestamp,
+) -> Result<(), Fault> {
     let lost = || Fault::new("there is no such agent");
-    let caller = callers.get(number % callers.len()).ok_or_else(lost)?;
+    let place = if number % every == 0 { 0 } else { number % callers.len() };
+    let caller = callers.get(place).ok_or_else(lost)?;
     // With each round of the agents the mix moves on, so that each agent asks for everything.
     let kind = ((number + number / callers.len()) % 20).saturating_sub(16);
     let (amount, category) = AMOUNTS.get(kind).ok_or_else(lost)?;

@@ -25,6 +25,8 @@ const SHORT: usize = 5_000;
 const FETCHES: usize = 50;
 /// The lists that grow with the log.
 const LISTS: [&str; 4] = ["decisions", "decisions?verdict=allow", "decisions?verdict=review", "events"];
+/// The list of one agent's decisions: two pages, spread over the log.
+const LISTS_OF_AGENT: [&str; 1] = ["decisions?agent=agt_bench-00000"];
 /// The longest page.
 const LIMIT: usize = 100;
 
@@ -51,6 +53,11 @@ impl PageTimes {
     pub(crate) fn milliseconds(&self) -> f64 {
         median(self.milliseconds.iter().copied())
     }
+
+    /// Which part of another page's time it takes, round by round.
+    pub(crate) fn of(&self, other: &Self) -> f64 {
+        median(self.milliseconds.iter().zip(&other.milliseconds).map(|(own, other)| own / other))
+    }
 }
 
 #[derive(Deserialize)]
@@ -73,7 +80,7 @@ struct Kept {
 }
 
 /// Where the keys and pages of a kept log stand: written last, once it is whole.
-const KEPT: &str = "kept.json";
+const KEPT: &str = "kept-2.json";
 
 /// Measures the two in turn; `target` is the target directory.
 pub(crate) fn measure(
@@ -88,8 +95,9 @@ pub(crate) fn measure(
     for set in 0..SETS {
         std::fs::copy(template.keys(set), short.keys(set))?;
     }
-    fill(&short, SystemClock.now(), 0, SHORT)?;
-    let short_pages = pages(&short)?;
+    fill(&short, SystemClock.now(), 0..SHORT, SHORT)?;
+    let mut short_pages = pages(&short, &LISTS)?;
+    short_pages.extend(pages(&short, &LISTS_OF_AGENT)?);
     let (long, long_pages) = long(&target.join(format!("bench-log-{}", args.log())), args.log())?;
     let count = held(&long)?;
     let mut lengths = [(SHORT, short_pages), (count, long_pages)].map(|(decisions, pages)| Length {
@@ -107,6 +115,7 @@ pub(crate) fn measure(
         let own = directory.join(format!("short-{round}"));
         short.copy_to(&own)?;
         let fresh = Template::at(&own, short.organization_key.clone(), short.agent_key.clone());
+        fetch([&fresh, &long], &mut lengths)?;
         let logs = [(&fresh, short.keys(round)), (&long, long.keys(round))];
         for ((log, keys), length) in logs.into_iter().zip(&mut lengths) {
             let report = run(args, log, &keys, length)?;
@@ -147,7 +156,7 @@ fn long(directory: &Path, decisions: usize) -> Result<(Template, Vec<PageTimes>)
         let key = |text: &str| ApiKey::parse(text).map_err(|e| e.to_string());
         let template = Template::at(directory, key(&kept.organization_key)?, key(&kept.agent_key)?);
         let mut pages = Vec::new();
-        for (list, (first, last)) in LISTS.into_iter().zip(kept.pages) {
+        for (list, (first, last)) in LISTS.into_iter().chain(LISTS_OF_AGENT).zip(kept.pages) {
             pages.extend(both(list, first, last));
         }
         return Ok((template, pages));
@@ -158,16 +167,17 @@ fn long(directory: &Path, decisions: usize) -> Result<(Template, Vec<PageTimes>)
     }
     let begin = beginning(decisions)?;
     let template = Template::make(directory, begin)?;
-    fill(&template, begin, 0, SHORT)?;
-    let pages = pages(&template)?;
-    fill(&template, begin, SHORT, decisions.saturating_sub(SHORT))?;
+    fill(&template, begin, 0..SHORT, decisions)?;
+    let mut all = pages(&template, &LISTS)?;
+    fill(&template, begin, SHORT..decisions, decisions)?;
+    all.extend(pages(&template, &LISTS_OF_AGENT)?);
     let kept = Kept {
         organization_key: template.organization_key.expose().to_owned(),
         agent_key: template.agent_key.expose().to_owned(),
-        pages: pages.chunks_exact(2).filter_map(paths).collect(),
+        pages: all.chunks_exact(2).filter_map(paths).collect(),
     };
     std::fs::write(directory.join(KEPT), serde_json::to_vec(&kept)?)?;
-    Ok((template, pages))
+    Ok((template, all))
 }
 
 /// The paths of the first and the last page of a list.
@@ -192,9 +202,6 @@ fn run(args: &Args, template: &Template, keys: &Path, length: &mut Length) -> Re
     let server = Running::mandate(template.directory(), &[])?;
     let took = server.first_decision(template.agent_key.expose())?;
     length.starts.note(took.as_secs_f64() * 1e3, server.resident_bytes()?);
-    for page in &mut length.pages {
-        page.milliseconds.push(time(&server, template, &page.path)?);
-    }
     let load =
         Load { keys, seconds: args.seconds(), warm_up: args.warm_up(), args: &["--connections", "64"] };
     let report = server.load(&load)?;
@@ -205,11 +212,11 @@ fn run(args: &Args, template: &Template, keys: &Path, length: &mut Length) -> Re
 }
 
 /// The first page of each list, and the one that begins behind the last row of the page that is the first now: with all
-/// that will be written it comes to stand at the far end.
-fn pages(template: &Template) -> Result<Vec<PageTimes>, Failure> {
+/// that will be written to a list that grows with the log, it comes to stand at the far end.
+fn pages(template: &Template, lists: &[&'static str]) -> Result<Vec<PageTimes>, Failure> {
     let server = Running::mandate(template.directory(), &[])?;
     let mut pages = Vec::new();
-    for list in LISTS {
+    for list in lists {
         let separator = if list.contains('?') { '&' } else { '?' };
         let first = format!("{list}{separator}limit={LIMIT}");
         let page: Page = serde_json::from_str(&get(&server, template, &first)?)?;
@@ -221,15 +228,29 @@ fn pages(template: &Template) -> Result<Vec<PageTimes>, Failure> {
     Ok(pages)
 }
 
-/// The median of the times that a page takes.
-fn time(server: &Running, template: &Template, path: &str) -> Result<f64, Failure> {
-    let mut times = Vec::new();
-    for _ in 0..FETCHES {
-        let start = Instant::now();
-        get(server, template, path)?;
-        times.push(start.elapsed().as_secs_f64() * 1e3);
+/// Fetches each page of the two logs in turn, from a server on each, and notes the median of the times that it takes. They are at
+/// work at the same time, so that what else goes on meets both.
+fn fetch(logs: [&Template; 2], lengths: &mut [Length; 2]) -> Result<(), Failure> {
+    let [short, long] = lengths;
+    let mut servers = Vec::new();
+    for log in logs {
+        servers.push((Running::mandate(log.directory(), &[])?, log));
     }
-    Ok(median(times))
+    for pages in short.pages.iter_mut().zip(&mut long.pages) {
+        let pages: [&mut PageTimes; 2] = pages.into();
+        let mut times = [const { Vec::new() }; 2];
+        for _ in 0..FETCHES {
+            for (((server, log), page), times) in servers.iter().zip(&pages).zip(&mut times) {
+                let start = Instant::now();
+                get(server, log, &page.path)?;
+                times.push(start.elapsed().as_secs_f64() * 1e3);
+            }
+        }
+        for (page, times) in pages.into_iter().zip(times) {
+            page.milliseconds.push(median(times));
+        }
+    }
+    Ok(())
 }
 
 fn get(server: &Running, template: &Template, path: &str) -> Result<String, Failure> {

@@ -126,7 +126,7 @@ fn lengths(text: &mut String, short: &Length, long: &Length) -> Result<(), Failu
     for (one, other) in short.pages.iter().zip(&long.pages) {
         let (before, after) = (one.milliseconds(), other.milliseconds());
         let (list, which) = (one.list, one.which);
-        let kept = before / after;
+        let kept = one.of(other);
         writeln!(text, "| {which} page of `/{list}`, ms | {before:.2} | {after:.2} | {kept:.2} |")?;
     }
     let peak = |length: &Length| over(&length.rounds, |r| r.server_peak_bytes) / MIB;
