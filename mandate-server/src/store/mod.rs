@@ -3,6 +3,7 @@
 //! Three ways in: [`Store::read`] runs a script over a snapshot, [`Store::write`] runs one in a transaction, and
 //! [`Store::decide`] puts an authorization into the next batch. Nobody hears an answer before its COMMIT has returned.
 
+mod answers;
 mod decider;
 mod postgres;
 pub mod records;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use mandate_core::cursor::CursorKey;
 use mandate_core::json::Object;
 use mandate_core::{EventId, EventKind, WebhookId};
@@ -211,6 +212,33 @@ async fn an_event_goes_to_the_webhooks_that_subscribe_to_its_type() {
     );
     assert_eq!(log(&world).await[0], shown);
     assert_eq!(deliveries(&world, &shown["event"]).await, [pending(&one)]);
+}
+
+#[tokio::test]
+async fn a_webhook_hears_of_what_is_asked_once_it_is_registered_whatever_is_under_way() {
+    let world = World::new().await;
+    let mut agents = Vec::new();
+    for number in 0..9 {
+        let agent = world.agent(&format!("a{number}")).await;
+        world.mandate(&agent, 10_000, REVIEWED).await;
+        agents.push(agent);
+    }
+    let (last, others) = agents.split_last().unwrap();
+    let under_way = join_all(others.iter().map(async |agent| {
+        for _ in 0..4 {
+            world.ask(agent, "300").await;
+        }
+    }));
+    let asked = async {
+        let id = webhook(&world, &["decision.review_pending"]).await;
+        (id, world.ask(last, "300").await["review"]["id"].clone())
+    };
+    let (_, (id, review)) = tokio::join!(under_way, asked);
+
+    let events = log(&world).await;
+    assert_eq!(events.len(), 33);
+    let told = events.iter().find(|event| event["data"]["review"]["id"] == review).unwrap();
+    assert_eq!(deliveries(&world, &told["event"]).await, [(id, "pending".to_owned())]);
 }
 
 #[tokio::test]

@@ -48,9 +48,10 @@ const USAGE: &str = "SELECT k.environment, k.agent, k.currency, u.*
             deny_category, deny_velocity
         FROM usage WHERE environment = k.environment AND month = $4 AND agent = k.agent AND currency = k.currency
         OFFSET 0) u";
-/// The modes, and the time by the database's clock when the rows are held.
-const MODES: &str = "SELECT environment, mode, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
-    FROM environments WHERE environment = ANY ($1::bigint[])";
+/// The modes, whether a webhook hears of anything, and the time by the database's clock when the rows are held.
+const MODES: &str = "SELECT e.environment, e.mode, (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+        (SELECT 1 FROM subscriptions s WHERE s.environment = e.environment LIMIT 1)
+    FROM environments e WHERE e.environment = ANY ($1::bigint[])";
 const KEPT: &str =
     "SELECT i.environment, i.api_key, i.name, i.fingerprint, i.status, i.body, i.sealed, i.created_at
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bigint[]) AS api_key, unnest($3::text[]) AS name) AS k
@@ -73,8 +74,13 @@ pub(super) struct Held {
     pub(super) metered: Option<Metered>,
 }
 
-/// The rows that are held.
-pub(super) type Holding = BTreeMap<AgentKey, Held>;
+/// The rows that are held, and what else was found when they were.
+#[derive(Default)]
+pub(super) struct Holding {
+    pub(super) agents: BTreeMap<AgentKey, Held>,
+    /// The environments in which a webhook hears of something.
+    pub(super) heard: BTreeSet<i64>,
+}
 
 /// An agent's row.
 struct Taken {
@@ -167,20 +173,22 @@ impl Asked {
             steps.push(Step::Run(KEPT, columns("iit", keys)?));
         }
         let mut ran = ground.send(steps)?.into_iter();
-        let (mut holding, mut taken) = (Holding::new(), BTreeMap::new());
+        let (mut holding, mut taken) = (Holding::default(), BTreeMap::new());
         for mut row in rows(ran.next()) {
             let agent = read_agent(&mut row)?;
             let recent = RecentRequests::from_bytes(&row.blob()?)?;
             let text = row.text()?;
             let governing = row.maybe_bytes()?.map(MandateId::from_bytes);
             let revoked_at = row.maybe_integer()?.map(Timestamp::from_millis);
-            holding.insert(agent.clone(), Held { metered: Metered::read(&text)?, text });
+            holding.agents.insert(agent.clone(), Held { metered: Metered::read(&text)?, text });
             taken.insert(agent, Taken { recent, governing, revoked_at });
         }
         for mut row in rows(ran.next()) {
-            loaded.modes.insert(row.integer()?, Mode::parse(&row.text()?)?);
+            let environment = row.integer()?;
+            loaded.modes.insert(environment, Mode::parse(&row.text()?)?);
             let shown = Timestamp::from_millis(row.integer()?);
             loaded.compared = Some((shown, shown));
+            holding.heard.extend(row.maybe_integer()?.map(|_| environment));
         }
         for mut row in rows(ran.next()) {
             let (environment, api_key, name) = (row.integer()?, row.integer()?, row.text()?);
@@ -223,7 +231,7 @@ impl Asked {
         let mut unmetered = Vec::new();
         for (agent, currency) in &self.currencies {
             let usage = UsageKey { agent: agent.clone(), month, currency: currency.clone() };
-            let held = holding.get(agent).and_then(|held| held.metered.as_ref());
+            let held = holding.agents.get(agent).and_then(|held| held.metered.as_ref());
             if let Some(metered) = held.filter(|metered| metered.is_of(month, currency)) {
                 loaded.usage.insert(usage, metered.usage.clone());
             } else if !loaded.usage.contains_key(&usage) {

@@ -24,31 +24,41 @@ use super::link::Step;
 use crate::error::Fault;
 
 /// Every batch that decides: the log, the agents' rows, and the number of the transaction. One statement costs less than three,
-/// and none of the three looks at what the others write.
-const KEEP: &str = "WITH made AS (INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce, agent, amount,
-            currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes, review, issuer,
-            signing_key, signature)
-        SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::text[]),
-            unnest($5::bytea[]), unnest($6::bytea[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]),
-            unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]),
-            unnest($15::text[]), unnest($16::bigint[]), unnest($17::bytea[]), unnest($18::bytea[]),
-            unnest($19::bigint[]), unnest($20::bigint[]), unnest($21::bytea[])),
-    changed AS (UPDATE agents a SET recent = k.recent, metered = CASE WHEN a.metered = k.was THEN k.metered END
-        FROM (SELECT unnest($22::bigint[]) AS environment, unnest($23::text[]) AS agent,
-            unnest($24::bytea[]) AS recent, unnest($25::text[]) AS metered, unnest($26::text[]) AS was) AS k
-        WHERE a.environment = k.environment AND a.agent = k.agent)
-    INSERT INTO commits (commit, asked) VALUES ($27, 0)";
-/// Reviews and events; and the webhooks that hear of these are held, in the one order in which they are taken.
-const TELL: &str =
-    "WITH made AS (INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
-        SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bytea[]), unnest($4::text[]),
-            unnest($5::text[]), unnest($6::bigint[])),
+/// and none of them looks at what the others write. `$more` is what else is written with them.
+macro_rules! keep {
+    ($more:literal) => {
+        concat!(
+            "WITH made AS (INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce, agent, amount,
+                currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes, review, issuer,
+                signing_key, signature)
+            SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::text[]),
+                unnest($5::bytea[]), unnest($6::bytea[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]),
+                unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]),
+                unnest($15::text[]), unnest($16::bigint[]), unnest($17::bytea[]), unnest($18::bytea[]),
+                unnest($19::bigint[]), unnest($20::bigint[]), unnest($21::bytea[])),
+            changed AS (UPDATE agents a SET recent = k.recent, metered = CASE WHEN a.metered = k.was THEN k.metered END
+                FROM (SELECT unnest($22::bigint[]) AS environment, unnest($23::text[]) AS agent,
+                    unnest($24::bytea[]) AS recent, unnest($25::text[]) AS metered, unnest($26::text[]) AS was) AS k
+                WHERE a.environment = k.environment AND a.agent = k.agent) ",
+            $more,
+            " INSERT INTO commits (commit, asked) VALUES ($27, 0)"
+        )
+    };
+}
+const KEEP: &str = keep!("");
+/// The same with reviews and events.
+const KEEP_AND_TELL: &str = keep!(
+    ", asked AS (INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
+        SELECT unnest($28::bigint[]), unnest($29::bytea[]), unnest($30::bytea[]), unnest($31::text[]),
+            unnest($32::text[]), unnest($33::bigint[])),
     told AS (INSERT INTO events (environment, event, type, created_at, data)
-        SELECT unnest($7::bigint[]), unnest($8::bytea[]), unnest($9::text[]), unnest($10::bigint[]),
-            unnest($11::text[]))
-    SELECT 1 FROM webhooks WHERE (environment, webhook) IN
+        SELECT unnest($34::bigint[]), unnest($35::bytea[]), unnest($36::text[]), unnest($37::bigint[]),
+            unnest($38::text[]))"
+);
+/// Holds the webhooks that hear of events, in the one order in which they are taken.
+const HOLD: &str = "SELECT 1 FROM webhooks WHERE (environment, webhook) IN
         (SELECT s.environment, s.webhook
-        FROM (SELECT unnest($7::bigint[]) AS environment, unnest($9::text[]) AS type) AS e
+        FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS type) AS e
         JOIN subscriptions s ON s.environment = e.environment AND s.type = e.type)
     ORDER BY environment, webhook FOR NO KEY UPDATE";
 /// Makes the deliveries of events, and puts the webhooks that hear of them into the line. It sees who subscribes once the
@@ -109,12 +119,19 @@ pub(super) fn keep(ground: &mut Ground<'_>, loaded: &Loaded, holding: &Holding) 
     let made = &loaded.made;
     let mut tally = Tally::default();
     let Metering { agents, back, fresh, stored } = meter(loaded, holding)?;
-    if !made.decisions.is_empty() || !agents.is_empty() {
+    let tells = !made.reviews.is_empty() || !made.events.is_empty();
+    if tells || !made.decisions.is_empty() || !agents.is_empty() {
         let mut parameters =
             columns("ibitbbtttttttttibbiib", made.decisions.iter().map(sql::decisions::values))?;
         parameters.extend(columns("itbtt", agents.into_iter())?);
         parameters.push(Value::from(ground.leave()).into());
-        ground.write_later(KEEP, parameters);
+        if tells {
+            let reviews = made.reviews.iter();
+            let reviews = reviews.map(|(environment, review)| sql::reviews::values(*environment, review));
+            parameters.extend(columns("ibbtti", reviews)?);
+            parameters.extend(columns("ibtit", made.events.iter().map(sql::events::values))?);
+        }
+        ground.write_later(if tells { KEEP_AND_TELL } else { KEEP }, parameters);
         tally.decided.extend(made.decisions.iter().map(|decision| (decision.verdict, decision.mode)));
     }
     // After the agents' rows: `usage` takes nothing that stands in one.
@@ -133,10 +150,7 @@ pub(super) fn keep(ground: &mut Ground<'_>, loaded: &Loaded, holding: &Holding) 
     if !kept.is_empty() {
         ground.write_later(KEPT, columns("iitbibii", kept.into_iter())?);
     }
-    if !made.reviews.is_empty() || !made.events.is_empty() {
-        tell(ground, made)?;
-        tally.announced = !made.events.is_empty();
-    }
+    tally.announced = deliver(ground, made, &holding.heard)?;
     Ok(tally)
 }
 
@@ -161,7 +175,7 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
     let mut placed = BTreeSet::new();
     for key in &made.usage {
         let usage: &UsageRecord = loaded.usage.get(key).ok_or_else(lost)?;
-        let before = holding.get(&key.agent).ok_or_else(lost)?.metered.as_ref();
+        let before = holding.agents.get(&key.agent).ok_or_else(lost)?.metered.as_ref();
         let stands = before.is_some_and(|before| before.is_of(key.month, &key.currency));
         let has_room = before.is_none_or(|before| before.month < key.month) && placed.insert(&key.agent);
         if stands || has_room {
@@ -186,7 +200,7 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
     }
     let agents = made.agents.iter().map(|key| {
         let recent = loaded.agents.get(key).ok_or_else(lost)?.recent.to_bytes();
-        let was = &holding.get(key).ok_or_else(lost)?.text;
+        let was = &holding.agents.get(key).ok_or_else(lost)?.text;
         let newest = metered.remove(key).unwrap_or_else(|| was.clone());
         let (environment, agent) = (key.environment.into(), key.agent.as_str().into());
         Ok([environment, agent, recent.into(), newest.into(), was.as_str().into()])
@@ -195,17 +209,20 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
     if metered.is_empty() { Ok(Metering { agents, back, fresh, stored }) } else { Err(lost()) }
 }
 
-/// Writes reviews and events, with their deliveries.
-fn tell(ground: &mut Ground<'_>, made: &Made) -> Result<(), Fault> {
-    let reviews = made.reviews.iter();
-    let reviews = reviews.map(|(environment, review)| sql::reviews::values(*environment, review));
-    let mut parameters = columns("ibbtti", reviews)?;
-    parameters.extend(columns("ibtit", made.events.iter().map(sql::events::values))?);
-    ground.write_later(TELL, parameters);
-    let events = made.events.iter().map(|event| -> [Value; 4] {
+/// Makes deliveries of the events that webhooks may hear of; false where there are none. Whoever subscribes later than
+/// these environments were looked at was not told before the authorizations came, and so hears of what happens next.
+fn deliver(ground: &mut Ground<'_>, made: &Made, heard: &BTreeSet<i64>) -> Result<bool, Fault> {
+    let events = || made.events.iter().filter(|event| heard.contains(&event.environment));
+    if events().next().is_none() {
+        return Ok(false);
+    }
+    let types =
+        events().map(|event| -> [Value; 2] { [event.environment.into(), event.kind.as_str().into()] });
+    ground.write_later(HOLD, columns("it", types)?);
+    let events = events().map(|event| -> [Value; 4] {
         let kind = event.kind.as_str().into();
         [event.environment.into(), event.id.to_bytes().into(), kind, event.at.millis().into()]
     });
     ground.later_counted(Step::Run(FAN_OUT, columns("ibti", events)?));
-    Ok(())
+    Ok(true)
 }

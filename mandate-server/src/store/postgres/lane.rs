@@ -107,10 +107,8 @@ impl Lane<'_> {
             batch.drain(..).map(|Asked { authorization, at, waiter }| (authorization, (at, waiter))).unzip();
         let fault = match self.run(desk, &batch, first + self.turn, None) {
             Ok(answers) => {
-                for ((_, waiter), answer) in rest.into_iter().zip(answers) {
-                    let _ = waiter.send(answer);
-                }
-                return;
+                let waiters = rest.into_iter().map(|(_, waiter)| waiter);
+                return self.after.way_back.answer(waiters.zip(answers).collect());
             }
             Err(fault) => fault,
         };

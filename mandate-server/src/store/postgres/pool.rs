@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
 
+use super::super::answers::{Waiter, WayBack};
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider};
 use super::address::Address;
@@ -42,6 +43,8 @@ pub(super) struct After {
     wake: Arc<Notify>,
     /// How many lanes have a batch under way.
     at_work: Arc<AtomicUsize>,
+    /// To those who wait for an answer.
+    pub(super) way_back: WayBack,
 }
 
 /// A batch that is under way, until this is dropped.
@@ -74,7 +77,7 @@ pub(super) struct Pool {
 pub(super) struct Asked {
     pub(super) authorization: Authorization,
     pub(super) at: Instant,
-    pub(super) waiter: oneshot::Sender<Result<Answer, Fault>>,
+    pub(super) waiter: Waiter,
 }
 
 impl Pool {
@@ -264,7 +267,7 @@ fn serve(mut desk: Desk, waiting: &Turn<mpsc::Receiver<Job>>) {
 
 impl After {
     pub(super) fn new(metrics: Metrics, wake: Arc<Notify>) -> Self {
-        Self { metrics, wake, at_work: Arc::default() }
+        Self { metrics, wake, at_work: Arc::default(), way_back: WayBack::here() }
     }
 
     /// Tells other lanes that a batch is under way.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rusqlite::Connection;
-use tokio::sync::oneshot;
 
+use super::super::answers::Told;
 use super::super::records::AgentKey;
 use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
@@ -18,10 +18,6 @@ use super::{Ground, hot, whole};
 use crate::error::Fault;
 use crate::service::{Answer, Stop};
 use crate::traces;
-
-type Waiter = oneshot::Sender<Result<Answer, Fault>>;
-/// Who waits, and for what.
-type Told = Vec<(Waiter, Result<Answer, Fault>)>;
 
 impl Thread {
     /// Runs all jobs in one transaction and tells each waiter how it ended.
@@ -85,19 +81,7 @@ impl Thread {
             let acknowledged = told.iter_mut().filter(|(_, answer)| answer.is_ok());
             acknowledged.for_each(|(_, answer)| *answer = Err(Fault::new(why)));
         }
-        self.answer(told);
-    }
-
-    /// Gives each waiter its answer, from within the runtime where there are many: a task that is woken there costs nothing
-    /// like one that is woken from a foreign thread.
-    fn answer(&self, told: Told) {
-        let answer = move || told.into_iter().for_each(|(waiter, answer)| _ = waiter.send(answer));
-        match &self.runtime {
-            Some(runtime) => {
-                runtime.spawn(async move { answer() });
-            }
-            None => answer(),
-        }
+        self.way_back.answer(told);
     }
 
     /// Begins a transaction.

@@ -8,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rusqlite::Connection;
-use tokio::runtime::Handle;
 use tokio::sync::{Notify, mpsc, oneshot};
 
+use super::super::answers::WayBack;
 use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, sql};
@@ -117,7 +117,7 @@ impl Writer {
             unmarked: 0,
             wake,
             ended,
-            runtime: Handle::try_current().ok(),
+            way_back: WayBack::here(),
         };
         let spawn = |name: &str, serve: Box<dyn FnOnce() + Send>| {
             let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(serve);
@@ -226,7 +226,7 @@ pub(super) struct Thread {
     /// Hears of how many more batches the transactions have ended.
     pub(super) ended: Sender<usize>,
     /// Where those wait who are to be answered.
-    pub(super) runtime: Option<Handle>,
+    pub(super) way_back: WayBack,
 }
 
 impl Thread {
