@@ -199,7 +199,7 @@ fn render(counted: &Counted) -> Result<String, Failure> {
     let mut text = String::new();
     writeln!(text, "| Layer | Instructions an authorization | Share |\n|---|---|---|")?;
     let mut row = |layer: &str, count: u64| {
-        writeln!(text, "| {layer} | {} | {} % |", count / requests, count * 100 / total.max(1))
+        writeln!(text, "| {layer} | {} | {} % |", count / requests, (count * 100 + total / 2) / total.max(1))
     };
     for (layer, count) in sorted {
         row(layer, *count)?;

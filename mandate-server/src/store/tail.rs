@@ -41,6 +41,10 @@ struct Inner {
     written: u64,
     /// What the open transaction has added.
     open: Vec<(AgentKey, DecisionId)>,
+    /// What one that has failed at its end had added.
+    doubted: Vec<(AgentKey, DecisionId)>,
+    /// What was read of the end of the log, until all of it was.
+    read: Vec<DecisionId>,
     /// What transactions have settled, each with its number: to be taken away when nobody reads what was before.
     settled: VecDeque<(u64, AgentKey, DecisionId)>,
     /// Where the database says that the tail begins, and where it will when the open transaction is committed.
@@ -111,11 +115,22 @@ impl Tail {
         }
         inner.newest = inner.newest.max(Some(id));
         inner.written += 1;
+        inner.read.push(id);
     }
 
-    /// All of the end of the log was read, from `since` on: from now on all of it is here.
+    /// All of the end of the log was read, from `since` on: from now on all of it is here. Environments were read one after the
+    /// other: how many decisions are behind each is known only now.
     pub(super) fn is_read(&self, since: Option<DecisionId>) {
-        self.inner().since = since;
+        let mut inner = self.inner();
+        inner.since = since;
+        let mut read = std::mem::take(&mut inner.read);
+        // Few pieces, each in order.
+        read.sort();
+        for unsettled in inner.agents.values_mut() {
+            let before = unsettled.first().map_or(read.len(), |first| read.partition_point(|id| *id < first));
+            unsettled.behind = u64::try_from(before).unwrap_or(u64::MAX);
+        }
+        drop(inner);
         self.whole.store(true, Ordering::Release);
     }
 
@@ -167,11 +182,40 @@ impl Tail {
         inner.drop_settled();
     }
 
-    /// The open transaction has failed at its end: what it has added may be in the log, and may be not. Who reads sees.
+    /// The open transaction has failed at its end: what it has added may be in the log, and may be not. Who reads sees; and it
+    /// is looked at before the next transaction ([`Tail::doubted`]).
     pub(super) fn doubt(&self) {
         let mut inner = self.inner();
-        inner.open.clear();
+        let open = std::mem::take(&mut inner.open);
+        inner.doubted.extend(open);
         inner.since = inner.next_since.take().max(inner.since);
+    }
+
+    /// One of the decisions of the transaction that has failed at its end: all of them are in the log, or none is.
+    pub(super) fn doubted(&self) -> Option<(AgentKey, DecisionId)> {
+        self.inner().doubted.last().cloned()
+    }
+
+    /// Whether the decisions of that transaction are in the log was seen.
+    pub(super) fn is_seen(&self, in_log: bool) {
+        let mut inner = self.inner();
+        for (agent, id) in std::mem::take(&mut inner.doubted).into_iter().rev().filter(|_| !in_log) {
+            inner.take_back(&agent, id);
+        }
+    }
+
+    /// The unsettled decisions of an agent up to one, beside those that are named.
+    pub(super) fn left_out(
+        &self,
+        agent: &AgentKey,
+        up_to: DecisionId,
+        named: &[DecisionId],
+    ) -> Vec<DecisionId> {
+        let inner = self.inner();
+        let Some(unsettled) = inner.agents.get(agent) else { return Vec::new() };
+        let first = unsettled.first().unwrap_or(up_to);
+        let ids = unsettled.ids.iter().filter(|id| (first..=up_to).contains(*id) && !named.contains(*id));
+        ids.copied().collect()
     }
 
     /// The open transaction has left nothing behind.

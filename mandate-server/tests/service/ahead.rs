@@ -43,7 +43,7 @@ fn interfere(world: &World, number: i64) {
     store::run_once(&world.database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
 }
 
-async fn switch(world: &World, mode: Mode) {
+pub(crate) async fn switch(world: &World, mode: Mode) {
     let (call, now) = (world.call(&world.organization), world.clock.now());
     let answer = world.write(call, move |tx, call| enforcement::set(tx, call, mode, now)).await;
     assert_eq!(answer.status, 200);

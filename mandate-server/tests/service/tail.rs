@@ -3,17 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use mandate_core::DecisionId;
 use mandate_server::clock::{Ids, SystemEntropy};
 use mandate_server::service::Caller;
 use mandate_server::service::decide::Engine;
-use mandate_server::store::records::{AgentKey, Direction, Slice};
+use mandate_server::store::records::{AgentKey, Direction, Mode, Slice};
 use mandate_server::store::sql::decisions::{self, Filter};
 use mandate_server::store::sql::owed::{self, MAX_OWED};
 use mandate_server::store::tail::Tail;
 use tempfile::TempDir;
 
-use crate::ahead::{below, campaign, log, rests};
+use crate::ahead::{below, campaign, log, rests, switch};
 use crate::apart;
 use crate::check::found;
 use crate::rotation::Random;
@@ -183,6 +184,46 @@ async fn what_is_oldest_is_settled_when_the_tail_is_too_long() {
         world.store.close();
         assert_eq!(found(&world.database), [""; 0]);
     }
+}
+
+/// Rounds in which modes change while agents are settled, in a campaign of scale 1.
+const CHANGES: i64 = 40;
+
+#[tokio::test]
+async fn what_is_settled_for_its_age_is_not_lost_when_modes_change_meanwhile() {
+    let (mut random, scale) = campaign("age");
+    let mut world = World::new().await;
+    let agents = agents(&world, 24).await;
+    world.store.close();
+    let tail = Tail::bounded(1_000, 3);
+    world.store = apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, tail).unwrap();
+    let (last, others) = agents.split_last().unwrap();
+    for round in 0..CHANGES * scale {
+        // The first of a month is written at once, and those that it comes behind are not to be missing by then.
+        world.clock.advance(32 * 86_400);
+        for agent in &agents {
+            world.ask(agent, "1").await;
+        }
+        join_all(others.iter().map(|agent| world.ask(agent, "1"))).await;
+        // The next batch settles them. It is decided on while the mode changes, and may know of the one before.
+        let mode = if round % 2 == 0 { Mode::Observe } else { Mode::Enforce };
+        let pause = random.below(100);
+        let asks = async {
+            for _ in 0..pause {
+                tokio::task::yield_now().await;
+            }
+            world.ask(last, "1").await
+        };
+        tokio::join!(switch(&world, mode), asks);
+    }
+    world.clock.advance(32 * 86_400);
+    for agent in &agents {
+        world.ask(agent, "1").await;
+    }
+    rests(&world).await;
+    lists_are_whole(&world, &agents, &mut random).await;
+    world.store.close();
+    assert_eq!(found(&world.database), [""; 0]);
 }
 
 #[tokio::test]

@@ -276,6 +276,7 @@ pub fn write(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
         usage::keep(tx, key, usage)?;
     }
     let Counted { agent, up_to, recent, decisions, .. } = counted;
+    leaves_none_out(tx, counted)?;
     index(tx, agent, decisions)?;
     let row = [
         recent.to_bytes().into(),
@@ -286,6 +287,27 @@ pub fn write(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
     tx.execute_one(COUNT, &row)?;
     tx.settled(agent, *up_to);
     Ok(())
+}
+
+/// Refuses rows that would hide decisions from whoever counts what is owed: what is older than the newest that is counted, and
+/// neither counted before nor with it.
+fn leaves_none_out(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
+    let Counted { agent, up_to, decisions, .. } = counted;
+    let mut left_out = tx.tail()?.left_out(agent, *up_to, decisions);
+    if !left_out.is_empty() {
+        // Another process may have counted them, or they never came into the log.
+        let before = counted_up_to(tx, agent)?;
+        left_out.retain(|id| Some(*id) > before);
+    }
+    if named(tx, OWED, agent.environment, &left_out)?.is_empty() {
+        return Ok(());
+    }
+    Err(Fault::new("database: decisions of an agent that are not counted would be passed over"))
+}
+
+/// Whether a decision is in the log.
+pub fn is_written(tx: &mut Tx<'_>, key: &AgentKey, decision: DecisionId) -> Result<bool, Fault> {
+    Ok(!named(tx, OWED, key.environment, &[decision])?.is_empty())
 }
 
 /// Notes that a decision is in the log and in no agent's rows.

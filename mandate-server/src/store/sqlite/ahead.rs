@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::mpsc::Receiver;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lru::LruCache;
 use mandate_core::Timestamp;
@@ -23,7 +23,7 @@ use super::super::{Authorization, Decider, Drafted, Found, Signed};
 use super::changes::Board;
 use super::known::Known;
 use super::signers::{Decided, Signers, Unsigned};
-use super::writer::{Job, MAX_BATCH};
+use super::writer::{Job, MAX_BATCH, SETTLING};
 use super::{Ground, gathered, whole};
 use crate::error::Fault;
 use crate::service::Answer;
@@ -178,17 +178,23 @@ impl Thread<'_> {
         self.settle();
     }
 
-    /// At the end, has the rows of all agents written that are known: what they hold need not be read again.
+    /// At the end, has the rows of all agents written that are known: what they hold need not be read again. It ends in time.
     fn settle(&mut self) {
         if !self.ahead.tail.is_whole() || !self.hear() {
             return;
         }
+        let began = Instant::now();
         for agents in self.known.owing().chunks(MAX_SETTLED) {
+            if began.elapsed() >= SETTLING {
+                return;
+            }
             let batch = self.progress.sent + 1;
             let counted = agents.iter().filter_map(|agent| self.known.count(agent, batch)).collect();
             let drafts = Drafts { known: self.newest, all: Vec::new(), counted, overdue: Vec::new() };
-            self.progress.send(0);
-            if self.ahead.writer.blocking_send(Job::Drafts(drafts)).is_err() {
+            self.progress.send(agents.len());
+            let sent = self.ahead.writer.blocking_send(Job::Drafts(drafts));
+            // One is written while the next is put together.
+            if sent.is_err() || !self.progress.wait(MAX_SETTLED) {
                 return;
             }
         }

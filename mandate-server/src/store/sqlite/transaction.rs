@@ -13,11 +13,15 @@ use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, sql};
 use super::ahead::{Asked, Draft, Drafts, Outcome};
 use super::changes::Changes;
-use super::writer::{Job, MAX_BATCH, Script, Tell, Thread};
+use super::writer::{Job, Script, Tell, Thread};
 use super::{Ground, hot, whole};
 use crate::error::Fault;
 use crate::service::{Answer, Stop};
 use crate::traces;
+
+/// Agents of another server that are settled at a time, because the tail of the log is too long: some each time that so many
+/// decisions were made as it may have behind it, by 32.
+const MAX_SETTLED_FOR_THE_OTHER: usize = 2048;
 
 impl Thread {
     /// Runs all jobs in one transaction and tells each waiter how it ended.
@@ -94,8 +98,14 @@ impl Thread {
         looked
     }
 
-    /// Looks in the transaction that has begun whether somebody else has written since the last time.
+    /// Looks in the transaction that has begun whether somebody else has written since the last time, and whether the last has
+    /// left anything that has failed at its end.
     fn look(&mut self) -> Result<(), Fault> {
+        if let Some((agent, decision)) = self.tail.doubted() {
+            let mut ground = Ground::reading(&self.connection, None);
+            let in_log = sql::owed::is_written(&mut Tx::new(&mut ground), &agent, decision)?;
+            self.tail.is_seen(in_log);
+        }
         let version = version(&self.connection)?;
         if version != self.version {
             let mut ground = Ground::reading(&self.connection, None);
@@ -147,7 +157,7 @@ impl Thread {
         let settled = in_savepoint(connection, || {
             let mut ground = Ground::writing(connection, Some(Arc::clone(&own)));
             let mut tx = Tx::new(&mut ground);
-            for agent in own.overdue(MAX_BATCH, |_| false) {
+            for agent in own.overdue(MAX_SETTLED_FOR_THE_OTHER, |_| false) {
                 sql::owed::settle(&mut tx, &agent)?;
                 changes.agent(agent);
             }
@@ -228,8 +238,13 @@ impl Thread {
                         fall(draft, changes);
                     }
                 }
-                for counted in counted.iter().filter(|counted| changes.stands(*known, &counted.agent)) {
-                    sql::owed::write(&mut tx, counted)?;
+                for counted in counted {
+                    if changes.stands(*known, &counted.agent) {
+                        sql::owed::write(&mut tx, counted)?;
+                    } else {
+                        // Whoever decides ahead takes it for written.
+                        changes.agent(counted.agent.clone());
+                    }
                 }
                 for agent in overdue {
                     sql::owed::settle(&mut tx, agent)?;

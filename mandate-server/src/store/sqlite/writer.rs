@@ -33,8 +33,9 @@ const MAX_WAITING: usize = 4096;
 
 /// How many agents are settled in one transaction at the end.
 const SETTLED: usize = 1000;
-/// How long counters are settled at the end: within what a server has to stop.
-const SETTLING: Duration = Duration::from_secs(5);
+/// How long counters are settled at the end, those that are known in memory, and then the others: within what a server has to
+/// stop.
+pub(super) const SETTLING: Duration = Duration::from_secs(5);
 
 /// Tells a waiter how its transaction ended: with the text of the fault, if it did not commit.
 pub(super) type Tell = Box<dyn FnOnce(Result<(), &str>) + Send>;

@@ -77,6 +77,50 @@ fn what_may_be_committed_stays() {
 }
 
 #[test]
+fn what_a_failed_commit_has_added_goes_once_it_is_seen_not_to_be_there() {
+    for in_log in [true, false] {
+        let (tail, a, b) = (tail(), agent("agt_a"), agent("agt_b"));
+        tail.add(&a, id(1));
+        tail.commit((1, None), Vec::new());
+        assert_eq!(tail.doubted(), None);
+        tail.add(&a, id(2));
+        tail.add(&b, id(3));
+        tail.doubt();
+        assert_eq!(tail.doubted(), Some((b.clone(), id(3))));
+        assert_eq!(tail.behind(&a, None), [id(1), id(2)], "who reads sees");
+        tail.is_seen(in_log);
+        assert_eq!(tail.doubted(), None);
+        let (of_a, of_b) = if in_log { (vec![id(1), id(2)], vec![id(3)]) } else { (vec![id(1)], Vec::new()) };
+        assert_eq!((tail.behind(&a, None), tail.behind(&b, None)), (of_a, of_b));
+        assert_eq!(tail.has(&b), in_log);
+    }
+}
+
+#[test]
+fn what_is_left_out_is_what_is_unsettled_and_older() {
+    let (tail, a) = (tail(), agent("agt_a"));
+    (1..=5).for_each(|number| tail.add(&a, id(number)));
+    tail.commit((5, None), Vec::new());
+    assert_eq!(tail.left_out(&a, id(3), &[id(2), id(3)]), [id(1)]);
+    assert_eq!(tail.left_out(&a, id(5), &[id(1), id(2), id(3), id(4), id(5)]), []);
+    let _visit = tail.visit();
+    tail.commit((0, None), vec![(a.clone(), id(2))]);
+    assert_eq!(tail.left_out(&a, id(5), &[id(5)]), [id(3), id(4)]);
+    assert_eq!(tail.left_out(&agent("agt_b"), id(5), &[]), []);
+}
+
+#[test]
+fn how_much_is_behind_counts_all_environments_whichever_was_read_first() {
+    let tail = Tail::bounded(4, 8);
+    let other = AgentKey { environment: 2, ..agent("agt_b") };
+    // The second environment is read behind the first, and its decision is the oldest of all.
+    (2..=7).for_each(|number| tail.read(Some(&agent("agt_a")), id(number)));
+    tail.read(Some(&other), id(1));
+    tail.is_read(None);
+    assert_eq!(tail.overdue(8, |_| false), [other, agent("agt_a")]);
+}
+
+#[test]
 fn the_oldest_are_overdue_once_there_is_too_much_behind_them() {
     let tail = Tail::bounded(3, 2);
     let (a, b, c) = (agent("agt_a"), agent("agt_b"), agent("agt_c"));
