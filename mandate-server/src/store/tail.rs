@@ -213,9 +213,14 @@ impl Tail {
     ) -> Vec<DecisionId> {
         let inner = self.inner();
         let Some(unsettled) = inner.agents.get(agent) else { return Vec::new() };
-        let first = unsettled.first().unwrap_or(up_to);
-        let ids = unsettled.ids.iter().filter(|id| (first..=up_to).contains(*id) && !named.contains(*id));
-        ids.copied().collect()
+        let settled =
+            unsettled.settled.map_or(0, |settled| unsettled.ids.partition_point(|id| *id <= settled));
+        let ids = unsettled.ids.range(settled..);
+        // As it nearly always is: named one after the other, and perhaps what is not here yet.
+        if named.len() >= ids.len() && ids.clone().zip(named).all(|(id, named)| id == named) {
+            return Vec::new();
+        }
+        ids.filter(|id| **id <= up_to && !named.contains(*id)).copied().collect()
     }
 
     /// The open transaction has left nothing behind.

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use mandate_core::DecisionId;
+use mandate_core::{DecisionId, RecentRequests};
 use mandate_server::clock::{Ids, SystemEntropy};
 use mandate_server::service::Caller;
 use mandate_server::service::decide::Engine;
 use mandate_server::store::records::{AgentKey, Direction, Mode, Slice};
 use mandate_server::store::sql::decisions::{self, Filter};
-use mandate_server::store::sql::owed::{self, MAX_OWED};
+use mandate_server::store::sql::owed::{self, Counted, MAX_OWED};
 use mandate_server::store::tail::Tail;
 use tempfile::TempDir;
 
@@ -224,6 +224,45 @@ async fn what_is_settled_for_its_age_is_not_lost_when_modes_change_meanwhile() {
     lists_are_whole(&world, &agents, &mut random).await;
     world.store.close();
     assert_eq!(found(&world.database), [""; 0]);
+}
+
+#[tokio::test]
+async fn rows_that_would_pass_over_a_decision_are_refused() {
+    let world = World::new().await;
+    let agents = agents(&world, 1).await;
+    for _ in 0..4 {
+        world.ask(&agents[0], "1").await;
+    }
+    let all = unsettled(&world);
+    let (key, newest) = all.last().unwrap().clone();
+    let ids: Vec<_> = all.iter().map(|(_, id)| *id).collect();
+    assert_eq!(ids.len(), 3);
+    let never = DecisionId::new(ids[0].created_at(), 7);
+    let counted = |decisions: &[DecisionId]| Counted {
+        agent: key.clone(),
+        up_to: newest,
+        recent: RecentRequests::default(),
+        usage: Vec::new(),
+        decisions: decisions.to_vec(),
+    };
+    let fits = |tail: Vec<_>, decisions: &[DecisionId]| {
+        let (tail, counted) = (Tail::of(tail), counted(decisions));
+        apart::snapshot(&world.database, |tx| Ok(owed::leaves_none_out(tx, &tail, &counted))).unwrap()
+    };
+    assert!(fits(all.clone(), &ids).is_ok());
+    assert!(fits(Vec::new(), &ids[2..]).is_ok());
+    for left_out in [&ids[1..], &[ids[0], ids[2]], &[]] {
+        let refused = fits(all.clone(), left_out).unwrap_err().to_string();
+        assert!(refused.contains("passed over") && refused.contains(key.agent.as_str()), "{refused}");
+    }
+    // What has not come into the log is not passed over.
+    let mut ghost = all.clone();
+    ghost.insert(1, (key.clone(), never));
+    assert!(fits(ghost.clone(), &ids).is_ok());
+    assert!(fits(ghost, &ids[1..]).is_err());
+    // Nor what was counted before.
+    world.store.close();
+    assert!(fits(all, &[]).is_ok());
 }
 
 #[tokio::test]

@@ -276,7 +276,6 @@ pub fn write(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
         usage::keep(tx, key, usage)?;
     }
     let Counted { agent, up_to, recent, decisions, .. } = counted;
-    leaves_none_out(tx, counted)?;
     index(tx, agent, decisions)?;
     let row = [
         recent.to_bytes().into(),
@@ -289,11 +288,14 @@ pub fn write(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Refuses rows that would hide decisions from whoever counts what is owed: what is older than the newest that is counted, and
-/// neither counted before nor with it.
-fn leaves_none_out(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
+/// Refuses rows that were made ahead and would hide decisions of the tail from whoever counts what is owed: what is older than the
+/// newest that is counted, and neither counted before nor with it. It would be a fault of this program.
+///
+/// # Errors
+/// Such a decision is in the log, or the database does not answer.
+pub fn leaves_none_out(tx: &mut Tx<'_>, tail: &Tail, counted: &Counted) -> Result<(), Fault> {
     let Counted { agent, up_to, decisions, .. } = counted;
-    let mut left_out = tx.tail()?.left_out(agent, *up_to, decisions);
+    let mut left_out = tail.left_out(agent, *up_to, decisions);
     if !left_out.is_empty() {
         // Another process may have counted them, or they never came into the log.
         let before = counted_up_to(tx, agent)?;
@@ -302,7 +304,7 @@ fn leaves_none_out(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
     if named(tx, OWED, agent.environment, &left_out)?.is_empty() {
         return Ok(());
     }
-    Err(Fault::new("database: decisions of an agent that are not counted would be passed over"))
+    Err(Fault::new(format!("decisions of {} that are not counted would be passed over", agent.agent)))
 }
 
 /// Whether a decision is in the log.

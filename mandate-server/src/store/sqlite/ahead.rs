@@ -255,7 +255,11 @@ impl Thread<'_> {
             }
         }
         let (all, whole) = ahead.signers.sign(unsigned);
-        self.confused |= !whole;
+        if !whole {
+            // What is lost may be counted in these.
+            counted.clear();
+            self.confused = true;
+        }
         Drafts { known: self.newest, all, counted, overdue }
     }
 

@@ -8,6 +8,7 @@ use rusqlite::Connection;
 
 use super::super::answers::Told;
 use super::super::records::AgentKey;
+use super::super::sql::owed::Counted;
 use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, sql};
@@ -230,16 +231,18 @@ impl Thread {
     fn keep(&mut self, batches: &mut [Drafts]) -> Result<Tally, Stop> {
         let Self { connection, changes, tail, .. } = self;
         caught(connection, || {
-            let mut ground = Ground::writing(connection, whole(tail));
+            let tail = whole(tail);
+            let mut ground = Ground::writing(connection, tail.clone());
             let mut tx = Tx::new(&mut ground);
             for Drafts { known, all, counted, overdue } in batches {
                 for draft in all {
-                    if !stands(draft, *known, changes) || !written(&mut tx, draft)? {
+                    if !stands(draft, *known, changes) || !written(&mut tx, tail.as_deref(), draft)? {
                         fall(draft, changes);
                     }
                 }
                 for counted in counted {
                     if changes.stands(*known, &counted.agent) {
+                        fits(&mut tx, tail.as_deref(), counted)?;
                         sql::owed::write(&mut tx, counted)?;
                     } else {
                         // Whoever decides ahead takes it for written.
@@ -299,8 +302,18 @@ fn stands(draft: &Draft, known: u64, changes: &Changes) -> bool {
 }
 
 /// Writes what a draft has made; false when there is nothing to write, since the writer is to decide.
-fn written(tx: &mut Tx<'_>, draft: &Draft) -> Result<bool, Fault> {
-    draft.outcome.as_ref().map_or(Ok(false), |outcome| hot::keep_draft(tx, outcome))
+fn written(tx: &mut Tx<'_>, tail: Option<&Tail>, draft: &Draft) -> Result<bool, Fault> {
+    let Some(outcome) = &draft.outcome else { return Ok(false) };
+    if let Some(counted) = &outcome.counted {
+        fits(tx, tail, counted)?;
+    }
+    hot::keep_draft(tx, outcome)
+}
+
+/// Looks whether an agent's rows may be written as they were made ahead. Beside another server, where the tail is not all there,
+/// they are made with each decision.
+fn fits(tx: &mut Tx<'_>, tail: Option<&Tail>, counted: &Counted) -> Result<(), Fault> {
+    tail.map_or(Ok(()), |tail| sql::owed::leaves_none_out(tx, tail, counted))
 }
 
 /// A draft falls, and with it all that were decided on what it left.
