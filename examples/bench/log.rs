@@ -79,7 +79,8 @@ struct Kept {
     pages: Vec<(String, String)>,
 }
 
-/// Where the keys and pages of a kept log stand: written last, once it is whole.
+/// Where the keys and pages of a kept log stand: written last, once it is whole. Another name where such a log is to hold something
+/// else, by which an old one is made anew.
 const KEPT: &str = "kept-2.json";
 
 /// Measures the two in turn; `target` is the target directory.

@@ -4,7 +4,7 @@
 //! looks at a snapshot of the database, which may be older than what stands here: it leaves out what its snapshot does not
 //! have, and nothing that its snapshot needs is taken away before it ends.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, vec_deque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -213,9 +213,7 @@ impl Tail {
     ) -> Vec<DecisionId> {
         let inner = self.inner();
         let Some(unsettled) = inner.agents.get(agent) else { return Vec::new() };
-        let settled =
-            unsettled.settled.map_or(0, |settled| unsettled.ids.partition_point(|id| *id <= settled));
-        let ids = unsettled.ids.range(settled..);
+        let ids = unsettled.left();
         // As it nearly always is: named one after the other, and perhaps what is not here yet.
         if named.len() >= ids.len() && ids.clone().zip(named).all(|(id, named)| id == named) {
             return Vec::new();
@@ -346,10 +344,15 @@ impl Tail {
 }
 
 impl Unsettled {
-    /// The oldest decision that is not settled.
-    fn first(&self) -> Option<DecisionId> {
+    /// The decisions that are not settled, oldest first.
+    fn left(&self) -> vec_deque::Iter<'_, DecisionId> {
         let settled = self.settled.map_or(0, |settled| self.ids.partition_point(|id| *id <= settled));
-        self.ids.get(settled).copied()
+        self.ids.range(settled..)
+    }
+
+    /// The oldest of them.
+    fn first(&self) -> Option<DecisionId> {
+        self.left().next().copied()
     }
 }
 

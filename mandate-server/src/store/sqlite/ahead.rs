@@ -23,7 +23,7 @@ use super::super::{Authorization, Decider, Drafted, Found, Signed};
 use super::changes::Board;
 use super::known::Known;
 use super::signers::{Decided, Signers, Unsigned};
-use super::writer::{Job, MAX_BATCH, SETTLING};
+use super::writer::{Job, MAX_BATCH, SETTLED, SETTLING};
 use super::{Ground, gathered, whole};
 use crate::error::Fault;
 use crate::service::Answer;
@@ -35,8 +35,6 @@ const MAX_UNDER_WAY: usize = 2 * MAX_BATCH;
 const GATHERING: Duration = Duration::from_micros(200);
 /// Agents that are settled with a batch at most, because the tail of the log is too long. It grows by less.
 const MAX_OVERDUE: usize = MAX_BATCH;
-/// Agents that are settled with one batch at the end.
-const MAX_SETTLED: usize = 1000;
 /// Idempotency keys that are remembered, to tell a retry. One takes about 150 bytes.
 const MAX_NAMES: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
@@ -184,7 +182,7 @@ impl Thread<'_> {
             return;
         }
         let began = Instant::now();
-        for agents in self.known.owing().chunks(MAX_SETTLED) {
+        for agents in self.known.owing().chunks(SETTLED) {
             if began.elapsed() >= SETTLING {
                 return;
             }
@@ -194,7 +192,7 @@ impl Thread<'_> {
             self.progress.send(agents.len());
             let sent = self.ahead.writer.blocking_send(Job::Drafts(drafts));
             // One is written while the next is put together.
-            if sent.is_err() || !self.progress.wait(MAX_SETTLED) {
+            if sent.is_err() || !self.progress.wait(SETTLED) {
                 return;
             }
         }

@@ -31,8 +31,8 @@ pub(super) const MAX_BATCH: usize = 256;
 /// How many jobs may wait; more wait at the door.
 const MAX_WAITING: usize = 4096;
 
-/// How many agents are settled in one transaction at the end.
-const SETTLED: usize = 1000;
+/// How many agents are settled at a time at the end.
+pub(super) const SETTLED: usize = 1000;
 /// How long counters are settled at the end, those that are known in memory, and then the others: within what a server has to
 /// stop.
 pub(super) const SETTLING: Duration = Duration::from_secs(5);

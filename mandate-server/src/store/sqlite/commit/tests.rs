@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::Mutex;
 
-use mandate_core::{EnvironmentKind, PolicyVersion, RequestId, Timestamp};
+use mandate_core::{AgentId, DecisionId, EnvironmentKind, PolicyVersion, RequestId, Timestamp};
 use rusqlite::ffi;
 use tempfile::TempDir;
 
@@ -13,6 +13,8 @@ use super::*;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::service::{Answer, Call, Caller, Environment};
+use crate::store::records::AgentKey;
+use crate::store::sql::owed;
 use crate::store::tail::Tail;
 use crate::store::{self, Authorization, Decider, Drafted, Found, Signed, Store};
 
@@ -217,6 +219,23 @@ async fn after_a_full_disk_and_other_errors_the_writer_goes_on() {
         world.add().await.unwrap();
         assert_eq!(world.number().await, before + 1);
     }
+}
+
+#[tokio::test]
+async fn what_a_commit_that_failed_was_to_owe_is_forgotten_with_the_next() {
+    let world = World::new();
+    let key = AgentKey { environment: 1, agent: AgentId::parse("agt_a").unwrap() };
+    let (agent, id) = (key.clone(), DecisionId::new(noon(), 1));
+    let has = async || {
+        let key = key.clone();
+        world.store.read(move |tx| tx.tail().unwrap().has(&key)).await.unwrap()
+    };
+    world.fail_next(ffi::SQLITE_FULL);
+    let owed = world.store.write(move |tx| Ok(owed::owe(tx, &agent, id)?)).await;
+    assert!(owed.is_err());
+    assert!(has().await, "it could be in the log all the same");
+    world.add().await.unwrap();
+    assert!(!has().await);
 }
 
 #[test]
