@@ -130,6 +130,9 @@ impl Tail {
             let before = unsettled.first().map_or(read.len(), |first| read.partition_point(|id| *id < first));
             unsettled.behind = u64::try_from(before).unwrap_or(u64::MAX);
         }
+        // No commit is to wait while the table of so many agents is made anew.
+        let missing = self.agents.saturating_sub(inner.agents.len());
+        inner.agents.reserve(missing);
         drop(inner);
         self.whole.store(true, Ordering::Release);
     }

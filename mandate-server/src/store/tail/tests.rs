@@ -182,3 +182,14 @@ fn a_range_has_the_order_of_the_log_by_agent() {
     assert_eq!(tail.agents((1, "agt_a"), 9).len(), 1);
     assert_eq!(tail.agents((0, ""), 1).len(), 1);
 }
+
+#[test]
+fn its_table_is_made_at_the_start_and_not_while_commits_wait() {
+    let tail = Tail::bounded(1 << 19, 100);
+    tail.read(Some(&agent("agt_a")), id(1));
+    tail.is_read(Some(id(1)));
+    let room = tail.inner().agents.capacity();
+    assert!(room >= 100, "{room}");
+    (2..=100).for_each(|number| tail.add(&agent(&format!("agt_{number}")), id(number)));
+    assert_eq!(tail.inner().agents.capacity(), room);
+}
