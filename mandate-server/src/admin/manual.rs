@@ -1,8 +1,10 @@
 //! `completions` and `man`: what shells and people read about the command line, made from it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use clap_complete::Shell;
+use clap_mangen::Man;
 
 use super::Failure;
 
@@ -47,10 +49,46 @@ impl Command {
             }
             Self::Man { out } => {
                 let unusable = |e| Failure::failed(format!("{} cannot be written: {e}", out.display()));
-                std::fs::create_dir_all(&out)
-                    .and_then(|()| clap_mangen::generate_to(line, &out))
-                    .map_err(unusable)
+                let mut line = line.disable_help_subcommand(true);
+                line.build();
+                fs::create_dir_all(&out).and_then(|()| write_pages(&line, &out)).map_err(unusable)
             }
         }
+    }
+}
+
+/// Writes the page of `command`, and those of the commands below it that are not hidden.
+fn write_pages(command: &clap::Command, out: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write_pages(below, out)?;
+    }
+    let (name, text) = page(command)?;
+    fs::write(out.join(name), text)
+}
+
+/// The name and the text of a command's page: its examples have a section, in which no line is filled.
+fn page(command: &clap::Command) -> io::Result<(String, String)> {
+    let man = Man::new(command.clone());
+    let mut text = Vec::new();
+    man.render(&mut text)?;
+    let text = String::from_utf8_lossy(&text).replace(".SH EXTRA\nExamples:\n", ".SH EXAMPLES\n.nf\n");
+    Ok((man.get_filename(), text))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Subcommand as _;
+
+    use super::*;
+
+    #[test]
+    fn a_page_shows_its_examples_line_by_line() {
+        let line = Command::augment_subcommands(clap::Command::new("mandate-server"));
+        let mut line = line.disable_help_subcommand(true);
+        line.build();
+        let (name, text) = page(line.find_subcommand("completions").unwrap()).unwrap();
+        assert_eq!(name, "mandate-server-completions.1");
+        let examples = ".SH EXAMPLES\n.nf\n  mandate\\-server completions bash > /usr/share/";
+        assert!(text.contains(examples) && !text.contains(".SH EXTRA"), "{text}");
     }
 }
