@@ -113,9 +113,10 @@ impl Failure {
         Self { exit, ..self }
     }
 
-    /// The same failure with one more fact.
+    /// The same failure with one more fact. Advice stands behind all of them.
     pub(crate) fn note(mut self, label: &'static str, value: impl fmt::Display) -> Self {
-        self.notes.push((label, value.to_string()));
+        let advice = self.notes.iter().position(|(told, _)| *told == "next" && label != "next");
+        self.notes.insert(advice.unwrap_or(self.notes.len()), (label, value.to_string()));
         self
     }
 

@@ -115,27 +115,49 @@ impl Trigger {
         }
         let client = Client::with(access, None, true)?;
         let mut hand = Hand { client, made: Made { kind: Some(self.event), ..Made::default() } };
-        let event = match self.event {
-            EventKind::Ping => hand.ping(self.webhook)?,
-            EventKind::MandateRevoked => {
-                let mandate = hand.mandate(DAYS)?.0;
-                hand.act(&format!("/mandates/{mandate}/revoke"), None)?;
-                hand.seen("id", &mandate)?
-            }
-            EventKind::MandateExpiring => {
-                let mandate = hand.mandate(EXPIRING_DAYS)?.0;
-                hand.seen("id", &mandate)?
-            }
-            EventKind::DecisionReviewPending | EventKind::DecisionResolved => hand.review(self.event)?,
-            EventKind::EscrowFunded => hand.escrow(&[])?,
-            EventKind::EscrowDelivered => hand.escrow(&[EscrowState::Delivered])?,
-            EventKind::EscrowReleased => hand.escrow(&[EscrowState::Delivered, EscrowState::Released])?,
-            EventKind::EscrowRefunded => hand.escrow(&[EscrowState::Refunded])?,
-            EventKind::EscrowDisputed => hand.escrow(&[EscrowState::Disputed])?,
-        };
+        let event = self.make(&mut hand).map_err(|failure| hand.made.told_by(failure))?;
         hand.made.event = Some(event);
         let body = serde_json::to_string(&hand.made).map_err(|e| unknown(&e.to_string()))?;
         TRIGGERED.show(&body, output)
+    }
+
+    /// Does what the event reports; gives the event's id.
+    fn make(&self, hand: &mut Hand) -> Result<String, Failure> {
+        match self.event {
+            EventKind::Ping => hand.ping(self.webhook),
+            EventKind::MandateRevoked => {
+                let mandate = hand.mandate(DAYS)?.0;
+                hand.act(&format!("/mandates/{mandate}/revoke"), None)?;
+                hand.seen("id", &mandate)
+            }
+            EventKind::MandateExpiring => {
+                let mandate = hand.mandate(EXPIRING_DAYS)?.0;
+                hand.seen("id", &mandate)
+            }
+            EventKind::DecisionReviewPending | EventKind::DecisionResolved => hand.review(self.event),
+            EventKind::EscrowFunded => hand.escrow(&[]),
+            EventKind::EscrowDelivered => hand.escrow(&[EscrowState::Delivered]),
+            EventKind::EscrowReleased => hand.escrow(&[EscrowState::Delivered, EscrowState::Released]),
+            EventKind::EscrowRefunded => hand.escrow(&[EscrowState::Refunded]),
+            EventKind::EscrowDisputed => hand.escrow(&[EscrowState::Disputed]),
+        }
+    }
+}
+
+impl Made {
+    /// A failure that says what was made before it, and stays.
+    fn told_by(&self, failure: Failure) -> Failure {
+        let Self { kind: _, event: _, agent, mandate, decision, review, escrow, webhook: _ } = self;
+        [
+            ("agent", agent),
+            ("mandate", mandate),
+            ("decision", decision),
+            ("review", review),
+            ("escrow", escrow),
+        ]
+        .into_iter()
+        .filter_map(|(label, id)| Some((label, id.as_ref()?)))
+        .fold(failure, |failure, (label, id)| failure.note(label, id))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::Stdio;
 
-use crate::harness::{Ran, Service, mandate, run};
+use crate::harness::{Ran, Service, agent_key, mandate, run};
 
 const TOKEN: &str = "e30.e30.AA";
 
@@ -142,4 +142,33 @@ fn what_cannot_be_repeated_alone_gives_no_idempotency_key() {
         assert!(!ran.err.contains("idempotency") && ran.err.matches("  next ").count() == 1, "{ran:?}");
         service.request();
     }
+}
+
+#[test]
+fn what_trigger_has_made_is_told_when_it_fails() {
+    let agent = format!(r#"{{"id":"agt_trigger-1","agent_key":"{}"}}"#, agent_key());
+    let service = Service::new(&[
+        ("201 Created", &agent),
+        ("201 Created", r#"{"id":"mnd_00000000000000000000000003"}"#),
+        ("201 Created", r#"{"decision":"dec_00000000000000000000000004"}"#),
+        (
+            "400 Bad Request",
+            r#"{"error": {"code": "invalid_request", "message": "condition is empty", "request_id": "req_1"}}"#,
+        ),
+    ]);
+    let ran = Ran::from(service.organization(&["trigger", "escrow.funded"]).output().unwrap()).code(30);
+    let (_, told) = ran.err.split_once("condition is empty").unwrap();
+    let lines: Vec<_> = told.lines().skip(1).map(str::trim).collect();
+    let labelled = |label: &str, value: &str| format!("{label:<16}{value}");
+    assert_eq!(
+        lines[lines.len() - 4..],
+        [
+            labelled("agent", "agt_trigger-1"),
+            labelled("mandate", "mnd_00000000000000000000000003"),
+            labelled("decision", "dec_00000000000000000000000004"),
+            labelled("next", "run the command again; what it has made so far may stay"),
+        ],
+        "{ran:?}"
+    );
+    assert_eq!(service.requests().len(), 4);
 }
