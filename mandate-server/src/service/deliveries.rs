@@ -10,6 +10,7 @@ use super::audit::{self, Deed, Operator};
 use crate::error::{Code, Fault, Refusal};
 use crate::store::records::{DeliveryState, DueRecord, LeaseRecord, TriedRecord};
 use crate::store::sql;
+use crate::store::sql::left_over::{self, LeftOver};
 use crate::store::tx::Tx;
 
 /// How long one server has a webhook's deliveries to itself, in seconds. When it has died, others take them over then.
@@ -92,6 +93,26 @@ pub fn next_due(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fa
         return Ok(Some(now));
     }
     sql::deliveries::next(tx, now, latest_lease(now))
+}
+
+/// Pending deliveries that no webhook in the line stands for, if there are any: of one webhook.
+///
+/// # Errors
+/// The database fails.
+pub fn left_over(tx: &mut Tx<'_>) -> Result<Option<LeftOver>, Fault> {
+    left_over::first(tx)
+}
+
+/// Ends at most `limit` of them if their webhook is gone, or puts it back into the line. Says what of them is left.
+///
+/// # Errors
+/// The database fails.
+pub fn end_left_over(tx: &mut Tx<'_>, left: &LeftOver, limit: i64) -> Result<Option<LeftOver>, Fault> {
+    sql::webhooks::hold(tx, left.environment, WebhookId::from_bytes(left.webhook))?;
+    if left_over::queue(tx, left)? {
+        return Ok(None);
+    }
+    left_over::end(tx, left, limit)
 }
 
 /// Makes a delivery again that has failed: at once, and for another 24 hours. For the operator, who is above tenants.

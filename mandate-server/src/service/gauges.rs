@@ -14,7 +14,7 @@ pub const MAX_COUNTED: i64 = 10_000;
 pub struct Stored {
     /// Deliveries that have not ended, up to [`MAX_COUNTED`].
     pub deliveries_pending: i64,
-    /// When the first of them is due, or was.
+    /// When the first of them is due, or was, that go to the first [`MAX_COUNTED`] webhooks in the line.
     pub delivery_due_at: Option<Timestamp>,
     /// Reviews that wait for a person, up to [`MAX_COUNTED`].
     pub reviews_pending: i64,
@@ -31,7 +31,7 @@ pub struct Stored {
 pub fn read(tx: &mut Tx<'_>, now: Timestamp) -> Result<Stored, Fault> {
     Ok(Stored {
         deliveries_pending: gauges::deliveries_pending(tx, MAX_COUNTED)?,
-        delivery_due_at: gauges::delivery_due_at(tx)?,
+        delivery_due_at: gauges::delivery_due_at(tx, MAX_COUNTED)?,
         reviews_pending: gauges::reviews_pending(tx, now, MAX_COUNTED)?,
         exports_pending: gauges::exports_pending(tx, MAX_COUNTED)?,
         signing_keys: gauges::signing_keys(tx)?,

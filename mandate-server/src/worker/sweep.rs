@@ -16,7 +16,7 @@ use super::export::{self, Exports};
 use super::rotate::Rotation;
 use crate::clock::{Clock, Ids, Skew};
 use crate::error::Fault;
-use crate::service::{Stop, exports, idempotency, mandates, rates, reviews};
+use crate::service::{Stop, deliveries, exports, idempotency, mandates, rates, reviews};
 use crate::store::Store;
 use crate::store::tx::Tx;
 
@@ -29,6 +29,12 @@ const SHORTEST_PAUSE_SECONDS: i64 = 1;
 const BATCH_ROWS: i64 = 200;
 /// How often it is looked for files that no export owns, in seconds.
 const ORPHANS_SECONDS: i64 = 60 * 60;
+/// How often it is looked for pending deliveries that no webhook stands for, in seconds.
+const LEFT_OVER_SECONDS: i64 = 60;
+/// How many of them are ended in one transaction: that changes a word in each, and nobody waits for their webhook any more.
+const LEFT_OVER_ROWS: i64 = 1_000;
+/// How many such transactions there are before the other jobs have their turn.
+const LEFT_OVER_PIECES: usize = 20;
 
 /// Something that is done by time.
 #[derive(Debug)]
@@ -43,7 +49,7 @@ pub struct Job {
 type Due = Result<Option<Timestamp>, Fault>;
 
 /// All that is done by time, in the order in which it is done.
-pub const JOBS: [Job; 7] = [
+pub const JOBS: [Job; 8] = [
     // Seven days before a mandate's last day.
     Job {
         name: "tell of mandates that are about to expire",
@@ -57,6 +63,11 @@ pub const JOBS: [Job; 7] = [
     Job { name: "delete exports that have expired", run: |sweep, now| Box::pin(sweep.exports(now)) },
     // Every hour.
     Job { name: "delete files that no export owns", run: |sweep, now| Box::pin(sweep.orphans(now)) },
+    // Every minute, and at once for as long as there is more.
+    Job {
+        name: "end deliveries whose webhook is gone",
+        run: |sweep, now| Box::pin(sweep.left_over_deliveries(now)),
+    },
     // When the newest key has signed for as long as the settings say.
     Job { name: "rotate signing keys", run: |sweep, now| Box::pin(sweep.rotate(now)) },
     // Every minute, where the database asks for it.
@@ -70,7 +81,8 @@ pub struct Sweep {
     ids: Arc<Ids>,
     clock: Arc<dyn Clock>,
     skew: Arc<Skew>,
-    orphans_due: Mutex<Timestamp>,
+    orphans: Every,
+    left_over: Every,
     /// When the database was tended, and when it is to be again.
     tended: Mutex<Option<(Timestamp, Timestamp)>>,
     rotation: Option<Arc<Rotation>>,
@@ -86,9 +98,9 @@ impl Sweep {
     /// A scheduler over a store and the files of its exports.
     #[must_use]
     pub fn new(store: Store, exports: Arc<Exports>, ids: Arc<Ids>, clock: Arc<dyn Clock>) -> Self {
-        let orphans_due = Mutex::new(Timestamp::from_seconds(0));
+        let (orphans, left_over) = (Every::new(ORPHANS_SECONDS), Every::new(LEFT_OVER_SECONDS));
         let (skew, tended) = (Arc::default(), Mutex::new(None));
-        Self { store, exports, ids, clock, skew, orphans_due, tended, rotation: None }
+        Self { store, exports, ids, clock, skew, orphans, left_over, tended, rotation: None }
     }
 
     /// The same, where others on the same database go by the time too: nothing is done while the clock is too far off.
@@ -205,13 +217,53 @@ impl Sweep {
     }
 
     async fn orphans(&self, now: Timestamp) -> Due {
-        let due = || self.orphans_due.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = *due();
-        // A clock that was ahead and is set back puts it off for no longer than the hour.
-        if known <= now || known > now.plus_seconds(ORPHANS_SECONDS) {
-            export::delete_orphans(&self.store, &self.exports).await?;
-            *due() = now.plus_seconds(ORPHANS_SECONDS);
+        if let Some(later) = self.orphans.later(now) {
+            return Ok(Some(later));
         }
-        Ok(Some(*due()))
+        export::delete_orphans(&self.store, &self.exports).await?;
+        Ok(Some(self.orphans.done(now)))
+    }
+
+    async fn left_over_deliveries(&self, now: Timestamp) -> Due {
+        if let Some(later) = self.left_over.later(now) {
+            return Ok(Some(later));
+        }
+        let mut left = None;
+        for _ in 0..LEFT_OVER_PIECES {
+            if left.is_none() {
+                left = self.store.read(deliveries::left_over).await??;
+            }
+            let Some(some) = left else { return Ok(Some(self.left_over.done(now))) };
+            let end = move |tx: &mut Tx<'_>| Ok(deliveries::end_left_over(tx, &some, LEFT_OVER_ROWS)?);
+            left = self.store.write(end).await?.map_err(|refusal| Fault::new(refusal.message))?;
+        }
+        Ok(Some(now))
+    }
+}
+
+/// What is looked at now and then.
+#[derive(Debug)]
+struct Every {
+    seconds: i64,
+    due: Mutex<Timestamp>,
+}
+
+impl Every {
+    /// Every so many seconds, and at once.
+    fn new(seconds: i64) -> Self {
+        Self { seconds, due: Mutex::new(Timestamp::from_seconds(0)) }
+    }
+
+    /// When it is due; none when that is now. A clock that was ahead and is set back puts it off for no longer than the pause.
+    fn later(&self, now: Timestamp) -> Option<Timestamp> {
+        let due = *self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        (now < due && due <= now.plus_seconds(self.seconds)).then_some(due)
+    }
+
+    /// Notes that it was done; says when it is due again.
+    fn done(&self, now: Timestamp) -> Timestamp {
+        let due = now.plus_seconds(self.seconds);
+        *self.due.lock().unwrap_or_else(PoisonError::into_inner) = due;
+        due
     }
 }

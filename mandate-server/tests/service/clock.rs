@@ -15,7 +15,8 @@ use mandate_server::worker::rotate::Rotation;
 use mandate_server::worker::sweep::{JOBS, Sweep};
 
 use crate::apart;
-use crate::events::log;
+use crate::deliveries::{pinged, webhook};
+use crate::events::{delete, log};
 use crate::world::{World, claim};
 
 const DAY: i64 = 86_400;
@@ -65,6 +66,7 @@ fn every_job_of_the_scheduler_has_its_test_here() {
         "forget answers kept for retries",
         "delete exports that have expired",
         "delete files that no export owns",
+        "end deliveries whose webhook is gone",
         "rotate signing keys",
         // Nothing is done for a file.
         "tend the database",
@@ -152,6 +154,22 @@ async fn exports_and_files_go_by_the_clock_that_was_set_back() {
     world.clock.advance(1);
     sweep(&world, &one).await;
     assert_eq!((exports(), owned.exists()), (0, false));
+}
+
+#[tokio::test]
+async fn deliveries_of_a_webhook_that_is_gone_end_by_the_clock_that_was_set_back() {
+    let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    let one = sweeper(&world, folder.path());
+    world.clock.advance(JUMP);
+    sweep(&world, &one).await;
+    world.clock.advance(-JUMP);
+    let id = webhook(&world, "http://127.0.0.1:9/in").await;
+    pinged(&world, &id).await;
+    delete(&world, &id).await;
+    let pending = || world.number("SELECT count(*) FROM deliveries WHERE state = 'pending'");
+    assert_eq!(pending(), 1);
+    sweep(&world, &one).await;
+    assert_eq!(pending(), 0, "the next look is not put off by the jump");
 }
 
 #[tokio::test]

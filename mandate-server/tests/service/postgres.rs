@@ -18,6 +18,7 @@ mod durability;
 mod escrows;
 mod events;
 mod exports;
+mod left_over;
 mod limits;
 mod lists;
 mod lookups;

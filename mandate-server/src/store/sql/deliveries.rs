@@ -2,6 +2,8 @@
 //!
 //! `webhooks.due_at` is the place of a webhook in that line. Whatever makes a delivery due keeps it no later than the
 //! first delivery that is pending; whoever takes a webhook out of the line leases it, and puts it back when that is done.
+//!
+//! What is pending for a webhook that is gone has ended, whether or not its row says so yet (`left_over`).
 
 use mandate_core::{EnvironmentKind, EventId, EventKind, Timestamp, WebhookId};
 use serde_json::value::RawValue;
@@ -26,10 +28,10 @@ const QUEUE_SUBSCRIBED: &str = "UPDATE webhooks SET due_at = $1
     AND (due_at IS NULL OR due_at > $1)";
 const QUEUE: &str = "UPDATE webhooks SET due_at = $1
     WHERE environment = $2 AND webhook = $3 AND (due_at IS NULL OR due_at > $1)";
-const END: &str = "UPDATE deliveries SET state = 'ended'
-    WHERE environment = $1 AND webhook = $2 AND state = 'pending'";
-const OF_EVENT: &str = "SELECT webhook, state, due_at FROM deliveries
-    WHERE environment = $1 AND event = $2 ORDER BY webhook";
+const OF_EVENT: &str = "SELECT d.webhook,
+        CASE WHEN d.state = 'pending' AND w.webhook IS NULL THEN 'ended' ELSE d.state END, d.due_at
+    FROM deliveries d LEFT JOIN webhooks w ON w.environment = d.environment AND w.webhook = d.webhook
+    WHERE d.environment = $1 AND d.event = $2 ORDER BY d.webhook";
 const COUNT: &str =
     "SELECT state, count(*) FROM deliveries WHERE environment = $1 AND webhook = $2 GROUP BY state";
 const ATTEMPTS: &str = "SELECT at, status, error FROM attempts
@@ -66,7 +68,8 @@ macro_rules! due {
         concat!(
             "SELECT e.event, e.type, e.created_at, e.data, d.attempts, d.retried_at
             FROM deliveries d JOIN events e ON e.environment = d.environment AND e.event = d.event
-            WHERE d.environment = $1 AND d.webhook = $2 AND d.state = 'pending' AND ",
+            WHERE d.environment = $1 AND d.webhook = $2 AND d.state = 'pending'
+            AND EXISTS (SELECT 1 FROM webhooks w WHERE w.environment = $1 AND w.webhook = $2) AND ",
             $condition,
             " ORDER BY d.due_at LIMIT $4"
         )
@@ -78,12 +81,17 @@ const PUT_OFF: &str = due!("d.due_at > $3");
 const ATTEMPT: &str = "INSERT INTO attempts (environment, event, webhook, attempt, at, status, error)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const COUNT_ATTEMPT: &str = "UPDATE deliveries SET attempts = attempts + 1,
-        state = CASE state WHEN 'pending' THEN $1 ELSE state END,
+        state = CASE WHEN state <> 'pending' THEN state
+            WHEN EXISTS (SELECT 1 FROM webhooks w
+                WHERE w.environment = deliveries.environment AND w.webhook = deliveries.webhook) THEN $1
+            ELSE 'ended' END,
         due_at = CASE state WHEN 'pending' THEN $2 ELSE due_at END,
         retried_at = CASE state WHEN 'pending' THEN coalesce($3, retried_at) ELSE retried_at END
     WHERE environment = $4 AND event = $5 AND webhook = $6 RETURNING attempts";
 const MOVE_ON: &str = "UPDATE deliveries SET state = $1, due_at = $2, retried_at = coalesce($3, retried_at)
-    WHERE environment = $4 AND event = $5 AND webhook = $6 AND state = 'pending'";
+    WHERE environment = $4 AND event = $5 AND webhook = $6 AND state = 'pending'
+    AND EXISTS (SELECT 1 FROM webhooks w
+        WHERE w.environment = deliveries.environment AND w.webhook = deliveries.webhook)";
 const FIND: &str = "SELECT d.environment, o.name, e.kind, d.state
     FROM webhooks w JOIN deliveries d ON d.environment = w.environment AND d.webhook = w.webhook
     JOIN environments e ON e.environment = w.environment
@@ -119,13 +127,8 @@ fn queue(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId, at: Timestamp) -
     Ok(())
 }
 
-/// Ends the deliveries to a webhook that are under way.
-pub fn end(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<(), Fault> {
-    tx.execute(END, &[environment.into(), webhook.to_bytes().into()])?;
-    Ok(())
-}
-
-/// The deliveries of an event with their attempts, in the order of their webhooks' creation.
+/// The deliveries of an event with their attempts, in the order of their webhooks' creation. One that is pending has ended if
+/// its webhook is gone.
 pub fn of_event(tx: &mut Tx<'_>, environment: i64, event: EventId) -> Result<Vec<DeliveryRecord>, Fault> {
     let rows = tx.query(OF_EVENT, &[environment.into(), event.to_bytes().into()])?;
     rows.into_iter().map(|row| read(tx, environment, event, row)).collect()
@@ -243,8 +246,8 @@ fn read_due(environment: i64, mut row: Row) -> Result<DueRecord, Fault> {
     Ok(DueRecord { event, attempts, since })
 }
 
-/// Writes an attempt, and where the delivery stands after it. One that has ended meanwhile stays as it is, and one that
-/// is gone stays away.
+/// Writes an attempt, and where the delivery stands after it. One that has ended meanwhile, its webhook being gone, stays
+/// ended, and one that is gone stays away.
 pub fn keep(tx: &mut Tx<'_>, tried: &TriedRecord) -> Result<(), Fault> {
     let (state, due_at) = (tried.state.as_str(), tried.due_at.millis());
     let begins_anew = tried.begins_anew.map(Timestamp::millis);

@@ -5,9 +5,19 @@ use mandate_core::{EnvironmentKind, Timestamp};
 use crate::error::Fault;
 use crate::store::tx::{Row, Tx};
 
-const DELIVERIES: &str =
-    "SELECT COUNT(*) FROM (SELECT 1 FROM deliveries WHERE state = 'pending' LIMIT $1) AS counted";
-const DELIVERY_DUE: &str = "SELECT MIN(due_at) FROM deliveries WHERE state = 'pending'";
+/// From the webhooks in the line: what is pending for one that is gone has ended.
+const DELIVERIES: &str = "SELECT COUNT(*) FROM (SELECT 1 FROM webhooks w CROSS JOIN deliveries d
+    WHERE w.due_at IS NOT NULL AND d.environment = w.environment AND d.webhook = w.webhook AND d.state = 'pending'
+    LIMIT $1) AS counted";
+/// The same in this order, which CROSS JOIN does not ask of PostgreSQL.
+const DELIVERIES_IN_ORDER: &str = "SELECT COUNT(*) FROM (SELECT 1 FROM webhooks w CROSS JOIN LATERAL
+        (SELECT 1 FROM deliveries d
+        WHERE d.environment = w.environment AND d.webhook = w.webhook AND d.state = 'pending' OFFSET 0) d
+    WHERE w.due_at IS NOT NULL LIMIT $1) AS counted";
+const DELIVERY_DUE: &str = "SELECT MIN((SELECT d.due_at FROM deliveries d
+        WHERE d.environment = w.environment AND d.webhook = w.webhook AND d.state = 'pending'
+        ORDER BY d.due_at LIMIT 1))
+    FROM (SELECT environment, webhook FROM webhooks WHERE due_at IS NOT NULL ORDER BY due_at LIMIT $1) w";
 const REVIEWS: &str = "SELECT COUNT(*) FROM
     (SELECT 1 FROM reviews WHERE status = 'pending' AND expires_at > $1 LIMIT $2) AS counted";
 const EXPORTS: &str =
@@ -17,12 +27,12 @@ const SIGNING_KEYS: &str =
 
 /// Deliveries that have not ended, counted up to `most`.
 pub fn deliveries_pending(tx: &mut Tx<'_>, most: i64) -> Result<i64, Fault> {
-    count(tx.row(DELIVERIES, &[most.into()])?)
+    count(tx.row(tx.either(DELIVERIES, DELIVERIES_IN_ORDER), &[most.into()])?)
 }
 
-/// When the first of them is due.
-pub fn delivery_due_at(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
-    let due = tx.row(DELIVERY_DUE, &[])?.map(|mut row| row.maybe_integer()).transpose()?;
+/// When the first of them is due that go to the first webhooks in the line, `most` at most.
+pub fn delivery_due_at(tx: &mut Tx<'_>, most: i64) -> Result<Option<Timestamp>, Fault> {
+    let due = tx.row(DELIVERY_DUE, &[most.into()])?.map(|mut row| row.maybe_integer()).transpose()?;
     Ok(due.flatten().map(Timestamp::from_millis))
 }
 

@@ -19,6 +19,7 @@ pub mod exports;
 pub mod gauges;
 pub mod idempotency;
 pub mod keys;
+pub mod left_over;
 pub mod mandates;
 pub mod metered;
 mod of_agent;

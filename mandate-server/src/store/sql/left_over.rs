@@ -1,0 +1,106 @@
+//! Pending deliveries that no webhook in the line stands for, which are found and put right in pieces.
+//!
+//! A webhook is deleted at once, and its pending deliveries count as ended from then on, however many they are: whoever
+//! reads a delivery looks whether its webhook is there. Their rows are ended afterwards. A webhook that is there and out of
+//! the line although something is pending is put back into it.
+
+use crate::error::Fault;
+use crate::store::tx::{Backend, Row, Tx, Value};
+
+/// The first such webhook on PostgreSQL: from each that has something pending to the next, by the index.
+const FIRST: &str = "SELECT v.environment, v.webhook, v.due_at FROM (
+        WITH RECURSIVE waiting AS (
+            (SELECT environment, webhook, due_at FROM deliveries WHERE state = 'pending'
+            ORDER BY environment, webhook, due_at LIMIT 1)
+            UNION ALL
+            SELECT n.environment, n.webhook, n.due_at FROM waiting v CROSS JOIN LATERAL
+                (SELECT d.environment, d.webhook, d.due_at FROM deliveries d
+                WHERE d.state = 'pending' AND (d.environment, d.webhook) > (v.environment, v.webhook)
+                ORDER BY d.environment, d.webhook, d.due_at LIMIT 1) n)
+        SELECT environment, webhook, due_at FROM waiting) v
+    LEFT JOIN webhooks w ON w.environment = v.environment AND w.webhook = v.webhook
+    WHERE w.due_at IS NULL LIMIT 1";
+/// One such step on SQLite, and the place of that webhook in the line.
+const NEXT: &str = "SELECT d.environment, d.webhook, d.due_at,
+        (SELECT w.due_at FROM webhooks w WHERE w.environment = d.environment AND w.webhook = d.webhook)
+    FROM deliveries d WHERE d.state = 'pending' AND (d.environment, d.webhook) > ($1, $2)
+    ORDER BY d.environment, d.webhook, d.due_at LIMIT 1";
+const QUEUE: &str = "UPDATE webhooks SET due_at = (SELECT min(d.due_at) FROM deliveries d
+        WHERE d.environment = $1 AND d.webhook = $2 AND d.state = 'pending')
+    WHERE environment = $1 AND webhook = $2 AND due_at IS NULL";
+/// Found by the index of what is pending, and changed by the key. `$found` takes them, `$waits` is how.
+macro_rules! end {
+    ($found:literal, $waits:literal) => {
+        concat!(
+            "UPDATE deliveries SET state = 'ended' WHERE environment = $1 AND webhook = $2 AND event ",
+            $found,
+            "(SELECT event FROM deliveries
+                WHERE environment = $1 AND webhook = $2 AND state = 'pending' AND due_at >= $3
+                AND NOT EXISTS (SELECT 1 FROM webhooks w WHERE w.environment = $1 AND w.webhook = $2)
+                ORDER BY due_at LIMIT $4",
+            $waits,
+            ") RETURNING due_at"
+        )
+    };
+}
+const END: &str = end!("IN ", "");
+/// What somebody else has just taken is left to the next look: nobody waits for anybody.
+const END_BESIDE_OTHERS: &str = end!("= ANY (ARRAY", " FOR NO KEY UPDATE SKIP LOCKED)");
+
+/// Pending deliveries that no webhook in the line stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LeftOver {
+    /// The number of their environment.
+    pub environment: i64,
+    /// The id of their webhook.
+    pub webhook: [u8; 16],
+    /// When the first of them is due, in milliseconds.
+    pub due_at: i64,
+}
+
+impl LeftOver {
+    fn read(row: &mut Row) -> Result<Self, Fault> {
+        Ok(Self { environment: row.integer()?, webhook: row.bytes()?, due_at: row.integer()? })
+    }
+
+    fn key(&self) -> [Value; 2] {
+        [self.environment.into(), self.webhook.into()]
+    }
+}
+
+/// The first that there are, in the order of environments and webhooks. It looks once at each webhook that has something
+/// pending, however much that is.
+pub fn first(tx: &mut Tx<'_>) -> Result<Option<LeftOver>, Fault> {
+    if tx.backend() == Backend::Postgres {
+        return tx.row(FIRST, &[])?.map(|mut row| LeftOver::read(&mut row)).transpose();
+    }
+    let mut after: [Value; 2] = [i64::MIN.into(), [0; 16].into()];
+    while let Some(mut row) = tx.row(NEXT, &after)? {
+        let found = LeftOver::read(&mut row)?;
+        if row.maybe_integer()?.is_none() {
+            return Ok(Some(found));
+        }
+        after = found.key();
+    }
+    Ok(None)
+}
+
+/// Puts their webhook, if it is there and out of the line, back into it; says whether it did. The caller holds it.
+pub fn queue(tx: &mut Tx<'_>, left: &LeftOver) -> Result<bool, Fault> {
+    let queued = tx.execute(QUEUE, &left.key())? > 0;
+    if queued {
+        tx.announce();
+    }
+    Ok(queued)
+}
+
+/// Ends at most `limit` of them, those first that are due first, if their webhook is gone. Says which are left, as far as is
+/// known; none when these were the last.
+pub fn end(tx: &mut Tx<'_>, left: &LeftOver, limit: i64) -> Result<Option<LeftOver>, Fault> {
+    let parameters = [left.key().as_slice(), &[left.due_at.into(), limit.into()]].concat();
+    let rows = tx.query(tx.either(END, END_BESIDE_OTHERS), &parameters)?;
+    let more = i64::try_from(rows.len()).is_ok_and(|ended| ended == limit);
+    let times = rows.into_iter().map(|mut row| row.integer()).collect::<Result<Vec<_>, _>>()?;
+    let last = times.into_iter().max().filter(|_| more);
+    Ok(last.map(|due_at| LeftOver { due_at, ..*left }))
+}
