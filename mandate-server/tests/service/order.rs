@@ -27,7 +27,7 @@ const AGENTS: usize = 6;
 const DEADLOCKS: &str = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
 
 /// Registers a webhook that hears of everything; gives its id.
-async fn webhook(world: &World) -> String {
+pub(crate) async fn webhook(world: &World) -> String {
     let events: BTreeSet<EventKind> =
         [EventKind::DecisionReviewPending, EventKind::DecisionResolved, EventKind::MandateRevoked].into();
     let subscription = Subscription { url: "https://hooks.example/".to_owned(), events };

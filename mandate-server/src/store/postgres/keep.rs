@@ -55,25 +55,29 @@ const KEEP_AND_TELL: &str = keep!(
         SELECT unnest($34::bigint[]), unnest($35::bytea[]), unnest($36::text[]), unnest($37::bigint[]),
             unnest($38::text[]))"
 );
-/// Holds the webhooks that hear of events, in the one order in which they are taken.
-const HOLD: &str = "SELECT 1 FROM webhooks WHERE (environment, webhook) IN
-        (SELECT s.environment, s.webhook
-        FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS type) AS e
-        JOIN subscriptions s ON s.environment = e.environment AND s.type = e.type)
-    ORDER BY environment, webhook FOR NO KEY UPDATE";
-/// Makes the deliveries of events, and puts the webhooks that hear of them into the line. It sees who subscribes once the
-/// webhooks are held.
-const FAN_OUT: &str = "WITH queued AS (UPDATE webhooks w SET due_at = q.at
-        FROM (SELECT s.environment, s.webhook, min(e.at) AS at
+/// Makes the deliveries of events, and puts the webhooks that hear of them into the line: those that it holds itself, in the one
+/// order in which they are taken, and no other. Who is deleted while it waits is not among them, nor who subscribes meanwhile.
+/// Where they stand in the line is read as they are held; the rest of the statement sees what was there when it began.
+const FAN_OUT: &str = "WITH held AS MATERIALIZED (SELECT environment, webhook, due_at FROM webhooks
+        WHERE (environment, webhook) IN
+            (SELECT s.environment, s.webhook
+            FROM (SELECT unnest($1::bigint[]) AS environment, unnest($3::text[]) AS type) AS e
+            JOIN subscriptions s ON s.environment = e.environment AND s.type = e.type)
+        ORDER BY environment, webhook FOR NO KEY UPDATE),
+    queued AS (UPDATE webhooks w SET due_at = q.at
+        FROM (SELECT h.environment, h.webhook, min(e.at) AS at
             FROM (SELECT unnest($1::bigint[]) AS environment, unnest($3::text[]) AS type, unnest($4::bigint[]) AS at) AS e
             JOIN subscriptions s ON s.environment = e.environment AND s.type = e.type
-            GROUP BY s.environment, s.webhook) q
-        WHERE w.environment = q.environment AND w.webhook = q.webhook AND (w.due_at IS NULL OR w.due_at > q.at))
+            JOIN held h ON h.environment = s.environment AND h.webhook = s.webhook
+            GROUP BY h.environment, h.webhook, h.due_at
+            HAVING h.due_at IS NULL OR h.due_at > min(e.at)) q
+        WHERE w.environment = q.environment AND w.webhook = q.webhook)
     INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
-    SELECT s.environment, e.event, s.webhook, 'pending', e.at, 0
+    SELECT h.environment, e.event, h.webhook, 'pending', e.at, 0
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bytea[]) AS event, unnest($3::text[]) AS type,
             unnest($4::bigint[]) AS at) AS e
-    JOIN subscriptions s ON s.environment = e.environment AND s.type = e.type";
+    JOIN subscriptions s ON s.environment = e.environment AND s.type = e.type
+    JOIN held h ON h.environment = s.environment AND h.webhook = s.webhook";
 
 const NEW_USAGE: &str =
     "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
@@ -216,9 +220,6 @@ fn deliver(ground: &mut Ground<'_>, made: &Made, heard: &BTreeSet<i64>) -> Resul
     if events().next().is_none() {
         return Ok(false);
     }
-    let types =
-        events().map(|event| -> [Value; 2] { [event.environment.into(), event.kind.as_str().into()] });
-    ground.write_later(HOLD, columns("it", types)?);
     let events = events().map(|event| -> [Value; 4] {
         let kind = event.kind.as_str().into();
         [event.environment.into(), event.id.to_bytes().into(), kind, event.at.millis().into()]
