@@ -48,18 +48,23 @@ struct Side {
     behind: Vec<f64>,
 }
 
-/// Measures both in turn.
+/// Measures decisions in turn without webhooks, with as many as it takes, and with one fewer: the two have what is wanted between
+/// them.
 pub(crate) fn measure(args: &Args, template: &Template, directory: &Path) -> Result<Measured, Failure> {
     let receiver = Receiver::start()?;
-    let (mut without, mut beside) = (Side::default(), Side::default());
+    let [mut without, mut fewer, mut beside] = <[Side; 3]>::default();
     for _ in 0..args.rounds() {
         run(args, template, directory, &receiver, &mut without)?;
         if beside.webhooks == 0 {
             beside.webhooks = needed(over(&without.rounds, |r| r.requests_per_second));
+            fewer.webhooks = beside.webhooks - 1;
+        }
+        if fewer.webhooks > 0 {
+            run(args, template, directory, &receiver, &mut fewer)?;
         }
         run(args, template, directory, &receiver, &mut beside)?;
     }
-    let sides = [without, beside];
+    let sides: Vec<_> = [without, fewer, beside].into_iter().filter(|side| !side.rounds.is_empty()).collect();
     let series = sides.iter().map(Side::series).collect::<Result<_, _>>()?;
     Ok(Measured { text: render(args, &sides)?, series })
 }
@@ -216,8 +221,9 @@ fn check(server: &Running, (made, webhooks): (usize, usize), came: &[Came]) -> R
 }
 
 /// The table.
-fn render(args: &Args, [without, beside]: &[Side; 2]) -> Result<String, Failure> {
+fn render(args: &Args, sides: &[Side]) -> Result<String, Failure> {
     let mut text = String::new();
+    let [without, .., beside] = sides else { return Err("nothing was measured".into()) };
     let elsewhere = over(&beside.rounds, |report| report.processors_busy_elsewhere);
     writeln!(
         text,
@@ -232,7 +238,7 @@ fn render(args: &Args, [without, beside]: &[Side; 2]) -> Result<String, Failure>
         "| Webhooks | Decisions/s | of those without | p99 ms | of that without | Deliveries/s | Still to come at the end | \
          CPU µs a decision, with its deliveries | CPU µs a delivery |\n|---|---|---|---|---|---|---|---|---|"
     )?;
-    for side in [without, beside] {
+    for side in sides {
         let of = |figure: fn(&Report) -> f64| ratio(&side.rounds, &without.rounds, figure);
         writeln!(
             text,

@@ -28,7 +28,11 @@ impl Report {
     /// The report, unless agents asked so fast that the velocity rule has answered: that is not what is measured.
     pub(crate) fn keeps_to_velocity(self) -> Result<Self, Failure> {
         if self.verdicts.contains_key("deny_velocity") {
-            return Err("the agents were too fast for the velocity rule: measure for fewer seconds".into());
+            let seconds = "30,000 agents can be asked for 10 s at 30,000 a second, warm-up and all";
+            return Err(format!(
+                "the agents were too fast for the velocity rule: give fewer --seconds; {seconds}"
+            )
+            .into());
         }
         Ok(self)
     }

@@ -95,6 +95,8 @@ pub(crate) fn measure(args: &Args, template: &Template) -> Result<Measured, Fail
     told(&mut transfer)?;
     told(Command::new("pgbench").args(SCALE).arg(url))?;
     let mut agents = Agents::all(template)?;
+    // Ours have a warm-up in each round, since each starts a server.
+    pgbench(args, url)?;
     let mut rounds = Rounds { pgbench: Vec::new(), cases: CASES.map(|case| (case, Vec::new())).into() };
     for round in 1..=args.rounds() {
         for ((count, connections), done) in &mut rounds.cases {

@@ -34,8 +34,15 @@ pub(crate) struct Asking {
 pub(crate) struct Tally {
     pub(crate) verdicts: BTreeMap<String, usize>,
     pub(crate) errors: usize,
-    /// A sample of the tokens, and when they arrived.
-    pub(crate) tokens: Vec<(String, Timestamp)>,
+    pub(crate) tokens: Vec<Sample>,
+}
+
+/// One of the tokens that are verified.
+pub(crate) struct Sample {
+    pub(crate) token: String,
+    /// To whom the request was to pay that it answers: no other request names them.
+    pub(crate) recipient: String,
+    pub(crate) arrived: Timestamp,
 }
 
 #[derive(Deserialize)]
@@ -87,7 +94,7 @@ impl Asking {
     /// Writes the n-th request into `buffer`.
     pub(crate) fn render(&self, n: usize, buffer: &mut Vec<u8>) {
         use std::io::Write as _;
-        let body = self.asked(n).body();
+        let body = self.asked(n).body(&recipient(n));
         buffer.clear();
         buffer.extend_from_slice(self.head.as_bytes());
         buffer.extend(self.keys.get(n % self.keys.len()).iter().flat_map(|key| key.as_bytes()));
@@ -95,7 +102,7 @@ impl Asking {
             let _ = write!(buffer, "\r\nidempotency-key: {:016x}-{n:019}", self.run);
         }
         let _ = write!(buffer, "\r\ncontent-length: {}\r\n\r\n", body.len());
-        buffer.extend_from_slice(body);
+        buffer.extend_from_slice(body.as_bytes());
     }
 
     /// Checks the answer to the n-th request, and counts it.
@@ -117,13 +124,18 @@ impl Asking {
         if response.status != 201 || !whole || !asked.accepts(verdict) {
             return Err(wrong());
         }
-        tally.count(verdict, verdict_token);
+        tally.count(n, verdict, verdict_token);
         Ok(())
     }
 }
 
+/// To whom the n-th request is to pay.
+fn recipient(n: usize) -> String {
+    format!("vendor:{n:09}")
+}
+
 impl Tally {
-    fn count(&mut self, verdict: &str, token: Option<&str>) {
+    fn count(&mut self, n: usize, verdict: &str, token: Option<&str>) {
         let count = match self.verdicts.get_mut(verdict) {
             Some(count) => count,
             None => self.verdicts.entry(verdict.to_owned()).or_default(),
@@ -133,7 +145,8 @@ impl Tally {
             && *count % VERIFIED_ONE_IN == 1
             && self.tokens.len() < MAX_TOKENS
         {
-            self.tokens.push((token.to_owned(), tokens::now()));
+            let (token, recipient) = (token.to_owned(), recipient(n));
+            self.tokens.push(Sample { token, recipient, arrived: tokens::now() });
         }
     }
 

@@ -5,6 +5,11 @@ pub(crate) fn mandate(agent: &str) -> String {
     include_str!("../mandate.json").replace("AGENT", agent)
 }
 
+/// How much is asked for where the mandate allows it.
+pub(crate) const ALLOWED: &str = "40";
+/// In what every mandate is.
+pub(crate) const CURRENCY: &str = "USD";
+
 /// One kind of request, named by the verdict that it gets while its agent is not too fast.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asked {
@@ -26,21 +31,16 @@ impl Asked {
         }
     }
 
-    pub(crate) fn body(self) -> &'static [u8] {
-        match self {
-            Self::Allow => {
-                br#"{"amount":40,"currency":"USD","recipient":"vendor:acme","category":"software"}"#
-            }
-            Self::Review => {
-                br#"{"amount":300.5,"currency":"USD","recipient":"vendor:acme","category":"software"}"#
-            }
-            Self::Limit => {
-                br#"{"amount":900,"currency":"USD","recipient":"vendor:acme","category":"software"}"#
-            }
-            Self::Category => {
-                br#"{"amount":40,"currency":"USD","recipient":"vendor:acme","category":"travel"}"#
-            }
-        }
+    pub(crate) fn body(self, recipient: &str) -> String {
+        let (amount, category) = match self {
+            Self::Allow => (ALLOWED, "software"),
+            Self::Review => ("300.5", "software"),
+            Self::Limit => ("900", "software"),
+            Self::Category => (ALLOWED, "travel"),
+        };
+        format!(
+            r#"{{"amount":{amount},"currency":"{CURRENCY}","recipient":"{recipient}","category":"{category}"}}"#
+        )
     }
 
     /// Whether the request may be answered so: as asked, or with the velocity rule where nothing before it denies.

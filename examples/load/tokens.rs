@@ -8,7 +8,9 @@ use mandate_core::verify::{Expected, verify_verdict};
 use mandate_core::{Amount, Currency, Recipient};
 
 use crate::Failure;
+use crate::ask::Sample;
 use crate::connection::Connection;
+use crate::mix::{ALLOWED, CURRENCY};
 use crate::target::Target;
 
 /// Where the key set is, on every host.
@@ -21,8 +23,8 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Verifies all the tokens, each as of its arrival, and tells how many there were.
-pub(crate) async fn verify(api: &Target, tokens: &[(String, Timestamp)]) -> Result<usize, Failure> {
+/// Verifies all the tokens, each as of its arrival and as the answer to its request, and tells how many there were.
+pub(crate) async fn verify(api: &Target, tokens: &[Sample]) -> Result<usize, Failure> {
     let mut connection = Connection::open(api).await?;
     let redirect = connection.exchange(api.get(KEY_SET_PATH).as_bytes()).await?;
     let location = redirect.header("location").ok_or("the API does not say where its key set is")?;
@@ -31,11 +33,11 @@ pub(crate) async fn verify(api: &Target, tokens: &[(String, Timestamp)]) -> Resu
     let mut connection = Connection::open(&published).await?;
     let document = connection.exchange(published.get(&published.path).as_bytes()).await?;
     let keys = KeySet::parse(document.body)?;
-    for (token, arrived) in tokens {
+    for Sample { token, recipient, arrived } in tokens {
         let expected = Expected {
-            amount: Some(Amount::parse("40")?),
-            currency: Some(Currency::parse("USD")?),
-            recipient: Some(Recipient::parse("vendor:acme")?),
+            amount: Some(Amount::parse(ALLOWED)?),
+            currency: Some(Currency::parse(CURRENCY)?),
+            recipient: Some(Recipient::parse(recipient)?),
             ..Expected::new(issuer, *arrived)
         };
         verify_verdict(token, &keys, &expected)?;

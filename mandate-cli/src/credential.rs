@@ -69,7 +69,10 @@ impl Access {
             ));
         }
         must_be_of(class, &key, &format!("the profile `{name}`")).map_err(|failure| {
-            failure.next("choose another profile with --profile NAME; mandate profile list shows all")
+            let variable = class.map_or("", |class| variables(class).0);
+            failure.next(format_args!(
+                "set {variable} to such a key, or choose another profile with --profile NAME; mandate profile list shows all"
+            ))
         })?;
         Ok(Some(Self { base, key, profile: Some(name) }))
     }

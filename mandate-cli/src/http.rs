@@ -18,7 +18,8 @@ use crate::proxy::Via;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// For one request and its whole answer.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-const INCOMPLETE: &str = "it must be a complete URL that begins with https://";
+const INCOMPLETE: &str =
+    "it must be a complete URL that begins with https://, or on this machine with http://";
 const USER_AGENT: &str = concat!("mandate/", env!("CARGO_PKG_VERSION"));
 
 /// An address that may be talked to: https anywhere, http on loopback only, without user, password, query or fragment.
@@ -32,7 +33,10 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let uri = Uri::from_str(text).map_err(|e| format!("it is not a URL: {e}"))?;
+        let uri = Uri::from_str(text).map_err(|e| {
+            // Whoever leaves the scheme out hears nothing better from the parser than of a wrong format.
+            if text.contains("://") { format!("it is not a URL: {e}") } else { INCOMPLETE.to_owned() }
+        })?;
         let (Some(authority), Some(host)) = (uri.authority(), uri.host().filter(|h| !h.is_empty())) else {
             return Err(INCOMPLETE.to_owned());
         };
@@ -158,6 +162,18 @@ pub(crate) fn is_untrusted(error: &ureq::Error) -> bool {
     matches!(error, ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData)
 }
 
+/// Whether what answered a handshake of TLS was no TLS.
+pub(crate) fn is_no_tls(error: &ureq::Error) -> bool {
+    let ureq::Error::Io(error) = error else { return false };
+    let invalid = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
+    matches!(invalid, Some(rustls::Error::InvalidMessage(_)))
+}
+
+/// Whether nobody listens at the address.
+pub(crate) fn is_refused(error: &ureq::Error) -> bool {
+    matches!(error, ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionRefused)
+}
+
 /// Where root certificates were looked for, when `error` says that there are none.
 fn rootless(error: &ureq::Error) -> Option<String> {
     if !matches!(error, ureq::Error::Rustls(rustls::Error::General(_))) {
@@ -211,6 +227,13 @@ mod tests {
             "",
         ] {
             assert!(text.parse::<Address>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_missing_scheme_is_told() {
+        for text in ["127.0.0.1:8080/v1", "localhost:8080/v1", "api.example.com/v1", "/v1", ""] {
+            assert_eq!(text.parse::<Address>(), Err(INCOMPLETE.to_owned()), "{text}");
         }
     }
 

@@ -2,7 +2,11 @@
 //
 // Prints the claims, or the code of the error. EARLY_SECONDS brings the token's expiry forward.
 
+import { webcrypto } from 'node:crypto'
 import { createRemoteJWKSet, jwtVerify } from 'jose'
+
+// Global from Node 20 on; Debian 12 has Node 18.
+globalThis.crypto ??= webcrypto
 
 const [keySetUrl, issuer, token, earlySeconds] = process.argv.slice(2)
 try {

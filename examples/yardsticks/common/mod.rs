@@ -21,6 +21,10 @@ use tokio::net::TcpListener;
 
 pub(crate) type Failure = Box<dyn Error + Send + Sync>;
 
+/// That of the service, so that it makes no difference.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Where the key set is.
 const KEY_SET_PATH: &str = "/.well-known/jwks.json";
 /// How long a review waits, in seconds: as the service has it.

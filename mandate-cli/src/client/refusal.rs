@@ -83,6 +83,13 @@ impl Client {
             return failure.next(format_args!("{remedy}; then {}", self.again(call)));
         }
         match error {
+            e if http::is_no_tls(e) => failure.next(
+                "what answers there speaks no TLS: check scheme and port; http:// is for a service on this machine",
+            ),
+            e if http::is_refused(e) => failure.next(format_args!(
+                "see that the service runs there, then {}; mandate doctor looks for the cause",
+                self.again(call)
+            )),
             // That will be so the next time, too.
             e if http::is_untrusted(e) => failure.next(
                 "check the address, and its certificate: mandate doctor says more; a root of your own is trusted when SSL_CERT_FILE names it",

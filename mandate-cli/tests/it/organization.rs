@@ -204,6 +204,7 @@ fn a_service_that_is_not_there() {
     run_with_stdin(&mut command, b"")
         .code(37)
         .says("cannot be reached")
+        .says("see that the service runs there, then repeat the command")
         .says("idempotency key")
         .says("it takes effect once");
 }

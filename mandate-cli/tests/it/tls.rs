@@ -94,7 +94,7 @@ fn what_does_not_speak_tls_is_unreachable() {
     let (address, _, thread) = listen(Says::Nonsense(1));
     let mut command = mandate(&["agent", "create", "buyer", "--base-url", &format!("{address}/v1")]);
     let ran: Ran = command.env("MANDATE_ORGANIZATION_KEY", organization_key()).output().unwrap().into();
-    ran.code(37).says("cannot be reached");
+    ran.code(37).says("cannot be reached").says("speaks no TLS: check scheme and port");
     thread.join().unwrap();
 }
 
