@@ -27,7 +27,8 @@ Examples:
 Reads one snapshot, beside a running server. Looked at: the pages and indexes of the file, what refers to what, the schema,
 the chains of mandates and reviews; then, of every decision, the signature over its token and the verdict computed again
 from its mandate and its basis; the metering counted again from the log; and the answers kept for retries.
-Each finding is a line: table, row, what was found, what was expected. Exit code 1 when there is any.";
+Each finding is a line: table, row, what was found, what was expected. Exit code 1 when there is any, and with a line on
+standard error alone when the database could not be looked at to its end.";
 
 impl Options {
     /// Looks, and tells.
@@ -39,11 +40,19 @@ impl Options {
         upkeep::must_be_settled(&settings.database).map_err(Failure::failed)?;
         let mut told =
             Told { json: self.common.json, findings: 0, progress: Progress::new("checked decisions") };
+        let mut lost = false;
         let checked = upkeep::snapshot(&settings.database, |tx| {
-            if self.quick { check::quick(tx, &mut told).map(|_| ()) } else { check::full(tx, &mut told) }
+            let checked =
+                if self.quick { check::quick(tx, &mut told).map(|_| ()) } else { check::full(tx, &mut told) };
+            lost = checked.is_err() && !check::answers(tx);
+            checked
         });
-        if let Err(fault) = checked {
-            told.finding(check::unreadable(&fault));
+        match checked {
+            Ok(()) => {}
+            Err(fault) if lost => {
+                return Err(Failure::failed(format!("it could not be looked at to its end: {fault}")));
+            }
+            Err(fault) => told.finding(check::unreadable(&fault)),
         }
         match told.findings {
             0 if self.common.json => Ok(()),

@@ -115,6 +115,12 @@ pub fn full(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
     kept::walk(tx, listener)
 }
 
+/// Whether the database can still be looked at: not once its connection is lost, or the transaction of no use any more. What went
+/// wrong then says nothing about what it holds.
+pub fn answers(tx: &mut Tx<'_>) -> bool {
+    rows::answers(tx).is_ok()
+}
+
 /// What is found where the database cannot be looked at, or no further.
 #[must_use]
 pub fn unreadable(fault: &Fault) -> Finding {

@@ -23,6 +23,7 @@ mod left_over;
 mod limits;
 mod lists;
 mod lookups;
+mod lost;
 mod metered;
 mod order;
 mod partitions;

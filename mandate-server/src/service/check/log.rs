@@ -64,7 +64,7 @@ pub(super) fn walk(
         for one in looked?.into_iter().flatten() {
             looked_at += 1;
             one.findings.into_iter().for_each(|finding| listener.finding(finding));
-            counters.count(tx, one.environment, &one.agent, one.decision.as_ref(), listener);
+            counters.count(tx, one.environment, &one.agent, one.decision.as_ref(), listener)?;
         }
         listener.looked_at(looked_at, of);
         page = next?;

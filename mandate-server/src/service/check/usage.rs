@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mandate_core::{AgentId, Currency, Day, Month, Timestamp, Verdict};
 
-use super::{Finding, Listener};
+use super::{Finding, Listener, answers};
 use crate::error::Fault;
 use crate::store::records::{AgentKey, DecisionRecord, UsageKey, UsageRecord};
 use crate::store::sql;
@@ -40,37 +40,39 @@ impl Counters {
         agent: &str,
         decision: Option<&DecisionRecord>,
         listener: &mut dyn Listener,
-    ) {
+    ) -> Result<(), Fault> {
         if !self.agent.as_ref().is_some_and(|(e, a)| *e == environment && a == agent) {
-            self.compare(tx, listener);
+            self.compare(tx, listener)?;
             self.agent = Some((environment, agent.to_owned()));
         }
         let Some(decision) = decision else {
             self.incomplete = true;
-            return;
+            return Ok(());
         };
         let month = Timestamp::from_seconds(decision.iat).month();
         let usage = self.months.entry((month, decision.request.currency.clone())).or_default();
         usage.requests += i64::from(decision.supersedes.is_none());
         usage.count(decision.verdict, &decision.request);
+        Ok(())
     }
 
     /// Holds the metering of the agent against what was counted.
-    fn compare(&mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) {
+    fn compare(&mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
         let months = std::mem::take(&mut self.months);
         let incomplete = std::mem::take(&mut self.incomplete);
         self.skipped |= incomplete;
-        let Some((environment, agent)) = self.agent.take() else { return };
+        let Some((environment, agent)) = self.agent.take() else { return Ok(()) };
         // An agent's name that is none cannot be registered, which is told of.
-        let Ok(agent) = AgentId::parse(&agent) else { return };
+        let Ok(agent) = AgentId::parse(&agent) else { return Ok(()) };
         if incomplete {
-            return;
+            return Ok(());
         }
         let agent = AgentKey { environment, agent };
         for ((month, currency), counted) in months {
             let key = UsageKey { agent: agent.clone(), month, currency };
             let stored = match sql::usage::find(tx, &key) {
                 Ok(stored) => stored,
+                Err(fault) if !answers(tx) => return Err(fault),
                 Err(fault) => {
                     self.met += 1;
                     listener.finding(finding(&key, fault.to_string(), &shown(&counted)));
@@ -83,11 +85,12 @@ impl Counters {
                 listener.finding(finding(&key, shown(&stored), &shown(&counted)));
             }
         }
+        Ok(())
     }
 
     /// After the last decision: looks for metering without decisions.
     pub(super) fn end(mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
-        self.compare(tx, listener);
+        self.compare(tx, listener)?;
         if !self.skipped && self.met == rows::usage_rows(tx)? {
             return Ok(());
         }

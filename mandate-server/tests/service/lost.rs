@@ -1,0 +1,42 @@
+//! A check whose connection is lost says that, and nothing about the database.
+
+use mandate_server::service::check::{self, Finding, Listener};
+use mandate_tests::cluster::query;
+
+use crate::apart;
+use crate::check::lived_in;
+
+/// Ends all connections once the log has been looked at.
+const END: &str = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
+
+/// Who hears of a check, and cuts it off.
+struct Cutting<'a> {
+    database: &'a str,
+    found: Vec<Finding>,
+}
+
+impl Listener for Cutting<'_> {
+    fn finding(&mut self, finding: Finding) {
+        self.found.push(finding);
+    }
+
+    fn looked_at(&mut self, _: i64, _: i64) {
+        assert!(!query(self.database, END).is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_check_whose_connection_is_lost_finds_nothing_and_fails() {
+    let world = lived_in().await;
+    let mut cutting = Cutting { database: &world.database, found: Vec::new() };
+    let mut answers = true;
+    let checked = apart::snapshot(&world.database, |tx| {
+        let checked = check::full(tx, &mut cutting);
+        answers = check::answers(tx);
+        checked
+    });
+    let fault = checked.unwrap_err().to_string();
+    assert!(!fault.contains("met an error before"), "what went wrong first: {fault}");
+    assert_eq!((cutting.found, answers), (Vec::new(), false));
+}
