@@ -40,11 +40,12 @@ impl Options {
         upkeep::must_be_settled(&settings.database).map_err(Failure::failed)?;
         let mut told =
             Told { json: self.common.json, findings: 0, progress: Progress::new("checked decisions") };
-        let mut lost = false;
+        // A file that cannot be opened is a finding, and a database that cannot be reached is none.
+        let mut lost = upkeep::is_remote(&settings.database).map_err(Failure::failed)?;
         let checked = upkeep::snapshot(&settings.database, |tx| {
             let checked =
                 if self.quick { check::quick(tx, &mut told).map(|_| ()) } else { check::full(tx, &mut told) };
-            lost = checked.is_err() && !check::answers(tx);
+            lost = tx.is_lost();
             checked
         });
         match checked {

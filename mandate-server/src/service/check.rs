@@ -115,8 +115,8 @@ pub fn full(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
     kept::walk(tx, listener)
 }
 
-/// Whether the database can still be looked at: not once its connection is lost, or the transaction of no use any more. What went
-/// wrong then says nothing about what it holds.
+/// Whether the database can still be looked at: not once its connection is lost, or the transaction of no use any more. A finding
+/// for each row that comes then would be one for nothing.
 pub fn answers(tx: &mut Tx<'_>) -> bool {
     rows::answers(tx).is_ok()
 }

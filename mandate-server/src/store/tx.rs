@@ -198,6 +198,11 @@ pub trait Session {
         Ok(Arc::default())
     }
 
+    /// Whether it is the way to the database that has failed: what went wrong then says nothing about what is stored.
+    fn is_lost(&self) -> bool {
+        false
+    }
+
     /// Runs a statement that returns rows.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault>;
 
@@ -271,6 +276,12 @@ impl<'a> Tx<'a> {
     /// Wakes whoever delivers, once the transaction has been committed.
     pub fn announce(&mut self) {
         self.tally.announced = true;
+    }
+
+    /// Whether it is the way to the database that has failed: what went wrong then says nothing about what is stored.
+    #[must_use]
+    pub fn is_lost(&self) -> bool {
+        self.session.is_lost()
     }
 
     /// Whether counters lack decisions in this database.

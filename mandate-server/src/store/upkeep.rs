@@ -156,6 +156,14 @@ pub fn snapshot<T>(database: &str, script: impl FnOnce(&mut Tx<'_>) -> Result<T,
     }
 }
 
+/// Whether a database is reached over a connection: it is no file of this machine.
+///
+/// # Errors
+/// The URL is none.
+pub fn is_remote(database: &str) -> Result<bool, Fault> {
+    Ok(matches!(place(database)?, Place::Postgres(_)))
+}
+
 /// What the database finds damaged in its own file, a sentence each.
 ///
 /// # Errors

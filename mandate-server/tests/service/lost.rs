@@ -30,13 +30,39 @@ impl Listener for Cutting<'_> {
 async fn a_check_whose_connection_is_lost_finds_nothing_and_fails() {
     let world = lived_in().await;
     let mut cutting = Cutting { database: &world.database, found: Vec::new() };
-    let mut answers = true;
+    let mut lost = false;
     let checked = apart::snapshot(&world.database, |tx| {
         let checked = check::full(tx, &mut cutting);
-        answers = check::answers(tx);
+        lost = tx.is_lost();
         checked
     });
     let fault = checked.unwrap_err().to_string();
     assert!(!fault.contains("met an error before"), "what went wrong first: {fault}");
-    assert_eq!((cutting.found, answers), (Vec::new(), false));
+    assert_eq!((cutting.found, lost), (Vec::new(), true));
+}
+
+/// Who hears of a check.
+struct Hearing(Vec<Finding>);
+
+impl Listener for Hearing {
+    fn finding(&mut self, finding: Finding) {
+        self.0.push(finding);
+    }
+
+    fn looked_at(&mut self, _: i64, _: i64) {}
+}
+
+#[tokio::test]
+async fn what_the_database_itself_cannot_read_is_not_taken_for_a_lost_connection() {
+    let world = lived_in().await;
+    assert_eq!(query(&world.database, "ALTER TABLE usage RENAME TO elsewhere"), "");
+    let (mut hearing, mut lost) = (Hearing(Vec::new()), true);
+    let checked = apart::snapshot(&world.database, |tx| {
+        let checked = check::full(tx, &mut hearing);
+        lost = tx.is_lost();
+        checked
+    });
+    let fault = checked.unwrap_err().to_string();
+    assert!(fault.contains("usage"), "what went wrong first: {fault}");
+    assert_eq!((hearing.0, lost), (Vec::new(), false));
 }

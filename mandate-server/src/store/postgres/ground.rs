@@ -8,7 +8,7 @@ use tokio::time::sleep;
 use super::super::tx::{Backend, Row, Session, Value};
 use super::link::{Link, Parameter, Ran, Step};
 use super::purpose::{DOUBTFUL, Purpose};
-use super::trouble::Trouble;
+use super::trouble::{Remedy, Trouble};
 use crate::error::Fault;
 
 /// A transaction on a connection. It begins with the first statement.
@@ -182,6 +182,11 @@ fn step(sql: &'static str, parameters: &[Value]) -> Step {
 impl Session for Ground<'_> {
     fn backend(&self) -> Backend {
         Backend::Postgres
+    }
+
+    /// Not where the database tells of damage, or of anything else that remains.
+    fn is_lost(&self) -> bool {
+        self.trouble.as_ref().is_some_and(|trouble| trouble.remedy != Remedy::None)
     }
 
     fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
