@@ -4,7 +4,7 @@ use mandate_server::service::check::{self, Finding, Listener};
 use mandate_tests::cluster::query;
 
 use crate::apart;
-use crate::check::lived_in;
+use crate::check::{Found, lived_in};
 
 /// Ends all connections once the log has been looked at.
 const END: &str = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
@@ -41,28 +41,17 @@ async fn a_check_whose_connection_is_lost_finds_nothing_and_fails() {
     assert_eq!((cutting.found, lost), (Vec::new(), true));
 }
 
-/// Who hears of a check.
-struct Hearing(Vec<Finding>);
-
-impl Listener for Hearing {
-    fn finding(&mut self, finding: Finding) {
-        self.0.push(finding);
-    }
-
-    fn looked_at(&mut self, _: i64, _: i64) {}
-}
-
 #[tokio::test]
 async fn what_the_database_itself_cannot_read_is_not_taken_for_a_lost_connection() {
     let world = lived_in().await;
     assert_eq!(query(&world.database, "ALTER TABLE usage RENAME TO elsewhere"), "");
-    let (mut hearing, mut lost) = (Hearing(Vec::new()), true);
+    let (mut found, mut lost) = (Found::default(), true);
     let checked = apart::snapshot(&world.database, |tx| {
-        let checked = check::full(tx, &mut hearing);
+        let checked = check::full(tx, &mut found);
         lost = tx.is_lost();
         checked
     });
     let fault = checked.unwrap_err().to_string();
     assert!(fault.contains("usage"), "what went wrong first: {fault}");
-    assert_eq!((hearing.0, lost), (Vec::new(), false));
+    assert_eq!((found.0, lost), (Vec::new(), false));
 }
