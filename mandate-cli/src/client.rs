@@ -13,15 +13,16 @@ use zeroize::Zeroizing;
 
 pub(crate) use self::stream::Resume;
 pub(crate) use self::walk::{Paging, Walk};
-use crate::args::Global;
 use crate::credential::{Access, Class, VERSION_PATH};
 use crate::environment;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::http;
 use crate::key_set::WELL_KNOWN;
-use crate::output::{LIVE, Output, say};
+use crate::output::{Output, say};
 use crate::prompt;
 use crate::service::{Change, Service};
+use crate::style::LIVE;
 
 /// Pauses before the second, third and fourth attempt, unless the service asks for another one.
 const PAUSES: [Duration; 3] =

@@ -6,14 +6,15 @@ use std::path::Path;
 use mandate_core::EnvironmentKind;
 use mandate_core::api_key::{ApiKey, KeyClass};
 
-use crate::args::Global;
 use crate::environment::variable;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::http::Address;
 use crate::input::{Source, without_line_break};
-use crate::output::{printable, warn};
+use crate::output::warn;
 use crate::profile::Profiles;
 use crate::service::Service;
+use crate::style::printable;
 
 /// What follows the host in a base URL.
 pub(crate) const VERSION_PATH: &str = "/v1";

@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 use std::process::ExitCode;
 
-use crate::output::{BOLD, ERROR, printable};
+use crate::style::{BOLD, ERROR, printable};
 
 /// What the process tells its caller. The numbers are part of the interface: `docs/cli.md` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,6 +10,7 @@ mod exit;
 mod export;
 mod fields;
 mod forward;
+mod global;
 mod http;
 mod input;
 mod jq;
@@ -25,6 +26,7 @@ mod receiver;
 mod recording;
 mod resource;
 mod service;
+mod style;
 mod table;
 mod tail;
 mod value;
@@ -33,7 +35,8 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
-use crate::args::{Args, Colour};
+use crate::args::Args;
+use crate::global::Colour;
 use crate::output::{Output, say};
 
 fn main() -> ExitCode {

@@ -2,10 +2,10 @@
 
 use serde_json::value::RawValue;
 
-use crate::args::Format;
 use crate::client::{Client, Paging, Walk};
 use crate::exit::{Exit, Failure};
 use crate::fields;
+use crate::global::Format;
 use crate::output::{Output, say};
 use crate::table::{Field, Tabular};
 

@@ -7,7 +7,7 @@ use mandate_core::{EnvironmentKind, Timestamp};
 
 use crate::environment::variable;
 use crate::fields;
-use crate::output::{CAUTION, ERROR, GOOD, LIVE, LIVE_MARK, printable, style_of};
+use crate::style::{CAUTION, ERROR, GOOD, LIVE, LIVE_MARK, printable, style_of};
 
 /// What stands for a value that is absent.
 const ABSENT: &str = "-";

@@ -5,9 +5,9 @@ use clap::Subcommand;
 use mandate_core::api_key::KeyClass;
 use mandate_core::{AgentId, AgentName};
 
-use crate::args::Global;
 use crate::client::{Client, Paging};
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::{Output, warn};
 use crate::resource::Resource;
 use crate::service::{Change, Service};

@@ -8,12 +8,13 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use ureq::http::Method;
 
-use crate::args::Global;
 use crate::client::{Call, Client};
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::input::Source;
-use crate::output::{BOLD, Output, printable};
+use crate::output::Output;
 use crate::service::Change;
+use crate::style::{BOLD, printable};
 use crate::value::source;
 
 /// The longest body that the service takes, in bytes.

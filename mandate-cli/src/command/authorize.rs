@@ -12,12 +12,13 @@ use serde_json::value::RawValue;
 
 use super::decision::DECISIONS;
 use super::{Answer, unknown};
-use crate::args::Global;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::fields;
-use crate::output::{CAUTION, ERROR, GOOD, Output, printable, say, warn};
+use crate::global::Global;
+use crate::output::{Output, say, warn};
 use crate::service::Change;
+use crate::style::{CAUTION, ERROR, GOOD, printable};
 use crate::value::amount_text;
 
 /// Ask whether money may be spent; a verdict of `allow` comes with a token for the counterparty

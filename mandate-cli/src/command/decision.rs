@@ -4,9 +4,9 @@
 use clap::{Subcommand, ValueEnum};
 use mandate_core::{AgentId, DecisionId, MandateId, Timestamp, Verdict};
 
-use crate::args::Global;
 use crate::client::{Client, Paging};
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 use crate::resource::{Filter, Resource};
 use crate::service::Service;

@@ -8,16 +8,17 @@ use serde::Serialize;
 use ureq::Agent;
 use ureq::http::HeaderMap;
 
-use crate::args::Global;
 use crate::client::Client;
 use crate::credential::{Access, known_address};
 use crate::environment::{self, variable};
 use crate::exit::{Exit, Failure};
 use crate::fields;
+use crate::global::Global;
 use crate::http::{self, Address};
 use crate::key_set::{max_age_seconds, parse, published_at};
-use crate::output::{CAUTION, DIM, ERROR, GOOD, Output, printable};
+use crate::output::Output;
 use crate::service::Service;
+use crate::style::{CAUTION, DIM, ERROR, GOOD, printable};
 
 /// How far this clock may be from the service's, in seconds, before that is told of.
 const WARN_CLOCK_SECONDS: i64 = 5;

@@ -5,9 +5,9 @@ use clap::Subcommand;
 use mandate_core::api_key::KeyClass;
 
 use super::decision::{Mode, word};
-use crate::args::Global;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::{Change, Service};

@@ -8,9 +8,9 @@ use mandate_core::api_key::KeyClass;
 use mandate_core::{DecisionId, EscrowId, EscrowState, Timestamp};
 use serde_json::json;
 
-use crate::args::Global;
 use crate::client::{Client, Paging};
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::{Change, Service};

@@ -5,9 +5,9 @@ use clap::Subcommand;
 use mandate_core::api_key::KeyClass;
 use mandate_core::{EventId, EventKind};
 
-use crate::args::Global;
 use crate::client::{Client, Paging};
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 use crate::resource::{Filter, Resource};
 use crate::service::Service;

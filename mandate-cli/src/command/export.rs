@@ -8,9 +8,9 @@ use mandate_core::api_key::KeyClass;
 use mandate_core::{AgentId, ExportId, Timestamp, Verdict};
 
 use super::decision::word;
-use crate::args::Global;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 use crate::resource::{Resource, given};
 use crate::service::{Change, Service};

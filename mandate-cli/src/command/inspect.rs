@@ -13,7 +13,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::exit::{Exit, Failure};
-use crate::output::{BOLD, CAUTION, Output, is_deceptive};
+use crate::output::Output;
+use crate::style::{BOLD, CAUTION, is_deceptive};
 
 /// Show what a token says, without verifying anything
 #[derive(Debug, clap::Args)]

@@ -10,7 +10,8 @@ use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::key_set::pins::{self, Pin, thumbprint};
 use crate::key_set::{WELL_KNOWN, document, parse, published_at};
-use crate::output::{CAUTION, Output, printable, say};
+use crate::output::{Output, say};
+use crate::style::{CAUTION, printable};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Jwks {

@@ -13,18 +13,19 @@ use mandate_core::{EnvironmentKind, EventId, EventKind};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::args::Global;
 use crate::client::Client;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::forward::Forward;
+use crate::global::Global;
 use crate::http::Address;
 use crate::key_set::Issuer;
-use crate::output::{CAUTION, DIM, ERROR, GOOD, Output, printable, say, warn};
+use crate::output::{Output, say, warn};
 use crate::receiver::{Answer, receive};
 use crate::recording::{Received, Recording};
 use crate::service::Service;
+use crate::style::{CAUTION, DIM, ERROR, GOOD, printable};
 use crate::value::{event_kind, leeway};
 
 /// How many requests wait to be shown, beside those whose connections wait.

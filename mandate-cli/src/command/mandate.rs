@@ -10,10 +10,10 @@ use mandate_core::api_key::KeyClass;
 use mandate_core::json::Object;
 use mandate_core::{MandateId, Terms};
 
-use crate::args::Global;
 use crate::client::{Client, Paging};
 use crate::environment;
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::input::Source;
 use crate::output::Output;
 use crate::resource::Resource;

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use clap::builder::Resettable;
-use clap::{Command, CommandFactory as _, Subcommand};
+use clap::{Command, Subcommand};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::args::Args;
 use crate::exit::{Exit, Failure};
 use crate::output::Output;
 
@@ -37,9 +36,8 @@ Examples:
   mandate completions bash > ~/.local/share/bash-completion/completions/mandate
   source <(mandate completions zsh)";
 
-/// Writes what is asked for.
-pub(super) fn run(manual: &Manual, output: &mut Output) -> Result<Exit, Failure> {
-    let mut line = Args::command();
+/// Writes what is asked for about the command line `line`.
+pub(super) fn run(manual: &Manual, mut line: Command, output: &mut Output) -> Result<Exit, Failure> {
     match manual {
         Manual::Completions { shell } => {
             let mut text = Vec::new();
@@ -133,6 +131,8 @@ fn literal(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Args;
+    use clap::CommandFactory as _;
 
     #[test]
     fn examples_are_shown_line_by_line_with_their_hyphens() {

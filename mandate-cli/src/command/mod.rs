@@ -29,6 +29,7 @@ pub(crate) mod webhook;
 use std::borrow::Cow;
 use std::path::Path;
 
+use clap::CommandFactory as _;
 use mandate_core::json::Object;
 use mandate_core::jwt::Unverified;
 use zeroize::Zeroizing;
@@ -36,7 +37,8 @@ use zeroize::Zeroizing;
 use crate::args::{Args, Command};
 use crate::exit::{Exit, Failure};
 use crate::input::{Source, without_line_break};
-use crate::output::{Output, printable};
+use crate::output::Output;
+use crate::style::printable;
 
 /// Room for a token of the longest size and the line break behind it; a longer text is refused without being kept.
 const MAX_TOKEN_INPUT: usize = mandate_core::jwt::MAX_TOKEN_BYTES + 2;
@@ -72,8 +74,8 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
         Command::Trigger(args) => args.run(global, output),
         Command::Usage(args) => args.run(global, output),
         Command::Api(args) => args.run(global, output),
-        Command::Manual(manual) => manual::run(manual, output),
-        Command::Reference => Ok(reference::run(output)),
+        Command::Manual(manual) => manual::run(manual, Args::command(), output),
+        Command::Reference => Ok(reference::run(Args::command(), output)),
     }
 }
 

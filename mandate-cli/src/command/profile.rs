@@ -6,12 +6,12 @@ use mandate_core::EnvironmentKind;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use serde::Serialize;
 
-use crate::args::Global;
 use crate::client::Client;
 use crate::credential::{self, Access};
 use crate::environment::variable;
 use crate::exit::{Exit, Failure};
 use crate::fields;
+use crate::global::Global;
 use crate::http::Address;
 use crate::input::{Source, without_line_break};
 use crate::output::{Output, say};

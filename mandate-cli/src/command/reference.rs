@@ -2,9 +2,8 @@
 
 use std::fmt::Write as _;
 
-use clap::{Arg, ArgAction, Command, CommandFactory as _};
+use clap::{Arg, ArgAction, Command};
 
-use crate::args::Args;
 use crate::exit::Exit;
 use crate::output::Output;
 
@@ -13,8 +12,7 @@ const WORDS: &str = include_str!("reference.md");
 /// Where the commands stand among them.
 const PLACE: &str = "{commands}\n";
 
-pub(super) fn run(output: &mut Output) -> Exit {
-    let mut tree = Args::command();
+pub(super) fn run(mut tree: Command, output: &mut Output) -> Exit {
     tree.build();
     let mut commands = String::from("### Options of every command\n\n");
     options(&mut commands, tree.get_arguments().filter(|arg| arg.is_global_set()));

@@ -8,8 +8,9 @@ use crate::forward::Forward;
 use crate::http::Address;
 use crate::input::Source;
 use crate::lines::Lines;
-use crate::output::{CAUTION, GOOD, Output, printable};
+use crate::output::Output;
 use crate::recording::Recorded;
+use crate::style::{CAUTION, GOOD, printable};
 use crate::value::source;
 
 /// Send events again that mandate listen has recorded, in their order

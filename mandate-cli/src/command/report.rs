@@ -10,7 +10,8 @@ use serde::Serialize;
 use crate::exit::{Exit, Failure};
 use crate::export::{Decision, Prologue, Reader, walk};
 use crate::input::Source;
-use crate::output::{BOLD, GOOD, Output, warn};
+use crate::output::{Output, warn};
+use crate::style::{BOLD, GOOD};
 use crate::table::{Field, Tabular, text, whole};
 use crate::value::source;
 

@@ -9,9 +9,9 @@ use mandate_core::api_key::KeyClass;
 
 use super::authorize;
 use super::decision::DECISIONS;
-use crate::args::Global;
 use crate::client::{Client, Paging};
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::{Change, Service};

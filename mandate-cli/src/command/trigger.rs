@@ -10,13 +10,13 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::unknown;
-use crate::args::Global;
 use crate::client::Client;
 use crate::credential::Access;
 use crate::directory::hex;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::fields;
+use crate::global::Global;
 use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::Service;

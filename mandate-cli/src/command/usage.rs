@@ -3,9 +3,9 @@
 
 use mandate_core::{AgentId, Month};
 
-use crate::args::Global;
 use crate::client::{Client, Paging};
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::Service;

@@ -7,9 +7,9 @@ use mandate_core::{EventKind, WebhookId};
 use serde_json::json;
 
 use super::event::EVENTS;
-use crate::args::Global;
 use crate::client::{Client, Paging};
 use crate::exit::{Exit, Failure};
+use crate::global::Global;
 use crate::output::Output;
 use crate::resource::Resource;
 use crate::service::{Change, Service};

@@ -23,8 +23,9 @@ use crate::export::{Decision, Header, Mandates, Prologue, Raw, Reader};
 use crate::input::Source;
 use crate::key_set::{Issuer, document, parse, published_at};
 use crate::lines::unreadable;
-use crate::output::{ERROR, GOOD, Output, printable};
+use crate::output::Output;
 use crate::parallel;
+use crate::style::{ERROR, GOOD, printable};
 use crate::value::source;
 
 /// Verify an export: every signature, its trailer, its order, and every verdict once more

@@ -16,15 +16,16 @@ use ureq::Body;
 use ureq::http::Response;
 
 use super::EXPORTS;
-use crate::args::Global;
 use crate::client::{Client, Resume};
 use crate::directory::private;
 use crate::environment::variable;
 use crate::exit::{Exit, Failure};
 use crate::fields;
+use crate::global::Global;
 use crate::key_set::Issuer;
-use crate::output::{Output, printable, warn};
+use crate::output::{Output, warn};
 use crate::service::Service;
+use crate::style::printable;
 
 /// Between two looks at an export that is being built.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);

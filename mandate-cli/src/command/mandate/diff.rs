@@ -10,14 +10,15 @@ use serde::Serialize;
 use self::bands::{Band, bands, openings};
 
 use super::{MAX_BODY_BYTES, WRITTEN};
-use crate::args::Global;
 use crate::client::Client;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::fields;
+use crate::global::Global;
 use crate::input::Source;
-use crate::output::{BOLD, Output, printable};
+use crate::output::Output;
 use crate::service::Service;
+use crate::style::{BOLD, printable};
 
 /// Show what a new mandate changes: what becomes allowed, denied or reviewed
 ///

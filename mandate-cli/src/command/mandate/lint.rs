@@ -12,7 +12,8 @@ use super::{MAX_BODY_BYTES, WRITTEN};
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
-use crate::output::{CAUTION, ERROR, GOOD, Output, printable};
+use crate::output::Output;
+use crate::style::{CAUTION, ERROR, GOOD, printable};
 use crate::value::source;
 
 /// Problems beyond this many are not looked for.

@@ -6,7 +6,8 @@ use serde_json::json;
 
 use crate::environment;
 use crate::exit::{Exit, Failure};
-use crate::output::{BOLD, Output};
+use crate::output::Output;
+use crate::style::BOLD;
 use crate::value::agent;
 
 const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;

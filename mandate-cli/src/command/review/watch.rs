@@ -15,10 +15,10 @@ use mandate_core::api_key::KeyClass;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 
 use self::worker::{Answer, Order, Report};
-use crate::args::Global;
 use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::fields;
+use crate::global::Global;
 use crate::service::Service;
 
 /// How long a key is waited for before the screen is drawn again.

@@ -10,7 +10,8 @@ use self::replay::{Change, Replay, Simulated};
 use crate::exit::{Exit, Failure};
 use crate::export::{Reader, read_mandate, walk};
 use crate::input::Source;
-use crate::output::{BOLD, CAUTION, GOOD, Output, warn};
+use crate::output::{Output, warn};
+use crate::style::{BOLD, CAUTION, GOOD};
 use crate::value::{agent, source};
 
 /// The longest mandate that is read, in bytes; as the service.

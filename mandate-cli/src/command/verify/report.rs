@@ -8,7 +8,8 @@ use super::Verify;
 use super::check::Wanted;
 use super::explain::{Explained, explained};
 use crate::exit::Exit;
-use crate::output::{CAUTION, DIM, ERROR, GOOD, Output, printable};
+use crate::output::Output;
+use crate::style::{CAUTION, DIM, ERROR, GOOD, printable};
 
 /// What is said of a sandbox, wherever it is mentioned.
 pub(crate) const SANDBOX: &str = "sandbox - not real money";

@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span, Text};
 use ratatui::widgets::{Block, Borders, List, ListState, Paragraph, Wrap};
 
 use super::{Asking, Payment, Queue};
-use crate::output::printable;
+use crate::style::printable;
 use crate::table::{Field, NO_LIMIT, NONE, seconds, text};
 
 /// Lines of the details, frame included.

@@ -1,0 +1,65 @@
+//! The options that every command has.
+#![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
+
+use clap::ValueEnum;
+
+/// The flags of every command.
+#[derive(Debug, Default, clap::Args)]
+#[command(next_help_heading = "Global options")]
+pub(crate) struct Global {
+    /// Print JSON instead of text; with names, only these fields: --json=id,request.amount
+    #[arg(
+        long,
+        global = true,
+        value_name = "FIELDS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "",
+        value_delimiter = ',',
+        display_order = 100
+    )]
+    pub(crate) json: Option<Vec<String>>,
+
+    /// Print what this jq expression makes of the JSON
+    #[arg(long, global = true, value_name = "EXPR", display_order = 101)]
+    pub(crate) jq: Option<String>,
+
+    /// How results are printed [default: table, for people]
+    #[arg(long, global = true, value_name = "FORMAT", value_enum, display_order = 102)]
+    pub(crate) format: Option<Format>,
+
+    /// Act in the name of this profile; goes before the environment [env: MANDATE_PROFILE]
+    #[arg(long, global = true, value_name = "NAME", display_order = 103, value_parser = crate::profile::name)]
+    pub(crate) profile: Option<String>,
+
+    /// Don't ask before a change in a live environment
+    #[arg(long, global = true, display_order = 104)]
+    pub(crate) yes: bool,
+
+    /// When to use colour
+    #[arg(long, global = true, value_name = "WHEN", value_enum, default_value_t, display_order = 105)]
+    pub(crate) color: Colour,
+}
+
+/// How results are printed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Text for people: lines, and tables that fit the terminal
+    Table,
+    /// One JSON document
+    Json,
+    /// One JSON document a line, as they come
+    Ndjson,
+}
+
+/// When colour is used.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Colour {
+    /// On terminals, unless NO_COLOR or CLICOLOR says otherwise
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
