@@ -1,7 +1,7 @@
-"""What a schema cannot say of a request that is to succeed, made true before the request is sent.
+"""Changes valid requests before they are sent, so that they meet rules which a schema cannot express.
 
-An agent must be registered, a mandate must not have expired, an amount has at most 15 digits, and a place in a list is
-one that the server has named. Requests that are meant to be refused are left as they are.
+An agent must be registered, a mandate must not have expired, an amount has at most 15 digits, and a position in a list
+must come from the server. Requests that are meant to be refused are not changed.
 """
 
 import datetime
@@ -16,7 +16,7 @@ with open(os.environ["MANDATE_AGENTS"], encoding="utf-8") as file:
 
 # Every agent may ask ten times a minute: they take turns, so that some verdicts are reviews.
 TURNS = itertools.cycle(AGENTS["asking"])
-# Every other request is one that the mandate has room for.
+# Every second request is within the limits of the mandate.
 WITHIN = itertools.cycle((True, False))
 PLACES = ("cursor", "starting_after", "ending_before")
 TOMORROW = (datetime.date.today() + datetime.timedelta(days=1)).isoformat()
@@ -38,7 +38,7 @@ def before_call(context, case, kwargs):
     elif operation == "createEscrow" and AGENTS["allowed"]:
         case.body |= {"decision": AGENTS["allowed"].pop(), "refund_after": f"{TOMORROW}T00:00:00Z"}
     elif operation == "createWebhook":
-        # A name that never stands for a host (RFC 6761, section 6.4).
+        # A name that never resolves (RFC 6761, section 6.4).
         case.body["url"] = "https://hooks.invalid/mandate"
     elif operation == "getUsage" or operation.startswith("list"):
         for name in PLACES:
