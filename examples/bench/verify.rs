@@ -1,14 +1,19 @@
-//! Verifying verdicts, one after the other, beside libraries that others use: `jsonwebtoken`, PyJWT and npm `jose`.
+//! Verifying verdicts, one after the other, beside the bare check of their signatures and beside libraries that others use:
+//! `jsonwebtoken`, PyJWT and npm `jose`.
 //!
-//! All verify the same tokens under the same key: signature, algorithm, issuer and expiry, and then the verdict, the amount and the
-//! recipient, which our library compares itself, and by hand elsewhere. Each must first refuse a token whose signature is another's.
+//! All verify the same tokens under the same key. The bare check is one call of aws-lc-rs, with the message and the signature
+//! at hand: the least that any verification costs. The libraries check signature, algorithm, issuer and expiry, and then the
+//! verdict, the amount and the recipient, which our library compares itself, and by hand elsewhere. Each must first refuse a
+//! token whose signature is another's.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ParsedPublicKey};
 use mandate_core::Timestamp;
-use mandate_core::es256::signer;
+use mandate_core::es256::{SIGNATURE_BYTES, signer};
+use mandate_core::jwt::Unverified;
 use mandate_server::clock::{Clock as _, SystemClock};
 
 use crate::figures::median;
@@ -21,6 +26,12 @@ use crate::{Args, Failure};
 const TOKENS: u32 = 4_096;
 /// Where `tests/run` installs the libraries of other languages, below the target directory.
 const STRANGERS: &str = "strangers";
+
+const OURS: &str = "mandate-core";
+const BARE: &str = "aws-lc-rs, the signature alone";
+const JSONWEBTOKEN: &str = "`jsonwebtoken` 11 on aws-lc-rs";
+const PYJWT: &str = "PyJWT";
+const JOSE: &str = "npm `jose`";
 
 /// One library.
 #[derive(Debug)]
@@ -41,22 +52,22 @@ struct Tokens {
 
 /// Measures them in turn; `target` is the target directory.
 pub(crate) fn measure(args: &Args, target: &Path, directory: &Path) -> Result<Measured, Failure> {
-    let mut rows = ["mandate-core", "`jsonwebtoken` 11 on aws-lc-rs", "PyJWT", "npm `jose`"]
-        .map(|name| Row { name, rounds: Vec::new() });
+    let mut rows = [OURS, BARE, JSONWEBTOKEN, PYJWT, JOSE].map(|name| Row { name, rounds: Vec::new() });
     let strangers = target.join(STRANGERS);
     for round in 1..=args.rounds() {
         // Anew each time: they are valid for five minutes.
         let tokens = Tokens::make(directory)?;
         for row in &mut rows {
             let done = match row.name {
-                "PyJWT" => {
+                PYJWT => {
                     tokens.stranger(args, &strangers.join("venv/bin/python"), &strangers, "verify.py")?
                 }
-                "npm `jose`" if strangers.join("node_modules/jose").exists() => {
+                JOSE if strangers.join("node_modules/jose").exists() => {
                     tokens.stranger(args, Path::new("node"), &strangers, "verify.mjs")?
                 }
-                "npm `jose`" => None,
-                "mandate-core" => Some(tokens.ours(args)?),
+                JOSE => None,
+                OURS => Some(tokens.ours(args)?),
+                BARE => Some(tokens.bare(args)?),
                 _ => Some(tokens.jsonwebtoken(args)?),
             };
             match done {
@@ -90,20 +101,36 @@ impl Tokens {
 
     fn ours(&self, args: &Args) -> Result<Pace, Failure> {
         let expected = self.keys.expected(self.now);
-        self.here(args, |token| self.keys.verify(token, &expected))
+        Self::here(args, &self.good, &self.forged, |token| self.keys.verify(token, &expected))
+    }
+
+    /// The signature alone: the key, the message and the signature are read beforehand.
+    fn bare(&self, args: &Args) -> Result<Pace, Failure> {
+        let public = self.keys.secret.public_key();
+        let point = [&[4], public.x().as_slice(), public.y()].concat();
+        let key = ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point)?;
+        let good = self.good.iter().map(|token| signed(token)).collect::<Result<Vec<_>, _>>()?;
+        Self::here(args, &good, &signed(&self.forged)?, |(message, signature)| {
+            Ok(key.verify_sig(message.as_bytes(), signature)?)
+        })
     }
 
     fn jsonwebtoken(&self, args: &Args) -> Result<Pace, Failure> {
-        self.here(args, |token| self.keys.verify_with_jsonwebtoken(token))
+        Self::here(args, &self.good, &self.forged, |token| self.keys.verify_with_jsonwebtoken(token))
     }
 
     /// Runs one in this process: all tokens once, and then again and again.
-    fn here(&self, args: &Args, verify: impl Fn(&str) -> Result<(), Failure>) -> Result<Pace, Failure> {
-        if verify(&self.forged).is_ok() {
+    fn here<T>(
+        args: &Args,
+        good: &[T],
+        forged: &T,
+        verify: impl Fn(&T) -> Result<(), Failure>,
+    ) -> Result<Pace, Failure> {
+        if verify(forged).is_ok() {
             return Err("a forged token passes".into());
         }
-        self.good.iter().try_for_each(|token| verify(token))?;
-        let mut tokens = self.good.iter().cycle();
+        good.iter().try_for_each(&verify)?;
+        let mut tokens = good.iter().cycle();
         Pace::keep(args.seconds(), || verify(tokens.next().ok_or("there are no tokens")?))
     }
 
@@ -138,6 +165,12 @@ impl Tokens {
     }
 }
 
+/// What is signed of a token, and its signature.
+fn signed(token: &str) -> Result<(&str, [u8; SIGNATURE_BYTES]), Failure> {
+    let (message, _) = token.rsplit_once('.').ok_or("a token has no signature")?;
+    Ok((message, *Unverified::parse(token)?.signature()))
+}
+
 /// The table.
 fn render(args: &Args, rows: &[Row]) -> Result<String, Failure> {
     let mut text = String::new();
@@ -161,7 +194,7 @@ fn render(args: &Args, rows: &[Row]) -> Result<String, Failure> {
             row.rounds.iter().zip(ours).map(|(one, ours)| one.cpu_microseconds / ours.cpu_microseconds);
         writeln!(
             text,
-            "| {} | {:.1} | {:.1} | {:.0} |",
+            "| {} | {:.1} | {:.2} | {:.0} |",
             row.name,
             median(row.rounds.iter().map(|pace| pace.cpu_microseconds)),
             median(ratios),

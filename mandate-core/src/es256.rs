@@ -5,9 +5,6 @@
 //! [`signer`] and [`verifier`] take the fastest that is there. A key kept elsewhere, in an HSM say, is a [`Signer`] of
 //! the embedder's own.
 //!
-//! Beside them, [`precomputed`] verifies many signatures under one key, from tables of its own; [`verifier`] comes to that
-//! by itself.
-//!
 //! A signature is the 64 bytes `r ‖ s`; the DER form is refused. `r` and `s` must lie between 1 and n − 1. Beyond that
 //! ECDSA is malleable: with `(r, s)` also `(r, n − s)` verifies, so whoever holds one token can write a second one with
 //! the same claims. A replay is therefore known by the nonce in the claims, never by the bytes of a token.
@@ -32,7 +29,6 @@
 pub mod aws_lc_rs;
 #[cfg(feature = "p256")]
 pub mod p256;
-pub mod precomputed;
 
 use std::fmt;
 use std::sync::Arc;
@@ -178,8 +174,7 @@ pub fn signer(secret: &SecretKey, kid: Kid) -> Result<Arc<dyn Signer>, InvalidKe
     Ok(Arc::new(fastest::Signer::new(secret, kid)?))
 }
 
-/// A verifier of the fastest backend that is compiled in, which makes a table of the key once it is used a lot
-/// ([`precomputed`]).
+/// A verifier of the fastest backend that is compiled in.
 ///
 /// ```
 /// use mandate_core::{es256::{self, SecretKey}, jwks::Kid};
@@ -192,7 +187,7 @@ pub fn signer(secret: &SecretKey, kid: Kid) -> Result<Arc<dyn Signer>, InvalidKe
 /// # Errors
 /// [`InvalidKey::Backend`], when memory is exhausted.
 pub fn verifier(key: &PublicKey) -> Result<Arc<dyn Verifier>, InvalidKey> {
-    Ok(Arc::new(precomputed::Verifier::new(key)?))
+    Ok(Arc::new(fastest::Verifier::new(key)?))
 }
 
 impl PublicKey {

@@ -11,15 +11,6 @@ fn backends() -> Vec<(&'static str, NewVerifier, NewSigner)> {
         Kid::parse("k").unwrap()
     }
     vec![
-        (
-            "precomputed",
-            |k| {
-                let verifier = precomputed::Verifier::new(k).unwrap();
-                verifier.prepare();
-                Box::new(verifier)
-            },
-            |s| Box::new(fastest::Signer::new(s, kid()).unwrap()),
-        ),
         #[cfg(feature = "p256")]
         (
             "p256",
