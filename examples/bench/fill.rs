@@ -11,9 +11,11 @@ use mandate_core::{Request, RequestId, Timestamp};
 use mandate_server::clock::{Clock, Ids, Sleep, SystemClock, SystemEntropy};
 use mandate_server::error::Fault;
 use mandate_server::metrics::Metrics;
+use mandate_server::model::call::{Call, Caller, Stop};
+use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::decide::Engine;
-use mandate_server::service::signing::{self, Keyring, MasterKey};
-use mandate_server::service::{Call, Caller, Stop, keys};
+use mandate_server::service::keys;
+use mandate_server::service::signing::{self, Keyring};
 use mandate_server::store::{self, Authorization, Decider, Store};
 
 use crate::Failure;
@@ -127,8 +129,8 @@ async fn decide(
     let agent = caller.agent.clone().ok_or_else(lost)?;
     let request = read.and_then(|body| Request::read(agent, body)).map_err(|e| Fault::new(e.to_string()))?;
     let request_id = RequestId::new(now, u128::try_from(number).unwrap_or_default());
-    let call = Call { caller: Arc::clone(caller), request_id, at: now, idempotency: None, traced: None };
-    let answer = store.decide(Authorization { call, request: Ok(request) }).await?;
+    let call = Call { caller: Arc::clone(caller), request_id, at: now, idempotency: None };
+    let answer = store.decide(Authorization::new(call, Ok(request))).await?;
     if answer.status == 201 { Ok(()) } else { Err(Fault::new("an authorization was refused")) }
 }
 

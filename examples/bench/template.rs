@@ -12,7 +12,8 @@ use mandate_core::json::Object;
 use mandate_core::{AgentId, AgentName, EnvironmentKind, EventId, MandateId, RequestId, Terms, Timestamp};
 use mandate_server::clock::{Entropy as _, Ids, SystemEntropy};
 use mandate_server::error::Fault;
-use mandate_server::service::{Call, Stop, agents, keys, mandates, organizations};
+use mandate_server::model::call::{Call, Stop};
+use mandate_server::service::{agents, keys, mandates, organizations};
 use mandate_server::store;
 use serde_json::json;
 
@@ -67,7 +68,7 @@ impl Template {
             organizations::create(tx, &command)?;
             let caller = keys::find(tx, &organization_key.hash(), now)?;
             let caller = Arc::new(caller.ok_or_else(|| Fault::new("the organization is not there"))?);
-            Ok(Call { caller, request_id: RequestId::new(now, 0), at: now, idempotency: None, traced: None })
+            Ok(Call { caller, request_id: RequestId::new(now, 0), at: now, idempotency: None })
         }))?;
         let mut last = None;
         for set in 0..SETS {

@@ -190,7 +190,7 @@ impl Tasks {
 async fn traces(settings: &Settings, metrics: &Metrics) -> Result<Traces, Fault> {
     let Some(collector) = settings.collector.clone() else { return Ok(Traces::default()) };
     let metrics = metrics.clone();
-    blocking(move || Traces::to(&collector, metrics)).await
+    blocking(move || Traces::to(&collector, move |spans| metrics.spans_lost(spans))).await
 }
 
 async fn blocking<T: Send + 'static>(

@@ -20,12 +20,13 @@ use figment::providers::{Env, Format as _, Serialized, Toml};
 use figment::{Figment, Metadata, Source};
 use zeroize::Zeroizing;
 
-use crate::service::signing::MasterKey;
+use crate::model::master_key::MasterKey;
 use flags::COMMAND_LINE;
 use written::{NAMES, Written};
 
+pub use crate::traces::Collector;
 pub use flags::{Flags, ServerFlags};
-pub use joint::{Collector, SettlementSetting, TlsFiles};
+pub use joint::{SettlementSetting, TlsFiles};
 pub use master::{master_key, master_key_exposed, master_key_if_set, new_master_key};
 pub use settings::{
     DEFAULT_REVIEW_EXPIRY_SECONDS, DEFAULT_SAMPLING_RATIO, LogFormat, MAX_DRAIN_DELAY_SECONDS,
@@ -40,10 +41,6 @@ const VARIABLE_PREFIX: &str = "MANDATE_";
 const CONFIG_VARIABLE: &str = "MANDATE_CONFIG";
 /// What a base URL ends with.
 pub const VERSION_PATH: &str = "/v1";
-/// How a database is named that is a file.
-pub const SQLITE: &str = "sqlite://";
-/// How a PostgreSQL database is named.
-const POSTGRES: [&str; 2] = ["postgres://", "postgresql://"];
 
 /// What a server needs to start. The master key is never shown by `Debug`.
 #[derive(Debug, Clone)]

@@ -16,7 +16,7 @@ use crate::app::{App, Running, StopSignal};
 use crate::clock::{Clock, Entropy, SystemClock, SystemEntropy};
 use crate::config::{Config, Settings, started_by_cargo};
 use crate::error::Fault;
-use crate::service::signing::MasterKey;
+use crate::model::master_key::MasterKey;
 use crate::service::{keys, organizations};
 use crate::store;
 use client::Client;

@@ -9,6 +9,7 @@ pub mod error;
 pub mod http;
 pub mod logs;
 pub mod metrics;
+pub mod model;
 pub mod outgoing;
 pub mod service;
 pub mod settlement;

@@ -21,7 +21,7 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::error::Fault;
-use crate::store::records::Mode;
+use crate::model::records::Mode;
 use gauges::Gauges;
 use labels::{Decided, Listening, OfAttempt, OfLookup, OfSettlement, Refused, Requested, Routed};
 

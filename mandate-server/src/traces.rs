@@ -19,9 +19,7 @@ use opentelemetry::{Context, KeyValue, Value};
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
-use crate::config::Collector;
 use crate::error::Fault;
-use crate::metrics::Metrics;
 
 /// What the spans are of.
 const SERVICE: &str = "mandate-server";
@@ -30,6 +28,18 @@ const MAX_LINKS: u32 = 256;
 /// The header that names the trace a request belongs to (W3C Trace Context, section 3.2). Its companion `tracestate` is not
 /// read: nothing here is for it, and anybody may write anything there.
 const TRACEPARENT: &str = "traceparent";
+
+/// Who collects traces, and how many of them.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Collector {
+    /// Its address; what it takes stands below, at `/v1/traces`.
+    pub endpoint: String,
+    /// Of requests that belong to no trace yet, the share that begins one, from 0 to 1.
+    pub sampling_ratio: f64,
+}
+
+/// Counts spans that were lost.
+type OnLoss = Box<dyn Fn(usize) + Send + Sync>;
 
 /// What makes spans and sends them to a collector; or nothing, where nobody collects. Clones share it.
 #[derive(Clone, Default)]
@@ -48,13 +58,13 @@ impl fmt::Debug for Traces {
 }
 
 impl Traces {
-    /// Sends spans to `collector`, over HTTP in protobuf (OTLP 1.x), beside the requests. It starts threads: call it where
+    /// Sends spans to `collector`, and counts by `on_loss` those that do not get there; over HTTP in protobuf (OTLP 1.x), beside the requests. It starts threads: call it where
     /// waiting is allowed.
     ///
     /// # Errors
     /// What sends cannot be made.
-    pub fn to(collector: &Collector, metrics: Metrics) -> Result<Self, Fault> {
-        let provider = export::provider(collector, metrics)?;
+    pub fn to(collector: &Collector, on_loss: impl Fn(usize) + Send + Sync + 'static) -> Result<Self, Fault> {
+        let provider = export::provider(collector, Box::new(on_loss))?;
         Ok(Self(Some(Making { tracer: provider.tracer(SERVICE), provider })))
     }
 

@@ -13,8 +13,8 @@ use serde_json::json;
 
 use super::{Common, Failure, operator, terminal};
 use crate::clock::{Clock as _, SystemClock};
-use crate::config::SQLITE;
 use crate::error::Fault;
+use crate::model::database::SQLITE;
 use crate::service::check::{self, Finding, Listener};
 use crate::store::sql::check::{SigningKeyRow, signing_keys};
 use crate::store::upkeep;

@@ -13,9 +13,10 @@ use crate::config::{self, Flags, LogFormat, Setting, Settings};
 use crate::error::Fault;
 use crate::http::Identity;
 use crate::logs;
-use crate::service::signing::MasterKey;
+use crate::model::database;
+use crate::model::master_key::MasterKey;
 use crate::store::sql::check::signing_keys;
-use crate::store::{self, upkeep};
+use crate::store::upkeep;
 
 /// The settings.
 #[derive(Debug, Subcommand)]
@@ -113,7 +114,7 @@ fn check(flags: &Flags) -> Result<(), Failure> {
 /// Refuses a database that a server with this master key would refuse. One that is not there is made at the start.
 fn opens(database: &str, master_key: &MasterKey) -> Result<(), Fault> {
     let schema = upkeep::schema(database)?;
-    schema.must_be_known(&store::shown(database))?;
+    schema.must_be_known(&database::redacted(database))?;
     if schema.current == 0 {
         return Ok(());
     }
@@ -124,7 +125,7 @@ fn opens(database: &str, master_key: &MasterKey) -> Result<(), Fault> {
             "signing key {} in {} does not open under the master key that is set: this is not the one that it was \
              sealed under",
             key.kid,
-            store::shown(database)
+            database::redacted(database)
         )))
     })
 }

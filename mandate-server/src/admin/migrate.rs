@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{Common, Failure, operator};
-use crate::store;
+use crate::model::database;
 use crate::store::upkeep::{self, Schema};
 
 /// The schema of the database.
@@ -51,7 +51,7 @@ impl Options {
         let database = self.common.settings()?.database;
         let looked = if self.dry_run { upkeep::schema(&database) } else { upkeep::migrate(&database) };
         let schema = looked.map_err(Failure::failed)?;
-        schema.must_be_known(&store::shown(&database)).map_err(Failure::failed)?;
+        schema.must_be_known(&database::redacted(&database)).map_err(Failure::failed)?;
         if !self.dry_run && !schema.missing.is_empty() {
             let subject = upkeep::subject(&database).map_err(Failure::failed)?;
             let details = json!({ "from": schema.current, "to": schema.newest });

@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 
 use super::{Common, Failure, operator, terminal};
 use crate::clock::{Entropy, SystemEntropy};
-use crate::service::Stop;
+use crate::model::call::Stop;
+use crate::model::records::Mode;
 use crate::service::audit::{self, Deed, Operator};
 use crate::service::organizations::{self, EnvironmentRecord};
-use crate::store::records::Mode;
 use crate::store::tx::Tx;
 
 /// Onboarding, and who is there.

@@ -10,8 +10,9 @@ use super::selection::environment;
 use super::{Common, Failure, operator, terminal};
 use crate::clock::SystemEntropy;
 use crate::config;
+use crate::model::master_key::MasterKey;
+use crate::service::signing;
 use crate::service::signing::rotation::{self, CACHE_SECONDS, KeyState, Maker};
-use crate::service::signing::{self, MasterKey};
 use crate::store::sql::signing_keys::SigningKeyRecord;
 
 /// Signing keys.

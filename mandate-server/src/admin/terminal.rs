@@ -9,7 +9,7 @@ use tabwriter::TabWriter;
 
 use super::Failure;
 use crate::error::{Fault, Refusal};
-use crate::service::Stop;
+use crate::model::call::Stop;
 use crate::store;
 use crate::store::tx::Tx;
 

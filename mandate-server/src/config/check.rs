@@ -7,10 +7,8 @@ use hyper::http::uri::Scheme;
 use ipnet::IpNet;
 use tracing::level_filters::LevelFilter;
 
-use super::{
-    LogFormat, MAX_DRAIN_DELAY_SECONDS, MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, POSTGRES, SQLITE,
-    VERSION_PATH,
-};
+use super::{LogFormat, MAX_DRAIN_DELAY_SECONDS, MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, VERSION_PATH};
+use crate::model::database::{POSTGRES, SQLITE};
 
 pub(super) fn database(text: &str) -> Result<String, String> {
     let postgres =

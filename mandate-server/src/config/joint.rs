@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::check::{otlp_endpoint, sampling_ratio, site_url};
-use super::{ConfigRefused, Origins};
+use super::{Collector, ConfigRefused, Origins};
 
 /// Who moves the funds of escrows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,15 +21,6 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
-}
-
-/// Who collects traces, and how many of them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Collector {
-    /// Its address; what it takes stands below, at `/v1/traces`.
-    pub endpoint: String,
-    /// Of requests that belong to no trace yet, the share that begins one, from 0 to 1.
-    pub sampling_ratio: f64,
 }
 
 /// A certificate and its key: both, or neither.

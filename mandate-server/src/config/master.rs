@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use zeroize::Zeroizing;
 
 use super::{ConfigRefused, variable};
-use crate::service::signing::MasterKey;
+use crate::model::master_key::MasterKey;
 
 /// The variable that holds the master key.
 pub(super) const MASTER_KEY_VARIABLE: &str = "MANDATE_MASTER_KEY";

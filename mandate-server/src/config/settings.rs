@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use ipnet::IpNet;
 use tracing::level_filters::LevelFilter;
 
-use super::{Collector, SQLITE, SettlementSetting, TlsFiles};
+use super::{Collector, SettlementSetting, TlsFiles};
+use crate::model::database::SQLITE;
 
 /// How long a person has to answer a review, in seconds: 24 hours.
 pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::Settings;
-use crate::store;
+use crate::model::database;
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -31,7 +31,7 @@ impl fmt::Debug for Settings {
             log_level,
         } = self;
         f.debug_struct("Settings")
-            .field("database", &store::shown(database))
+            .field("database", &database::redacted(database))
             .field("api_address", api_address)
             .field("public_address", public_address)
             .field("ops_address", ops_address)

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::master::{MASTER_KEY_FILE_VARIABLE, MASTER_KEY_VARIABLE};
 use super::{ConfigRefused, Flags, NAMES, Settings, origin, variable};
-use crate::store;
+use crate::model::database;
 
 /// The one setting of which a part may be a secret.
 const DATABASE: &str = "database";
@@ -61,7 +61,7 @@ pub fn sources(flags: &Flags) -> Result<Vec<Setting>, ConfigRefused> {
 
 /// The name of a database without a password.
 fn without_password(name: Value) -> Value {
-    name.as_str().map(|name| store::shown(name).into()).unwrap_or(name)
+    name.as_str().map(|name| database::redacted(name).into()).unwrap_or(name)
 }
 
 /// A value as it would be typed.

@@ -13,8 +13,8 @@ use zeroize::Zeroizing;
 
 use crate::admin::organization::new_key;
 use crate::clock::Entropy;
-use crate::config::SQLITE;
 use crate::error::Fault;
+use crate::model::database::SQLITE;
 
 const DATABASE: &str = "mandate-dev.db";
 /// Where its exports are kept.

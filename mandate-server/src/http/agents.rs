@@ -4,7 +4,8 @@ use mandate_core::AgentName;
 
 use super::gate::Admitted;
 use super::reply::Failure;
-use crate::service::{Answer, agents};
+use crate::model::call::Answer;
+use crate::service::agents;
 
 /// POST /v1/agents
 pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::counts::{Counts, Held};
-use crate::service::Caller;
+use crate::model::call::Caller;
 
 /// How many bodies of one key are waited for at a time.
 pub(crate) const MAX_OF_KEY: usize = 64;
@@ -35,7 +35,7 @@ impl Awaited {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::Environment;
+    use crate::model::call::Environment;
     use mandate_core::{EnvironmentKind, PolicyVersion};
 
     fn caller(key: i64, environment: i64) -> Caller {

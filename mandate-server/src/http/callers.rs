@@ -17,7 +17,8 @@ use tracing::warn;
 
 use crate::error::Fault;
 use crate::metrics::{Lookup, Metrics};
-use crate::service::{Caller, keys};
+use crate::model::call::Caller;
+use crate::service::keys;
 use crate::store::Store;
 
 /// How often the revision is read, in milliseconds.
@@ -129,7 +130,7 @@ impl Known {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::service::Environment;
+    use crate::model::call::Environment;
     use mandate_core::{EnvironmentKind, PolicyVersion};
 
     const HASH: KeyHash = [7; 32];

@@ -5,9 +5,9 @@ use mandate_core::{AgentId, MandateId, ReviewStatus, Timestamp, Verdict};
 use super::gate::Admitted;
 use super::input::parameter;
 use super::reply::Failure;
-use crate::service::Answer;
+use crate::model::call::Answer;
+use crate::model::records::Mode;
 use crate::service::decisions::{self, Filter};
-use crate::service::enforcement::Mode;
 
 /// GET /v1/decisions
 pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {

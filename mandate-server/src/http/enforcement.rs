@@ -2,8 +2,9 @@
 
 use super::gate::Admitted;
 use super::reply::Failure;
-use crate::service::Answer;
-use crate::service::enforcement::{self, Mode};
+use crate::model::call::Answer;
+use crate::model::records::Mode;
+use crate::service::enforcement;
 
 /// POST /v1/enforcement
 pub(super) async fn set(request: Admitted) -> Result<Answer, Failure> {

@@ -7,7 +7,7 @@ use mandate_core::{DecisionId, EscrowId, EscrowState, EventId, Invalid, Timestam
 
 use super::gate::Admitted;
 use super::reply::Failure;
-use crate::service::Answer;
+use crate::model::call::Answer;
 use crate::service::escrows::{self, Address, MAX_ARBITER, MAX_CONDITION, MAX_NOTE};
 
 /// POST /v1/escrows

@@ -5,7 +5,8 @@ use mandate_core::EventKind;
 use super::gate::Admitted;
 use super::input::parameter;
 use super::reply::Failure;
-use crate::service::{Answer, events};
+use crate::model::call::Answer;
+use crate::service::events;
 
 /// GET /v1/events
 pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {

@@ -19,7 +19,7 @@ use super::wire::{Answer, MAX_HEAD_BYTES, MAX_HEADERS, TIMEOUT, Turn};
 use crate::clock::{Clock, Ids};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Listener;
-use crate::store::records::Mode;
+use crate::model::records::Mode;
 use crate::traces::{Span, Traced};
 
 /// What stands behind a listener.

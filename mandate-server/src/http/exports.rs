@@ -9,7 +9,7 @@ use super::file::{self, Entity};
 use super::gate::Admitted;
 use super::reply::{Failure, Reply};
 use crate::error::Fault;
-use crate::service::Answer;
+use crate::model::call::Answer;
 use crate::service::exports::{self, Filter, Format, Sha256Hex};
 
 const NDJSON: &str = "application/x-ndjson";

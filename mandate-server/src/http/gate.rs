@@ -19,7 +19,8 @@ use super::reply::{Failure, Reply};
 use super::routes::{Key, Route};
 use super::{Api, KEY_SET_PATH};
 use crate::error::{Code, Refusal};
-use crate::service::{Call, Caller};
+use crate::model::call::{Call, Caller};
+use crate::traces::Traced;
 
 /// The answer to every request whose key will not do, whatever is wrong with it.
 const UNAUTHORIZED: &str = "the API key is missing or revoked; send it as `Authorization: Bearer <API_KEY>`. \
@@ -32,6 +33,8 @@ pub(super) struct Admitted {
     pub(super) api: Arc<Api>,
     /// Who calls, and when. The idempotency key is not read yet.
     pub(super) call: Call,
+    /// Its place in a trace, if it is among those sampled.
+    pub(super) traced: Option<Traced>,
     pub(super) key: ApiKey,
     pub(super) key_hash: KeyHash,
     /// What stands in the path in the place of `{id}`, as it was sent; empty where the path has no such place.
@@ -61,8 +64,10 @@ impl Site for Api {
         }
         let room = self.make_room()?;
         let traced = told.traced.clone();
-        let call = Call { caller, request_id: told.id, at: now, idempotency: None, traced };
-        route.run(Admitted { api: Arc::clone(&self), call, key, key_hash, id, head, body, room }).await
+        let call = Call { caller, request_id: told.id, at: now, idempotency: None };
+        route
+            .run(Admitted { api: Arc::clone(&self), call, traced, key, key_hash, id, head, body, room })
+            .await
     }
 }
 

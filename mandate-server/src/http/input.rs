@@ -14,10 +14,12 @@ use super::body;
 use super::gate::Admitted;
 use super::reply::Failure;
 use crate::error::Refusal;
-use crate::service::idempotency::{self, Claim};
+use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::idempotency::Claim;
+use crate::service::idempotency;
 use crate::service::listing::{Cursors, From, Query};
-use crate::service::{Answer, Call, Scripted, Stop};
 use crate::store::tx::Tx;
+use crate::traces::Traced;
 
 /// How many objects a page holds when nothing is said.
 pub(super) const DEFAULT_LIMIT: u32 = 20;
@@ -34,6 +36,8 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 pub(super) struct Post {
     pub(super) api: Arc<Api>,
     pub(super) call: Call,
+    /// Its place in a trace, if it is among those sampled.
+    pub(super) traced: Option<Traced>,
     /// What stands in the path in the place of `{id}`.
     pub(super) id: String,
     body: Result<Bytes, Refusal>,
@@ -46,7 +50,7 @@ impl Admitted {
     /// Takes the body in. What is wrong with it is kept for the handler, so that it is refused under the idempotency
     /// key like anything else. While the body is waited for, the request gives its place to others.
     pub(super) async fn post(self) -> Result<Post, Failure> {
-        let Self { api, mut call, key, key_hash, id, head, body, room } = self;
+        let Self { api, mut call, traced, key, key_hash, id, head, body, room } = self;
         let mut room = Some(room);
         let content = body::read(body, || {
             drop(room.take());
@@ -62,7 +66,7 @@ impl Admitted {
         call.caller = api.caller(key_hash, call.at).await?;
         call.idempotency = claim(&head, &content.claimed(), &key)?;
         let body = no_query(head.uri.query()).and_then(|()| content.checked(&head.headers));
-        Ok(Post { api, call, id, body, room })
+        Ok(Post { api, call, traced, id, body, room })
     }
 
     /// Runs `script` over what is committed.

@@ -4,7 +4,8 @@ use mandate_core::{EventId, MandateId, Terms};
 
 use super::gate::Admitted;
 use super::reply::Failure;
-use crate::service::{Answer, mandates};
+use crate::model::call::Answer;
+use crate::service::mandates;
 
 /// POST /v1/mandates
 pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {

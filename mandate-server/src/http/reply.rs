@@ -12,8 +12,8 @@ use hyper::{Response, StatusCode};
 use mandate_core::{Invalid, RequestId, Verdict};
 
 use crate::error::{Code, Fault, Refusal};
-use crate::service::{Answer, Envelope, ErrorBody, Stop};
-use crate::store::records::Mode;
+use crate::model::call::{Answer, Envelope, ErrorBody, Stop};
+use crate::model::records::Mode;
 
 /// The header that tells the id of the request, on every answer.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

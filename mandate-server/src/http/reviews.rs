@@ -7,7 +7,8 @@ use mandate_core::{EventId, Invalid};
 
 use super::gate::Admitted;
 use super::reply::Failure;
-use crate::service::{Answer, reviews};
+use crate::model::call::Answer;
+use crate::service::reviews;
 
 /// The longest reason for a denial, in characters.
 const MAX_REASON_CHARS: usize = 500;

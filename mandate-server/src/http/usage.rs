@@ -5,7 +5,8 @@ use mandate_core::{AgentId, Month};
 use super::gate::Admitted;
 use super::input::parameter;
 use super::reply::Failure;
-use crate::service::{Answer, usage};
+use crate::model::call::Answer;
+use crate::service::usage;
 
 /// GET /v1/usage
 pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {

@@ -4,7 +4,7 @@ use mandate_core::{EventId, WebhookId};
 
 use super::gate::Admitted;
 use super::reply::Failure;
-use crate::service::Answer;
+use crate::model::call::Answer;
 use crate::service::webhooks::{self, Subscription};
 
 /// POST /v1/webhooks

@@ -9,8 +9,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::OfKind;
 use super::{PREFIX, process};
-use crate::service::gauges::Stored;
-use crate::store::Footprint;
+use crate::model::gauges::Footprint;
+use crate::model::gauges::Stored;
 
 /// A number with a fraction: an instant, in seconds.
 type Seconds = Gauge<f64, AtomicU64>;

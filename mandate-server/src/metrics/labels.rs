@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use mandate_core::Verdict;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 
-use crate::store::records::Mode;
+use crate::model::records::Mode;
 
 /// An enum that is the closed set of a label's values.
 macro_rules! closed {

@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::keys::DEFAULT_RATE;
 use super::listing::{Cursors, Query, Walk};
-use super::{Answer, Call, Scripted};
 use crate::error::{Code, Refusal};
+use crate::model::call::{Answer, Call, Scripted};
 use crate::store::sql;
 use crate::store::sql::agents::Agent;
 use crate::store::tx::Tx;

@@ -13,12 +13,12 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::decisions::{ReviewView, claims, show_signed};
-use super::idempotency::Judgement;
 use super::signing::Keyring;
-use super::{Answer, Environment};
 use crate::clock::{Clock, Ids, SKEW_BEARABLE_MILLIS, Skew};
 use crate::error::Fault;
-use crate::store::records::{
+use crate::model::call::{Answer, Environment};
+use crate::model::idempotency::Judgement;
+use crate::model::records::{
     AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageRecord,
 };
 use crate::store::{Authorization, Decider, Drafted, Found, Ruling, Signed, Standing, Unsigned};

@@ -8,9 +8,9 @@ use mandate_core::{
 use serde::Serialize;
 
 use super::listing::{Cursors, Query, Walk};
-use super::{Answer, Call, Scripted};
 use crate::error::{Fault, Refusal};
-use crate::store::records::{DecisionRecord, Mode, ReviewRecord};
+use crate::model::call::{Answer, Call, Scripted};
+use crate::model::records::{DecisionRecord, Mode, ReviewRecord};
 use crate::store::sql;
 use crate::store::sql::decisions::Whole;
 

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use mandate_core::{EventId, Timestamp, WebhookId};
 use serde_json::json;
 
-use super::Stop;
 use super::audit::{self, Deed, Operator};
 use crate::error::{Code, Fault, Refusal};
-use crate::store::records::{DeliveryState, DueRecord, LeaseRecord, TriedRecord};
+use crate::model::call::Stop;
+use crate::model::records::{DeliveryState, DueRecord, LeaseRecord, TriedRecord};
 use crate::store::sql;
 use crate::store::sql::left_over::{self, LeftOver};
 use crate::store::tx::Tx;

@@ -3,9 +3,8 @@
 use mandate_core::Timestamp;
 use serde::Serialize;
 
-pub use crate::store::records::Mode;
-
-use super::{Answer, Call, Scripted};
+use crate::model::call::{Answer, Call, Scripted};
+use crate::model::records::Mode;
 use crate::store::sql;
 use crate::store::tx::Tx;
 

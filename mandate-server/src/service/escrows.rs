@@ -8,10 +8,11 @@ use mandate_core::{
 use serde::{Serialize, Serializer};
 
 use super::listing::{Cursors, Query, Walk};
+use super::outbox;
 use super::signing::Keyring;
-use super::{Answer, Call, Scripted, outbox};
 use crate::error::{Fault, Refusal};
-use crate::store::records::EventRecord;
+use crate::model::call::{Answer, Call, Scripted};
+use crate::model::records::EventRecord;
 use crate::store::sql;
 use crate::store::sql::escrows::{Entry, EntryKey, Escrow, SettlementStatus};
 use crate::store::tx::Tx;

@@ -5,9 +5,9 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::listing::{Cursors, Query, Walk};
-use super::{Answer, Call, Scripted};
 use crate::error::Refusal;
-use crate::store::records::{AttemptRecord, DeliveryRecord, DeliveryState, EventRecord};
+use crate::model::call::{Answer, Call, Scripted};
+use crate::model::records::{AttemptRecord, DeliveryRecord, DeliveryState, EventRecord};
 use crate::store::sql;
 use crate::store::tx::Tx;
 

@@ -5,8 +5,8 @@ mod write;
 use mandate_core::{ExportId, Timestamp};
 use serde::{Serialize, Serializer};
 
-use super::{Answer, Call, Scripted, Stop};
 use crate::error::{Fault, Refusal};
+use crate::model::call::{Answer, Call, Scripted, Stop};
 use crate::store::sql;
 use crate::store::sql::exports::{Export, ExportStatus};
 use crate::store::tx::Tx;

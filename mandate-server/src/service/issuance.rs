@@ -9,8 +9,9 @@ use serde_json::json;
 use zeroize::Zeroizing;
 
 use super::audit::{self, Deed, Operator};
-use super::{Stop, organizations};
+use super::organizations;
 use crate::error::{Code, Fault, Refusal};
+use crate::model::call::Stop;
 use crate::store::sql;
 use crate::store::sql::keys::{IssuedKey, NewKey};
 use crate::store::tx::Tx;

@@ -2,8 +2,8 @@
 
 use mandate_core::Timestamp;
 
-use super::{Caller, Environment};
 use crate::error::Fault;
+use crate::model::call::{Caller, Environment};
 use crate::store::sql;
 use crate::store::tx::Tx;
 

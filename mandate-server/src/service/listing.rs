@@ -11,9 +11,9 @@ use mandate_core::api_key::KeyClass;
 use mandate_core::cursor::{CursorKey, Scope};
 use serde::Serialize;
 
-use super::{Answer, Call, Scripted, Stop};
 use crate::error::{Fault, Refusal};
-use crate::store::records::{Direction, Position, Slice};
+use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::records::{Direction, Position, Slice};
 
 /// Which page is asked for.
 #[derive(Debug, Clone)]

@@ -3,10 +3,11 @@
 use mandate_core::{EventId, EventKind, Mandate, MandateId, Terms, Timestamp};
 
 use super::listing::{Cursors, Query, Walk};
-use super::{Answer, Call, Scripted, outbox};
+use super::outbox;
 use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
-use crate::store::records::{AgentKey, EventRecord};
+use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::records::{AgentKey, EventRecord};
 use crate::store::sql;
 use crate::store::tx::Tx;
 
@@ -171,7 +172,7 @@ pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
     Ok(answer)
 }
 
-fn find(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<Mandate, super::Stop> {
+fn find(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<Mandate, Stop> {
     let id = MandateId::parse(id).map_err(|_| Refusal::not_found())?;
     Ok(sql::mandates::find(tx, call.caller.environment.id, id)?.ok_or_else(Refusal::not_found)?)
 }

@@ -3,10 +3,10 @@
 use mandate_core::api_key::ApiKey;
 use mandate_core::{AgentName, EnvironmentKind, PolicyVersion, Timestamp};
 
-use super::Stop;
 use super::keys::DEFAULT_RATE;
 use crate::error::{Code, Refusal};
-use crate::store::records::Mode;
+use crate::model::call::Stop;
+use crate::model::records::Mode;
 use crate::store::sql;
 use crate::store::tx::Tx;
 

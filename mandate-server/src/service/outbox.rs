@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::error::Fault;
-use crate::store::records::EventRecord;
+use crate::model::records::EventRecord;
 use crate::store::sql;
 use crate::store::tx::Tx;
 

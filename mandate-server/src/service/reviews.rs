@@ -6,11 +6,12 @@ use mandate_core::{EventId, EventKind, PolicyVersion, Resolution, ReviewId, Revi
 use serde_json::value::RawValue;
 
 use super::decide::{Engine, Grounds};
-use super::{Answer, Call, Scripted, Stop, decisions, outbox, rates};
+use super::{decisions, outbox, rates};
 use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
+use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::records::{AgentKey, AgentState, EventRecord, ReviewRecord, UsageKey};
 use crate::store::Decider as _;
-use crate::store::records::{AgentKey, AgentState, EventRecord, ReviewRecord, UsageKey};
 use crate::store::sql;
 use crate::store::sql::decisions::Whole;
 use crate::store::sql::reviews::Ended;

@@ -3,9 +3,9 @@
 use mandate_core::EscrowId;
 use serde_json::json;
 
-use super::Stop;
 use super::audit::{self, Deed, Operator};
 use crate::error::{Code, Fault, Refusal};
+use crate::model::call::Stop;
 use crate::store::sql;
 use crate::store::tx::Tx;
 

@@ -3,7 +3,6 @@
 //! Which key signs and which are published is a matter of the stored windows and of the time: every server switches at
 //! the stored instant, with nothing to be done at the switch. [`rotation`] says how the windows are chosen.
 
-mod master;
 pub mod rotation;
 
 use std::sync::{Arc, PoisonError, RwLock};
@@ -14,12 +13,12 @@ use mandate_core::jwks::{KeySet, Kid, VerificationKey};
 use mandate_core::{EnvironmentKind, Timestamp};
 
 use crate::error::Fault;
+use crate::model::master_key::MasterKey;
 use crate::store::sql;
 use crate::store::sql::signing_keys::SigningKeyRecord;
 use crate::store::tx::Tx;
 use rotation::HEAR_SECONDS;
 
-pub use master::MasterKey;
 pub use rotation::ensure;
 
 /// A key that signs, and its number in the store.

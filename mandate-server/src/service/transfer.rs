@@ -10,6 +10,7 @@ use serde_json::json;
 use super::audit::{self, Deed, Operator};
 use super::check::{self, Finding};
 use crate::error::Fault;
+use crate::model::database;
 use crate::store;
 use crate::store::transfer::{Begun, Source, Table, Target, must_be_newest, must_be_possible, tables};
 use crate::store::tx::{Tx, Value};
@@ -115,7 +116,14 @@ impl Summary {
             Begun::GoesOn => "gone on with",
             Begun::Anew => "emptied",
         };
-        Self { from: store::shown(from), to: store::shown(to), complete: false, target, rows, usage }
+        Self {
+            from: database::redacted(from),
+            to: database::redacted(to),
+            complete: false,
+            target,
+            rows,
+            usage,
+        }
     }
 }
 

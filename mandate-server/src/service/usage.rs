@@ -6,8 +6,8 @@ use serde::ser::SerializeMap as _;
 use serde::{Serialize, Serializer};
 
 use super::listing::Cursors;
-use super::{Answer, Call, Scripted};
 use crate::error::Refusal;
+use crate::model::call::{Answer, Call, Scripted};
 use crate::store::sql;
 use crate::store::sql::usage::Metered;
 use crate::store::tx::Tx;

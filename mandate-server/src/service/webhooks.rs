@@ -9,9 +9,10 @@ use serde::Serialize;
 use super::endpoint::{self, Reach};
 use super::events::EventView;
 use super::listing::{Cursors, Query, Walk};
-use super::{Answer, Call, Scripted, Stop, organizations, outbox};
+use super::{organizations, outbox};
 use crate::error::Refusal;
-use crate::store::records::{DeliveryState, Direction, EventRecord, Slice, WebhookRecord};
+use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::records::{DeliveryState, Direction, EventRecord, Slice, WebhookRecord};
 use crate::store::sql;
 use crate::store::tx::Tx;
 

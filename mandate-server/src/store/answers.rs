@@ -4,7 +4,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use crate::error::Fault;
-use crate::service::Answer;
+use crate::model::call::Answer;
 
 /// Who waits for an answer.
 pub(super) type Waiter = oneshot::Sender<Result<Answer, Fault>>;

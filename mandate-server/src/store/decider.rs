@@ -6,12 +6,13 @@ use std::sync::Arc;
 use mandate_core::es256::Signer;
 use mandate_core::{EventId, Request, Timestamp};
 
-use super::records::{
+use crate::error::{Fault, Refusal};
+use crate::model::call::{Answer, Call};
+use crate::model::records::{
     AgentKey, AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageKey,
     UsageRecord,
 };
-use crate::error::{Fault, Refusal};
-use crate::service::{Answer, Call};
+use crate::traces::Traced;
 
 /// A request to spend, on its way into a batch.
 #[derive(Debug)]
@@ -20,6 +21,16 @@ pub struct Authorization {
     pub call: Call,
     /// What is asked, or why that is refused: a refusal too is kept under its idempotency key.
     pub request: Result<Request, Refusal>,
+    /// Its place in a trace, if it is among those sampled.
+    pub traced: Option<Traced>,
+}
+
+impl Authorization {
+    /// An authorization that no trace follows.
+    #[must_use]
+    pub fn new(call: Call, request: Result<Request, Refusal>) -> Self {
+        Self { call, request, traced: None }
+    }
 }
 
 /// What a batch of authorizations needs to know, and what it changes. The rows are locked until the batch commits.

@@ -6,7 +6,6 @@
 mod answers;
 mod decider;
 mod postgres;
-pub mod records;
 pub mod sql;
 mod sqlite;
 pub mod tail;
@@ -22,29 +21,15 @@ use tokio::sync::Notify;
 
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::service::{Answer, Stop};
+use crate::model::call::{Answer, Stop};
+use crate::model::database::{POSTGRES, SQLITE};
+use crate::model::gauges::Footprint;
 use crate::traces::Span;
 use tail::Tail;
 use tx::Tx;
 
 pub use decider::{Authorization, Decider, Drafted, Found, Loaded, Made, Ruling, Signed, Standing, Unsigned};
 pub use upkeep::{Holder, Schema, Step, migrate};
-
-/// How a SQLite database is named.
-const SQLITE: &str = "sqlite://";
-/// How a PostgreSQL database is named.
-const POSTGRES: [&str; 2] = ["postgres://", "postgresql://"];
-
-/// What a database takes on its disk, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Footprint {
-    /// The database file.
-    pub database_bytes: u64,
-    /// What was written and not yet folded into it, where it is another file.
-    pub log_bytes: Option<u64>,
-    /// What is left on the disk for this user, where that can be told.
-    pub free_bytes: Option<u64>,
-}
 
 /// The database, open. Clones share it.
 #[derive(Clone)]
@@ -154,8 +139,8 @@ impl Store {
     /// The batch could not be committed.
     pub async fn decide(&self, mut authorization: Authorization) -> Result<Answer, Fault> {
         // It lasts from the queue to the commit.
-        let span = authorization.call.traced.as_ref().and_then(|traced| traced.begin("decide"));
-        authorization.call.traced = span.as_ref().map(Span::place);
+        let span = authorization.traced.as_ref().and_then(|traced| traced.begin("decide"));
+        authorization.traced = span.as_ref().map(Span::place);
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.decide(authorization).await,
             Backend::Postgres(postgres) => postgres.decide(authorization).await,
@@ -253,15 +238,6 @@ pub fn rehearse<T>(
     match place(database)? {
         Place::Sqlite(path) => sqlite::rehearse(&path, script),
         Place::Postgres(url) => postgres::rehearse(url, script),
-    }
-}
-
-/// The name of a database as it may be told: without a password.
-#[must_use]
-pub fn shown(database: &str) -> String {
-    match place(database) {
-        Ok(Place::Postgres(url)) => postgres::shown(url),
-        _ => database.to_owned(),
     }
 }
 

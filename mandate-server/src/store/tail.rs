@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mandate_core::DecisionId;
 
-use super::records::AgentKey;
+use crate::model::records::AgentKey;
 
 /// Decisions that the log may have behind the oldest of the tail before that is settled. After a crash so many rows of the log
 /// are read to find the tail again; in memory one takes about 20 bytes.

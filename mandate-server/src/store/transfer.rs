@@ -7,8 +7,9 @@ use mandate_core::Timestamp;
 
 use super::sql::owed;
 use super::tx::{Tx, Value};
-use super::{Holder, Place, Schema, place, postgres, shown, sqlite, upkeep};
+use super::{Holder, Place, Schema, place, postgres, sqlite, upkeep};
 use crate::error::Fault;
+use crate::model::database::redacted;
 
 mod layout;
 
@@ -136,7 +137,7 @@ impl Target {
     /// It holds anything else, or the database does not answer.
     pub fn begin(to: &str, source: &Source, at: Timestamp) -> Result<Self, Fault> {
         let Place::Postgres(url) = place(to)? else { return Err(Fault::new("the target is not PostgreSQL")) };
-        let from = shown(&source.database);
+        let from = redacted(&source.database);
         let (filling, begun) = postgres::Filling::begin(url, &from, &source.stamp, at)?;
         Ok(Self { filling, begun })
     }

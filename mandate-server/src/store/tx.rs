@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use mandate_core::{DecisionId, Verdict};
 
-use super::records::{AgentKey, Mode};
 use super::tail::Tail;
 use crate::error::Fault;
+use crate::model::records::{AgentKey, Mode};
 
 /// A value on its way into or out of the database.
 #[derive(Clone, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use refinery::{Migration, Runner};
 use super::tx::{Backend, Tx};
 use super::{Place, place, postgres, sqlite};
 use crate::error::Fault;
+use crate::model::database::redacted;
 
 /// The version of the schema, by the table of applied migrations.
 pub(super) const VERSION: &str =
@@ -228,7 +229,7 @@ fn path(database: &str) -> Result<String, Fault> {
 pub fn subject(database: &str) -> Result<String, Fault> {
     Ok(match place(database)? {
         Place::Sqlite(path) => path,
-        Place::Postgres(url) => postgres::shown(url),
+        Place::Postgres(url) => redacted(url),
     })
 }
 

@@ -18,10 +18,8 @@ use opentelemetry_sdk::trace::{
 use tokio::runtime::{self, Runtime};
 use tracing::warn;
 
-use super::{MAX_LINKS, SERVICE};
-use crate::config::Collector;
+use super::{Collector, MAX_LINKS, OnLoss, SERVICE};
 use crate::error::Fault;
-use crate::metrics::Metrics;
 use crate::outgoing::{Client, SystemNames};
 
 /// Where a collector takes traces, below its address (OTLP 1.x, "OTLP/HTTP Request").
@@ -38,7 +36,7 @@ const EXPORT_SECONDS: u64 = 5;
 const TELL_SECONDS: u64 = 60;
 
 /// What makes spans, and sends them to `collector`.
-pub(super) fn provider(collector: &Collector, metrics: Metrics) -> Result<SdkTracerProvider, Fault> {
+pub(super) fn provider(collector: &Collector, on_loss: OnLoss) -> Result<SdkTracerProvider, Fault> {
     let unusable = |e: &dyn fmt::Display| Fault::new(format!("traces cannot be sent: {e}"));
     let client = Posting::new().map_err(|e| unusable(&e))?;
     let exporter = opentelemetry_otlp::SpanExporter::builder()
@@ -49,7 +47,7 @@ pub(super) fn provider(collector: &Collector, metrics: Metrics) -> Result<SdkTra
         .with_http_client(client)
         .build()
         .map_err(|e| unusable(&e))?;
-    let lost = Arc::new(Lost { metrics, waiting: AtomicUsize::new(0), told: Mutex::new(None) });
+    let lost = Arc::new(Lost { on_loss, waiting: AtomicUsize::new(0), told: Mutex::new(None) });
     let batches = BatchConfigBuilder::default()
         .with_max_queue_size(MAX_WAITING)
         .with_max_export_batch_size(MAX_SENT)
@@ -115,17 +113,22 @@ pub(super) fn end(provider: &SdkTracerProvider) {
 }
 
 /// Spans on their way, and those that were lost on it.
-#[derive(Debug)]
 struct Lost {
-    metrics: Metrics,
+    on_loss: OnLoss,
     waiting: AtomicUsize,
     /// When the log was told last.
     told: Mutex<Option<Instant>>,
 }
 
+impl fmt::Debug for Lost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lost").field("waiting", &self.waiting).finish_non_exhaustive()
+    }
+}
+
 impl Lost {
     fn lose(&self, spans: usize, why: &dyn fmt::Display) {
-        self.metrics.spans_lost(spans);
+        (self.on_loss)(spans);
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|told| told.elapsed() >= Duration::from_secs(TELL_SECONDS)) {
             *told = Some(Instant::now());

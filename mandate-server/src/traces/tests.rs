@@ -6,7 +6,7 @@ use tracing_subscriber::prelude::*;
 
 use super::*;
 use crate::logs::Gathered;
-use crate::metrics::Reading;
+use crate::metrics::{Metrics, Reading};
 use export::MAX_WAITING;
 
 fn collector(endpoint: String) -> Collector {
@@ -18,6 +18,11 @@ fn lost(metrics: &Metrics) -> usize {
     let written = metrics.write(&Reading::default()).unwrap();
     let count = written.lines().find_map(|line| line.strip_prefix("mandate_trace_spans_lost_total "));
     count.unwrap().parse().unwrap()
+}
+
+fn traces_to(collector: &Collector, metrics: &Metrics) -> Result<Traces, Fault> {
+    let metrics = metrics.clone();
+    Traces::to(collector, move |spans| metrics.spans_lost(spans))
 }
 
 fn make(traces: &Traces, spans: usize) {
@@ -38,7 +43,7 @@ fn where_nobody_collects_no_span_is_made() {
 fn spans_are_lost_and_counted_when_the_collector_is_away() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let metrics = Metrics::new();
-    let traces = Traces::to(&collector(format!("http://{address}")), metrics.clone()).unwrap();
+    let traces = traces_to(&collector(format!("http://{address}")), &metrics).unwrap();
     make(&traces, 3);
     traces.end();
     assert_eq!(lost(&metrics), 3);
@@ -50,7 +55,7 @@ fn the_queue_is_bounded_and_a_collector_that_hangs_is_not_waited_for() {
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
     let (metrics, told) = (Metrics::new(), Gathered::default());
     let endpoint = format!("http://{}", hanging.local_addr().unwrap());
-    let traces = Traces::to(&collector(endpoint), metrics.clone()).unwrap();
+    let traces = traces_to(&collector(endpoint), &metrics).unwrap();
     tracing::subscriber::with_default(tracing_subscriber::registry().with(told.clone()), || {
         make(&traces, 2 * MAX_WAITING);
         assert!(lost(&metrics) >= MAX_WAITING / 2, "{}", lost(&metrics));

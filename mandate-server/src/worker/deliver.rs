@@ -25,10 +25,10 @@ use super::dial::Dialer;
 use crate::clock::{Clock, Entropy};
 use crate::error::Fault;
 use crate::metrics::Metrics;
+use crate::model::records::TriedRecord;
 use crate::service::deliveries::{self, LEASE_SKEW_SECONDS, Turn};
 use crate::service::signing::Keyring;
 use crate::store::Store;
-use crate::store::records::TriedRecord;
 use crate::traces::Traces;
 
 /// How often it is looked for deliveries that another process has made due, and how long it is waited after a fault. What

@@ -19,7 +19,7 @@ use tracing::{error, info};
 
 use crate::clock::Clock;
 use crate::error::Fault;
-use crate::service::Stop;
+use crate::model::call::Stop;
 use crate::service::exports::{self as service, Build, Written};
 use crate::service::signing::Keyring;
 use crate::store::Store;

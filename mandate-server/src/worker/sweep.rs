@@ -16,7 +16,8 @@ use super::export::{self, Exports};
 use super::rotate::Rotation;
 use crate::clock::{Clock, Ids, Skew};
 use crate::error::Fault;
-use crate::service::{Stop, deliveries, exports, idempotency, mandates, rates, reviews};
+use crate::model::call::Stop;
+use crate::service::{deliveries, exports, idempotency, mandates, rates, reviews};
 use crate::store::Store;
 use crate::store::tx::Tx;
 

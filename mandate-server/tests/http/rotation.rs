@@ -9,8 +9,8 @@ use mandate_core::jwks::KeySet;
 use mandate_server::app::{App, Running};
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::config::{Config, Settings};
+use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::audit::Operator;
-use mandate_server::service::signing::MasterKey;
 use mandate_server::service::signing::rotation::{
     self, CACHE_SECONDS, INCOMING_SECONDS, Maker, OUTGOING_SECONDS,
 };

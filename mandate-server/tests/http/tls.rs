@@ -8,7 +8,7 @@ use std::time::Duration;
 use mandate_server::app::App;
 use mandate_server::clock::{SystemEntropy, TestClock};
 use mandate_server::config::{Config, Settings, TlsFiles};
-use mandate_server::service::signing::MasterKey;
+use mandate_server::model::master_key::MasterKey;
 use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ProtocolVersion, RootCertStore, SupportedProtocolVersion};

@@ -220,7 +220,10 @@ async fn a_client_sees_no_difference() {
     let told = apart::run_once(&to, |tx| Ok(audit::newest(tx, None, Timestamp::from_millis(0), 100)?));
     let told = told.unwrap().unwrap();
     let record = told.iter().find(|record| record.action == "transfer").unwrap();
-    assert_eq!((record.operator.as_str(), &record.subject), ("a test", &mandate_server::store::shown(&to)));
+    assert_eq!(
+        (record.operator.as_str(), &record.subject),
+        ("a test", &mandate_server::model::database::redacted(&to))
+    );
     assert!(record.details.get().contains("\"decisions\":"), "{}", record.details.get());
     is_sound(&to);
 }

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use mandate_core::{AgentId, EnvironmentKind, RecentRequests, Timestamp, Total, Verdict};
 use mandate_server::admin::organization;
 use mandate_server::clock::{Clock as _, SystemEntropy};
-use mandate_server::service::enforcement::{self, Mode};
-use mandate_server::service::{Caller, organizations};
+use mandate_server::model::call::Caller;
+use mandate_server::model::records::AgentKey;
+use mandate_server::model::records::Mode;
+use mandate_server::service::enforcement;
+use mandate_server::service::organizations;
 use mandate_server::store::Authorization;
-use mandate_server::store::records::AgentKey;
 use mandate_server::store::sql::decisions::{self, Filter, Whole};
 use mandate_server::store::{self, sql};
 
@@ -269,7 +271,7 @@ async fn a_decision_that_cannot_be_written_harms_no_other_in_its_batch() {
         Ok(())
     });
     let call = world.call(&agent);
-    let spoilt = Authorization { call, request: Ok(World::request(&agent, "13")) };
+    let spoilt = Authorization::new(call, Ok(World::request(&agent, "13")));
     let (_, first, spoilt, second, ()) = tokio::join!(
         hold,
         world.ask(&agent, "2"),

@@ -7,7 +7,7 @@ use std::thread;
 
 use mandate_server::error::{Fault, Refusal};
 use mandate_server::metrics::Metrics;
-use mandate_server::service::Stop;
+use mandate_server::model::call::Stop;
 use mandate_server::store::tail::Tail;
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{self, Decider, Schema, Store, upkeep};

@@ -158,11 +158,7 @@ async fn on_a_full_disk_nothing_is_acknowledged_and_with_room_again_all_goes_on(
     let limit = |pragma: &'static str| {
         world.store.write(move |tx| tx.query(pragma, &[]).map(|_| ()).map_err(Into::into))
     };
-    let ask = || {
-        world
-            .store
-            .decide(Authorization { call: world.call(&agent), request: Ok(World::request(&agent, "1")) })
-    };
+    let ask = || world.store.decide(Authorization::new(world.call(&agent), Ok(World::request(&agent, "1"))));
     limit(FULL).await.unwrap().unwrap();
     let mut acknowledged = Vec::new();
     let full = loop {

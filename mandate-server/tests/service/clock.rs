@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use mandate_core::ExportId;
 use mandate_server::clock::{Clock as _, SystemEntropy, TestClock};
+use mandate_server::model::call::Caller;
+use mandate_server::model::idempotency::KEPT_SECONDS;
 use mandate_server::service::audit::Operator;
+use mandate_server::service::exports;
 use mandate_server::service::signing::rotation::{self, Maker};
-use mandate_server::service::{Caller, exports, idempotency};
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::exports::Format;
 use mandate_server::worker::export::Exports;
@@ -116,7 +118,7 @@ async fn kept_answers_go_on_time_past_those_that_a_clock_kept_which_was_ahead() 
     assert!(!keep(&world, &agent, "now").await);
     assert!(keep(&world, &agent, "ahead0").await, "one that was kept ahead is replayed");
     let kept = || world.number("SELECT count(*) FROM idempotency");
-    world.clock.advance(idempotency::KEPT_SECONDS - 1);
+    world.clock.advance(KEPT_SECONDS - 1);
     sweep(&world, &one).await;
     assert_eq!(kept(), 202);
     world.clock.advance(1);

@@ -7,11 +7,10 @@ use mandate_core::cursor::CursorKey;
 use mandate_core::{AgentId, EventKind, Timestamp, Verdict};
 use mandate_server::clock::Clock as _;
 use mandate_server::error::Fault;
+use mandate_server::model::call::{Call, Caller, Scripted};
+use mandate_server::model::records::AgentKey;
 use mandate_server::service::listing::{Cursors, From, Query};
-use mandate_server::service::{
-    Call, Caller, Scripted, agents, decisions, escrows, events, exports, idempotency, mandates, reviews,
-};
-use mandate_server::store::records::AgentKey;
+use mandate_server::service::{agents, decisions, escrows, events, exports, idempotency, mandates, reviews};
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::owed;
 use mandate_server::store::tail::Tail;

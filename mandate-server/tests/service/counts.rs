@@ -19,9 +19,10 @@ use mandate_core::{
 };
 use mandate_server::clock::Clock as _;
 use mandate_server::error::Fault;
+use mandate_server::model::call::Caller;
+use mandate_server::model::records::{AgentKey, Mode, UsageKey, UsageRecord};
 use mandate_server::service::decide::Engine;
-use mandate_server::service::{Caller, decisions};
-use mandate_server::store::records::{AgentKey, Mode, UsageKey, UsageRecord};
+use mandate_server::service::decisions;
 use mandate_server::store::sql;
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{Authorization, Decider as _, Loaded};
@@ -145,7 +146,7 @@ async fn what_is_counted_does_its_work() {
     }
     counted_verify(&token, &keys, &expected);
 
-    let ask = || Authorization { call: world.call(&caller), request: Ok(request.clone()) };
+    let ask = || Authorization::new(world.call(&caller), Ok(request.clone()));
     // The first has the keys opened.
     world.engine.decide(&[ask()], now, &mut loaded);
     let batch: Vec<_> = (0..TIMES).map(|_| ask()).collect();

@@ -9,7 +9,7 @@ use mandate_core::verify::{Expected, verify_event};
 use mandate_core::{EventId, Timestamp, WebhookId};
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::metrics::Metrics;
-use mandate_server::service::Caller;
+use mandate_server::model::call::Caller;
 use mandate_server::service::audit::{self, Operator};
 use mandate_server::service::deliveries::{self as service, LEASE_SECONDS, LEASE_SKEW_SECONDS, Turn};
 use mandate_server::service::endpoint::Reach;

@@ -2,7 +2,8 @@
 
 use mandate_core::AgentId;
 use mandate_server::error::{Fault, Refusal};
-use mandate_server::service::{Stop, agents, organizations};
+use mandate_server::model::call::Stop;
+use mandate_server::service::{agents, organizations};
 use mandate_server::store::Authorization;
 
 use crate::apart;
@@ -48,8 +49,8 @@ async fn an_authorization_that_cannot_be_decided_harms_no_other_in_its_batch() {
     let call = world.call(&agent);
     let mut request = World::request(&agent, "1");
     request.agent = AgentId::parse("agt_ghost").unwrap();
-    let ghost = Authorization { call: call.clone(), request: Ok(request) };
-    let malformed = Authorization { call, request: Err(Refusal::invalid("amount is required")) };
+    let ghost = Authorization::new(call.clone(), Ok(request));
+    let malformed = Authorization::new(call, Err(Refusal::invalid("amount is required")));
 
     // The writer is held until all three wait, so that they come into one batch.
     let (release, gate) = std::sync::mpsc::channel();

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use mandate_core::cursor::CursorKey;
 use mandate_core::{DecisionId, EscrowId, EscrowState, Timestamp};
 use mandate_server::clock::{Clock as _, Entropy as _, SystemEntropy};
+use mandate_server::model::call::{Answer, Caller};
 use mandate_server::service::escrows::{self, Address, Create, Transition};
 use mandate_server::service::listing::{Cursors, From, Query};
-use mandate_server::service::{Answer, Caller};
 use mandate_server::store::sql::escrows::SettlementStatus;
 use serde_json::{Value, json};
 

@@ -7,10 +7,11 @@ use mandate_core::cursor::CursorKey;
 use mandate_core::json::Object;
 use mandate_core::{EventId, EventKind, WebhookId};
 use mandate_server::clock::Clock;
+use mandate_server::model::call::{Answer, Call, Caller, Scripted, Stop};
 use mandate_server::service::endpoint::Reach;
 use mandate_server::service::listing::{Cursors, From, Query};
 use mandate_server::service::webhooks::{self, MAX_WEBHOOKS, Subscription};
-use mandate_server::service::{Answer, Call, Caller, Scripted, Stop, events, mandates};
+use mandate_server::service::{events, mandates};
 use mandate_server::store::tx::Tx;
 use serde_json::{Value, json};
 

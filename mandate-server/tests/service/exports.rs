@@ -11,8 +11,8 @@ use mandate_core::verify::{
 use mandate_core::{AgentId, ExportId, Timestamp, Verdict};
 use mandate_server::clock::Clock as _;
 use mandate_server::error::Fault;
+use mandate_server::model::call::{Answer, Caller};
 use mandate_server::service::exports::{self, Build, Create, KEPT_SECONDS, MAX_EXPORTS};
-use mandate_server::service::{Answer, Caller};
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::exports::{Export, Format};
 use mandate_server::worker::export::{Exports, build_next, delete_expired};

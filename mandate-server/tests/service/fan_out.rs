@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mandate_core::WebhookId;
-use mandate_server::service::Caller;
+use mandate_server::model::call::Caller;
 use mandate_tests::cluster::Held;
 
 use crate::events::ping;

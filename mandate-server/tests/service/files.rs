@@ -20,8 +20,6 @@ async fn a_closed_store_is_whole_in_its_one_file() {
     let path = world.database.strip_prefix("sqlite://").unwrap();
     let left = std::fs::metadata(format!("{path}-wal")).map_or(0, |m| m.len());
     assert_eq!(left, 0, "the log is folded in");
-    let gone = world
-        .store
-        .decide(Authorization { call: world.call(&agent), request: Ok(World::request(&agent, "1")) });
+    let gone = world.store.decide(Authorization::new(world.call(&agent), Ok(World::request(&agent, "1"))));
     assert!(gone.await.is_err());
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use mandate_server::clock::Clock as _;
+use mandate_server::model::gauges::Stored;
+use mandate_server::model::records::LeaseRecord;
 use mandate_server::service::deliveries::{self, Turn};
-use mandate_server::service::gauges::{self, Stored};
-use mandate_server::store::records::LeaseRecord;
+use mandate_server::service::gauges;
 use mandate_server::store::tx::Tx;
 use mandate_server::worker::export::Exports;
 use mandate_server::worker::sweep::Sweep;

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use mandate_core::cursor::CursorKey;
 use mandate_core::{AgentId, MandateId, ReviewStatus, Timestamp, Verdict};
 use mandate_server::clock::Clock;
+use mandate_server::model::call::{Caller, Stop};
+use mandate_server::model::records::Mode;
+use mandate_server::service::decisions;
 use mandate_server::service::listing::{Cursors, From, Query};
-use mandate_server::service::{Caller, Stop, decisions};
-use mandate_server::store::records::Mode;
 use mandate_server::store::sql::decisions::Filter;
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mandate_core::Request;
 use mandate_core::json::Object;
-use mandate_server::service::Caller;
+use mandate_server::model::call::Caller;
 use mandate_server::store::Authorization;
 
 use crate::apart;
@@ -25,7 +25,7 @@ const DAY: i64 = 86_400;
 async fn ask_in(world: &World, caller: &Arc<Caller>, currency: &str) {
     let body = format!(r#"{{"amount":1,"currency":"{currency}","recipient":"vendor:v","category":"c"}}"#);
     let request = Request::read(caller.agent.clone().unwrap(), Object::parse(body.as_bytes()).unwrap());
-    let asked = Authorization { call: world.call(caller), request: Ok(request.unwrap()) };
+    let asked = Authorization::new(world.call(caller), Ok(request.unwrap()));
     assert_eq!(world.store.decide(asked).await.unwrap().status, 201);
 }
 

@@ -9,13 +9,14 @@ use mandate_core::verify::MAX_LEEWAY_SECONDS;
 use mandate_core::{EnvironmentKind, Timestamp, VERDICT_LIFETIME_SECONDS};
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::error::Refusal;
-use mandate_server::service::Stop;
+use mandate_server::model::call::Stop;
+use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::audit::{self, Operator};
 use mandate_server::service::signing::rotation::{
     self, CACHE_SECONDS, CLOCK_MARGIN_SECONDS, HEAR_SECONDS, INCOMING_SECONDS, KeyState, Maker,
     OUTGOING_SECONDS,
 };
-use mandate_server::service::signing::{self, Keyring, MasterKey};
+use mandate_server::service::signing::{self, Keyring};
 use mandate_server::store::sql::signing_keys::SigningKeyRecord;
 use mandate_server::store::tx::Tx;
 

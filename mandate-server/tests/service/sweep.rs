@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use mandate_core::{ExportId, Timestamp};
 use mandate_server::clock::{Clock as _, TestClock};
-use mandate_server::service::{Answer, exports, idempotency, keys, reviews};
+use mandate_server::model::call::Answer;
+use mandate_server::model::idempotency::KEPT_SECONDS;
+use mandate_server::service::{exports, keys, reviews};
 use mandate_server::store::Store;
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::exports::Format;
@@ -230,7 +232,7 @@ async fn kept_answers_go_after_a_day_and_not_before() {
     let kept = || world.number("SELECT count(*) FROM idempotency");
     world.clock.advance(3_600);
     ask("later").await;
-    world.clock.advance(idempotency::KEPT_SECONDS - 3_600 - 1);
+    world.clock.advance(KEPT_SECONDS - 3_600 - 1);
     sweeper(&world).sweep().await;
     assert_eq!(kept(), 451);
     world.clock.advance(1);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mandate_core::cursor::CursorKey;
 use mandate_core::{AgentId, Month};
 use mandate_server::clock::Clock as _;
-use mandate_server::service::Caller;
+use mandate_server::model::call::Caller;
 use mandate_server::service::listing::Cursors;
 use mandate_server::service::usage::{self, MAX_ROWS, Query};
 use serde_json::{Value, json};

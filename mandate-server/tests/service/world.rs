@@ -8,12 +8,13 @@ use mandate_core::{AgentName, EnvironmentKind, EventId, MandateId, Request, Requ
 use mandate_server::admin::organization;
 use mandate_server::clock::{Clock, Entropy, Ids, SystemEntropy, TestClock};
 use mandate_server::error::Fault;
+use mandate_server::model::call::{Answer, Call, Caller, Scripted};
+use mandate_server::model::idempotency::Claim;
+use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::decide::Engine;
-use mandate_server::service::idempotency::{self, Claim};
-use mandate_server::service::signing::{self, Keyring, MasterKey};
-use mandate_server::service::{
-    Answer, Call, Caller, Scripted, agents, decisions, keys, mandates, organizations, reviews,
-};
+use mandate_server::service::idempotency;
+use mandate_server::service::signing::{self, Keyring};
+use mandate_server::service::{agents, decisions, keys, mandates, organizations, reviews};
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{Authorization, Store};
 use mandate_tests::Database;
@@ -86,7 +87,7 @@ impl World {
     pub(crate) fn call(&self, caller: &Arc<Caller>) -> Call {
         let request_id = RequestId::from_bytes(self.ids.next(self.clock.now()));
         let (caller, at) = (Arc::clone(caller), self.clock.now());
-        Call { caller, request_id, at, idempotency: None, traced: None }
+        Call { caller, request_id, at, idempotency: None }
     }
 
     /// The id of a new event.
@@ -172,7 +173,7 @@ impl World {
 
     pub(crate) async fn decide(&self, call: Call, amount: &str) -> Answer {
         let request = Ok(Self::request(&call.caller, amount));
-        self.store.decide(Authorization { call, request }).await.unwrap()
+        self.store.decide(Authorization::new(call, request)).await.unwrap()
     }
 
     pub(crate) async fn decision(&self, caller: &Arc<Caller>, id: &Value) -> Value {

@@ -9,9 +9,10 @@ use tempfile::NamedTempFile;
 
 use super::{Common, Contents, Failure, Manifest, file, operator, terminal, verify};
 use crate::clock::{Clock as _, SystemClock};
-use crate::config::{self, SQLITE};
+use crate::config;
 use crate::error::Fault;
-use crate::service::signing::MasterKey;
+use crate::model::database::SQLITE;
+use crate::model::master_key::MasterKey;
 use crate::store::upkeep::{self, Holder};
 
 /// What SQLite keeps beside a database. A log of the one must never meet the other.

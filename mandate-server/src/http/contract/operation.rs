@@ -18,7 +18,7 @@ use super::{AGENT_KEY, ORGANIZATION_KEY, errors};
 use crate::error::Code;
 use crate::http::input::{DEFAULT_LIMIT, MAX_LIMIT};
 use crate::http::routes::Key;
-use crate::service::idempotency;
+use crate::model::idempotency;
 
 pub(super) const X_REQUEST_ID: &str = "X-Request-Id";
 pub(super) const IDEMPOTENCY_REPLAYED: &str = "Idempotency-Replayed";

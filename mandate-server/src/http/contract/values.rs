@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::store::records::DeliveryState;
+use crate::model::records::DeliveryState;
 use serde::Deserialize;
 use serde_json::json;
 use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, Type};

@@ -16,8 +16,8 @@ use mandate_core::{
 use super::usage::Counters;
 use super::{Finding, Listener, shown};
 use crate::error::Fault;
+use crate::model::records::DecisionRecord;
 use crate::service::decisions::claims;
-use crate::store::records::DecisionRecord;
 use crate::store::sql::check::{self as rows, Entry, Grounded, Of, SigningKeyRow};
 use crate::store::tx::{Tx, Value};
 

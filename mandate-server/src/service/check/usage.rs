@@ -6,7 +6,7 @@ use mandate_core::{AgentId, Currency, Day, Month, Timestamp, Verdict};
 
 use super::{Finding, Listener, answers};
 use crate::error::Fault;
-use crate::store::records::{AgentKey, DecisionRecord, UsageKey, UsageRecord};
+use crate::model::records::{AgentKey, DecisionRecord, UsageKey, UsageRecord};
 use crate::store::sql;
 use crate::store::sql::check as rows;
 use crate::store::tx::Tx;

@@ -15,11 +15,11 @@ use mandate_core::{EnvironmentKind, Timestamp, VERDICT_LIFETIME_SECONDS};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::master::{MasterKey, NONCE};
 use super::open;
 use crate::clock::Entropy;
 use crate::error::{Code, Fault, Refusal};
-use crate::service::Stop;
+use crate::model::call::Stop;
+use crate::model::master_key::{MasterKey, NONCE};
 use crate::service::audit::{self, Deed, Operator};
 use crate::store::sql;
 use crate::store::sql::signing_keys::SigningKeyRecord;
@@ -363,7 +363,7 @@ fn nonce(entropy: &dyn Entropy) -> [u8; NONCE] {
     nonce
 }
 
-pub(super) fn draw(entropy: &dyn Entropy) -> Result<SecretKey, Fault> {
+fn draw(entropy: &dyn Entropy) -> Result<SecretKey, Fault> {
     for _ in 0..DRAWS {
         let mut bytes = [0; 32];
         entropy.fill(&mut bytes);

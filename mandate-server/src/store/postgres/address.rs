@@ -18,6 +18,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use super::tls::{self, Trust};
 use super::trouble::{Remedy, Trouble};
 use crate::error::Fault;
+use crate::model::database::redacted;
 
 /// How a connection is named in the server's own list of them.
 const APPLICATION: &str = "mandate-server";
@@ -102,7 +103,7 @@ impl Address {
         Ok(Arc::new(Self {
             connector,
             prepares,
-            shown: shown(url),
+            shown: redacted(url),
             hosts,
             last,
             mute: watch::Sender::new(0),
@@ -250,28 +251,6 @@ fn is_near(host: &Host) -> bool {
     }
 }
 
-/// The URL without a password, to be told.
-pub(in crate::store) fn shown(url: &str) -> String {
-    let (before, query) = url.split_once('?').map_or((url, None), |(before, query)| (before, Some(query)));
-    let (scheme, rest) = before.split_once("://").unwrap_or(("", before));
-    let (user, place) = match rest.rsplit_once('@') {
-        Some((user, place)) => (Some(user), place),
-        None => (None, rest),
-    };
-    let user = user.map(|user| match user.split_once(':') {
-        Some((user, _)) => format!("{user}:***@"),
-        None => format!("{user}@"),
-    });
-    let mut told = format!("{scheme}://{}{place}", user.unwrap_or_default());
-    let pairs = query.map(|query| form_urlencoded::parse(query.as_bytes()).into_owned());
-    for (number, (name, value)) in pairs.into_iter().flatten().enumerate() {
-        let value = if name == "password" { "***" } else { &value };
-        told.push(if number == 0 { '?' } else { '&' });
-        told.extend([&*name, "=", value]);
-    }
-    told
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -285,7 +264,7 @@ mod tests {
             ("postgres://u@h1,h2:5433/d", "postgres://u@h1,h2:5433/d"),
             ("postgres://h/d", "postgres://h/d"),
         ] {
-            assert_eq!(shown(url), told);
+            assert_eq!(redacted(url), told);
         }
         let address = Address::parse("postgres://u:secret@localhost/d?password=secret").unwrap();
         assert!(!format!("{address:?} {address}").contains("secret"));

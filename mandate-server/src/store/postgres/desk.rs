@@ -20,7 +20,7 @@ use super::purpose::{End, Locks, Purpose};
 use super::scripts::{Scripted, run};
 use super::trouble::{Remedy, Trouble};
 use crate::error::Fault;
-use crate::service::Stop;
+use crate::model::call::Stop;
 
 /// How often a transaction is tried.
 const ATTEMPTS: u32 = 10;

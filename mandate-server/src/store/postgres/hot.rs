@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use mandate_core::{AgentId, Currency, Mandate, MandateId, Month, RecentRequests, Timestamp};
 
-use super::super::records::{AgentKey, AgentState, KeptKey, Mode, UsageKey, UsageRecord};
 use super::super::sql::metered::Metered;
 use super::super::tx::{Row, Tally, Value};
 use super::super::{Authorization, Decider, Loaded, sql};
@@ -23,7 +22,8 @@ use super::ground::Ground;
 use super::keep;
 use super::link::{Ran, Step};
 use crate::error::Fault;
-use crate::service::Answer;
+use crate::model::call::Answer;
+use crate::model::records::{AgentKey, AgentState, KeptKey, Mode, UsageKey, UsageRecord};
 
 /// Every row that a batch reads or changes is found by its key. A plan is made before anybody has counted a table's rows, and
 /// perhaps while there are none: it is not to be one that walks them. Nor is one made for each batch.

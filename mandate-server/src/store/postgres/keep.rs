@@ -13,7 +13,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::decider::Made;
-use super::super::records::{AgentKey, UsageRecord};
 use super::super::sql::metered::Metered;
 use super::super::tx::{Tally, Value};
 use super::super::{Loaded, sql};
@@ -22,6 +21,7 @@ use super::ground::Ground;
 use super::hot::Holding;
 use super::link::Step;
 use crate::error::Fault;
+use crate::model::records::{AgentKey, UsageRecord};
 
 /// Every batch that decides: the log, the agents' rows, and the number of the transaction. One statement costs less than three,
 /// and none of them looks at what the others write. `$more` is what else is written with them.

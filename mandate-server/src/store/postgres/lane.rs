@@ -17,7 +17,7 @@ use super::link::Step;
 use super::pool::{After, Asked, MAX_WAITING, overdue};
 use super::purpose::Locks;
 use crate::error::Fault;
-use crate::service::Answer;
+use crate::model::call::Answer;
 use crate::traces;
 
 /// How many authorizations one transaction may hold.
@@ -195,7 +195,7 @@ impl Lane<'_> {
         until: Instant,
         bound: Option<&'static str>,
     ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
-        let mut span = traces::batch(batch.iter().filter_map(|a| a.call.traced.as_ref()), batch.len());
+        let mut span = traces::batch(batch.iter().filter_map(|a| a.traced.as_ref()), batch.len());
         let ended = desk.transact_until(until, Locks::Leave, &mut |ground| {
             if let Some(bound) = bound {
                 ground.later(Step::plain(bound));

@@ -26,12 +26,12 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use super::tx::{Tally, Tx};
-use super::{Authorization, Decider, Footprint, Schema};
+use super::{Authorization, Decider, Schema};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::service::{Answer, Stop};
+use crate::model::call::{Answer, Stop};
+use crate::model::gauges::Footprint;
 use address::Address;
-pub(super) use address::shown;
 use desk::Desk;
 use pool::{After, Pool, TURN};
 use purpose::End;

@@ -18,7 +18,7 @@ use super::lane;
 use super::scripts::{self, BRIEFLY, Script, Tried};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::service::{Answer, Stop};
+use crate::model::call::{Answer, Stop};
 
 /// How many threads read. An export has one to itself while it is built.
 const READERS: usize = 5;

@@ -13,7 +13,7 @@ use super::desk::Desk;
 use super::ground::Ground;
 use super::pool::MAX_WAITING;
 use crate::error::{Fault, Refusal};
-use crate::service::Stop;
+use crate::model::call::Stop;
 
 /// How long a script waits for a lock, each time that it is tried.
 pub(super) const BRIEFLY: &str = "SET LOCAL lock_timeout = '500ms'";

@@ -22,7 +22,7 @@ use super::ground::Ground;
 use super::link::{Parameter, Step};
 use super::{tend, upkeep};
 use crate::error::Fault;
-use crate::service::Stop;
+use crate::model::call::Stop;
 
 const BUMP: [&str; 2] = [
     "UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'",

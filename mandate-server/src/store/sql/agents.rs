@@ -6,7 +6,7 @@ use mandate_core::{AgentId, RecentRequests, Timestamp};
 
 use super::{mandates, metered, owed};
 use crate::error::Fault;
-use crate::store::records::{AgentKey, AgentState, Direction, Slice};
+use crate::model::records::{AgentKey, AgentState, Direction, Slice};
 use crate::store::tx::{Owing, Row, Tx, Value};
 
 const INSERT: &str = "INSERT INTO agents (environment, agent, sequence, created_at, governing, recent)

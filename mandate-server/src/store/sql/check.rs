@@ -7,7 +7,7 @@ use mandate_core::{AgentId, Currency, Mandate, Month};
 use super::owed::{self, Owed};
 use super::{decisions, mandates};
 use crate::error::Fault;
-use crate::store::records::{AgentKey, DecisionRecord, UsageKey};
+use crate::model::records::{AgentKey, DecisionRecord, UsageKey};
 use crate::store::tx::{Owing, Row, Tx, Value};
 
 pub use rules::{Breach, Of, Rule, breaches, rules};

@@ -8,7 +8,7 @@ use mandate_core::{
 use super::of_agent::{self, OfAgent};
 use super::{owed, reviews};
 use crate::error::Fault;
-use crate::store::records::{AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice};
+use crate::model::records::{AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce, agent, amount,

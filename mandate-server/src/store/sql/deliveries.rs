@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use super::keys::kind;
 use crate::error::Fault;
-use crate::store::records::{
+use crate::model::records::{
     AttemptRecord, DeliveryRecord, DeliveryState, DueRecord, EventRecord, LeaseRecord, TriedRecord,
 };
 use crate::store::tx::{Backend, Row, Tx, Value};

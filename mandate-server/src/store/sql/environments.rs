@@ -4,7 +4,7 @@ use mandate_core::{EnvironmentKind, PolicyVersion, Timestamp};
 
 use super::keys::kind;
 use crate::error::Fault;
-use crate::store::records::Mode;
+use crate::model::records::Mode;
 use crate::store::tx::Tx;
 
 const INSERT_ORGANIZATION: &str = "INSERT INTO organizations (name, created_at) VALUES ($1, $2)

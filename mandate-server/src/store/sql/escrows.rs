@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 
 use super::keys::kind;
 use crate::error::Fault;
-use crate::store::records::{Direction, Slice};
+use crate::model::records::{Direction, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str =

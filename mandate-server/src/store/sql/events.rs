@@ -4,7 +4,7 @@ use mandate_core::{EventId, EventKind, Timestamp};
 use serde_json::value::RawValue;
 
 use crate::error::Fault;
-use crate::store::records::{Direction, EventRecord, Slice};
+use crate::model::records::{Direction, EventRecord, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str =

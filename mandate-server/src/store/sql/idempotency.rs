@@ -3,7 +3,7 @@
 use mandate_core::Timestamp;
 
 use crate::error::Fault;
-use crate::store::records::{KeptKey, KeptRecord};
+use crate::model::records::{KeptKey, KeptRecord};
 use crate::store::tx::{Row, Tx, Value};
 
 const FIND: &str = "SELECT fingerprint, status, body, sealed, created_at FROM idempotency

@@ -4,7 +4,7 @@ use mandate_core::json::Object;
 use mandate_core::{AgentId, Mandate, MandateId, Terms, Timestamp};
 
 use crate::error::Fault;
-use crate::store::records::{Direction, Slice};
+use crate::model::records::{Direction, Slice};
 use crate::store::tx::{Row, Tx};
 
 const INSERT: &str = "INSERT INTO mandates (environment, mandate, agent, terms, created_at, expiring_at) VALUES ($1, $2, $3, $4, $5, $6)";

@@ -9,7 +9,7 @@ use mandate_core::{Currency, Month, Total};
 
 use super::usage;
 use crate::error::Fault;
-use crate::store::records::{AgentKey, UsageKey, UsageRecord};
+use crate::model::records::{AgentKey, UsageKey, UsageRecord};
 use crate::store::tx::Tx;
 
 const PUT_BACK: &str =

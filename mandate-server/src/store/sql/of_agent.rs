@@ -3,7 +3,7 @@
 
 use super::owed;
 use crate::error::Fault;
-use crate::store::records::{AgentKey, Direction, Position, Slice};
+use crate::model::records::{AgentKey, Direction, Position, Slice};
 use crate::store::tx::{Owing, Row, Tx};
 
 /// What is written down, as a table `d` of decisions.

@@ -13,7 +13,7 @@ use mandate_core::{AgentId, Amount, Currency, DecisionId, Month, RecentRequests,
 
 use super::usage;
 use crate::error::Fault;
-use crate::store::records::{AgentKey, UsageKey, UsageRecord};
+use crate::model::records::{AgentKey, UsageKey, UsageRecord};
 use crate::store::tail::Tail;
 use crate::store::tx::{Owing, Row, Tx, Value};
 

@@ -3,7 +3,7 @@
 use mandate_core::{DecisionId, PolicyVersion, Principal, ReviewId, ReviewStatus, Timestamp};
 
 use crate::error::Fault;
-use crate::store::records::ReviewRecord;
+use crate::model::records::ReviewRecord;
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)

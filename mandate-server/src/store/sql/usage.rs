@@ -6,7 +6,7 @@ use super::mandates;
 use super::metered::Metered as Newest;
 use super::owed::{self, Owed};
 use crate::error::Fault;
-use crate::store::records::{AgentKey, UsageKey, UsageRecord};
+use crate::model::records::{AgentKey, UsageKey, UsageRecord};
 use crate::store::tx::{Row, Tx, Value};
 
 macro_rules! find {

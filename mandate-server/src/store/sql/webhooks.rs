@@ -3,7 +3,7 @@
 use mandate_core::{EventKind, Timestamp, WebhookId};
 
 use crate::error::Fault;
-use crate::store::records::{Direction, Slice, WebhookRecord};
+use crate::model::records::{Direction, Slice, WebhookRecord};
 use crate::store::tx::{Row, Tx};
 
 const INSERT: &str = "INSERT INTO webhooks (environment, webhook, url, created_at) VALUES ($1, $2, $3, $4)";

@@ -15,7 +15,6 @@ use mandate_core::Timestamp;
 use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
-use super::super::records::{AgentKey, KeptKey, UsageKey};
 use super::super::sql::owed::Counted;
 use super::super::tail::Tail;
 use super::super::tx::{Backend, Owing, Row, Session, Tx, Value};
@@ -26,7 +25,8 @@ use super::signers::{Decided, Signers, Unsigned};
 use super::writer::{Job, MAX_BATCH, SETTLED, SETTLING};
 use super::{Ground, gathered, whole};
 use crate::error::Fault;
-use crate::service::Answer;
+use crate::model::call::Answer;
+use crate::model::records::{AgentKey, KeptKey, UsageKey};
 
 /// Drafts that may be on their way to the disk before no more are made: those that commit, and those that are next.
 const MAX_UNDER_WAY: usize = 2 * MAX_BATCH;

@@ -7,8 +7,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::mem;
 use std::sync::{Mutex, PoisonError};
 
-use super::super::records::AgentKey;
 use super::super::tx::Touched;
+use crate::model::records::AgentKey;
 
 /// Agents that are told of one by one. Beyond that everything counts as changed.
 const MAX_TOLD: usize = 4096;

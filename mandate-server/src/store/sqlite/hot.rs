@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use rusqlite::Connection;
 
-use super::super::records::{AgentKey, EventRecord, UsageKey};
 use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, Loaded, Ruling, Signed, sql};
 use super::Ground;
 use super::ahead::Outcome;
 use crate::error::Fault;
-use crate::service::Answer;
+use crate::model::call::Answer;
+use crate::model::records::{AgentKey, EventRecord, UsageKey};
 
 /// Decides on a batch inside the open transaction, and says in `tally` what was written.
 pub(super) fn run(

@@ -10,12 +10,12 @@ use lru::LruCache;
 use mandate_core::{Currency, DecisionId, Month, Timestamp};
 
 use super::super::decider::count;
-use super::super::records::{AgentKey, AgentState, DecisionRecord, Mode, UsageKey, UsageRecord};
 use super::super::sql::owed::{Counted, MAX_OWED};
 use super::super::tx::Tx;
 use super::super::{Standing, sql};
 use super::changes::News;
 use crate::error::Fault;
+use crate::model::records::{AgentKey, AgentState, DecisionRecord, Mode, UsageKey, UsageRecord};
 
 /// Agents that are known at a time. One takes about a kilobyte, most of it its mandate.
 const MAX_AGENTS: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();

@@ -29,10 +29,11 @@ use tracing::warn;
 
 use super::tail::Tail;
 use super::tx::{Backend, Owing, Row, Session, Tx, Value};
-use super::{Authorization, Decider, Footprint, Holder, Schema, sql};
+use super::{Authorization, Decider, Holder, Schema, sql};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::service::{Answer, Stop};
+use crate::model::call::{Answer, Stop};
+use crate::model::gauges::Footprint;
 use commit::Disk;
 use presence::Presence;
 use readers::Readers;

@@ -151,7 +151,7 @@ mod tests {
     use super::super::super::{Authorization, Found, Signed};
     use super::*;
     use crate::error::Refusal;
-    use crate::service::{Answer, Call, Caller, Environment};
+    use crate::model::call::{Answer, Call, Caller, Environment};
 
     /// The authorizations with which signing ends in a fault, and in a panic.
     const FAULTY: u8 = 9;
@@ -187,8 +187,8 @@ mod tests {
         let environment = Environment { id: 1, kind: EnvironmentKind::Sandbox, policy_version };
         let caller = Arc::new(Caller { key: 1, environment, agent: None, rate: 1, expires_at: None });
         let (at, request_id) = (Timestamp::from_seconds(0), RequestId::from_bytes([number; 16]));
-        let call = Call { caller, request_id, at, idempotency: None, traced: None };
-        let authorization = Authorization { call, request: Err(Refusal::invalid("nothing is read of it")) };
+        let call = Call { caller, request_id, at, idempotency: None };
+        let authorization = Authorization::new(call, Err(Refusal::invalid("nothing is read of it")));
         let drafted = Drafted::Answered(Box::new(Signed::answered(answer(0))));
         let decided = Some(Decided { drafted, counted: None });
         Unsigned { asked: Asked { authorization, waiter: oneshot::channel().0 }, decided, at }

@@ -7,7 +7,6 @@ use std::time::Instant;
 use rusqlite::Connection;
 
 use super::super::answers::Told;
-use super::super::records::AgentKey;
 use super::super::sql::owed::Counted;
 use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
@@ -17,7 +16,8 @@ use super::changes::Changes;
 use super::writer::{Job, Script, Tell, Thread};
 use super::{Ground, hot, whole};
 use crate::error::Fault;
-use crate::service::{Answer, Stop};
+use crate::model::call::{Answer, Stop};
+use crate::model::records::AgentKey;
 use crate::traces;
 
 /// Agents of another server that are settled at a time, because the tail of the log is too long: some each time that so many
@@ -47,8 +47,8 @@ impl Thread {
             waiters.for_each(|waiter| _ = waiter.send(Err(Fault::new(format!("database: {e}")))));
             return;
         }
-        let calls = drafts.iter().flat_map(|batch| &batch.all).map(|draft| &draft.asked.authorization.call);
-        let mut span = traces::batch(calls.filter_map(|call| call.traced.as_ref()), count);
+        let asked = drafts.iter().flat_map(|batch| &batch.all).map(|draft| &draft.asked.authorization);
+        let mut span = traces::batch(asked.filter_map(|authorization| authorization.traced.as_ref()), count);
         let (mut told, mut tally) = (Told::with_capacity(count), Tally::default());
         self.write(drafts, &mut told, &mut tally);
         let tells = self.scripts(scripts, &mut tally);

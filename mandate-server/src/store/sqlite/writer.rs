@@ -24,7 +24,7 @@ use super::transaction::{self, in_savepoint};
 use super::{Ground, connect, whole};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::service::{Answer, Stop};
+use crate::model::call::{Answer, Stop};
 
 /// How many jobs one transaction may hold, and how many authorizations a batch.
 pub(super) const MAX_BATCH: usize = 256;

@@ -14,8 +14,8 @@ use super::lanes::Ending;
 use crate::clock::{Clock, Entropy};
 use crate::error::Fault;
 use crate::metrics::{Attempted, Metrics};
+use crate::model::records::{AttemptRecord, DeliveryState, DueRecord, LeaseRecord, TriedRecord};
 use crate::service::signing::Keyring;
-use crate::store::records::{AttemptRecord, DeliveryState, DueRecord, LeaseRecord, TriedRecord};
 use crate::traces::{Span, Traces};
 
 /// An attempt that has ended.

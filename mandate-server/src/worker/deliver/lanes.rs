@@ -16,8 +16,8 @@ use mandate_core::{EventId, Timestamp, WebhookId};
 use url::Url;
 
 use super::super::dial::NoAnswer;
+use crate::model::records::{DueRecord, LeaseRecord};
 use crate::service::deliveries::LEASE_SECONDS;
-use crate::store::records::{DueRecord, LeaseRecord};
 
 /// How many attempts are under way at a time.
 const ALL: Places = Places { most: 512, kept: 64 };

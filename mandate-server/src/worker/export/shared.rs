@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 
 use super::{Exports, blocking, create, finish, remove, sync_directory, unusable};
 use crate::error::Fault;
-use crate::service::Stop;
+use crate::model::call::Stop;
 use crate::service::exports::{self as service, Written};
 use crate::store::Store;
 use crate::store::sql::exports::Export;

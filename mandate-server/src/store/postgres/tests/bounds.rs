@@ -14,10 +14,10 @@ use tokio::sync::Notify;
 use super::fresh;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::service::{Answer, Call, Caller, Environment};
+use crate::model::call::{Answer, Call, Caller, Environment};
+use crate::model::records::EventRecord;
 use crate::store::postgres::address::Address;
 use crate::store::postgres::pool::{After, Pool};
-use crate::store::records::EventRecord;
 use crate::store::tx::Tx;
 use crate::store::{Authorization, Decider, Drafted, Found, Loaded, Signed};
 
@@ -97,8 +97,8 @@ fn authorization() -> Authorization {
     let agent = Some(AgentId::parse("agt_a").unwrap());
     let caller = Caller { key: 1, environment, agent, rate: 1, expires_at: None };
     let request_id = RequestId::from_bytes([1; 16]);
-    let call = Call { caller: Arc::new(caller), request_id, at: noon(), idempotency: None, traced: None };
-    Authorization { call, request: Err(Refusal::invalid("it is answered all the same")) }
+    let call = Call { caller: Arc::new(caller), request_id, at: noon(), idempotency: None };
+    Authorization::new(call, Err(Refusal::invalid("it is answered all the same")))
 }
 
 fn pool(database: &Database, slow: Slow) -> (Arc<Pool>, Arc<Slow>) {

@@ -12,8 +12,8 @@ use super::super::fold::{MOST_PAGES, fold};
 use super::*;
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::service::{Answer, Call, Caller, Environment};
-use crate::store::records::AgentKey;
+use crate::model::call::{Answer, Call, Caller, Environment};
+use crate::model::records::AgentKey;
 use crate::store::sql::owed;
 use crate::store::tail::Tail;
 use crate::store::{self, Authorization, Decider, Drafted, Found, Signed, Store};
@@ -109,9 +109,9 @@ impl World {
         let environment = Environment { id: 1, kind: EnvironmentKind::Sandbox, policy_version };
         let caller = Caller { key: 1, environment, agent: None, rate: 1, expires_at: None };
         let request_id = RequestId::from_bytes([1; 16]);
-        let call = Call { caller: Arc::new(caller), request_id, at: noon(), idempotency: None, traced: None };
+        let call = Call { caller: Arc::new(caller), request_id, at: noon(), idempotency: None };
         let request = Err(Refusal::invalid("it is answered all the same"));
-        self.store.decide(Authorization { call, request }).await.map_err(|fault| fault.to_string())
+        self.store.decide(Authorization::new(call, request)).await.map_err(|fault| fault.to_string())
     }
 
     fn log_bytes(&self) -> u64 {

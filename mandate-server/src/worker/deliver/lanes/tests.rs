@@ -4,7 +4,7 @@ use super::*;
 use mandate_core::{EnvironmentKind, EventKind};
 use serde_json::value::RawValue;
 
-use crate::store::records::EventRecord;
+use crate::model::records::EventRecord;
 
 const NOW: i64 = 1_000_000;
 const AT_ONCE: Ending = Ending::Answered(Duration::from_millis(5));

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 use crate::error::Fault;
 
 /// Bytes of the nonce that stands before a sealed key.
-pub(super) const NONCE: usize = 12;
+pub(crate) const NONCE: usize = 12;
 
 /// The key that seals the signing keys. It is never in the database, nor on a command line.
 #[derive(Clone)]
@@ -75,7 +75,7 @@ impl MasterKey {
     }
 
     /// Encrypts a signing key; it opens only under the name `kid`.
-    pub(super) fn seal(&self, secret: &SecretKey, kid: &Kid, nonce: [u8; NONCE]) -> Result<Vec<u8>, Fault> {
+    pub(crate) fn seal(&self, secret: &SecretKey, kid: &Kid, nonce: [u8; NONCE]) -> Result<Vec<u8>, Fault> {
         let payload = Payload { msg: secret.expose(), aad: kid.as_str().as_bytes() };
         let sealed = self.cipher()?.encrypt(&Nonce::from(nonce), payload);
         let sealed = sealed.map_err(|_| Fault::new("a signing key could not be sealed"))?;
@@ -88,7 +88,7 @@ impl MasterKey {
         Kid::parse(kid).is_ok_and(|kid| self.open(sealed, &kid).is_ok())
     }
 
-    pub(super) fn open(&self, sealed: &[u8], kid: &Kid) -> Result<SecretKey, Fault> {
+    pub(crate) fn open(&self, sealed: &[u8], kid: &Kid) -> Result<SecretKey, Fault> {
         let wrong = || {
             Fault::new(format!(
                 "signing key {kid} does not open: this is not the master key it was sealed under"
@@ -104,9 +104,7 @@ impl MasterKey {
 
 #[cfg(test)]
 mod tests {
-    use super::super::rotation::draw;
     use super::*;
-    use crate::clock::SystemEntropy;
     use mandate_core::EnvironmentKind;
 
     #[test]
@@ -120,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_sealed_key_opens_under_its_master_key_and_name_only() {
-        let secret = draw(&SystemEntropy).unwrap();
+        let secret = SecretKey::from_bytes([7; 32]).unwrap();
         let kid = Kid::for_key(secret.public_key(), EnvironmentKind::Sandbox);
         let other = Kid::for_key(secret.public_key(), EnvironmentKind::Production);
         let master = MasterKey::from_bytes([1; 32]);

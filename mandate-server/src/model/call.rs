@@ -1,0 +1,161 @@
+//! A call of the API: its caller, its answer, and how a script may end without one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use mandate_core::api_key::KeyClass;
+use mandate_core::{AgentId, EnvironmentKind, Invalid, PolicyVersion, RequestId, Timestamp, Verdict};
+use serde::Serialize;
+
+use super::idempotency::Claim;
+use super::records::Mode;
+use crate::error::{Fault, Refusal};
+
+/// The environment of one organization: the tenant that every object belongs to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Environment {
+    /// Its number in the store.
+    pub id: i64,
+    /// Sandbox or production.
+    pub kind: EnvironmentKind,
+    /// What is stamped on its decisions.
+    pub policy_version: PolicyVersion,
+}
+
+/// Who stands behind a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Caller {
+    /// The key's number in the store: the scope of idempotency and of the rate.
+    pub key: i64,
+    /// The tenant.
+    pub environment: Environment,
+    /// The agent, for an agent key; none for an organization key.
+    pub agent: Option<AgentId>,
+    /// Requests that the key may make in any 60 seconds.
+    pub rate: u32,
+    /// When the key stops, if that is known.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl Caller {
+    /// The class of the key.
+    #[must_use]
+    pub fn class(&self) -> KeyClass {
+        if self.agent.is_some() { KeyClass::Agent } else { KeyClass::Organization }
+    }
+}
+
+/// One request to the API, after the gate: who calls, and under which idempotency key.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// Who calls.
+    pub caller: Arc<Caller>,
+    /// The id of this request, told in errors.
+    pub request_id: RequestId,
+    /// When the request arrived.
+    pub at: Timestamp,
+    /// What makes a retry safe, if the caller sent it.
+    pub idempotency: Option<Claim>,
+}
+
+/// How a script ends without an answer of its own.
+#[derive(Debug)]
+pub enum Stop {
+    /// The caller can mend it. Decided before the first write, and committed like a success.
+    Refused(Refusal),
+    /// Something is wrong on this side. Leaves nothing behind.
+    Fault(Fault),
+}
+
+/// What a script returns.
+pub type Scripted = Result<Answer, Stop>;
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<Invalid> for Stop {
+    fn from(invalid: Invalid) -> Self {
+        Self::Refused(invalid.into())
+    }
+}
+
+impl From<Fault> for Stop {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// More than most answers take, in bytes.
+const TYPICAL_BYTES: usize = 1024;
+
+/// What is answered, once the transaction has been committed.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The JSON body.
+    pub body: Vec<u8>,
+    /// Whether the body holds a secret, so that it must not be kept in the clear.
+    pub secret: bool,
+    /// Whether this was answered before, under the same idempotency key.
+    pub replayed: bool,
+    /// What was decided for it, and in which mode. A replay decides nothing.
+    pub decided: Option<(Verdict, Mode)>,
+}
+
+/// A body may hold a secret, so that none is shown.
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, replayed, .. } = self;
+        f.debug_struct("Answer").field("status", status).field("replayed", replayed).finish_non_exhaustive()
+    }
+}
+
+impl Answer {
+    /// An answer with `body` written as JSON.
+    ///
+    /// # Errors
+    /// The body cannot be written.
+    pub fn new(status: u16, body: &impl Serialize) -> Result<Self, Fault> {
+        let mut json = Vec::with_capacity(TYPICAL_BYTES);
+        serde_json::to_writer(&mut json, body)
+            .map_err(|e| Fault::new(format!("cannot write an answer: {e}")))?;
+        Ok(Self { status, body: json, secret: false, replayed: false, decided: None })
+    }
+
+    /// An answer without a body: 204.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self { status: 204, body: Vec::new(), secret: false, replayed: false, decided: None }
+    }
+
+    /// The error envelope for a refusal of the request `request_id`.
+    ///
+    /// # Errors
+    /// The body cannot be written.
+    pub fn refused(refusal: &Refusal, request_id: RequestId) -> Result<Self, Fault> {
+        let error = ErrorBody { code: refusal.code.as_str(), message: &refusal.message, request_id };
+        Self::new(refusal.code.status(), &Envelope { error })
+    }
+}
+
+/// The error envelope.
+#[derive(Debug, Serialize)]
+pub struct Envelope<'a> {
+    /// Its one member.
+    pub error: ErrorBody<'a>,
+}
+
+/// What an error says.
+#[derive(Debug, Serialize)]
+pub struct ErrorBody<'a> {
+    /// One of the closed set of codes, or `server_error`.
+    pub code: &'static str,
+    /// A sentence for a person.
+    pub message: &'a str,
+    /// The id under which the log tells of it.
+    pub request_id: RequestId,
+}
