@@ -11,7 +11,7 @@ use mandate_core::{Request, RequestId, Timestamp};
 use mandate_server::clock::{Clock, Ids, Sleep, SystemClock, SystemEntropy};
 use mandate_server::error::Fault;
 use mandate_server::metrics::Metrics;
-use mandate_server::model::call::{Call, Caller, Stop};
+use mandate_server::model::call::{Call, Caller, ScriptError};
 use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::decide::Engine;
 use mandate_server::service::keys;
@@ -71,7 +71,7 @@ pub(crate) fn fill(
     let keyring = store::run_once(&url, |tx| {
         let master = MasterKey::parse(MASTER_KEY)?;
         signing::ensure(tx, &master, &SystemEntropy, begin)?;
-        Ok::<_, Stop>(Keyring::load(tx, &master, ISSUER)?)
+        Ok::<_, ScriptError>(Keyring::load(tx, &master, ISSUER)?)
     })?;
     let keyring = keyring.map_err(|refusal| refusal.message)?;
     let callers = Arc::new(callers(template, begin)?);
@@ -148,7 +148,7 @@ fn callers(template: &Template, now: Timestamp) -> Result<Vec<Arc<Caller>>, Fail
             let caller = keys::find(tx, hash, now)?;
             found.push(Arc::new(caller.ok_or_else(|| Fault::new("an agent's key is not there"))?));
         }
-        Ok::<_, Stop>(found)
+        Ok::<_, ScriptError>(found)
     })?;
     found.map_err(|refusal| refusal.message.into())
 }

@@ -12,7 +12,7 @@ use mandate_core::json::Object;
 use mandate_core::{AgentId, AgentName, EnvironmentKind, EventId, MandateId, RequestId, Terms, Timestamp};
 use mandate_server::clock::{Entropy as _, Ids, SystemEntropy};
 use mandate_server::error::Fault;
-use mandate_server::model::call::{Call, Stop};
+use mandate_server::model::call::{Call, ScriptError};
 use mandate_server::service::{agents, keys, mandates, organizations};
 use mandate_server::store;
 use serde_json::json;
@@ -151,7 +151,7 @@ fn register(
             mandates::create(tx, call, &mandates::Create { terms, id, event, at: now })?;
             registered.push((agent, key));
         }
-        Ok::<_, Stop>(registered)
+        Ok::<_, ScriptError>(registered)
     }))
 }
 

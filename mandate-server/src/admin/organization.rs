@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 use super::{Common, Failure, operator, terminal};
 use crate::clock::{Entropy, SystemEntropy};
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::model::records::Mode;
 use crate::service::audit::{self, Deed, Operator};
 use crate::service::organizations::{self, EnvironmentRecord};
@@ -131,7 +131,7 @@ fn create(name: AgentName, common: &Common) -> Result<(), Failure> {
     Ok(())
 }
 
-fn onboard(tx: &mut Tx<'_>, create: &organizations::Create, by: &Operator) -> Result<(), Stop> {
+fn onboard(tx: &mut Tx<'_>, create: &organizations::Create, by: &Operator) -> Result<(), ScriptError> {
     organizations::create(tx, create)?;
     let name = create.name.as_str();
     let deed = Deed {

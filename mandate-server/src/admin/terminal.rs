@@ -9,7 +9,7 @@ use tabwriter::TabWriter;
 
 use super::Failure;
 use crate::error::{Fault, Refusal};
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::store;
 use crate::store::tx::Tx;
 
@@ -22,7 +22,10 @@ const NOTHING: &str = "-";
 ///
 /// # Errors
 /// It was refused, or the database does not answer.
-pub fn run<T>(database: &str, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>) -> Result<T, Failure> {
+pub fn run<T>(
+    database: &str,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
+) -> Result<T, Failure> {
     settled(store::run_once(database, script))
 }
 
@@ -35,7 +38,7 @@ pub fn run<T>(database: &str, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop
 /// whether what was written is in force.
 pub fn hand_out<T>(
     database: &str,
-    script: impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
+    script: impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
     show: impl FnOnce(&T, &mut dyn Write) -> io::Result<()>,
 ) -> Result<T, Failure> {
     let made = settled(store::rehearse(database, &script))?;

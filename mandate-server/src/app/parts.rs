@@ -13,7 +13,7 @@ use crate::error::Fault;
 use crate::http::contract::Hosts;
 use crate::http::{Api, Awaited, Callers, KEY_SET_PATH, Ops, Public, Rates, Routes, Shared};
 use crate::metrics::Metrics;
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::model::master_key::MasterKey;
 use crate::service::audit::{self, Deed, Operator};
 use crate::service::decide::Engine;
@@ -204,7 +204,7 @@ fn prepare(
             )?;
         }
         signing::ensure(tx, master_key, entropy, clock.now())?;
-        Keyring::load(tx, master_key, issuer).map_err(Stop::Fault)
+        Keyring::load(tx, master_key, issuer).map_err(ScriptError::Fault)
     })?;
     keyring.map_err(|refusal| Fault::new(refusal.message))
 }

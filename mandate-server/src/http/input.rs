@@ -14,7 +14,7 @@ use super::body;
 use super::gate::Admitted;
 use super::reply::Failure;
 use crate::error::Refusal;
-use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::idempotency::Claim;
 use crate::service::idempotency;
 use crate::service::listing::{Cursors, From, Query};
@@ -194,7 +194,7 @@ impl Post {
         let written = api.store.write(move |tx| {
             let answer = idempotency::once(tx, &call, |tx| match &command {
                 Ok(command) => script(tx, &call, command),
-                Err(refusal) => Err(Stop::Refused(refusal.clone())),
+                Err(refusal) => Err(ScriptError::Refused(refusal.clone())),
             });
             Ok(answer?)
         });

@@ -104,7 +104,7 @@ impl Ops {
     async fn metrics(&self) -> Result<Reply, Failure> {
         let (now, store) = (self.clock.now(), self.store.clone());
         let stored = self.asked(self.store.read(move |tx| gauges::read(tx, now))).await.ok();
-        let footprint = spawn_blocking(move || store.footprint()).await.ok().and_then(Result::ok);
+        let disk_usage = spawn_blocking(move || store.disk_usage()).await.ok().and_then(Result::ok);
         let signing_ready = self.signing_ready();
         let reading = Reading {
             now: Some(now),
@@ -117,7 +117,7 @@ impl Ops {
             signing_ready,
             queue_jobs: self.store.waiting(),
             stored,
-            footprint,
+            disk_usage,
         };
         let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))];
         Ok(Reply::new(StatusCode::OK, content_type, self.metrics.write(&reading)?))

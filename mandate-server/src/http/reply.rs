@@ -12,7 +12,7 @@ use hyper::{Response, StatusCode};
 use mandate_core::{Invalid, RequestId, Verdict};
 
 use crate::error::{Code, Fault, Refusal};
-use crate::model::call::{Answer, Envelope, ErrorBody, Stop};
+use crate::model::call::{Answer, Envelope, ErrorBody, ScriptError};
 use crate::model::records::Mode;
 
 /// The header that tells the id of the request, on every answer.
@@ -126,11 +126,11 @@ impl From<Answer> for Reply {
     }
 }
 
-impl From<Stop> for Failure {
-    fn from(stop: Stop) -> Self {
+impl From<ScriptError> for Failure {
+    fn from(stop: ScriptError) -> Self {
         match stop {
-            Stop::Refused(refusal) => Self::Refused(refusal),
-            Stop::Fault(fault) => Self::Fault(fault),
+            ScriptError::Refused(refusal) => Self::Refused(refusal),
+            ScriptError::Fault(fault) => Self::Fault(fault),
         }
     }
 }

@@ -9,7 +9,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::OfKind;
 use super::{PREFIX, process};
-use crate::model::gauges::Footprint;
+use crate::model::gauges::DiskUsage;
 use crate::model::gauges::Stored;
 
 /// A number with a fraction: an instant, in seconds.
@@ -34,7 +34,7 @@ pub struct Reading {
     /// What the store tells.
     pub stored: Option<Stored>,
     /// What the database takes on its disk.
-    pub footprint: Option<Footprint>,
+    pub disk_usage: Option<DiskUsage>,
 }
 
 /// Metrics that are set, and then written.
@@ -139,11 +139,11 @@ impl Gauges {
                 self.signing_keys.get_or_create(&kind).set(seconds(*created_at));
             }
         }
-        if let Some(footprint) = &reading.footprint {
+        if let Some(disk_usage) = &reading.disk_usage {
             for (gauge, bytes) in [
-                (&self.database, Some(footprint.database_bytes)),
-                (&self.log, footprint.log_bytes),
-                (&self.free, footprint.free_bytes),
+                (&self.database, Some(disk_usage.database_bytes)),
+                (&self.log, disk_usage.log_bytes),
+                (&self.free, disk_usage.free_bytes),
             ] {
                 if bytes.is_some() {
                     set(&gauge.get_or_create(&Vec::new()), bytes);

@@ -60,7 +60,7 @@ pub struct Call {
 
 /// How a script ends without an answer of its own.
 #[derive(Debug)]
-pub enum Stop {
+pub enum ScriptError {
     /// The caller can mend it. Decided before the first write, and committed like a success.
     Refused(Refusal),
     /// Something is wrong on this side. Leaves nothing behind.
@@ -68,21 +68,21 @@ pub enum Stop {
 }
 
 /// What a script returns.
-pub type Scripted = Result<Answer, Stop>;
+pub type Scripted = Result<Answer, ScriptError>;
 
-impl From<Refusal> for Stop {
+impl From<Refusal> for ScriptError {
     fn from(refusal: Refusal) -> Self {
         Self::Refused(refusal)
     }
 }
 
-impl From<Invalid> for Stop {
+impl From<Invalid> for ScriptError {
     fn from(invalid: Invalid) -> Self {
         Self::Refused(invalid.into())
     }
 }
 
-impl From<Fault> for Stop {
+impl From<Fault> for ScriptError {
     fn from(fault: Fault) -> Self {
         Self::Fault(fault)
     }

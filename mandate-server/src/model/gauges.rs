@@ -22,7 +22,7 @@ pub struct Stored {
 
 /// What a database takes on its disk, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Footprint {
+pub struct DiskUsage {
     /// The database file.
     pub database_bytes: u64,
     /// What was written and not yet folded into it, where it is another file.

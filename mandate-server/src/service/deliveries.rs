@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::audit::{self, Deed, Operator};
 use crate::error::{Code, Fault, Refusal};
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::model::records::{DeliveryState, DueRecord, LeaseRecord, TriedRecord};
 use crate::store::sql;
 use crate::store::sql::left_over::{self, LeftOver};
@@ -119,7 +119,7 @@ pub fn end_left_over(tx: &mut Tx<'_>, left: &LeftOver, limit: i64) -> Result<Opt
 ///
 /// # Errors
 /// There is no such delivery, its webhook was deleted, or it has not failed.
-pub fn retry(tx: &mut Tx<'_>, event: EventId, webhook: WebhookId, by: &Operator) -> Result<(), Stop> {
+pub fn retry(tx: &mut Tx<'_>, event: EventId, webhook: WebhookId, by: &Operator) -> Result<(), ScriptError> {
     let Some(found) = sql::deliveries::find(tx, event, webhook)? else {
         let message = format!("there is no delivery of {event} to {webhook}, or no such webhook any more");
         return Err(Refusal::new(Code::NotFound, message).into());

@@ -6,7 +6,7 @@ use mandate_core::{ExportId, Timestamp};
 use serde::{Serialize, Serializer};
 
 use crate::error::{Fault, Refusal};
-use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::store::sql;
 use crate::store::sql::exports::{Export, ExportStatus};
 use crate::store::tx::Tx;
@@ -128,7 +128,7 @@ pub fn content(
     id: &str,
     format: Format,
     now: Timestamp,
-) -> Result<(ExportId, [u8; 32]), Stop> {
+) -> Result<(ExportId, [u8; 32]), ScriptError> {
     let export = find(tx, call, id, now)?;
     if export.format != format {
         let message = format!("the export is {}; ask for that, or for the record", export.format.as_str());
@@ -141,7 +141,7 @@ pub fn content(
     Ok((export.id, sha256))
 }
 
-fn find(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Result<Export, Stop> {
+fn find(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Result<Export, ScriptError> {
     let id = ExportId::parse(id).map_err(|_| Refusal::not_found())?;
     let export = sql::exports::find(tx, call.caller.environment.id, id)?;
     Ok(export.filter(|export| now < export.expires_at).ok_or_else(Refusal::not_found)?)

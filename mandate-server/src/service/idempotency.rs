@@ -6,7 +6,7 @@
 use mandate_core::Timestamp;
 
 use crate::error::Fault;
-use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::idempotency::{Judgement, KEPT_SECONDS};
 use crate::store::sql;
 use crate::store::tx::Tx;
@@ -60,7 +60,7 @@ pub fn once(
 pub(super) fn answered(result: Scripted, call: &Call) -> Result<Answer, Fault> {
     match result {
         Ok(answer) => Ok(answer),
-        Err(Stop::Refused(refusal)) => Answer::refused(&refusal, call.request_id),
-        Err(Stop::Fault(fault)) => Err(fault),
+        Err(ScriptError::Refused(refusal)) => Answer::refused(&refusal, call.request_id),
+        Err(ScriptError::Fault(fault)) => Err(fault),
     }
 }

@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 use super::audit::{self, Deed, Operator};
 use super::organizations;
 use crate::error::{Code, Fault, Refusal};
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::store::sql;
 use crate::store::sql::keys::{IssuedKey, NewKey};
 use crate::store::tx::Tx;
@@ -189,7 +189,7 @@ pub fn name(text: &str) -> Result<String, Invalid> {
 ///
 /// # Errors
 /// There is no such organization.
-pub fn list(tx: &mut Tx<'_>, organization: Option<&AgentName>) -> Result<Vec<IssuedKey>, Stop> {
+pub fn list(tx: &mut Tx<'_>, organization: Option<&AgentName>) -> Result<Vec<IssuedKey>, ScriptError> {
     if let Some(name) = organization {
         let there = sql::environments::find_organization(tx, name.as_str())?;
         there.ok_or_else(|| organizations::unknown(name))?;
@@ -201,7 +201,7 @@ pub fn list(tx: &mut Tx<'_>, organization: Option<&AgentName>) -> Result<Vec<Iss
 ///
 /// # Errors
 /// There is no such owner, no such key, or none in force.
-pub fn select(tx: &mut Tx<'_>, selection: &Selection, now: Timestamp) -> Result<Vec<IssuedKey>, Stop> {
+pub fn select(tx: &mut Tx<'_>, selection: &Selection, now: Timestamp) -> Result<Vec<IssuedKey>, ScriptError> {
     sql::keys::hold(tx)?;
     match selection {
         Selection::Key(id) => Ok(vec![find(tx, *id, now)?]),
@@ -222,7 +222,7 @@ pub fn select(tx: &mut Tx<'_>, selection: &Selection, now: Timestamp) -> Result<
 ///
 /// # Errors
 /// There is no such owner, or its end lies in the past.
-pub fn issue(tx: &mut Tx<'_>, command: &Issue, by: &Operator) -> Result<Issued, Stop> {
+pub fn issue(tx: &mut Tx<'_>, command: &Issue, by: &Operator) -> Result<Issued, ScriptError> {
     let (environment, agent) = resolve(tx, &command.owner)?;
     let class = if agent.is_some() { KeyClass::Agent } else { KeyClass::Organization };
     let secret = ApiKey::from_random(class, command.owner.kind, &command.random);
@@ -245,7 +245,7 @@ pub fn issue(tx: &mut Tx<'_>, command: &Issue, by: &Operator) -> Result<Issued, 
 ///
 /// # Errors
 /// There is no such key in force, or there are several.
-pub fn rotate(tx: &mut Tx<'_>, command: &Rotate, by: &Operator) -> Result<(Issued, IssuedKey), Stop> {
+pub fn rotate(tx: &mut Tx<'_>, command: &Rotate, by: &Operator) -> Result<(Issued, IssuedKey), ScriptError> {
     let mut keys = select(tx, &command.selection, by.at)?;
     let (Some(mut old), None) = (keys.pop(), keys.first()) else {
         let message =
@@ -281,7 +281,7 @@ pub fn rotate(tx: &mut Tx<'_>, command: &Rotate, by: &Operator) -> Result<(Issue
 ///
 /// # Errors
 /// None of them is in force.
-pub fn revoke(tx: &mut Tx<'_>, selection: &Selection, by: &Operator) -> Result<Vec<IssuedKey>, Stop> {
+pub fn revoke(tx: &mut Tx<'_>, selection: &Selection, by: &Operator) -> Result<Vec<IssuedKey>, ScriptError> {
     let mut keys = select(tx, selection, by.at)?;
     for key in &mut keys {
         key.revoked_at = Some(by.at);
@@ -300,7 +300,7 @@ pub fn set_rate(
     selection: &Selection,
     rate: u32,
     by: &Operator,
-) -> Result<Vec<IssuedKey>, Stop> {
+) -> Result<Vec<IssuedKey>, ScriptError> {
     let mut keys = select(tx, selection, by.at)?;
     for key in &mut keys {
         let before = std::mem::replace(&mut key.rate, rate);
@@ -310,7 +310,7 @@ pub fn set_rate(
     Ok(keys)
 }
 
-fn find(tx: &mut Tx<'_>, id: KeyId, now: Timestamp) -> Result<IssuedKey, Stop> {
+fn find(tx: &mut Tx<'_>, id: KeyId, now: Timestamp) -> Result<IssuedKey, ScriptError> {
     let mut found = sql::keys::with_hash(tx, id.filled(0), id.filled(u8::MAX))?;
     let (key, None) = (found.pop(), found.first()) else {
         return Err(Refusal::invalid(format!("{id} names two keys; name their owner instead")).into());
@@ -323,7 +323,7 @@ fn find(tx: &mut Tx<'_>, id: KeyId, now: Timestamp) -> Result<IssuedKey, Stop> {
 }
 
 /// The environment and the agent that an owner means.
-fn resolve(tx: &mut Tx<'_>, owner: &Owner) -> Result<(i64, Option<AgentId>), Stop> {
+fn resolve(tx: &mut Tx<'_>, owner: &Owner) -> Result<(i64, Option<AgentId>), ScriptError> {
     let organization = sql::environments::find_organization(tx, owner.organization.as_str())?;
     let organization = organization.ok_or_else(|| organizations::unknown(&owner.organization))?;
     let environment = sql::environments::find(tx, organization, owner.kind)?;
@@ -336,7 +336,7 @@ fn resolve(tx: &mut Tx<'_>, owner: &Owner) -> Result<(i64, Option<AgentId>), Sto
     Ok((environment, Some(agent)))
 }
 
-fn insert(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<IssuedKey, Stop> {
+fn insert(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<IssuedKey, ScriptError> {
     if key.expires_at.is_some_and(|end| end <= key.at) {
         return Err(Refusal::invalid("a key must not be at its end when it is issued").into());
     }
@@ -351,7 +351,7 @@ fn record(
     action: &'static str,
     key: &IssuedKey,
     mut details: serde_json::Value,
-) -> Result<(), Stop> {
+) -> Result<(), ScriptError> {
     if let (Some(agent), Some(details)) = (&key.agent, details.as_object_mut()) {
         details.insert("agent".to_owned(), json!(agent));
     }

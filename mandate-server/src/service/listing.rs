@@ -12,7 +12,7 @@ use mandate_core::cursor::{CursorKey, Scope};
 use serde::Serialize;
 
 use crate::error::{Fault, Refusal};
-use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{Direction, Position, Slice};
 
 /// Which page is asked for.
@@ -80,7 +80,7 @@ impl<'a> Walk<'a> {
         query: &Query,
         cursors: &'a Cursors,
         place: impl FnOnce(&str) -> Result<Option<Position>, Fault>,
-    ) -> Result<Self, Stop> {
+    ) -> Result<Self, ScriptError> {
         let caller = match &call.caller.agent {
             Some(agent) => format!("{} {agent}", call.caller.environment.id),
             None => call.caller.environment.id.to_string(),

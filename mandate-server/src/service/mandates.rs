@@ -6,7 +6,7 @@ use super::listing::{Cursors, Query, Walk};
 use super::outbox;
 use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
-use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{AgentKey, EventRecord};
 use crate::store::sql;
 use crate::store::tx::Tx;
@@ -172,7 +172,7 @@ pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
     Ok(answer)
 }
 
-fn find(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<Mandate, Stop> {
+fn find(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<Mandate, ScriptError> {
     let id = MandateId::parse(id).map_err(|_| Refusal::not_found())?;
     Ok(sql::mandates::find(tx, call.caller.environment.id, id)?.ok_or_else(Refusal::not_found)?)
 }

@@ -5,7 +5,7 @@ use mandate_core::{AgentName, EnvironmentKind, PolicyVersion, Timestamp};
 
 use super::keys::DEFAULT_RATE;
 use crate::error::{Code, Refusal};
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::model::records::Mode;
 use crate::store::sql;
 use crate::store::tx::Tx;
@@ -29,7 +29,7 @@ pub struct Create {
 ///
 /// # Errors
 /// The name is taken.
-pub fn create(tx: &mut Tx<'_>, command: &Create) -> Result<(), Stop> {
+pub fn create(tx: &mut Tx<'_>, command: &Create) -> Result<(), ScriptError> {
     let name = command.name.as_str();
     let Some(organization) = sql::environments::insert_organization(tx, name, command.at)? else {
         let message = format!("name `{name}` is taken by another organization; choose another");
@@ -51,7 +51,7 @@ pub fn create(tx: &mut Tx<'_>, command: &Create) -> Result<(), Stop> {
 ///
 /// # Errors
 /// There is no organization of that name.
-pub fn list(tx: &mut Tx<'_>, name: Option<&AgentName>) -> Result<Vec<EnvironmentRecord>, Stop> {
+pub fn list(tx: &mut Tx<'_>, name: Option<&AgentName>) -> Result<Vec<EnvironmentRecord>, ScriptError> {
     let mut found = sql::environments::all(tx)?;
     let Some(name) = name else { return Ok(found) };
     found.retain(|record| record.organization == name.as_str());

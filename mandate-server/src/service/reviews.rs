@@ -9,7 +9,7 @@ use super::decide::{Engine, Grounds};
 use super::{decisions, outbox, rates};
 use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
-use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{AgentKey, AgentState, EventRecord, ReviewRecord, UsageKey};
 use crate::store::Decider as _;
 use crate::store::sql;
@@ -156,7 +156,7 @@ fn pending(
     resolution: Resolution,
     at: Timestamp,
     engine: &Engine,
-) -> Result<Pending, Stop> {
+) -> Result<Pending, ScriptError> {
     let environment = call.caller.environment.id;
     let id = ReviewId::parse(id).map_err(|_| Refusal::not_found())?;
     let decision = sql::reviews::decision(tx, environment, id)?.ok_or_else(Refusal::not_found)?;

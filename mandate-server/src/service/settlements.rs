@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::audit::{self, Deed, Operator};
 use crate::error::{Code, Fault, Refusal};
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::store::sql;
 use crate::store::tx::Tx;
 
@@ -23,7 +23,7 @@ pub fn refused(tx: &mut Tx<'_>) -> Result<Vec<RefusedEntry>, Fault> {
 ///
 /// # Errors
 /// It has none.
-pub fn retry(tx: &mut Tx<'_>, escrow: EscrowId, by: &Operator) -> Result<Vec<RefusedEntry>, Stop> {
+pub fn retry(tx: &mut Tx<'_>, escrow: EscrowId, by: &Operator) -> Result<Vec<RefusedEntry>, ScriptError> {
     sql::escrows::hold(tx, escrow)?;
     let mut entries = sql::escrows::refused(tx)?;
     entries.retain(|entry| entry.escrow == escrow);

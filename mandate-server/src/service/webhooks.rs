@@ -11,7 +11,7 @@ use super::events::EventView;
 use super::listing::{Cursors, Query, Walk};
 use super::{organizations, outbox};
 use crate::error::Refusal;
-use crate::model::call::{Answer, Call, Scripted, Stop};
+use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{DeliveryState, Direction, EventRecord, Slice, WebhookRecord};
 use crate::store::sql;
 use crate::store::tx::Tx;
@@ -188,7 +188,7 @@ fn parse(id: &str) -> Result<WebhookId, Refusal> {
     WebhookId::parse(id).map_err(|_| Refusal::not_found())
 }
 
-fn lock(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<WebhookId, Stop> {
+fn lock(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<WebhookId, ScriptError> {
     let webhook = sql::webhooks::lock(tx, call.caller.environment.id, parse(id)?)?;
     Ok(webhook.ok_or_else(Refusal::not_found)?.id)
 }
@@ -197,7 +197,7 @@ fn lock(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<WebhookId, Stop> {
 ///
 /// # Errors
 /// There is no such organization.
-pub fn overview(tx: &mut Tx<'_>, organization: &AgentName) -> Result<Vec<Overview>, Stop> {
+pub fn overview(tx: &mut Tx<'_>, organization: &AgentName) -> Result<Vec<Overview>, ScriptError> {
     let newest = Slice { direction: Direction::Older, from: [u8::MAX; 16], limit: MAX_WEBHOOKS };
     let mut found = Vec::new();
     for environment in organizations::list(tx, Some(organization))? {

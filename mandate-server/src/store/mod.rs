@@ -21,9 +21,9 @@ use tokio::sync::Notify;
 
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::model::call::{Answer, Stop};
+use crate::model::call::{Answer, ScriptError};
 use crate::model::database::{POSTGRES, SQLITE};
-use crate::model::gauges::Footprint;
+use crate::model::gauges::DiskUsage;
 use crate::traces::Span;
 use tail::Tail;
 use tx::Tx;
@@ -125,7 +125,7 @@ impl Store {
     pub async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
     where
         T: Send + 'static,
-        S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, ScriptError> + Send + 'static,
     {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.write(script).await,
@@ -182,12 +182,12 @@ impl Store {
     ///
     /// # Errors
     /// They do not tell.
-    pub fn footprint(&self) -> Result<Footprint, Fault> {
+    pub fn disk_usage(&self) -> Result<DiskUsage, Fault> {
         match &self.backend {
             Backend::Sqlite(sqlite) => {
-                sqlite.footprint().map_err(|e| Fault::new(format!("database: its size is not told: {e}")))
+                sqlite.disk_usage().map_err(|e| Fault::new(format!("database: its size is not told: {e}")))
             }
-            Backend::Postgres(postgres) => postgres.footprint(),
+            Backend::Postgres(postgres) => postgres.disk_usage(),
         }
     }
 
@@ -219,7 +219,7 @@ impl Store {
 /// The database cannot be opened, the script ends in a fault, or the transaction could not be committed.
 pub fn run_once<T>(
     database: &str,
-    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Result<T, Refusal>, Fault> {
     match place(database)? {
         Place::Sqlite(path) => sqlite::run_once(&path, script),
@@ -233,7 +233,7 @@ pub fn run_once<T>(
 /// As with [`run_once`].
 pub fn rehearse<T>(
     database: &str,
-    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Result<T, Refusal>, Fault> {
     match place(database)? {
         Place::Sqlite(path) => sqlite::rehearse(&path, script),

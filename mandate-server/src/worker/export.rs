@@ -19,7 +19,7 @@ use tracing::{error, info};
 
 use crate::clock::Clock;
 use crate::error::Fault;
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::service::exports::{self as service, Build, Written};
 use crate::service::signing::Keyring;
 use crate::store::Store;
@@ -150,7 +150,7 @@ pub async fn build_next(
             None
         }
     };
-    let ended = store.write(move |tx| service::end(tx, &export, written).map_err(Stop::Fault)).await?;
+    let ended = store.write(move |tx| service::end(tx, &export, written).map_err(ScriptError::Fault)).await?;
     ended.map(|()| true).map_err(|refusal| Fault::new(refusal.message))
 }
 
@@ -201,7 +201,8 @@ pub async fn delete_expired(store: &Store, exports: &Arc<Exports>, now: Timestam
     for export in store.read(move |tx| service::expired(tx, now, MAX_DELETED)).await?? {
         let (file, unfinished) = (exports.file(export.id), exports.unfinished(export.id));
         blocking(move || remove(&file).and_then(|()| remove(&unfinished))).await?;
-        let forgotten = store.write(move |tx| service::forget(tx, &export).map_err(Stop::Fault)).await?;
+        let forgotten =
+            store.write(move |tx| service::forget(tx, &export).map_err(ScriptError::Fault)).await?;
         forgotten.map_err(|refusal| Fault::new(refusal.message))?;
     }
     Ok(())

@@ -11,7 +11,7 @@ use tracing::{error, warn};
 use crate::clock::Clock;
 use crate::error::Fault;
 use crate::metrics::{Metrics, Settling};
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::service::escrows;
 use crate::settlement::{Instruction, Settlement};
 use crate::store::Store;
@@ -135,13 +135,15 @@ impl Round<'_> {
         let passed = i64::try_from(self.began.elapsed().as_secs()).unwrap_or_default();
         let at = self.now.plus_seconds(passed);
         let until = at.plus_seconds(CLAIM_SECONDS);
-        let claimed = self.store.write(move |tx| escrows::claim(tx, &key, at, until).map_err(Stop::Fault));
+        let claimed =
+            self.store.write(move |tx| escrows::claim(tx, &key, at, until).map_err(ScriptError::Fault));
         // Another server may have taken it.
         if claimed.await?.map_err(|refusal| Fault::new(refusal.message))?
             && self.attempt(key, escrow, attempts).await? == Attempt::CutShort
         {
-            let given =
-                self.store.write(move |tx| escrows::give_back(tx, &key, until, at).map_err(Stop::Fault));
+            let given = self
+                .store
+                .write(move |tx| escrows::give_back(tx, &key, until, at).map_err(ScriptError::Fault));
             given.await?.map_err(|refusal| Fault::new(refusal.message))?;
         }
         Ok(())
@@ -173,7 +175,8 @@ impl Round<'_> {
             SettlementStatus::Pending => Settling::Retried,
         });
         let next_at = self.now.plus_seconds(retry_seconds(attempts));
-        let settle = move |tx: &mut Tx<'_>| escrows::settle(tx, &key, status, next_at).map_err(Stop::Fault);
+        let settle =
+            move |tx: &mut Tx<'_>| escrows::settle(tx, &key, status, next_at).map_err(ScriptError::Fault);
         let written = self.store.write(settle).await?;
         written.map(|()| Attempt::WrittenDown).map_err(|refusal| Fault::new(refusal.message))
     }

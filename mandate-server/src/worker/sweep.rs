@@ -16,7 +16,7 @@ use super::export::{self, Exports};
 use super::rotate::Rotation;
 use crate::clock::{Clock, Ids, Skew};
 use crate::error::Fault;
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::service::{deliveries, exports, idempotency, mandates, rates, reviews};
 use crate::store::Store;
 use crate::store::tx::Tx;
@@ -172,7 +172,7 @@ impl Sweep {
                 return Ok(due);
             }
             let script = script.clone();
-            let done = self.store.write(move |tx| script(tx).map_err(Stop::Fault)).await?;
+            let done = self.store.write(move |tx| script(tx).map_err(ScriptError::Fault)).await?;
             if done.map_err(|refusal| Fault::new(refusal.message))? == 0 {
                 return Ok(None);
             }

@@ -7,7 +7,7 @@ use std::thread;
 
 use mandate_server::error::{Fault, Refusal};
 use mandate_server::metrics::Metrics;
-use mandate_server::model::call::Stop;
+use mandate_server::model::call::ScriptError;
 use mandate_server::store::tail::Tail;
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{self, Decider, Schema, Store, upkeep};
@@ -15,7 +15,7 @@ use mandate_server::store::{self, Decider, Schema, Store, upkeep};
 /// [`store::run_once`].
 pub(crate) fn run_once<T: Send>(
     database: &str,
-    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop> + Send,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError> + Send,
 ) -> Result<Result<T, Refusal>, Fault> {
     on_a_thread(|| store::run_once(database, script))
 }

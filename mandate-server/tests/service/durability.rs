@@ -2,7 +2,7 @@
 
 use mandate_core::AgentId;
 use mandate_server::error::{Fault, Refusal};
-use mandate_server::model::call::Stop;
+use mandate_server::model::call::ScriptError;
 use mandate_server::service::{agents, organizations};
 use mandate_server::store::Authorization;
 
@@ -26,7 +26,7 @@ async fn a_fault_or_a_panic_undoes_its_own_script_and_no_other() {
             };
             agents::create(tx, &call, &create)?;
             how();
-            Err(Stop::Fault(Fault::new("spoilt")))
+            Err(ScriptError::Fault(Fault::new("spoilt")))
         })
     };
     let ((fault, panic), asked) = tokio::join!(
@@ -37,7 +37,7 @@ async fn a_fault_or_a_panic_undoes_its_own_script_and_no_other() {
     assert_eq!(asked["verdict"], "allow");
     let call = world.call(&world.organization);
     let ghost = world.store.read(move |tx| agents::get(tx, &call, "agt_ghost")).await.unwrap();
-    assert!(matches!(ghost, Err(Stop::Refused(_))));
+    assert!(matches!(ghost, Err(ScriptError::Refused(_))));
     assert_eq!(world.ask(&agent, "1").await["verdict"], "allow", "the writer goes on");
 }
 

@@ -7,7 +7,7 @@ use mandate_core::cursor::CursorKey;
 use mandate_core::json::Object;
 use mandate_core::{EventId, EventKind, WebhookId};
 use mandate_server::clock::Clock;
-use mandate_server::model::call::{Answer, Call, Caller, Scripted, Stop};
+use mandate_server::model::call::{Answer, Call, Caller, ScriptError, Scripted};
 use mandate_server::service::endpoint::Reach;
 use mandate_server::service::listing::{Cursors, From, Query};
 use mandate_server::service::webhooks::{self, MAX_WEBHOOKS, Subscription};
@@ -56,8 +56,8 @@ where
     let call = world.call(caller);
     match world.store.read(move |tx| script(tx, &call)).await.unwrap() {
         Ok(answer) => Ok(json(&answer)),
-        Err(Stop::Refused(refusal)) => Err(refusal.code.as_str()),
-        Err(Stop::Fault(fault)) => panic!("{fault}"),
+        Err(ScriptError::Refused(refusal)) => Err(refusal.code.as_str()),
+        Err(ScriptError::Fault(fault)) => panic!("{fault}"),
     }
 }
 

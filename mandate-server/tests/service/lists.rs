@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mandate_core::cursor::CursorKey;
 use mandate_core::{AgentId, MandateId, ReviewStatus, Timestamp, Verdict};
 use mandate_server::clock::Clock;
-use mandate_server::model::call::{Caller, Stop};
+use mandate_server::model::call::{Caller, ScriptError};
 use mandate_server::model::records::Mode;
 use mandate_server::service::decisions;
 use mandate_server::service::listing::{Cursors, From, Query};
@@ -27,8 +27,8 @@ async fn page(
         world.store.read(move |tx| decisions::list(tx, &call, &filter, &query, &cursors)).await.unwrap();
     match listed {
         Ok(answer) => Ok(json(&answer)),
-        Err(Stop::Refused(refusal)) => Err(refusal.message),
-        Err(Stop::Fault(fault)) => panic!("{fault}"),
+        Err(ScriptError::Refused(refusal)) => Err(refusal.message),
+        Err(ScriptError::Fault(fault)) => panic!("{fault}"),
     }
 }
 

@@ -9,7 +9,7 @@ use mandate_core::verify::MAX_LEEWAY_SECONDS;
 use mandate_core::{EnvironmentKind, Timestamp, VERDICT_LIFETIME_SECONDS};
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::error::Refusal;
-use mandate_server::model::call::Stop;
+use mandate_server::model::call::ScriptError;
 use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::audit::{self, Operator};
 use mandate_server::service::signing::rotation::{
@@ -46,7 +46,10 @@ impl Keys {
         keys
     }
 
-    fn run<T: Send>(&self, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop> + Send) -> Result<T, Refusal> {
+    fn run<T: Send>(
+        &self,
+        script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError> + Send,
+    ) -> Result<T, Refusal> {
         apart::run_once(&self.database, script).unwrap()
     }
 

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::open;
 use crate::clock::Entropy;
 use crate::error::{Code, Fault, Refusal};
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::model::master_key::{MasterKey, NONCE};
 use crate::service::audit::{self, Deed, Operator};
 use crate::store::sql;
@@ -139,7 +139,7 @@ pub fn rotate(
     maker: Maker<'_>,
     kinds: &[EnvironmentKind],
     by: &Operator,
-) -> Result<Vec<SigningKeyRecord>, Stop> {
+) -> Result<Vec<SigningKeyRecord>, ScriptError> {
     sql::signing_keys::revision(tx)?;
     let mut present = Vec::with_capacity(kinds.len());
     for kind in kinds {
@@ -174,7 +174,7 @@ pub fn rotate_due(
     maker: Maker<'_>,
     every_seconds: i64,
     by: &Operator,
-) -> Result<Vec<SigningKeyRecord>, Stop> {
+) -> Result<Vec<SigningKeyRecord>, ScriptError> {
     let mut due = Vec::new();
     for kind in EnvironmentKind::ALL {
         if last(tx, kind)?.signing_since().plus_seconds(every_seconds) <= by.at {
@@ -210,7 +210,7 @@ pub struct Revoked {
 ///
 /// # Errors
 /// There is no such key, it was revoked before, or the present keys were sealed under another master key.
-pub fn revoke(tx: &mut Tx<'_>, maker: Maker<'_>, kid: &str, by: &Operator) -> Result<Revoked, Stop> {
+pub fn revoke(tx: &mut Tx<'_>, maker: Maker<'_>, kid: &str, by: &Operator) -> Result<Revoked, ScriptError> {
     sql::signing_keys::revision(tx)?;
     let key = find(tx, kid, by.at)?;
     let state = KeyState::of(&key, by.at);
@@ -243,7 +243,7 @@ pub fn revoke(tx: &mut Tx<'_>, maker: Maker<'_>, kid: &str, by: &Operator) -> Re
 ///
 /// # Errors
 /// There is none, or it was revoked before.
-pub fn find(tx: &mut Tx<'_>, kid: &str, now: Timestamp) -> Result<SigningKeyRecord, Stop> {
+pub fn find(tx: &mut Tx<'_>, kid: &str, now: Timestamp) -> Result<SigningKeyRecord, ScriptError> {
     let found = sql::signing_keys::all(tx)?.into_iter().find(|key| key.kid == kid);
     let unknown = || {
         Refusal::new(
@@ -262,7 +262,7 @@ pub fn find(tx: &mut Tx<'_>, kid: &str, now: Timestamp) -> Result<SigningKeyReco
 ///
 /// # Errors
 /// A key was not sealed under `old`; nothing is changed then.
-pub fn reseal(tx: &mut Tx<'_>, old: &MasterKey, new: Maker<'_>, by: &Operator) -> Result<usize, Stop> {
+pub fn reseal(tx: &mut Tx<'_>, old: &MasterKey, new: Maker<'_>, by: &Operator) -> Result<usize, ScriptError> {
     sql::signing_keys::revision(tx)?;
     let keys = sql::signing_keys::all(tx)?;
     for key in &keys {
@@ -319,13 +319,13 @@ fn of_kind(tx: &mut Tx<'_>, kind: EnvironmentKind) -> Result<Vec<SigningKeyRecor
 }
 
 /// The key of a kind that nothing is to follow yet.
-fn last(tx: &mut Tx<'_>, kind: EnvironmentKind) -> Result<SigningKeyRecord, Stop> {
+fn last(tx: &mut Tx<'_>, kind: EnvironmentKind) -> Result<SigningKeyRecord, ScriptError> {
     let last = of_kind(tx, kind)?.into_iter().find(|key| key.sign_until.is_none());
     Ok(last
         .ok_or_else(|| Refusal::invalid("there is no signing key yet; start the server once to make them"))?)
 }
 
-fn check_master(key: &SigningKeyRecord, master: &MasterKey) -> Result<(), Stop> {
+fn check_master(key: &SigningKeyRecord, master: &MasterKey) -> Result<(), ScriptError> {
     open(key, master).map(drop).map_err(|fault| Refusal::invalid(fault.to_string()).into())
 }
 

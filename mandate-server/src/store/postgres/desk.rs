@@ -20,7 +20,7 @@ use super::purpose::{End, Locks, Purpose};
 use super::scripts::{Scripted, run};
 use super::trouble::{Remedy, Trouble};
 use crate::error::Fault;
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 
 /// How often a transaction is tried.
 const ATTEMPTS: u32 = 10;
@@ -217,7 +217,7 @@ impl Desk {
     #[cfg(test)]
     pub(super) fn write<T>(
         &mut self,
-        script: &impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
+        script: &impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
     ) -> Result<Scripted<T>, Fault> {
         self.transact(&mut |ground: &mut Ground<'_>| run(ground, script))
     }
@@ -228,7 +228,7 @@ impl Desk {
         &mut self,
         until: Instant,
         bound: &'static str,
-        script: &impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
+        script: &impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
     ) -> Result<Scripted<T>, Fault> {
         self.transact_until(until, Locks::Leave, &mut |ground: &mut Ground<'_>| {
             ground.later(Step::plain(bound));

@@ -29,8 +29,8 @@ use super::tx::{Tally, Tx};
 use super::{Authorization, Decider, Schema};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::model::call::{Answer, Stop};
-use crate::model::gauges::Footprint;
+use crate::model::call::{Answer, ScriptError};
+use crate::model::gauges::DiskUsage;
 use address::Address;
 use desk::Desk;
 use pool::{After, Pool, TURN};
@@ -72,7 +72,7 @@ impl Postgres {
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
     where
         T: Send + 'static,
-        S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, ScriptError> + Send + 'static,
     {
         self.pool.write(script).await
     }
@@ -86,12 +86,12 @@ impl Postgres {
     }
 
     /// What the database takes where it is. What is left there it does not tell.
-    pub(super) fn footprint(&self) -> Result<Footprint, Fault> {
+    pub(super) fn disk_usage(&self) -> Result<DiskUsage, Fault> {
         let size = self.pool.read_here(|tx| {
             let row = tx.row(SIZE, &[])?;
             row.ok_or_else(|| Fault::new("database: a size without a row"))?.integer()
         })??;
-        Ok(Footprint { database_bytes: size.unsigned_abs(), log_bytes: None, free_bytes: None })
+        Ok(DiskUsage { database_bytes: size.unsigned_abs(), log_bytes: None, free_bytes: None })
     }
 
     /// Does what is due from time to time; says when it is due again.
@@ -120,14 +120,14 @@ fn must_be_usable(tx: &mut Tx<'_>) -> Result<(), Fault> {
 
 pub(super) fn run_once<T>(
     url: &str,
-    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Result<T, Refusal>, Fault> {
     apart(url, script, End::Commit)
 }
 
 pub(super) fn rehearse<T>(
     url: &str,
-    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Result<T, Refusal>, Fault> {
     apart(url, script, End::Rollback)
 }
@@ -135,7 +135,7 @@ pub(super) fn rehearse<T>(
 /// Runs a script over a connection of its own, and ends its transaction so; after a fault, with a rollback.
 fn apart<T>(
     url: &str,
-    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
     end: End,
 ) -> Result<Result<T, Refusal>, Fault> {
     let mut desk = Desk::new(Address::parse(url)?)?;

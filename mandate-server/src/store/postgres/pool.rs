@@ -18,7 +18,7 @@ use super::lane;
 use super::scripts::{self, BRIEFLY, Script, Tried};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::model::call::{Answer, Stop};
+use crate::model::call::{Answer, ScriptError};
 
 /// How many threads read. An export has one to itself while it is built.
 const READERS: usize = 5;
@@ -143,7 +143,7 @@ impl Pool {
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
     where
         T: Send + 'static,
-        S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, ScriptError> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
         let (after, until) = (self.after.clone(), Instant::now() + self.turn);

@@ -13,7 +13,7 @@ use super::desk::Desk;
 use super::ground::Ground;
 use super::pool::MAX_WAITING;
 use crate::error::{Fault, Refusal};
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 
 /// How long a script waits for a lock, each time that it is tried.
 pub(super) const BRIEFLY: &str = "SET LOCAL lock_timeout = '500ms'";
@@ -80,7 +80,7 @@ fn attempt(desk: &mut Desk, script: &mut Script) -> Tried {
 /// Runs a script over a transaction.
 pub(super) fn run<T>(
     ground: &mut Ground<'_>,
-    script: &impl Fn(&mut Tx<'_>) -> Result<T, Stop>,
+    script: &impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Scripted<T>, Fault> {
     let mut tx = Tx::new(ground);
     let result = settled(script(&mut tx))?;
@@ -88,10 +88,10 @@ pub(super) fn run<T>(
 }
 
 /// A refusal is committed like a success.
-pub(super) fn settled<T>(result: Result<T, Stop>) -> Result<Result<T, Refusal>, Fault> {
+pub(super) fn settled<T>(result: Result<T, ScriptError>) -> Result<Result<T, Refusal>, Fault> {
     match result {
         Ok(value) => Ok(Ok(value)),
-        Err(Stop::Refused(refusal)) => Ok(Err(refusal)),
-        Err(Stop::Fault(fault)) => Err(fault),
+        Err(ScriptError::Refused(refusal)) => Ok(Err(refusal)),
+        Err(ScriptError::Fault(fault)) => Err(fault),
     }
 }

@@ -22,7 +22,7 @@ use super::ground::Ground;
 use super::link::{Parameter, Step};
 use super::{tend, upkeep};
 use crate::error::Fault;
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 
 const BUMP: [&str; 2] = [
     "UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'",
@@ -204,10 +204,10 @@ fn a_fault_a_refusal_and_a_panic_leave_what_they_should() {
     let mut desk = desk(database.url());
     let fault = desk.write(&|tx: &mut Tx<'_>| {
         tx.execute(BUMP[0], &[])?;
-        Err::<(), _>(Stop::Fault(Fault::new("on purpose")))
+        Err::<(), _>(ScriptError::Fault(Fault::new("on purpose")))
     });
     assert_eq!(fault.err().unwrap().to_string(), "on purpose");
-    let panicked = desk.write(&|tx: &mut Tx<'_>| -> Result<(), Stop> {
+    let panicked = desk.write(&|tx: &mut Tx<'_>| -> Result<(), ScriptError> {
         tx.execute(BUMP[0], &[])?;
         panic!("on purpose")
     });
@@ -215,7 +215,7 @@ fn a_fault_a_refusal_and_a_panic_leave_what_they_should() {
     assert_eq!(number(&mut desk, REVISIONS), 0);
     let refused = desk.write(&|tx: &mut Tx<'_>| {
         tx.execute(BUMP[0], &[])?;
-        Err::<(), _>(Stop::Refused(crate::error::Refusal::not_found()))
+        Err::<(), _>(ScriptError::Refused(crate::error::Refusal::not_found()))
     });
     assert!(refused.unwrap().0.is_err());
     assert_eq!(number(&mut desk, REVISIONS), 1);

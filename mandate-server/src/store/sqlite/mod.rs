@@ -32,8 +32,8 @@ use super::tx::{Backend, Owing, Row, Session, Tx, Value};
 use super::{Authorization, Decider, Holder, Schema, sql};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::model::call::{Answer, Stop};
-use crate::model::gauges::Footprint;
+use crate::model::call::{Answer, ScriptError};
+use crate::model::gauges::DiskUsage;
 use commit::Disk;
 use presence::Presence;
 use readers::Readers;
@@ -94,7 +94,7 @@ impl Sqlite {
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
     where
         T: Send + 'static,
-        S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, ScriptError> + Send + 'static,
     {
         self.writer.write(script).await
     }
@@ -111,10 +111,10 @@ impl Sqlite {
         self.writer.has_stopped()
     }
 
-    pub(super) fn footprint(&self) -> io::Result<Footprint> {
+    pub(super) fn disk_usage(&self) -> io::Result<DiskUsage> {
         let bytes = |path: &str| Path::new(path).metadata().map(|metadata| metadata.len());
         let disk = rustix::fs::statvfs(&self.path)?;
-        Ok(Footprint {
+        Ok(DiskUsage {
             database_bytes: bytes(&self.path)?,
             log_bytes: Some(bytes(&format!("{}-wal", self.path)).unwrap_or(0)),
             free_bytes: Some(disk.f_bavail.saturating_mul(disk.f_frsize)),
@@ -129,14 +129,14 @@ impl Sqlite {
 
 pub(super) fn run_once<T>(
     path: &str,
-    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Result<T, Refusal>, Fault> {
     apart(path, script, End::Commit)
 }
 
 pub(super) fn rehearse<T>(
     path: &str,
-    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Result<T, Refusal>, Fault> {
     apart(path, script, End::Rollback)
 }
@@ -151,7 +151,7 @@ enum End {
 /// Runs a script over a connection of its own, and ends its transaction so; after a fault, with a rollback.
 fn apart<T>(
     path: &str,
-    script: impl FnOnce(&mut Tx<'_>) -> Result<T, Stop>,
+    script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
     end: End,
 ) -> Result<Result<T, Refusal>, Fault> {
     if !Path::new(path).exists() && !replace::is_pending(path)? {
@@ -167,8 +167,8 @@ fn apart<T>(
     Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
     let result = match script(&mut tx) {
         Ok(value) => Ok(value),
-        Err(Stop::Refused(refusal)) => Err(refusal),
-        Err(Stop::Fault(fault)) => return Err(fault),
+        Err(ScriptError::Refused(refusal)) => Err(refusal),
+        Err(ScriptError::Fault(fault)) => return Err(fault),
     };
     match end {
         End::Commit => transaction.commit()?,

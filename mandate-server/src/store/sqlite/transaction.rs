@@ -16,7 +16,7 @@ use super::changes::Changes;
 use super::writer::{Job, Script, Tell, Thread};
 use super::{Ground, hot, whole};
 use crate::error::Fault;
-use crate::model::call::{Answer, Stop};
+use crate::model::call::{Answer, ScriptError};
 use crate::model::records::AgentKey;
 use crate::traces;
 
@@ -228,7 +228,7 @@ impl Thread {
 
     /// Writes the drafts that stand; says what was done. The others lose their outcome. In a savepoint each page is copied before
     /// it is changed: what comes first needs none, since all of it is undone by beginning again.
-    fn keep(&mut self, batches: &mut [Drafts]) -> Result<Tally, Stop> {
+    fn keep(&mut self, batches: &mut [Drafts]) -> Result<Tally, ScriptError> {
         let Self { connection, changes, tail, .. } = self;
         caught(connection, || {
             let tail = whole(tail);
@@ -340,24 +340,24 @@ fn unanswered() -> Fault {
     Fault::new("a batch of one was decided without an answer")
 }
 
-fn fault(stop: Stop) -> Fault {
+fn fault(stop: ScriptError) -> Fault {
     match stop {
-        Stop::Fault(fault) => fault,
-        Stop::Refused(refusal) => Fault::new(refusal.message),
+        ScriptError::Fault(fault) => fault,
+        ScriptError::Refused(refusal) => Fault::new(refusal.message),
     }
 }
 
 /// Runs `script` so that a fault, or a panic, undoes what it did and nothing else.
 pub(super) fn in_savepoint<T>(
     connection: &Connection,
-    script: impl FnOnce() -> Result<T, Stop>,
-) -> Result<T, Stop> {
+    script: impl FnOnce() -> Result<T, ScriptError>,
+) -> Result<T, ScriptError> {
     let step = |sql| connection.prepare_cached(sql).and_then(|mut s| s.execute([])).map_err(Fault::from);
     if !connection.is_autocommit() {
         step("SAVEPOINT script")?;
     }
     let result = caught(connection, script);
-    if matches!(result, Err(Stop::Fault(_))) {
+    if matches!(result, Err(ScriptError::Fault(_))) {
         if connection.is_autocommit() {
             return result;
         }
@@ -368,11 +368,15 @@ pub(super) fn in_savepoint<T>(
 }
 
 /// Runs `script` in the open transaction; a panic is a fault.
-fn caught<T>(connection: &Connection, script: impl FnOnce() -> Result<T, Stop>) -> Result<T, Stop> {
+fn caught<T>(
+    connection: &Connection,
+    script: impl FnOnce() -> Result<T, ScriptError>,
+) -> Result<T, ScriptError> {
     if connection.is_autocommit() {
         // A statement before this one met such an error that the database undid the whole transaction.
         return Err(Fault::new("database: the transaction was undone").into());
     }
-    catch_unwind(AssertUnwindSafe(script))
-        .unwrap_or_else(|_| Err(Stop::Fault(Fault::new("a script panicked; see the line before this one"))))
+    catch_unwind(AssertUnwindSafe(script)).unwrap_or_else(|_| {
+        Err(ScriptError::Fault(Fault::new("a script panicked; see the line before this one")))
+    })
 }

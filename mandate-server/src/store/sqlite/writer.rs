@@ -24,7 +24,7 @@ use super::transaction::{self, in_savepoint};
 use super::{Ground, connect, whole};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
-use crate::model::call::{Answer, Stop};
+use crate::model::call::{Answer, ScriptError};
 
 /// How many jobs one transaction may hold, and how many authorizations a batch.
 pub(super) const MAX_BATCH: usize = 256;
@@ -135,7 +135,7 @@ impl Writer {
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
     where
         T: Send + 'static,
-        S: Fn(&mut Tx<'_>) -> Result<T, Stop> + Send + 'static,
+        S: Fn(&mut Tx<'_>) -> Result<T, ScriptError> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
         let tail = Arc::clone(&self.tail);
@@ -144,17 +144,17 @@ impl Writer {
                 let mut ground = Ground::writing(connection, whole(&tail));
                 let mut tx = Tx::new(&mut ground);
                 let result = script(&mut tx);
-                if !matches!(result, Err(Stop::Fault(_))) {
+                if !matches!(result, Err(ScriptError::Fault(_))) {
                     tally.add(tx.into_tally());
                 }
                 result
             });
             Box::new(move |committed| {
                 let result = match (result, committed) {
-                    (Err(Stop::Fault(fault)), _) => Err(fault),
+                    (Err(ScriptError::Fault(fault)), _) => Err(fault),
                     (_, Err(why)) => Err(Fault::new(why)),
                     (Ok(value), Ok(())) => Ok(Ok(value)),
-                    (Err(Stop::Refused(refusal)), Ok(())) => Ok(Err(refusal)),
+                    (Err(ScriptError::Refused(refusal)), Ok(())) => Ok(Err(refusal)),
                 };
                 // A caller that has gone away needs no answer.
                 let _ = answer.send(result);

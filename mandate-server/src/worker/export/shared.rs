@@ -14,7 +14,7 @@ use tracing::{error, info, warn};
 
 use super::{Exports, blocking, create, finish, remove, sync_directory, unusable};
 use crate::error::Fault;
-use crate::model::call::Stop;
+use crate::model::call::ScriptError;
 use crate::service::exports::{self as service, Written};
 use crate::store::Store;
 use crate::store::sql::exports::Export;
@@ -213,6 +213,6 @@ async fn write<T: Send + 'static>(
     store: &Store,
     script: impl Fn(&mut Tx<'_>) -> Result<T, Fault> + Send + 'static,
 ) -> Result<T, Fault> {
-    let written = store.write(move |tx| script(tx).map_err(Stop::Fault)).await?;
+    let written = store.write(move |tx| script(tx).map_err(ScriptError::Fault)).await?;
     written.map_err(|refusal| Fault::new(refusal.message))
 }
