@@ -227,8 +227,8 @@ fn render(args: &Args, sides: &[Side]) -> Result<String, Failure> {
     let elsewhere = over(&beside.rounds, |report| report.processors_busy_elsewhere);
     writeln!(
         text,
-        "Medians of {} rounds of {} seconds, ratios round by round; 64 connections, {} processors for the server, the client and the \
-         receiver together; {elsewhere:.2} processors were busy with something else, the receiver included.\n",
+        "Medians of {} rounds of {} seconds, ratios round by round; 64 connections, {} processors for the server,\n\
+         the client and the receiver together; {elsewhere:.2} processors were busy with something else, the receiver included.\n",
         args.rounds(),
         args.seconds(),
         std::thread::available_parallelism().map_or(0, usize::from)

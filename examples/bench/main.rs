@@ -12,6 +12,7 @@ mod fill;
 mod log;
 mod output;
 mod pace;
+mod plot;
 mod postgres;
 mod profile;
 mod receiver;
@@ -78,7 +79,7 @@ struct Args {
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 
-    /// Put the tables into docs/performance.md, those of `postgres` into docs/scaling.md
+    /// Put the tables into docs/performance.md, docs/performance-notes.md and docs/scaling.md, and draw the plots of them
     #[arg(long)]
     write: bool,
 }
@@ -101,15 +102,16 @@ impl Part {
     /// The document that its tables belong into, and the name of the marks there.
     fn place(self) -> (&'static str, &'static str) {
         const PERFORMANCE: &str = "docs/performance.md";
+        const NOTES: &str = "docs/performance-notes.md";
         match self {
             Self::Core => (PERFORMANCE, "core"),
             Self::Verify => (PERFORMANCE, "verify"),
-            Self::Tokens => (PERFORMANCE, "tokens"),
-            Self::Deliveries => (PERFORMANCE, "deliveries"),
+            Self::Tokens => (NOTES, "tokens"),
+            Self::Deliveries => (NOTES, "deliveries"),
             Self::Decisions => (PERFORMANCE, "bench"),
             Self::Log => (PERFORMANCE, "log"),
             Self::Postgres => ("docs/scaling.md", "bench"),
-            Self::Profile => (PERFORMANCE, "profile"),
+            Self::Profile => (NOTES, "profile"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What comes of a run: tables on the terminal and, where it is asked for, in documents; and the figures of each round as JSON.
+//! The results of a run: tables on the terminal and, with `--write`, in documents with their plots; figures as JSON.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use mandate_server::clock::{Clock as _, SystemClock};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{Args, Failure, Part, table};
+use crate::{Args, Failure, Part, plot, table};
 
 /// What one contender did in one case, round by round.
 #[derive(Debug, Serialize)]
@@ -86,6 +86,7 @@ impl<'a> Output<'a> {
         if self.args.write {
             let (document, marks) = part.place();
             table::write(Path::new(document), marks, &text)?;
+            plot::renew(Path::new("."), document, marks)?;
         }
         Ok(())
     }

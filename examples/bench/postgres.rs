@@ -197,8 +197,8 @@ fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
     let processors = thread::available_parallelism().map_or(0, usize::from);
     writeln!(
         text,
-        "Medians of {} rounds of {} seconds, each beside the `pgbench` just before it; {processors} processors for the database, the \
-         servers and the client together.\n",
+        "Medians of {} rounds of {} seconds, each beside the `pgbench` just before it;\n\
+         {processors} processors for the database, the servers and the client together.\n",
         args.rounds(),
         args.seconds()
     )?;

@@ -44,8 +44,8 @@ fn tell<'a>(args: &Args, reports: impl Iterator<Item = &'a Report>) -> String {
     let client = median(reports.iter().map(|report| report.client_cpu_microseconds_per_request));
     let processors = std::thread::available_parallelism().map_or(0, usize::from);
     format!(
-        "Medians of {} rounds of {} seconds, ratios round by round; {processors} processors, nothing pinned, the client beside the \
-         server ({client:.0} µs of processor time a request); {elsewhere:.2} processors were busy with something else.\n\n",
+        "Medians of {} rounds of {} seconds, ratios round by round; {processors} processors, nothing pinned, the client beside\n\
+         the server ({client:.0} µs of processor time a request); {elsewhere:.2} processors were busy with something else.\n\n",
         args.rounds(),
         args.seconds()
     )

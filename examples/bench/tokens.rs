@@ -136,8 +136,8 @@ fn render(args: &Args, rounds: &Rounds) -> Result<String, Failure> {
     let free = median(both().map(|(one, all)| one.cpu_seconds / all.undisturbed()));
     writeln!(
         text,
-        "\nOn all it goes {wall:.2} times as fast by the clock, and {free:.2} times by processor time: half of that of all threads, or \
-         that of the busiest if it is longer, is what two free processors would take."
+        "\nOn all it goes {wall:.2} times as fast by the clock, and {free:.2} times by processor time\n\
+         (half of that of all threads, or that of the busiest thread if it is longer)."
     )?;
     Ok(text)
 }

@@ -31,6 +31,7 @@ mod mandates;
 mod operations;
 mod operators;
 mod packaging;
+mod plots;
 mod postgres;
 mod reviews;
 mod serving;
