@@ -1,22 +1,22 @@
-//! Exact decimal money. No value ever passes through a float.
+//! Exact decimal money, held by `rust_decimal`. No value ever passes through a float.
+//!
+//! Reading is ours: `rust_decimal` rounds text of more than 28 digits, and its serde reads strings as numbers. So is the upper
+//! bound of a [`Total`]: beyond 96 bits its addition drops digits, and 10²⁰ with 8 fractional digits needs 94.
 
 use std::fmt;
 
+use rust_decimal::Decimal;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::error::Invalid;
 
-/// Units of the last decimal place in one whole.
-const SCALE: i128 = 100_000_000;
 /// Digits behind the point.
 const FRACTION_DIGITS: u32 = 8;
-/// Digits of an amount's plain rendering, leading zeros aside: what an IEEE 754 double still tells apart.
-const MAX_DIGITS: u32 = 15;
+/// The largest number of 15 digits: an IEEE 754 double still tells all of that length apart.
+const MAX_MANTISSA: i128 = 999_999_999_999_999;
 /// The longest number text that is looked at.
 const MAX_TEXT: usize = 64;
-/// One more than the largest whole part of an amount.
-const WHOLE_LIMIT: i128 = 1_000_000_000_000_000;
 
 /// An amount of money: greater than 0, exact, with at most 8 fractional digits and at most 15 digits in all.
 ///
@@ -32,9 +32,11 @@ const WHOLE_LIMIT: i128 = 1_000_000_000_000_000;
 /// # Ok::<(), mandate_core::Invalid>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Amount(i128);
+pub struct Amount(Decimal);
 
-/// A sum of amounts: 0 or more.
+/// A sum of amounts: from 0 to 10²⁰, exact, with at most 8 fractional digits.
+///
+/// A sum that would be greater stays at 10²⁰, which every limit is far below.
 ///
 /// ```
 /// use mandate_core::{Amount, Total};
@@ -44,7 +46,7 @@ pub struct Amount(i128);
 /// # Ok::<(), mandate_core::Invalid>(())
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Total(i128);
+pub struct Total(Decimal);
 
 impl Amount {
     /// Reads the text of a JSON number, exactly. An exponent is honoured: `1e2` is 100.
@@ -64,16 +66,16 @@ impl Amount {
         if text.starts_with('-') && number(text).is_some() {
             return Err(Invalid::value(field, "must be greater than 0", text));
         }
-        match units(text) {
-            Ok(0) => Err(Invalid::value(field, "must be greater than 0", text)),
-            Ok(units) if digits(units) > MAX_DIGITS => Err(too_long(field, text)),
-            Ok(units) => Ok(Self(units)),
+        match read(text) {
+            Ok(value) if value.is_zero() => Err(Invalid::value(field, "must be greater than 0", text)),
+            Ok(value) if !fits(&value) => Err(too_long(field, text)),
+            Ok(value) => Ok(Self(value)),
             Err(Unreadable::NotANumber) => Err(Invalid::value(field, "must be a number", text)),
             Err(Unreadable::TooLong) => Err(too_long(field, text)),
         }
     }
 
-    /// The difference `self - other`, if it is greater than 0.
+    /// The difference `self - other`, if that is an amount: greater than 0, and of at most 15 digits.
     ///
     /// ```
     /// use mandate_core::Amount;
@@ -84,15 +86,18 @@ impl Amount {
     /// ```
     #[must_use]
     pub fn minus(self, other: Self) -> Option<Self> {
-        self.0.checked_sub(other.0).filter(|units| *units > 0).map(Self)
+        Self::try_from(self.0.checked_sub(other.0)?).ok()
     }
 }
 
 impl Total {
     /// Nothing.
-    pub const ZERO: Self = Self(0);
+    pub const ZERO: Self = Self(Decimal::ZERO);
 
-    /// Reads the text of a JSON number that is 0 or more.
+    /// 10²⁰, at which additions stop.
+    pub const MAX: Self = Self(Decimal::from_parts(0x6310_0000, 0x6bc7_5e2d, 5, false, 0));
+
+    /// Reads the text of a JSON number from 0 to 10²⁰, without exponent.
     ///
     /// ```
     /// use mandate_core::Total;
@@ -103,22 +108,22 @@ impl Total {
     /// ```
     ///
     /// # Errors
-    /// The text is not a JSON number, is negative, has more than 8 fractional digits, or is out of range.
+    /// The text is not a JSON number, has an exponent or more than 8 fractional digits, or is out of range.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         if text == "0" {
             return Ok(Self::ZERO);
         }
-        match total_units(text) {
-            Some(units) => Ok(Self(units)),
-            None => Err(Invalid::value(
-                "total",
-                "must be a number of at least 0 with at most 8 fractional digits",
-                text,
-            )),
-        }
+        let plain = number(text).is_some_and(|(_, fraction, _)| {
+            fraction.len() <= FRACTION_DIGITS as usize && !text.contains(['-', 'e', 'E'])
+        });
+        let value = Decimal::from_str_exact(text).ok().map(Self);
+        value.filter(|value| plain && *value <= Self::MAX).ok_or_else(|| {
+            let accepted = "must be a number from 0 to 100000000000000000000, without exponent, with at most 8 fractional digits";
+            Invalid::value("total", accepted, text)
+        })
     }
 
-    /// The total with `amount` added. Stops at the largest total there is, about 1.7 × 10³⁰, rather than wrap.
+    /// The total with `amount` added, exactly. Stops at [`Total::MAX`].
     ///
     /// ```
     /// use mandate_core::{Amount, Total};
@@ -128,7 +133,7 @@ impl Total {
     /// ```
     #[must_use]
     pub fn plus(self, amount: Amount) -> Self {
-        Self(self.0.saturating_add(amount.0))
+        self.added(amount.0)
     }
 
     /// Whether the total is greater than `limit`.
@@ -156,11 +161,17 @@ impl Total {
     /// ```
     #[must_use]
     pub fn remaining(self, limit: Amount) -> Self {
-        Self(limit.0.saturating_sub(self.0).max(0))
+        // Exact: neither side needs more than 96 bits.
+        Self(limit.0.checked_sub(self.0).unwrap_or_default().max(Decimal::ZERO))
+    }
+
+    /// Of two numbers of at most 10²⁰ with 8 fractional digits the sum fits 96 bits, so that no digit is lost.
+    fn added(self, other: Decimal) -> Self {
+        self.0.checked_add(other).map_or(Self::MAX, Self).min(Self::MAX)
     }
 }
 
-/// Stops at the largest total there is, rather than wrap.
+/// The exact sum. Stops at [`Total::MAX`].
 ///
 /// ```
 /// use mandate_core::Total;
@@ -169,13 +180,52 @@ impl Total {
 /// ```
 impl std::iter::Sum for Total {
     fn sum<I: Iterator<Item = Self>>(totals: I) -> Self {
-        totals.fold(Self::ZERO, |sum, total| Self(sum.0.saturating_add(total.0)))
+        totals.fold(Self::ZERO, |sum, total| sum.added(total.0))
     }
 }
 
 impl From<Amount> for Total {
     fn from(amount: Amount) -> Self {
         Self(amount.0)
+    }
+}
+
+/// The amount as a number to calculate with.
+///
+/// ```
+/// use mandate_core::Amount;
+/// use rust_decimal::Decimal;
+/// assert_eq!(Decimal::from(Amount::parse("40.50")?), Decimal::new(405, 1));
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
+impl From<Amount> for Decimal {
+    fn from(amount: Amount) -> Self {
+        amount.0
+    }
+}
+
+/// Takes a number that keeps the bounds of an amount; trailing zeros do not count. Nothing is rounded.
+///
+/// ```
+/// use mandate_core::Amount;
+/// use rust_decimal::Decimal;
+/// assert_eq!(Amount::try_from(Decimal::new(4050, 2))?, Amount::parse("40.5")?);
+/// let refused = Amount::try_from(Decimal::new(1, 9)).unwrap_err();
+/// assert_eq!(
+///     refused.to_string(),
+///     "amount must have at most 15 digits, of which at most 8 are fractional; got `0.000000001`"
+/// );
+/// # Ok::<(), mandate_core::Invalid>(())
+/// ```
+impl TryFrom<Decimal> for Amount {
+    type Error = Invalid;
+
+    fn try_from(value: Decimal) -> Result<Self, Invalid> {
+        let (field, value) = ("amount", value.normalize());
+        if value <= Decimal::ZERO {
+            return Err(Invalid::value(field, "must be greater than 0", &value.to_string()));
+        }
+        if fits(&value) { Ok(Self(value)) } else { Err(too_long(field, &value.to_string())) }
     }
 }
 
@@ -216,86 +266,43 @@ fn number(text: &str) -> Option<(&str, &str, i32)> {
     Some((whole, fraction, exponent))
 }
 
-/// The value in units of the last place, below [`WHOLE_LIMIT`] wholes.
-fn units(text: &str) -> Result<i128, Unreadable> {
+/// The value of the text of a JSON number, without trailing zeros and without its sign.
+fn read(text: &str) -> Result<Decimal, Unreadable> {
     let (whole, fraction, exponent) = number(text).ok_or(Unreadable::NotANumber)?;
     if text.len() > MAX_TEXT {
         return Err(Unreadable::TooLong);
     }
-    let mut mantissa: i128 = 0;
-    // The power of ten that the mantissa's last non-zero digit stands for.
-    let mut power = exponent.saturating_add(i32::try_from(whole.len()).unwrap_or(i32::MAX));
-    let mut kept = power;
-    let mut zeros = 0_u32;
-    for digit in whole.bytes().chain(fraction.bytes()).map(|b| i128::from(b.wrapping_sub(b'0'))) {
-        power = power.saturating_sub(1);
-        zeros = zeros.saturating_add(1);
-        if digit != 0 {
-            let shifted = 10_i128.checked_pow(zeros).and_then(|p| mantissa.checked_mul(p));
-            mantissa = shifted.and_then(|m| m.checked_add(digit)).ok_or(Unreadable::TooLong)?;
-            zeros = 0;
-            kept = power;
-        }
+    let mut digits = whole.bytes().chain(fraction.bytes());
+    let zeros = digits.clone().rev().take_while(|digit| *digit == b'0').count();
+    let significant = whole.len().saturating_add(fraction.len()).saturating_sub(zeros);
+    if significant == 0 {
+        return Ok(Decimal::ZERO);
     }
-    if mantissa == 0 {
-        return Ok(0);
-    }
-    let shift = kept.saturating_add_unsigned(FRACTION_DIGITS);
-    let factor = u32::try_from(shift).ok().and_then(|s| 10_i128.checked_pow(s)).ok_or(Unreadable::TooLong)?;
-    let units = mantissa.checked_mul(factor).ok_or(Unreadable::TooLong)?;
-    let limit = WHOLE_LIMIT.saturating_mul(SCALE);
-    if units < limit { Ok(units) } else { Err(Unreadable::TooLong) }
+    let mantissa = digits.by_ref().take(significant).try_fold(0_i64, |mantissa, digit| {
+        mantissa.checked_mul(10)?.checked_add(i64::from(digit.wrapping_sub(b'0')))
+    });
+    // The power of ten by which the last significant digit counts.
+    let power = i64::from(exponent)
+        .saturating_add_unsigned(zeros as u64)
+        .saturating_sub_unsigned(fraction.len() as u64);
+    let (factor, scale) = match u32::try_from(power) {
+        Ok(power) => (10_i64.checked_pow(power), 0),
+        Err(_) => (Some(1), u32::try_from(power.unsigned_abs()).unwrap_or(u32::MAX)),
+    };
+    let value = mantissa.zip(factor).and_then(|(mantissa, factor)| mantissa.checked_mul(factor));
+    value.and_then(|value| Decimal::try_new(value, scale).ok()).ok_or(Unreadable::TooLong)
 }
 
-/// A total in plain form (as [`Total`] writes it), which may be larger than any amount.
-fn total_units(text: &str) -> Option<i128> {
-    let (whole, fraction, exponent) = number(text)?;
-    if text.starts_with('-') || exponent != 0 || fraction.len() > 8 {
-        return None;
-    }
-    let padded = format!("{fraction:0<8}");
-    whole.parse::<i128>().ok()?.checked_mul(SCALE)?.checked_add(padded.parse().ok()?)
-}
-
-/// The digits of the plain rendering from the first that is not 0.
-fn digits(units: i128) -> u32 {
-    let mut units = units;
-    let mut spare = FRACTION_DIGITS;
-    while spare > 0 && units.checked_rem(10) == Some(0) {
-        units = units.checked_div(10).unwrap_or(0);
-        spare = spare.saturating_sub(1);
-    }
-    units.checked_ilog10().map_or(0, |log| log.saturating_add(1))
-}
-
-fn render(units: i128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    // Nearly all fit 64 bits, which are divided and written in a fraction of the time.
-    if let (Ok(units), Ok(scale)) = (u64::try_from(units), u64::try_from(SCALE)) {
-        let whole = units.checked_div(scale).unwrap_or(0);
-        return render_parts(whole, units.checked_rem(scale).unwrap_or(0), f);
-    }
-    let fraction = units.checked_rem(SCALE).and_then(|fraction| u64::try_from(fraction).ok());
-    render_parts(units.checked_div(SCALE).unwrap_or(0), fraction.unwrap_or(0), f)
-}
-
-/// Writes a number without the zeros behind it; `fraction` is in units of the last place.
-fn render_parts(whole: impl fmt::Display, mut fraction: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    if fraction == 0 {
-        return write!(f, "{whole}");
-    }
-    let mut digits = usize::try_from(FRACTION_DIGITS).unwrap_or(0);
-    while fraction.checked_rem(10) == Some(0) {
-        fraction = fraction.checked_div(10).unwrap_or(0);
-        digits = digits.saturating_sub(1);
-    }
-    write!(f, "{whole}.{fraction:0digits$}")
+/// Whether a number without trailing zeros has no more digits than an amount.
+fn fits(value: &Decimal) -> bool {
+    value.scale() <= FRACTION_DIGITS && value.mantissa() <= MAX_MANTISSA
 }
 
 macro_rules! money {
     ($name:ident) => {
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                render(self.0, f)
+                fmt::Display::fmt(&self.0.normalize(), f)
             }
         }
 
@@ -374,6 +381,29 @@ mod tests {
         }
     }
 
+    /// The rendering of so many units of the last decimal place.
+    fn rendered(units: i128) -> String {
+        let plain = format!("{}.{:08}", units / 100_000_000, units % 100_000_000);
+        plain.trim_end_matches('0').trim_end_matches('.').to_owned()
+    }
+
+    #[test]
+    fn totals_stop_at_their_maximum() {
+        assert_eq!(Total::MAX.to_string(), "100000000000000000000");
+        let least = Amount::parse("0.00000001").unwrap();
+        let most = Amount::parse("999999999999999").unwrap();
+        let below = Total::parse("99999999999999999999.99999998").unwrap();
+        assert_eq!(below.plus(least).to_string(), "99999999999999999999.99999999");
+        for stopped in [below.plus(least).plus(least), below.plus(most), Total::MAX.plus(least)] {
+            assert_eq!(stopped, Total::MAX);
+        }
+        assert_eq!([Total::MAX, Total::MAX].into_iter().sum::<Total>(), Total::MAX);
+        assert_eq!(Total::MAX.remaining(most), Total::ZERO);
+        assert_eq!(Total::parse(&Total::MAX.to_string()), Ok(Total::MAX));
+        let refused = Total::parse("100000000000000000000.00000001").unwrap_err().to_string();
+        assert!(refused.contains("from 0 to 100000000000000000000"), "{refused}");
+    }
+
     #[test]
     fn totals_outgrow_amounts() {
         let most = Amount::parse("999999999999999").unwrap();
@@ -398,12 +428,46 @@ mod tests {
             prop_assert_eq!(Amount::parse(&amount.to_string()).unwrap(), amount);
             prop_assert_eq!(Total::parse(&amount.to_string()).unwrap(), Total::from(amount));
             prop_assert_eq!(Amount::parse(&format!("{whole}{fraction:08}e-8")).unwrap(), amount);
+            prop_assert_eq!(Amount::try_from(Decimal::from(amount)).unwrap(), amount);
             // Two amounts that differ stay apart in a double.
-            let next = Amount(amount.0 + 1);
-            if let Ok(next) = Amount::parse(&next.to_string()) {
+            if let Ok(next) = Amount::try_from(amount.0 + Decimal::new(1, 8)) {
                 let float = |a: Amount| a.to_string().parse::<f64>().unwrap();
                 prop_assert_ne!(float(amount).to_bits(), float(next).to_bits());
             }
+        }
+
+        /// Amounts as (digits, fractional digits), added to a total from anywhere below the maximum.
+        #[test]
+        fn additions_are_exact(
+            start in prop_oneof![0..10_i128.pow(28), 10_i128.pow(28) - 10_i128.pow(24)..10_i128.pow(28), Just(0)],
+            amounts in prop::collection::vec((1..1_000_000_000_000_000_i64, 0..=8_u32), 1..40),
+            limit in (1..1_000_000_000_000_000_i64, 0..=8_u32),
+        ) {
+            let read = |(digits, scale): (i64, u32)| {
+                let units = i128::from(digits) * 10_i128.pow(8 - scale);
+                (Amount::try_from(Decimal::new(digits, scale)).unwrap(), units)
+            };
+            let mut total = Total::parse(&rendered(start)).unwrap();
+            let (mut units, mut alone) = (start, Total::ZERO);
+            let (limit, limit_units) = read(limit);
+            for (amount, more) in amounts.into_iter().map(read) {
+                prop_assert_eq!(amount.to_string(), rendered(more));
+                (total, alone) = (total.plus(amount), alone.plus(amount));
+                units = (units + more).min(10_i128.pow(28));
+                prop_assert_eq!(total.to_string(), rendered(units));
+                prop_assert_eq!(total.exceeds(limit), units > limit_units);
+                prop_assert_eq!(total.remaining(limit).to_string(), rendered((limit_units - units).max(0)));
+            }
+            let started = Total::parse(&rendered(start)).unwrap();
+            prop_assert_eq!([started, alone].into_iter().sum::<Total>(), total);
+        }
+
+        #[test]
+        fn numbers_are_taken_as_their_text_is(mantissa in -(1_i128 << 96) + 1..1_i128 << 96, scale in 0..=28_u32, small in any::<bool>()) {
+            let mantissa = if small { mantissa >> 46 } else { mantissa };
+            let number = Decimal::try_from_i128_with_scale(mantissa, scale).unwrap();
+            let read = Amount::parse(&number.to_string());
+            prop_assert_eq!(Amount::try_from(number).ok(), read.ok());
         }
 
         #[test]
