@@ -131,7 +131,8 @@ fn sources(folder: &str) -> Vec<PathBuf> {
         for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                folders.push(path);
+                // Cargo's output, if it was run in the workspace of the benchmarks.
+                folders.extend((!path.ends_with("target")).then_some(path));
             } else if path.extension().is_some_and(|extension| extension == "rs") {
                 found.push(path);
             }

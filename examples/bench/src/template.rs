@@ -145,7 +145,7 @@ fn register(
             let (name, key) = (AgentName::parse(&format!("bench-{number:05}"))?, agent_key());
             let agent = AgentId::of(&name);
             agents::create(tx, call, &agents::Create { name, key: key.clone(), id: ids.next(now), at: now })?;
-            let terms = include_str!("../mandate.json").replace("AGENT", agent.as_str());
+            let terms = include_str!("../../mandate.json").replace("AGENT", agent.as_str());
             let terms = Terms::read(Object::parse(terms.as_bytes())?)?;
             let (id, event) = (MandateId::from_bytes(ids.next(now)), EventId::from_bytes(ids.next(now)));
             mandates::create(tx, call, &mandates::Create { terms, id, event, at: now })?;

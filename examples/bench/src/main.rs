@@ -16,12 +16,10 @@ mod plot;
 mod postgres;
 mod profile;
 mod receiver;
-#[path = "../beside/rule.rs"]
 mod rule;
 mod table;
 mod template;
 mod tokens;
-#[path = "../beside/verdicts.rs"]
 mod verdicts;
 mod verify;
 

@@ -117,7 +117,7 @@ fn set_up(connection: &mut Connection, keys: &str) -> Result<(), Failure> {
     let (now, transaction) = (now(), connection.transaction()?);
     for (number, line) in keys.lines().enumerate() {
         let agent = format!("agt_bench-{number}");
-        let terms = include_str!("../mandate.json").replace("AGENT", &agent);
+        let terms = include_str!("../../mandate.json").replace("AGENT", &agent);
         let mandate = MandateId::new(now, number as u128).to_string();
         let hash = ApiKey::parse(line)?.hash();
         let mut insert = transaction.prepare_cached("INSERT INTO agents VALUES (?, ?, ?, ?, ?)")?;

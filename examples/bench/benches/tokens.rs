@@ -1,11 +1,11 @@
 //! Signing and verifying the token of a verdict, beside `jsonwebtoken` with each of its backends.
 //!
-//! How both do it stands in `beside/verdicts.rs`. Both backends of `jsonwebtoken` are in one process: its provider, which can be
+//! `src/verdicts.rs` shows how both do it. Both backends of `jsonwebtoken` are in one process: its provider, which can be
 //! set but once, is one that asks [`RUST_CRYPTO`].
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot run should stop")]
 
 mod side_by_side;
-#[path = "../beside/verdicts.rs"]
+#[path = "../src/verdicts.rs"]
 mod verdicts;
 
 use std::sync::atomic::{AtomicBool, Ordering};

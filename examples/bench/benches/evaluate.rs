@@ -1,9 +1,9 @@
 //! The policy engine, beside Cedar deciding the same rule.
 //!
-//! Both are asked what is known once before anything is measured, and must agree: see `beside/rule.rs`.
+//! Both are asked what is known once before anything is measured, and must agree: see `src/rule.rs`.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot run should stop")]
 
-#[path = "../beside/rule.rs"]
+#[path = "../src/rule.rs"]
 mod rule;
 mod side_by_side;
 
