@@ -39,7 +39,7 @@ use zeroize::Zeroizing;
 use self::aws_lc_rs as fastest;
 #[cfg(all(feature = "p256", not(feature = "aws-lc-rs")))]
 use self::p256 as fastest;
-use crate::jwks::Kid;
+use crate::kid::Kid;
 
 #[cfg(not(any(feature = "p256", feature = "aws-lc-rs")))]
 compile_error!("mandate-core needs a backend for ES256: turn on the feature `p256` or `aws-lc-rs`");

@@ -11,7 +11,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -22,33 +21,16 @@ use crate::error::Invalid;
 use crate::es256::{self, PublicKey, SIGNATURE_BYTES, Verifier};
 use crate::json::{Field, Object};
 
+pub use crate::kid::{Kid, MAX_KID_CHARS};
+
 /// The longest key set that is read, in bytes.
 pub const MAX_KEY_SET_BYTES: usize = 64 * 1024;
 
 /// How many keys a set may have, those that are passed over included.
 pub const MAX_KEYS: usize = 64;
 
-/// The longest key id, in characters.
-pub const MAX_KID_CHARS: usize = 128;
-
-/// What the id of a sandbox key begins with.
-const SANDBOX: &str = "sandbox-";
-
 /// Members of a JWK that are secret, of every key type: those of RFC 7518, section 6, and `priv` of `AKP` keys.
 const SECRET_MEMBERS: [&str; 9] = ["d", "k", "p", "q", "dp", "dq", "qi", "oth", "priv"];
-
-/// The name of a signing key: 1 to 128 printable ASCII characters but the space, `"` and `\`.
-///
-/// The names of this service's own keys are RFC 7638 thumbprints, see [`Kid::for_key`].
-///
-/// ```
-/// use mandate_core::jwks::Kid;
-/// assert!(Kid::parse("sandbox-1")?.is_sandbox());
-/// assert!(!Kid::parse("key-1")?.is_sandbox());
-/// # Ok::<(), mandate_core::Invalid>(())
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Kid(String);
 
 /// A published key, ready to verify.
 ///
@@ -80,26 +62,6 @@ pub struct KeySet {
 }
 
 impl Kid {
-    /// Reads a key id.
-    ///
-    /// ```
-    /// use mandate_core::jwks::Kid;
-    /// assert_eq!(Kid::parse("key-1")?.as_str(), "key-1");
-    /// assert!(Kid::parse("key 1").is_err());
-    /// # Ok::<(), mandate_core::Invalid>(())
-    /// ```
-    ///
-    /// # Errors
-    /// It is empty, too long, or has another character.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        let fits = (1..=MAX_KID_CHARS).contains(&text.len());
-        if fits && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\') {
-            return Ok(Self(text.to_owned()));
-        }
-        let accepted = "must be 1 to 128 printable ASCII characters without space, quote or backslash";
-        Err(Invalid::value("kid", accepted, text))
-    }
-
     /// The name under which this service publishes `key`: its RFC 7638 thumbprint (SHA-256), with `sandbox-` before
     /// it in the sandbox.
     ///
@@ -112,26 +74,7 @@ impl Kid {
     /// ```
     #[must_use]
     pub fn for_key(key: &PublicKey, environment: EnvironmentKind) -> Self {
-        let print = thumbprint(key);
-        Self(if environment.is_sandbox() { format!("{SANDBOX}{print}") } else { print })
-    }
-
-    /// The text.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// Whether the name says that the key signs for the sandbox, where no money is real.
-    #[must_use]
-    pub fn is_sandbox(&self) -> bool {
-        self.0.starts_with(SANDBOX)
-    }
-}
-
-impl fmt::Display for Kid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        Self::of_thumbprint(&thumbprint(key), environment)
     }
 }
 

@@ -33,7 +33,8 @@ use crate::base64url;
 use crate::error::{Invalid, echo};
 use crate::es256::{SIGNATURE_BYTES, Signer, SigningFailed};
 use crate::json::Object;
-use crate::jwks::{KeySet, Kid};
+use crate::jwks::KeySet;
+use crate::kid::Kid;
 
 /// The longest token that is read, in bytes.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;

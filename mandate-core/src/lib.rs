@@ -34,6 +34,7 @@ mod id;
 pub mod json;
 pub mod jwks;
 pub mod jwt;
+mod kid;
 mod mandate;
 mod name;
 mod policy;

@@ -59,8 +59,9 @@ use crate::claims::{EventClaims, VerdictClaims};
 use crate::environment::EnvironmentKind;
 use crate::error::Invalid;
 use crate::json::Object;
-use crate::jwks::{KeySet, Kid};
+use crate::jwks::KeySet;
 use crate::jwt::{Unverified, Verified};
+use crate::kid::Kid;
 use crate::time::Timestamp;
 use crate::verdict::Verdict;
 

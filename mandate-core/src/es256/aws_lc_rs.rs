@@ -9,7 +9,7 @@ use aws_lc_rs::signature::{
 use zeroize::Zeroizing;
 
 use super::{InvalidKey, PublicKey, SIGNATURE_BYTES, SecretKey, SigningFailed};
-use crate::jwks::Kid;
+use crate::kid::Kid;
 
 /// An `ECPrivateKey` (RFC 5915, section 3) in DER, up to the 32 bytes of the secret: a sequence of the version 1 and
 /// an octet string. The optional public key is left out, so that the library computes it.

@@ -6,7 +6,7 @@ use p256::ecdsa::signature::{Signer as _, Verifier as _};
 use p256::ecdsa::{Signature, SigningKey, VerifyingKey};
 
 use super::{InvalidKey, PublicKey, SIGNATURE_BYTES, SecretKey, SigningFailed};
-use crate::jwks::Kid;
+use crate::kid::Kid;
 
 /// Signs with the `p256` crate.
 pub struct Signer {

@@ -113,13 +113,3 @@ fn what_is_published_is_read_again() {
     assert!(read.find(&Kid::parse("sandbox-").unwrap()).is_none());
     assert!(KeySet::new([keys.clone(), keys].concat()).is_err());
 }
-
-#[test]
-fn key_ids() {
-    for text in ["a", "sandbox-1", "!#[]~", &"k".repeat(128)] {
-        assert_eq!(Kid::parse(text).unwrap().as_str(), text);
-    }
-    for text in ["", " ", "a b", "a\"", "a\\", "a\n", "\u{e9}", "\u{7f}", &"k".repeat(129)] {
-        assert!(Kid::parse(text).is_err(), "{text:?}");
-    }
-}

@@ -1,7 +1,7 @@
 //! What is known of a token that verified.
 
 use crate::claims::{EventClaims, VerdictClaims};
-use crate::jwks::Kid;
+use crate::kid::Kid;
 use crate::replay::{Claimed, NonceStore};
 use crate::time::Timestamp;
 
