@@ -7,9 +7,9 @@ mod walk;
 use std::thread;
 use std::time::Duration;
 
-use ureq::Agent;
-use ureq::http::{HeaderMap, Method, Request};
-use zeroize::Zeroizing;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::HeaderMap;
+use reqwest::{Method, RequestBuilder};
 
 pub(crate) use self::stream::Resume;
 pub(crate) use self::walk::{Paging, Walk};
@@ -17,7 +17,7 @@ use crate::credential::{Access, Class, VERSION_PATH};
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
-use crate::http;
+use crate::http::{self, REQUEST_TIMEOUT, Transport};
 use crate::key_set::WELL_KNOWN;
 use crate::output::{Output, say};
 use crate::prompt;
@@ -31,13 +31,15 @@ const PAUSES: [Duration; 3] =
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// From here on a pause is told of.
 const NOTICEABLE: Duration = Duration::from_secs(2);
+/// What is escaped in a query: all but the unreserved characters (RFC 3986, section 2.3).
+const QUERY: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
 
 /// A connection to the service in the name of one key.
 #[derive(Debug)]
 pub(crate) struct Client {
-    agent: Agent,
+    transport: Transport,
     access: Access,
     idempotency_key: String,
     /// Changes are made without asking.
@@ -107,7 +109,7 @@ impl Client {
             Some(key) => key,
             None => format!("{:032x}", u128::from_be_bytes(environment::random()?)),
         };
-        Ok(Self { agent: access.base.agent()?, access, idempotency_key, unasked })
+        Ok(Self { transport: access.base.transport()?, access, idempotency_key, unasked })
     }
 
     /// Where, and in whose name.
@@ -150,8 +152,8 @@ impl Client {
     /// Another client of the same access, for another change.
     pub(crate) fn afresh(&self) -> Result<Self, Failure> {
         let key = format!("{:032x}", u128::from_be_bytes(environment::random()?));
-        let (agent, access) = (self.agent.clone(), self.access.clone());
-        Ok(Self { agent, access, idempotency_key: key, unasked: self.unasked })
+        let (transport, access) = (self.transport.clone(), self.access.clone());
+        Ok(Self { transport, access, idempotency_key: key, unasked: self.unasked })
     }
 
     fn call(&self, call: &Call<'_>) -> Result<String, Failure> {
@@ -172,9 +174,10 @@ impl Client {
     /// does not say.
     pub(crate) fn issuer(&self) -> Option<String> {
         let host = self.access.base.without(VERSION_PATH)?;
-        let response = self.agent.get(host.join(WELL_KNOWN).as_str()).call().ok()?;
-        let location = response.headers().get("location").filter(|_| response.status().is_redirection())?;
-        Some(location.to_str().ok()?.strip_suffix(WELL_KNOWN)?.to_owned())
+        let request = self.transport.get(host.join(WELL_KNOWN).as_str()).ok()?;
+        let response = http::send(request, REQUEST_TIMEOUT).ok()?;
+        let location = response.header("location").filter(|_| (300..400).contains(&response.status()))?;
+        Some(location.strip_suffix(WELL_KNOWN)?.to_owned())
     }
 
     /// Sends the request, again where that may do better, and gives the last answer, whatever its status.
@@ -223,26 +226,26 @@ impl Client {
         );
     }
 
-    fn send(&self, call: &Call<'_>) -> Result<Reply, ureq::Error> {
-        let bearer = Zeroizing::new(format!("Bearer {}", self.access.key.expose()));
-        let address = self.access.base.join(call.path);
-        let mut request = Request::builder()
-            .method(&call.method)
-            .uri(format!("{address}{}", call.query))
-            .header("authorization", bearer.as_str())
-            .header("accept", "application/json");
+    fn send(&self, call: &Call<'_>) -> Result<Reply, http::Error> {
+        let url = format!("{}{}", self.access.base.join(call.path), call.query);
+        let mut request = self.request(call.method.clone(), &url, "application/json")?;
         if call.is_post() {
             request = request.header("idempotency-key", &self.idempotency_key);
         }
-        let mut response = match call.body {
-            Some(body) => self.agent.run(request.header("content-type", "application/json").body(body)?)?,
-            None => self.agent.run(request.body(())?)?,
-        };
-        let status = response.status().as_u16();
-        let headers = response.headers().clone();
-        let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string()?;
+        if let Some(body) = call.body {
+            request = request.header("content-type", "application/json").body(body.to_owned());
+        }
+        let response = http::send(request, REQUEST_TIMEOUT)?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.text(MAX_ANSWER_BYTES)?;
         let retry_after = retry_after(&headers);
         Ok(Reply { status, headers, body, retry_after, is_repeated: false })
+    }
+
+    /// A request with the key, which no log of headers shows.
+    fn request(&self, method: Method, url: &str, accept: &str) -> Result<RequestBuilder, http::Error> {
+        let request = self.transport.request(method, url)?;
+        Ok(request.bearer_auth(self.access.key.expose()).header("accept", accept))
     }
 
     fn note_if_replayed(&self, reply: &Reply) {
@@ -258,16 +261,16 @@ fn encoded(path: &str, query: &[(&str, String)]) -> String {
     query.iter().enumerate().fold(String::new(), |mut text, (at, (name, value))| {
         text.push(if at == 0 && !path.contains('?') { '?' } else { '&' });
         text.extend([name, "="]);
-        text.extend(form_urlencoded::byte_serialize(value.as_bytes()));
+        text.extend(utf8_percent_encode(value, &QUERY));
         text
     })
 }
 
 /// Tries, and again for as long as `worth_another` tells of a pause that can be waited for, and gives the last outcome.
 fn patiently<T>(
-    mut attempt: impl FnMut() -> Result<T, ureq::Error>,
-    mut worth_another: impl FnMut(&Result<T, ureq::Error>) -> Option<Option<Duration>>,
-) -> Result<T, ureq::Error> {
+    mut attempt: impl FnMut() -> Result<T, http::Error>,
+    mut worth_another: impl FnMut(&Result<T, http::Error>) -> Option<Option<Duration>>,
+) -> Result<T, http::Error> {
     for usual in PAUSES {
         let tried = attempt();
         let pause = worth_another(&tried).map(|asked| asked.unwrap_or_else(|| jittered(usual)));
@@ -283,7 +286,7 @@ fn patiently<T>(
 /// that it asks for.
 #[expect(clippy::option_option, reason = "whether, and if so how long if that is known")]
 fn worth_another<T>(
-    tried: &Result<T, ureq::Error>,
+    tried: &Result<T, http::Error>,
     told: impl Fn(&T) -> (u16, Option<Duration>),
 ) -> Option<Option<Duration>> {
     match tried {
@@ -291,11 +294,7 @@ fn worth_another<T>(
             let (status, asked) = told(answer);
             (status == 429 || status >= 500).then_some(asked)
         }
-        Err(e) if http::is_unknown_host(e) => Some(None),
-        // What is not TLS, or has a certificate that is refused, is refused again.
-        Err(e) if http::is_untrusted(e) => None,
-        Err(ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::ConnectionFailed) => Some(None),
-        _ => None,
+        Err(e) => e.is_passing().then_some(None),
     }
 }
 

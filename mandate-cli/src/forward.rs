@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use ureq::Agent;
+use reqwest::Method;
 
 use crate::exit::Failure;
-use crate::http::Address;
+use crate::http::{self, Address, Transport};
 
 /// How long the receiver may take: as long as an issuer waits.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -13,22 +13,24 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Where events are sent on.
 #[derive(Debug)]
 pub(crate) struct Forward {
-    agent: Agent,
+    transport: Transport,
     address: Address,
 }
 
 impl Forward {
     /// Fails when a proxy is to be used that cannot be.
     pub(crate) fn new(address: Address) -> Result<Self, Failure> {
-        Ok(Self { agent: address.agent()?, address })
+        Ok(Self { transport: address.transport()?, address })
     }
 
     /// Posts the token; gives the status.
     pub(crate) fn send(&self, token: &str) -> Result<u16, String> {
-        let request = self.agent.post(self.address.as_str()).config().timeout_global(Some(TIMEOUT)).build();
-        let sent = request.header("content-type", "application/jwt").send(token);
+        let sent = self.transport.request(Method::POST, self.address.as_str()).and_then(|request| {
+            let request = request.header("content-type", "application/jwt").body(token.to_owned());
+            http::send(request, TIMEOUT)
+        });
         let response =
             sent.map_err(|e| format!("{} cannot be reached{}", self.address, self.address.why(&e)))?;
-        Ok(response.status().as_u16())
+        Ok(response.status())
     }
 }

@@ -1,26 +1,24 @@
 //! The HTTP transport: which addresses are talked to, with which limits.
 
+mod error;
+mod transport;
+
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
-use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
+use http::Uri;
 use mandate_core::Timestamp;
-use ureq::Agent;
-use ureq::http::Uri;
-use ureq::tls::{RootCerts, TlsConfig};
 
+pub(crate) use self::error::Error;
+pub(crate) use self::transport::{REQUEST_TIMEOUT, Response, Transport, send};
 use crate::environment::variable;
 use crate::exit::Failure;
 use crate::proxy::Via;
 
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// For one request and its whole answer.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const INCOMPLETE: &str =
     "it must be a complete URL that begins with https://, or on this machine with http://";
-const USER_AGENT: &str = concat!("mandate/", env!("CARGO_PKG_VERSION"));
 
 /// An address that may be talked to: https anywhere, http on loopback only, without user, password, query or fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,27 +78,14 @@ impl Address {
         self.plain
     }
 
-    /// A client for this address. Statuses are not errors, and redirects are not followed: neither a key nor the trust
-    /// in a key set moves to an address that nobody named.
+    /// Connections to this address. Redirects are not followed: neither a key nor the trust in a key set moves to an address
+    /// that the caller has not named.
     ///
     /// # Errors
     ///
     /// When the variable that names the proxy names none that can be used.
-    pub(crate) fn agent(&self) -> Result<Agent, Failure> {
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let tls = TlsConfig::builder()
-            .root_certs(RootCerts::PlatformVerifier)
-            .unversioned_rustls_crypto_provider(provider)
-            .build();
-        let config = Agent::config_builder()
-            .tls_config(tls)
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .timeout_connect(Some(CONNECT_TIMEOUT))
-            .timeout_global(Some(REQUEST_TIMEOUT))
-            .user_agent(USER_AGENT)
-            .proxy(self.via()?.map(Via::into_proxy));
-        Ok(config.build().new_agent())
+    pub(crate) fn transport(&self) -> Result<Transport, Failure> {
+        Ok(Transport::new(self.plain, self.via()?))
     }
 
     /// The proxy on the way. Through one, a plain request would leave the machine: there is none for it.
@@ -109,7 +94,7 @@ impl Address {
     }
 
     /// Why nothing came of a request, to be put behind what was tried: the proxy on the way, if there is one, and the error.
-    pub(crate) fn why(&self, error: &ureq::Error) -> String {
+    pub(crate) fn why(&self, error: &Error) -> String {
         if let Some(places) = rootless(error) {
             return format!(": no root certificates were found {places}");
         }
@@ -120,12 +105,12 @@ impl Address {
     }
 
     /// What to do about `error` where it need not be the address's own: a proxy is on the way, or no root is known.
-    pub(crate) fn remedy(&self, error: &ureq::Error) -> Option<String> {
+    pub(crate) fn remedy(&self, error: &Error) -> Option<String> {
         if rootless(error).is_some() {
             let advice = "install root certificates, or have SSL_CERT_FILE name a file of them in PEM form";
             return Some(advice.to_owned());
         }
-        let via = self.via().ok().flatten().filter(|_| !is_untrusted(error))?;
+        let via = self.via().ok().flatten().filter(|_| !error.is_untrusted())?;
         Some(format!(
             "check {via}, and the address; NO_PROXY lists the hosts that are reached without a proxy"
         ))
@@ -148,35 +133,9 @@ pub(crate) fn pause(text: &str, now: Timestamp) -> Option<Duration> {
     Some(Duration::from_millis(u64::try_from(left).unwrap_or(0)))
 }
 
-/// Whether the host's name leads nowhere. The system's name resolution tells so by words alone.
-pub(crate) fn is_unknown_host(error: &ureq::Error) -> bool {
-    match error {
-        ureq::Error::HostNotFound => true,
-        ureq::Error::Io(e) => e.to_string().starts_with("failed to lookup address information"),
-        _ => false,
-    }
-}
-
-/// Whether it is TLS that failed: there was an answer, and it was not trusted, or was no TLS.
-pub(crate) fn is_untrusted(error: &ureq::Error) -> bool {
-    matches!(error, ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::InvalidData)
-}
-
-/// Whether what answered a handshake of TLS was no TLS.
-pub(crate) fn is_no_tls(error: &ureq::Error) -> bool {
-    let ureq::Error::Io(error) = error else { return false };
-    let invalid = error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>());
-    matches!(invalid, Some(rustls::Error::InvalidMessage(_)))
-}
-
-/// Whether nobody listens at the address.
-pub(crate) fn is_refused(error: &ureq::Error) -> bool {
-    matches!(error, ureq::Error::Io(e) if e.kind() == std::io::ErrorKind::ConnectionRefused)
-}
-
 /// Where root certificates were looked for, when `error` says that there are none.
-fn rootless(error: &ureq::Error) -> Option<String> {
-    if !matches!(error, ureq::Error::Rustls(rustls::Error::General(_))) {
+fn rootless(error: &Error) -> Option<String> {
+    if !error.is_without_roots() {
         return None;
     }
     let named = ["SSL_CERT_FILE", "SSL_CERT_DIR"].into_iter().filter_map(|name| {

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::str::FromStr as _;
 
-use ureq::http::Uri;
-use ureq::{Proxy, ProxyBuilder, ProxyProtocol};
+use http::Uri;
+use percent_encoding::percent_decode_str;
 use zeroize::Zeroizing;
 
 use crate::environment::variable;
@@ -16,11 +16,20 @@ const NAMING: [&str; 6] =
 /// The variables that list the hosts which are reached without it. The first that is set counts.
 const SPARING: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
-/// A proxy that can be spoken to, and the variable that names it. It is shown without user and password.
+/// An HTTP proxy that can be used, and the variable that names it. It is shown without user and password.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Via {
     variable: &'static str,
     proxy: Proxy,
+}
+
+/// An HTTP proxy.
+#[derive(Clone, PartialEq, Eq)]
+struct Proxy {
+    host: String,
+    port: u16,
+    /// The whole URL, with user and password.
+    url: Zeroizing<String>,
 }
 
 impl Via {
@@ -42,15 +51,15 @@ impl Via {
         Ok(Some(Self { variable, proxy }))
     }
 
-    /// The proxy, with its user and password.
-    pub(crate) fn into_proxy(self) -> Proxy {
-        self.proxy
+    /// The proxy as the client takes it, with its user and password.
+    pub(crate) fn proxy(&self) -> reqwest::Result<reqwest::Proxy> {
+        reqwest::Proxy::all(self.proxy.url.as_str())
     }
 }
 
 impl fmt::Display for Via {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the proxy {}:{} ({})", self.proxy.host(), self.proxy.port(), self.variable)
+        write!(f, "the proxy {}:{} ({})", self.proxy.host, self.proxy.port, self.variable)
     }
 }
 
@@ -70,28 +79,42 @@ fn first(names: &[&'static str]) -> Result<Option<(&'static str, Zeroizing<Strin
     Ok(None)
 }
 
-/// The proxy that `text` names, or why it names none. What it says holds nothing of the text: a password may stand there.
-fn read(text: &str) -> Result<Proxy, String> {
+/// The proxy that `text` names, or why it names none. The reason holds nothing of the text, which may hold a password.
+fn read(text: &str) -> Result<Proxy, &'static str> {
     const NO_ADDRESS: &str = "it is not the address of an HTTP proxy";
-    let proxy = Proxy::new(text).map_err(|_| NO_ADDRESS.to_owned())?;
-    match proxy.protocol() {
-        ProxyProtocol::Http | ProxyProtocol::Https => {}
-        other => return Err(format!("{other} is not spoken here, only HTTP")),
+    let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+    let uri = Uri::from_str(&url).map_err(|_| NO_ADDRESS)?;
+    let default_port = match uri.scheme_str() {
+        Some("http") => 80,
+        Some("https") => 443,
+        _ => return Err("it must begin with http:// or https://; SOCKS is not supported"),
+    };
+    let authority = uri.authority().ok_or(NO_ADDRESS)?;
+    let (user, place) = authority.as_str().rsplit_once('@').unwrap_or(("", authority.as_str()));
+    if percent_decode_str(user).decode_utf8().is_err() {
+        return Err("its user or password is not UTF-8");
     }
-    let authority = proxy.uri().authority().ok_or(NO_ADDRESS)?;
-    let place = authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, place)| place);
     let is_whole = place == authority.host() || authority.port_u16().is_some_and(|port| port != 0);
     if authority.host().is_empty() || !is_whole {
-        return Err("host or port is missing, or not one".to_owned());
+        return Err("its host or port is missing or malformed");
     }
-    Ok(proxy)
+    let port = authority.port_u16().unwrap_or(default_port);
+    Ok(Proxy { host: authority.host().to_owned(), port, url: Zeroizing::new(url) })
 }
 
-/// Whether `hosts`, a list with commas between, has the host of `address`.
+/// Whether `hosts`, a list with commas between, has the host of `address`: by its whole name, by its end (`.example.com`,
+/// `*.example.com`), by its beginning (`10.1.*`), or as `*`.
 fn is_spared(hosts: &str, address: &str) -> bool {
-    let list = Proxy::builder(ProxyProtocol::Http);
-    let list = hosts.split(',').map(str::trim).fold(list, ProxyBuilder::no_proxy);
-    list.build().is_ok_and(|list| Uri::from_str(address).is_ok_and(|address| list.is_no_proxy(&address)))
+    let Ok(address) = Uri::from_str(address) else { return false };
+    let host = address.host().unwrap_or_default().to_ascii_lowercase();
+    hosts.to_ascii_lowercase().split(',').map(str::trim).any(|listed| {
+        match (listed.strip_prefix('*'), listed.strip_suffix('*')) {
+            (Some(end), _) => host.ends_with(end),
+            (None, Some(beginning)) => host.starts_with(beginning),
+            (None, None) if listed.starts_with('.') => host.ends_with(listed),
+            (None, None) => host == listed,
+        }
+    })
 }
 
 #[cfg(test)]
@@ -108,7 +131,7 @@ mod tests {
             ("http://[::1]:3128", ("[::1]", 3128)),
         ] {
             let proxy = read(text).unwrap();
-            assert_eq!((proxy.host(), proxy.port()), place, "{text}");
+            assert_eq!((proxy.host.as_str(), proxy.port), place, "{text}");
         }
         for text in [
             "socks5://someone:secret@127.0.0.1:9",
@@ -128,7 +151,7 @@ mod tests {
             "http://someone:%ffsecret@127.0.0.1:9",
             "/secret",
         ] {
-            let why = read(text).unwrap_err();
+            let why = read(text).err().unwrap();
             assert!(!why.contains("someone") && !why.contains("secret"), "{text}: {why}");
         }
     }

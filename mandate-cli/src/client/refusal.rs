@@ -4,7 +4,7 @@ use mandate_core::json::Object;
 
 use super::{Call, Client, Reply};
 use crate::exit::{Exit, Failure};
-use crate::http;
+use crate::http::Error;
 
 impl Client {
     /// The failure that an answer other than 2xx is.
@@ -76,25 +76,25 @@ impl Client {
     }
 
     /// The failure of a connection.
-    pub(super) fn unreachable(&self, call: &Call<'_>, error: &ureq::Error) -> Failure {
+    pub(super) fn unreachable(&self, call: &Call<'_>, error: &Error) -> Failure {
         let base = &self.access.base;
         let failure = Failure::new(Exit::Unreachable, format!("{base} cannot be reached{}", base.why(error)));
         if let Some(remedy) = base.remedy(error) {
             return failure.next(format_args!("{remedy}; then {}", self.again(call)));
         }
         match error {
-            e if http::is_no_tls(e) => failure.next(
+            e if e.is_no_tls() => failure.next(
                 "what answers there speaks no TLS: check scheme and port; http:// is for a service on this machine",
             ),
-            e if http::is_refused(e) => failure.next(format_args!(
+            e if e.is_refused() => failure.next(format_args!(
                 "see that the service runs there, then {}; mandate doctor looks for the cause",
                 self.again(call)
             )),
             // That will be so the next time, too.
-            e if http::is_untrusted(e) => failure.next(
+            e if e.is_untrusted() => failure.next(
                 "check the address, and its certificate: mandate doctor says more; a root of your own is trusted when SSL_CERT_FILE names it",
             ),
-            e if http::is_unknown_host(e) => {
+            e if e.is_unknown_host() => {
                 failure.next("check the name in the address; mandate doctor says more")
             }
             _ => failure.next(format_args!("{}; mandate doctor looks for the cause", self.again(call))),

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use ureq::Body;
-use ureq::http::{Method, Response};
-use zeroize::Zeroizing;
+use reqwest::Method;
 
 use super::{Call, Client, MAX_ANSWER_BYTES, Reply, patiently, retry_after, worth_another};
 use crate::exit::Failure;
+use crate::http::{self, Response};
 
 /// How long a stream may take to begin.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
@@ -31,42 +30,25 @@ impl Client {
         path: &str,
         accept: &str,
         resume: Option<&Resume>,
-    ) -> Result<Response<Body>, Failure> {
+    ) -> Result<Response, Failure> {
         let call = Call::new(Method::GET, path, &[], None);
-        let told = |answer: &Response<Body>| (answer.status().as_u16(), retry_after(answer.headers()));
+        let told = |answer: &Response| (answer.status(), retry_after(answer.headers()));
         let tried = patiently(|| self.begin(path, accept, resume), |tried| worth_another(tried, told));
-        let mut response = tried.map_err(|e| self.unreachable(&call, &e))?;
-        let status = response.status().as_u16();
-        if (200..300).contains(&status) {
+        let response = tried.map_err(|e| self.unreachable(&call, &e))?.within(READ_TIMEOUT);
+        if response.is_success() {
             return Ok(response);
         }
-        let headers = response.headers().clone();
-        let body = response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string();
-        let body = body.map_err(|e| self.unreachable(&call, &e))?;
+        let (status, headers) = (response.status(), response.headers().clone());
+        let body = response.text(MAX_ANSWER_BYTES).map_err(|e| self.unreachable(&call, &e))?;
         let retry_after = retry_after(&headers);
         Err(self.failed(&call, &Reply { status, headers, body, retry_after, is_repeated: false }))
     }
 
-    fn begin(
-        &self,
-        path: &str,
-        accept: &str,
-        resume: Option<&Resume>,
-    ) -> Result<Response<Body>, ureq::Error> {
-        let bearer = Zeroizing::new(format!("Bearer {}", self.access.key.expose()));
-        let mut request = self
-            .agent
-            .get(self.access.base.join(path).as_str())
-            .config()
-            .timeout_global(None)
-            .timeout_recv_response(Some(BEGIN_TIMEOUT))
-            .timeout_recv_body(Some(READ_TIMEOUT))
-            .build()
-            .header("authorization", bearer.as_str())
-            .header("accept", accept);
+    fn begin(&self, path: &str, accept: &str, resume: Option<&Resume>) -> Result<Response, http::Error> {
+        let mut request = self.request(Method::GET, self.access.base.join(path).as_str(), accept)?;
         if let Some(Resume { from, etag }) = resume {
             request = request.header("range", format!("bytes={from}-")).header("if-range", etag);
         }
-        request.call()
+        http::send(request, BEGIN_TIMEOUT)
     }
 }

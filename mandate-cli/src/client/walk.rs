@@ -1,8 +1,8 @@
 //! Lists: a walk from page to page, newest first, that outlives its cursors.
 
+use reqwest::Method;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use ureq::http::Method;
 
 use super::{Call, Client};
 use crate::exit::{Exit, Failure};

@@ -4,9 +4,9 @@
 use std::collections::BTreeMap;
 
 use mandate_core::json::Object;
+use reqwest::Method;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
-use ureq::http::Method;
 
 use crate::client::{Call, Client};
 use crate::exit::{Exit, Failure};

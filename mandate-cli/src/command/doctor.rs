@@ -4,9 +4,8 @@
 use mandate_core::Timestamp;
 use mandate_core::api_key::KeyClass;
 use mandate_core::jwks::MAX_KEY_SET_BYTES;
+use reqwest::header::HeaderMap;
 use serde::Serialize;
-use ureq::Agent;
-use ureq::http::HeaderMap;
 
 use crate::client::Client;
 use crate::credential::{Access, known_address};
@@ -14,7 +13,7 @@ use crate::environment::{self, variable};
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
-use crate::http::{self, Address};
+use crate::http::{self, Address, REQUEST_TIMEOUT, Transport};
 use crate::key_set::{max_age_seconds, parse, published_at};
 use crate::output::Output;
 use crate::service::Service;
@@ -214,15 +213,15 @@ impl Examined {
     /// Asks a host, and tells whether it answers, over what, and what time it has.
     fn reach(&mut self, check: &'static str, address: &Address, path: &str) -> Option<Answer> {
         let before = environment::now();
-        let agent = match address.agent() {
-            Ok(agent) => agent,
+        let transport = match address.transport() {
+            Ok(transport) => transport,
             Err(failure) => {
                 let next = failure.advice().unwrap_or("mend the variable that names the proxy");
                 self.fail(check, failure.message(), next);
                 return None;
             }
         };
-        match get(&agent, &address.join(path), None) {
+        match get(&transport, &address.join(path), None) {
             Ok(answer) => {
                 let over = if address.is_plain() {
                     "plain HTTP, which does not leave this machine"
@@ -339,7 +338,7 @@ impl Examined {
         let next = "tell the issuer: whoever asks whether the keys have changed gets all of them again";
         match answer.header("etag") {
             None => self.warn("etag", "the key set has none", next),
-            Some(etag) => match place.agent().ok().map(|agent| get(&agent, place, Some(etag))) {
+            Some(etag) => match place.transport().ok().map(|transport| get(&transport, place, Some(etag))) {
                 Some(Ok(Answer { status: 304, .. })) => self.ok("etag", "unchanged keys are not sent again"),
                 _ => self.warn("etag", "unchanged keys are sent again", next),
             },
@@ -356,22 +355,22 @@ fn given(option: Option<&str>, name: &'static str) -> Result<Option<String>, Fai
 }
 
 /// One request without a key. With `etag`, only for what has changed.
-fn get(agent: &Agent, address: &Address, etag: Option<&str>) -> Result<Answer, ureq::Error> {
-    let request = agent.get(address.as_str());
+fn get(transport: &Transport, address: &Address, etag: Option<&str>) -> Result<Answer, http::Error> {
+    let request = transport.get(address.as_str())?;
     let request = etag.into_iter().fold(request, |request, etag| request.header("if-none-match", etag));
-    let (head, mut body) = request.call()?.into_parts();
-    let body = body.with_config().limit(MAX_BODY_BYTES).read_to_vec()?;
-    Ok(Answer { status: head.status.as_u16(), headers: head.headers, body })
+    let response = http::send(request, REQUEST_TIMEOUT)?;
+    let (status, headers) = (response.status(), response.headers().clone());
+    Ok(Answer { status, headers, body: response.bytes(MAX_BODY_BYTES)? })
 }
 
 /// What to do about a host that does not answer.
-fn advice(error: &ureq::Error) -> &'static str {
+fn advice(error: &http::Error) -> &'static str {
     match error {
-        e if http::is_unknown_host(e) => "check the name, and this machine's name resolution",
-        ureq::Error::Timeout(_) => {
+        e if e.is_unknown_host() => "check the name, and this machine's name resolution",
+        e if e.is_timeout() => {
             "check firewalls, and whether a proxy is needed (HTTPS_PROXY): the host is there, or its network is, and silent"
         }
-        e if http::is_untrusted(e) => {
+        e if e.is_untrusted() => {
             "check the certificate: a root of your own is trusted when SSL_CERT_FILE names it; is it TLS at all?"
         }
         _ => "check the address and the port, and that the service runs",

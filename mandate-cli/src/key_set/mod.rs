@@ -13,7 +13,7 @@ use mandate_core::jwt::Unverified;
 
 use crate::environment::{self, variable};
 use crate::exit::{Exit, Failure};
-use crate::http::Address;
+use crate::http::{self, Address, REQUEST_TIMEOUT};
 use crate::input::Source;
 
 /// Where an issuer publishes its keys, behind its own address.
@@ -252,7 +252,7 @@ fn fetch_and_keep(address: &Address, now: Timestamp) -> Result<Held, Failure> {
 
 /// Fetches what is published at `address`.
 pub(crate) fn fetch(address: &Address) -> Result<Fetched, Failure> {
-    let unreachable = |e: ureq::Error| {
+    let unreachable = |e: http::Error| {
         Failure::new(Exit::KeySet, format!("the key set cannot be fetched from {address}{}", address.why(&e)))
             .next(
                 address.remedy(&e).unwrap_or_else(|| {
@@ -260,19 +260,18 @@ pub(crate) fn fetch(address: &Address) -> Result<Fetched, Failure> {
                 }),
             )
     };
-    let mut response = address.agent()?.get(address.as_str()).call().map_err(unreachable)?;
+    let request = address.transport()?.get(address.as_str());
+    let response = request.and_then(|request| http::send(request, REQUEST_TIMEOUT)).map_err(unreachable)?;
     let status = response.status();
-    let header =
-        |name| response.headers().get(name).and_then(|v| v.to_str().ok()).map(std::borrow::ToOwned::to_owned);
-    if status.is_success() {
-        let max_age_seconds = header("cache-control").map_or(0, |text| cache::max_age_seconds(&text));
+    if response.is_success() {
+        let max_age_seconds = response.header("cache-control").map_or(0, cache::max_age_seconds);
         let limit = u64::try_from(MAX_KEY_SET_BYTES).unwrap_or(u64::MAX);
-        let document = response.body_mut().with_config().limit(limit).read_to_vec().map_err(unreachable)?;
+        let document = response.bytes(limit).map_err(unreachable)?;
         return Ok(Fetched { document, max_age_seconds });
     }
     let failure =
         Failure::new(Exit::KeySet, format!("the key set cannot be fetched from {address}: HTTP {status}"));
-    match header("location") {
+    match response.header("location") {
         Some(location) => {
             let advice = "redirects are not followed; if you trust that address, pass it with --jwks";
             Err(failure.note("points to", location).next(advice))

@@ -6,7 +6,7 @@ use mandate_core::jwt::Unverified;
 use crate::command::verify::SANDBOX;
 use crate::exit::{Exit, Failure};
 use crate::fields;
-use crate::http::Address;
+use crate::http::{self, Address, REQUEST_TIMEOUT};
 use crate::key_set::Issuer;
 use crate::output::{Output, warn};
 use crate::resource::Resource;
@@ -100,19 +100,19 @@ impl Contract {
 
 /// The signed contract at `place`.
 fn fetch(place: &Address) -> Result<String, Failure> {
-    let unreachable = |e: ureq::Error| {
+    let unreachable = |e: http::Error| {
         Failure::new(Exit::Unreachable, format!("{place} cannot be reached{}", place.why(&e))).next(
             place
                 .remedy(&e)
                 .unwrap_or_else(|| "check the issuer's address, and repeat the command".to_owned()),
         )
     };
-    let request = place.agent()?.get(place.as_str()).header("accept", "application/jwt");
-    let mut response = request.call().map_err(unreachable)?;
-    match response.status().as_u16() {
-        200 => {
-            response.body_mut().with_config().limit(MAX_ANSWER_BYTES).read_to_string().map_err(unreachable)
-        }
+    let request = place.transport()?.get(place.as_str());
+    let sent =
+        request.and_then(|request| http::send(request.header("accept", "application/jwt"), REQUEST_TIMEOUT));
+    let response = sent.map_err(unreachable)?;
+    match response.status() {
+        200 => response.text(MAX_ANSWER_BYTES).map_err(unreachable),
         404 => Err(Failure::new(Exit::NotFound, "there is no contract at this address")
             .next("check address and issuer: it is the member contract of an escrow")),
         status => Err(Failure::new(Exit::UnknownAnswer, format!("{place} answered HTTP {status}"))

@@ -12,8 +12,6 @@ use mandate_core::api_key::KeyClass;
 use mandate_core::export::{Content, Trailer, TrailerRefused};
 use mandate_core::jwt::TokenRefused;
 use mandate_core::{EnvironmentKind, ExportId};
-use ureq::Body;
-use ureq::http::Response;
 
 use super::EXPORTS;
 use crate::client::{Client, Resume};
@@ -22,6 +20,7 @@ use crate::environment::variable;
 use crate::exit::{Exit, Failure};
 use crate::fields;
 use crate::global::Global;
+use crate::http::Response;
 use crate::key_set::Issuer;
 use crate::output::{Output, warn};
 use crate::service::Service;
@@ -203,32 +202,30 @@ struct Taken<'a> {
 
 impl Taken<'_> {
     /// Takes what an answer brings. Says why it ended, if that was before its end.
-    fn take(&mut self, mut response: Response<Body>, bar: &ProgressBar) -> Result<Option<String>, Failure> {
+    fn take(&mut self, mut response: Response, bar: &ProgressBar) -> Result<Option<String>, Failure> {
         let unwritable = |e: io::Error| unwritable(self.part, &e);
-        let begun = if response.status().as_u16() == 206 { self.from } else { 0 };
+        let begun = if response.status() == 206 { self.from } else { 0 };
         let mut content = match self.content.take() {
             Some(content) if begun > 0 => content,
             _ => begin(self.file, begun).map_err(unwritable)?,
         };
-        let length = response.headers().get("content-length").and_then(|v| v.to_str().ok()?.parse().ok());
+        let length = response.header("content-length").and_then(|length| length.parse().ok());
         let whole = length.map(|left: u64| begun.saturating_add(left));
         bar.set_length(whole.unwrap_or_default());
         bar.set_position(begun);
         self.from = begun;
-        let mut reader = response.body_mut().with_config().limit(u64::MAX).reader();
-        let mut piece = vec![0; PIECE];
         let ended = loop {
-            let bytes = match reader.read(&mut piece) {
-                Ok(read) => piece.get(..read).unwrap_or_default(),
+            let bytes = match response.piece() {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => {
+                    let is_short = whole.is_some_and(|whole| whole > self.from);
+                    break is_short.then(|| "the connection has ended".to_owned());
+                }
                 Err(_) if whole == Some(self.from) => break None,
                 Err(e) => break Some(e.to_string()),
             };
-            if bytes.is_empty() {
-                let is_short = whole.is_some_and(|whole| whole > self.from);
-                break is_short.then(|| "the connection has ended".to_owned());
-            }
-            content.take(bytes);
-            self.file.write_all(bytes).map_err(unwritable)?;
+            content.take(&bytes);
+            self.file.write_all(&bytes).map_err(unwritable)?;
             self.from = self.from.saturating_add(u64::try_from(bytes.len()).unwrap_or_default());
             bar.set_position(self.from);
         };

@@ -1,0 +1,175 @@
+//! HTTP requests for a program that waits for each: reqwest's asynchronous client, since only there a body that stalls can be
+//! timed out, on one event loop.
+
+use std::io;
+use std::sync::{LazyLock, OnceLock};
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Method, RequestBuilder};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::{Instant, timeout_at};
+
+use super::Error;
+use crate::proxy::Via;
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// For one request and its whole answer.
+pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+const USER_AGENT: &str = concat!("mandate/", env!("CARGO_PKG_VERSION"));
+
+/// Runs on whichever thread waits. It lives as long as the process: dropping it would wait for name resolution that hangs.
+static RUNTIME: LazyLock<io::Result<Runtime>> =
+    LazyLock::new(|| Builder::new_current_thread().enable_all().build());
+
+/// Connections to one address. They are set up when the first request is made.
+#[derive(Debug, Clone)]
+pub(crate) struct Transport {
+    /// Whether the address is reached without TLS, so that no root certificate is needed.
+    is_plain: bool,
+    via: Option<Via>,
+    client: OnceLock<Client>,
+}
+
+/// An answer of any status, of which the body has yet to be read.
+#[derive(Debug)]
+pub(crate) struct Response {
+    response: reqwest::Response,
+    deadline: Instant,
+}
+
+impl Transport {
+    pub(super) fn new(is_plain: bool, via: Option<Via>) -> Self {
+        Self { is_plain, via, client: OnceLock::new() }
+    }
+
+    /// A request, to be completed and sent.
+    pub(crate) fn request(&self, method: Method, url: &str) -> Result<RequestBuilder, Error> {
+        Ok(self.client()?.request(method, url))
+    }
+
+    /// A GET request, to be completed and sent.
+    pub(crate) fn get(&self, url: &str) -> Result<RequestBuilder, Error> {
+        self.request(Method::GET, url)
+    }
+
+    fn client(&self) -> Result<&Client, Error> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let redirects = reqwest::redirect::Policy::none();
+        let builder = Client::builder().redirect(redirects).connect_timeout(CONNECT_TIMEOUT);
+        let builder = builder.user_agent(USER_AGENT).no_proxy();
+        let builder = match &self.via {
+            Some(via) => builder.proxy(via.proxy()?),
+            None => builder,
+        };
+        // The system's root certificates take time to read, and may be missing: loopback needs none.
+        let builder = if self.is_plain { builder.tls_certs_only([]) } else { builder };
+        let client = builder.build()?;
+        Ok(self.client.get_or_init(|| client))
+    }
+}
+
+/// Sends a request and waits for the head of its answer. Head and body together must come within `limit`.
+pub(crate) fn send(request: RequestBuilder, limit: Duration) -> Result<Response, Error> {
+    let deadline = Instant::now() + limit;
+    let response = wait(deadline, request.send())?;
+    Ok(Response { response, deadline })
+}
+
+impl Response {
+    pub(crate) fn status(&self) -> u16 {
+        self.response.status().as_u16()
+    }
+
+    pub(crate) fn is_success(&self) -> bool {
+        self.response.status().is_success()
+    }
+
+    pub(crate) fn headers(&self) -> &HeaderMap {
+        self.response.headers()
+    }
+
+    /// The text of a header, if it is there and is ASCII.
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers().get(name)?.to_str().ok()
+    }
+
+    /// The same answer, with this much time from now on for its body.
+    pub(crate) fn within(self, limit: Duration) -> Self {
+        Self { deadline: Instant::now() + limit, ..self }
+    }
+
+    /// The next bytes of the body; nothing at its end.
+    pub(crate) fn piece(&mut self) -> Result<Option<Vec<u8>>, Error> {
+        Ok(wait(self.deadline, self.response.chunk())?.map(Vec::from))
+    }
+
+    /// The body, which may be `limit` bytes long.
+    pub(crate) fn bytes(mut self, limit: u64) -> Result<Vec<u8>, Error> {
+        let mut body = Vec::new();
+        while let Some(piece) = self.piece()? {
+            body.extend_from_slice(&piece);
+            if u64::try_from(body.len()).is_ok_and(|length| length > limit) {
+                return Err(Error::TooLong(limit));
+            }
+        }
+        Ok(body)
+    }
+
+    /// The body as text, which may be `limit` bytes long.
+    pub(crate) fn text(self, limit: u64) -> Result<String, Error> {
+        String::from_utf8(self.bytes(limit)?).map_err(|_| Error::NotUtf8)
+    }
+}
+
+/// Waits for `work`, until `deadline` at most.
+fn wait<T>(deadline: Instant, work: impl Future<Output = reqwest::Result<T>>) -> Result<T, Error> {
+    let runtime = RUNTIME.as_ref().map_err(|e| Error::NoRuntime(e.to_string()))?;
+    match runtime.block_on(async { timeout_at(deadline, work).await }) {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(Error::Timeout),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::thread;
+
+    use super::*;
+
+    /// Sends a request to a server that writes `answer` and then keeps the connection open until the client ends it.
+    fn answered(answer: &'static str, limit: Duration) -> Result<Response, Error> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/", listener.local_addr().unwrap());
+        thread::spawn(move || {
+            let (mut stream, _): (TcpStream, _) = listener.accept().unwrap();
+            // An answer that comes before the request is an error of its own.
+            assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
+            stream.write_all(answer.as_bytes()).unwrap();
+            let _ = stream.read_to_end(&mut Vec::new());
+        });
+        send(Transport::new(true, None).get(&url).unwrap(), limit)
+    }
+
+    #[test]
+    fn an_answer_or_a_body_that_stalls_times_out() {
+        let limit = Duration::from_millis(200);
+        let error = answered("HTTP/1.1 200 OK\r\n", limit).unwrap_err();
+        assert!(error.is_timeout() && error.is_passing(), "{error}");
+        let stalled = answered("HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nab", REQUEST_TIMEOUT).unwrap();
+        let error = stalled.within(limit).text(3).unwrap_err();
+        assert!(error.is_timeout() && error.is_passing(), "{error}");
+    }
+
+    #[test]
+    fn a_body_is_read_up_to_its_limit() {
+        let answer = "HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\nabc";
+        assert_eq!(answered(answer, REQUEST_TIMEOUT).unwrap().text(3).unwrap(), "abc");
+        let error = answered(answer, REQUEST_TIMEOUT).unwrap().text(2).unwrap_err();
+        assert!(matches!(error, Error::TooLong(2)) && !error.is_passing(), "{error}");
+    }
+}
