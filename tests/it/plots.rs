@@ -1,6 +1,6 @@
 //! The plots below docs/ show the figures of the tables that they were made from.
 
-#[path = "../../examples/bench/plot.rs"]
+#[path = "../../examples/bench/src/plot.rs"]
 mod plot;
 
 use std::path::Path;
