@@ -1,4 +1,4 @@
-//! The command line, and the key, which never stands on it.
+//! The command line. The key is read from the environment, never from an argument.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ const KEY_VARIABLE: &str = "MANDATE_ORGANIZATION_KEY";
 
 /// Ask a mandate server on this machine for authorizations, and measure it
 ///
-/// Reads an organization's key from MANDATE_ORGANIZATION_KEY, registers new agents with it, writes a mandate for each, and then
-/// asks for authorizations as those agents; or asks as agents that are there, by --keys. An agent is allowed 10 requests in 60
-/// seconds; what it asks beyond that is a deny_velocity, which costs the server as much.
+/// Reads an organization's key from MANDATE_ORGANIZATION_KEY, registers new agents, writes a mandate for each, and asks for
+/// authorizations as those agents. With --keys it asks as existing agents. An agent may make 10 requests in 60 seconds; more
+/// are answered with deny_velocity, which costs the server as much.
 #[derive(Debug, Parser)]
 #[command(name = "load")]
 pub(crate) struct Args {
@@ -27,43 +27,43 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     pub(crate) base_url: Target,
 
-    /// How many agents are registered, and ask
+    /// Number of agents to register and to ask as
     #[arg(long, value_name = "N", default_value = "1000", value_parser = RangedU64ValueParser::<usize>::new().range(1..=100_000))]
     pub(crate) agents: usize,
 
-    /// Register nobody: ask as the agents whose keys stand in this file, one a line
+    /// Register no agents: ask as those whose keys are in this file, one a line
     #[arg(long, value_name = "FILE", conflicts_with = "agents")]
     pub(crate) keys: Option<PathBuf>,
 
-    /// How many connections are kept open, each with one request at a time
+    /// Number of connections, each with one request at a time
     #[arg(long, value_name = "N", default_value = "64", value_parser = RangedU64ValueParser::<usize>::new().range(1..=1024))]
     pub(crate) connections: usize,
 
-    /// Ask so many times a second, whatever the answers take. Absent: each connection asks as soon as it has its answer
+    /// Requests a second, whatever the answers take [default: each connection asks as soon as it has its answer]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub(crate) rate: Option<u32>,
 
-    /// Before anything is measured, ask once as each agent, for so many seconds at most
+    /// Before measuring, ask once as each agent, for at most this long
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = clap::value_parser!(u64).range(0..=60))]
     warm_up: u64,
 
-    /// Stop after so many seconds
+    /// Stop after this long
     #[arg(long, value_name = "SECONDS", default_value = "10", value_parser = clap::value_parser!(u64).range(1..=600))]
     seconds: u64,
 
-    /// Stop after so many requests
+    /// Stop after this many requests
     #[arg(long, value_name = "N", default_value = "2000000", value_parser = RangedU64ValueParser::<usize>::new().range(1..=20_000_000))]
     pub(crate) requests: usize,
 
-    /// What is asked, in shares
+    /// Expected verdicts of the requests, in shares
     #[arg(long, value_name = "MIX", default_value = "allow=85,review=5,deny_limit=5,deny_category=5", value_parser = Mix::parse)]
     pub(crate) mix: Mix,
 
-    /// How many requests of a hundred carry an Idempotency-Key, each a new one
+    /// Percentage of requests with an Idempotency-Key, each a new one
     #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = RangedU64ValueParser::<usize>::new().range(0..=100))]
     pub(crate) idempotent: usize,
 
-    /// Tell what the server with this process id spends of processor and memory
+    /// Also measure processor time and memory of the process with this id
     #[arg(long, value_name = "PID")]
     pub(crate) pid: Option<u32>,
 

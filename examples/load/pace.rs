@@ -33,7 +33,7 @@ impl Pace {
                 released = due;
                 std::thread::sleep(pacer.time_of(released).saturating_duration_since(Instant::now()));
             }
-            // Nobody is to wait for a request that will not come.
+            // No connection may wait for a request that will not come.
             pacer.due.add_permits(senders);
         });
         pace

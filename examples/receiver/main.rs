@@ -4,8 +4,8 @@
 //! cargo run -p mandate-examples --bin receiver -- --issuer http://127.0.0.1:8081 --listen 127.0.0.1:9000 --keep events.jsonl
 //! ```
 //!
-//! The service delivers at least once: what is not acknowledged with 2xx comes again, and what was kept may come again when
-//! the acknowledgement was lost. Hence the order here: verify, look whether the id is known, keep, acknowledge.
+//! The service delivers at least once: an event comes again until it is acknowledged with 2xx, and when the acknowledgement was
+//! lost. Hence the order here: verify, check whether the id is known, keep, acknowledge.
 
 mod keys;
 mod log;
@@ -36,7 +36,7 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 /// Receives events, verifies them, and keeps each once.
 #[derive(Debug, Parser)]
 struct Args {
-    /// Who signs: the address under which the key set is published
+    /// The issuer: the address under which the key set is published
     #[arg(long, value_name = "URL")]
     issuer: String,
 

@@ -58,7 +58,7 @@ fn the_restore_drill_works_as_it_is_written() {
     assert_eq!(drilled.out.matches("sound\n").count(), 1, "{drilled:#?}");
     assert_eq!(agent.ask(40).text("/verdict"), "allow", "the server went on");
     let setting = "export MANDATE_CONFIG=/etc/mandate/server.toml\n";
-    for section in ["Backup", "Check"] {
+    for section in ["Backup", "Check a database"] {
         run(&format!("{setting}{}", commands(section)), root.path()).code(0);
     }
 }

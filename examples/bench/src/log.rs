@@ -19,7 +19,7 @@ use crate::output::{Measured, Series};
 use crate::template::{REST, SETS, Template, database};
 use crate::{Args, Failure, table};
 
-/// How many decisions stand in the short log: enough to fill pages.
+/// Decisions in the short log: enough to fill pages.
 const SHORT: usize = 5_000;
 /// How often each page is fetched in a round.
 const FETCHES: usize = 50;
@@ -79,8 +79,8 @@ struct Kept {
     pages: Vec<(String, String)>,
 }
 
-/// Where the keys and pages of a kept log stand: written last, once it is whole. Another name where such a log is to hold something
-/// else, by which an old one is made anew.
+/// The file with the keys and pages of a kept log, written last, once the log is complete. Change the name when such a log is to
+/// hold something else: old logs are then filled again.
 const KEPT: &str = "kept-2.json";
 
 /// Measures the two in turn; `target` is the target directory.
@@ -212,8 +212,8 @@ fn run(args: &Args, template: &Template, keys: &Path, length: &mut Length) -> Re
     report.keeps_to_velocity()
 }
 
-/// The first page of each list, and the one that begins behind the last row of the page that is the first now: with all
-/// that will be written to a list that grows with the log, it comes to stand at the far end.
+/// The first page of each list, and the page behind the last row of the current first page. In a list that grows with the log
+/// the latter ends up at the far end.
 fn pages(template: &Template, lists: &[&'static str]) -> Result<Vec<PageTimes>, Failure> {
     let server = Running::mandate(template.directory(), &[])?;
     let mut pages = Vec::new();

@@ -38,42 +38,42 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// Measure the service and its core beside their yardsticks, on this machine
 ///
-/// What is measured: the `core`, signing and deciding beside other libraries; how verdicts are `verify`-ed beside other
-/// libraries, and by the command line (`tokens`); one server and several on `postgres`, beside its own `pgbench`; `deliveries`
-/// of events beside decisions; `decisions`, beside the ceiling and the plain design; the same with a long `log` beside a short
-/// one; and the `profile` of one authorization, in instructions, which needs valgrind.
+/// The parts: `core`, signing and deciding beside other libraries; `verify`, verifying beside other libraries; `tokens`, the same
+/// with the command line; `postgres`, one server and several beside `pgbench`; `deliveries` of events beside decisions;
+/// `decisions`, beside the ceiling and the plain design; `log`, a long log beside a short one; `profile`, the instructions of an
+/// authorization, which needs valgrind.
 #[derive(Debug, Parser)]
 #[command(name = "tests/bench")]
 struct Args {
-    /// What is measured [default: all but the profile; postgres where --postgres says on what]
+    /// The parts to measure [default: all but the profile; postgres only with --postgres]
     #[arg(value_enum, value_name = "PART")]
     parts: Vec<Part>,
 
-    /// How long each run is measured [default: 6, or 2 with --quick]
+    /// Length of each run [default: 6, or 2 with --quick]
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=60))]
     seconds: Option<u64>,
 
-    /// How often each contender has its turn [default: 5, or 2 with --quick]
+    /// Rounds, in which each contender runs once [default: 5, or 2 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=50))]
     rounds: Option<u16>,
 
-    /// How many decisions the long log has [default: 5000000, or 200000 with --quick]
+    /// Decisions in the long log [default: 5000000, or 200000 with --quick]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10_000..=50_000_000))]
     log: Option<u32>,
 
-    /// An empty database for the part `postgres`, of a role that may make tables in it; it stays filled
+    /// An empty database for the part `postgres`; its role must be able to create tables. It stays filled
     #[arg(long, value_name = "URL")]
     postgres: Option<String>,
 
-    /// Short runs, to see that all is well
+    /// Short runs, to see that everything works
     #[arg(long)]
     quick: bool,
 
     /// Also write the figures of every round to this file, as JSON
     ///
-    /// {"began", "processors", "seconds", "rounds", "results": [{"part", "case", "contender", "rounds": [{…}]}]}: of each part,
-    /// case and contender an object for each round. The names of figures end in their units, but for counts. The file is
-    /// written anew after each part.
+    /// {"began", "processors", "seconds", "rounds", "results": [{"part", "case", "contender", "rounds": [{…}]}]}: an object for
+    /// each round of each part, case and contender. Names of figures end in their units, except counts. The file is written
+    /// again after each part.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 

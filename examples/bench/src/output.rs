@@ -63,7 +63,7 @@ impl Series {
 }
 
 impl<'a> Output<'a> {
-    /// Begins with nothing measured. A file that cannot be written is told of now, and not when all is done.
+    /// Begins with nothing measured. Reports a file that cannot be written now, and not at the end.
     pub(crate) fn begin(args: &'a Args) -> Result<Self, Failure> {
         let document = Document {
             began: SystemClock.now().to_string(),

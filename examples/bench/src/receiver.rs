@@ -61,7 +61,7 @@ async fn listen(listener: TcpListener, came: Arc<Mutex<Vec<Came>>>) {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let came = Arc::clone(&came);
-                // Whoever posts closes its connections as it likes.
+                // The sender closes its connections when it likes.
                 tokio::spawn(async move { _ = hear(stream, &came).await });
             }
             Err(e) => eprintln!("the receiver cannot accept: {e}"),

@@ -1,7 +1,7 @@
 //! One rule, as our policy engine decides it and as Cedar does: what `tests/bench core` and `benches/evaluate.rs` measure.
 //!
 //! Cedar answers allow or deny and has no sums, calendars or reasons of its own; it is given the rule in its fastest form, one
-//! `permit` over integers, and everything it would have to look up stands in the request.
+//! `permit` over integers, and everything it would have to look up is in the request.
 
 use std::error::Error;
 

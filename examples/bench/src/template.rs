@@ -108,7 +108,7 @@ impl Template {
         let keys = json!({
             "master_key": MASTER_KEY,
             "organization_key": self.organization_key.expose(),
-            // It is of no organization, and nobody asks with it.
+            // It belongs to no organization, and is not used.
             "live_organization_key": draw(KeyClass::Organization, EnvironmentKind::Production).expose(),
         });
         Ok(std::fs::write(directory.join("mandate-dev.json"), keys.to_string())?)

@@ -16,7 +16,7 @@ use crate::{Args, Failure};
 
 /// How many tokens there are.
 const TOKENS: usize = 100_000;
-/// What `mandate verify` is told of those that the example writes.
+/// The arguments of `mandate verify` for the tokens that the example writes.
 const EXPECTED: [&str; 5] =
     ["--issuer", "https://verdicts.example", "--allow-sandbox", "--at", "2026-01-20T00:00:10Z"];
 /// How often it is looked what the threads have used.

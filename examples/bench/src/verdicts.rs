@@ -78,7 +78,7 @@ impl Keys {
         Ok(jsonwebtoken::encode(&self.header, claims, &self.encoding)?)
     }
 
-    /// What our library is told of the tokens, at that time.
+    /// What our library expects of the tokens, at that time.
     pub(crate) fn expected(&self, now: Timestamp) -> Expected<'static> {
         Expected {
             amount: Some(self.amount),
@@ -123,7 +123,7 @@ pub(crate) fn sign(signer: &dyn Signer, claims: &VerdictClaims) -> Result<String
     Ok(jwt::sign(signer, &claims.to_json())?)
 }
 
-/// The claims of one token under the signature of another: to be refused by whoever verifies.
+/// The claims of one token under the signature of another: every verifier must refuse it.
 pub(crate) fn forged(one: &str, other: &str) -> Result<String, Failure> {
     let (claims, _) = one.rsplit_once('.').ok_or("a token has no signature")?;
     let (_, signature) = other.rsplit_once('.').ok_or("a token has no signature")?;

@@ -1,7 +1,7 @@
 //! The ceiling: what the machine gives to a service that stores nothing.
 //!
-//! axum, the body parsed, one ES256 signature, an answer of the same fields as ours. Nobody is known, nothing is looked up, and
-//! what is answered is what anybody could tell from the request alone.
+//! axum, the body parsed, one ES256 signature, an answer of the same fields as ours. It knows no callers and looks nothing
+//! up: the answer follows from the request alone.
 
 mod common;
 

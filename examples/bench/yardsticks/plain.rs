@@ -2,7 +2,7 @@
 //!
 //! It does the work that ours does, and as durably: it finds the agent by the hash of its key, reads its mandate, its month and
 //! its last minute, decides with the same engine, signs, writes the decision, its review and the month, and answers after the
-//! commit. Statements are prepared once a connection, and everything it looks for stands in an index.
+//! commit. Statements are prepared once a connection, and every lookup uses an index.
 //!
 //! `plain DATABASE KEYS`: the file that is made, and the file of the agents' keys, one a line.
 
