@@ -316,7 +316,7 @@ pub(crate) fn lines(plan: &Plan) -> Vec<String> {
     lines
 }
 
-/// The lines as a file, under a new trailer for what stands before the last line.
+/// The lines as a file, under a new trailer for what comes before the last line.
 pub(crate) fn sealed(lines: &[String]) -> String {
     let (_, before) = lines.split_last().unwrap();
     let rows = before.iter().filter(|line| line.starts_with(r#"{"decision""#)).count();

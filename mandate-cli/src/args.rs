@@ -9,7 +9,7 @@ use crate::command::{
 };
 use crate::global::Global;
 
-/// Spending mandates for autonomous agents: verify verdicts, write mandates, ask for authorizations.
+/// Spending mandates for autonomous agents: verify verdicts, manage mandates, request authorizations
 #[derive(Debug, Parser)]
 #[command(name = "mandate", version, arg_required_else_help = true, after_help = ROOT_HELP)]
 pub(crate) struct Args {
@@ -22,8 +22,8 @@ pub(crate) struct Args {
 
 const ROOT_HELP: &str = "\
 Counterparties need no account: `mandate verify` checks a token against the issuer's public keys.
-Organizations and agents begin with `mandate login`; or set MANDATE_BASE_URL, and MANDATE_ORGANIZATION_KEY or MANDATE_AGENT_KEY.
-Keys are never taken from the command line, where other users of the machine could read them.
+Organizations and agents start with `mandate login`, or set MANDATE_BASE_URL, and MANDATE_ORGANIZATION_KEY or MANDATE_AGENT_KEY.
+API keys are never command-line arguments, which other users of the machine could read.
 
 Examples:
   mandate verify \"$TOKEN\" --issuer https://verdicts.example.com --amount 40 --currency USD
@@ -39,42 +39,42 @@ pub(crate) enum Command {
     Audit(audit::Audit),
     Simulate(simulate::Simulate),
     Report(report::Report),
-    /// Look at an issuer's keys, and pin those that you trust
+    /// Show an issuer's keys, and pin the ones you trust
     #[command(subcommand)]
     Jwks(jwks::Jwks),
     Login(profile::Login),
     Whoami(profile::Whoami),
     Switch(profile::Switch),
     Logout(profile::Logout),
-    /// See which profiles there are
+    /// List profiles
     #[command(subcommand)]
     Profile(profile::Profile),
-    /// Register agents, and see them
+    /// Register and show agents
     #[command(subcommand)]
     Agent(agent::Agent),
-    /// Write and revoke mandates
+    /// Create, compare and revoke mandates
     #[command(subcommand)]
     Mandate(mandate::Mandate),
     Authorize(authorize::Authorize),
-    /// See what was decided
+    /// List and show decisions
     #[command(subcommand)]
     Decision(decision::Decision),
-    /// Answer what waits for a person
+    /// Approve or deny requests that need a review
     #[command(subcommand)]
     Review(review::Review),
-    /// See and switch whether verdicts count
+    /// Show or switch the enforcement mode
     #[command(subcommand)]
     Enforcement(enforcement::Enforcement),
-    /// Say who hears of events
+    /// Manage webhooks
     #[command(subcommand)]
     Webhook(webhook::Webhook),
-    /// See what has happened
+    /// List and show events
     #[command(subcommand)]
     Event(event::Event),
-    /// Lock funds until a condition is met
+    /// Manage escrows: funds locked until a condition is met
     #[command(subcommand)]
     Escrow(escrow::Escrow),
-    /// Have the log of decisions as a file
+    /// Export the decision log to a file
     #[command(subcommand)]
     Export(export::Export),
     Usage(usage::Usage),

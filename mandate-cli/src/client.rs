@@ -1,4 +1,4 @@
-//! The service's API: requests with their key, their idempotency key, their retries, and errors told in full.
+//! The service's API: requests with their key, their idempotency key, their retries, and errors in full.
 
 mod refusal;
 mod stream;
@@ -29,7 +29,7 @@ const PAUSES: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1)];
 /// The longest pause that the service may ask for; a longer one is left to the caller.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
-/// From here on a pause is told of.
+/// A pause of this length or more is announced.
 const NOTICEABLE: Duration = Duration::from_secs(2);
 /// What is escaped in a query: all but the unreserved characters (RFC 3986, section 2.3).
 const QUERY: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -91,7 +91,7 @@ impl Client {
         Self::marked(Access::find(&change.service, global, class)?, change.idempotency_key.clone(), global)
     }
 
-    /// Tells a person that it is production.
+    /// Marks production on a terminal.
     fn marked(access: Access, idempotency_key: Option<String>, global: &Global) -> Result<Self, Failure> {
         if access.is_live() && prompt::is_seen() {
             say(&format!("{LIVE} LIVE {LIVE:#} {}\n", access.base));
@@ -167,7 +167,7 @@ impl Client {
     /// The failure that an answer other than 2xx is.
     pub(crate) fn failed(&self, call: &Call<'_>, reply: &Reply) -> Failure {
         let refused = self.refused(call, reply);
-        if call.is_post() { self.told(refused) } else { refused }
+        if call.is_post() { self.with_idempotency_key(refused) } else { refused }
     }
 
     /// The issuer that the service points to: where its own host redirects those who ask it for the key set. Nothing when it
@@ -198,20 +198,20 @@ impl Client {
             }
             Err(e) => {
                 let failure = self.unreachable(call, &e);
-                Err(if call.is_post() { self.told(failure) } else { failure })
+                Err(if call.is_post() { self.with_idempotency_key(failure) } else { failure })
             }
         }
     }
 
     /// The failure with the key under which the request can be repeated.
-    pub(crate) fn told(&self, failure: Failure) -> Failure {
+    pub(crate) fn with_idempotency_key(&self, failure: Failure) -> Failure {
         failure.note("idempotency key", &self.idempotency_key)
     }
 
     /// What failed after the change was made: that it was, and how to have the answer again.
     pub(crate) fn made(&self, failure: Failure) -> Failure {
         let key = &self.idempotency_key;
-        self.told(failure).note("done", "the change was made").next(format_args!(
+        self.with_idempotency_key(failure).note("done", "the change was made").next(format_args!(
             "repeat the command with --idempotency-key {key:?}: it gives the same answer again"
         ))
     }
@@ -266,7 +266,7 @@ fn encoded(path: &str, query: &[(&str, String)]) -> String {
     })
 }
 
-/// Tries, and again for as long as `worth_another` tells of a pause that can be waited for, and gives the last outcome.
+/// Tries, and again for as long as `worth_another` gives a pause that is short enough, and gives the last outcome.
 fn patiently<T>(
     mut attempt: impl FnMut() -> Result<T, http::Error>,
     mut worth_another: impl FnMut(&Result<T, http::Error>) -> Option<Option<Duration>>,
@@ -282,16 +282,16 @@ fn patiently<T>(
     attempt()
 }
 
-/// Whether another attempt may do better, and the pause that the service asks for. `told` gives an answer's status and the pause
+/// Whether another attempt may do better, and the pause that the service asks for. `facts` gives an answer's status and the pause
 /// that it asks for.
 #[expect(clippy::option_option, reason = "whether, and if so how long if that is known")]
 fn worth_another<T>(
     tried: &Result<T, http::Error>,
-    told: impl Fn(&T) -> (u16, Option<Duration>),
+    facts: impl Fn(&T) -> (u16, Option<Duration>),
 ) -> Option<Option<Duration>> {
     match tried {
         Ok(answer) => {
-            let (status, asked) = told(answer);
+            let (status, asked) = facts(answer);
             (status == 429 || status >= 500).then_some(asked)
         }
         Err(e) => e.is_passing().then_some(None),
@@ -303,10 +303,10 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     http::pause(headers.get("retry-after")?.to_str().ok()?, environment::now())
 }
 
-/// Sleeps, and tells of it when a person would wonder.
+/// Sleeps, and announces a pause that a person would notice.
 fn wait(pause: Duration) {
     if pause >= NOTICEABLE {
-        say(&format!("note: the service asks for patience; next attempt in {} s\n", pause.as_secs()));
+        say(&format!("note: the service asked to wait; next attempt in {} s\n", pause.as_secs()));
     }
     thread::sleep(pause);
 }

@@ -40,7 +40,7 @@ impl Access {
     /// environment, and that before the current profile; a profile that was named goes before the environment.
     pub(crate) fn find(service: &Service, global: &Global, class: Class) -> Result<Self, Failure> {
         let base = known_address(service, global)?.ok_or_else(|| {
-            Failure::new(Exit::Usage, "the service's address is not known")
+            Failure::new(Exit::Usage, "the service's base URL is not known")
                 .next("mandate login; or set MANDATE_BASE_URL, or pass --base-url https://api.example.com/v1")
         })?;
         Self::at(base, service, global, class)?.ok_or_else(|| missing(class))
@@ -66,7 +66,7 @@ impl Access {
         if address != base {
             return Err(missing(class).note(
                 "profile",
-                format_args!("the key of `{name}` is for {address}, and is sent nowhere else"),
+                format_args!("the key of `{name}` is for {address}, and is not sent to any other address"),
             ));
         }
         must_be_of(class, &key, &format!("the profile `{name}`")).map_err(|failure| {
@@ -166,7 +166,7 @@ fn missing(class: Class) -> Failure {
     };
     let (direct, file) = set;
     let failure = Failure::new(Exit::Unauthorized, format!("this command needs {key}, and there is none"));
-    // Whoever has set a key and hears that there is none would look for a misspelling.
+    // A key of the other class is set: without this note, the user would look for a misspelling.
     let others = KeyClass::ALL.into_iter().filter(|other| class.is_some_and(|class| class != *other));
     let is_set = |name: &&'static str| matches!(variable(name), Ok(Some(_)));
     let other = others.flat_map(|other| <[_; 2]>::from(variables(other))).find(is_set);
@@ -194,7 +194,7 @@ pub(crate) fn parse(text: &str, place: &str, class: Class) -> Result<ApiKey, Fai
         Failure::new(Exit::Unauthorized, format!("the API key is refused: {e}"))
             .note("read from", place)
             .note("sent", "nothing")
-            .next("copy it once more, whole; the service's operator issues keys, and agent create those of agents")
+            .next("copy the whole key again; the service's operator issues organization keys, mandate agent create issues agent keys")
     })?;
     must_be_of(class, &key, place)?;
     Ok(key)

@@ -14,7 +14,7 @@ use crate::exit::{Exit, Failure};
 /// The folder of this program, within those of the person.
 const NAME: &str = "mandate";
 
-/// For what can be fetched again; nothing when nobody's home is known, as in many a container.
+/// For what can be fetched again; nothing when there is no home directory, as in many containers.
 pub(crate) fn cache() -> Result<Option<PathBuf>, Failure> {
     Ok(base()?.map(|base| base.cache_dir().join(NAME)))
 }

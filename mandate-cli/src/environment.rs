@@ -14,11 +14,11 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Bytes that nobody can guess.
+/// Random bytes that cannot be guessed.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], Failure> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)
-        .map_err(|e| Failure::new(Exit::Io, format!("the system gives no random bytes: {e}")))?;
+        .map_err(|e| Failure::new(Exit::Io, format!("the system cannot provide random bytes: {e}")))?;
     Ok(bytes)
 }
 

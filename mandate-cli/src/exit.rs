@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use crate::style::{BOLD, ERROR, printable};
 
-/// What the process tells its caller. The numbers are part of the interface: `docs/cli.md` lists them.
+/// The exit code of the process. The numbers are part of the interface: `docs/cli.md` lists them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -113,9 +113,9 @@ impl Failure {
         Self { exit, ..self }
     }
 
-    /// The same failure with one more fact. Advice stands behind all of them.
+    /// The same failure with one more fact. Advice comes after all of them.
     pub(crate) fn note(mut self, label: &'static str, value: impl fmt::Display) -> Self {
-        let advice = self.notes.iter().position(|(told, _)| *told == "next" && label != "next");
+        let advice = self.notes.iter().position(|(existing, _)| *existing == "next" && label != "next");
         self.notes.insert(advice.unwrap_or(self.notes.len()), (label, value.to_string()));
         self
     }

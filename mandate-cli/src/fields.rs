@@ -34,7 +34,7 @@ pub(crate) fn items<'a>(json: &'a str, path: &str) -> Option<Vec<&'a str>> {
     Some(items.into_iter().map(RawValue::get).collect())
 }
 
-/// An object of the values at `paths`, under the paths as names; `null` stands for what is absent. Of an array, each
+/// An object of the values at `paths`, under the paths as names; `null` for what is absent. Of an array, each
 /// element so.
 pub(crate) fn select(json: &str, paths: &[String]) -> String {
     if let Ok(elements) = serde_json::from_str::<Vec<&RawValue>>(json) {

@@ -7,7 +7,7 @@ use clap::ValueEnum;
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Global options")]
 pub(crate) struct Global {
-    /// Print JSON instead of text; with names, only these fields: --json=id,request.amount
+    /// Print JSON instead of text; with field names, only those fields: --json=id,request.amount
     #[arg(
         long,
         global = true,
@@ -20,19 +20,19 @@ pub(crate) struct Global {
     )]
     pub(crate) json: Option<Vec<String>>,
 
-    /// Print what this jq expression makes of the JSON
+    /// Filter the JSON output with this jq expression
     #[arg(long, global = true, value_name = "EXPR", display_order = 101)]
     pub(crate) jq: Option<String>,
 
-    /// How results are printed [default: table, for people]
+    /// The output format [default: table]
     #[arg(long, global = true, value_name = "FORMAT", value_enum, display_order = 102)]
     pub(crate) format: Option<Format>,
 
-    /// Act in the name of this profile; goes before the environment [env: MANDATE_PROFILE]
+    /// Use this profile; overrides environment variables [env: MANDATE_PROFILE]
     #[arg(long, global = true, value_name = "NAME", display_order = 103, value_parser = crate::profile::name)]
     pub(crate) profile: Option<String>,
 
-    /// Don't ask before a change in a live environment
+    /// Do not ask for confirmation before a change in a live environment
     #[arg(long, global = true, display_order = 104)]
     pub(crate) yes: bool,
 
@@ -44,18 +44,18 @@ pub(crate) struct Global {
 /// How results are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// Text for people: lines, and tables that fit the terminal
+    /// Lines of text, and tables that fit the terminal
     Table,
     /// One JSON document
     Json,
-    /// One JSON document a line, as they come
+    /// One JSON document per line, printed as soon as it is available
     Ndjson,
 }
 
 /// When colour is used.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Colour {
-    /// On terminals, unless NO_COLOR or CLICOLOR says otherwise
+    /// On terminals, unless NO_COLOR or CLICOLOR forbids it
     #[default]
     Auto,
     /// Always

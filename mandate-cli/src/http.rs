@@ -17,8 +17,7 @@ use crate::environment::variable;
 use crate::exit::Failure;
 use crate::proxy::Via;
 
-const INCOMPLETE: &str =
-    "it must be a complete URL that begins with https://, or on this machine with http://";
+const INCOMPLETE: &str = "it must be a complete URL: https://, or on this machine http://";
 
 /// An address that may be talked to: https anywhere, http on loopback only, without user, password, query or fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +31,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let uri = Uri::from_str(text).map_err(|e| {
-            // Whoever leaves the scheme out hears nothing better from the parser than of a wrong format.
+            // Without a scheme, the parser reports only an invalid format.
             if text.contains("://") { format!("it is not a URL: {e}") } else { INCOMPLETE.to_owned() }
         })?;
         let (Some(authority), Some(host)) = (uri.authority(), uri.host().filter(|h| !h.is_empty())) else {
@@ -107,7 +106,7 @@ impl Address {
     /// What to do about `error` where it need not be the address's own: a proxy is on the way, or no root is known.
     pub(crate) fn remedy(&self, error: &Error) -> Option<String> {
         if rootless(error).is_some() {
-            let advice = "install root certificates, or have SSL_CERT_FILE name a file of them in PEM form";
+            let advice = "install root certificates, or set SSL_CERT_FILE to a PEM file of them";
             return Some(advice.to_owned());
         }
         let via = self.via().ok().flatten().filter(|_| !error.is_untrusted())?;
@@ -117,7 +116,7 @@ impl Address {
     }
 }
 
-/// The time that a `Date` header tells (RFC 9110, section 5.6.7), exact to a second.
+/// The time in a `Date` header (RFC 9110, section 5.6.7), exact to a second.
 pub(crate) fn date(text: &str) -> Option<Timestamp> {
     let since_epoch = httpdate::parse_http_date(text).ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(Timestamp::from_seconds(i64::try_from(since_epoch.as_secs()).ok()?))
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_scheme_is_told() {
+    fn a_missing_scheme_is_reported() {
         for text in ["127.0.0.1:8080/v1", "localhost:8080/v1", "api.example.com/v1", "/v1", ""] {
             assert_eq!(text.parse::<Address>(), Err(INCOMPLETE.to_owned()), "{text}");
         }

@@ -41,7 +41,7 @@ impl Filter {
     }
 
     /// What the expression gives for `json`, a line each: strings as they are, everything else as JSON. What is wrong with a
-    /// value is told without the value, which may be a secret.
+    /// value is reported without the value, which may be a secret.
     pub(crate) fn apply(&self, json: &str) -> Result<String, Failure> {
         let failed = || Failure::new(Exit::Io, format!("--jq `{}` does not fit the answer", self.text));
         let input = read::parse_single(json.as_bytes()).map_err(|_| failed())?;
@@ -78,10 +78,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told() {
-        for (expression, told) in [(".[", "cannot be read"), ("nonsense", "unknown: nonsense")] {
+    fn errors_name_the_problem() {
+        for (expression, message) in [(".[", "cannot be read"), ("nonsense", "unknown: nonsense")] {
             let failure = Filter::compile(expression).unwrap_err();
-            assert!(failure.exit == Exit::Usage && failure.message().contains(told), "{failure:?}");
+            assert!(failure.exit == Exit::Usage && failure.message().contains(message), "{failure:?}");
         }
         let failure = Filter::compile(".key|tonumber").unwrap().apply(r#"{"key":"secret"}"#).unwrap_err();
         assert_eq!(failure.exit, Exit::Io);

@@ -16,7 +16,7 @@ const BUFFER_BYTES: usize = 256 * 1024;
 pub(crate) struct Line {
     /// Its number, from 1.
     pub(crate) number: u64,
-    /// What stands in it; nothing of a line that is too long.
+    /// Its content; nothing of a line that is too long.
     pub(crate) bytes: Vec<u8>,
     /// Whether it is longer than [`MAX_LINE_BYTES`].
     pub(crate) too_long: bool,

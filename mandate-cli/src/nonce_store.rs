@@ -1,7 +1,7 @@
 //! The nonces that were accepted, in a file that any number of processes share.
 //!
 //! One SQLite table, keyed by issuer and nonce. A claim is one transaction that begins with the write lock (`BEGIN
-//! IMMEDIATE`), so that of any number of processes one finds the nonce fresh, and it is on the disk before anybody hears
+//! IMMEDIATE`), so that of any number of processes one finds the nonce fresh, and it is on the disk before anyone hears
 //! so: a process or machine that dies after its claim leaves a nonce that is used, one that dies before leaves none.
 //!
 //! The journal is SQLite's rollback journal, not a write-ahead log: a process makes one small transaction and ends, which
@@ -47,7 +47,7 @@ pub(crate) struct Together<'a> {
     clock: Timestamp,
 }
 
-/// Why the file cannot tell whether a nonce was seen. Nothing may be accepted then.
+/// Why the store cannot be read. Nothing may be accepted then.
 #[derive(Debug)]
 pub(crate) enum NonceFileError {
     /// The path names something else.

@@ -70,7 +70,7 @@ impl Output {
         if self.is_chosen && self.format == Format::Table {
             return Err(Failure::new(
                 Exit::Usage,
-                "there is no table of this: it is a line of JSON for each",
+                "there is no table for this: the output is one line of JSON per object",
             )
             .next("leave --format out"));
         }
@@ -98,7 +98,7 @@ impl Output {
         self.failure.is_some()
     }
 
-    /// Whether nobody will read what is written from now on.
+    /// Whether standard output is closed or has failed, so that further output is lost.
     pub(crate) fn is_over(&self) -> bool {
         self.closed || self.failure.is_some()
     }
@@ -108,7 +108,7 @@ impl Output {
         self.text(&format!("{label:<LABEL_WIDTH$}{value}\n"));
     }
 
-    /// A labelled line of a foreign value, in colour when it is a word that says how things stand.
+    /// A labelled line of a foreign value, in colour if it is a state.
     pub(crate) fn field(&mut self, label: &str, value: &str, is_state: bool) {
         let style = if is_state { style_of(value) } else { Style::new() };
         self.line(label, format_args!("{style}{}{style:#}", printable(value)));
@@ -159,7 +159,7 @@ impl Output {
         }
     }
 
-    /// Tells of a failure, to those who asked for JSON with the service's answer on standard output as well.
+    /// Reports a failure; with JSON output, the service's answer goes to standard output as well.
     pub(crate) fn failure(&mut self, failure: &Failure) -> Exit {
         if let Some(answer) = failure.answer().filter(|_| self.is_json()) {
             self.text(&format!("{}\n", answer.trim_end_matches('\n')));
@@ -170,7 +170,7 @@ impl Output {
         failure.exit
     }
 
-    /// The end of the run: output that was lost is told of, and makes a success a failure.
+    /// The end of the run: lost output is reported, and turns a success into a failure.
     pub(crate) fn finish(self, exit: Exit) -> Exit {
         let Some(e) = self.failure else { return exit };
         let failure = Failure::new(Exit::Io, format!("standard output cannot be written: {e}"));
@@ -185,7 +185,7 @@ pub(crate) fn warn(message: impl fmt::Display) {
     say(&format!("{CAUTION}warning:{CAUTION:#} {message}\n"));
 }
 
-/// Text for standard error. There is nobody to tell when that fails.
+/// Text for standard error. A failure to write it cannot be reported.
 pub(crate) fn say(text: &str) {
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }

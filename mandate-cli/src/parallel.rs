@@ -31,13 +31,13 @@ pub(crate) fn ordered<T: Send, R: Send>(
         }
         scope.spawn(move || blocks.zip(inputs.iter().cycle()).try_for_each(|(block, to)| to.send(block)));
         for output in outputs.iter().cycle() {
-            // Whoever's turn it is and has nothing more had the last block before.
+            // A worker without another block had the last one in its previous turn.
             let Ok(result) = output.recv() else { break };
             if take(result).is_break() {
                 break;
             }
         }
-        // Who still sends hears that nobody listens.
+        // Workers that still send see the closed channel.
         drop(outputs);
     });
 }

@@ -15,7 +15,7 @@ use crate::exit::{Exit, Failure};
 
 /// Where the profiles are, among what the person has decided.
 const FILE: &str = "profiles.json";
-/// Whoever changes the profiles has this one locked.
+/// A process locks this file while it changes the profiles.
 const LOCK_FILE: &str = "profiles.lock";
 /// The most that is read of the file, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
@@ -33,7 +33,7 @@ pub(crate) struct Profiles {
     pub(crate) profiles: BTreeMap<String, Profile>,
 }
 
-/// Held by whoever changes the profiles.
+/// Held while the profiles are changed.
 #[derive(Debug)]
 pub(crate) struct Lock {
     _file: File,
@@ -98,10 +98,7 @@ impl Profiles {
             Ok(Lock { _file: file })
         });
         let lock = locked.map_err(|e| {
-            Failure::new(
-                Exit::Io,
-                format!("the profiles cannot be kept for oneself with {}: {e}", path.display()),
-            )
+            Failure::new(Exit::Io, format!("the profiles cannot be locked with {}: {e}", path.display()))
         })?;
         Ok((lock, Self::load()?))
     }
@@ -151,7 +148,7 @@ pub(crate) fn name(text: &str) -> Result<String, &'static str> {
 
 fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Failure {
     Failure::new(Exit::Io, format!("the profiles in {} cannot be read: {why}", path.display()))
-        .next("mend the file, or remove it and log in again")
+        .next("correct the file, or remove it and log in again")
 }
 
 #[cfg(unix)]

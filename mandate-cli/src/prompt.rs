@@ -1,4 +1,4 @@
-//! Questions to a person at a terminal. Nobody else is asked.
+//! Questions to a person at a terminal. Without a terminal there is no question.
 
 use std::fs::File;
 use std::io::{IsTerminal as _, stderr, stdin};
@@ -8,7 +8,7 @@ use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Failure};
 
-/// The process's own terminal, whatever its standard streams are. There is none for a process that nobody started from one.
+/// The process's own terminal, whatever its standard streams are. A process that was not started from a terminal has none.
 const TERMINAL: &str = "/dev/tty";
 
 /// Whether standard error is a terminal.
@@ -16,7 +16,7 @@ pub(crate) fn is_seen() -> bool {
     stderr().is_terminal()
 }
 
-/// Whether there is somebody to ask: at standard input, or, when that is a pipe or a file, at the terminal that the process
+/// Whether a person can answer: at standard input, or, when that is a pipe or a file, at the terminal that the process
 /// was started from, where questions are then answered.
 pub(crate) fn can_ask() -> bool {
     is_seen() && (stdin().is_terminal() || File::options().read(true).write(true).open(TERMINAL).is_ok())

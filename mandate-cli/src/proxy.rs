@@ -37,16 +37,16 @@ impl Via {
     ///
     /// # Errors
     ///
-    /// When the variable that counts names something else than an HTTP proxy: to go without it is nobody's wish.
+    /// When the variable that counts names anything but an HTTP proxy: bypassing it would be a surprise.
     pub(crate) fn find(address: &str) -> Result<Option<Self>, Failure> {
         let Some((variable, text)) = first(&NAMING)? else { return Ok(None) };
         if first(&SPARING)?.is_some_and(|(_, hosts)| is_spared(&hosts, address)) {
             return Ok(None);
         }
         let proxy = read(&text).map_err(|why| {
-            Failure::new(Exit::Usage, format!("{variable} names no proxy that can be used: {why}"))
+            Failure::new(Exit::Usage, format!("{variable} does not name a usable proxy: {why}"))
                 .note("sent", "nothing")
-                .next("a proxy is named as http://host:port or https://host:port; to go without one, unset the variable, or list the host in NO_PROXY")
+                .next("name a proxy as http://host:port or https://host:port; to use none, unset the variable or list the host in NO_PROXY")
         })?;
         Ok(Some(Self { variable, proxy }))
     }

@@ -36,7 +36,7 @@ pub(crate) struct Received {
 }
 
 impl Received {
-    /// What stands in `verified`, which is `token`.
+    /// The event of `verified`, which is `token`.
     pub(crate) fn new(verified: &VerifiedEvent, token: &str) -> Self {
         let claims = verified.claims();
         Self {
@@ -71,7 +71,7 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Opens the file, or makes it, for its owner alone, and tells `there` of each event that is in it. One whose last line has
+    /// Opens the file, or makes it, for its owner alone, and passes each event in it to `there`. One whose last line has
     /// no end, or that holds something else, is left as it is, and refused; so is one that another process records in.
     pub(crate) fn open(path: &Path, mut there: impl FnMut(EventId)) -> Result<Self, Failure> {
         let name = path.display().to_string();
@@ -85,7 +85,7 @@ impl Recording {
         if !metadata.is_file() {
             return Err(Failure::new(
                 Exit::Io,
-                format!("{name} is no file: what is recorded there is not kept"),
+                format!("{name} is not a regular file, so nothing would be kept"),
             )
             .next("name the file of an earlier recording, or a new one"));
         }
@@ -101,14 +101,14 @@ impl Recording {
             file.seek(SeekFrom::End(-1)).and_then(|_| file.read_exact(&mut last)).map_err(unusable)?;
             if last != *b"\n" {
                 return Err(Failure::new(Exit::Io, format!("the last line of {name} has no end"))
-                    .next("nobody was told that it was received: remove that line, or name another file"));
+                    .next("the event in it was not acknowledged: remove that line, or name another file"));
             }
         }
         let mut lines = Lines::open(&Source::File(path.to_owned()), "the recording")?;
         while let Some(line) = lines.next(|_| {}).map_err(unusable)? {
             let event = serde_json::from_slice::<Recorded>(&line.bytes).ok();
             let id = event.and_then(|event| EventId::parse(&event.event).ok()).ok_or_else(|| {
-                Failure::new(Exit::Io, format!("line {} of {name} is no recorded event", line.number))
+                Failure::new(Exit::Io, format!("line {} of {name} is not a recorded event", line.number))
                     .next("name the file of an earlier recording, or a new one")
             })?;
             there(id);

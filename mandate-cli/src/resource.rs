@@ -107,7 +107,7 @@ impl<'a> Listing<'a> {
         Self { output, table: Tabular::new(columns), kept: Vec::new(), shown: 0 }
     }
 
-    /// Prints a page. False when nobody reads any more.
+    /// Prints a page. False when standard output is closed.
     pub(crate) fn page(&mut self, items: &[Box<RawValue>]) -> Result<bool, Failure> {
         match self.output.format() {
             Format::Table if items.is_empty() => {}

@@ -8,7 +8,7 @@ use crate::value::{idempotency_key, source};
 #[derive(Debug, Default, clap::Args)]
 #[command(next_help_heading = "Service")]
 pub(crate) struct Service {
-    /// The service's address, which ends in /v1 [env: MANDATE_BASE_URL; default: that of the profile]
+    /// The API's base URL, which ends in /v1 [env: MANDATE_BASE_URL; default: from the profile]
     #[arg(long, value_name = "URL")]
     pub(crate) base_url: Option<String>,
 
@@ -24,7 +24,7 @@ pub(crate) struct Change {
     #[command(flatten)]
     pub(crate) service: Service,
 
-    /// Send this idempotency key: requests that carry the same one take effect once [default: random]
+    /// The idempotency key: requests with the same key take effect once [default: random]
     #[arg(long, value_name = "KEY", value_parser = idempotency_key)]
     pub(crate) idempotency_key: Option<String>,
 }

@@ -9,7 +9,7 @@ use crate::environment::variable;
 use crate::fields;
 use crate::style::{CAUTION, ERROR, GOOD, LIVE, LIVE_MARK, printable, style_of};
 
-/// What stands for a value that is absent.
+/// The text of an absent value.
 const ABSENT: &str = "-";
 /// The same, where the absence of a cap means that there is none, or that of a threshold that nothing waits.
 pub(crate) const NO_LIMIT: &str = "no limit";
@@ -42,7 +42,7 @@ pub(crate) enum Kind {
     Whole,
     /// Seconds since the epoch.
     Seconds,
-    /// A word that says how things stand.
+    /// A state.
     State,
     /// A kind of environment: where money is real, a mark.
     Environment,
@@ -63,7 +63,7 @@ pub(crate) const fn seconds(label: &'static str, path: &'static str) -> Field {
     Field { label, path, kind: Kind::Seconds, absent: None }
 }
 
-/// A word that says how things stand.
+/// A state.
 pub(crate) const fn state(label: &'static str, path: &'static str) -> Field {
     Field { label, path, kind: Kind::State, absent: None }
 }
@@ -84,7 +84,7 @@ impl Field {
         matches!(self.kind, Kind::State | Kind::Environment)
     }
 
-    /// The value in `json`, fit for a terminal; nothing when it is absent, unless something stands for that.
+    /// The value in `json`, fit for a terminal; nothing when it is absent, unless there is a text for that.
     pub(crate) fn value(&self, json: &str) -> Option<String> {
         let mut paths = self.path.split(' ').map(|path| fields::text(json, path));
         let Some(first) = paths.next().flatten() else { return self.absent.map(str::to_owned) };
@@ -104,18 +104,18 @@ impl Field {
     }
 }
 
-/// The colour of a word that says how things stand.
+/// The colour of a state.
 fn colour(state: &str) -> Option<Color> {
     [(GOOD, Color::Green), (CAUTION, Color::Yellow), (ERROR, Color::Red), (LIVE, Color::Red)]
         .into_iter()
         .find_map(|(style, colour)| (style_of(state) == style).then_some(colour))
 }
 
-/// A table that is printed page by page; the head stands above the first one.
+/// A table that is printed page by page; the head is printed above the first one.
 #[derive(Debug)]
 pub(crate) struct Tabular {
     columns: &'static [Field],
-    /// The widths of the pages so far, so that the next ones stand below them.
+    /// The widths of the pages so far, so that the next ones align with them.
     widths: Vec<u16>,
 }
 
@@ -175,12 +175,12 @@ fn one_line(cells: impl Iterator<Item = Cell>) -> Row {
 /// The columns of the terminal; `COLUMNS` goes before, also for pipes and files, where no line is shortened otherwise. Nothing for
 /// a terminal that does not know its size and says 0.
 pub(crate) fn width() -> Option<u16> {
-    let told = variable("COLUMNS").ok().flatten().and_then(|text| text.parse().ok());
+    let set = variable("COLUMNS").ok().flatten().and_then(|text| text.parse().ok());
     let seen = || {
         let size = stdout().is_terminal().then(ratatui::crossterm::terminal::size)?;
         size.ok().map(|(columns, _)| columns)
     };
-    told.filter(|columns| *columns > 0).or_else(seen).filter(|columns| *columns > 0)
+    set.filter(|columns| *columns > 0).or_else(seen).filter(|columns| *columns > 0)
 }
 
 #[cfg(test)]

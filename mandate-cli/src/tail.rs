@@ -25,13 +25,13 @@ const OVERLAP: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Tail")]
 pub(crate) struct Following {
-    /// How many to begin with
+    /// Start with this many
     #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=i64::from(FIRST_LOOK)))]
     lines: u32,
-    /// Go on, and show what comes
+    /// Keep running, and show new ones
     #[arg(short, long)]
     follow: bool,
-    /// How long to wait between two looks
+    /// The time between two requests, in seconds
     #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = interval)]
     interval: Duration,
 }
@@ -78,7 +78,7 @@ impl Seen {
 }
 
 impl Following {
-    /// Shows the newest of `resource`, and follows if that was asked for. Ends when nobody reads any more.
+    /// Shows the newest of `resource`, and follows if that was asked for. Ends when standard output is closed.
     pub(crate) fn run(
         &self,
         client: &Client,
@@ -102,7 +102,7 @@ impl Following {
         let items = seen.take_new(items, id, Instant::now());
         let skipped = items.len().saturating_sub(usize::try_from(self.lines).unwrap_or(usize::MAX));
         let mut reading = listing.page(items.get(skipped..).unwrap_or_default())?;
-        let mut told = false;
+        let mut is_reported = false;
         while self.follow && reading {
             thread::sleep(self.interval);
             if is_hung_up() {
@@ -110,15 +110,15 @@ impl Following {
             }
             match look(client, resource, &filters, seen.anchor.clone()) {
                 Ok(items) => {
-                    told = false;
+                    is_reported = false;
                     reading = listing.page(&seen.take_new(items, id, Instant::now()))?;
                     seen.advance(Instant::now());
                 }
                 Err(failure) if failure.can_pass() => {
-                    if !told {
+                    if !is_reported {
                         say(&format!("note: {}; going on\n", failure.message()));
                     }
-                    told = true;
+                    is_reported = true;
                 }
                 Err(failure) => return Err(failure),
             }
@@ -127,7 +127,7 @@ impl Following {
     }
 }
 
-/// Whether nobody reads standard output any more, which shows before something is written to it: at a pipe or a terminal. A
+/// Whether standard output is closed, which shows before something is written to it: at a pipe or a terminal. A
 /// file cannot be asked, and is always there.
 fn is_hung_up() -> bool {
     let asked = || -> std::io::Result<bool> {

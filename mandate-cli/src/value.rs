@@ -16,7 +16,7 @@ pub(crate) fn source(text: &str) -> Result<Source, std::convert::Infallible> {
     Ok(Source::from(text))
 }
 
-/// The text as it stands, once it is known to be an amount.
+/// The text unchanged, after checking that it is an amount.
 pub(crate) fn amount_text(text: &str) -> Result<String, Invalid> {
     Amount::parse(text).map(|_| text.to_owned())
 }

@@ -19,24 +19,24 @@ impl Client {
             .with_answer(&reply.body);
         match exit {
             Exit::InvalidRequest if call.is_post() => {
-                failure.next("mend what the message names; a changed request needs a new idempotency key")
+                failure.next("correct what the message names; a changed request needs a new idempotency key")
             }
-            Exit::InvalidRequest => failure.next("mend what the message names"),
+            Exit::InvalidRequest => failure.next("correct what the message names"),
             Exit::Unauthorized => failure.next(
                 "check that the key belongs to this service and is not revoked; its operator issues keys",
             ),
             Exit::Forbidden => {
-                failure.next("use a key of the other class: agents ask, organizations do everything else")
+                failure.next("use a key of the other class: agent keys request authorizations, organization keys do everything else")
             }
             Exit::NotFound if is_collection(call.path) => failure.next(format_args!(
-                "is {} the API's address? there is no {}; set --base-url or MANDATE_BASE_URL",
+                "is {} the API's base URL? there is no {}; set --base-url or MANDATE_BASE_URL",
                 self.access.base, call.path
             )),
             Exit::NotFound => {
                 failure.next("check the id; objects of other organizations and environments are not visible")
             }
             Exit::Conflict if code == "idempotency_conflict" => failure
-                .next("that idempotency key stands for another request: leave it out, or take a new one"),
+                .next("this idempotency key belongs to another request: leave it out, or use a new one"),
             Exit::Conflict => failure.next("choose another name"),
             Exit::RateLimited => match reply.retry_after {
                 Some(wait) => {
@@ -52,7 +52,7 @@ impl Client {
     /// An error that is not the service's own, but that of a proxy, or of another server altogether.
     fn foreign(&self, call: &Call<'_>, reply: &Reply) -> Failure {
         let what =
-            format!("{} answered HTTP {}, and not as the service does", self.access.base, reply.status);
+            format!("{} answered HTTP {}, but not in the form of this API", self.access.base, reply.status);
         match exit_of(reply.status) {
             Some(exit @ (Exit::RateLimited | Exit::ServerError)) => {
                 Failure::new(exit, what).next(self.again(call))
@@ -84,15 +84,15 @@ impl Client {
         }
         match error {
             e if e.is_no_tls() => failure.next(
-                "what answers there speaks no TLS: check scheme and port; http:// is for a service on this machine",
+                "the server there does not speak TLS: check scheme and port; http:// is for a service on this machine",
             ),
             e if e.is_refused() => failure.next(format_args!(
-                "see that the service runs there, then {}; mandate doctor looks for the cause",
+                "check that the service runs there, then {}; mandate doctor looks for the cause",
                 self.again(call)
             )),
             // That will be so the next time, too.
             e if e.is_untrusted() => failure.next(
-                "check the address, and its certificate: mandate doctor says more; a root of your own is trusted when SSL_CERT_FILE names it",
+                "check the address, and its certificate: mandate doctor says more; to trust a root certificate of your own, set SSL_CERT_FILE to its file",
             ),
             e if e.is_unknown_host() => {
                 failure.next("check the name in the address; mandate doctor says more")

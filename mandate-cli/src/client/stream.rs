@@ -10,7 +10,7 @@ use crate::http::{self, Response};
 
 /// How long a stream may take to begin.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long one answer is read at most: whoever wants more asks for the rest, and learns so of a service that has gone silent.
+/// How long one answer is read at most. The caller then requests the rest, which also detects a service that has gone silent.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Where a stream goes on.
@@ -32,8 +32,8 @@ impl Client {
         resume: Option<&Resume>,
     ) -> Result<Response, Failure> {
         let call = Call::new(Method::GET, path, &[], None);
-        let told = |answer: &Response| (answer.status(), retry_after(answer.headers()));
-        let tried = patiently(|| self.begin(path, accept, resume), |tried| worth_another(tried, told));
+        let facts = |answer: &Response| (answer.status(), retry_after(answer.headers()));
+        let tried = patiently(|| self.begin(path, accept, resume), |tried| worth_another(tried, facts));
         let response = tried.map_err(|e| self.unreachable(&call, &e))?.within(READ_TIMEOUT);
         if response.is_success() {
             return Ok(response);

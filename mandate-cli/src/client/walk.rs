@@ -19,11 +19,11 @@ const CURSOR_REFUSED: &str = "cursor expired or malformed";
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "List")]
 pub(crate) struct Paging {
-    /// At most so many, newest first
+    /// Show at most this many, newest first
     #[arg(long, value_name = "N", default_value_t = USUAL, value_parser = count, conflicts_with = "all")]
     pub(crate) limit: u32,
 
-    /// All there are, page by page, as they come
+    /// Show all, fetched page by page
     #[arg(long)]
     pub(crate) all: bool,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Walk<'a> {
     filters: Vec<(&'static str, String)>,
     /// The member that holds an object's id, by which the walk goes on when a cursor has expired.
     id: Option<&'static str>,
-    /// How many are still wanted; nothing stands for all.
+    /// How many are still wanted; nothing means all.
     left: Option<u32>,
     from: From,
 }
@@ -99,7 +99,7 @@ impl<'a> Walk<'a> {
             other => other?,
         };
         let page: Page = serde_json::from_str(&body).map_err(|e| {
-            Failure::new(Exit::UnknownAnswer, format!("the service's answer is no list: {e}"))
+            Failure::new(Exit::UnknownAnswer, format!("the service's answer is not a list: {e}"))
         })?;
         let last = page.data.last().and_then(|item| crate::fields::text(item.get(), self.id?));
         self.from = match (page.next_cursor, &self.from) {

@@ -24,7 +24,7 @@ const AGENTS: Resource = Resource {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Agent {
-    /// Register an agent; its key is shown once
+    /// Register an agent, and show its key, once
     #[command(after_help = "\
 Examples:
   mandate agent create buyer
@@ -38,7 +38,7 @@ Needs an organization key: a profile's, MANDATE_ORGANIZATION_KEY, MANDATE_ORGANI
         #[command(flatten)]
         change: Change,
     },
-    /// List the agents, newest first; under an agent's key, itself
+    /// List agents, newest first; with an agent key, only that agent
     #[command(after_help = "\
 Examples:
   mandate agent list

@@ -20,7 +20,7 @@ use crate::value::source;
 /// The longest body that the service takes, in bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// Make any request to the API, and print its answer
+/// Send any request to the API, and print the response
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -35,13 +35,13 @@ pub(crate) struct Api {
     /// The path behind /v1, for example /decisions
     #[arg(value_parser = path)]
     path: String,
-    /// A field of the body, or of a GET's query. A value that is JSON is taken as such; a.b=1 is {"a": {"b": 1}}
+    /// A field of the body, or of the query of a GET. JSON values are sent as JSON; a.b=1 means {"a": {"b": 1}}
     #[arg(short, long = "field", value_name = "NAME=VALUE", value_parser = field)]
     field: Vec<(String, String)>,
-    /// The body, as it is; `-` reads standard input
+    /// The body, sent unchanged; `-` reads standard input
     #[arg(long, value_name = "FILE|-", value_parser = source, conflicts_with = "field")]
     input: Option<Source>,
-    /// Print the status and the headers of the answer, too
+    /// Also print the status and the headers of the response
     #[arg(short, long)]
     include: bool,
     #[command(flatten)]
@@ -102,7 +102,7 @@ impl Api {
             output.text("\n");
         }
         if !(200..300).contains(&reply.status) {
-            // Whoever asks for the answer itself gets it, whatever it is.
+            // This command prints the answer itself, whatever it is.
             if !output.is_json() {
                 output.text(&format!("{}\n", printable(&reply.body)));
             }

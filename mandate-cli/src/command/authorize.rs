@@ -21,11 +21,11 @@ use crate::service::Change;
 use crate::style::{CAUTION, ERROR, GOOD, printable};
 use crate::value::amount_text;
 
-/// Ask whether money may be spent; a verdict of `allow` comes with a token for the counterparty
+/// Request authorization for a payment; an `allow` verdict includes a token for the counterparty
 #[derive(Debug, clap::Args)]
 #[command(after_help = AUTHORIZE_HELP)]
 pub(crate) struct Authorize {
-    /// How much, an exact decimal
+    /// The amount, an exact decimal
     #[arg(value_parser = amount_text, allow_negative_numbers = true)]
     pub(crate) amount: String,
 
@@ -33,23 +33,23 @@ pub(crate) struct Authorize {
     #[arg(value_parser = Currency::parse)]
     pub(crate) currency: Currency,
 
-    /// Who is to be paid, `vendor:<name>`
+    /// The recipient, `vendor:<name>`
     #[arg(long, value_name = "VENDOR", value_parser = Recipient::parse)]
     pub(crate) to: Recipient,
 
-    /// What the money is for
+    /// The spending category, such as software
     #[arg(long, value_name = "CATEGORY", value_parser = Category::parse)]
     pub(crate) category: Category,
 
-    /// In observe mode, too, let a verdict other than `allow` decide the exit code
+    /// In observe mode, too, exit with 20 or 21 unless the verdict is `allow`
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// If the verdict is review, wait for the person, and show the fresh verdict and its token
+    /// If the verdict is `review`, wait until it is resolved, and show the new verdict and its token
     #[arg(long)]
     pub(crate) wait: bool,
 
-    /// With --wait, how long
+    /// How long --wait waits, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3600, requires = "wait")]
     pub(crate) timeout: u64,
 
@@ -66,7 +66,7 @@ Examples:
 Needs an agent key: a profile's, MANDATE_AGENT_KEY, MANDATE_AGENT_KEY_FILE or --key-file.
 
 Exit codes:
-  0 allow (in observe mode any verdict, unless --strict)    20 denied    21 review, or nobody answered in time
+  0 allow (in observe mode any verdict, unless --strict)    20 denied    21 review, or not resolved in time
   2 usage    30 to 38 no verdict; see docs/cli.md";
 
 /// Between two looks at a review.
@@ -91,9 +91,9 @@ impl Authorize {
             self.wait && fields::text(&answer, "verdict").as_deref() == Some(Verdict::Review.as_str());
         if waits {
             let id = fields::text(&answer, "decision").ok_or_else(|| unknown("decision is required"));
-            let id = id.map_err(|failure| client.told(failure))?;
+            let id = id.map_err(|failure| client.with_idempotency_key(failure))?;
             if !output.is_json() {
-                tell(&answer, output).map_err(|failure| client.made(failure))?;
+                print(&answer, output).map_err(|failure| client.made(failure))?;
                 say(&format!("note: waiting for a person, for at most {} s\n", self.timeout));
             }
             let resolved = self.resolved(&client, &id, output);
@@ -102,13 +102,13 @@ impl Authorize {
             }
         }
         if !waits || output.is_json() {
-            tell(&answer, output).map_err(|failure| client.made(failure))?;
+            print(&answer, output).map_err(|failure| client.made(failure))?;
         }
         client.note_if_lost(output);
         self.exit(&answer)
     }
 
-    /// Waits until the review of the decision `id` is resolved, and shows what came of it; nothing when nobody has answered
+    /// Waits until the review of the decision `id` is resolved, and shows what came of it; nothing when it was not resolved
     /// in time.
     fn resolved(&self, client: &Client, id: &str, output: &mut Output) -> Result<Option<Exit>, Failure> {
         let Some(resolved) = self.follow(client, id)? else { return Ok(None) };
@@ -118,25 +118,25 @@ impl Authorize {
     }
 
     /// Looks at the decision `id` until its review is resolved. Gives the fresh decision, or the first one if there is none;
-    /// nothing when nobody has answered in time. A look that fails is followed by another one where that may do better.
+    /// nothing when it was not resolved in time. A look that fails is followed by another one where that may do better.
     fn follow(&self, client: &Client, id: &str) -> Result<Option<String>, Failure> {
         let deadline = Instant::now().checked_add(Duration::from_secs(self.timeout));
-        let mut told = false;
+        let mut is_reported = false;
         loop {
             let looked = look(client, id);
             let is_over = deadline.is_none_or(|deadline| Instant::now() >= deadline);
             match looked {
                 Ok(Some(resolved)) => return Ok(Some(resolved)),
                 Ok(None) if is_over => {
-                    warn("nobody has answered in time; the review goes on, see mandate decision show");
+                    warn("the review was not resolved in time; it stays pending, see mandate decision show");
                     return Ok(None);
                 }
-                Ok(None) => told = false,
+                Ok(None) => is_reported = false,
                 Err(failure) if failure.can_pass() && !is_over => {
-                    if !told {
+                    if !is_reported {
                         say(&format!("note: {}; going on\n", failure.message()));
                     }
-                    told = true;
+                    is_reported = true;
                 }
                 Err(failure) => return Err(failure),
             }
@@ -185,14 +185,14 @@ fn decided(failure: Failure, client: &Client, id: &str, answer: &str) -> Failure
     if let Some(review) = fields::text(answer, "review.id") {
         failure = failure.note("review", review);
     }
-    client.told(failure).next(made(id))
+    client.with_idempotency_key(failure).next(made(id))
 }
 
 fn made(id: &str) -> String {
     format!("the decision is made: mandate decision show {id}")
 }
 
-/// The code that a verdict stands for.
+/// The exit code of a verdict.
 pub(super) fn exit_of(verdict: Verdict) -> Exit {
     match verdict {
         Verdict::Allow => Exit::Success,
@@ -210,7 +210,7 @@ fn body(args: &Authorize) -> Result<String, Failure> {
 }
 
 /// Says what the service answered; gives verdict and mode.
-pub(super) fn tell<'a>(answer: &'a str, output: &mut Output) -> Result<(Verdict, Cow<'a, str>), Failure> {
+pub(super) fn print<'a>(answer: &'a str, output: &mut Output) -> Result<(Verdict, Cow<'a, str>), Failure> {
     let mut authorization = Answer::read(answer)?;
     let verdict = Verdict::parse(&authorization.text("verdict")?).map_err(|e| unknown(&e.to_string()))?;
     let mode = authorization.text("mode")?;

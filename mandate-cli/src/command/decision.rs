@@ -55,7 +55,7 @@ pub(super) const DECISIONS: Resource = Resource {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Decision {
-    /// List decisions, newest first; under an agent's key, its own
+    /// List decisions, newest first; with an agent key, only its own
     #[command(after_help = "\
 Examples:
   mandate decision list --agent agt_buyer --verdict deny_limit
@@ -69,7 +69,7 @@ Examples:
         #[command(flatten)]
         service: Service,
     },
-    /// Show a decision, with its token as it was signed
+    /// Show a decision and its signed token
     #[command(after_help = "\
 Examples:
   mandate decision show dec_01hf7yat000000000000000007
@@ -81,13 +81,13 @@ Examples:
         #[command(flatten)]
         service: Service,
     },
-    /// Show the newest decisions, and with --follow each as it is made
+    /// Show the newest decisions; with --follow, also each new one
     #[command(after_help = "\
 Examples:
   mandate decision tail --follow
   mandate decision tail -f --verdict review | jq -r .review.id
 
-In a pipe, each decision is a line of JSON.")]
+In a pipe, each decision is one line of JSON.")]
     Tail {
         #[command(flatten)]
         filters: Filters,
@@ -102,25 +102,25 @@ In a pipe, each decision is a line of JSON.")]
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct Filters {
-    /// Of this agent
+    /// Only this agent
     #[arg(long, value_name = "AGENT", value_parser = agent)]
     agent: Option<AgentId>,
-    /// Of this verdict: allow, review, deny_limit ...
+    /// Only this verdict: allow, review, deny_limit ...
     #[arg(long, value_parser = Verdict::parse)]
     verdict: Option<Verdict>,
-    /// Under this mandate
+    /// Only under this mandate
     #[arg(long, value_name = "ID", value_parser = MandateId::parse)]
     mandate: Option<MandateId>,
-    /// Made in this mode
+    /// Only decisions made in this mode
     #[arg(long, value_enum)]
     mode: Option<Mode>,
-    /// Whose review stands so
+    /// Only decisions whose review has this state
     #[arg(long, value_enum)]
     review: Option<Review>,
-    /// Made at this time or later: RFC 3339, or seconds since the epoch
+    /// Only from this time on: RFC 3339, or seconds since the epoch
     #[arg(long, value_name = "TIME", value_parser = instant)]
     since: Option<Timestamp>,
-    /// Made before this time
+    /// Only before this time
     #[arg(long, value_name = "TIME", value_parser = instant)]
     until: Option<Timestamp>,
 }
@@ -134,7 +134,7 @@ pub(crate) enum Mode {
     Enforce,
 }
 
-/// How a review stands.
+/// The state of a review.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Review {
     /// It waits for a person
@@ -143,7 +143,7 @@ pub(crate) enum Review {
     Approved,
     /// A person has denied
     Denied,
-    /// Nobody has answered in time
+    /// Not resolved in time
     Expired,
 }
 

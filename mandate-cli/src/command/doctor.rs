@@ -19,17 +19,17 @@ use crate::output::Output;
 use crate::service::Service;
 use crate::style::{CAUTION, DIM, ERROR, GOOD, printable};
 
-/// How far this clock may be from the service's, in seconds, before that is told of.
+/// How far this clock may be from the service's, in seconds, before that gives a warning.
 const WARN_CLOCK_SECONDS: i64 = 5;
 /// As far as no leeway helps any more: a verdict seems expired, or not yet valid.
 const MAX_CLOCK_SECONDS: i64 = 30;
 /// The most that is read of an answer, in bytes.
 const MAX_BODY_BYTES: u64 = 1024 * 1024;
 
-/// Check clock, addresses, TLS, key, mode and key set, and say what to do next
+/// Check clock, addresses, TLS, API key, mode and key set, and suggest what to do
 ///
-/// Each check is a line: ok, warn or fail. What is not set is passed over with a warning: whoever only verifies needs no key,
-/// and who has a key may need no issuer.
+/// Each check is one line: ok, warn or fail. A setting that is missing gives a warning, not a failure: verifying needs no
+/// API key, and an API key alone needs no issuer.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -43,7 +43,7 @@ pub(crate) struct Doctor {
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
 
-    /// Where the machine-readable contract is published [env: MANDATE_DOCS_URL]
+    /// The docs host, which publishes the OpenAPI document [env: MANDATE_DOCS_URL]
     #[arg(long, value_name = "URL")]
     docs_url: Option<String>,
 
@@ -74,7 +74,7 @@ struct Line {
 struct Examined {
     healthy: bool,
     checks: Vec<Line>,
-    /// Whether a host has told what time it is.
+    /// Whether a host has answered with the time.
     #[serde(skip)]
     is_clock_known: bool,
 }
@@ -99,15 +99,14 @@ impl Doctor {
         self.verdicts(&mut examined)?;
         self.docs(&mut examined)?;
         if !examined.is_clock_known {
-            let next =
-                "compare it with another one; with --issuer or a service's address it is compared here";
-            examined.warn("clock", "nobody has told what time it is", next);
+            let next = "compare it with another clock; given --issuer or --base-url, doctor compares it";
+            examined.warn("clock", "no server has answered with the time", next);
         }
         examined.healthy = examined.checks.iter().all(|line| line.state != State::Fail);
         if output.is_json() {
             output.json(&examined)?;
         } else {
-            tell(&examined.checks, output);
+            print(&examined.checks, output);
         }
         Ok(if examined.healthy { Exit::Success } else { Exit::Unhealthy })
     }
@@ -117,12 +116,12 @@ impl Doctor {
         let base = match known_address(&self.service, global) {
             Ok(Some(base)) => base,
             Ok(None) => {
-                let next = "mandate login, or set MANDATE_BASE_URL; whoever only verifies needs neither";
+                let next = "mandate login, or set MANDATE_BASE_URL; verifying needs neither";
                 return examined.warn("api", "the service's address is not set", next);
             }
             Err(failure) => {
-                let mend = "mend the address, as MANDATE_BASE_URL, --base-url or the profile has it";
-                return examined.fail("api", failure.message(), failure.advice().unwrap_or(mend));
+                let next = "correct the address in MANDATE_BASE_URL, --base-url or the profile";
+                return examined.fail("api", failure.message(), failure.advice().unwrap_or(next));
             }
         };
         // Without a key: what answers is seen before a key is sent to it.
@@ -131,10 +130,10 @@ impl Doctor {
             Some(answer) if answer.status == 401 => true,
             Some(answer) => {
                 let next = match answer.status {
-                    429 | 500.. => "the service has trouble: try again later; its operator sees why",
+                    429 | 500.. => "the service has an error: try again later; its operator can see why",
                     _ => "is this the service's address, and does it end in /v1?",
                 };
-                let found = format!("HTTP {}, where the API asks for a key", answer.status);
+                let found = format!("HTTP {}, where the API requires a key", answer.status);
                 examined.fail("api answer", found, next);
                 false
             }
@@ -187,7 +186,7 @@ impl Doctor {
                     examined.fail("docs", format!("HTTP {status}, where the contract is expected"), next);
                 }
             }
-            Err(why) => examined.fail("docs", format!("`{url}` is refused: {why}"), "mend the address"),
+            Err(why) => examined.fail("docs", format!("`{url}` is refused: {why}"), "correct the address"),
         }
         Ok(())
     }
@@ -210,13 +209,13 @@ impl Examined {
         self.line(check, State::Fail, found, Some(next.into()));
     }
 
-    /// Asks a host, and tells whether it answers, over what, and what time it has.
+    /// Sends a request to a host, and checks whether it answers, over TLS or not, and what its clock says.
     fn reach(&mut self, check: &'static str, address: &Address, path: &str) -> Option<Answer> {
         let before = environment::now();
         let transport = match address.transport() {
             Ok(transport) => transport,
             Err(failure) => {
-                let next = failure.advice().unwrap_or("mend the variable that names the proxy");
+                let next = failure.advice().unwrap_or("correct the variable that names the proxy");
                 self.fail(check, failure.message(), next);
                 return None;
             }
@@ -224,7 +223,7 @@ impl Examined {
         match get(&transport, &address.join(path), None) {
             Ok(answer) => {
                 let over = if address.is_plain() {
-                    "plain HTTP, which does not leave this machine"
+                    "plain HTTP on this machine"
                 } else {
                     "TLS, with a certificate that is trusted"
                 };
@@ -244,17 +243,17 @@ impl Examined {
     /// Compares this clock with the answer's `Date`, which is exact to a second, and was written between two times. A
     /// cache's answer is older than that, and says nothing.
     fn clock(&mut self, answer: &Answer, before: Timestamp, after: Timestamp) {
-        let told = answer.header("date").filter(|_| answer.header("age").is_none()).and_then(http::date);
-        let Some(told) = told.filter(|_| !self.is_clock_known) else { return };
+        let date = answer.header("date").filter(|_| answer.header("age").is_none()).and_then(http::date);
+        let Some(date) = date.filter(|_| !self.is_clock_known) else { return };
         self.is_clock_known = true;
-        let ahead = before.millis_since(told.plus_seconds(1)) / 1000;
-        let behind = told.millis_since(after) / 1000;
+        let ahead = before.millis_since(date.plus_seconds(1)) / 1000;
+        let behind = date.millis_since(after) / 1000;
         let found = if ahead > 0 {
             format!("{ahead} s ahead of the service's")
         } else if behind > 0 {
             format!("{behind} s behind the service's")
         } else {
-            "that of the service".to_owned()
+            "the same as the service's".to_owned()
         };
         match ahead.max(behind) {
             MAX_CLOCK_SECONDS.. => {
@@ -277,8 +276,8 @@ impl Examined {
         let profile = access.profile.as_ref().map(|name| format!(", of the profile {name}"));
         let found = format!("of an {class}, {environment}{}", profile.unwrap_or_default());
         if !is_there {
-            let next = "nothing was sent; mend the address first";
-            return self.warn("key", format!("{found}; not shown to the service"), next);
+            let next = "nothing was sent; correct the address first";
+            return self.warn("key", format!("{found}; not sent to the service"), next);
         }
         let path = match class {
             KeyClass::Organization => "/enforcement",
@@ -298,20 +297,19 @@ impl Examined {
         match fields::text(&body, "mode").as_deref() {
             Some("enforce") => self.ok("mode", "enforce: verdicts block"),
             Some("observe") => {
-                let next =
-                    "mandate report says what enforcing would block; mandate enforcement set enforce begins";
+                let next = "mandate report shows what enforce mode would block; mandate enforcement set enforce turns it on";
                 self.warn("mode", "observe: verdicts are recorded, and nothing blocks", next);
             }
             _ => {
                 let next = "is this the service's address, and is this program not older than it?";
-                self.fail("mode", "the service does not tell it", next);
+                self.fail("mode", "the service's answer has no mode", next);
             }
         }
     }
 
     /// What is published at `place`: keys, and for how long they may be kept.
     fn key_set(&mut self, place: &Address, answer: &Answer) {
-        let next = "is this the issuer's address? it is told by the service's operator";
+        let next = "is this the issuer's address? the service's operator knows it";
         if answer.status != 200 {
             return self.fail("key set", format!("HTTP {}", answer.status), next);
         }
@@ -321,23 +319,23 @@ impl Examined {
         }
         match parse(&answer.body, place.as_str()) {
             Err(failure) => return self.fail("key set", failure.message(), next),
-            Ok(keys) if keys.is_empty() => return self.fail("key set", "no key for ES256", next),
+            Ok(keys) if keys.is_empty() => return self.fail("key set", "no ES256 key", next),
             Ok(keys) => {
                 let production = keys.iter().filter(|key| !key.kid().is_sandbox()).count();
                 let sandbox = keys.len().saturating_sub(production);
-                self.ok("key set", format!("{production} of production, {sandbox} of a sandbox"));
+                self.ok("key set", format!("{production} for production, {sandbox} for a sandbox"));
             }
         }
         let seconds = answer.header("cache-control").map_or(0, max_age_seconds);
         if seconds == 0 {
-            let next = "tell the issuer: without Cache-Control, each verification fetches the keys anew";
-            self.warn("max-age", "the key set may not be kept", next);
+            let next = "tell the issuer: without Cache-Control, each verification fetches the keys again";
+            self.warn("max-age", "the key set may not be cached", next);
         } else {
-            self.ok("max-age", format!("the key set is kept for {seconds} s"));
+            self.ok("max-age", format!("the key set may be cached for {seconds} s"));
         }
-        let next = "tell the issuer: whoever asks whether the keys have changed gets all of them again";
+        let next = "tell the issuer: a request for changed keys returns all keys again";
         match answer.header("etag") {
-            None => self.warn("etag", "the key set has none", next),
+            None => self.warn("etag", "the key set has no ETag", next),
             Some(etag) => match place.transport().ok().map(|transport| get(&transport, place, Some(etag))) {
                 Some(Ok(Answer { status: 304, .. })) => self.ok("etag", "unchanged keys are not sent again"),
                 _ => self.warn("etag", "unchanged keys are sent again", next),
@@ -368,16 +366,16 @@ fn advice(error: &http::Error) -> &'static str {
     match error {
         e if e.is_unknown_host() => "check the name, and this machine's name resolution",
         e if e.is_timeout() => {
-            "check firewalls, and whether a proxy is needed (HTTPS_PROXY): the host is there, or its network is, and silent"
+            "check firewalls, and whether a proxy is needed (HTTPS_PROXY): the host or its network does not answer"
         }
         e if e.is_untrusted() => {
-            "check the certificate: a root of your own is trusted when SSL_CERT_FILE names it; is it TLS at all?"
+            "check the certificate: to trust a root certificate of your own, set SSL_CERT_FILE to its file; is it TLS at all?"
         }
         _ => "check the address and the port, and that the service runs",
     }
 }
 
-fn tell(lines: &[Line], output: &mut Output) {
+fn print(lines: &[Line], output: &mut Output) {
     for Line { check, state, found, next } in lines {
         let (style, word) = match state {
             State::Ok => (GOOD, "ok"),

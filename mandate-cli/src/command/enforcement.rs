@@ -23,7 +23,7 @@ const ENFORCEMENT: Resource = Resource {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Enforcement {
-    /// Show the mode that is in force
+    /// Show the enforcement mode
     #[command(after_help = "\
 Examples:
   mandate enforcement get
@@ -32,7 +32,7 @@ Examples:
         #[command(flatten)]
         service: Service,
     },
-    /// Switch the mode, from the next decision on
+    /// Switch the enforcement mode, from the next decision on
     #[command(after_help = "\
 Examples:
   mandate enforcement set enforce

@@ -55,27 +55,27 @@ const ESCROWS: Resource = Resource {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Escrow {
-    /// Open an escrow from a decision that allows
+    /// Create an escrow from an allowed decision
     #[command(after_help = "\
 Examples:
   mandate escrow create dec_01hf7yat000000000000000007 --condition 'goods received' --refund-after 2027-06-30T00:00:00Z")]
     Create {
-        /// The decision; amount, currency, buyer and seller are its own
+        /// The decision's id, `dec_...`; it gives amount, currency, buyer and seller
         #[arg(value_parser = DecisionId::parse)]
         decision: DecisionId,
-        /// What must be met
+        /// The condition for the release
         #[arg(long, value_name = "TEXT")]
         condition: String,
-        /// When the buyer may have the funds back: RFC 3339, or seconds since the epoch
+        /// When the buyer can be refunded: RFC 3339, or seconds since the epoch
         #[arg(long, value_name = "TIME", value_parser = instant)]
         refund_after: Timestamp,
-        /// Who is to be asked in a dispute
+        /// The arbiter in a dispute
         #[arg(long, value_name = "TEXT")]
         arbiter: Option<String>,
         #[command(flatten)]
         change: Change,
     },
-    /// List escrows, newest first; under an agent's key, those that it buys with
+    /// List escrows, newest first; with an agent key, those where it is the buyer
     #[command(after_help = "\
 Examples:
   mandate escrow list
@@ -86,7 +86,7 @@ Examples:
         #[command(flatten)]
         service: Service,
     },
-    /// Show an escrow, with its history
+    /// Show an escrow and its history
     #[command(after_help = "\
 Examples:
   mandate escrow show esc_01hf7yat000000000000000007")]
@@ -97,7 +97,7 @@ Examples:
         #[command(flatten)]
         service: Service,
     },
-    /// Move an escrow on
+    /// Move an escrow to its next state
     #[command(after_help = "\
 Examples:
   mandate escrow transition esc_01hf7yat000000000000000007 delivered --note 'signed for'
@@ -107,10 +107,10 @@ funded may become delivered, refunded or disputed; delivered: released or disput
         /// The escrow's id, `esc_...`
         #[arg(value_parser = EscrowId::parse)]
         id: EscrowId,
-        /// The state: delivered, released, refunded or disputed
+        /// The new state: delivered, released, refunded or disputed
         #[arg(value_parser = EscrowState::parse)]
         to: EscrowState,
-        /// What is said with it, to everybody who holds the contract's address
+        /// A note, visible to everyone who has the contract's address
         #[arg(long, value_name = "TEXT")]
         note: Option<String>,
         #[command(flatten)]

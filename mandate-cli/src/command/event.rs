@@ -40,7 +40,7 @@ Examples:
   mandate event list --type decision.review_pending
   mandate event list --all --format ndjson")]
     List {
-        /// Of this type
+        /// Only this type
         #[arg(long = "type", value_name = "TYPE", value_parser = event_kind())]
         kind: Option<EventKind>,
         #[command(flatten)]
@@ -48,7 +48,7 @@ Examples:
         #[command(flatten)]
         service: Service,
     },
-    /// Show an event, with its deliveries
+    /// Show an event and its deliveries
     #[command(after_help = "\
 Examples:
   mandate event show evt_01hf7yat000000000000000007
@@ -60,15 +60,15 @@ Examples:
         #[command(flatten)]
         service: Service,
     },
-    /// Show the newest events, and with --follow each as it happens
+    /// Show the newest events; with --follow, also each new one
     #[command(after_help = "\
 Examples:
   mandate event tail --follow
   mandate event tail -f --type mandate.revoked | while read -r event; do echo \"$event\"; done
 
-In a pipe, each event is a line of JSON.")]
+In a pipe, each event is one line of JSON.")]
     Tail {
-        /// Of this type
+        /// Only this type
         #[arg(long = "type", value_name = "TYPE", value_parser = event_kind())]
         kind: Option<EventKind>,
         #[command(flatten)]

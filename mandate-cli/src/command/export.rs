@@ -35,32 +35,32 @@ const EXPORTS: Resource = Resource {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Export {
-    /// Ask for an export; it is built in the background
+    /// Create an export, which the service builds in the background
     #[command(after_help = "\
 Examples:
   mandate export create
   mandate export create --as csv --agent agt_buyer --since 2026-06-01T00:00:00Z --until 2026-07-01T00:00:00Z
   mandate export download \"$(mandate export create --jq .export)\"")]
     Create {
-        /// The form of the file: ndjson, which can be verified, or csv, for spreadsheets
+        /// The file format: ndjson can be verified, csv is for spreadsheets
         #[arg(long = "as", value_name = "FORM", value_enum, default_value_t = Form::Ndjson)]
         form: Form,
-        /// Decisions of this verdict
+        /// Only this verdict
         #[arg(long, value_parser = Verdict::parse)]
         verdict: Option<Verdict>,
-        /// Decisions of this agent
+        /// Only this agent
         #[arg(long, value_name = "AGENT", value_parser = agent)]
         agent: Option<AgentId>,
-        /// Decisions made at this time or later: RFC 3339, or seconds since the epoch
+        /// Only from this time on: RFC 3339, or seconds since the epoch
         #[arg(long, value_name = "TIME", value_parser = instant)]
         since: Option<Timestamp>,
-        /// Decisions made before this time
+        /// Only before this time
         #[arg(long, value_name = "TIME", value_parser = instant)]
         until: Option<Timestamp>,
         #[command(flatten)]
         change: Change,
     },
-    /// Show how an export stands
+    /// Show an export's status
     #[command(after_help = "\
 Examples:
   mandate export show exp_01hf7yat000000000000000007")]

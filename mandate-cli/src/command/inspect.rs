@@ -1,4 +1,4 @@
-//! `mandate inspect`: what a token says, believed by nobody.
+//! `mandate inspect`: decodes a token without verifying it.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::fmt::Write as _;
@@ -16,21 +16,21 @@ use crate::exit::{Exit, Failure};
 use crate::output::Output;
 use crate::style::{BOLD, CAUTION, is_deceptive};
 
-/// Show what a token says, without verifying anything
+/// Decode a token without verifying it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mandate inspect \"$TOKEN\"
   mandate inspect - --json < token.txt
 
-Nothing that is shown is to be believed: use `mandate verify` for that.")]
+The output is not verified and must not be trusted: use `mandate verify`.")]
 pub(crate) struct Inspect {
     /// The token, or `-` to read it from standard input
     #[arg(value_name = "TOKEN|-")]
     pub(crate) token: String,
 }
 
-/// Reads what `verify` refuses, too: a token that is wrong is the one that somebody wants to look into.
+/// Reads what `verify` refuses, too: malformed tokens are the ones that need inspecting.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Inspect, output: &mut Output) -> Result<Exit, Failure> 
     let parts: Vec<&str> = token.split('.').collect();
     let [header, claims, signature] = parts.as_slice() else {
         return Err(malformed(format!(
-            "a token has 3 parts with full stops between; this has {}",
+            "a token has 3 parts, separated by full stops; this has {}",
             parts.len()
         )));
     };
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Inspect, output: &mut Output) -> Result<Exit, Failure> 
         output.json(&Report { verified: false, header, claims, signature_bytes })?;
         return Ok(Exit::Success);
     }
-    output.text(&format!("{CAUTION}UNVERIFIED{CAUTION:#}: anybody can have written this\n"));
+    output.text(&format!("{CAUTION}UNVERIFIED{CAUTION:#}: anyone can have written this\n"));
     output.text(&format!("\n{BOLD}header, unverified{BOLD:#}\n{}\n", laid_out(&header, Layout::Lines)));
     output.text(&format!("\n{BOLD}claims, unverified{BOLD:#}\n{}\n", laid_out(&claims, Layout::Lines)));
     output.text(&format!("\n{BOLD}times and signature, unverified{BOLD:#}\n"));

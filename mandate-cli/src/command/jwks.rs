@@ -15,7 +15,7 @@ use crate::style::{CAUTION, printable};
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Jwks {
-    /// Show the keys that an issuer publishes, or those of a file
+    /// Show the keys that an issuer publishes, or the keys in a file
     #[command(after_help = "\
 Examples:
   mandate jwks show https://verdicts.example.com
@@ -29,23 +29,24 @@ Examples:
         jwks: Option<String>,
     },
     Pin(PinKeys),
-    /// Trust an issuer's pinned keys no more
+    /// Remove an issuer's pinned keys
     #[command(after_help = "Examples:\n  mandate jwks unpin https://verdicts.example.com")]
     Unpin {
         /// The issuer
         #[arg(value_name = "ISSUER")]
         issuer: String,
     },
-    /// Show what is pinned
+    /// List pinned keys
     #[command(after_help = "Examples:\n  mandate jwks list\n  mandate jwks list --json")]
     List,
 }
 
-/// Keep an issuer's keys, for `mandate verify --pinned` to trust no others
+/// Pin an issuer's keys, so that `mandate verify --pinned` trusts no others
 ///
-/// The keys are shown with their RFC 7638 thumbprints, to be compared with what the issuer told you by another way, and are
-/// kept after a yes. Without a terminal, say which: --fingerprint pins the keys that have it, and fails when one of those
-/// named is not published; --trust-on-first-use pins what is there, but never in place of other keys.
+/// Shows the keys with their RFC 7638 thumbprints and asks for confirmation. Compare the thumbprints with those that the
+/// issuer gave you through another channel. Without a terminal, choose the keys by an option: --fingerprint pins the keys
+/// with these thumbprints, and fails if one of them is not published; --trust-on-first-use pins all published keys, but
+/// never replaces pinned keys.
 #[derive(Debug, clap::Args)]
 #[command(after_help = PIN_HELP)]
 pub(crate) struct PinKeys {
@@ -55,10 +56,10 @@ pub(crate) struct PinKeys {
     /// Read this key set instead of the one that the issuer publishes
     #[arg(long, value_name = "FILE|URL")]
     jwks: Option<String>,
-    /// Pin the key of this thumbprint; may be given several times
+    /// Pin the key with this thumbprint; can be repeated
     #[arg(long, value_name = "THUMBPRINT", conflicts_with = "trust_on_first_use")]
     fingerprint: Vec<String>,
-    /// Pin all keys without asking, if none are pinned yet
+    /// Pin all keys without asking, if none is pinned yet
     #[arg(long)]
     trust_on_first_use: bool,
 }
@@ -70,7 +71,7 @@ Examples:
   mandate jwks pin https://verdicts.example.com --jwks jwks.json --trust-on-first-use
 
 Exit codes:
-  0 pinned    19 no key set    23 other keys than those named or pinned    4 not confirmed";
+  0 pinned    19 no key set    23 the keys are not those named or pinned    4 not confirmed";
 
 #[derive(Serialize)]
 struct Shown<'a> {
@@ -147,10 +148,7 @@ fn pin(args: &PinKeys, output: &mut Output) -> Result<(), Failure> {
 fn chosen(args: &PinKeys, published: &KeySet, before: Option<&Pin>) -> Result<KeySet, Failure> {
     let other = |message: String| Failure::new(Exit::Findings, message);
     if published.is_empty() {
-        return Err(Failure::new(
-            Exit::KeySet,
-            "the key set has no key for ES256, so that nothing can be pinned",
-        ));
+        return Err(Failure::new(Exit::KeySet, "the key set has no ES256 key, so there is nothing to pin"));
     }
     if !args.fingerprint.is_empty() {
         let named = |key: &&VerificationKey| args.fingerprint.contains(&thumbprint(key));
@@ -158,8 +156,9 @@ fn chosen(args: &PinKeys, published: &KeySet, before: Option<&Pin>) -> Result<Ke
         let missing =
             args.fingerprint.iter().find(|print| !keys.iter().any(|key| thumbprint(key) == **print));
         if let Some(print) = missing {
-            return Err(other(format!("no key of the set has the thumbprint `{print}`"))
-                .next("ask the issuer for the thumbprints of its keys, by another way than this network"));
+            return Err(other(format!("no key of the set has the thumbprint `{print}`")).next(
+                "ask the issuer for the thumbprints of its keys, through another channel than this network",
+            ));
         }
         return KeySet::new(keys).map_err(|e| Failure::new(Exit::KeySet, e.to_string()));
     }
@@ -167,13 +166,18 @@ fn chosen(args: &PinKeys, published: &KeySet, before: Option<&Pin>) -> Result<Ke
     let changed = before.is_some_and(|pin| prints(&pin.keys) != prints(published));
     if args.trust_on_first_use {
         if changed {
-            return Err(other(format!("other keys are pinned for `{}` than it publishes", args.issuer))
-                .next("if the issuer tells you of new keys, pin them with --fingerprint, or unpin the old ones first"));
+            return Err(other(format!(
+                "the keys pinned for `{}` are not those that it publishes",
+                args.issuer
+            ))
+            .next(
+                "if the issuer announces new keys, pin them with --fingerprint, or unpin the old ones first",
+            ));
         }
         return Ok(published.clone());
     }
     if !std::io::stdin().is_terminal() {
-        return Err(Failure::new(Exit::Usage, "there is nobody here to confirm the keys")
+        return Err(Failure::new(Exit::Usage, "the keys cannot be confirmed without a terminal")
             .next("pass --fingerprint THUMBPRINT for each key, or --trust-on-first-use"));
     }
     if changed {

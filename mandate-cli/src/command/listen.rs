@@ -35,10 +35,10 @@ const MAX_REMEMBERED: usize = 100_000;
 
 /// Receive webhooks on this machine: verify, show, record and forward them
 ///
-/// Each request is verified against the issuer's key set. One that verifies is shown once, however often it is delivered, and
-/// is answered with 200, or with what the receiver answers that it is forwarded to; any other is answered with 400 and a
-/// reason. Up to 8 are looked at and forwarded at a time, so that a slow receiver holds up no other event. What stands in the
-/// file of --record from earlier runs is not recorded again. It ends with Ctrl-C.
+/// Each request is verified against the issuer's key set. A valid event is shown once, however often it is delivered. It is
+/// answered with 200, or with the answer of the --forward-to receiver. An invalid request is answered with 400 and a
+/// reason. Up to 8 events are processed at a time, so that a slow receiver does not delay the others. Events that the
+/// --record file already contains are not recorded again. Ctrl-C stops it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -46,31 +46,31 @@ Examples:
   mandate listen --register --forward-to http://127.0.0.1:3000/hooks
   mandate listen --register --events mandate.revoked --record events.ndjson --json
 
---register is for a server in developer mode: no other delivers to an address of one machine. For another one, register the
-public address of a tunnel to this port with mandate webhook create.")]
+--register needs a server in developer mode: other servers do not deliver to loopback addresses.
+For those, open a tunnel to this port and register its public URL with mandate webhook create.")]
 pub(crate) struct Listen {
-    /// The port of 127.0.0.1; 0 takes a free one
+    /// The port on 127.0.0.1; 0 chooses a free one
     #[arg(long, value_name = "PORT", default_value_t = 0)]
     port: u16,
-    /// The issuer of the events [env: MANDATE_ISSUER]
+    /// The expected issuer [env: MANDATE_ISSUER]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
     /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
     #[arg(long, value_name = "FILE|URL")]
     jwks: Option<String>,
-    /// How far the clocks of issuer and receiver may disagree, 0 to 30
+    /// The tolerated clock difference between issuer and receiver in seconds, 0 to 30
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = leeway)]
     leeway: Leeway,
-    /// Post each event to this address too, as it came, and pass on the status
+    /// Also post each event to this URL, unchanged, and return its status
     #[arg(long, value_name = "URL")]
     forward_to: Option<Address>,
     /// Append each event to this file, for mandate replay
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Register a webhook for this address, and delete it at the end
+    /// Create a webhook for this address, and delete it on exit
     #[arg(long)]
     register: bool,
-    /// The types of events to register for, with commas between [default: all]
+    /// The event types to register for, separated by commas [default: all]
     #[arg(long, value_name = "TYPE,...", value_delimiter = ',', requires = "register", value_parser = event_kind())]
     events: Vec<EventKind>,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub(crate) struct Listen {
 /// What the listener hears.
 enum Message {
     Taken(Taken),
-    /// Somebody has pressed Ctrl-C.
+    /// Ctrl-C was pressed.
     Stop,
 }
 
@@ -96,7 +96,7 @@ enum What {
     Event(Box<Shown>, u16),
     /// Something else, for this reason.
     Refused(String),
-    /// To be told of, and no more.
+    /// Only to be reported.
     Note(String),
     /// It could not be kept.
     Failed(Failure),
@@ -164,7 +164,7 @@ impl Listen {
         let listener = Arc::new(listener);
         let address = receive(self.port, move |body| listener.answer(body, &send)).map_err(|e| {
             Failure::new(Exit::Io, format!("cannot listen on port {} of 127.0.0.1: {e}", self.port))
-                .next("--port 0 takes a free one")
+                .next("--port 0 chooses a free one")
         })?;
         let url = format!("http://{address}/");
         let registration = client.map(|client| Registration::new(client, &url, &self.events)).transpose()?;
@@ -198,7 +198,7 @@ fn stop_on_interrupt(send: SyncSender<Message>) -> Result<Arc<AtomicBool>, Failu
         let _ = send.try_send(Message::Stop);
     };
     ctrlc::set_handler(handler)
-        .map_err(|e| Failure::new(Exit::Io, format!("Ctrl-C cannot be listened for: {e}")))?;
+        .map_err(|e| Failure::new(Exit::Io, format!("Ctrl-C cannot be handled: {e}")))?;
     Ok(stopped)
 }
 
@@ -228,7 +228,7 @@ impl Registration {
     }
 }
 
-/// Shows what the requests were, until somebody ends it or nobody reads any more.
+/// Shows what the requests were, until it is interrupted or standard output is closed.
 fn show_all(
     messages: &Receiver<Message>,
     stopped: &AtomicBool,
@@ -261,8 +261,8 @@ impl Listener {
     fn answer(&self, body: &[u8], to: &SyncSender<Message>) -> Answer {
         let (what, answer) = self.take(body);
         let (shown, wait) = sync_channel(1);
-        let told = to.send(Message::Taken(Taken { what, shown })).is_ok() && wait.recv().is_ok();
-        if told { answer } else { Answer::new(503, "this receiver is ending") }
+        let is_taken = to.send(Message::Taken(Taken { what, shown })).is_ok() && wait.recv().is_ok();
+        if is_taken { answer } else { Answer::new(503, "this receiver is ending") }
     }
 
     /// Looks at a request: verifies, records, forwards.
@@ -276,12 +276,15 @@ impl Listener {
         match self.kept().begin(&shown.received) {
             Ok(None | Some(Stage::Open)) => {}
             Ok(Some(Stage::Done)) => {
-                return (What::Note(format!("{id} came again")), Answer::new(200, "this event came before"));
+                return (
+                    What::Note(format!("{id} came again")),
+                    Answer::new(200, "this event was received before"),
+                );
             }
             Ok(Some(Stage::UnderWay)) => {
                 let text = "this event is being forwarded";
                 return (
-                    What::Note(format!("{id} came again while it was being forwarded")),
+                    What::Note(format!("{id} was delivered again while it was being forwarded")),
                     Answer::new(503, text),
                 );
             }
@@ -311,7 +314,7 @@ impl Listener {
     /// The token, if it is an event of the issuer.
     fn verify(&self, body: &[u8]) -> Result<(String, VerifiedEvent), Answer> {
         let refused = |why: String| Answer::new(400, why);
-        let token = std::str::from_utf8(body).map_err(|_| refused("the body is no token".to_owned()))?;
+        let token = std::str::from_utf8(body).map_err(|_| refused("the body is not a token".to_owned()))?;
         let keys = self.issuer.keys_for(token).map_err(|failure| Answer::new(503, failure.message()))?;
         let expected = Expected {
             leeway: self.leeway,

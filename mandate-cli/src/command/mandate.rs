@@ -30,7 +30,7 @@ const WRITTEN: [&str; 7] =
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Mandate {
-    /// Write a mandate; it replaces the one that governs the agent so far
+    /// Create a mandate, which replaces the agent's current one
     #[command(after_help = MANDATE_CREATE_HELP)]
     Create {
         /// The mandate as JSON, or `-` to read it from standard input
@@ -39,7 +39,7 @@ pub(crate) enum Mandate {
         #[command(flatten)]
         change: Change,
     },
-    /// List mandates, newest first; under an agent's key, its own
+    /// List mandates, newest first; with an agent key, only its own
     #[command(after_help = "\
 Examples:
   mandate mandate list
@@ -140,7 +140,7 @@ impl Mandate {
                 let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
                 client.confirm(&format!("revoke {id}"))?;
                 let body = client.post(&format!("/mandates/{id}/revoke"), None)?;
-                tell(&client, &body, output)
+                print(&client, &body, output)
             }
             Self::Lint(args) => args.run(output),
             Self::Diff(args) => args.run(global, output),
@@ -162,15 +162,15 @@ fn create(file: &Source, change: &Change, global: &Global, output: &mut Output) 
             Failure::new(Exit::InvalidRequest, format!("the mandate is refused: {e}"))
                 .note("read from", file)
                 .note("sent", "nothing")
-                .next("mandate mandate lint tells of every problem at once")
+                .next("mandate mandate lint shows every problem at once")
         })?;
     let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
     client.confirm(&format!("write a mandate for {}, which replaces the one it has", terms.agent))?;
     let body = client.post("/mandates", Some(&text))?;
-    tell(&client, &body, output)
+    print(&client, &body, output)
 }
 
-fn tell(client: &Client, body: &str, output: &mut Output) -> Result<Exit, Failure> {
+fn print(client: &Client, body: &str, output: &mut Output) -> Result<Exit, Failure> {
     client.note_if_lost(output);
     MANDATES.show(body, output).map_err(|failure| client.made(failure))
 }

@@ -14,18 +14,18 @@ use crate::output::Output;
 /// What is made from the command line.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Manual {
-    /// Print the completions for a shell
+    /// Print shell completions
     #[command(after_help = COMPLETIONS_HELP)]
     Completions {
         /// The shell
         shell: Shell,
     },
-    /// Write the manual pages, one for each command
+    /// Write the manual pages, one per command
     #[command(after_help = "\
 Examples:
   mandate man --out ~/.local/share/man/man1")]
     Man {
-        /// The directory that they are written to
+        /// The output directory
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
@@ -67,7 +67,7 @@ fn write_pages(command: &Command, out: &Path) -> io::Result<()> {
     fs::write(out.join(name), text)
 }
 
-/// The name and the text of a command's page. What stands behind a command's options is written here: as it is anywhere else,
+/// The name and the text of a command's page. The text after a command's options is written here: by the renderer,
 /// its lines would be filled, and its hyphens could not be copied.
 fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     let behind = command.get_after_help().map(ToString::to_string).unwrap_or_default();
@@ -78,7 +78,7 @@ fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     Ok((man.get_filename(), text))
 }
 
-/// Examples and exit codes, line by line as they stand, and the notes around them, in roff.
+/// Examples and exit codes, line by line, and the notes around them, in roff.
 fn sections(help: &str) -> String {
     let mut text = String::new();
     for paragraph in help.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty()) {

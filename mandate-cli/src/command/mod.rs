@@ -87,7 +87,7 @@ fn token(argument: &str) -> Result<Zeroizing<String>, Failure> {
         _ if Unverified::parse(argument).is_err() && Path::new(argument).is_file() => {
             return Err(Failure::new(
                 Exit::Usage,
-                format!("`{argument}` is no token; there is a file of this name"),
+                format!("`{argument}` is not a token, but a file has this name"),
             )
             .next(format_args!("@{argument} reads the token from it")));
         }

@@ -21,24 +21,24 @@ use crate::resource::Resource;
 use crate::service::Service;
 use crate::table::{Tabular, environment, state, text, whole};
 
-/// Keep an address and a key under a name, once the service has accepted them
+/// Store a base URL and an API key as a profile, after the service has accepted them
 ///
-/// Asks for what is not given when there is a terminal. The key is never taken from the command line: it is typed, or comes
-/// from a file or standard input. A profile is used when neither an option nor the environment names another key.
+/// On a terminal, login asks for what is missing. The key is never a command-line argument: type it, or read it from a file
+/// or standard input. A profile is used when neither an option nor an environment variable gives a key.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mandate login
   mandate login sandbox --base-url https://api.example.com/v1 --key-file - < organization.key")]
 pub(crate) struct Login {
-    /// The profile's name [default: sandbox or live, as the key is]
+    /// The profile's name [default: sandbox or live, depending on the key]
     #[arg(value_parser = name)]
     name: Option<String>,
     #[command(flatten)]
     service: Service,
 }
 
-/// Show in whose name commands act, and ask the service whether it agrees
+/// Show the profile and key in use, and check them with the service
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -49,7 +49,7 @@ pub(crate) struct Whoami {
     service: Service,
 }
 
-/// Use another profile from now on
+/// Switch to another profile
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -59,13 +59,13 @@ pub(crate) struct Switch {
     name: String,
 }
 
-/// Forget a profile and its key
+/// Delete a profile and its key from this machine
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mandate logout sandbox
 
-The key itself stays valid: the service's operator revokes it.")]
+The key itself stays valid until the service's operator revokes it.")]
 pub(crate) struct Logout {
     /// The profile's name [default: the one in use]
     name: Option<String>,
@@ -81,7 +81,7 @@ Examples:
     List,
 }
 
-/// What is shown of a profile, or of whoever acts.
+/// What is shown of a profile, or of the key in use.
 #[derive(Debug, Serialize)]
 struct Identity {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -186,7 +186,7 @@ impl Login {
             (None, known) if prompt::can_ask() => prompt::text("The service's address:", known.as_deref())?,
             (None, Some(text)) => text,
             (None, None) => {
-                return Err(Failure::new(Exit::Usage, "the service's address is not known")
+                return Err(Failure::new(Exit::Usage, "the service's base URL is not known")
                     .next("pass --base-url https://api.example.com/v1"));
             }
         };
@@ -219,7 +219,7 @@ fn must_not_hide_another(
     if is_same_kind && (old.expose() == key.expose() || is_refused(base, old)?) {
         return Ok(());
     }
-    let other = if is_same_kind { "another one, which is still good:" } else { "it is" };
+    let other = if is_same_kind { "another key, which is still valid:" } else { "it is" };
     let whose = format!("{other} an {class}'s key for {}", there.base_url);
     Err(Failure::new(Exit::Usage, format!("the profile `{name}` is there already, and {whose}"))
         .next(format_args!("give this one another name, mandate login NAME; or first mandate logout {name}")))

@@ -9,7 +9,7 @@ use crate::output::Output;
 
 /// The words around the commands.
 const WORDS: &str = include_str!("reference.md");
-/// Where the commands stand among them.
+/// Where the commands are inserted.
 const PLACE: &str = "{commands}\n";
 
 pub(super) fn run(mut tree: Command, output: &mut Output) -> Exit {

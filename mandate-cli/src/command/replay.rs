@@ -13,10 +13,10 @@ use crate::recording::Recorded;
 use crate::style::{CAUTION, GOOD, printable};
 use crate::value::source;
 
-/// Send events again that mandate listen has recorded, in their order
+/// Send events again that `mandate listen` has recorded, in their order
 ///
-/// The tokens go out as they came, so that a receiver verifies them as it did. One that asks for events of the last 24 hours
-/// refuses older ones.
+/// The tokens are sent unchanged, so that a receiver verifies them as before. A receiver that accepts only events of the
+/// last 24 hours refuses older ones.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -24,12 +24,12 @@ Examples:
   mandate replay events.ndjson --forward-to http://127.0.0.1:3000/hooks --jq 'select(.status >= 300).event'
 
 Exit codes:
-  0 all were answered with 2xx    23 some were not    37 the receiver cannot be reached: the rest was not sent")]
+  0 all were answered with 2xx    23 some were not    37 receiver unreachable, the rest was not sent")]
 pub(crate) struct Replay {
-    /// What mandate listen has recorded, or has printed as JSON
+    /// The file that `mandate listen` has recorded, or its JSON output
     #[arg(value_name = "FILE|-", value_parser = source)]
     file: Source,
-    /// Where to
+    /// The URL to post to
     #[arg(long, value_name = "URL")]
     forward_to: Address,
 }
@@ -44,11 +44,11 @@ impl Replay {
             let line = lines.next(|_| {}).map_err(|e| {
                 Failure::new(Exit::Io, format!("the recording cannot be read from {}: {e}", self.file))
             })?;
-            // Whoever has read enough of what is printed has not asked that the rest be kept back.
+            // A reader that closes the pipe early does not stop the sending.
             let Some(line) = line else { return Ok(exit) };
             let refused = |why: &dyn std::fmt::Display| {
-                let what = format!("line {} of {} is no recorded event: {why}", line.number, self.file);
-                Failure::new(Exit::InvalidRequest, what).next("what came before it was sent")
+                let what = format!("line {} of {} is not a recorded event: {why}", line.number, self.file);
+                Failure::new(Exit::InvalidRequest, what).next("the lines before it were sent")
             };
             if line.too_long {
                 return Err(refused(&"it is too long"));

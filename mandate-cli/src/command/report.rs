@@ -18,14 +18,14 @@ use crate::value::source;
 /// The mode in which verdicts are recorded and nothing blocks.
 const OBSERVE: &str = "observe";
 
-/// Say what enforcing would have blocked, by agent, category and rule
+/// Show what enforce mode would have blocked, by agent, category and rule
 ///
-/// Reads an export, and counts the decisions that were made in observe mode: those that a denial would have stopped, by
-/// the rule that the engine names first, and those that would have waited for a person. A review that a person approved is
-/// counted by the fresh decision that came of it: allowed, it would have gone through, and is counted apart; denied after
-/// all, it would have been stopped. Amounts are summed by currency.
+/// Reads an export and counts the decisions made in observe mode: those that a denial would have stopped, by the first rule
+/// that denied them, and those that would have needed a review. A review that was approved counts as the fresh decision
+/// after the approval: if that decision allows, it is counted separately; if it denies, it counts as stopped. Amounts are
+/// summed by currency.
 ///
-/// The export is taken at its word: `mandate audit` says whether it can be.
+/// The export is not verified: run `mandate audit` first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
     if output.is_json() {
         output.json(&serde_json::json!({ "totals": totals, "rows": rows }))?;
     } else {
-        tell(&rows, &totals, output)?;
+        print(&rows, &totals, output)?;
     }
     Ok(Exit::Success)
 }
@@ -213,7 +213,7 @@ fn rule(
     })
 }
 
-fn tell(rows: &[Row], totals: &Totals, output: &mut Output) -> Result<(), Failure> {
+fn print(rows: &[Row], totals: &Totals, output: &mut Output) -> Result<(), Failure> {
     output.line("observed", format_args!("{} requests in observe mode", totals.observed));
     output.line("allowed", totals.allowed);
     if totals.approved > 0 {

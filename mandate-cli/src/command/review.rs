@@ -34,7 +34,7 @@ const REVIEWS: Resource = Resource {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Review {
-    /// List what waits for a person, newest first
+    /// List pending reviews, newest first
     #[command(after_help = "\
 Examples:
   mandate review list
@@ -45,12 +45,12 @@ Examples:
         #[command(flatten)]
         service: Service,
     },
-    /// Approve: the request is decided on again, now, and the fresh verdict shown
+    /// Approve a review: the request is decided again, and the new verdict shown
     #[command(after_help = "\
 Examples:
   mandate review approve rev_01hf7yat000000000000000007
 
-Exit codes: 0 allow    20 denied after all: the mandate was revoked, or the month's limit is reached")]
+Exit codes: 0 allow    20 denied: the mandate was revoked, or the month's limit is reached")]
     Approve {
         /// The review's id, `rev_...`
         #[arg(value_parser = ReviewId::parse)]
@@ -58,7 +58,7 @@ Exit codes: 0 allow    20 denied after all: the mandate was revoked, or the mont
         #[command(flatten)]
         change: Change,
     },
-    /// Deny
+    /// Deny a review
     #[command(after_help = "\
 Examples:
   mandate review deny rev_01hf7yat000000000000000007 --reason 'ask for the yearly licence'")]
@@ -66,7 +66,7 @@ Examples:
         /// The review's id, `rev_...`
         #[arg(value_parser = ReviewId::parse)]
         id: ReviewId,
-        /// Why, up to 500 characters; it is kept with the decision
+        /// The reason, up to 500 characters; it is stored with the decision
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
         #[command(flatten)]
@@ -88,7 +88,7 @@ impl Review {
                 client.confirm(&format!("approve {id}"))?;
                 let body = client.post(&format!("/reviews/{id}/approve"), None)?;
                 client.note_if_lost(output);
-                let (verdict, _) = authorize::tell(&body, output).map_err(|failure| client.made(failure))?;
+                let (verdict, _) = authorize::print(&body, output).map_err(|failure| client.made(failure))?;
                 Ok(authorize::exit_of(verdict))
             }
             Self::Deny { id, reason, change } => {

@@ -56,11 +56,11 @@ const TRIGGERED: Resource = Resource {
     tables: &[],
 };
 
-/// Make an event happen in a sandbox, by real changes
+/// Cause an event in a sandbox by making real changes
 ///
-/// Registers an agent, called trigger- and some random letters, writes its mandate, and does with them what the event reports:
-/// asks for a payment that a person has to approve, revokes the mandate, opens an escrow. Prints the ids of all that it made,
-/// once the event is there. The agents stay. A live key is refused.
+/// Registers an agent named trigger- and random letters, creates its mandate, and makes the change that the event reports:
+/// it requests a payment that needs a review, revokes the mandate, or creates an escrow. When the event exists, it prints
+/// the ids of everything that it created. The agents remain. A live key is refused.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -71,7 +71,7 @@ pub(crate) struct Trigger {
     /// The event's type
     #[arg(value_name = "EVENT", value_parser = event_kind())]
     event: EventKind,
-    /// The webhook that hears a ping [default: the newest]
+    /// The webhook to ping [default: the newest]
     #[arg(long, value_name = "ID", value_parser = WebhookId::parse)]
     webhook: Option<WebhookId>,
     #[command(flatten)]
@@ -109,9 +109,12 @@ impl Trigger {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         let access = Access::find(&self.service, global, Some(KeyClass::Organization))?;
         if access.is_live() {
-            return Err(Failure::new(Exit::Forbidden, "this is a live key: what trigger does would be real")
-                .note("sent", "nothing")
-                .next("use a sandbox's key; mandate profile list shows yours"));
+            return Err(Failure::new(
+                Exit::Forbidden,
+                "this is a live key: the changes that trigger makes would be real",
+            )
+            .note("sent", "nothing")
+            .next("use a sandbox's key; mandate profile list shows yours"));
         }
         let client = Client::with(access, None, true)?;
         let mut hand = Hand { client, made: Made { kind: Some(self.event), ..Made::default() } };
@@ -231,7 +234,7 @@ impl Hand {
             let newest = self.client.get("/webhooks", &[("limit", "1".to_owned())])?;
             let newest = fields::items(&newest, "data").and_then(|items| items.first().copied());
             newest.and_then(|webhook| fields::text(webhook, "webhook")).ok_or_else(|| {
-                Failure::new(Exit::NotFound, "there is no webhook to be pinged")
+                Failure::new(Exit::NotFound, "there is no webhook to ping")
                     .next("mandate listen --register, or mandate webhook create")
             })?
         };

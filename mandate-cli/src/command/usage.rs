@@ -29,17 +29,17 @@ const USAGE: Resource = Resource {
     tables: &[],
 };
 
-/// Show what agents have asked for and spent in a month
+/// Show each agent's requests and spending in a month
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mandate usage
   mandate usage --month 2026-06 --agent agt_buyer --json")]
 pub(crate) struct Usage {
-    /// The calendar month, UTC [default: this one]
+    /// The calendar month, UTC [default: the current one]
     #[arg(long, value_name = "YYYY-MM", value_parser = Month::parse)]
     month: Option<Month>,
-    /// Of this agent
+    /// Only this agent
     #[arg(long, value_name = "AGENT", value_parser = agent)]
     agent: Option<AgentId>,
     #[command(flatten)]

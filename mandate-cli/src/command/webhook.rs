@@ -37,24 +37,24 @@ const WEBHOOKS: Resource = Resource {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Webhook {
-    /// Register an endpoint for events
+    /// Create a webhook
     #[command(after_help = "\
 Examples:
   mandate webhook create https://hooks.example.com/mandate --events decision.review_pending,mandate.revoked
   mandate webhook create https://hooks.example.com/all --all-events")]
     Create {
-        /// Where events are posted, https
+        /// The URL that events are posted to, https
         url: String,
-        /// The types of events, with commas between
+        /// The event types, separated by commas
         #[arg(long, value_name = "TYPE,...", value_delimiter = ',', required_unless_present = "all_events", value_parser = event_kind())]
         events: Vec<EventKind>,
-        /// Every type that there is
+        /// All event types
         #[arg(long, conflicts_with = "events")]
         all_events: bool,
         #[command(flatten)]
         change: Change,
     },
-    /// List the webhooks
+    /// List webhooks
     #[command(after_help = "\
 Examples:
   mandate webhook list")]
@@ -75,7 +75,7 @@ Examples:
         #[command(flatten)]
         service: Service,
     },
-    /// Delete a webhook; what it has not been sent yet, it will not be sent
+    /// Delete a webhook; its pending deliveries are dropped
     #[command(after_help = "\
 Examples:
   mandate webhook delete whk_01hf7yat000000000000000007")]
@@ -86,7 +86,7 @@ Examples:
         #[command(flatten)]
         service: Service,
     },
-    /// Have an event of the type ping sent to a webhook
+    /// Send a ping event to a webhook
     #[command(after_help = "\
 Examples:
   mandate webhook ping whk_01hf7yat000000000000000007

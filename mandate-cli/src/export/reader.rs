@@ -23,14 +23,14 @@ pub(crate) struct Raw {
     pub(crate) before: Option<String>,
 }
 
-/// What stands before the decisions.
+/// What comes before the decisions.
 #[derive(Debug, Default)]
 pub(crate) struct Prologue {
     pub(crate) header: Option<Header>,
     pub(crate) mandates: Mandates,
 }
 
-/// Lines as they stand in the source, or in the order in which they should.
+/// Lines in the order of the source, or sorted.
 enum Written {
     AsTheyStand(Lines),
     InOrder(Sorted),
@@ -50,7 +50,7 @@ impl Reader {
         Ok(Self::of(Written::AsTheyStand(Lines::open(source, "the export")?), source))
     }
 
-    /// Opens an export whose lines stand in any order, if `sort` says so.
+    /// Opens an export whose lines are in any order, if `sort` says so.
     pub(crate) fn open_in_order(source: &Source, sort: bool) -> Result<Self, Failure> {
         if sort { Ok(Self::of(Written::InOrder(Sorted::open(source)?), source)) } else { Self::open(source) }
     }

@@ -1,4 +1,4 @@
-//! An export whose lines stand in any order, in the order in which the service writes them.
+//! An export whose lines are in any order, read in the order in which the service writes them.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -19,7 +19,7 @@ pub(super) struct Sorted {
     places: std::vec::IntoIter<Place>,
 }
 
-/// Where a line stands, and where it belongs. Its size is told in the help of `simulate`.
+/// A line's position in the source, and its key in the sorted order. The help of `simulate` states its size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
     id: [u8; 16],
@@ -37,11 +37,11 @@ enum Kind {
     Export,
     Mandate,
     Decision,
-    /// The trailer, and what is none of these: whoever reads the lines says what is wrong with it.
+    /// The trailer, and lines of no known kind, which the reader of the lines refuses.
     Last,
 }
 
-/// As much of a line as tells where it belongs.
+/// The part of a line that decides its place.
 #[derive(Deserialize)]
 struct Shape {
     export: Option<IgnoredAny>,
@@ -102,7 +102,7 @@ impl Sorted {
     }
 }
 
-/// Standard input as a file that nobody else sees.
+/// Standard input as a private temporary file.
 fn copied() -> io::Result<File> {
     let mut file = tempfile::tempfile()?;
     io::copy(&mut io::stdin().lock(), &mut file)?;

@@ -13,7 +13,7 @@ use crate::lines::unreadable;
 use crate::output::warn;
 use crate::parallel;
 
-/// Hands each decision to `take`, with its line and what stands before them all, oldest first.
+/// Hands each decision to `take`, with its line and the export's header, oldest first.
 pub(crate) fn walk(
     mut reader: Reader,
     source: &Source,
@@ -33,7 +33,7 @@ pub(crate) fn walk(
                     Ok(Entry::Decision(decision)) => {
                         match last.map(|last: DecisionId| last.cmp(&decision.claims.jti)) {
                             Some(Ordering::Equal) => {
-                                return Err(not_as_written(line, "this decision stands there twice"));
+                                return Err(not_as_written(line, "this decision appears twice"));
                             }
                             Some(Ordering::Greater) => return Err(not_in_order(line)),
                             _ => {}
@@ -42,7 +42,7 @@ pub(crate) fn walk(
                         take(&prologue, line, &decision)?;
                     }
                     Ok(Entry::Trailer(_)) => sealed = true,
-                    Ok(_) => return Err(not_as_written(line, "it stands among the decisions")),
+                    Ok(_) => return Err(not_as_written(line, "it is between decisions")),
                     Err(e) => return Err(refused(line, &e)),
                 }
             }

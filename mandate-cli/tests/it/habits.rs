@@ -115,8 +115,8 @@ fn an_answer_that_is_lost_can_be_had_again() {
 #[test]
 fn the_doctor_compares_clocks() {
     let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
-    for (date, code, told) in [
-        (now, 0, "that of the service"),
+    for (date, code, found) in [
+        (now, 0, "the same as the service's"),
         (now + 12, 0, "behind the service's"),
         (now - 3600, 25, "ahead of the service's"),
         (now + 3600, 25, "behind the service's"),
@@ -124,7 +124,7 @@ fn the_doctor_compares_clocks() {
         let date = httpdate::fmt_http_date(std::time::UNIX_EPOCH + std::time::Duration::from_secs(date));
         let head = format!("200 OK\r\ndate: {date}");
         let issuer = Service::new(&[(&head, &crate::issuer::jwks())]);
-        run(&["doctor", "--issuer", issuer.address()]).code(code).shows(told);
+        run(&["doctor", "--issuer", issuer.address()]).code(code).shows(found);
         issuer.request();
     }
 }
@@ -157,8 +157,8 @@ fn what_trigger_has_made_is_told_when_it_fails() {
         ),
     ]);
     let ran = Ran::from(service.organization(&["trigger", "escrow.funded"]).output().unwrap()).code(30);
-    let (_, told) = ran.err.split_once("condition is empty").unwrap();
-    let lines: Vec<_> = told.lines().skip(1).map(str::trim).collect();
+    let (_, notes) = ran.err.split_once("condition is empty").unwrap();
+    let lines: Vec<_> = notes.lines().skip(1).map(str::trim).collect();
     let labelled = |label: &str, value: &str| format!("{label:<16}{value}");
     assert_eq!(
         lines[lines.len() - 4..],

@@ -25,14 +25,14 @@ impl Ran {
         self
     }
 
-    /// Asserts that a text stands on standard error.
+    /// Asserts that a text is on standard error.
     #[track_caller]
     pub(crate) fn says(self, text: &str) -> Self {
         assert!(self.err.contains(text), "{text:?} is not in {self:#?}");
         self
     }
 
-    /// Asserts that a text stands on standard output.
+    /// Asserts that a text is on standard output.
     #[track_caller]
     pub(crate) fn shows(self, text: &str) -> Self {
         assert!(self.out.contains(text), "{text:?} is not in {self:#?}");

@@ -20,7 +20,7 @@ fn text_is_labelled_in_every_part() {
     assert_eq!(
         ran.out,
         "\
-UNVERIFIED: anybody can have written this
+UNVERIFIED: anyone can have written this
 
 header, unverified
 {

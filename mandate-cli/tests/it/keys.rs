@@ -58,7 +58,7 @@ fn a_key_set_is_kept_for_as_long_as_its_issuer_says() {
 fn a_key_that_is_not_known_is_fetched_once_and_not_again_at_once() {
     let home = tempfile::tempdir().unwrap();
     let (old, new) = (only(EnvironmentKind::Sandbox), jwks());
-    // One fetch, then nobody listens any more.
+    // One fetch, then nothing listens any more.
     let service = Service::new(&[(CACHEABLE, &old), (CACHEABLE, &new)]);
     let (address, at) = (service.address().to_owned(), IAT.to_string());
     let token = live_token(json!({ "iss": address }));
@@ -77,7 +77,7 @@ fn a_key_that_is_not_known_is_fetched_once_and_not_again_at_once() {
 fn an_issuer_that_fails_is_not_asked_for_each_token() {
     let home = tempfile::tempdir().unwrap();
     let old = only(EnvironmentKind::Sandbox);
-    // After these two answers nobody listens any more.
+    // After these two answers nothing listens any more.
     let service = Service::new(&[(CACHEABLE, &old), ("503 Service Unavailable", "")]);
     let (address, at) = (service.address().to_owned(), IAT.to_string());
     let verify = |more: &[&str]| {
@@ -144,9 +144,7 @@ fn only_pinned_keys_count_with_pinned() {
     verify(&token(json!({}))).code(11).shows("unknown_key");
 
     // Trust on first use is for the first use.
-    run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--trust-on-first-use"])
-        .code(23)
-        .says("other keys are pinned");
+    run(&["jwks", "pin", ISSUER, "--jwks", &jwks, "--trust-on-first-use"]).code(23).says("the keys pinned");
     let listed = run(&["jwks", "list", "--json"]).code(0).json();
     assert_eq!((&listed[0]["issuer"], &listed[0]["keys"][0]["thumbprint"]), (&json!(ISSUER), &json!(print)));
     run(&["jwks", "unpin", ISSUER]).code(0);

@@ -75,7 +75,7 @@ fn a_download_whose_issuer_cannot_be_had_says_so() {
     });
     let record = format!(r#"{{"export":"{export}","status":"ready","format":"ndjson","sha256":"{sha256}"}}"#);
     let elsewhere = "308 Permanent Redirect\r\nlocation: http://127.0.0.1:1/.well-known/jwks.json";
-    for (name, key_set, content, code, told) in [
+    for (name, key_set, content, code, message) in [
         ("none", "404 Not Found", content, 0, "the issuer is not known"),
         ("silent", elsewhere, content, 0, "http://127.0.0.1:1/.well-known/jwks.json"),
         ("changed", elsewhere, "{\"export\":{}}\n{\"trailer\":\"a.b.d\"}\n", 17, "its SHA-256 is not that"),
@@ -83,7 +83,7 @@ fn a_download_whose_issuer_cannot_be_had_says_so() {
         let service = Service::new(&[("200 OK", &record), (key_set, ""), ("200 OK", content)]);
         let file = folder.path().join(name);
         let mut command = service.organization(&["export", "download", export, "-o"]);
-        Ran::from(command.arg(&file).output().unwrap()).code(code).says(told);
+        Ran::from(command.arg(&file).output().unwrap()).code(code).says(message);
         assert_eq!(file.exists(), code == 0, "{name}");
         let asked = service.requests();
         assert_eq!(asked[1].line, "GET /.well-known/jwks.json HTTP/1.1");

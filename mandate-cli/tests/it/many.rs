@@ -81,23 +81,23 @@ fn fields_and_expressions_are_applied_to_each_answer() {
     let folder = tempfile::tempdir().unwrap();
     let jwks = jwks_file(folder.path());
     let text = format!("{}\nrubbish\n", numbered(1));
-    let told = |more: &[&str]| run_with_stdin(verify(&jwks).args(more), text.as_bytes());
-    let fields = told(&["--json=line,valid,claims.request.amount,error.check"]).code(10);
+    let checked = |more: &[&str]| run_with_stdin(verify(&jwks).args(more), text.as_bytes());
+    let fields = checked(&["--json=line,valid,claims.request.amount,error.check"]).code(10);
     assert_eq!(
         fields.out,
         "{\"line\":1,\"valid\":true,\"claims.request.amount\":40,\"error.check\":null}\n\
          {\"line\":2,\"valid\":false,\"claims.request.amount\":null,\"error.check\":\"parts\"}\n"
     );
-    assert_eq!(told(&["--jq", "select(.valid | not) | .line"]).code(10).out, "2\n");
-    assert_eq!(told(&["--json"]).out, told(&[]).out);
-    assert_eq!(told(&["--format", "ndjson"]).out, told(&[]).out);
-    told(&["--format", "table"]).code(2).says("no table");
+    assert_eq!(checked(&["--jq", "select(.valid | not) | .line"]).code(10).out, "2\n");
+    assert_eq!(checked(&["--json"]).out, checked(&[]).out);
+    assert_eq!(checked(&["--format", "ndjson"]).out, checked(&[]).out);
+    checked(&["--format", "table"]).code(2).says("no table");
 
     // An expression that fails costs the nonces that were claimed, and says so.
     let nonces = folder.path().join("nonces");
     let store = ["--nonce-store", nonces.to_str().unwrap()];
-    told(&[&store[..], &["--jq", ".valid | keys"]].concat()).code(3).says("the nonces of the lines 1");
-    told(&store).code(18);
+    checked(&[&store[..], &["--jq", ".valid | keys"]].concat()).code(3).says("the nonces of the lines 1");
+    checked(&store).code(18);
 }
 
 #[test]

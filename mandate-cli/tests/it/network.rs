@@ -115,13 +115,13 @@ fn a_download_goes_on_over_connections_that_end_before_their_time() {
         whole("200 OK", text.len(), &text[..5]),
         rest(5, 5),
     ]);
-    ended.code(37).says("the download has stopped").says("it goes on from there");
+    ended.code(37).says("the download has stopped").says("it continues from there");
     assert!(!file.exists());
     assert_eq!(std::fs::read_to_string(folder.path().join("all.csv.part")).unwrap(), text[..5]);
 }
 
 #[test]
-fn nobody_who_reads_does_not_mean_nobody_who_receives() {
+fn a_closed_pipe_does_not_stop_sending() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("events.ndjson");
     let line = r#"{"event":"evt_01hf7yat000000000000000007","type":"ping","token":"a.b.c"}"#;
@@ -177,7 +177,7 @@ fn a_key_that_is_still_good_is_not_written_over() {
     };
     login(1, &[]).code(0);
     login(1, &[]).code(0);
-    login(2, &[]).code(2).says("another one, which is still good").says("give this one another name");
+    login(2, &[]).code(2).says("another key, which is still valid").says("give this one another name");
     assert!(holds(1) && !holds(2));
     login(2, &["--profile", "other"]).code(0);
     assert!(holds(1) && holds(2));

@@ -42,7 +42,7 @@ fn of_many_processes_one_wins() {
     }
 }
 
-/// A stream into which nothing more can be written until somebody reads, and its other end.
+/// A stream into which nothing more can be written until it is read, and its other end.
 fn full() -> (UnixStream, UnixStream) {
     let (mut writer, reader) = UnixStream::pair().unwrap();
     writer.set_nonblocking(true).unwrap();

@@ -121,16 +121,16 @@ fn a_mandate_is_revoked() {
 #[test]
 fn refusals_have_their_codes_and_say_what_to_do() {
     for (status, code, exit, next) in [
-        ("400 Bad Request", "invalid_request", 30, "mend what the message names"),
+        ("400 Bad Request", "invalid_request", 30, "correct what the message names"),
         ("401 Unauthorized", "unauthorized", 31, "its operator issues keys"),
         ("403 Forbidden", "forbidden", 32, "use a key of the other class"),
         (
             "404 Not Found",
             "not_found",
             33,
-            "the API's address? there is no /agents; set --base-url or MANDATE_BASE_URL",
+            "the API's base URL? there is no /agents; set --base-url or MANDATE_BASE_URL",
         ),
-        ("409 Conflict", "idempotency_conflict", 34, "leave it out, or take a new one"),
+        ("409 Conflict", "idempotency_conflict", 34, "leave it out, or use a new one"),
         ("409 Conflict", "name_taken", 34, "choose another name"),
         ("418 Teapot", "teapot", 38, ""),
     ] {
@@ -204,7 +204,7 @@ fn a_service_that_is_not_there() {
     run_with_stdin(&mut command, b"")
         .code(37)
         .says("cannot be reached")
-        .says("see that the service runs there, then repeat the command")
+        .says("check that the service runs there, then repeat the command")
         .says("idempotency key")
         .says("it takes effect once");
 }
@@ -215,7 +215,7 @@ fn answers_beyond_the_contract() {
         (CREATED, "<html>", 38, "the service's answer is not understood"),
         (CREATED, "{}", 38, "id is required"),
         (CREATED, "", 38, "not understood"),
-        ("404 Not Found", "<html>", 38, "answered HTTP 404, and not as the service does"),
+        ("404 Not Found", "<html>", 38, "answered HTTP 404, but not in the form of this API"),
         ("404 Not Found", "{\"error\":\"none\"}", 38, "check that --base-url"),
         (
             "307 Temporary Redirect\r\nlocation: http://127.0.0.1:1/v1/agents",
@@ -311,7 +311,7 @@ fn addresses_that_are_refused() {
     for (url, message) in [
         ("http://api.example.com/v1", "http is accepted for this machine only; use https"),
         ("http://127.0.0.1:8080", "it must end in /v1"),
-        ("ftp://api.example.com/v1", "a complete URL that begins with https://"),
+        ("ftp://api.example.com/v1", "it must be a complete URL: https://"),
         ("api.example.com/v1", "--base-url `api.example.com/v1` is refused"),
     ] {
         let mut command = mandate(&["agent", "create", "buyer", "--base-url", url]);

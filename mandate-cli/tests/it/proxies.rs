@@ -13,7 +13,7 @@ fn untouched() -> (TcpListener, String) {
     (listener, address)
 }
 
-/// Asserts that nobody has connected.
+/// Asserts that there was no connection.
 fn is_untouched(listener: &TcpListener) {
     listener.set_nonblocking(true).unwrap();
     assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
@@ -28,7 +28,7 @@ fn organization(address: &str, args: &[&str], variables: &[(&str, &str)]) -> Ran
     command.envs(variables.iter().copied()).output().unwrap().into()
 }
 
-/// A port that nobody listens at.
+/// A port that nothing listens on.
 fn dead() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -66,19 +66,21 @@ fn a_proxy_that_cannot_be_used_is_not_passed_by() {
     ] {
         for name in ["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy", "HTTP_PROXY", "http_proxy"] {
             let ran = organization(&address, &["agent", "create", "buyer"], &[(name, value)]);
-            let ran = ran.code(2).says(&format!("{name} names no proxy that can be used"));
+            let ran = ran.code(2).says(&format!("{name} does not name a usable proxy"));
             assert!(!ran.err.contains("someone") && !ran.err.contains("secret"), "{ran:#?}");
         }
     }
     // The first that is set counts, also when another one could be used.
     let (port, usable) = (dead(), "http://127.0.0.1");
     let both = [("ALL_PROXY", "socks5://127.0.0.1:9"), ("HTTPS_PROXY", &format!("{usable}:{port}"))];
-    organization(&address, &["agent", "list"], &both).code(2).says("ALL_PROXY names no proxy");
+    organization(&address, &["agent", "list"], &both).code(2).says("ALL_PROXY does not name a usable proxy");
     // Whatever fetches refuses likewise, before it does.
     let socks = [("HTTPS_PROXY", "socks5://127.0.0.1:9")];
     organization(&address, &["verify", "a.b.c", "--issuer", &address], &socks).code(2).says("HTTPS_PROXY");
-    let doctor = organization(&address, &["doctor"], &socks).code(25).shows("HTTPS_PROXY names no proxy");
-    assert!(doctor.out.contains("not shown to the service"), "{doctor:#?}");
+    let doctor = organization(&address, &["doctor"], &socks)
+        .code(25)
+        .shows("HTTPS_PROXY does not name a usable proxy");
+    assert!(doctor.out.contains("not sent to the service"), "{doctor:#?}");
     is_untouched(&listener);
 }
 
@@ -125,7 +127,7 @@ fn a_proxy_hears_of_the_hosts_that_are_not_spared() {
 }
 
 #[test]
-fn missing_root_certificates_are_told_of_with_their_place() {
+fn missing_root_certificates_are_reported_with_their_place() {
     let (_listener, address) = untouched();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("none.pem");

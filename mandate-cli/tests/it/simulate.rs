@@ -175,7 +175,7 @@ fn the_state_is_rebuilt_and_the_record_of_it_checked() {
     assert!(forgetful["inconsistent"]["decisions"].as_u64().unwrap() > 100, "{forgetful}");
     assert!(ran.says("do not follow from those before them").err.contains("mandate audit"));
 
-    // A gap is told of where it is.
+    // A gap is reported where it is.
     let gap = whole.iter().skip(300).position(|line| line.contains(r#""verdict":"allow""#)).unwrap() + 300;
     let mut less = whole.clone();
     less.remove(gap);
@@ -205,7 +205,7 @@ fn any_order_is_put_into_that_of_time_when_that_is_asked_for() {
     );
     for ran in [from_file, from_stdin.code(0)] {
         let mut found = summary(&ran);
-        // Lines are told of as they stand in the file.
+        // Lines are numbered as in the file.
         let line = usize::try_from(found["first"]["line"].as_u64().unwrap()).unwrap();
         assert!(backwards[line - 1].contains(found["first"]["decision"].as_str().unwrap()), "{found}");
         found["first"]["line"] = expected["first"]["line"].clone();
@@ -233,7 +233,7 @@ fn what_cannot_be_simulated_is_refused() {
     let mut twice = whole.clone();
     twice.insert(20, whole[19].clone());
     let twice = file(folder.path(), "twice.ndjson", &sealed(&twice));
-    simulate(&twice, &[]).code(23).says("line 21").says("stands there twice");
+    simulate(&twice, &[]).code(23).says("line 21").says("appears twice");
     let filtered = whole.join("\n").replacen(r#""created_at""#, r#""verdict":"allow","created_at""#, 1);
     let filtered = file(folder.path(), "filtered.ndjson", &filtered);
     simulate(&filtered, &[]).code(2).says("one verdict only");

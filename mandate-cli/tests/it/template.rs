@@ -35,13 +35,13 @@ fn a_template_is_explained() {
     let text = run(&["mandate", "template", "--explain"]).code(0).out;
     insta::assert_snapshot!(text);
     let explained = run(&["mandate", "template", "--explain", "--json"]).code(0).json();
-    let told: Vec<String> = explained
+    let shown: Vec<String> = explained
         .as_array()
         .unwrap()
         .iter()
         .map(|line| format!("{:<24}{}\n", line["field"].as_str().unwrap(), line["meaning"].as_str().unwrap()))
         .collect();
-    assert_eq!(told.concat(), text);
+    assert_eq!(shown.concat(), text);
 }
 
 const FREE: &str = r#"{"principal":"role:a","agent":"agt_a","limits":{"per_transaction":500,"currency":"USD"},"categories":["a"],"expires":"2999-01-01"}"#;

@@ -94,12 +94,12 @@ fn what_does_not_speak_tls_is_unreachable() {
     let (address, _, thread) = listen(Says::Nonsense(1));
     let mut command = mandate(&["agent", "create", "buyer", "--base-url", &format!("{address}/v1")]);
     let ran: Ran = command.env("MANDATE_ORGANIZATION_KEY", organization_key()).output().unwrap().into();
-    ran.code(37).says("cannot be reached").says("speaks no TLS: check scheme and port");
+    ran.code(37).says("cannot be reached").says("does not speak TLS: check scheme and port");
     thread.join().unwrap();
 }
 
 #[test]
-fn the_doctor_tells_of_a_certificate_that_is_not_trusted() {
+fn the_doctor_reports_a_certificate_that_is_not_trusted() {
     for trusted in [true, false] {
         let (address, certificate, thread) = listen(Says::Body(jwks()));
         let folder = tempfile::tempdir().unwrap();

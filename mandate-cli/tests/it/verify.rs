@@ -287,10 +287,10 @@ fn without_issuer_or_keys_it_says_what_to_pass() {
         (vec!["--jwks", "keys.json"], "pass --issuer URL, or set MANDATE_ISSUER"),
         (vec!["--jwks", "https://verdicts.example/keys"], "pass --issuer URL"),
         (vec!["--issuer", "http://verdicts.example"], "http is accepted for this machine only"),
-        (vec!["--issuer", "verdicts"], "a complete URL that begins with https://"),
+        (vec!["--issuer", "verdicts"], "it must be a complete URL: https://"),
         (
             vec!["--issuer", ISSUER, "--jwks", "ftp://verdicts.example/keys"],
-            "a complete URL that begins with https://",
+            "it must be a complete URL: https://",
         ),
     ] {
         let ran = ran(mandate(&["verify", &token]).args(args)).code(2).says(message);

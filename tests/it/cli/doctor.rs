@@ -15,9 +15,9 @@ fn hidden(server: &TestServer, text: &str) -> String {
 }
 
 /// The check called `name` in what `--json` printed.
-fn check<'a>(told: &'a Value, name: &str) -> &'a Value {
-    let checks = told["checks"].as_array().unwrap();
-    checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("{name} is not in {told}"))
+fn check<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let checks = report["checks"].as_array().unwrap();
+    checks.iter().find(|check| check["check"] == name).unwrap_or_else(|| panic!("{name} is not in {report}"))
 }
 
 #[test]
@@ -34,9 +34,9 @@ fn a_service_that_is_well_and_one_that_only_observes() {
     assert_eq!((&check(&live, "mode")["state"], &live["healthy"]), (&"warn".into(), &true.into()), "{live}");
     assert!(check(&live, "key")["found"].as_str().unwrap().contains("LIVE"), "{live}");
     let agent = organization.agent("buyer");
-    let told = doctor(&shell.with_key(agent.client.key()), &["--json"]).code(0).json();
-    assert_eq!(check(&told, "key")["state"], "ok", "{told}");
-    assert!(!told.to_string().contains(agent.client.key()));
+    let report = doctor(&shell.with_key(agent.client.key()), &["--json"]).code(0).json();
+    assert_eq!(check(&report, "key")["state"], "ok", "{report}");
+    assert!(!report.to_string().contains(agent.client.key()));
 }
 
 #[test]
@@ -48,15 +48,15 @@ fn what_is_not_set_is_passed_over_and_what_is_wrong_fails() {
 
     let shell = Shell::new(&server, &organization);
     let fails = |shell: &Shell<'_>, args: &[&str], name: &str| {
-        let told = shell.run(&[&["doctor", "--json"], args].concat()).code(25).json();
+        let report = shell.run(&[&["doctor", "--json"], args].concat()).code(25).json();
         assert_eq!(
-            (&check(&told, name)["state"], &told["healthy"]),
+            (&check(&report, name)["state"], &report["healthy"]),
             (&"fail".into(), &false.into()),
-            "{told}"
+            "{report}"
         );
-        assert!(check(&told, name)["next"].is_string(), "{told}");
+        assert!(check(&report, name)["next"].is_string(), "{report}");
     };
-    // Nobody listens there; another host of the service; a key of another service.
+    // Nothing listens there; another host of the service; a key of another service.
     fails(&shell, &["--base-url", "http://127.0.0.1:9/v1"], "api");
     fails(&shell, &["--issuer", server.ready("base_url")], "key set");
     fails(&shell, &["--issuer", "http://example.com"], "verdicts");

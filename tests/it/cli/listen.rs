@@ -146,7 +146,7 @@ fn what_verifies_is_shown_once_and_recorded_and_the_registration_ends_with_the_c
         assert_eq!(listening.post(bad), 400, "{bad}");
     }
     assert_eq!(listening.post(&"x".repeat(64 * 1024 + 1)), 413);
-    // A connection that says nothing holds up nobody.
+    // A silent connection delays no other.
     let _silent =
         TcpStream::connect(listening.url.trim_start_matches("http://").trim_end_matches('/')).unwrap();
     let other = organization.mandate(&crate::harness::terms(&agent.id));
@@ -188,15 +188,15 @@ fn what_is_forwarded_keeps_its_bytes_and_the_receivers_status_counts() {
     for (status, code) in [(200, 0), (500, 23)] {
         std::thread::scope(|scope| {
             let bodies = scope.spawn(|| take(&receiver, status));
-            let told = shell.run(&replay).code(code).json();
-            assert_eq!((&told["type"], &told["status"]), (&json!("mandate.revoked"), &json!(status)));
+            let replayed = shell.run(&replay).code(code).json();
+            assert_eq!((&replayed["type"], &replayed["status"]), (&json!("mandate.revoked"), &json!(status)));
             assert_eq!(bodies.join().unwrap(), token);
         });
     }
     drop(receiver);
     shell.run(&replay).code(37);
 
-    // Half a line was acknowledged to nobody; it is not written behind.
+    // Half a line was never acknowledged; nothing is appended to it.
     std::fs::write(file, "{\"event\"").unwrap();
     shell.run(&["listen", "--issuer", server.ready("verdicts_url"), "--record", file]).code(3);
     shell.run(&replay).code(30);
@@ -281,7 +281,7 @@ fn what_was_recorded_before_is_not_recorded_again() {
     assert!(other.err.contains("another listener is recording"), "{}", other.err);
     listening.interrupt();
 
-    // Nobody knows whether a receiver has taken it: it gets it, once more or for the first time.
+    // It is unknown whether the receiver has taken it: it is sent, perhaps again.
     let receiver = TcpListener::bind("127.0.0.1:0").unwrap();
     let to = format!("http://{}/hooks", receiver.local_addr().unwrap());
     let listening = Listening::start(&server, &organization, &[&record[..], &["--forward-to", &to]].concat());
@@ -300,7 +300,7 @@ fn what_was_recorded_before_is_not_recorded_again() {
     let issuer = server.ready("verdicts_url");
     shell.run(&["listen", "--issuer", issuer, "--record", other.to_str().unwrap()]).code(3);
     let device = shell.run(&["listen", "--issuer", issuer, "--record", "/dev/full"]).code(3);
-    assert!(device.err.contains("is no file"), "{}", device.err);
+    assert!(device.err.contains("is not a regular file"), "{}", device.err);
     assert_eq!(std::fs::read_to_string(other).unwrap(), "{}\n");
 }
 
@@ -340,8 +340,8 @@ fn people_read_a_line_for_each_event() {
     let mut listening =
         Listening::start(&server, &organization, &["--register", "--format", "table", "--record", file]);
     let event = shell.get(&["trigger", "ping", "--jq", ".event"]);
-    let told = line(&mut listening.out);
-    let (_, rest) = told.split_once("  ").unwrap();
+    let printed = line(&mut listening.out);
+    let (_, rest) = printed.split_once("  ").unwrap();
     assert_eq!(rest, format!("ping                     {event}  sandbox  200\n"));
     // What it has taken once is taken again, and not shown.
     let replayed = shell.get(&["replay", file, "--forward-to", &listening.url, "--format", "table"]);

@@ -45,7 +45,7 @@ fn following_shows_what_comes_in_order_and_once() {
     let made: Vec<String> = (0..7).map(|_| agent.ask(2).text("/decision")).collect();
     let shown: Vec<String> = lines.by_ref().take(7).collect();
     assert_eq!(shown, made);
-    // Whoever stops to read ends it, quietly, when there is more to say.
+    // A reader that stops ends it quietly, although there is more output.
     drop(lines);
     agent.ask(3);
     assert_eq!(child.wait().unwrap().code(), Some(0));

@@ -15,7 +15,7 @@ use std::process::{Command, Stdio};
 
 use crate::harness::{Organization, Ran, TestServer, mandate, masked};
 
-/// Somebody at the command line: a server, and the key that is used.
+/// A user at the command line: a server, and the key in use.
 pub(crate) struct Shell<'a> {
     base_url: &'a str,
     key: &'a str,

@@ -97,5 +97,5 @@ fn a_kept_key_goes_to_no_other_address() {
     let key = server.ready("organization_key");
     run(home.path(), &["login", "--base-url", server.ready("base_url")], key).code(0);
     let ran = run(home.path(), &["agent", "list", "--base-url", "http://127.0.0.1:9/v1"], "").code(31);
-    assert!(ran.err.contains("is sent nowhere else"), "{ran:?}");
+    assert!(ran.err.contains("is not sent to any other address"), "{ran:?}");
 }

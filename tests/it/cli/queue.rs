@@ -146,13 +146,13 @@ fn a_person_answers_with_one_key() {
     terminal.shows(|screen| screen.contains("a approve"));
     terminal.press("a");
     terminal.shows(|screen| screen.contains("1 waiting") && screen.contains("approved rev_"));
-    // Whoever has answered chooses the next one.
+    // After an answer, the user selects the next review.
     terminal.press(DOWN);
     terminal.shows(|screen| screen.contains("400 USD") && screen.contains("a approve"));
     terminal.press("d");
     terminal.shows(|screen| screen.contains("Why?"));
     terminal.press("too dear\r");
-    terminal.shows(|screen| screen.contains("Nothing waits") && screen.contains("denied rev_"));
+    terminal.shows(|screen| screen.contains("No review is pending") && screen.contains("denied rev_"));
     // What comes while the queue is open appears by itself.
     agent.ask(350);
     terminal.shows(|screen| screen.contains("1 waiting") && screen.contains("350 USD"));
@@ -255,7 +255,7 @@ fn a_signal_gives_the_terminal_back() {
     let server = TestServer::start();
     let organization = server.demo();
     let mut terminal = Terminal::start(&server, organization.client.key(), &["review", "watch"]);
-    terminal.shows(|screen| screen.contains("Nothing waits"));
+    terminal.shows(|screen| screen.contains("No review is pending"));
     assert!(terminal.screen.screen().alternate_screen());
     let id = terminal.child.process_id().unwrap().to_string();
     assert!(Command::new("kill").args(["-TERM", &id]).status().unwrap().success());
@@ -269,7 +269,7 @@ fn the_queue_ends_with_its_terminal() {
     let server = TestServer::start();
     let organization = server.demo();
     let mut terminal = Terminal::start(&server, organization.client.key(), &["review", "watch"]);
-    terminal.shows(|screen| screen.contains("Nothing waits"));
+    terminal.shows(|screen| screen.contains("No review is pending"));
     terminal.hang_up();
     let mut killer = terminal.child.clone_killer();
     let (ended, end) = channel();

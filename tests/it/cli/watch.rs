@@ -1,4 +1,4 @@
-//! The queue of reviews while others answer, too: no key answers what nobody has read.
+//! The queue of reviews while others answer, too: no key answers a review that was not read.
 
 use super::queue::{DOWN, Terminal};
 use crate::harness::{Agent, Answer, Organization, TestServer, terms};
@@ -33,10 +33,10 @@ fn letters_of_a_reason_stay_text_when_the_review_is_gone() {
     terminal.shows(|screen| screen.contains("Why? ate, can pay later_"));
     terminal.press("\r");
     terminal.shows(|screen| screen.contains("nothing was done"));
-    terminal.shows(|screen| screen.contains("Nothing is chosen: up or down does it."));
+    terminal.shows(|screen| screen.contains("Nothing is selected: press up or down."));
     // Letters choose nothing, and answer nothing. The next look shows that they have arrived.
     terminal.press("ajakar");
-    terminal.shows(|screen| screen.contains("up/down choose") && screen.contains("1 waiting"));
+    terminal.shows(|screen| screen.contains("up/down select") && screen.contains("1 waiting"));
     assert_eq!(status(&agent, &second), "pending");
     terminal.press(DOWN);
     terminal.shows(|screen| screen.contains("400 USD") && screen.contains("a approve"));

@@ -112,7 +112,7 @@ fn webhooks_events_escrows_exports_and_the_rest() {
         "escrow-show",
         shell.transcript(&["escrow", "show", &escrow, "--json=state,amount,buyer"])
     );
-    // Whoever holds the address needs no key.
+    // The address alone is enough, without a key.
     let address = shell.get(&["escrow", "show", &escrow, "--jq", ".contract"]);
     let contract = |address: &str, issuer: &str, more: &[&str]| {
         let args = [&["escrow", "contract", address, "--allow-sandbox", "--issuer", issuer], more].concat();

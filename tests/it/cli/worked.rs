@@ -1,4 +1,4 @@
-//! The worked examples of `docs/cli.md`, run as they stand there, against a real server.
+//! The worked examples of `docs/cli.md`, run as written, against a real server.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -46,7 +46,7 @@ fn examples(page: &str) -> Vec<Example> {
     found
 }
 
-/// Somebody who types what the page says.
+/// A user who types the page's commands.
 struct Reader<'a> {
     server: &'a TestServer,
     organization: &'a Organization,
@@ -56,7 +56,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What the page's names stand for here and now.
+    /// The values of the page's names in this run.
     fn meant(&self, command: &str) -> String {
         let live = &self.organization.live;
         let newest = |path: &str, at: &str| live.get(path).json().pointer(at).cloned().unwrap_or_default();
@@ -72,7 +72,7 @@ impl Reader<'_> {
             )
     }
 
-    /// What has to be so before a command, as it is for whoever has read on to it.
+    /// What a command needs, as a reader has prepared it by then.
     fn prepare(&self, example: &Example) {
         let Some(agent) = &self.agent else { return };
         let live = &self.organization.live;
@@ -170,7 +170,7 @@ fn every_worked_example_runs_as_it_is_written() {
             }
             reader.follow(example);
             count += 1;
-            // What the page says of no code has none, or tells of something that is wrong here.
+            // Without a code on the page, the command must succeed.
             let says_code = of_section.peek().is_some_and(|next| next.command == "echo $?");
             let is_doctor = example.command.starts_with("mandate doctor");
             assert!(

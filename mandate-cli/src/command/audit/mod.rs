@@ -28,16 +28,17 @@ use crate::parallel;
 use crate::style::{ERROR, GOOD, printable};
 use crate::value::source;
 
-/// Verify an export: every signature, its trailer, its order, and every verdict once more
+/// Verify an export: every signature, every verdict, the order and the trailer
 ///
-/// Goes through the file once, on all cores, in memory that does not grow with it. Of each decision: the token's signature,
-/// and that the row says what the token says; the verdict, the denials and the reason, computed again from mandate and
-/// basis. Of all together: ascending ids, nonces that stand once, each approval and what it supersedes, the month's
-/// spending and the recent requests as far as the export is complete, and the trailer's count, hash and signature.
+/// Reads the file once, on all cores, with constant memory. For each decision it verifies the token's signature, compares
+/// the row with the token, and computes verdict, denials and reason again from the mandate and the recorded basis. Across
+/// decisions it checks that ids ascend, that no nonce repeats, that each approval refers to the decision it supersedes, and
+/// the trailer's count, hash and signature. It also checks the month's spending and the recent requests, as far as the
+/// export is complete.
 ///
-/// A finding is a line: where, which decision, which check, what was found and what was expected. Keys that are retired
-/// are no longer published: pass their key sets with --jwks, as often as needed. Without --jwks the keys of --issuer are
-/// fetched. With --json each finding is a JSON object on a line, and the last line the summary.
+/// Each finding is one line: the place, the decision, the check, what was found and what was expected. Retired keys are no
+/// longer published: pass their key sets with --jwks, as often as needed. Without --jwks, the keys of --issuer are fetched.
+/// With --json, each finding is a JSON object on its own line, and the last line is the summary.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AUDIT_HELP)]
 pub(crate) struct Audit {
@@ -45,11 +46,11 @@ pub(crate) struct Audit {
     #[arg(value_name = "EXPORT|-", value_parser = source)]
     export: Source,
 
-    /// The issuer that signed; may be given several times, if it has had several addresses [env: MANDATE_ISSUER]
+    /// The issuer that signed; repeat it if the issuer has had several addresses [env: MANDATE_ISSUER]
     #[arg(long, value_name = "URL")]
     issuer: Vec<String>,
 
-    /// A key set; may be given several times [default: {issuer}/.well-known/jwks.json]
+    /// A key set; can be repeated [default: {issuer}/.well-known/jwks.json]
     #[arg(long, value_name = "FILE|URL")]
     jwks: Vec<String>,
 }
@@ -88,7 +89,7 @@ impl Finding {
     }
 }
 
-/// A decision where it stands, among what is known of the whole, and what is found of it.
+/// A decision, its line, and the findings about it.
 struct Step<'a> {
     line: u64,
     decision: &'a Decision,
@@ -142,7 +143,7 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
     let progress = reader.progress();
     let mut ended = Ok(());
     if header.is_none() {
-        whole.tell(
+        whole.print(
             &[Finding::new(1, None, "export", "no header", "a line that says what was asked for")],
             output,
         )?;
@@ -155,7 +156,7 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
             for row in rows {
                 let findings = whole.take(row);
                 if !findings.is_empty()
-                    && let Err(failure) = progress.suspend(|| whole.tell(&findings, output))
+                    && let Err(failure) = progress.suspend(|| whole.print(&findings, output))
                 {
                     ended = Err(failure);
                     return ControlFlow::Break(());
@@ -171,7 +172,7 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
     progress.finish_and_clear();
     ended?;
     let rest = whole.end();
-    whole.tell(&rest, output)?;
+    whole.print(&rest, output)?;
     whole.conclude(output)
 }
 
@@ -247,7 +248,7 @@ impl<'a> Whole<'a> {
         findings
     }
 
-    fn tell(&mut self, findings: &[Finding], output: &mut Output) -> Result<(), Failure> {
+    fn print(&mut self, findings: &[Finding], output: &mut Output) -> Result<(), Failure> {
         for finding in findings {
             self.summary.findings = self.summary.findings.saturating_add(1);
             let count = self.summary.by_check.entry(finding.check).or_default();

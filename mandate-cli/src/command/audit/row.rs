@@ -161,11 +161,11 @@ fn again(
 fn as_it_stood(mandate: &Mandate, decision: &Decision) -> Mandate {
     let at = decision.drawn_at();
     let said = decision.denials.iter().any(|denial| denial == Verdict::DenyRevoked);
-    let stood = |revoked: &Timestamp| {
+    let was_revoked = |revoked: &Timestamp| {
         let late = at.millis_since(*revoked);
         if (-1000..=REVOCATION_MILLIS).contains(&late) { said } else { late > 0 }
     };
-    Mandate { revoked_at: mandate.revoked_at.filter(stood), ..mandate.clone() }
+    Mandate { revoked_at: mandate.revoked_at.filter(was_revoked), ..mandate.clone() }
 }
 
 /// The first claim that the row has otherwise than the token: its name, what the row says, what is signed.

@@ -21,7 +21,7 @@ struct Spent {
     /// What the decisions add up to; nothing while it is not known what was before the export.
     sum: Option<Total>,
     /// What the last basis that disagreed would add up to. If the next one agrees with it, a decision is missing, and is
-    /// told of once.
+    /// reported once.
     other: Option<Total>,
 }
 

@@ -1,4 +1,4 @@
-//! The trailer: that there is one, at the end, signed, and that it counts and hashes what stands before it.
+//! The trailer: that there is one, at the end, signed, and that it counts and hashes what comes before it.
 
 use mandate_core::export::{Difference, Trailer as Signed};
 

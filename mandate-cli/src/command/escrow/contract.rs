@@ -1,4 +1,4 @@
-//! `mandate escrow contract`: what an escrow's contract says, signed, to whoever holds its address.
+//! `mandate escrow contract`: the signed contract of an escrow, which anyone with its address can read.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use mandate_core::jwt::Unverified;
@@ -20,7 +20,7 @@ const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
 const CONTRACT: Resource =
     Resource { path: "", id: None, columns: &[], lines: super::ESCROWS.lines, tables: super::ESCROWS.tables };
 
-/// Show the contract at an address, as its issuer has signed it: no key is needed
+/// Show a signed escrow contract; no API key is needed
 ///
 /// The issuer's signature is verified before anything is shown.
 #[derive(Debug, clap::Args)]
@@ -31,18 +31,18 @@ Examples:
 
 Exit codes:
   0 shown    10 malformed    11 signature or key    14 issuer    22 of a sandbox
-  33 no such contract    37 not reached")]
+  33 no such contract    37 cannot be reached")]
 pub(crate) struct Contract {
     /// The contract's address, 64 hexadecimal digits
     #[arg(value_parser = address)]
     address: String,
-    /// The issuer that must have signed [env: MANDATE_ISSUER]
+    /// The expected issuer [env: MANDATE_ISSUER]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
     /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
     #[arg(long, value_name = "FILE|URL")]
     jwks: Option<String>,
-    /// Let the keys of a sandbox count, where no money is real
+    /// Accept sandbox keys, which sign contracts about no real money
     #[arg(long)]
     allow_sandbox: bool,
 }
@@ -65,7 +65,7 @@ impl Contract {
         let claims = self.verified(&token, &issuer)?;
         let contract = fields::at(&claims, "contract").ok_or_else(|| malformed("contract is required"))?;
         if fields::text(contract, "contract").as_deref() != Some(&self.address) {
-            return Err(malformed("it is of another address"));
+            return Err(malformed("it belongs to another address"));
         }
         CONTRACT.show(contract, output)
     }
@@ -86,8 +86,8 @@ impl Contract {
         }
         match (verified.kid().is_sandbox(), self.allow_sandbox) {
             (true, false) => {
-                Err(Failure::new(Exit::Sandbox, "the contract is one of a sandbox: no money is real")
-                    .next("--allow-sandbox shows it all the same"))
+                Err(Failure::new(Exit::Sandbox, "the contract is from a sandbox: no money is real")
+                    .next("pass --allow-sandbox to show it"))
             }
             (true, true) => {
                 warn(SANDBOX);

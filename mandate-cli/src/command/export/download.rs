@@ -33,26 +33,27 @@ const PIECE: usize = 64 * 1024;
 
 /// Download an export once it is ready, and verify it
 ///
-/// A download that has stopped goes on where it stopped. What comes is hashed and counted on its way, and compared at its end
-/// with the hash in the export's record, and, of NDJSON, with the hash and the count in its trailer, whose signature must be
-/// the issuer's: the one that is named, or else the one that the service points to; that its keys cannot be had is said. Until
-/// all of that holds, the file has a name that ends in .part.
+/// An interrupted download continues where it stopped. The file is hashed as it arrives, and compared with the hash in the
+/// export's record. For NDJSON, the count and the hash in the signed trailer are compared too, and the trailer's signature
+/// is verified against the issuer: the one given by --issuer, or the one that the service names. If the issuer was not
+/// given and its keys cannot be fetched, a warning says that the signature is not verified. Until the file is verified, its
+/// name ends in .part.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mandate export download exp_01hf7yat000000000000000007 --issuer https://verdicts.example.com
   mandate export download exp_01hf7yat000000000000000007 -o june.ndjson --jwks retired.json
 
-Exit codes: 0 downloaded and verified    11 the trailer's signature is not the issuer's    14 another issuer
-  17 the content is not what was exported    19 no key set")]
+Exit codes: 0 downloaded and verified    11 the trailer's signature is wrong    14 another issuer
+  17 the content differs from the export    19 no key set")]
 pub(crate) struct Download {
     /// The export's id, `exp_...`
     #[arg(value_parser = ExportId::parse)]
     id: ExportId,
-    /// Where to write [default: the export's id, with .ndjson or .csv]
+    /// The output file [default: the export's id, with .ndjson or .csv]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Whose signature the trailer must bear [default: that of the issuer that the service points to] [env: MANDATE_ISSUER]
+    /// The issuer that must have signed the trailer [default: the service's issuer] [env: MANDATE_ISSUER]
     #[arg(long, value_name = "URL")]
     issuer: Option<String>,
     /// The issuer's key set [default: {issuer}/.well-known/jwks.json] [env: MANDATE_JWKS]
@@ -74,7 +75,7 @@ struct Trusted {
 impl Download {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         if self.output.as_deref() == Some(Path::new("-")) {
-            return Err(Failure::new(Exit::Usage, "an export is written to a file: it is verified when all of it is there, and what has gone to standard output is not taken back")
+            return Err(Failure::new(Exit::Usage, "an export is written to a file: it is verified at its end, and standard output cannot be taken back")
                 .next("name a file with -o, and then read that"));
         }
         let client = Client::new(&self.service, global, Some(KeyClass::Organization))?;
@@ -140,7 +141,7 @@ impl Download {
                 _ => {
                     return Err(Failure::new(Exit::ServerError, "the export has failed")
                         .note("export", self.id)
-                        .next("ask for another one: mandate export create")
+                        .next("create another one: mandate export create")
                         .with_answer(&record));
                 }
             }
@@ -179,7 +180,7 @@ impl Download {
                     bar.finish_and_clear();
                     return Err(Failure::new(Exit::Unreachable, format!("the download has stopped: {why}"))
                         .note("kept as", part.display())
-                        .next("repeat the command: it goes on from there"));
+                        .next("repeat the command: it continues from there"));
                 }
                 Some(_) => thread::sleep(LOOK_PAUSE),
             }
@@ -236,7 +237,7 @@ impl Taken<'_> {
 
 fn refuse_if_there(file: &Path) -> Result<(), Failure> {
     if file.exists() {
-        return Err(Failure::new(Exit::Io, format!("{} is there already", file.display()))
+        return Err(Failure::new(Exit::Io, format!("{} exists already", file.display()))
             .next("choose another name with -o, or move it away"));
     }
     Ok(())
@@ -306,8 +307,8 @@ fn begin(file: &mut File, bytes: u64) -> io::Result<Content> {
     }
 }
 
-/// Compares what has come with the record, and with its own trailer if there is an issuer to believe. Says why it cannot be
-/// told whether that is the issuer's, if it cannot: when nobody has named one, and its keys or this one are not to be had.
+/// Compares the content with the record, and with its own trailer if the issuer is known. Gives the reason if the trailer's
+/// signature cannot be verified: no issuer was named, and the service names none or its keys cannot be fetched.
 fn verify(content: &Content, record: &str, trusted: Option<&Trusted>) -> Result<Option<String>, Failure> {
     let differs = |what: &dyn std::fmt::Display| {
         Failure::new(Exit::Mismatch, format!("the file is not what was exported: {what}"))

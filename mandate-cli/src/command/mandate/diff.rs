@@ -20,11 +20,11 @@ use crate::output::Output;
 use crate::service::Service;
 use crate::style::{BOLD, printable};
 
-/// Show what a new mandate changes: what becomes allowed, denied or reviewed
+/// Compare two mandates: which payments become allowed, denied or reviewed
 ///
-/// Each side is a file, `-` for standard input, or the id of a mandate, which is then read from the service. Payments are
-/// told of by their amounts: from where to where they are allowed, denied or reviewed otherwise than before. A mandate that
-/// is revoked, replaced or expired grants nothing, whatever its terms, and is told of as such.
+/// Each side is a file, `-` for standard input, or the id of a mandate, which is fetched from the service. Changes are
+/// shown as ranges of amounts that are allowed, denied or reviewed otherwise than before. A mandate that is revoked,
+/// replaced or expired grants nothing, and is shown as such.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,10 +33,10 @@ Examples:
 
 Exit codes: 0 no difference    40 they differ")]
 pub(crate) struct Diff {
-    /// The mandate as it is
+    /// The old mandate
     #[arg(value_name = "FILE|-|ID")]
     before: String,
-    /// The mandate as it is to be
+    /// The new mandate
     #[arg(value_name = "FILE|-|ID")]
     after: String,
     #[command(flatten)]
@@ -90,7 +90,7 @@ impl Diff {
         };
         Side::read(&text, environment::now()).map_err(|e| {
             Failure::new(Exit::InvalidRequest, format!("{side} is no mandate: {e}"))
-                .next("mandate mandate lint tells of every problem at once")
+                .next("mandate mandate lint shows every problem at once")
         })
     }
 }
@@ -101,8 +101,8 @@ impl Side {
         let recorded = fields::at(text, "id").is_some();
         let terms = if recorded { written(text) } else { text.to_owned() };
         let terms = Terms::read(Object::parse(terms.as_bytes())?)?;
-        let told = fields::text(text, "status").filter(|_| recorded);
-        let status = match told.as_deref() {
+        let recorded_status = fields::text(text, "status").filter(|_| recorded);
+        let status = match recorded_status.as_deref() {
             Some("revoked") => MandateStatus::Revoked,
             Some("replaced") => MandateStatus::Replaced,
             // One that was active when it was kept may have expired since.
@@ -209,7 +209,7 @@ fn becomes_of(before: &Side, after: &Side) -> String {
 fn other_currency(before: &Terms, after: &Terms) -> String {
     let (was, is) = (&before.limits.currency, &after.limits.currency);
     let mut effects = vec![format!("denied from now on: every payment in {was}")];
-    effects.extend(openings(after).iter().map(|band| band.told(&format!(" {is}"))));
+    effects.extend(openings(after).iter().map(|band| band.text(&format!(" {is}"))));
     if let Some(month) = after.limits.per_month {
         effects.push(format!("denied: what takes a month's sum above {month} {is}"));
     }
@@ -227,16 +227,20 @@ impl Amounts {
     fn of(before: &Terms, after: &Terms) -> Self {
         let (was, is) = (&before.limits, &after.limits);
         if was.currency != is.currency {
-            let told = format!("counts in {}: told with limits.currency", is.currency);
-            return Self { per_transaction: told.clone(), per_month: told.clone(), review_above: told };
+            let elsewhere = format!("counts in {}: see limits.currency", is.currency);
+            return Self {
+                per_transaction: elsewhere.clone(),
+                per_month: elsewhere.clone(),
+                review_above: elsewhere,
+            };
         }
         let (asked, capped): (Vec<Band>, Vec<Band>) =
             bands(before, after).into_iter().partition(Band::is_about_reviews);
-        let told = |bands: &[Band]| bands.iter().map(|band| band.told("")).collect::<Vec<_>>();
+        let texts = |bands: &[Band]| bands.iter().map(|band| band.text("")).collect::<Vec<_>>();
         let or_nothing = |effects: Vec<String>| {
             if effects.is_empty() { NOTHING.to_owned() } else { effects.join("; ") }
         };
-        // What one payment may be follows from both limits; where the one for payments stays, the month's tells of it.
+        // What one payment may be follows from both limits; where the payment limit stays, the month's line shows it.
         let by_month = was.per_transaction == is.per_transaction;
         let mut month = vec![match (was.per_month, is.per_month) {
             (_, None) => "no longer denied: anything for the month's sum".to_owned(),
@@ -247,14 +251,18 @@ impl Amounts {
             (Some(then), Some(now)) => format!("denied: what takes a month's sum above {now}, up to {then}"),
         }];
         if by_month {
-            month.extend(told(&capped));
+            month.extend(texts(&capped));
         }
-        let review = match told(&asked) {
-            // Payments that are reviewed now and were denied stand with the limit that denied them.
+        let review = match texts(&asked) {
+            // Payments that are reviewed now and were denied are shown with the limit that denied them.
             effects if effects.is_empty() && !capped.is_empty() => "nothing else comes of it".to_owned(),
             effects => or_nothing(effects),
         };
-        Self { per_transaction: or_nothing(told(&capped)), per_month: month.join("; "), review_above: review }
+        Self {
+            per_transaction: or_nothing(texts(&capped)),
+            per_month: month.join("; "),
+            review_above: review,
+        }
     }
 }
 
@@ -339,9 +347,9 @@ mod tests {
             text.replace("\"review_above\":200,", review)
         };
         let (limit, review) = ("limits.per_transaction", "review_above");
-        let told = |before: String, after: String| effects(&before, &after);
+        let compared = |before: String, after: String| effects(&before, &after);
         assert_eq!(
-            told(mandate("500", "\"review_above\":200,", "USD"), mandate("100", "", "USD")),
+            compared(mandate("500", "\"review_above\":200,", "USD"), mandate("100", "", "USD")),
             [
                 (
                     limit,
@@ -352,28 +360,28 @@ mod tests {
             ]
         );
         assert_eq!(
-            told(mandate("500", "", "USD"), mandate("100", "\"review_above\":50,", "USD")),
+            compared(mandate("500", "", "USD"), mandate("100", "\"review_above\":50,", "USD")),
             [
                 (limit, "denied: payments above 100, up to 500".to_owned()),
                 (review, "reviewed: payments above 50, up to 100".to_owned()),
             ]
         );
         assert_eq!(
-            told(mandate("500", "", "USD"), mandate("800", "\"review_above\":500,", "USD")),
+            compared(mandate("500", "", "USD"), mandate("800", "\"review_above\":500,", "USD")),
             [
                 (limit, "reviewed, no longer denied: payments above 500, up to 800".to_owned()),
                 (review, "nothing else comes of it".to_owned()),
             ]
         );
         assert_eq!(
-            told(mandate("500", "", "USD"), mandate("50000", "", "JPY")),
+            compared(mandate("500", "", "USD"), mandate("50000", "", "JPY")),
             [
                 (
                     "limits.currency",
                     "denied from now on: every payment in USD; no longer denied: payments up to 50000 JPY"
                         .to_owned()
                 ),
-                (limit, "counts in JPY: told with limits.currency".to_owned()),
+                (limit, "counts in JPY: see limits.currency".to_owned()),
             ]
         );
     }
@@ -397,7 +405,7 @@ mod tests {
         assert_eq!(effects(BEFORE, &recorded("revoked")), status("denied: everything, since it is revoked"));
         // Kept while it was active, and expired since.
         let expired = recorded("active").replace("2027-01-01", "2026-05-31");
-        let [told, day] = &effects(&expired, BEFORE)[..] else { panic!("{:?}", effects(&expired, BEFORE)) };
-        assert_eq!((told.0, told.1.as_str(), day.0), ("status", again, "expires"));
+        let [status, day] = &effects(&expired, BEFORE)[..] else { panic!("{:?}", effects(&expired, BEFORE)) };
+        assert_eq!((status.0, status.1.as_str(), day.0), ("status", again, "expires"));
     }
 }

@@ -18,19 +18,19 @@ use crate::value::source;
 
 /// Problems beyond this many are not looked for.
 const MAX_PROBLEMS: usize = 200;
-/// A mandate that ends within so many days is told of.
+/// A mandate that ends within this many days gives a warning.
 const SOON_DAYS: i64 = 7;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
-/// Check a mandate file, without any network: every problem with its field and a suggestion
+/// Check a mandate file offline, and show each problem with its field and a suggestion
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mandate mandate lint mandate.json
   mandate mandate lint --strict - < mandate.json
 
-Exit codes: 0 the service would take it    30 it would not, or with --strict there are warnings    3 no such file
-In JSON, `valid` says whether the service would take it, and `passes` whether the code is 0.")]
+Exit codes: 0 the service would accept it    30 it would not, or there are warnings and --strict    3 no such file
+In JSON, `valid` says whether the service would accept it, and `passes` whether the exit code is 0.")]
 pub(crate) struct Lint {
     /// The mandate as JSON, or `-` to read it from standard input
     #[arg(value_name = "FILE|-", value_parser = source)]
@@ -59,7 +59,7 @@ struct Finding {
 struct Report {
     /// Whether the service would take it.
     valid: bool,
-    /// Whether nothing stands against it: with `--strict` warnings do.
+    /// Whether it passes: with `--strict`, without warnings too.
     passes: bool,
     findings: Vec<Finding>,
 }
@@ -74,14 +74,14 @@ impl Lint {
         if output.is_json() {
             output.json(&report)?;
         } else {
-            report.tell(output);
+            report.print(output);
         }
         Ok(if passes { Exit::Success } else { Exit::InvalidRequest })
     }
 }
 
 impl Report {
-    fn tell(&self, output: &mut Output) {
+    fn print(&self, output: &mut Output) {
         for finding in &self.findings {
             let (style, level) = match finding.level {
                 Level::Error => (ERROR, "error"),
@@ -110,7 +110,7 @@ fn examine(text: &str, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// The service's own rules stop at the first problem: each is noted, mended in a copy, and the copy read again.
+/// The service's own rules stop at the first problem: each is noted, corrected in a copy, and the copy read again.
 fn problems(text: &str, now: Timestamp) -> (Option<Terms>, Vec<Finding>) {
     let mut findings = Vec::new();
     let mut copy = text.to_owned();
@@ -122,9 +122,9 @@ fn problems(text: &str, now: Timestamp) -> (Option<Terms>, Vec<Finding>) {
             Ok(terms) => return (Some(terms), findings),
             Err(problem) => problem,
         };
-        let mended = mend(&copy, &problem);
-        let is_told = findings.last().is_some_and(|last: &Finding| last.message == problem.to_string());
-        if is_told {
+        let corrected = correct(&copy, &problem);
+        let is_repeated = findings.last().is_some_and(|last: &Finding| last.message == problem.to_string());
+        if is_repeated {
             break;
         }
         findings.push(Finding {
@@ -133,8 +133,8 @@ fn problems(text: &str, now: Timestamp) -> (Option<Terms>, Vec<Finding>) {
             message: problem.to_string(),
             suggestion: suggestion(problem.field()),
         });
-        match mended.filter(|mended| *mended != copy) {
-            Some(mended) => copy = mended,
+        match corrected.filter(|corrected| *corrected != copy) {
+            Some(corrected) => copy = corrected,
             None => break,
         }
     }
@@ -144,14 +144,14 @@ fn problems(text: &str, now: Timestamp) -> (Option<Terms>, Vec<Finding>) {
 type Members = BTreeMap<String, Box<RawValue>>;
 
 /// `text` with something harmless in the place of what `problem` names; nothing when that cannot be done.
-fn mend(text: &str, problem: &Invalid) -> Option<String> {
+fn correct(text: &str, problem: &Invalid) -> Option<String> {
     let mut members: Members = serde_json::from_str(text).ok()?;
     let path = problem.field();
     let (name, rest) = path.split_once(['.', '[']).unwrap_or((path, ""));
     if let Some(unknown) = unknown(&members, "", path) {
         members.remove(&unknown);
     } else if path == WHOLE {
-        // What cannot be read at all stands in one of the members.
+        // One of the members cannot be parsed.
         let unreadable = members.iter().find(|(name, value)| read_alone(name, value).is_err());
         let name = unreadable.map(|(name, _)| name.clone())?;
         put(&mut members, &name, harmless(&name))?;
@@ -179,7 +179,7 @@ fn mend(text: &str, problem: &Invalid) -> Option<String> {
     serde_json::to_string(&members).ok()
 }
 
-/// Under this name the rules tell of a whole document.
+/// The name that the rules give to the whole document.
 const WHOLE: &str = "body";
 
 /// The member of the object `parent` that is not known and that messages call `path`. They shorten and escape names.
@@ -245,22 +245,18 @@ fn suggestion(path: &str) -> &'static str {
         "agent" => "the agent's id, for example \"agt_buyer\"; mandate agent list shows all",
         "limits" => "for example {\"per_transaction\": 500, \"per_month\": 2000, \"currency\": \"USD\"}",
         "limits.currency" => "for example \"USD\"",
-        "limits.per_transaction" => {
-            "the most that one payment may be, a number without quotes, for example 500"
-        }
-        "limits.per_month" => {
-            "the most that a calendar month may sum up to, a number without quotes; or leave it out"
-        }
+        "limits.per_transaction" => "the limit per payment, a number without quotes, for example 500",
+        "limits.per_month" => "the limit per calendar month, a number without quotes; or leave it out",
         "categories" => {
             "what the money may be spent on, for example [\"software\", \"cloud.compute\"], each once"
         }
         "review_above" => {
-            "a number from 0 to limits.per_transaction, above which a person is asked; or leave it out"
+            "a number from 0 to limits.per_transaction, above which a payment needs a review; or leave it out"
         }
         "expires" => "the last day on which the mandate holds, for example \"2027-12-31\"",
         "escrow" | "escrow.required_above" => "for example {\"required_above\": 1000}; or leave it out",
-        "body" => "mandate mandate template prints one to begin with",
-        _ => "take it away, or mend its name; mandate mandate template shows every field",
+        "body" => "mandate mandate template prints one to start from",
+        _ => "remove it, or correct its name; mandate mandate template shows every field",
     }
 }
 
@@ -276,7 +272,7 @@ fn oddities(terms: &Terms, now: Timestamp) -> Vec<Finding> {
         warn(
             "expires",
             format!("is {}, less than {SOON_DAYS} days away", terms.expires),
-            "choose a later day, if the agent is to go on",
+            "choose a later day, if the agent should keep working",
         );
     }
     let most = Total::from(terms.limits.per_transaction);
@@ -296,17 +292,17 @@ fn oddities(terms: &Terms, now: Timestamp) -> Vec<Finding> {
     match terms.review_above {
         None => warn(
             "review_above",
-            "is absent: no payment waits for a person".to_owned(),
-            "add the amount above which a person is to be asked",
+            "is absent: no payment needs a review".to_owned(),
+            "add the amount above which a payment needs a review",
         ),
         Some(above) if above == Total::ZERO => warn(
             "review_above",
-            "is 0: every payment waits for a person".to_owned(),
-            "raise it, if small payments are to pass",
+            "is 0: every payment needs a review".to_owned(),
+            "raise it, if small payments should pass without a review",
         ),
         Some(above) if above >= most => warn(
             "review_above",
-            format!("is {above}, as much as a payment may be: none waits for a person"),
+            format!("is {above}, the most that a payment may be: none needs a review"),
             "lower it below limits.per_transaction",
         ),
         Some(_) => {}
@@ -321,14 +317,14 @@ fn oddities(terms: &Terms, now: Timestamp) -> Vec<Finding> {
 mod tests {
     use super::*;
 
-    fn told(text: &str) -> Vec<String> {
+    fn lint(text: &str) -> Vec<String> {
         let now = Timestamp::parse("2026-06-01T12:00:00Z").unwrap();
         examine(text, now).into_iter().map(|finding| finding.message).collect()
     }
 
     #[test]
-    fn every_problem_is_told_at_once() {
-        let told = told(
+    fn every_problem_is_reported_at_once() {
+        let lines = lint(
             r#"{"principal": "finance", "agent": "buyer", "limits": {"per_transaction": "500", "per_week": 9},
                "categories": ["A", "b", "b"], "review_above": -1, "expires": "2026-05-31", "extra": null}"#,
         );
@@ -343,13 +339,13 @@ mod tests {
             "expires",
             "extra",
         ] {
-            assert!(told.iter().any(|line| line.starts_with(&format!("{field} "))), "{field}: {told:#?}");
+            assert!(lines.iter().any(|line| line.starts_with(&format!("{field} "))), "{field}: {lines:#?}");
         }
-        assert_eq!(told.iter().filter(|line| line.starts_with("categories")).count(), 2, "{told:#?}");
+        assert_eq!(lines.iter().filter(|line| line.starts_with("categories")).count(), 2, "{lines:#?}");
     }
 
     #[test]
-    fn each_problem_is_told_once_and_where_it_stands() {
+    fn each_problem_is_reported_once_with_its_path() {
         let mandate = |rest: &str| {
             format!(
                 r#"{{"principal":"role:a","agent":"agt_a","limits":{{"per_transaction":500,"currency":"USD"}},"categories":["a"],"expires":"2027-01-01"{rest}}}"#
@@ -387,12 +383,12 @@ mod tests {
     fn nothing_that_is_there_is_lost_on_the_way() {
         let exact = r#"{"principal":"x","agent":"agt_a","limits":{"per_transaction":100.00000000000000000001,"currency":"USD"},"categories":["a"],"expires":"2027-01-01"}"#;
         assert!(
-            told(exact).iter().any(|line| line.starts_with("limits.per_transaction ")),
+            lint(exact).iter().any(|line| line.starts_with("limits.per_transaction ")),
             "{:?}",
-            told(exact)
+            lint(exact)
         );
-        assert_eq!(told("[]").len(), 1);
-        assert_eq!(told("{").len(), 1);
+        assert_eq!(lint("[]").len(), 1);
+        assert_eq!(lint("{").len(), 1);
     }
 
     #[test]
@@ -402,15 +398,15 @@ mod tests {
                 r#"{{"principal":"role:a","agent":"agt_a","limits":{{"per_transaction":500,"currency":"USD"{rest}}},"categories":["a"],"expires":"{day}"}}"#
             )
         };
-        let told_of = |text: &str| told(text).join("\n");
-        let bare = told_of(&mandate("", "2026-06-03"));
+        let lint_text = |text: &str| lint(text).join("\n");
+        let bare = lint_text(&mandate("", "2026-06-03"));
         for part in ["expires is 2026-06-03, less than 7", "per_month is absent", "review_above is absent"] {
             assert!(bare.contains(part), "{bare}");
         }
-        assert!(told_of(&mandate(r#","per_month":400"#, "2027-01-01")).contains("less than one payment"));
+        assert!(lint_text(&mandate(r#","per_month":400"#, "2027-01-01")).contains("less than one payment"));
         let reviewed = mandate(r#","per_month":900"#, "2027-01-01")
             .replace("\"expires\"", "\"review_above\":0,\"expires\"");
-        assert_eq!(told(&reviewed), ["review_above is 0: every payment waits for a person"]);
-        assert!(told(&reviewed.replace(":0,", ":200,")).is_empty());
+        assert_eq!(lint(&reviewed), ["review_above is 0: every payment needs a review"]);
+        assert!(lint(&reviewed.replace(":0,", ":200,")).is_empty());
     }
 }

@@ -12,7 +12,7 @@ use crate::value::agent;
 
 const YEAR_SECONDS: i64 = 365 * 24 * 60 * 60;
 
-/// Print a mandate to edit, as JSON; with --explain, what each field means
+/// Print a mandate template as JSON, or with --explain the meaning of each field
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -25,21 +25,21 @@ pub(crate) struct Template {
     /// The currency of the limits
     #[arg(long, value_name = "CODE", default_value = "USD", value_parser = Currency::parse)]
     currency: Currency,
-    /// Say what each field means, instead
+    /// Explain each field instead
     #[arg(long)]
     explain: bool,
 }
 
 const FIELDS: [(&str, &str); 9] = [
-    ("principal", "the accountable party, role:NAME; reviews wait for it"),
+    ("principal", "the accountable party, role:NAME; it resolves reviews"),
     ("agent", "the agent that may spend, agt_NAME"),
-    ("limits.per_transaction", "the most that one payment may be"),
-    ("limits.per_month", "optional: the most that a calendar month (UTC) may sum up to"),
+    ("limits.per_transaction", "the limit per payment"),
+    ("limits.per_month", "optional: the limit per calendar month (UTC)"),
     ("limits.currency", "the currency of all limits; requests in another one are denied"),
-    ("categories", "on what money may be spent: 1 to 64, compared letter by letter"),
-    ("review_above", "optional: payments above this wait for a person"),
+    ("categories", "what money may be spent on: 1 to 64 categories, compared exactly"),
+    ("review_above", "optional: payments above this need a review"),
     ("expires", "the last day (UTC) on which the mandate holds"),
-    ("escrow.required_above", "optional: kept and given back; changes no verdict"),
+    ("escrow.required_above", "optional: stored and returned; changes no verdict"),
 ];
 
 impl Template {

@@ -24,29 +24,28 @@ use crate::service::Service;
 /// How long a key is waited for before the screen is drawn again.
 const FRAME: Duration = Duration::from_millis(50);
 /// How long a choice or a question has to be on the screen, without a key, before a key can answer it: what comes earlier was
-/// pressed by somebody who had not read it.
+/// pressed before it was read.
 const SETTLE: Duration = Duration::from_millis(300);
 /// The longest reason that the service keeps, in characters.
 const MAX_REASON: usize = 500;
 
 const ASKING: &str = "asking the service ...";
 const NOTHING_DONE: &str = "nothing was done";
-const GONE: &str = "the review that was chosen is gone: it was answered elsewhere, or has expired";
+const GONE: &str = "the selected review is gone: it was resolved elsewhere, or has expired";
 
-/// Answer what waits for a person on one screen: each request with its mandate; a approves, d denies
+/// Approve or deny pending reviews on one screen, each beside its mandate
 ///
-/// What is chosen changes by the arrow keys alone: once the chosen review is answered, here or elsewhere, nothing is chosen.
+/// Only the arrow keys change the selection. After the selected review is resolved, here or elsewhere, nothing is selected.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   mandate review watch
   mandate review watch --profile live --refresh 30
 
-Keys: up and down or k and j choose, a approves, d denies and asks why, r looks again, q ends.
-In a live environment each answer is confirmed with y. A key counts as an answer once what it answers has been on the screen
-for a moment.")]
+Keys: up/down or k/j select, a approves, d denies and asks for a reason, r refreshes, q quits.
+In a live environment, y confirms each answer. A key that follows a change on the screen too soon is ignored.")]
 pub(crate) struct Watch {
-    /// How long to wait between two looks
+    /// The time between two refreshes, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3600))]
     refresh: u64,
     #[command(flatten)]
@@ -65,10 +64,10 @@ struct Payment {
 struct Queue {
     live: bool,
     address: String,
-    /// Decisions that wait, oldest first, as the service tells of them.
+    /// Decisions that wait, oldest first, as the service lists them.
     waiting: Vec<String>,
     chosen: Option<Payment>,
-    /// Where the chosen one stands, or stood.
+    /// The position of the selected one, or its last position.
     place: usize,
     /// The mandate of the chosen one, once it is read.
     mandate: Option<String>,
@@ -113,7 +112,7 @@ impl Watch {
         if stdin().is_terminal() {
             return ended;
         }
-        // What fails on a terminal that is gone is its end, and no failure. Dropped, ratatui's would tell it so, and panic.
+        // What fails on a terminal that is gone is its end, and no failure. Dropped, ratatui's would write to it, and panic.
         std::mem::forget(terminal);
         Ok(Exit::Interrupted)
     }
@@ -206,7 +205,7 @@ impl Queue {
                     self.mandate = Some(mandate);
                 }
             }
-            Report::Told(told) => self.message = told,
+            Report::Message(message) => self.message = message,
             Report::Failed(failure)
                 if !self.looked && matches!(failure.exit, Exit::Unauthorized | Exit::Forbidden) =>
             {
@@ -217,12 +216,12 @@ impl Queue {
         Ok(Step::GoOn)
     }
 
-    /// Where a review stands among those that wait.
+    /// A review's position in the queue.
     fn place_of(&self, review: &str) -> Option<usize> {
         self.waiting.iter().position(|decision| review_of(decision).as_deref() == Some(review))
     }
 
-    /// Where the chosen review stands.
+    /// The position of the selected review.
     fn position(&self) -> Option<usize> {
         self.place_of(&self.chosen.as_ref()?.review)
     }
@@ -284,7 +283,7 @@ impl Queue {
                 ASKING.clone_into(&mut self.message);
                 Step::Give(Order::Look)
             }
-            // Where the chosen one stood, another stands now.
+            // Another review now has the position of the selected one.
             (KeyCode::Up | KeyCode::Down, None) => {
                 self.choose(self.place.min(self.waiting.len().saturating_sub(1)))
             }
@@ -302,7 +301,7 @@ impl Queue {
         }
     }
 
-    /// A key that answers what nobody has read yet does nothing, and neither does what comes in one go with it.
+    /// A key that comes before the review can have been read does nothing, nor do the keys that come with it.
     fn too_early(&mut self) -> Step {
         self.settling_since = Some(Instant::now());
         Step::GoOn
@@ -376,7 +375,7 @@ fn broken(error: &io::Error) -> Failure {
 /// The thread that talks to the service has ended, which it never does of its own.
 fn gone() -> Failure {
     Failure::new(Exit::Io, "the connection has ended")
-        .next("run the command again; what was answered is kept")
+        .next("run the command again; the answers so far are kept")
 }
 
 fn review_of(decision: &str) -> Option<String> {

@@ -17,28 +17,28 @@ use crate::value::{agent, source};
 /// The longest mandate that is read, in bytes; as the service.
 const MAX_MANDATE_BYTES: usize = 64 * 1024;
 
-/// Replay recorded requests under another mandate: which verdicts change, and what money moves
+/// Replay recorded requests under another mandate, and show which verdicts change
 ///
-/// Each request of the export is put to the engine again, in the order of time, under the candidate for its agent, as if
-/// that had governed from the first decision on. The engine's state is rebuilt. What was spent in a month follows from the
-/// verdicts of the simulation; it begins with what the record says at the month's first decision. The rate of requests follows
-/// from the requests before; in the first minute, and where whole seconds leave it open, the record says how many. Where the
-/// record does not follow from the decisions before it, some are missing or were changed: that is told of. Agents without a candidate are left out. Without any candidate the recorded
-/// mandates are replayed, which changes nothing.
+/// Each request in the export is evaluated again, in the order of time, as if the candidate mandate had governed its agent
+/// since the first decision. A month's spending follows from the simulated verdicts; it starts from the recorded spending
+/// at the month's first decision. The request rate follows from earlier requests in the export; in the first minute, and
+/// where whole seconds leave it open, the recorded rate is used. If the record does not follow from the decisions before
+/// it, a warning says that decisions are missing or were changed. Agents without a candidate are left out. Without any
+/// candidate, the recorded mandates are replayed, which changes nothing.
 ///
-/// Exports are written oldest first. Decisions in another order are refused, unless --sort puts them into it: of each, its
-/// place in the file is kept in memory, 48 bytes; what comes from standard input is copied into a temporary file.
+/// Exports are written oldest first. Decisions in another order are refused, unless --sort is given: it keeps each
+/// decision's position in memory (48 bytes each), and copies standard input to a temporary file.
 ///
-/// --reviews says what becomes of a request that waits for a person in the simulation: `as-recorded` approves it when and
-/// only when it was approved in the record, at that time; `approve` approves each at once; `deny` none. An approval waives
-/// threshold and velocity, as always. What no longer waits needs no approval.
+/// --reviews decides what happens to a request that needs a review in the simulation: `as-recorded` approves it if it was
+/// approved in the record, at the same time; `approve` approves every one at once; `deny` approves none. An approval waives
+/// threshold and velocity, as in production.
 ///
-/// --fail-on ends with code 24: `more-denials` when a request is denied that was not, `more-allows` and `more-reviews`
-/// alike, `more-spent` and `less-spent` by the sums of a currency, `any` when anything differs.
+/// --fail-on exits with code 24: `more-denials` if a request is denied that was not denied before, `more-allows` and
+/// `more-reviews` likewise, `more-spent` and `less-spent` if the sum in a currency changes, `any` if anything differs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = SIMULATE_HELP)]
 pub(crate) struct Simulate {
-    /// A candidate: the mandate as it would be written; may be given several times, for several agents
+    /// A candidate mandate, as JSON; repeat it for several agents
     #[arg(long, value_name = "FILE|-", value_parser = source)]
     mandate: Vec<Source>,
 
@@ -46,15 +46,15 @@ pub(crate) struct Simulate {
     #[arg(long, value_name = "EXPORT|-", value_parser = source)]
     decisions: Source,
 
-    /// Look at this agent only; may be given several times
+    /// Simulate only this agent; can be repeated
     #[arg(long, value_name = "AGENT", value_parser = agent)]
     agent: Vec<AgentId>,
 
-    /// What becomes of requests that wait for a person
+    /// What happens to requests that need a review
     #[arg(long, value_enum, default_value = "as-recorded")]
     reviews: Reviews,
 
-    /// End with code 24 when this is so; may be given several times
+    /// Exit with code 24 if this happens; can be repeated
     #[arg(long, value_enum, value_name = "WHAT", value_delimiter = ',')]
     fail_on: Vec<FailOn>,
 
@@ -62,7 +62,7 @@ pub(crate) struct Simulate {
     #[arg(long)]
     all: bool,
 
-    /// Take the decisions of the export in any order, and put them into that of time
+    /// Accept decisions in any order, and sort them by time
     #[arg(long)]
     sort: bool,
 }
@@ -76,7 +76,7 @@ Examples:
   tac export.ndjson | mandate simulate --mandate candidate.json --decisions - --sort
 
 Exit codes:
-  0 simulated    24 what --fail-on names is so    23 the export is refused    30 a candidate is refused";
+  0 simulated    24 a condition of --fail-on is met    23 the export is refused    30 a candidate is refused";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Reviews {
@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Simulate, output: &mut Output) -> Result<Exit, Failure>
         ));
     }
     let failed = args.fail_on.iter().any(|what| result.is(*what));
-    tell(&result, output)?;
+    print(&result, output)?;
     if !failed {
         return Ok(Exit::Success);
     }
@@ -155,7 +155,7 @@ fn tell_change(change: &Change, output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-fn tell(result: &Simulated, output: &mut Output) -> Result<(), Failure> {
+fn print(result: &Simulated, output: &mut Output) -> Result<(), Failure> {
     if output.is_json() {
         output.json(&serde_json::json!({ "summary": result }))?;
         return Ok(());
@@ -166,7 +166,7 @@ fn tell(result: &Simulated, output: &mut Output) -> Result<(), Failure> {
         output.line("", format_args!("{} recorded approvals were not needed", result.without_approval));
     }
     if result.waiting > 0 {
-        output.line("waiting", format_args!("{} requests that nobody resolves", result.waiting));
+        output.line("waiting", format_args!("{} requests without a resolved review", result.waiting));
     }
     for count in &result.verdicts {
         let style = if count.recorded == count.simulated { anstyle::Style::new() } else { CAUTION };

@@ -201,7 +201,7 @@ impl Replay {
     fn rebuild(&mut self, prologue: &Prologue, line: u64, decision: &Decision) -> u32 {
         let request = &decision.claims.request;
         let since = prologue.header.as_ref().and_then(|header| header.since);
-        // Whoever cut a window out of an export has left the minute before it behind.
+        // A window cut out of an export lacks the minute before it.
         let begun = *self.begun.get_or_insert(decision.at());
         let counts = self.recent.take(decision, Some(begun));
         let (month, basis) = (decision.at().month(), &decision.basis);
@@ -217,7 +217,7 @@ impl Replay {
             *spent = begins();
         }
         let follows = spent.recorded == basis.spent && counts.contains(&basis.recent_requests);
-        // From here on as the record has it, so that one gap is told of once.
+        // From here on as the record has it, so that one gap is reported once.
         spent.recorded = basis.spent;
         if decision.claims.verdict == Verdict::Allow {
             spent.recorded = spent.recorded.plus(request.amount);

@@ -6,7 +6,7 @@ use serde::Serialize;
 use super::Verify;
 use super::check::Wanted;
 
-/// One check, for somebody who wants to know why it is made.
+/// One check, explained.
 #[derive(Serialize)]
 pub(super) struct Explained {
     /// What the check is.
@@ -27,7 +27,7 @@ const CHECKS: [(&str, &str, &str); 27] = [
         "each part is base64url in its one spelling, without padding",
         "RFC 7515, section 2; RFC 4648, section 3.5",
     ),
-    ("header", "the header is JSON in which no name stands twice", "RFC 7515, section 4"),
+    ("header", "the header is JSON in which no name is repeated", "RFC 7515, section 4"),
     (
         "algorithm",
         "the header's `alg` is ES256: no other algorithm, and never none",
@@ -78,7 +78,7 @@ const CHECKS: [(&str, &str, &str); 27] = [
     ("data", "the object that the event is about, as the API shows it", "the claim `data`"),
     ("input", "a line is a token, or an object with a token", "the help of `mandate verify`"),
     ("key_set", "the issuer's keys can be had", "RFC 7517, section 5"),
-    ("nonce_store", "the store can tell whether a nonce was seen", "the help of `mandate verify`"),
+    ("nonce_store", "the store shows whether a nonce was used", "the help of `mandate verify`"),
 ];
 
 /// What there is to say of `check`.

@@ -38,7 +38,7 @@ pub(super) fn run(args: &Verify, source: &Source, output: &mut Output) -> Result
     let issuer = super::issuer(args)?;
     let nonces =
         args.nonce_store.as_deref().map(|path| FileNonces::open(path, environment::now())).transpose()?;
-    // A key set that cannot be had is told once, not on each line.
+    // A key set that cannot be fetched is reported once, not on each line.
     issuer.keys()?;
     let mut lines = Lines::open(source, "the tokens")?;
     let blocks = std::iter::from_fn(move || match lines.block() {
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Verify, source: &Source, output: &mut Output) -> Result
     let mut ended = Ok(Exit::Success);
     parallel::ordered(blocks, work, |answers| {
         let answers = answers.map_err(|e| unreadable("the tokens", source, &e));
-        match answers.and_then(|answers| tell(answers, args, nonces.as_ref(), output)) {
+        match answers.and_then(|answers| print(answers, args, nonces.as_ref(), output)) {
             Ok(exit) => {
                 if matches!(ended, Ok(Exit::Success)) {
                     ended = Ok(exit);
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Verify, source: &Source, output: &mut Output) -> Result
 }
 
 /// Claims the block's nonces, in order, and then gives its answers. The exit code is that of the first that is not valid.
-fn tell(
+fn print(
     mut answers: Vec<Answer>,
     args: &Verify,
     nonces: Option<&FileNonces>,
@@ -94,7 +94,7 @@ fn tell(
     Ok(exits.into_iter().find(|exit| *exit != Exit::Success).unwrap_or(Exit::Success))
 }
 
-/// The failure with the lines whose nonces were claimed, and whose answers nobody hears.
+/// The failure with the lines whose nonces were claimed, and whose results were not printed.
 fn lost(failure: Failure, answers: &[Answer]) -> Failure {
     let claimed = answers.iter().filter(|answer| answer.report.claimed().is_some());
     let lines: Vec<String> = claimed.map(|answer| answer.line.to_string()).collect();

@@ -20,18 +20,19 @@ use crate::nonce_store::FileNonces;
 use crate::output::Output;
 use crate::value::{instant, leeway, source};
 
-/// Check a signed verdict: signature, issuer, time, verdict, and what it is for
+/// Verify a signed verdict: signature, issuer, time, verdict and payment
 ///
-/// Needs no account. The key set comes from the issuer, another URL, a file, or what was pinned; nothing is sent to
-/// anybody else. What is not given (an amount, a recipient ...) is shown but not compared: compare all of it before you
-/// deliver. A key set that was fetched is kept for as long as the issuer says, and fetched once more when a token names a
-/// key that it lacks. A nonce is claimed before the answer is written: when the answer cannot be written (code 3), the
-/// verdict is used up all the same, so that no verdict ever passes twice.
+/// No account is needed. The issuer's key set is fetched from the issuer or another URL, read from a file, or taken from
+/// the pinned keys. Nothing is sent to anyone else. An amount, currency, recipient or mandate that you do not pass is shown
+/// but not compared: pass all of them before you deliver. A fetched key set is cached for as long as the issuer allows, and
+/// fetched again when a token names a key that it does not contain. With --nonce-store, the nonce is recorded before the
+/// result is printed. If the result cannot be printed (exit code 3), the verdict counts as used, so that no verdict is ever
+/// accepted twice.
 ///
-/// With --tokens, many are checked at once, on all cores: a line of input is a token, or an object with `token` and, each
-/// optional, `id`, `amount`, `currency`, `recipient` and `mandate`, which go before the options. A line of output is an
-/// object with `line`, `id`, `valid` and `claims` or `error`, in the order of the input, or what --json=FIELDS and --jq make
-/// of it. The exit code is that of the first line that is not valid.
+/// With --tokens, many tokens are verified at once, on all cores. Each input line is a token, or an object with `token`
+/// and, each optional, `id`, `amount`, `currency`, `recipient` and `mandate`, which override the options. Each output line
+/// is an object with `line`, `id`, `valid` and `claims` or `error`, in the order of the input. --json=FIELDS and --jq apply
+/// to each line. The exit code is that of the first line that is not valid.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 #[command(after_help = VERIFY_HELP)]
@@ -40,11 +41,11 @@ pub(crate) struct Verify {
     #[arg(value_name = "TOKEN|@FILE|-", required_unless_present = "tokens", conflicts_with = "tokens")]
     pub(crate) token: Option<String>,
 
-    /// Check many tokens, a line each; the answers are NDJSON
+    /// Verify many tokens, one per line; the output is NDJSON
     #[arg(long, value_name = "FILE|-", value_parser = source)]
     pub(crate) tokens: Option<Source>,
 
-    /// Check the body of a webhook's request, an event, instead of a verdict
+    /// Verify an event (the body of a webhook request) instead of a verdict
     #[arg(long, conflicts_with_all = ["amount", "currency", "recipient", "mandate"])]
     pub(crate) event: bool,
 
@@ -56,35 +57,36 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "FILE|URL")]
     pub(crate) jwks: Option<String>,
 
-    /// Trust only the keys that `mandate jwks pin` has kept for the issuer
+    /// Trust only the keys that `mandate jwks pin` has stored for the issuer
     #[arg(long, conflicts_with = "jwks")]
     pub(crate) pinned: bool,
 
-    /// Let the keys of a sandbox count, where no money is real
+    /// Accept sandbox keys, which sign verdicts about no real money
     #[arg(long)]
     pub(crate) allow_sandbox: bool,
 
-    /// The amount that is to be paid
+    /// The expected amount
     #[arg(long, value_name = "AMOUNT", value_parser = Amount::parse, allow_negative_numbers = true)]
     pub(crate) amount: Option<Amount>,
 
-    /// The currency that is to be paid in
+    /// The expected currency
     #[arg(long, value_name = "CODE", value_parser = Currency::parse)]
     pub(crate) currency: Option<Currency>,
 
-    /// Who is to be paid, `vendor:<name>`
+    /// The expected recipient, `vendor:<name>`
     #[arg(long, value_name = "VENDOR", value_parser = Recipient::parse)]
     pub(crate) recipient: Option<Recipient>,
 
-    /// The mandate under which the verdict must have been given
+    /// The expected mandate
     #[arg(long, value_name = "ID", value_parser = MandateId::parse)]
     pub(crate) mandate: Option<MandateId>,
 
-    /// Remember the nonce (of an event, its id) in this file, and refuse one that is there. Many processes may share it
+    /// Record the nonce (for an event, its id) in this file, and refuse it if it is there already. Processes can share the
+    /// file
     #[arg(long, value_name = "FILE")]
     pub(crate) nonce_store: Option<std::path::PathBuf>,
 
-    /// Say of each check what it is, where it is written down, and what was compared
+    /// Explain each check: what it is, which document defines it, and what was compared
     #[arg(long)]
     pub(crate) explain: bool,
 
@@ -92,7 +94,7 @@ pub(crate) struct Verify {
     #[arg(long, value_name = "TIME", value_parser = instant, allow_negative_numbers = true)]
     pub(crate) at: Option<Timestamp>,
 
-    /// How far the clocks of issuer and verifier may disagree, 0 to 30
+    /// The tolerated clock difference between issuer and verifier in seconds, 0 to 30
     #[arg(long, value_name = "SECONDS", default_value = "0", value_parser = leeway, allow_negative_numbers = true)]
     pub(crate) leeway: Leeway,
 }
@@ -129,7 +131,7 @@ pub(crate) fn run(args: &Verify, output: &mut Output) -> Result<Exit, Failure> {
                     None => failure,
                 })?;
             } else {
-                report.tell(output);
+                report.print(output);
             }
             Ok(report.exit())
         }

@@ -146,7 +146,7 @@ impl Report {
     }
 
     /// The lines, and the last one.
-    pub(super) fn tell(&self, output: &mut Output) {
+    pub(super) fn print(&self, output: &mut Output) {
         for line in &self.checks {
             let value = printable(&line.value);
             match line.status {
@@ -182,7 +182,7 @@ impl Report {
 /// What it means that `check` failed with `exit`, and what to do.
 fn advice(check: &str, exit: Exit) -> &'static str {
     match (check, exit) {
-        ("claims", _) => "the claims are not those of a verdict or event; tell the issuer",
+        ("claims", _) => "the claims are not those of a verdict or event; inform the issuer",
         ("unknown_key", _) => "the issuer's keys do not have the one that signed; fetch its key set again",
         (_, Exit::MalformedToken) => {
             "the token is not whole, or was changed; ask for it again as it was issued"
@@ -197,7 +197,7 @@ fn advice(check: &str, exit: Exit) -> &'static str {
             "the token comes from another issuer; check --issuer, or ask for one of that issuer"
         }
         (_, Exit::WrongKind) => {
-            "the token is genuine, but of another kind; verdicts and events (--event) are told apart"
+            "the token is genuine, but of another kind; verdicts and events (--event) are different kinds"
         }
         (_, Exit::NotAllowed) => "the payment was not allowed; ask for a token whose verdict is allow",
         (_, Exit::Mismatch) => "the token is for another payment; ask for one for what is to be settled",

@@ -88,8 +88,8 @@ impl Band {
         self.was != Fate::Denied && self.is != Fate::Denied
     }
 
-    /// As a person reads it; `unit` stands behind each amount.
-    pub(super) fn told(&self, unit: &str) -> String {
+    /// The text of the output; `unit` follows each amount.
+    pub(super) fn text(&self, unit: &str) -> String {
         let becomes = match (self.was, self.is) {
             (Fate::Denied, Fate::Reviewed) => "reviewed, no longer denied",
             (Fate::Denied, _) => "no longer denied",
@@ -166,16 +166,16 @@ mod tests {
     }
 
     /// What the bands say of an amount.
-    fn told(bands: &[Band], amount: Total) -> Option<(Fate, Fate)> {
+    fn fates_of(bands: &[Band], amount: Total) -> Option<(Fate, Fate)> {
         let mut holding = bands.iter().filter(|band| band.low < amount && amount <= band.high);
-        let told = holding.next().map(|band| (band.was, band.is));
+        let found = holding.next().map(|band| (band.was, band.is));
         assert!(holding.next().is_none(), "{bands:?}");
-        told
+        found
     }
 
     proptest! {
         #[test]
-        fn what_is_told_is_what_the_engine_decides(
+        fn bands_agree_with_the_engine(
             before in (1_u32..12, 0_u32..14, prop::option::of(0_u32..12)),
             after in (1_u32..12, 0_u32..14, prop::option::of(0_u32..12)),
         ) {
@@ -184,10 +184,10 @@ mod tests {
             let (changes, opened) = (bands(&was, &is), openings(&other));
             for amount in amounts([&was, &is]) {
                 let fates = (decided(&was, amount, "USD"), decided(&is, amount, "USD"));
-                prop_assert_eq!(told(&changes, amount), (fates.0 != fates.1).then_some(fates), "{}", amount);
+                prop_assert_eq!(fates_of(&changes, amount), (fates.0 != fates.1).then_some(fates), "{}", amount);
                 // In another currency all was denied that is not denied now, and the other way round.
                 let fates = (decided(&was, amount, "JPY"), decided(&other, amount, "JPY"));
-                prop_assert_eq!(told(&opened, amount), (fates.0 != fates.1).then_some(fates), "{}", amount);
+                prop_assert_eq!(fates_of(&opened, amount), (fates.0 != fates.1).then_some(fates), "{}", amount);
                 prop_assert_eq!(decided(&other, amount, "USD"), Fate::Denied);
             }
         }

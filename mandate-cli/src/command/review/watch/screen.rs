@@ -36,7 +36,7 @@ const MANDATE: [Field; 7] = [
     text("principal", "principal"),
     text("status", "status"),
 ];
-/// What stands in one line of the queue.
+/// The text of one line of the queue.
 const LINE: [Field; 3] =
     [text("", "request.amount request.currency"), text("", "request.agent"), text("", "request.recipient")];
 
@@ -56,7 +56,7 @@ pub(super) fn draw(queue: &Queue, frame: &mut Frame<'_>) {
     match &queue.chosen {
         None if queue.waiting.is_empty() => {}
         None => frame.render_widget(
-            Paragraph::new("Nothing is chosen: up or down does it.").block(Block::bordered()),
+            Paragraph::new("Nothing is selected: press up or down.").block(Block::bordered()),
             details,
         ),
         Some(Payment { decision, mandate, .. }) => {
@@ -88,7 +88,7 @@ fn title(queue: &Queue) -> Line<'_> {
 fn waiting(queue: &Queue, frame: &mut Frame<'_>, area: Rect) {
     let block = Block::new().borders(Borders::TOP);
     if queue.looked && queue.waiting.is_empty() {
-        frame.render_widget(Paragraph::new("Nothing waits for an answer.").block(block), area);
+        frame.render_widget(Paragraph::new("No review is pending.").block(block), area);
         return;
     }
     let lines = queue.waiting.iter().map(|decision| {
@@ -165,10 +165,10 @@ fn broken(text: &str, width: usize) -> Vec<String> {
 }
 
 const GONE_KEYS: &str = "this review is gone: Esc";
-const KEYS: &str = "a approve  d deny  up/down choose  r look again  q end";
+const KEYS: &str = "a approve  d deny  up/down select  r refresh  q quit";
 /// The same, until what is chosen has been on the screen for a moment.
-const KEYS_BUT_APPROVE: &str = "           d deny  up/down choose  r look again  q end";
-const KEYS_FOR_NOTHING: &str = "up/down choose  r look again  q end";
+const KEYS_BUT_APPROVE: &str = "           d deny  up/down select  r refresh  q quit";
+const KEYS_FOR_NOTHING: &str = "up/down select  r refresh  q quit";
 
 #[cfg(test)]
 mod tests {

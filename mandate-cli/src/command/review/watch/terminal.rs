@@ -22,7 +22,7 @@ pub(super) fn take() -> io::Result<(DefaultTerminal, Restored)> {
     Ok(taken)
 }
 
-/// Gives the terminal back as it was, however the queue ends: ratatui's own hook does so before a panic is told of.
+/// Gives the terminal back as it was, however the queue ends: ratatui's own hook does so before a panic is printed.
 pub(super) struct Restored;
 
 impl Drop for Restored {
@@ -32,7 +32,7 @@ impl Drop for Restored {
 }
 
 fn restore() {
-    // There is nobody to tell when the terminal is gone: ratatui::restore would, and panic.
+    // A failure cannot be shown when the terminal is gone: ratatui::restore would, and panic.
     let _ = execute!(stdout(), DisableBracketedPaste);
     let _ = ratatui::try_restore();
 }
@@ -42,7 +42,7 @@ pub(super) fn on_signal() -> Result<Arc<AtomicBool>, Failure> {
     let asked = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&asked);
     ctrlc::set_handler(move || flag.store(true, Ordering::Release))
-        .map_err(|e| Failure::new(Exit::Io, format!("signals cannot be listened for: {e}")))?;
+        .map_err(|e| Failure::new(Exit::Io, format!("signals cannot be handled: {e}")))?;
     Ok(asked)
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Answer {
 pub(super) enum Order {
     /// What waits.
     Look,
-    /// How this mandate stands, now and with each look, until another is chosen.
+    /// Fetch this mandate, now and with each refresh, until another is selected.
     Choose(Option<String>),
     /// To take an answer.
     Resolve(Answer),
@@ -33,26 +33,26 @@ pub(super) enum Order {
 pub(super) enum Report {
     /// What waits, oldest first.
     Waiting(Vec<String>),
-    /// The mandate of what is chosen, as it stands now.
+    /// The current state of the selected request's mandate.
     Mandate { id: String, mandate: String },
     /// What became of an answer.
-    Told(String),
+    Message(String),
     /// It said no, or nothing.
     Failed(Failure),
 }
 
 struct Worker {
     client: Client,
-    tell: Sender<Report>,
+    reports: Sender<Report>,
     /// The mandate of what is chosen.
     chosen: Option<String>,
 }
 
-/// Starts looking, now and whenever so much time has passed. Ends when nobody gives orders any more.
+/// Starts looking, now and whenever so much time has passed. Ends when the sender of orders is dropped.
 pub(super) fn start(client: Client, refresh: Duration) -> (Sender<Order>, Receiver<Report>) {
     let (orders, to_do) = mpsc::channel();
-    let (tell, reports) = mpsc::channel();
-    thread::spawn(move || Worker { client, tell, chosen: None }.work(&to_do, refresh));
+    let (sender, reports) = mpsc::channel();
+    thread::spawn(move || Worker { client, reports: sender, chosen: None }.work(&to_do, refresh));
     (orders, reports)
 }
 
@@ -83,9 +83,9 @@ impl Worker {
         }
     }
 
-    /// Whether somebody hears it shows when the next order is waited for.
+    /// A closed channel shows at the wait for the next order.
     fn report(&self, report: Report) {
-        let _ = self.tell.send(report);
+        let _ = self.reports.send(report);
     }
 
     fn carry_out(&self, order: &Order) -> Result<(), Failure> {
@@ -93,12 +93,12 @@ impl Worker {
             Order::Choose(_) => return self.mandate(),
             Order::Look => {}
             Order::Resolve(answer) => {
-                // Who has answered hears of that alone: the next look tells whether looking fails.
-                let told = self.resolve(answer).map_or_else(Report::Failed, Report::Told);
+                // The answer alone is reported here: a failed refresh shows at the next one.
+                let report = self.resolve(answer).map_or_else(Report::Failed, Report::Message);
                 if let Ok(waiting) = self.waiting() {
                     self.report(Report::Waiting(waiting));
                 }
-                self.report(told);
+                self.report(report);
                 return Ok(());
             }
         }
