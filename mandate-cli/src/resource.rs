@@ -1,12 +1,16 @@
 //! What commands print of the service's objects: one, or a list of them, as text or as JSON.
 
+use std::fmt::Display;
+
 use serde_json::value::RawValue;
 
 use crate::client::{Client, Paging, Walk};
+use crate::credential::Class;
 use crate::exit::{Exit, Failure};
 use crate::fields;
-use crate::global::Format;
+use crate::global::{Format, Global};
 use crate::output::{Output, say};
+use crate::service::Service;
 use crate::table::{Field, Tabular};
 
 /// A kind of object that the service has.
@@ -14,6 +18,8 @@ use crate::table::{Field, Tabular};
 pub(crate) struct Resource {
     /// Where its list is.
     pub(crate) path: &'static str,
+    /// The class of key that may read it; any class for none.
+    pub(crate) class: Class,
     /// The member that holds an object's id, if it has one.
     pub(crate) id: Option<&'static str>,
     /// What a list shows of each.
@@ -59,9 +65,29 @@ impl Resource {
     }
 
     /// Gets and shows the object called `id`.
-    pub(crate) fn get(&self, client: &Client, id: &str, output: &mut Output) -> Result<Exit, Failure> {
+    pub(crate) fn get(
+        &self,
+        service: &Service,
+        id: &impl Display,
+        global: &Global,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        let client = Client::new(service, global, self.class)?;
         let body = client.get(&format!("{}/{id}", self.path), &[])?;
         self.show(&body, output)
+    }
+
+    /// Makes a change by a POST to `path`, and shows the object that the service answers with.
+    pub(crate) fn change(
+        &self,
+        client: &Client,
+        path: &str,
+        body: Option<&str>,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        let body = client.post(path, body)?;
+        client.note_if_lost(output);
+        self.show(&body, output).map_err(|failure| client.made(failure))
     }
 
     /// Lists what passes the filters, as far as it is wanted.
@@ -85,6 +111,29 @@ impl Resource {
             say(&format!("note: these are the newest {shown}; --limit N shows more, --all all of them\n"));
         }
         Ok(Exit::Success)
+    }
+}
+
+/// The options of a command that lists objects.
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListOptions {
+    #[command(flatten)]
+    paging: Paging,
+    #[command(flatten)]
+    service: Service,
+}
+
+impl ListOptions {
+    /// Lists the objects of `resource` that pass the filters.
+    pub(crate) fn run(
+        &self,
+        resource: &Resource,
+        filters: Vec<Filter>,
+        global: &Global,
+        output: &mut Output,
+    ) -> Result<Exit, Failure> {
+        let client = Client::new(&self.service, global, resource.class)?;
+        resource.list(&client, filters, &self.paging, output)
     }
 }
 

@@ -5,17 +5,18 @@ use clap::Subcommand;
 use mandate_core::api_key::KeyClass;
 use mandate_core::{AgentId, AgentName};
 
-use crate::client::{Client, Paging};
+use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, warn};
-use crate::resource::Resource;
+use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
 use crate::table::{text, whole};
 use crate::value::agent;
 
 const AGENTS: Resource = Resource {
     path: "/agents",
+    class: None,
     id: Some("id"),
     columns: &[whole("AGENT", "id"), whole("CREATED", "created_at")],
     lines: &[whole("agent", "id"), text("agent_key", "agent_key"), text("created", "created_at")],
@@ -43,12 +44,7 @@ Needs an organization key: a profile's, MANDATE_ORGANIZATION_KEY, MANDATE_ORGANI
 Examples:
   mandate agent list
   mandate agent list --all --jq '.[].id'")]
-    List {
-        #[command(flatten)]
-        paging: Paging,
-        #[command(flatten)]
-        service: Service,
-    },
+    List(ListOptions),
     /// Show an agent
     #[command(after_help = "\
 Examples:
@@ -67,12 +63,8 @@ impl Agent {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         match self {
             Self::Create { name, change } => create(name, change, global, output),
-            Self::List { paging, service } => {
-                AGENTS.list(&Client::new(service, global, None)?, Vec::new(), paging, output)
-            }
-            Self::Show { id, service } => {
-                AGENTS.get(&Client::new(service, global, None)?, &id.to_string(), output)
-            }
+            Self::List(list) => list.run(&AGENTS, Vec::new(), global, output),
+            Self::Show { id, service } => AGENTS.get(service, id, global, output),
         }
     }
 }
@@ -80,9 +72,8 @@ impl Agent {
 fn create(name: &AgentName, change: &Change, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
     let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
     client.confirm(&format!("register the agent {name}"))?;
-    let body = client.post("/agents", Some(&serde_json::json!({ "name": name }).to_string()))?;
-    client.note_if_lost(output);
-    AGENTS.show(&body, output).map_err(|failure| client.made(failure))?;
+    let body = serde_json::json!({ "name": name }).to_string();
+    AGENTS.change(&client, AGENTS.path, Some(&body), output)?;
     if !output.is_json() && !output.is_lost() {
         warn("the agent key is shown this once: keep it where only the agent can read it");
     }

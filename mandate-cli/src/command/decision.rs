@@ -4,11 +4,11 @@
 use clap::{Subcommand, ValueEnum};
 use mandate_core::{AgentId, DecisionId, MandateId, Timestamp, Verdict};
 
-use crate::client::{Client, Paging};
+use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
-use crate::resource::{Filter, Resource};
+use crate::resource::{Filter, ListOptions, Resource};
 use crate::service::Service;
 use crate::table::{seconds, state, text, whole};
 use crate::tail::Following;
@@ -17,6 +17,7 @@ use crate::value::{agent, instant};
 /// Decisions, as lists and `show` print them.
 pub(super) const DECISIONS: Resource = Resource {
     path: "/decisions",
+    class: None,
     id: Some("jti"),
     columns: &[
         whole("DECISION", "jti"),
@@ -65,9 +66,7 @@ Examples:
         #[command(flatten)]
         filters: Filters,
         #[command(flatten)]
-        paging: Paging,
-        #[command(flatten)]
-        service: Service,
+        list: ListOptions,
     },
     /// Show a decision and its signed token
     #[command(after_help = "\
@@ -170,14 +169,10 @@ impl Filters {
 impl Decision {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         match self {
-            Self::List { filters, paging, service } => {
-                DECISIONS.list(&Client::new(service, global, None)?, filters.given(), paging, output)
-            }
-            Self::Show { id, service } => {
-                DECISIONS.get(&Client::new(service, global, None)?, &id.to_string(), output)
-            }
+            Self::List { filters, list } => list.run(&DECISIONS, filters.given(), global, output),
+            Self::Show { id, service } => DECISIONS.get(service, id, global, output),
             Self::Tail { filters, tail, service } => {
-                tail.run(&Client::new(service, global, None)?, &DECISIONS, filters.given(), output)
+                tail.run(&Client::new(service, global, DECISIONS.class)?, &DECISIONS, filters.given(), output)
             }
         }
     }

@@ -15,6 +15,7 @@ use crate::table::{state, text};
 
 const ENFORCEMENT: Resource = Resource {
     path: "/enforcement",
+    class: Some(KeyClass::Organization),
     id: Some("mode"),
     columns: &[],
     lines: &[state("mode", "mode"), text("since", "since")],
@@ -61,9 +62,7 @@ impl Enforcement {
                     Mode::Enforce => "enforce: from the next decision on denials block",
                 })?;
                 let body = serde_json::json!({ "mode": word(mode) }).to_string();
-                let body = client.post(ENFORCEMENT.path, Some(&body))?;
-                client.note_if_lost(output);
-                ENFORCEMENT.show(&body, output).map_err(|failure| client.made(failure))
+                ENFORCEMENT.change(&client, ENFORCEMENT.path, Some(&body), output)
             }
         }
     }

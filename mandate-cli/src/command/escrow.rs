@@ -8,17 +8,18 @@ use mandate_core::api_key::KeyClass;
 use mandate_core::{DecisionId, EscrowId, EscrowState, Timestamp};
 use serde_json::json;
 
-use crate::client::{Client, Paging};
+use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
-use crate::resource::Resource;
+use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
 use crate::table::{state, text, whole};
 use crate::value::instant;
 
 const ESCROWS: Resource = Resource {
     path: "/escrows",
+    class: None,
     id: Some("escrow"),
     columns: &[
         whole("ESCROW", "escrow"),
@@ -80,12 +81,7 @@ Examples:
 Examples:
   mandate escrow list
   mandate escrow list --all --jq '.[] | select(.disputed).escrow'")]
-    List {
-        #[command(flatten)]
-        paging: Paging,
-        #[command(flatten)]
-        service: Service,
-    },
+    List(ListOptions),
     /// Show an escrow and its history
     #[command(after_help = "\
 Examples:
@@ -121,14 +117,10 @@ funded may become delivered, refunded or disputed; delivered: released or disput
 
 impl Escrow {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        let (client, body) = match self {
-            Self::List { paging, service } => {
-                return ESCROWS.list(&Client::new(service, global, None)?, Vec::new(), paging, output);
-            }
-            Self::Contract(args) => return args.run(output),
-            Self::Show { id, service } => {
-                return ESCROWS.get(&Client::new(service, global, None)?, &id.to_string(), output);
-            }
+        match self {
+            Self::List(list) => list.run(&ESCROWS, Vec::new(), global, output),
+            Self::Contract(args) => args.run(output),
+            Self::Show { id, service } => ESCROWS.get(service, id, global, output),
             Self::Create { decision, condition, refund_after, arbiter, change } => {
                 let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
                 let mut body = json!({
@@ -140,8 +132,7 @@ impl Escrow {
                     body.insert("arbiter".to_owned(), json!(arbiter));
                 }
                 client.confirm(&format!("lock the funds of {decision}"))?;
-                let body = client.post(ESCROWS.path, Some(&body.to_string()))?;
-                (client, body)
+                ESCROWS.change(&client, ESCROWS.path, Some(&body.to_string()), output)
             }
             Self::Transition { id, to, note, change } => {
                 let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
@@ -150,11 +141,9 @@ impl Escrow {
                     body.insert("note".to_owned(), json!(note));
                 }
                 client.confirm(&format!("move {id} on to {to}"))?;
-                let body = client.post(&format!("/escrows/{id}/transitions"), Some(&body.to_string()))?;
-                (client, body)
+                let path = format!("/escrows/{id}/transitions");
+                ESCROWS.change(&client, &path, Some(&body.to_string()), output)
             }
-        };
-        client.note_if_lost(output);
-        ESCROWS.show(&body, output).map_err(|failure| client.made(failure))
+        }
     }
 }

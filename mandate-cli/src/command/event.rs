@@ -5,11 +5,11 @@ use clap::Subcommand;
 use mandate_core::api_key::KeyClass;
 use mandate_core::{EventId, EventKind};
 
-use crate::client::{Client, Paging};
+use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
-use crate::resource::{Filter, Resource};
+use crate::resource::{Filter, ListOptions, Resource};
 use crate::service::Service;
 use crate::table::{state, text, whole};
 use crate::tail::Following;
@@ -18,6 +18,7 @@ use crate::value::event_kind;
 /// Events, as lists, `show` and a ping print them.
 pub(super) const EVENTS: Resource = Resource {
     path: "/events",
+    class: Some(KeyClass::Organization),
     id: Some("event"),
     columns: &[whole("EVENT", "event"), whole("TYPE", "type"), text("CREATED", "created_at")],
     lines: &[
@@ -44,9 +45,7 @@ Examples:
         #[arg(long = "type", value_name = "TYPE", value_parser = event_kind())]
         kind: Option<EventKind>,
         #[command(flatten)]
-        paging: Paging,
-        #[command(flatten)]
-        service: Service,
+        list: ListOptions,
     },
     /// Show an event and its deliveries
     #[command(after_help = "\
@@ -80,16 +79,15 @@ In a pipe, each event is one line of JSON.")]
 
 impl Event {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        let client = |service| Client::new(service, global, Some(KeyClass::Organization));
         let filters = |kind: &Option<EventKind>| -> Vec<Filter> {
             vec![("type", kind.as_ref().map(ToString::to_string))]
         };
         match self {
-            Self::List { kind, paging, service } => {
-                EVENTS.list(&client(service)?, filters(kind), paging, output)
+            Self::List { kind, list } => list.run(&EVENTS, filters(kind), global, output),
+            Self::Show { id, service } => EVENTS.get(service, id, global, output),
+            Self::Tail { kind, tail, service } => {
+                tail.run(&Client::new(service, global, EVENTS.class)?, &EVENTS, filters(kind), output)
             }
-            Self::Show { id, service } => EVENTS.get(&client(service)?, &id.to_string(), output),
-            Self::Tail { kind, tail, service } => tail.run(&client(service)?, &EVENTS, filters(kind), output),
         }
     }
 }

@@ -19,6 +19,7 @@ use crate::value::{agent, instant};
 
 const EXPORTS: Resource = Resource {
     path: "/exports",
+    class: Some(KeyClass::Organization),
     id: Some("export"),
     columns: &[],
     lines: &[
@@ -85,10 +86,9 @@ pub(crate) enum Form {
 
 impl Export {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
-        let class = Some(KeyClass::Organization);
         match self {
             Self::Create { form, verdict, agent, since, until, change } => {
-                let client = Client::for_change(change, global, class)?;
+                let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
                 let body: serde_json::Map<String, serde_json::Value> = given(vec![
                     ("format", Some(word(form))),
                     ("verdict", verdict.as_ref().map(ToString::to_string)),
@@ -100,13 +100,9 @@ impl Export {
                 .map(|(name, value)| (name.to_owned(), value.into()))
                 .collect();
                 let body = serde_json::Value::Object(body).to_string();
-                let body = client.post(EXPORTS.path, Some(&body))?;
-                client.note_if_lost(output);
-                EXPORTS.show(&body, output).map_err(|failure| client.made(failure))
+                EXPORTS.change(&client, EXPORTS.path, Some(&body), output)
             }
-            Self::Show { id, service } => {
-                EXPORTS.get(&Client::new(service, global, class)?, &id.to_string(), output)
-            }
+            Self::Show { id, service } => EXPORTS.get(service, id, global, output),
             Self::Download(args) => args.run(global, output),
         }
     }

@@ -10,13 +10,13 @@ use mandate_core::api_key::KeyClass;
 use mandate_core::json::Object;
 use mandate_core::{MandateId, Terms};
 
-use crate::client::{Client, Paging};
+use crate::client::Client;
 use crate::environment;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::input::Source;
 use crate::output::Output;
-use crate::resource::Resource;
+use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
 use crate::table::{NO_LIMIT, NONE, state, text, whole};
 use crate::value::source;
@@ -44,12 +44,7 @@ pub(crate) enum Mandate {
 Examples:
   mandate mandate list
   mandate mandate list --all --json=id,agent,status,expires")]
-    List {
-        #[command(flatten)]
-        paging: Paging,
-        #[command(flatten)]
-        service: Service,
-    },
+    List(ListOptions),
     /// Show a mandate
     #[command(after_help = "\
 Examples:
@@ -99,6 +94,7 @@ Needs an organization key: MANDATE_ORGANIZATION_KEY, MANDATE_ORGANIZATION_KEY_FI
 
 const MANDATES: Resource = Resource {
     path: "/mandates",
+    class: None,
     id: Some("id"),
     columns: &[
         whole("MANDATE", "id"),
@@ -130,17 +126,12 @@ impl Mandate {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         match self {
             Self::Create { file, change } => create(file, change, global, output),
-            Self::List { paging, service } => {
-                MANDATES.list(&Client::new(service, global, None)?, Vec::new(), paging, output)
-            }
-            Self::Show { id, service } => {
-                MANDATES.get(&Client::new(service, global, None)?, &id.to_string(), output)
-            }
+            Self::List(list) => list.run(&MANDATES, Vec::new(), global, output),
+            Self::Show { id, service } => MANDATES.get(service, id, global, output),
             Self::Revoke { id, change } => {
                 let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
                 client.confirm(&format!("revoke {id}"))?;
-                let body = client.post(&format!("/mandates/{id}/revoke"), None)?;
-                print(&client, &body, output)
+                MANDATES.change(&client, &format!("/mandates/{id}/revoke"), None, output)
             }
             Self::Lint(args) => args.run(output),
             Self::Diff(args) => args.run(global, output),
@@ -166,11 +157,5 @@ fn create(file: &Source, change: &Change, global: &Global, output: &mut Output) 
         })?;
     let client = Client::for_change(change, global, Some(KeyClass::Organization))?;
     client.confirm(&format!("write a mandate for {}, which replaces the one it has", terms.agent))?;
-    let body = client.post("/mandates", Some(&text))?;
-    print(&client, &body, output)
-}
-
-fn print(client: &Client, body: &str, output: &mut Output) -> Result<Exit, Failure> {
-    client.note_if_lost(output);
-    MANDATES.show(body, output).map_err(|failure| client.made(failure))
+    MANDATES.change(&client, MANDATES.path, Some(&text), output)
 }

@@ -99,6 +99,7 @@ struct Identity {
 
 const IDENTITY: Resource = Resource {
     path: "",
+    class: None,
     id: None,
     columns: &[
         whole("PROFILE", "name"),

@@ -9,17 +9,18 @@ use mandate_core::api_key::KeyClass;
 
 use super::authorize;
 use super::decision::DECISIONS;
-use crate::client::{Client, Paging};
+use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
-use crate::resource::Resource;
-use crate::service::{Change, Service};
+use crate::resource::{ListOptions, Resource};
+use crate::service::Change;
 use crate::table::{text, whole};
 
 /// A review is seen through the decision that it is about.
 const REVIEWS: Resource = Resource {
     path: "/decisions",
+    class: Some(KeyClass::Organization),
     id: Some("jti"),
     columns: &[
         whole("REVIEW", "review.id"),
@@ -39,12 +40,7 @@ pub(crate) enum Review {
 Examples:
   mandate review list
   mandate review list --all --jq '.[].review.id'")]
-    List {
-        #[command(flatten)]
-        paging: Paging,
-        #[command(flatten)]
-        service: Service,
-    },
+    List(ListOptions),
     /// Approve a review: the request is decided again, and the new verdict shown
     #[command(after_help = "\
 Examples:
@@ -79,9 +75,9 @@ impl Review {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         let class = Some(KeyClass::Organization);
         match self {
-            Self::List { paging, service } => {
+            Self::List(list) => {
                 let pending = vec![("review", Some("pending".to_owned()))];
-                REVIEWS.list(&Client::new(service, global, class)?, pending, paging, output)
+                list.run(&REVIEWS, pending, global, output)
             }
             Self::Approve { id, change } => {
                 let client = Client::for_change(change, global, class)?;
@@ -95,9 +91,7 @@ impl Review {
                 let client = Client::for_change(change, global, class)?;
                 client.confirm(&format!("deny {id}"))?;
                 let body = reason.as_ref().map(|reason| serde_json::json!({ "reason": reason }).to_string());
-                let body = client.post(&format!("/reviews/{id}/deny"), body.as_deref())?;
-                client.note_if_lost(output);
-                DECISIONS.show(&body, output).map_err(|failure| client.made(failure))
+                DECISIONS.change(&client, &format!("/reviews/{id}/deny"), body.as_deref(), output)
             }
             Self::Watch(args) => args.run(global),
         }

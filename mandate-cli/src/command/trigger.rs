@@ -41,6 +41,7 @@ const NEWEST: u32 = 100;
 
 const TRIGGERED: Resource = Resource {
     path: "",
+    class: None,
     id: None,
     columns: &[],
     lines: &[

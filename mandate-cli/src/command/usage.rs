@@ -14,6 +14,7 @@ use crate::value::agent;
 
 const USAGE: Resource = Resource {
     path: "/usage",
+    class: None,
     id: None,
     columns: &[
         text("AGENT", "agent"),
@@ -53,6 +54,6 @@ impl Usage {
             ("agent", self.agent.as_ref().map(ToString::to_string)),
         ];
         let all = Paging { limit: 1, all: true };
-        USAGE.list(&Client::new(&self.service, global, None)?, filters, &all, output)
+        USAGE.list(&Client::new(&self.service, global, USAGE.class)?, filters, &all, output)
     }
 }

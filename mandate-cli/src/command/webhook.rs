@@ -7,17 +7,18 @@ use mandate_core::{EventKind, WebhookId};
 use serde_json::json;
 
 use super::event::EVENTS;
-use crate::client::{Client, Paging};
+use crate::client::Client;
 use crate::exit::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
-use crate::resource::Resource;
+use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
 use crate::table::{state, text, whole};
 use crate::value::event_kind;
 
 const WEBHOOKS: Resource = Resource {
     path: "/webhooks",
+    class: Some(KeyClass::Organization),
     id: Some("webhook"),
     columns: &[
         whole("WEBHOOK", "webhook"),
@@ -58,12 +59,7 @@ Examples:
     #[command(after_help = "\
 Examples:
   mandate webhook list")]
-    List {
-        #[command(flatten)]
-        paging: Paging,
-        #[command(flatten)]
-        service: Service,
-    },
+    List(ListOptions),
     /// Show a webhook
     #[command(after_help = "\
 Examples:
@@ -109,17 +105,11 @@ impl Webhook {
                 let events = if *all_events { &EventKind::ALL[..] } else { events };
                 let events: Vec<String> = events.iter().map(ToString::to_string).collect();
                 client.confirm(&format!("send {} to {url}", events.join(", ")))?;
-                let body =
-                    client.post("/webhooks", Some(&json!({"url": url, "events": events}).to_string()))?;
-                client.note_if_lost(output);
-                WEBHOOKS.show(&body, output).map_err(|failure| client.made(failure))
+                let body = json!({"url": url, "events": events}).to_string();
+                WEBHOOKS.change(&client, WEBHOOKS.path, Some(&body), output)
             }
-            Self::List { paging, service } => {
-                WEBHOOKS.list(&Client::new(service, global, class)?, Vec::new(), paging, output)
-            }
-            Self::Show { id, service } => {
-                WEBHOOKS.get(&Client::new(service, global, class)?, &id.to_string(), output)
-            }
+            Self::List(list) => list.run(&WEBHOOKS, Vec::new(), global, output),
+            Self::Show { id, service } => WEBHOOKS.get(service, id, global, output),
             Self::Delete { id, service } => {
                 let client = Client::new(service, global, class)?;
                 client.confirm(&format!("delete {id}"))?;
@@ -129,9 +119,7 @@ impl Webhook {
             Self::Ping { id, change } => {
                 let client = Client::for_change(change, global, class)?;
                 client.confirm(&format!("send a ping to {id}"))?;
-                let body = client.post(&format!("/webhooks/{id}/ping"), None)?;
-                client.note_if_lost(output);
-                EVENTS.show(&body, output).map_err(|failure| client.made(failure))
+                EVENTS.change(&client, &format!("/webhooks/{id}/ping"), None, output)
             }
         }
     }

@@ -17,8 +17,14 @@ const ADDRESS_DIGITS: usize = 64;
 const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
 
 /// It has what the escrow has, but for what only its sides know.
-const CONTRACT: Resource =
-    Resource { path: "", id: None, columns: &[], lines: super::ESCROWS.lines, tables: super::ESCROWS.tables };
+const CONTRACT: Resource = Resource {
+    path: "",
+    class: None,
+    id: None,
+    columns: &[],
+    lines: super::ESCROWS.lines,
+    tables: super::ESCROWS.tables,
+};
 
 /// Show a signed escrow contract; no API key is needed
 ///
