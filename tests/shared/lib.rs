@@ -1,9 +1,11 @@
-//! What the tests of several packages share: databases of both kinds, clusters of PostgreSQL, and a proxy before one.
+//! What the tests of several packages share: databases of both kinds, clusters of PostgreSQL, a proxy before one, and runs of
+//! the binaries.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
     clippy::indexing_slicing,
     clippy::missing_panics_doc,
+    clippy::must_use_candidate,
     clippy::panic,
     clippy::unwrap_used,
     reason = "what cannot go on is a failed test"
@@ -12,6 +14,7 @@
 pub mod black_hole;
 pub mod campaign;
 pub mod cluster;
+pub mod command;
 pub mod database;
 pub mod pooler;
 pub mod proxy;
@@ -20,6 +23,7 @@ pub mod standby;
 mod wire;
 
 pub use cluster::Cluster;
+pub use command::Ran;
 pub use database::{Database, Kind};
 pub use pooler::Pooler;
 pub use proxy::Proxy;

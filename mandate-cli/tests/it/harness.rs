@@ -3,64 +3,17 @@
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::thread::JoinHandle;
 
 use mandate_core::EnvironmentKind;
 use mandate_core::api_key::{ApiKey, KeyClass};
-
-/// What a run left behind.
-#[derive(Debug)]
-pub(crate) struct Ran {
-    pub(crate) code: i32,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-impl Ran {
-    /// Asserts the exit code; shows everything when it is another.
-    #[track_caller]
-    pub(crate) fn code(self, code: i32) -> Self {
-        assert_eq!(self.code, code, "{self:#?}");
-        self
-    }
-
-    /// Asserts that a text is on standard error.
-    #[track_caller]
-    pub(crate) fn says(self, text: &str) -> Self {
-        assert!(self.err.contains(text), "{text:?} is not in {self:#?}");
-        self
-    }
-
-    /// Asserts that a text is on standard output.
-    #[track_caller]
-    pub(crate) fn shows(self, text: &str) -> Self {
-        assert!(self.out.contains(text), "{text:?} is not in {self:#?}");
-        self
-    }
-
-    /// Standard output as JSON.
-    #[track_caller]
-    pub(crate) fn json(&self) -> serde_json::Value {
-        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {self:#?}"))
-    }
-}
-
-impl From<Output> for Ran {
-    fn from(output: Output) -> Self {
-        Self {
-            code: output.status.code().unwrap_or(-1),
-            out: String::from_utf8(output.stdout).unwrap(),
-            err: String::from_utf8(output.stderr).unwrap(),
-        }
-    }
-}
+pub(crate) use mandate_tests::Ran;
+use mandate_tests::command::command;
 
 /// The binary with an empty environment.
 pub(crate) fn mandate(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mandate"));
-    command.env_clear().args(args).stdin(Stdio::null());
-    command
+    command(Path::new(env!("CARGO_BIN_EXE_mandate")), args)
 }
 
 pub(crate) fn run(args: &[&str]) -> Ran {
@@ -69,17 +22,7 @@ pub(crate) fn run(args: &[&str]) -> Ran {
 
 /// Runs with `text` on standard input.
 pub(crate) fn run_with_stdin(command: &mut Command, text: &[u8]) -> Ran {
-    let mut child =
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    // What it prints is read meanwhile: of two that wait for each other none goes on.
-    std::thread::scope(|scope| {
-        scope.spawn(move || {
-            // A command that refuses its arguments reads nothing; that is for its exit code to show.
-            let _ = stdin.write_all(text);
-        });
-        child.wait_with_output().unwrap().into()
-    })
+    Ran::with_stdin(command, text)
 }
 
 pub(crate) fn key(class: KeyClass) -> String {

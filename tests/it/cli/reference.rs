@@ -16,5 +16,8 @@ fn the_reference_is_up_to_date() {
         return;
     }
     let kept = std::fs::read_to_string(path).unwrap();
-    assert!(kept == printed, "docs/cli.md differs from the commands: run this test with MANDATE_WRITE_DOCS=1");
+    assert!(
+        kept == printed,
+        "docs/cli.md differs from the commands: run this test with MANDATE_WRITE_DOCS=1"
+    );
 }
