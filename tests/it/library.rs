@@ -1,0 +1,84 @@
+//! `mandate-core` as an embedder gets it: its package builds outside this workspace, and its public interface changes only
+//! on purpose.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::harness::Ran;
+
+/// Where the public interface is recorded, one item a line.
+const RECORD: &str = "mandate-core/public-api.txt";
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// The target directory that this test was built in.
+fn target() -> PathBuf {
+    std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
+}
+
+/// Cargo in a folder, without network.
+fn cargo(folder: &Path, output: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.current_dir(folder).env("CARGO_TARGET_DIR", output).env("CARGO_NET_OFFLINE", "true").args(args);
+    command
+}
+
+fn run(command: &mut Command) -> Ran {
+    Ran::from(command.output().unwrap()).code(0)
+}
+
+#[test]
+fn the_package_builds_in_an_empty_folder() {
+    // Kept from one run to the next, so that the dependencies are checked once.
+    let output = target().join("library");
+    run(&mut cargo(
+        root(),
+        &output,
+        &["package", "--package", "mandate-core", "--allow-dirty", "--no-verify"],
+    ));
+    let folder = tempfile::tempdir().unwrap();
+    let name = concat!("mandate-core-", env!("CARGO_PKG_VERSION"));
+    let archive = output.join("package").join(format!("{name}.crate"));
+    run(Command::new("tar").arg("xzf").arg(&archive).arg("-C").arg(folder.path()));
+
+    let package = folder.path().join(name);
+    for file in ["LICENSE-APACHE", "LICENSE-MIT", "README.md"] {
+        assert!(package.join(file).is_file(), "the package has no {file}");
+    }
+    run(&mut cargo(&package, &output, &["check"]));
+}
+
+#[test]
+fn the_public_interface_is_the_recorded_one() {
+    let rustdoc = ["rustdoc", "--package", "mandate-core", "--lib", "--all-features", "--"];
+    let json = ["-Zunstable-options", "--output-format", "json"];
+    let mut rustdoc = cargo(root(), &target(), &[&rustdoc[..], &json].concat());
+    run(rustdoc.env("RUSTDOC", root().join("tests/rustdoc-json")));
+    let api = public_api::Builder::from_rustdoc_json(target().join("doc/mandate_core.json"))
+        .omit_blanket_impls(true)
+        .omit_auto_trait_impls(true)
+        .build()
+        .expect("the JSON of this rustdoc has another format than that of Rust 1.95, which tests/run uses");
+    let found: Vec<_> = api.items().map(ToString::to_string).collect();
+
+    let record = root().join(RECORD);
+    if option_env!("MANDATE_WRITE_PUBLIC_API").is_some() {
+        std::fs::write(record, found.join("\n") + "\n").unwrap();
+        return;
+    }
+    let recorded = std::fs::read_to_string(record).unwrap();
+    let recorded: BTreeSet<_> = recorded.lines().collect();
+    let found: BTreeSet<_> = found.iter().map(String::as_str).collect();
+    let gone = recorded.difference(&found).map(|item| format!("- {item}"));
+    let new = found.difference(&recorded).map(|item| format!("+ {item}"));
+    let changes: Vec<_> = gone.chain(new).collect();
+    assert!(
+        changes.is_empty(),
+        "the public interface of mandate-core is not that of {RECORD}:\n{}\nIf that is intended, write the file anew:\n    \
+         MANDATE_WRITE_PUBLIC_API=1 cargo test -p mandate-tests --test it the_public_interface",
+        changes.join("\n")
+    );
+}
