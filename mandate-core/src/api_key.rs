@@ -1,12 +1,12 @@
-//! API keys: their text, and the checksum that tells a mistyped key from an unknown one without asking a server.
+//! API keys: their text, and the checksum by which a mistyped key is found without asking a server.
 //!
 //! A key is a prefix that names its class and its kind of environment, 32 random bytes in 43 characters of base62, and 6
-//! characters of checksum: the first 8 bytes of the SHA-256 of all before them, modulo 62⁶, in base62. So a secret
-//! scanner can recognise a key, and be sure of it. A service keeps only [`ApiKey::hash`].
+//! characters of checksum: the first 8 bytes of the SHA-256 of all before them, modulo 62⁶, in base62. Secret scanners
+//! can therefore recognise a key reliably. A service keeps only [`ApiKey::hash`].
 //!
 //! ```
 //! use mandate_core::{EnvironmentKind, api_key::{ApiKey, KeyClass}};
-//! // In earnest, 32 bytes from the operating system's random generator.
+//! // In production: 32 bytes from the operating system's random generator.
 //! let key = ApiKey::from_random(KeyClass::Agent, EnvironmentKind::Sandbox, &[7; 32]);
 //! assert_eq!(key.expose(), "ak_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye");
 //! assert_eq!(format!("{key:?}"), "ApiKey(ak_sandbox_…)");
@@ -33,7 +33,7 @@ const CHECKSUM_CHARS: usize = 6;
 /// How many checksums there are: 62⁶.
 const CHECKSUMS: u64 = 56_800_235_584;
 
-/// Whose key it is, and hence what it may do.
+/// The class of a key's owner, which decides what the key may do.
 ///
 /// ```
 /// use mandate_core::{EnvironmentKind, api_key::KeyClass};
@@ -131,7 +131,7 @@ impl ApiKey {
     ///
     /// ```
     /// use mandate_core::{EnvironmentKind, api_key::{ApiKey, KeyClass}};
-    /// // In earnest, 32 bytes from the operating system's random generator.
+    /// // In production: 32 bytes from the operating system's random generator.
     /// let key = ApiKey::from_random(KeyClass::Organization, EnvironmentKind::Production, &[7; 32]);
     /// assert!(key.expose().starts_with("sk_live_"));
     /// assert_eq!(key.expose().len(), "sk_live_".len() + 49);
@@ -161,8 +161,8 @@ impl ApiKey {
     /// ```
     ///
     /// # Errors
-    /// The text does not have the form of a key, or its checksum is wrong. Whether the key was ever issued, only the
-    /// service can tell.
+    /// The text does not have the form of a key, or its checksum is wrong. Only the service
+    /// knows whether the key was ever issued.
     pub fn parse(text: &str) -> Result<Self, ApiKeyRefused> {
         let (class, kind, rest) = split_prefix(text).ok_or(ApiKeyRefused::Prefix)?;
         if !rest.bytes().all(|b| b.is_ascii_alphanumeric()) {
@@ -206,7 +206,7 @@ impl ApiKey {
         Sha256::digest(self.text.as_bytes()).into()
     }
 
-    /// The key itself, to be shown once to whom it is issued, or sent as a bearer token.
+    /// The key itself: show it once to its owner, or send it as a bearer token.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.text

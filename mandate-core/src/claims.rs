@@ -1,7 +1,7 @@
 //! What a token says: the claims of a verdict and of an event, in one fixed order.
 //!
 //! The two kinds cannot be taken for each other: a verdict has `verdict` and no `type`, an event has `type` and `data`
-//! and no `verdict`, and each reader insists on its own.
+//! and no `verdict`, and each reader accepts only its own kind.
 
 use std::fmt::Write as _;
 
@@ -128,7 +128,7 @@ impl VerdictClaims {
         json
     }
 
-    /// Reads claims. Names that are not known are passed over, since fields may be added under one version.
+    /// Reads claims. Unknown names are ignored, since fields may be added under one version.
     ///
     /// ```
     /// use mandate_core::VerdictClaims;
@@ -137,7 +137,7 @@ impl VerdictClaims {
     /// ```
     ///
     /// # Errors
-    /// The bytes are not strict JSON, a claim is missing, stands twice, or is of another type or form; `exp` does not
+    /// The bytes are not strict JSON, a claim is missing, appears twice, or is of another type or form; `exp` does not
     /// follow from `iat`; or the claims are those of an event.
     pub fn read(bytes: &[u8]) -> Result<Self, Invalid> {
         let mut claims = Object::parse_as("claims", bytes)?;
@@ -203,7 +203,7 @@ impl EventClaims<String> {
     /// ```
     ///
     /// # Errors
-    /// The bytes are not strict JSON, a claim is missing, stands twice, or is of another type; or the claims are those
+    /// The bytes are not strict JSON, a claim is missing, appears twice, or is of another type; or the claims are those
     /// of a verdict.
     pub fn read(bytes: &[u8]) -> Result<Self, Invalid> {
         let mut claims = Object::parse_as("claims", bytes)?;
@@ -226,7 +226,7 @@ impl EventClaims<String> {
     }
 }
 
-/// The `request` claim. Names that are not known are passed over.
+/// The `request` claim. Unknown names are ignored.
 fn read_request(mut request: Object<'_>) -> Result<Request, Invalid> {
     let mut text = |name: &'static str| request.require(name)?.string();
     let agent = AgentId::parse(&text("agent")?).map_err(|e| e.at("request.agent"))?;
@@ -307,7 +307,7 @@ mod tests {
             ("\"iat\":1000", "\"iat\":1000.0", "iat must be an integer"),
             ("1300", "\"1300\"", "exp must be a number; got a string"),
             ("1300", "1e400", "exp must be an integer"),
-            ("1300", "1300,\"exp\":1300", "exp stands twice"),
+            ("1300", "1300,\"exp\":1300", "exp appears twice"),
             ("1300", "1300,\"type\":\"ping\"", "type must not be there"),
             ("40.5", "\"40.5\"", "request.amount must be a number; got a string"),
             ("\"currency\":\"USD\",", "", "request.currency is required"),
@@ -331,7 +331,7 @@ mod tests {
         assert!(EventClaims::read(VERDICT.as_bytes()).is_err());
         let deep = event.replace(r#"{"a":1}"#, r#"{"a":{"b":[{"c":1,"c":2}]}}"#);
         let refused = EventClaims::read(deep.as_bytes()).unwrap_err();
-        assert_eq!(refused.to_string(), "data.a.b[0].c stands twice in the object");
+        assert_eq!(refused.to_string(), "data.a.b[0].c appears twice in the object");
         let both = event.replacen('{', r#"{"verdict":"allow","#, 1);
         assert!(EventClaims::read(both.as_bytes()).is_err());
         let data = serde_json::value::RawValue::from_string(read.data.clone()).unwrap();

@@ -1,7 +1,7 @@
 //! Cursors: signed places in a list, so that a list can be walked page by page without state on the server.
 //!
 //! A cursor is `cur_` and base64url of: the time of issue (8 bytes, milliseconds, big-endian), the name of the list, a
-//! zero byte, the position, and an HMAC-SHA256 (32 bytes). Under the MAC stand also the filters, and the class and
+//! zero byte, the position, and an HMAC-SHA256 (32 bytes). The MAC also covers the filters, and the class and
 //! identity of the caller: a cursor opens only for the walk that it was issued in, and for 24 hours.
 //!
 //! ```
@@ -49,14 +49,14 @@ const DOMAIN: &[u8] = b"mandate cursor 1";
 /// Bytes of a block of SHA-256: what HMAC pads a shorter key to, with zeros (RFC 2104, section 2).
 const BLOCK_BYTES: usize = 64;
 
-/// Parts the list's name from the position.
+/// Separates the list's name from the position.
 const SEPARATOR: u8 = 0;
 
 /// The key that cursors are signed under. Wiped from memory when dropped, and never shown by `Debug`.
 ///
 /// ```
 /// use mandate_core::cursor::CursorKey;
-/// // In earnest, 32 bytes from the operating system's random generator.
+/// // In production: 32 bytes from the operating system's random generator.
 /// let key = CursorKey::new([7; 32]);
 /// assert_eq!(format!("{key:?}"), "CursorKey(…)");
 /// ```
@@ -80,11 +80,11 @@ pub struct Scope<'a> {
     pub filters: &'a str,
     /// The class of the caller's key.
     pub class: KeyClass,
-    /// Who calls: the environment or agent behind the key, in any spelling that tells callers apart.
+    /// Who calls: the environment or agent behind the key, in any spelling that differs between callers.
     pub caller: &'a str,
 }
 
-/// The one answer to every cursor that does not open, so that nothing is told of why.
+/// The one answer to every cursor that does not open. It does not say why.
 ///
 /// ```
 /// use mandate_core::{Timestamp, api_key::KeyClass, cursor::{CursorKey, CursorRefused, Scope}};
@@ -128,7 +128,7 @@ impl CursorKey {
         cursor
     }
 
-    /// The position that `cursor` stands for.
+    /// The position in `cursor`.
     ///
     /// ```
     /// use mandate_core::{Timestamp, api_key::KeyClass, cursor::{CURSOR_LIFETIME_SECONDS, CursorKey, Scope}};

@@ -1,4 +1,4 @@
-//! What is said of input that is not acceptable.
+//! The message about input that is refused.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -45,7 +45,7 @@ impl Invalid {
         Self::new(field, format!("{accepted}; got `{}`", echo(value)))
     }
 
-    /// The same refusal, told of another field.
+    /// The same refusal, for another field.
     ///
     /// ```
     /// use mandate_core::{Day, Invalid};

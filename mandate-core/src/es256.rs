@@ -6,14 +6,14 @@
 //! the embedder's own.
 //!
 //! A signature is the 64 bytes `r ‖ s`; the DER form is refused. `r` and `s` must lie between 1 and n − 1. Beyond that
-//! ECDSA is malleable: with `(r, s)` also `(r, n − s)` verifies, so whoever holds one token can write a second one with
+//! ECDSA is malleable: with `(r, s)` also `(r, n − s)` verifies, so the holder of one token can write a second one with
 //! the same claims. A replay is therefore known by the nonce in the claims, never by the bytes of a token.
 //!
 //! ```
 //! use mandate_core::es256::{self, SecretKey};
 //! use mandate_core::{EnvironmentKind, jwks::Kid};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! // In earnest, 32 bytes from the operating system's random generator.
+//! // In production: 32 bytes from the operating system's random generator.
 //! let secret = SecretKey::from_bytes([7; 32])?;
 //! let signer = es256::signer(&secret, Kid::for_key(secret.public_key(), EnvironmentKind::Sandbox))?;
 //! let signature = signer.sign(b"message")?;
@@ -249,7 +249,7 @@ impl SecretKey {
     /// [`InvalidKey::SecretOutOfRange`], which random bytes meet about once in 2³² draws: draw again.
     pub fn from_bytes(secret: [u8; FIELD_BYTES]) -> Result<Self, InvalidKey> {
         let secret = Zeroizing::new(secret);
-        // Big-endian numbers of one length compare as bytes do. How long the comparison takes tells at most that the
+        // Big-endian numbers of one length compare as bytes do. The time of the comparison reveals at most that the
         // key's first 32 bits are all set.
         if *secret == [0; FIELD_BYTES] || *secret >= ORDER {
             return Err(InvalidKey::SecretOutOfRange);
@@ -264,7 +264,7 @@ impl SecretKey {
         &self.public
     }
 
-    /// The secret itself, for whoever keeps it, encrypted.
+    /// The secret itself, to be stored encrypted.
     #[must_use]
     pub fn expose(&self) -> &[u8; FIELD_BYTES] {
         &self.secret

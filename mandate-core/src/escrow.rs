@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::error::Invalid;
 
-/// Where an escrow stands.
+/// The state of an escrow.
 ///
 /// ```
 /// use mandate_core::EscrowState;
@@ -29,7 +29,7 @@ pub enum EscrowState {
     Disputed,
 }
 
-/// An escrow cannot go where it was asked to go.
+/// A transition that the escrow's state does not allow.
 ///
 /// ```
 /// use mandate_core::{EscrowState, NoTransition};
@@ -39,9 +39,9 @@ pub enum EscrowState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an escrow that is {from} cannot become {to}; {}", Next(*from))]
 pub struct NoTransition {
-    /// Where it stands.
+    /// The state that it has.
     pub from: EscrowState,
-    /// Where it was asked to go.
+    /// The state that was asked for.
     pub to: EscrowState,
 }
 
@@ -69,7 +69,7 @@ impl EscrowState {
         }
     }
 
-    /// Goes to `to`.
+    /// The transition to `to`.
     ///
     /// ```
     /// use mandate_core::EscrowState;

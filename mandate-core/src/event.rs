@@ -1,4 +1,4 @@
-//! The types of events: what a webhook is told of.
+//! The types of events, as webhooks receive them.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub enum EventKind {
     EscrowRefunded,
     /// A party disputed the deal.
     EscrowDisputed,
-    /// Somebody asked to hear from a webhook.
+    /// A ping of the webhook was requested.
     Ping,
 }
 

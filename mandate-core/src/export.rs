@@ -1,7 +1,7 @@
 //! The end of an export: what the issuer signs of a file of decisions, and a file compared with it.
 //!
-//! An NDJSON export ends with a line that holds its trailer, an ES256 JWT. Whoever has read the lines before it, and trusts
-//! the issuer's keys, knows that the file is whole and unchanged.
+//! An NDJSON export ends with a line that holds its trailer, an ES256 JWT. A reader of the lines before it who
+//! trusts the issuer's keys knows that the file is whole and unchanged.
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -45,17 +45,17 @@ pub struct Trailer {
     pub iat: i64,
     /// Which export it ends.
     pub export: ExportId,
-    /// How many decisions stand in it.
+    /// How many decisions it holds.
     pub rows: u64,
     /// The SHA-256 of all bytes before the trailer's line, in lower-case hexadecimal digits.
     pub sha256: String,
 }
 
-/// Why a trailer is not believed.
+/// Why a trailer is refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TrailerRefused {
-    /// It is no token that one of the keys has signed.
+    /// It is not a token that one of the keys has signed.
     #[error(transparent)]
     Token(#[from] TokenRefused),
     /// What is signed is no trailer.
@@ -64,12 +64,12 @@ pub enum TrailerRefused {
     /// Another issuer has signed.
     #[error("the trailer is that of the issuer `{found}`")]
     Issuer {
-        /// Whom it names.
+        /// The issuer that it names.
         found: String,
     },
 }
 
-/// What a file has otherwise than its trailer says.
+/// A difference between a file and its trailer.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Difference {
@@ -89,7 +89,7 @@ pub enum Difference {
         /// What the file has.
         found: u64,
     },
-    /// Something in it is otherwise.
+    /// The hashes differ: something in the file was changed.
     #[error("its SHA-256 is {found}, and its trailer says {said}")]
     Sha256 {
         /// What the trailer says.
@@ -148,7 +148,7 @@ impl Trailer {
         }
     }
 
-    /// What is otherwise than it says: the export's id, if that is known, the count of decisions, the hash.
+    /// What differs from the file: the export's id, if that is known, the count of decisions, the hash.
     #[must_use]
     pub fn differences(&self, export: Option<ExportId>, rows: u64, sha256: &str) -> Vec<Difference> {
         let export = export.filter(|export| *export != self.export);
@@ -213,7 +213,7 @@ impl Content {
         }
     }
 
-    /// Takes the beginning of a line, until it tells what kind of line it is. Gives what is left of the part.
+    /// Takes the beginning of a line, until the kind of line is known. Gives what is left of the part.
     fn begin<'a>(&mut self, part: &'a [u8]) -> &'a [u8] {
         self.trailer = None;
         let wanted = DECISION_PREFIX.len().saturating_sub(self.head.len()).min(part.len());
@@ -316,10 +316,10 @@ mod tests {
         for cut in 0..file.len() {
             let (a, b) = file.as_bytes().split_at(cut);
             let pieces = taken(&[a, b]);
-            let told = |content: &Content| {
+            let found = |content: &Content| {
                 (content.sha256(), content.sha256_before(), content.rows(), content.trailer())
             };
-            assert_eq!(told(&pieces), told(&whole), "{cut}");
+            assert_eq!(found(&pieces), found(&whole), "{cut}");
             // A file that ends too early has no trailer, or not all of it.
             let early = taken(&[a]).trailer();
             assert_eq!(early.is_ok(), cut >= file.len() - 1, "{cut}");
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_behind_the_trailer_makes_it_none() {
+    fn text_behind_the_trailer_makes_it_none() {
         let (token, _) = signed(&trailer().to_json());
         let line = format!("{{\"trailer\":\"{token}\"}}\n");
         for behind in ["\n", "x", "{\"decision\":{}}\n"] {
@@ -345,13 +345,13 @@ mod tests {
     }
 
     #[test]
-    fn what_differs_is_told() {
+    fn differences_are_reported() {
         let said = trailer();
         let other = ExportId::new(Timestamp::from_seconds(1), 3);
-        let told: Vec<String> =
+        let messages: Vec<String> =
             said.differences(Some(other), 3, "00").iter().map(ToString::to_string).collect();
-        assert_eq!(told.len(), 3);
-        for (text, part) in told.iter().zip(["export", "3 decisions", "SHA-256 is 00"]) {
+        assert_eq!(messages.len(), 3);
+        for (text, part) in messages.iter().zip(["export", "3 decisions", "SHA-256 is 00"]) {
             assert!(text.contains(part), "{text}");
         }
         assert_eq!(said.differences(Some(said.export), 2, &said.sha256), []);

@@ -1,8 +1,8 @@
-//! Strict JSON reading: what a lenient reader would guess at is refused, and the message names the field.
+//! Strict JSON reading: ambiguous input is refused, and the message names the field.
 //!
 //! RFC 8259 leaves duplicate names, very deep nesting and the precision of numbers to the implementation; money and
 //! signatures cannot. [`Object::parse`] refuses duplicate names, trailing bytes, byte order marks, invalid UTF-8 and
-//! nesting beyond [`MAX_DEPTH`]; [`Object::finish`] refuses names that nobody asked for; numbers are handed over as
+//! nesting beyond [`MAX_DEPTH`]; [`Object::finish`] refuses unknown names; numbers are returned as
 //! the text that was written, never as a float.
 //!
 //! ```
@@ -30,7 +30,7 @@ use crate::error::{Invalid, echo};
 
 pub use canonical::canonical;
 
-/// How many objects and arrays may stand inside each other.
+/// How many objects and arrays may be nested.
 pub const MAX_DEPTH: usize = 32;
 
 /// How many members one object, or elements one array, may have.
@@ -44,7 +44,7 @@ pub struct Object<'a> {
     known: Vec<&'static str>,
 }
 
-/// One member of an object or element of an array: where it stands, and its text.
+/// One member of an object or element of an array: its path, and its text.
 ///
 /// ```
 /// use mandate_core::json::Object;
@@ -64,7 +64,7 @@ impl<'a> Object<'a> {
     ///
     /// # Errors
     /// Bytes that are not UTF-8 (with their position), text that is not JSON, a byte order mark, anything behind the
-    /// object, nesting over [`MAX_DEPTH`], a name that stands twice, or a document that is not an object.
+    /// object, nesting over [`MAX_DEPTH`], a name that appears twice, or a document that is not an object.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Invalid> {
         Self::parse_as("body", bytes)
     }
@@ -151,7 +151,7 @@ impl<'a> Object<'a> {
 }
 
 impl<'a> Field<'a> {
-    /// Where the value stands, for example `limits.currency`.
+    /// The path of the value, for example `limits.currency`.
     #[must_use]
     pub fn path(&self) -> Cow<'static, str> {
         self.path.clone()
@@ -252,7 +252,7 @@ impl<'a> Field<'a> {
     /// The value as an object.
     ///
     /// # Errors
-    /// It is of another type, or a name stands in it twice.
+    /// It is of another type, or a name appears in it twice.
     pub fn object(&self) -> Result<Object<'a>, Invalid> {
         if !self.raw.starts_with('{') {
             return Err(self.wrong_type("an object"));
@@ -406,7 +406,7 @@ fn too_deep(bytes: &[u8]) -> Option<usize> {
 fn explain(whole: &'static str, text: &str, error: &serde_json::Error) -> Invalid {
     let said = error.to_string();
     if let Some(name) = duplicate(&said) {
-        return Invalid::new(echo(name), "stands twice in the object");
+        return Invalid::new(echo(name), "appears twice in the object");
     }
     if error.is_data() {
         let message = if said.contains(NOT_AN_OBJECT) { "must be a JSON object" } else { "is too large" };
@@ -419,7 +419,7 @@ fn explain(whole: &'static str, text: &str, error: &serde_json::Error) -> Invali
 
 fn nested(path: &str, error: &serde_json::Error) -> Invalid {
     match duplicate(&error.to_string()) {
-        Some(name) => Invalid::new(join_owned(path, name), "stands twice in the object"),
+        Some(name) => Invalid::new(join_owned(path, name), "appears twice in the object"),
         None => Invalid::new(path.to_owned(), format!("has more than {MAX_MEMBERS} elements")),
     }
 }

@@ -10,7 +10,7 @@
 //! - `alg` is `ES256`, `typ` is `JWT` in any case (RFC 7519, section 5.1), `kid` names a key of the given set;
 //! - a signature of exactly 64 bytes, `r ‖ s`, that verifies under that key.
 //!
-//! What the claims mean is the matter of [`verify`](crate::verify).
+//! [`verify`](crate::verify) checks what the claims mean.
 //!
 //! ```
 //! use mandate_core::jwks::{KeySet, Kid, VerificationKey};
@@ -94,7 +94,7 @@ pub enum Part {
 
 /// Which check a token failed. No message repeats the token; of the header at most a short piece is named.
 ///
-/// The checks are made in the order in which they stand here.
+/// The checks are made in this order.
 ///
 /// ```
 /// use mandate_core::jwt::{TokenRefused, Unverified};
@@ -284,7 +284,7 @@ impl<'a> Unverified<'a> {
         &self.kid
     }
 
-    /// What the token claims, which may be anything: whoever wrote it is not known. To look at, not to act on.
+    /// What the token claims. It may be anything: the signature is not checked yet. Show them, but do not act on them.
     #[must_use]
     pub fn unverified_claims(&self) -> &[u8] {
         &self.claims

@@ -115,7 +115,7 @@ pub struct Mandate {
     pub replaced_by: Option<MandateId>,
 }
 
-/// Where a mandate stands.
+/// The status of a mandate.
 ///
 /// ```
 /// assert_eq!(mandate_core::MandateStatus::Active.to_string(), "active");
@@ -205,7 +205,7 @@ impl EscrowTerms {
     }
 }
 
-/// An amount or 0: above 0 means always.
+/// An amount or 0; a threshold of 0 holds for every amount.
 fn threshold(field: &Field<'_>) -> Result<Total, Invalid> {
     match field.number()? {
         "0" => Ok(Total::ZERO),
@@ -224,7 +224,7 @@ fn read_categories(field: &Field<'_>) -> Result<Vec<Category>, Invalid> {
     for element in elements {
         let category = Category::parse(&element.string()?).map_err(|e| e.at(element.path()))?;
         if categories.contains(&category) {
-            return Err(Invalid::value(element.path(), "must not stand twice", category.as_str()));
+            return Err(Invalid::value(element.path(), "must not appear twice", category.as_str()));
         }
         categories.push(category);
     }
@@ -232,7 +232,7 @@ fn read_categories(field: &Field<'_>) -> Result<Vec<Category>, Invalid> {
 }
 
 impl Mandate {
-    /// Where the mandate stands at `now`.
+    /// The status of the mandate at `now`.
     ///
     /// ```
     /// use mandate_core::{Mandate, MandateId, MandateStatus, Terms, Timestamp, json::Object};
@@ -364,7 +364,7 @@ mod tests {
             ),
             ("2e3", r#"2e3,"per_day":1"#, "limits.per_day is not a known field"),
             (r#"["b","a"]"#, "[]", "categories must hold 1 to 64 categories; got 0"),
-            (r#"["b","a"]"#, r#"["a","a"]"#, "categories[1] must not stand twice; got `a`"),
+            (r#"["b","a"]"#, r#"["a","a"]"#, "categories[1] must not appear twice; got `a`"),
             (r#"["b","a"]"#, r#"["a","A"]"#, "categories[1] must match"),
             ("200.50", "500.01", "review_above must not be above limits.per_transaction, 500; got `500.01`"),
             ("200.50", "null", "review_above must be a number; got null"),

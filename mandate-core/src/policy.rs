@@ -95,7 +95,7 @@ pub enum Reason<'a> {
 /// Decides on one request.
 ///
 /// `mandate` is the one that governs the agent, that is, the newest; `basis` is what the agent did before. The rules
-/// stand in their order of evaluation: the first that holds gives the verdict, and every denial that holds is told.
+/// are evaluated in order: the first that holds gives the verdict, and every denial that holds is listed.
 /// The same inputs give the same outcome, anywhere and at any time.
 ///
 /// ```
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_rules_the_earlier_wins_and_both_are_told() {
+    fn of_two_rules_the_earlier_wins_and_both_are_listed() {
         let rules = rules();
         for (i, (first, reason, spoil_first)) in rules.iter().enumerate() {
             for (second, _, spoil_second) in rules.iter().skip(i + 1) {
@@ -329,10 +329,10 @@ mod tests {
                     Evaluation::Request,
                 );
                 assert_eq!(found.verdict, *first, "{first} before {second}");
-                let told: Vec<_> = found.denials.iter().collect();
+                let listed: Vec<_> = found.denials.iter().collect();
                 let mut wanted = vec![*first];
                 wanted.extend((second != first && second.is_denial()).then_some(*second));
-                assert_eq!(told, wanted, "{first} before {second}");
+                assert_eq!(listed, wanted, "{first} before {second}");
                 // The month's sentence names the amount, which the second rule may have changed.
                 if !reason.starts_with("amount 40 ") && *first != Verdict::Review {
                     assert_eq!(found.reason.unwrap().to_string(), *reason);

@@ -1,7 +1,7 @@
-//! Replay: a verdict is good for one settlement, and its nonce tells whether it was used before.
+//! Replay: a verdict is good for one settlement, and its nonce shows whether it was used before.
 //!
 //! A counterparty keeps the nonces that it has accepted, by issuer, until the tokens that carry them cannot verify any
-//! more. What keeps them is a [`NonceStore`]: [`MemoryNonces`] serves one process; several processes need one that they
+//! more. They are kept in a [`NonceStore`]: [`MemoryNonces`] serves one process; several processes need one that they
 //! share, a table with a unique key for example.
 //!
 //! ```
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::time::Timestamp;
 
-/// How many nonces a [`MemoryNonces`] keeps unless told otherwise: about 150 MB, and 3,000 a second for 330 seconds.
+/// How many nonces a [`MemoryNonces`] keeps by default: about 150 MB, and 3,000 a second for 330 seconds.
 pub const DEFAULT_MAX_NONCES: usize = 1_000_000;
 
 /// Whether a nonce was seen before.
@@ -49,7 +49,7 @@ pub enum Claimed {
 /// #     }
 /// # }
 /// impl NonceStore for Table {
-///     type Error = Infallible; // In earnest, the database's.
+///     type Error = Infallible; // In production: the database's.
 ///     fn claim(&self, issuer: &str, nonce: &str, until: Timestamp, _: Timestamp) -> Result<Claimed, Infallible> {
 ///         Ok(if self.insert(issuer, nonce, until)? { Claimed::Fresh } else { Claimed::Replayed })
 ///     }
@@ -60,17 +60,17 @@ pub enum Claimed {
 /// # Ok::<(), Infallible>(())
 /// ```
 pub trait NonceStore {
-    /// Why the store could not tell.
+    /// Why the store could not answer.
     type Error: std::error::Error;
 
-    /// Takes the nonce of an issuer, if nobody has before. Of any number of callers at once, one hears
-    /// [`Claimed::Fresh`].
+    /// Claims the nonce of an issuer, if it was not claimed before. Of any number of concurrent callers, one
+    /// receives [`Claimed::Fresh`].
     ///
     /// The entry must be kept through the whole of `until`, and may be forgotten when `now` is later. `until` already
     /// includes every leeway: see [`VerifiedVerdict::claim_nonce`](crate::verify::VerifiedVerdict::claim_nonce).
     ///
     /// # Errors
-    /// The store cannot tell, and the caller must not settle.
+    /// The store cannot answer, and the caller must not settle.
     fn claim(
         &self,
         issuer: &str,

@@ -7,7 +7,7 @@ use serde::{Serialize, Serializer};
 use crate::error::Invalid;
 use crate::time::Timestamp;
 
-/// Where a review stands.
+/// The status of a review.
 ///
 /// ```
 /// use mandate_core::{Resolution, ReviewStatus, Timestamp};
@@ -24,7 +24,7 @@ pub enum ReviewStatus {
     Approved,
     /// Denied.
     Denied,
-    /// Nobody answered in time.
+    /// No answer came in time.
     Expired,
 }
 
@@ -43,7 +43,7 @@ pub enum Resolution {
     Deny,
 }
 
-/// A review was resolved before: it stands at this status for good.
+/// A review was resolved before: it keeps this status.
 ///
 /// ```
 /// use mandate_core::{AlreadyResolved, ReviewStatus};
@@ -59,7 +59,7 @@ impl ReviewStatus {
     pub const ALL: [Self; 4] = [Self::Pending, Self::Approved, Self::Denied, Self::Expired];
 
     /// What a review recorded as `self`, that ends at `expires_at`, is at `now`. A pending review whose time has
-    /// passed is expired whether or not anybody has written that down.
+    /// passed is expired whether or not that was recorded.
     ///
     /// ```
     /// use mandate_core::{ReviewStatus, Timestamp};

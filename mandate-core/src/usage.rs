@@ -1,4 +1,4 @@
-//! What the engine needs to know of an agent's past: ten instants and one sum.
+//! What the engine needs to know about an agent's past: ten instants and one sum.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub const VELOCITY_REQUESTS: u32 = 10;
 pub const VELOCITY_WINDOW_SECONDS: i64 = 60;
 const KEPT: usize = VELOCITY_REQUESTS as usize;
 
-/// The ten latest requests of an agent: enough to tell whether the next is the eleventh within the window. Latest by their
+/// The ten latest requests of an agent: enough to decide whether the next is the eleventh within the window. Latest by their
 /// time, not by their arrival: of several servers one may have a clock that is behind.
 ///
 /// ```
@@ -111,7 +111,7 @@ impl RecentRequests {
 pub struct Basis {
     /// The sum of the agent's `allow` decisions in the request's currency, this calendar month (UTC).
     pub spent: Total,
-    /// How many requests of the agent lie in the 60 seconds before this one, 10 standing for any number from 10 on.
+    /// How many requests of the agent lie in the 60 seconds before this one, where 10 means 10 or more.
     pub recent_requests: u32,
 }
 

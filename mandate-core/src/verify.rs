@@ -18,7 +18,7 @@
 //! | `verdict` | it is `allow` |
 //! | `amount`, `currency`, `recipient`, `mandate` | if expected: the signed one is equal |
 //!
-//! What remains is `replay`: [`VerifiedVerdict::claim_nonce`] refuses a verdict that was settled before. It is a call of
+//! The last check is `replay`: [`VerifiedVerdict::claim_nonce`] refuses a verdict that was settled before. It is a call of
 //! its own, to be made last, since it uses the verdict up.
 //!
 //! [`verify_event`] checks a webhook's body alike; an event never passes for a verdict, nor the reverse.
@@ -112,7 +112,7 @@ pub fn verify_verdict(
 
 /// Verifies the body of a webhook's request. Of what is expected only `issuer`, `now`, `leeway` and `environment` count.
 ///
-/// An event has no expiry. What arrives twice, or very late, is told by [`VerifiedEvent::claim_id`].
+/// An event has no expiry. [`VerifiedEvent::claim_id`] refuses an event that arrives twice, or very late.
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

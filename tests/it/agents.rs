@@ -41,7 +41,7 @@ fn what_is_wrong_with_a_body_is_said() {
         ("[]", "body must be a JSON object"),
         (r#"{"name":"Buyer"}"#, "name must match [a-z0-9][a-z0-9_-]{0,63}; got `Buyer`"),
         (r#"{"name":7}"#, "name must be a string; got a number"),
-        (r#"{"name":"a","name":"b"}"#, "name stands twice in the object"),
+        (r#"{"name":"a","name":"b"}"#, "name appears twice in the object"),
         (r#"{"name":"a","role":"b"}"#, "role is not a known field; known are name"),
         (r#"{"name":"a"} {}"#, "body must be JSON and nothing else; it is not at byte 13"),
         (&long, "body must be at most 65536 bytes long"),

@@ -92,7 +92,7 @@ fn what_is_wrong_with_a_mandate_is_said() {
         "limits.currency must be 3 to 8 characters of A-Z and 0-9, the first a letter; got `usd`",
     );
     check(&|b| b["categories"] = json!([]), "categories must hold 1 to 64 categories; got 0");
-    check(&|b| b["categories"] = json!(["a", "b", "a"]), "categories[2] must not stand twice; got `a`");
+    check(&|b| b["categories"] = json!(["a", "b", "a"]), "categories[2] must not appear twice; got `a`");
     check(
         &|b| b["review_above"] = json!(500.01),
         "review_above must not be above limits.per_transaction, 500; got `500.01`",

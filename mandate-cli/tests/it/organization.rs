@@ -71,7 +71,7 @@ fn a_mandate_that_would_be_refused_is_not_sent() {
         ("500.50", "\"500.50\"", "limits.per_transaction must be a number; got a string"),
         ("2999-12-31", "2020-01-01", "expires must not be in the past"),
         ("\"expires\"", "\"note\": 1, \"expires\"", "note is not a known field"),
-        ("\"expires\"", "\"agent\": \"agt_x\", \"expires\"", "agent stands twice"),
+        ("\"expires\"", "\"agent\": \"agt_x\", \"expires\"", "agent appears twice"),
         ("{", "{{", "body must be JSON"),
     ] {
         let text = MANDATE.replacen(from, to, 1);

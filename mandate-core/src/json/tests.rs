@@ -13,8 +13,8 @@ fn whole_documents_that_are_refused() {
         ("[1]", "body must be a JSON object"),
         ("{}x", "body must be JSON and nothing else; it is not at byte 2"),
         ("{} {}", "body must be JSON and nothing else; it is not at byte 3"),
-        ("{\"a\":1,\"a\":2}", "a stands twice in the object"),
-        ("{\"a\":1,\"\\u0061\":2}", "a stands twice in the object"),
+        ("{\"a\":1,\"a\":2}", "a appears twice in the object"),
+        ("{\"a\":1,\"\\u0061\":2}", "a appears twice in the object"),
         ("{\"a\":01}", "body must be JSON and nothing else; it is not at byte 6"),
         ("{\"a\":NaN}", "body must be JSON and nothing else; it is not at byte 5"),
         ("\u{feff}{}", "body must not begin with a byte order mark"),
@@ -57,7 +57,7 @@ fn nested_fields_are_named_by_their_path() {
     assert_eq!(list[1].string().unwrap_err().to_string(), "list[1] must be a string; got a number");
     assert_eq!(
         body.require("x").unwrap().object().unwrap_err().to_string(),
-        "x.a stands twice in the object"
+        "x.a appears twice in the object"
     );
 }
 

@@ -87,8 +87,8 @@ fn sets_that_are_refused() {
         ("{}", "keys is required"),
         (r#"{"keys":{}}"#, "keys must be an array; got an object"),
         (r#"{"keys":[1]}"#, "keys[0] must be an object; got a number"),
-        (r#"{"keys":[],"keys":[]}"#, "keys stands twice in the object"),
-        (r#"{"keys":[{"kty":"EC","kty":"oct"}]}"#, "keys[0].kty stands twice in the object"),
+        (r#"{"keys":[],"keys":[]}"#, "keys appears twice in the object"),
+        (r#"{"keys":[{"kty":"EC","kty":"oct"}]}"#, "keys[0].kty appears twice in the object"),
         ("[]", "key set must be a JSON object"),
         (&" ".repeat(65_537), "key set must be at most 65536 bytes; got 65537"),
     ] {

@@ -12,7 +12,7 @@ use crate::name::{Currency, Recipient};
 use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
-/// What a signed token is about, told by its claims.
+/// What a signed token is about, according to its claims.
 ///
 /// ```
 /// use mandate_core::verify::{TokenKind, VerifyError};
@@ -49,7 +49,7 @@ pub enum VerifyError {
         /// The kind that the claims have.
         found: TokenKind,
     },
-    /// A claim is absent, stands twice, or is of another type or form.
+    /// A claim is absent, appears twice, or is of another type or form.
     #[error("the claims are refused: {0}")]
     Claims(Invalid),
     /// Another service signed.

@@ -33,7 +33,7 @@ pub struct Leeway(i64);
 ///     currency: Some(Currency::parse("USD")?),
 ///     ..Expected::new("https://verdicts.example", Timestamp::from_seconds(1_772_366_400))
 /// };
-/// assert!(expected.recipient.is_none(), "whoever is to be paid");
+/// assert!(expected.recipient.is_none(), "any recipient is accepted");
 /// # Ok::<(), mandate_core::Invalid>(())
 /// ```
 #[derive(Debug, Clone)]
@@ -44,7 +44,7 @@ pub struct Expected<'a> {
     pub now: Timestamp,
     /// How far the two clocks may differ.
     pub leeway: Leeway,
-    /// The kind of environment. Whoever moves real money must expect [`EnvironmentKind::Production`]: one key set
+    /// The kind of environment. A caller that moves real money must expect [`EnvironmentKind::Production`]: one key set
     /// publishes the keys of the sandbox too, where anyone may be allowed anything.
     pub environment: Option<EnvironmentKind>,
     /// The amount, equal in value.

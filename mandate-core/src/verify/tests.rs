@@ -88,7 +88,7 @@ fn the_checks_are_listed_in_their_order() {
 
 /// A token that fails every check from some place on fails the one that comes first.
 #[test]
-fn the_first_check_that_fails_is_told() {
+fn the_first_check_that_fails_is_reported() {
     let mut expected = everything();
     expected.mandate = Some(crate::MandateId::parse("mnd_00000000000000000000000009").unwrap());
     let fails = |expected: &Expected<'_>| verify_verdict(&token(VERDICT), &keys(), expected).unwrap_err();
@@ -148,7 +148,7 @@ fn a_verdict_is_settled_once() {
     let later = Timestamp::from_millis(1_330_001);
     assert_eq!(verdict.claim_nonce(&nonces, later), Err(NotClaimed::Expired));
     assert_eq!(verdict.claim_nonce(&MemoryNonces::new(), later), Err(NotClaimed::Expired));
-    // Whoever cannot tell does not settle.
+    // A store that fails must stop the settlement.
     let full = verdict.claim_nonce(&MemoryNonces::with_limit(0), at(1010)).unwrap_err();
     assert_eq!((full.name(), full), ("nonce_store", NotClaimed::Store(NoncesFull { most: 0 })));
 }

@@ -129,7 +129,7 @@ impl VerifiedVerdict {
     ///
     /// # Errors
     /// The nonce was seen before (`replay`), the verdict has expired since it was verified (`expiry`), or the store
-    /// cannot tell (`nonce_store`).
+    /// cannot answer (`nonce_store`).
     pub fn claim_nonce<S: NonceStore>(&self, store: &S, now: Timestamp) -> Result<(), NotClaimed<S::Error>> {
         let until = Timestamp::from_seconds(self.claims.exp).plus_seconds(MAX_LEEWAY_SECONDS);
         claim(store, &self.claims.iss, &self.claims.nonce.to_string(), until, now)
@@ -173,7 +173,7 @@ impl VerifiedEvent {
     ///
     /// # Errors
     /// The event came before (`replay`: answer 2xx and do nothing), it is older than [`EVENT_ARRIVAL_SECONDS`]
-    /// (`expiry`), or the store cannot tell (`nonce_store`).
+    /// (`expiry`), or the store cannot answer (`nonce_store`).
     pub fn claim_id<S: NonceStore>(&self, store: &S, now: Timestamp) -> Result<(), NotClaimed<S::Error>> {
         let until = Timestamp::from_seconds(self.claims.iat).plus_seconds(EVENT_ARRIVAL_SECONDS);
         claim(store, &self.claims.iss, &self.claims.jti.to_string(), until, now)
@@ -201,7 +201,7 @@ fn claim<S: NonceStore>(
     until: Timestamp,
     now: Timestamp,
 ) -> Result<(), NotClaimed<S::Error>> {
-    // A store may forget what has passed; it could not tell a first time from a second.
+    // A store may forget what has passed; it could not distinguish a first use from a second.
     if now > until {
         return Err(NotClaimed::Expired);
     }
