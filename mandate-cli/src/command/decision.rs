@@ -129,18 +129,18 @@ pub(crate) struct Filters {
 pub(crate) enum Mode {
     /// Verdicts are recorded, and nothing blocks
     Observe,
-    /// Verdicts count
+    /// Denials block
     Enforce,
 }
 
 /// The state of a review.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Review {
-    /// It waits for a person
+    /// Not yet resolved
     Pending,
-    /// A person has approved
+    /// Approved by a person
     Approved,
-    /// A person has denied
+    /// Denied by a person
     Denied,
     /// Not resolved in time
     Expired,

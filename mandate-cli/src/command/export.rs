@@ -78,7 +78,7 @@ Examples:
 /// The form of an export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
-    /// A line of JSON for each mandate and decision, and a signed trailer
+    /// One line of JSON per mandate and decision, and a signed trailer
     Ndjson,
     /// A table
     Csv,

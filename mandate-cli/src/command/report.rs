@@ -220,7 +220,7 @@ fn print(rows: &[Row], totals: &Totals, output: &mut Output) -> Result<(), Failu
         output.line("approved", format_args!("{} by a person", totals.approved));
     }
     if totals.outside > 0 {
-        let what = "approved by a person, with an outcome that the export does not hold";
+        let what = "approved, but the export does not contain the decision that followed";
         output.line("outside", format_args!("{} {what}", totals.outside));
     }
     if totals.blocked == 0 {

@@ -119,7 +119,7 @@ fn the_sandbox_counts_only_when_it_is_allowed() {
             .args(more))
     };
     let refused = verify(&token(json!({})), &[]).code(22);
-    assert!(refused.out.ends_with("or try things out with --allow-sandbox; do not deliver\n"), "{refused:?}");
+    assert!(refused.out.ends_with("or test with --allow-sandbox; do not deliver\n"), "{refused:?}");
     verify(&token(json!({})), &["--allow-sandbox"]).code(0).shows("VALID, sandbox - not real money\n");
     verify(&live_token(json!({})), &["--allow-sandbox"]).code(0).shows("environment  production\n");
 }

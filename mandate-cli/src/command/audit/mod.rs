@@ -144,7 +144,7 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
     let mut ended = Ok(());
     if header.is_none() {
         whole.print(
-            &[Finding::new(1, None, "export", "no header", "a line that says what was asked for")],
+            &[Finding::new(1, None, "export", "no header", "a header line with the filters of the export")],
             output,
         )?;
     }

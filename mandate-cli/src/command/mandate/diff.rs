@@ -58,7 +58,7 @@ struct Side {
     status: MandateStatus,
 }
 
-const NOTHING: &str = "nothing comes of it";
+const NOTHING: &str = "no effect";
 
 impl Diff {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
@@ -132,12 +132,7 @@ fn compare(before: &Side, after: &Side) -> Vec<Difference> {
     };
     differ("status", before.status.to_string(), after.status.to_string(), becomes_of(before, after));
     let (before, after) = (&before.terms, &after.terms);
-    differ(
-        "agent",
-        before.agent.to_string(),
-        after.agent.to_string(),
-        "it is another agent that may spend".to_owned(),
-    );
+    differ("agent", before.agent.to_string(), after.agent.to_string(), "another agent may spend".to_owned());
     differ(
         "principal",
         before.principal.to_string(),
@@ -199,7 +194,7 @@ fn becomes_of(before: &Side, after: &Side) -> String {
         }
         (_, MandateStatus::Replaced) => format!("nothing: a newer mandate governs {agent}"),
         (MandateStatus::Replaced, MandateStatus::Active) => {
-            format!("writing it has it govern {agent} again, in the place of the newer mandate")
+            format!("writing it makes it govern {agent} again, instead of the newer mandate")
         }
         (_, MandateStatus::Active) => format!("no longer denied: writing it lets {agent} spend again"),
     }
@@ -255,7 +250,7 @@ impl Amounts {
         }
         let review = match texts(&asked) {
             // Payments that are reviewed now and were denied are shown with the limit that denied them.
-            effects if effects.is_empty() && !capped.is_empty() => "nothing else comes of it".to_owned(),
+            effects if effects.is_empty() && !capped.is_empty() => "no other effect".to_owned(),
             effects => or_nothing(effects),
         };
         Self {
@@ -325,7 +320,7 @@ mod tests {
                 "allowed without a review: payments above 200, up to 500",
             ),
             (r#"["a","b"]"#, r#"["b","c"]"#, "categories", "no longer denied: c; denied: a"),
-            (r#"["a","b"]"#, r#"["b","a"]"#, "categories", "nothing comes of it"),
+            (r#"["a","b"]"#, r#"["b","a"]"#, "categories", "no effect"),
             ("2027-01-01", "2026-12-01", "expires", "denied: everything after 2026-12-01, up to 2027-01-01"),
             (
                 "USD",
@@ -356,7 +351,7 @@ mod tests {
                     "denied: payments above 100, up to 200; denied, no longer reviewed: payments above 200, up to 500"
                         .to_owned()
                 ),
-                (review, "nothing else comes of it".to_owned()),
+                (review, "no other effect".to_owned()),
             ]
         );
         assert_eq!(
@@ -370,7 +365,7 @@ mod tests {
             compared(mandate("500", "", "USD"), mandate("800", "\"review_above\":500,", "USD")),
             [
                 (limit, "reviewed, no longer denied: payments above 500, up to 800".to_owned()),
-                (review, "nothing else comes of it".to_owned()),
+                (review, "no other effect".to_owned()),
             ]
         );
         assert_eq!(
@@ -400,7 +395,7 @@ mod tests {
         assert_eq!(effects(&recorded("revoked"), BEFORE), status(again));
         assert_eq!(
             effects(&recorded("replaced"), BEFORE),
-            status("writing it has it govern agt_a again, in the place of the newer mandate")
+            status("writing it makes it govern agt_a again, instead of the newer mandate")
         );
         assert_eq!(effects(BEFORE, &recorded("revoked")), status("denied: everything, since it is revoked"));
         // Kept while it was active, and expired since.

@@ -21,10 +21,10 @@ pub(super) struct Explained {
 /// The checks by name, each with what it is and where it is written down.
 const CHECKS: [(&str, &str, &str); 27] = [
     ("size", "a token is at most 16,384 bytes long", "RFC 8725, section 2.4"),
-    ("parts", "a compact JWS has three parts with full stops between them", "RFC 7515, section 7.1"),
+    ("parts", "a compact JWS has three parts, separated by full stops", "RFC 7515, section 7.1"),
     (
         "encoding",
-        "each part is base64url in its one spelling, without padding",
+        "each part is canonical base64url, without padding",
         "RFC 7515, section 2; RFC 4648, section 3.5",
     ),
     ("header", "the header is JSON in which no name is repeated", "RFC 7515, section 4"),
@@ -42,20 +42,16 @@ const CHECKS: [(&str, &str, &str); 27] = [
     ),
     ("signature_form", "an ES256 signature is 64 bytes, r and s", "RFC 7518, section 3.4"),
     ("unknown_key", "the issuer's key set has the key that the token names", "RFC 7517, section 4.5"),
-    (
-        "signature",
-        "the signature is one of header and claims under the issuer's key",
-        "RFC 7515, section 5.2",
-    ),
+    ("signature", "the issuer's key signed the header and the claims", "RFC 7515, section 5.2"),
     (
         "kind",
-        "the claims are those of the kind that is asked for: a verdict never passes for an event",
+        "the claims are of the expected kind: a verdict is never accepted as an event",
         "RFC 8725, section 3.12",
     ),
-    ("claims", "every claim is there once, in its type and form", "RFC 7519, section 4"),
+    ("claims", "every claim is present once, with its type and form", "RFC 7519, section 4"),
     (
         "issuer",
-        "the token names the issuer whose keys these are, character for character",
+        "the token's issuer equals the expected issuer, character by character",
         "RFC 7519, section 4.1.1; RFC 8725, section 3.8",
     ),
     (
@@ -66,18 +62,22 @@ const CHECKS: [(&str, &str, &str); 27] = [
     ("issued_at", "the token was not issued in the future", "RFC 7519, section 4.1.6"),
     ("expiry", "the token has not expired: a verdict is good for 300 seconds", "RFC 7519, section 4.1.4"),
     ("verdict", "the request was allowed", "the claim `verdict`"),
-    ("amount", "what was allowed is what is to be paid, as exact decimals", "the claim `request.amount`"),
-    ("currency", "the currency is the one that is to be paid in", "the claim `request.currency`"),
-    ("recipient", "the payee is the one that was allowed", "the claim `request.recipient`"),
-    ("mandate", "the verdict was given under this mandate", "the claim `mandate`"),
+    (
+        "amount",
+        "the allowed amount is the expected amount, compared as exact decimals",
+        "the claim `request.amount`",
+    ),
+    ("currency", "the currency is the expected currency", "the claim `request.currency`"),
+    ("recipient", "the recipient is the expected recipient", "the claim `request.recipient`"),
+    ("mandate", "the mandate is the expected mandate", "the claim `mandate`"),
     (
         "replay",
-        "the token was not presented before: its nonce, or the event's id, is claimed once, for ever",
+        "the token was not presented before: its nonce, or the event's id, is accepted once",
         "RFC 7519, section 4.1.7; the claim `nonce`",
     ),
     ("data", "the object that the event is about, as the API shows it", "the claim `data`"),
     ("input", "a line is a token, or an object with a token", "the help of `mandate verify`"),
-    ("key_set", "the issuer's keys can be had", "RFC 7517, section 5"),
+    ("key_set", "the issuer's key set can be fetched or read", "RFC 7517, section 5"),
     ("nonce_store", "the store shows whether a nonce was used", "the help of `mandate verify`"),
 ];
 

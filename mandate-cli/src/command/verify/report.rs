@@ -183,24 +183,26 @@ impl Report {
 fn advice(check: &str, exit: Exit) -> &'static str {
     match (check, exit) {
         ("claims", _) => "the claims are not those of a verdict or event; inform the issuer",
-        ("unknown_key", _) => "the issuer's keys do not have the one that signed; fetch its key set again",
-        (_, Exit::MalformedToken) => {
-            "the token is not whole, or was changed; ask for it again as it was issued"
+        ("unknown_key", _) => {
+            "the issuer's key set does not contain the key that signed; fetch the key set again"
         }
+        (_, Exit::MalformedToken) => "the token is incomplete or was changed; ask for the original token",
         (_, Exit::Signature) => "the token was changed, or the issuer did not sign it; ask for a genuine one",
         (_, Exit::Sandbox) => {
-            "the token is of a sandbox, where no money is real; ask for one of production, or try things out with --allow-sandbox"
+            "the token is from a sandbox, where no money is real; ask for a production token, or test with --allow-sandbox"
         }
         (_, Exit::Expired) => "the token is too old; ask for a new verdict",
-        (_, Exit::NotYetValid) => "the two clocks disagree; check this machine's, or allow some --leeway",
+        (_, Exit::NotYetValid) => {
+            "the clocks of issuer and verifier differ; check this machine's clock, or allow some --leeway"
+        }
         (_, Exit::Issuer) => {
-            "the token comes from another issuer; check --issuer, or ask for one of that issuer"
+            "the token comes from another issuer; check --issuer, or ask for a token of the expected issuer"
         }
         (_, Exit::WrongKind) => {
-            "the token is genuine, but of another kind; verdicts and events (--event) are different kinds"
+            "the token is genuine, but of another kind; events are verified with --event, verdicts without"
         }
         (_, Exit::NotAllowed) => "the payment was not allowed; ask for a token whose verdict is allow",
-        (_, Exit::Mismatch) => "the token is for another payment; ask for one for what is to be settled",
+        (_, Exit::Mismatch) => "the token is for another payment; ask for a token for this payment",
         (_, Exit::Replayed) => "the token was used before; ask for a new verdict",
         _ => "see the line above",
     }
