@@ -219,7 +219,7 @@ fn until_sync_fails(suffix: &str) -> usize {
     for number in 0..acknowledged {
         assert_eq!(organization.get(&format!("/agents/agt_agent-{number}")).status, 200, "agent {number}");
     }
-    // Of the one that met the failure nobody was told anything; those after it were refused.
+    // The request that met the failure got no answer; those after it were refused.
     assert_eq!(organization.get(&format!("/agents/agt_agent-{}", acknowledged + 1)).status, 404);
     assert_eq!(server.operate(&["check"]).code(0).out, "sound\n");
     acknowledged

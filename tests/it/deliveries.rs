@@ -144,7 +144,7 @@ fn hang() -> (u16, mpsc::Receiver<TcpStream>) {
 const HELD_UP: Duration = Duration::from_secs(5);
 
 #[test]
-fn many_that_hang_at_once_hold_up_nobody() {
+fn many_that_hang_at_once_delay_no_other() {
     let server = TestServer::start();
     let healthy = server.demo();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

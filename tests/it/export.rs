@@ -100,7 +100,7 @@ fn a_real_export_holds_and_its_verdicts_come_again() {
     let changed = run(&narrower).code(24);
     assert!(changed.out.contains("\nfirst change ") && changed.out.contains(" -> deny_limit"), "{changed:?}");
 
-    // Nobody but the issuer can change a byte.
+    // Only the issuer can change a byte.
     std::fs::write(&export, text.replacen("\"amount\":40", "\"amount\":41", 1)).unwrap();
     let tampered = run(&["audit", path, "--issuer", issuer]).code(23);
     assert!(tampered.out.contains("claims: found amount 41; expected 40, as it is signed"), "{tampered:?}");

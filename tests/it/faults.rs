@@ -13,9 +13,9 @@ const SERVERS: usize = 3;
 const ROUNDS: usize = 2;
 /// Requests that are answered between two faults.
 const BETWEEN: usize = 60;
-/// How long the network stands still.
+/// How long the network passes nothing on.
 const STALL: Duration = Duration::from_secs(2);
-/// How long a server stands still: longer than the database lets it keep locks, and than others wait for a word of it.
+/// How long a server is stopped: longer than the database lets it keep locks, and than others wait for a word of it.
 const STANDSTILL: Duration = Duration::from_secs(8);
 
 fn rounds() -> usize {
@@ -47,7 +47,7 @@ fn servers_that_are_killed_leave_nothing_half_done(kind: Kind) {
     ledger.check();
 }
 
-/// A machine is moved, or swaps: one server stands still in the midst of its transactions, and goes on with what it knew.
+/// A machine is moved, or swaps: one server is stopped in the midst of its transactions, and goes on with what it knew.
 #[test]
 fn servers_go_on_while_one_stands_still_and_it_goes_on_behind_them() {
     let database = Kind::Postgres.fresh();
@@ -100,7 +100,7 @@ fn servers_follow_the_database_to_its_standby() {
     }
 }
 
-/// The database's host is gone, and nobody says so: connections hang, those that there are and new ones.
+/// The database's host is gone without a word: connections hang, those that there are and new ones.
 #[test]
 fn servers_follow_the_database_past_a_host_that_swallows_everything() {
     let seed = campaign::seed("black hole");

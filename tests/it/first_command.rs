@@ -87,7 +87,7 @@ fn the_job_is_played_once_and_can_be_gone_on_with() {
     for label in ["API", "public keys", "ops", "database", "organization key", "agent key"] {
         line(&shown, &format!("  {label} "));
     }
-    assert!(shown.iter().all(|line| !line.contains('\u{1b}')), "no colours where nobody sees them");
+    assert!(shown.iter().all(|line| !line.contains('\u{1b}')), "no colours where no terminal shows them");
 
     let asked: Value = serde_json::from_str(&paste(line(&shown, "curl"), data.path()).code(0).out).unwrap();
     assert_eq!(asked["verdict"], "allow");

@@ -65,7 +65,7 @@ fn from_the_agent_to_the_denial_after_the_revocation() {
     );
     let token = allowed.out.split_whitespace().last().unwrap();
 
-    // Nobody's key, nothing but the issuer's public keys; then not even the network.
+    // No key, nothing but the issuer's public keys; then not even the network.
     let stranger = Party(&[]);
     let issuer = server.ready("verdicts_url");
     let settle = |token: &str, amount: &str, more: &[&str]| {

@@ -139,5 +139,5 @@ fn a_foreign_review_is_as_absent_and_none_can_be_read() {
             client.get(path).refused(404, "not_found", "no such path");
         }
     }
-    assert_eq!(approve(&organization, &review).text("/verdict"), "allow", "nobody has resolved it");
+    assert_eq!(approve(&organization, &review).text("/verdict"), "allow", "it is not resolved yet");
 }

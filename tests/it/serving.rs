@@ -139,7 +139,7 @@ fn the_log_says_what_runs_and_what_was_asked_and_no_secret() {
     let (code, log) = server.ended();
     assert_eq!(code, Some(0), "{log}");
     for secret in &secrets {
-        assert!(!log.contains(secret.as_str()), "{secret} stands in the log:\n{log}");
+        assert!(!log.contains(secret.as_str()), "{secret} is in the log:\n{log}");
     }
     let lines: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(lines.iter().all(|line| line["timestamp"].is_string() && line["level"].is_string()), "{log}");

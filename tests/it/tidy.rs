@@ -114,7 +114,7 @@ const RULES: &[Rule] = &[
     Rule { path: "mandate-server/src", never: &TIME_AND_RANDOMNESS, except: &["clock.rs"] },
     Rule { path: "mandate-cli/src", never: &ENVIRONMENT, except: &["environment.rs"] },
     Rule { path: "mandate-cli/src", never: &TIME_AND_RANDOMNESS, except: &["environment.rs"] },
-    // Whoever verifies needs no server.
+    // Verifying needs no server.
     Rule { path: "mandate-cli", never: &["mandate_server", "mandate-server\""], except: &["tests/"] },
     Rule { path: "mandate-core", never: &["mandate_server", "mandate_cli"], except: &[] },
 ];
@@ -143,7 +143,7 @@ fn sources(folder: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The lines of code, numbered: no comments, and nothing of the tests, which stand last in their file or in one of their own.
+/// The lines of code, numbered: no comments, and nothing of the tests, which are last in their file or in one of their own.
 fn code(path: &Path) -> Vec<(usize, String)> {
     let of_tests = path
         .iter()

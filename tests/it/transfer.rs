@@ -74,13 +74,13 @@ fn kill_while_it_migrates(from: &str, to: &str) {
     const WAITING: &str = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
     const END: &str = "SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity
         WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()";
-    // Somebody else is about to make a table of that name, and never does.
+    // Another session is about to make a table of that name, and never does.
     let _held = Held::begin(to, "CREATE TABLE organizations (x INT)");
     let mut transfer = Command::new(binary("mandate-server"));
     transfer.env_clear().args(["transfer", "--from", from, "--to", to]);
     let mut transfer = transfer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     while query(to, WAITING) == "0" {
-        assert!(transfer.try_wait().unwrap().is_none(), "it waits for nobody");
+        assert!(transfer.try_wait().unwrap().is_none(), "it did not wait");
     }
     transfer.kill().unwrap();
     assert!(!transfer.wait().unwrap().success());

@@ -16,7 +16,7 @@ const DROPPED: Duration = Duration::from_millis(500);
 /// A listener on loopback with a queue that can be filled.
 #[must_use]
 pub fn listener() -> TcpListener {
-    // On a thread of its own, so that whoever tests may be asynchronous or not.
+    // On a thread of its own, so that asynchronous and other tests can use it.
     let made = thread::spawn(|| {
         let runtime = Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
@@ -30,7 +30,7 @@ pub fn listener() -> TcpListener {
     made.join().unwrap()
 }
 
-/// Fills the queue of a listener from which nobody takes connections, for as long as what is returned lives.
+/// Fills the queue of a listener that accepts no connections, for as long as what is returned lives.
 #[must_use]
 pub fn fill(address: SocketAddr) -> Vec<TcpStream> {
     let mut filling = Vec::new();

@@ -46,7 +46,7 @@ impl Numbers {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a campaign is set by whoever starts the tests")]
+#[expect(clippy::disallowed_methods, reason = "the environment sets the length and seed of a campaign")]
 fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a whole number; got `{text}`")))

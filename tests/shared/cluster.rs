@@ -15,18 +15,18 @@ const UNPRIVILEGED: [&str; 2] = ["postgres", "nobody"];
 /// The role that servers connect as: it owns its databases, and is nothing else. Its password wants escaping.
 pub(crate) const ROLE: &str = "mandate";
 pub(crate) const PASSWORD: &str = "p@ss w/rd";
-/// The same as it stands in a URL.
+/// The same, as a URL spells it.
 pub const PASSWORD_ESCAPED: &str = "p%40ss%20w%2Frd";
 /// The role of the tests themselves.
 const SUPERUSER: &str = "postgres";
 /// A file system in memory, and what must be free there.
 const MEMORY: &str = "/dev/shm";
 const ROOM_KIB: u64 = 3 * 1024 * 1024;
-/// Attempts to find a port that nobody else takes in the meantime.
+/// Attempts to find a port that no other process takes meanwhile.
 const ATTEMPTS: usize = 5;
 
 /// Nothing that makes it faster at the cost of what is committed. The order of texts and the time zone are not ours, so
-/// that whoever rests on the cluster's own is found out.
+/// that a test that relies on the cluster's own fails.
 const SETTINGS: &str = "
 listen_addresses = '127.0.0.1'
 unix_socket_directories = ''
@@ -45,7 +45,7 @@ log_min_messages = warning
 log_lock_waits = on
 ";
 
-/// A cluster that belongs to whoever holds this: when it is dropped, or its process dies, nothing of it is left.
+/// A cluster, for as long as this value lives: when it is dropped, or its process dies, nothing of it is left.
 #[derive(Debug)]
 pub struct Cluster {
     directory: PathBuf,
@@ -69,7 +69,7 @@ impl Cluster {
         cluster
     }
 
-    /// Makes a cluster in a new directory and starts it. Nobody guards it yet.
+    /// Makes a cluster in a new directory and starts it. No guard watches it yet.
     pub(crate) fn make(directory: &Path) -> Self {
         let data = directory.join("data");
         let password = directory.join("password");
@@ -94,7 +94,7 @@ impl Cluster {
         cluster
     }
 
-    /// What stands in `directory` and listens at `port`, whoever guards it.
+    /// The cluster in `directory` that listens at `port`, without a guard of its own.
     pub(crate) fn known(directory: PathBuf, port: u16) -> Self {
         Self { directory, port, guard: None }
     }
@@ -163,7 +163,7 @@ rm -rf "$0""#;
         succeed(self.pg_ctl("stop").args(["--mode", "immediate"]));
     }
 
-    /// Gives it a certificate and its key, PEM, and starts it anew: whoever comes without TLS is refused from then on.
+    /// Gives it a certificate and its key, PEM, and starts it anew: connections without TLS are refused from then on.
     pub fn secure(&mut self, certificate: &str, key: &str) {
         succeed(self.pg_ctl("stop").args(["--mode", "fast"]));
         let write = |name: &str, text: &str, mode| {
@@ -293,7 +293,7 @@ pub(crate) fn try_query(url: &str, sql: &str) -> Output {
     psql.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{INSTALL} ({e})"))
 }
 
-/// A new directory that the cluster's user can reach, wherever the workspace stands. In memory where there is room: no
+/// A new directory that the cluster's user can reach, wherever the workspace is. In memory where there is room: no
 /// test cuts the power, so that what is synced there is as safe as on a disk, and ten times as fast.
 pub(crate) fn new_directory() -> PathBuf {
     let within =

@@ -20,7 +20,7 @@ pub enum Kind {
     Postgres,
 }
 
-/// A database that nobody else uses.
+/// A database that no other test uses.
 #[derive(Debug)]
 pub struct Database {
     url: String,
@@ -59,7 +59,7 @@ impl Database {
         &self.url
     }
 
-    /// Whether this text stands in it anywhere, in a text or as bytes. A file should have been closed before.
+    /// Whether this text is in it anywhere, in a text or as bytes. A file should have been closed before.
     #[must_use]
     pub fn holds(&self, text: &str) -> bool {
         let within =

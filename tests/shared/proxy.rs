@@ -34,7 +34,7 @@ pub struct Proxy {
 pub enum Lost {
     /// It never arrives: the server hears of nothing.
     Request,
-    /// The server has done it, and nobody hears so.
+    /// The server has done it, and the answer is lost.
     Answer,
 }
 
@@ -59,7 +59,7 @@ struct Network {
     loss: Mutex<Option<(usize, Lost)>>,
 }
 
-/// How things stand. What counts up happens once each time it does.
+/// The state of the proxy. Each count that goes up is one event.
 #[derive(Debug, Clone, Default)]
 struct Weather {
     delay: Duration,
@@ -90,7 +90,7 @@ impl Proxy {
         let run = {
             let network = Arc::clone(&network);
             move || {
-                // On a thread of its own, so that whoever tests may be asynchronous or not.
+                // On a thread of its own, so that asynchronous and other tests can use it.
                 let runtime = Builder::new_current_thread().enable_all().build().unwrap();
                 runtime.block_on(async {
                     let listener = TcpListener::from_std(listener).unwrap();
@@ -140,7 +140,7 @@ impl Proxy {
         self.change(|weather| weather.delay = delay);
     }
 
-    /// Passes nothing on for so long, and tells nobody: connections stay open, and new ones are taken.
+    /// Passes nothing on for so long, without an error: connections stay open, and new ones are taken.
     pub fn stall_for(&self, time: Duration) {
         self.change(|weather| weather.stalled = true);
         std::thread::sleep(time);
@@ -291,7 +291,7 @@ impl Pump {
         let (mut messages, mut buffer, mut round_trips) = (Messages::of(self.side), vec![0; CHUNK], 0);
         loop {
             let read = from.read(&mut buffer).await;
-            // Nobody hears of an end either.
+            // The end of a connection is not passed on either.
             let _ = self.weather.wait_for(|weather| !weather.stalled).await;
             let count = read.map_err(|_| Cut)?;
             if count == 0 {

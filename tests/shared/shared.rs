@@ -61,7 +61,7 @@ impl Shared {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "whoever starts the tests says where PostgreSQL is")]
+    #[expect(clippy::disallowed_methods, reason = "the environment says where PostgreSQL is")]
     fn find() -> Self {
         if let Ok(server) = std::env::var(VARIABLE) {
             return Self { server, _using: None };

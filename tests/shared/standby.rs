@@ -33,7 +33,7 @@ impl Cluster {
         let admin = self.admin_url("postgres");
         run(&admin, "ALTER SYSTEM SET synchronous_standby_names = 'ghost'");
         run(&admin, "SELECT pg_reload_conf()");
-        // One process of the cluster makes it known to the others: until then nobody waits.
+        // One process of the cluster makes it known to the others: until then no session waits.
         let mut known = false;
         while !known {
             thread::scope(|scope| {

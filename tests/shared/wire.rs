@@ -1,6 +1,6 @@
 //! As much of PostgreSQL's protocol as it takes to see where a round trip begins and ends.
 
-/// The length that stands before every message, in bytes.
+/// The bytes of the length before every message.
 const LENGTH: usize = 4;
 /// What asks for encryption before a connection starts.
 const ENCRYPTION: [u32; 2] = [80_877_103, 80_877_104];

@@ -64,7 +64,7 @@ async fn a_body_is_json_and_says_so() {
     }
 }
 
-/// What says that the bytes are not JSON as it stands is refused, not passed over.
+/// A header that says that the bytes are not plain JSON is refused, not passed over.
 #[tokio::test]
 async fn a_body_is_not_decoded() {
     let world = World::start().await;

@@ -140,7 +140,7 @@ fn everything_is_said_of_every_operation() {
             let said = operation.get(name).is_some_and(|said| *said != json!(""));
             assert!(said, "{method} {path} has no {name}");
         }
-        assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{path}: an id that stands twice");
+        assert!(ids.insert(operation["operationId"].as_str().unwrap()), "{path}: an id that is there twice");
         let parameters: Vec<_> =
             operation.get("parameters").and_then(Value::as_array).into_iter().flatten().collect();
         let has = |name: &str| parameters.iter().any(|p| contract.meant(p)["name"] == name);

@@ -155,7 +155,7 @@ fn withhold(world: &World, key: &str, length: usize) -> TcpStream {
          Expect: 100-continue\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n",
     );
     stream.write_all(head.as_bytes()).unwrap();
-    // It is asked for: so it is under way.
+    // It was asked for, and is under way.
     let mut asked = [0; 25];
     stream.read_exact(&mut asked).unwrap();
     assert_eq!(&asked, b"HTTP/1.1 100 Continue\r\n\r\n");

@@ -1,4 +1,4 @@
-//! A lock on an agent's row that somebody keeps, outside of any server: it delays nobody else, and has nothing done late.
+//! A lock on an agent's row that a session outside of any server keeps: it delays no other agent, and makes nothing late.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::world::{World, spend};
 const OTHERS: usize = 8;
 /// Requests for the agent that is held.
 const LATE: usize = 5;
-/// So many that trying them all takes longer than anybody else should wait.
+/// So many that trying them all takes longer than any other request should wait.
 const MANY: usize = 100;
 /// How long others wait at most while agents are tried, with room for a slow machine.
 const BRIEF: Duration = Duration::from_secs(2);
@@ -87,7 +87,7 @@ async fn many_agents_whose_rows_are_held_delay_no_other_for_long() {
             assert!(began.elapsed() < Duration::from_secs(15), "{} wait", waiting(world).await);
         }
         let mut took = Duration::ZERO;
-        // Whoever asks first may wait until it is known that all of these are held.
+        // The first request may wait until it is known that all of these are held.
         for _ in 0..2 {
             let began = Instant::now();
             for reply in join_all(others.iter().map(|key| world.post(key, "/v1/authorizations", &body))).await

@@ -1,5 +1,5 @@
 //! The connection to the database is lost at every step of every operation: before a request has arrived there, or after it
-//! was done and before anybody heard. Whatever was answered, a retry finds the effect once.
+//! was done and before the answer. Whatever was answered, a retry finds the effect once.
 
 use std::time::{Duration, Instant};
 
@@ -93,7 +93,7 @@ impl Case<'_> {
         }
     }
 
-    /// Ends the deliveries that earlier cases have left: nobody takes them, and each new try would be counted among the
+    /// Ends the deliveries that earlier cases have left: no receiver takes them, and each new try would be counted among the
     /// round trips of this one.
     fn end_deliveries(&self) {
         let ended = apart::run_once(self.database, |tx| {
@@ -123,7 +123,7 @@ impl Case<'_> {
     async fn lose(&self, after: usize, lost: Lost, retried: bool) -> (Counts, bool) {
         let name = format!("{after}-{lost:?}");
         self.end_deliveries();
-        // Nobody asks more often in a minute than is permitted.
+        // No key asks more often in a minute than is permitted.
         self.tenants.world.clock.advance(61);
         let sample = sample(self.tenant, self.route.method.as_str(), self.route.path).await;
         let before = self.counts();

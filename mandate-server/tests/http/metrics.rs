@@ -1,4 +1,4 @@
-//! What is counted: in a form that Prometheus reads, moved by what was done, and telling nothing of anybody.
+//! What is counted: in a form that Prometheus reads, moved by what was done, and without data of any tenant.
 #![allow(clippy::float_cmp, reason = "counts are whole numbers")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,7 +65,7 @@ impl Scrape {
             labels(series);
             assert!(
                 samples.insert(series.to_owned(), value.parse().unwrap()).is_none(),
-                "{line} stands twice"
+                "{line} is there twice"
             );
         }
         let scrape = Self { families, samples };
@@ -214,7 +214,7 @@ async fn the_counters_move_by_what_was_done() {
         assert!(scrape.value(series) >= 1.0, "{series}");
     }
     let start = scrape.value("process_start_time_seconds");
-    assert_eq!(scrape.value("mandate_clock_timestamp_seconds"), start, "the clock stands");
+    assert_eq!(scrape.value("mandate_clock_timestamp_seconds"), start, "the clock does not move");
     assert_eq!(scrape.value("mandate_signing_key_created_timestamp_seconds{kind=\"sandbox\"}"), start);
     for kind in ["sandbox", "production"] {
         assert_eq!(scrape.value(&format!("mandate_signing_ready{{kind=\"{kind}\"}}")), 1.0);
@@ -222,7 +222,7 @@ async fn the_counters_move_by_what_was_done() {
 }
 
 #[tokio::test]
-async fn nothing_in_them_tells_of_anybody() {
+async fn metrics_hold_no_data_of_any_tenant() {
     let (world, secrets) = busy().await;
     let text = exchange(world.running.ops, "GET", "/metrics", "", b"").await.body;
     for secret in &secrets {

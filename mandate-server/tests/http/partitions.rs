@@ -14,7 +14,7 @@ const WAITING: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
 const PLACES: &str = "SELECT string_agg(DISTINCT tableoid::regclass::text, ',' ORDER BY tableoid::regclass::text) FROM decisions";
 
-/// Shows the time, and wakes nobody: no partition is made but by the test.
+/// Shows the time, and wakes no task: no partition is made but by the test.
 struct Still(Arc<TestClock>);
 
 impl Clock for Still {

@@ -283,7 +283,7 @@ async fn a_clock_that_is_a_minute_off_opens_no_limit() {
         limited(&one, "agt_a", 1000).await;
         let replies = race(&servers, RACERS, &agent, "/v1/authorizations", "", &spend(1)).await;
         assert_eq!(replies.iter().filter(|reply| reply.status == 201).count(), RACERS);
-        // Of the times that were written down, no eleven stand within 60 seconds.
+        // Of the times that were written down, no eleven are within 60 seconds.
         let kept = all(&one, &agent, "/v1/decisions?verdict=allow").await;
         let mut times: Vec<_> = kept.iter().map(|decision| decision["iat"].as_i64().unwrap()).collect();
         times.sort_unstable();

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::tenants::{Tenant, text};
 
-/// A request that succeeds once: what stands in the place of `{id}`, and the body.
+/// A request that succeeds once: what replaces `{id}`, and the body.
 #[derive(Debug)]
 pub(crate) struct Sample {
     /// An object of the tenant's, in the state that the operation needs; under an agent's key, the agent's own.

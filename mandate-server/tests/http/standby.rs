@@ -14,7 +14,7 @@ const CUT: [&str; 2] = [
     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'",
 ];
 
-/// What is told nobody is done all the same, and found by the retry: once.
+/// What was committed without an answer is found by the retry: once.
 #[tokio::test(flavor = "multi_thread")]
 async fn while_the_standby_is_missing_nothing_is_acknowledged() {
     let cluster = Cluster::start();

@@ -19,12 +19,12 @@ async fn an_instruction_that_was_taken_is_sent_by_another_server_at_once() {
     let Server { world, http } = server;
     let beside = world.beside(Arc::clone(&world.clock)).await;
     let (_, first) = provider.sent.recv().await.unwrap();
-    // Whoever is asked next answers.
+    // The next provider answers.
     *provider.answer.lock().unwrap() = (200, r#"{"status":"settled","reference":"x-1"}"#.to_owned());
     let began = Instant::now();
     world.running.stop().await;
     assert!(began.elapsed() < SOON, "it has stopped after {:?}", began.elapsed());
-    let (_, second) = timeout(SOON, provider.sent.recv()).await.expect("nobody sends it again").unwrap();
+    let (_, second) = timeout(SOON, provider.sent.recv()).await.expect("it was not sent again").unwrap();
     let claims = |token: &str| Unverified::parse(token).unwrap().unverified_claims().to_owned();
     assert_eq!(claims(&first), claims(&second), "the same instruction");
     let beside = Server { world: beside, http };

@@ -86,7 +86,7 @@ impl Collected {
     fn named(&self, name: &str) -> &Span {
         let mut named = self.spans.iter().filter(|span| span.name == name);
         let span = named.next().unwrap_or_else(|| panic!("no {name} in {:?}", self.names()));
-        assert!(named.next().is_none(), "{name} stands twice");
+        assert!(named.next().is_none(), "{name} is there twice");
         span
     }
 

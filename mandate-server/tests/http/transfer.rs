@@ -57,7 +57,7 @@ impl check::Listener for Cut {
     fn looked_at(&mut self, _: i64, _: i64) {}
 }
 
-/// A server over SQLite, whose clock stands unless it is moved.
+/// A server over SQLite, whose clock moves only when the test moves it.
 async fn source() -> World {
     let clock = noon();
     World::on(Kind::Sqlite, Arc::clone(&clock), clock, Arc::new(SystemEntropy), |settings| {
@@ -207,7 +207,7 @@ async fn a_client_sees_no_difference() {
     let approve = format!("/v1/reviews/{}/approve", review["review"]["id"].as_str().unwrap());
     let approved = world.send("POST", &approve, &world.organization_key, "", "").await;
     assert_eq!((approved.status, approved.json()["verdict"].as_str()), (201, Some("allow")));
-    // What was not delivered there is delivered here, once whoever delivered there would have given up.
+    // What was not delivered there is delivered here, once the server there would have given up.
     receiver.answer(Answers::With(200));
     world.clock.advance(120);
     assert_eq!(claims(&receiver.next().await), token);

@@ -8,7 +8,7 @@ use crate::samples::{Sample, sample};
 use crate::tenants::{Asking, Tenant, Tenants};
 use crate::wire::Reply;
 
-/// Methods that somebody may try.
+/// Methods that a client may try.
 const METHODS: [&str; 10] =
     ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW", "get"];
 

@@ -16,7 +16,7 @@ pub(crate) struct Reply {
     pub(crate) body: String,
 }
 
-/// One request over a connection of its own, written as it stands.
+/// One request over a connection of its own, written as given.
 pub(crate) async fn exchange(at: SocketAddr, method: &str, path: &str, headers: &str, body: &[u8]) -> Reply {
     let head = format!("{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{headers}\r\n");
     let mut stream = TcpStream::connect(at).await.unwrap();

@@ -30,7 +30,7 @@ pub(crate) struct World {
     _held: Option<Database>,
 }
 
-/// A clock that stands at noon of 15 June 2026.
+/// A clock that shows noon of 15 June 2026 and does not move.
 pub(crate) fn noon() -> Arc<TestClock> {
     Arc::new(TestClock::at(Timestamp::parse("2026-06-15T12:00:00Z").unwrap()))
 }

@@ -17,7 +17,7 @@ pub(super) struct Written {
     pub(super) days: i64,
 }
 
-/// A mandate as it stands.
+/// A mandate in its present state.
 pub(super) struct Granted {
     pub(super) id: String,
     pub(super) terms: Written,

@@ -11,7 +11,7 @@ use ureq::http::{HeaderMap, Request};
 
 use super::server::DEADLINE;
 
-/// Somebody who sends requests: with a key, or a stranger.
+/// A sender of requests, with a key or without.
 #[derive(Clone)]
 pub(crate) struct Client {
     agent: ureq::Agent,
@@ -156,12 +156,12 @@ impl Answer {
         text.unwrap_or_else(|| panic!("{pointer} is not a text in {self:?}"))
     }
 
-    /// The header, which stands once.
+    /// The header, which must be there exactly once.
     #[track_caller]
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let mut values = self.headers.get_all(name).iter();
         let value = values.next().map(|value| value.to_str().unwrap());
-        assert!(values.next().is_none(), "{name} stands twice in {self:?}");
+        assert!(values.next().is_none(), "{name} is there twice in {self:?}");
         value
     }
 

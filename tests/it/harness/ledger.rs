@@ -83,7 +83,7 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Puts load on all servers while `trouble` goes on. Nobody may wait for an answer longer than that takes, and then for
+    /// Puts load on all servers while `trouble` goes on. No request may wait for an answer longer than that takes, and then for
     /// as long as the service may take to resume.
     pub(crate) fn under_load(&mut self, trouble: impl FnOnce(&mut Progress)) {
         let stop = AtomicBool::new(false);
@@ -174,7 +174,7 @@ impl<'a> Ledger<'a> {
             let mut spent = 0;
             for decision in client.decisions() {
                 let asked = effects.get(decision["jti"].as_str().unwrap());
-                let asked = asked.unwrap_or_else(|| panic!("an effect that nobody was told of: {decision}"));
+                let asked = asked.unwrap_or_else(|| panic!("an effect without an answer: {decision}"));
                 let answer: Value = serde_json::from_str(&asked.answer).unwrap();
                 assert_eq!((asked.agent, &decision["verdict"]), (agent, &answer["verdict"]));
                 if decision["verdict"] == "allow" {

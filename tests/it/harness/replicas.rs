@@ -65,7 +65,7 @@ impl Replicas {
         *replica = self.serve(number);
     }
 
-    /// Has one stand still (SIGSTOP) while `meanwhile` goes on, and go on after it as if no time had passed.
+    /// Stops one (SIGSTOP) while `meanwhile` goes on, and go on after it as if no time had passed.
     pub(crate) fn suspend(&self, number: usize, meanwhile: impl FnOnce()) {
         let process = self.running[number].lock().unwrap().child.id();
         signal("STOP", process);
