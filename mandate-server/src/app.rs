@@ -17,11 +17,11 @@ pub use signals::{Hangup, StopSignal};
 use crate::clock::{Clock, Entropy};
 use crate::config::{Config, Settings};
 use crate::error::Fault;
-use crate::http::{Door, RequestIds, Site, follow_certificates, serve};
-use crate::metrics::{Listener, Metrics};
+use crate::http::{Listener, RequestIds, follow_certificates, serve};
+use crate::metrics::{Listener as Name, Metrics};
 use crate::store::Store;
 use crate::traces::Traces;
-use listeners::{Doors, Socket, Sockets, Tls};
+use listeners::{Listeners, Socket, Sockets, Tls};
 use parts::Parts;
 
 /// The server.
@@ -96,11 +96,11 @@ impl App {
         let ids = Arc::new(RequestIds { ids, clock: Arc::clone(&clock) });
         let (identities, counting, look) = (tls.identities, metrics.clone(), Arc::clone(&certificates));
         serving.spawn(|stopping| follow_certificates(identities, clock, counting, look, stopping));
-        let doors = Doors { ids, metrics, traces: traces.clone(), proxied };
-        let api = serving.listen(sockets.api, |at| doors.door(Listener::Api, at, api, tls.api));
+        let listeners = Listeners { ids, metrics, traces: traces.clone(), proxied };
+        let api = serving.listen(sockets.api, |at| listeners.listener(Name::Api, at, api, tls.api));
         let public =
-            serving.listen(sockets.public, |at| doors.door(Listener::Public, at, public, tls.public));
-        let ops = observing.listen(sockets.ops, |at| doors.door(Listener::Ops, at, ops, None));
+            serving.listen(sockets.public, |at| listeners.listener(Name::Public, at, public, tls.public));
+        let ops = observing.listen(sockets.ops, |at| listeners.listener(Name::Ops, at, ops, None));
         Ok(Running {
             api,
             public,
@@ -171,9 +171,9 @@ impl Tasks {
         self.running.push(tokio::spawn(task(self.stopping())));
     }
 
-    fn listen<S: Site>(&mut self, socket: Socket, door: impl FnOnce(SocketAddr) -> Door<S>) -> SocketAddr {
-        let door = Arc::new(door(socket.address));
-        self.spawn(|stopping| serve(socket.listener, door, stopping));
+    fn listen(&mut self, socket: Socket, listener: impl FnOnce(SocketAddr) -> Listener) -> SocketAddr {
+        let listener = Arc::new(listener(socket.address));
+        self.spawn(|stopping| serve(socket.listener, listener, stopping));
         socket.address
     }
 

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use axum::Router;
 use mandate_core::Timestamp;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
@@ -10,8 +11,8 @@ use tokio_rustls::TlsAcceptor;
 use super::Urls;
 use crate::config::{Settings, TlsFiles, VERSION_PATH};
 use crate::error::Fault;
-use crate::http::{Door, Identity, Limits, MAX_CONNECTIONS_PER_PEER, RequestIds, Site};
-use crate::metrics::{Listener, Metrics};
+use crate::http::{Identity, Limits, Listener, MAX_CONNECTIONS_PER_PEER, RequestIds, Site};
+use crate::metrics::{Listener as Name, Metrics};
 use crate::traces::Traces;
 
 /// A socket, and where it listens in fact.
@@ -81,8 +82,8 @@ impl Tls {
     }
 }
 
-/// What all doors have in common.
-pub(super) struct Doors {
+/// What all listeners have in common.
+pub(super) struct Listeners {
     pub(super) ids: Arc<RequestIds>,
     pub(super) metrics: Metrics,
     pub(super) traces: Traces,
@@ -90,19 +91,19 @@ pub(super) struct Doors {
     pub(super) proxied: bool,
 }
 
-impl Doors {
-    /// The door to `site`, at an address. Whoever is on this machine, or a proxy, may have any number of connections.
-    pub(super) fn door<S: Site>(
+impl Listeners {
+    /// A listener at an address. Peers on this machine, and a proxy, may have any number of connections.
+    pub(super) fn listener(
         &self,
-        name: Listener,
+        name: Name,
         address: SocketAddr,
-        site: Arc<S>,
+        router: Router,
         tls: Option<TlsAcceptor>,
-    ) -> Door<S> {
-        let strangers = !self.proxied && !address.ip().is_loopback();
-        let connections_per_peer = strangers.then_some(MAX_CONNECTIONS_PER_PEER);
+    ) -> Listener {
+        let limited = !self.proxied && !address.ip().is_loopback();
+        let connections_per_peer = limited.then_some(MAX_CONNECTIONS_PER_PEER);
         let limits = Limits { connections_per_peer, ..Limits::default() };
         let (ids, metrics, traces) = (Arc::clone(&self.ids), self.metrics.clone(), self.traces.clone());
-        Door { name, site, ids, metrics, traces, tls, limits }
+        Listener { site: Site { name, router, ids, metrics, traces }, tls, limits }
     }
 }

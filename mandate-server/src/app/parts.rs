@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::Router;
 use hyper::header::HeaderValue;
 use serde_json::json;
 use tokio::sync::{Semaphore, watch};
@@ -11,7 +12,10 @@ use crate::clock::{Clock, Entropy, Ids, Skew};
 use crate::config::{Config, Settings};
 use crate::error::Fault;
 use crate::http::contract::Hosts;
-use crate::http::{Api, Awaited, Callers, KEY_SET_PATH, Ops, Public, Rates, Routes, Shared};
+use crate::http::{
+    Api, KEY_SET_PATH, KeyCache, Ops, Public, Rates, Shared, SlowBodies, api_router, ops_router,
+    public_router,
+};
 use crate::metrics::Metrics;
 use crate::model::call::ScriptError;
 use crate::model::master_key::MasterKey;
@@ -44,7 +48,7 @@ pub(super) struct Parts {
     keyring: Keyring,
     cursor_key: Arc<CursorKey>,
     engine: Arc<Engine>,
-    callers: Arc<Callers>,
+    keys: Arc<KeyCache>,
     exports: Arc<Exports>,
     settlement: Arc<Settlement>,
     reach: Reach,
@@ -91,7 +95,7 @@ impl Parts {
         };
         let settlement = Settlement::new(&settings.settlement, keyring.clone(), Arc::clone(&clock))?;
         Ok(Self {
-            callers: Arc::new(Callers::new(store.clone(), metrics.clone())),
+            keys: Arc::new(KeyCache::new(store.clone(), metrics.clone())),
             exports: Arc::new(Exports::new(settings.exports_directory())),
             settlement: Arc::new(settlement),
             reach: Reach {
@@ -113,10 +117,10 @@ impl Parts {
         })
     }
 
-    /// What answers on the API's listener.
-    pub(super) fn api(&self, urls: &Urls) -> Result<Arc<Api>, Fault> {
+    /// The router of the API.
+    pub(super) fn api(&self, urls: &Urls) -> Result<Router, Fault> {
         let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
-        Ok(Arc::new(Api {
+        Ok(api_router(Arc::new(Api {
             store: self.store.clone(),
             engine: Arc::clone(&self.engine),
             ids: Arc::clone(&self.ids),
@@ -125,29 +129,29 @@ impl Parts {
             settlement: Arc::clone(&self.settlement),
             exports: Arc::clone(&self.exports),
             cursor_key: Arc::clone(&self.cursor_key),
-            callers: Arc::clone(&self.callers),
+            keys: Arc::clone(&self.keys),
             rates: Arc::clone(&self.rates),
             metrics: self.metrics.clone(),
-            routes: Routes::new()?,
             webhook_reach: self.reach.clone(),
             room: Arc::new(Semaphore::new(self.settings.max_under_way)),
-            awaited: Awaited::default(),
+            slow_bodies: SlowBodies::default(),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
-        }))
+        })))
     }
 
-    /// What answers strangers.
-    pub(super) fn public(&self, urls: &Urls) -> Result<Arc<Public>, Fault> {
-        let hosts = Hosts { base: &urls.base, verdicts: &urls.verdicts };
+    /// The router of the public listener.
+    pub(super) fn public(&self, urls: &Urls) -> Result<Router, Fault> {
         let (store, clock) = (self.store.clone(), Arc::clone(&self.clock));
-        Ok(Arc::new(Public::new(self.keyring.clone(), hosts, store, clock)?))
+        let public = Arc::new(Public::new(self.keyring.clone(), store, clock));
+        public_router(public, Hosts { base: &urls.base, verdicts: &urls.verdicts })
     }
 
-    /// What answers those who watch the server.
-    pub(super) fn ops(&self, stopping: watch::Receiver<bool>) -> Arc<Ops> {
+    /// The router of the ops listener.
+    pub(super) fn ops(&self, stopping: watch::Receiver<bool>) -> Router {
         let (clock, metrics, keyring) = (Arc::clone(&self.clock), self.metrics.clone(), self.keyring.clone());
         let skew = Arc::clone(&self.skew);
-        Arc::new(Ops { store: self.store.clone(), clock, metrics, keyring, skew, stopping })
+        let store = self.store.clone();
+        ops_router(Arc::new(Ops { store, clock, metrics, keyring, skew, stopping }))
     }
 
     /// Starts what goes on beside the requests.
@@ -157,8 +161,8 @@ impl Parts {
         }
         let (store, keyring, metrics) = (&self.store, &self.keyring, &self.metrics);
         let clock = || Arc::clone(&self.clock);
-        let (callers, exports) = (Arc::clone(&self.callers), Arc::clone(&self.exports));
-        tasks.spawn(|stopping| callers.follow(stopping));
+        let (keys, exports) = (Arc::clone(&self.keys), Arc::clone(&self.exports));
+        tasks.spawn(|stopping| keys.follow(stopping));
         tasks.spawn(|stopping| rotate::follow(store.clone(), keyring.clone(), stopping));
         let dialer = Arc::new(Dialer::new(self.reach.clone())?);
         let entropy = Arc::clone(&self.entropy);

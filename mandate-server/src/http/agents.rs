@@ -2,14 +2,13 @@
 
 use mandate_core::AgentName;
 
-use super::gate::Admitted;
-use super::reply::Failure;
+use super::extract::{Admitted, Post};
+use super::respond::Failure;
 use crate::model::call::Answer;
 use crate::service::agents;
 
 /// POST /v1/agents
-pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
-    let post = request.post().await?;
+pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let name = post.parse(|mut body| {
         let name = AgentName::parse(&body.require("name")?.string()?)?;
         body.finish().map(|()| name)

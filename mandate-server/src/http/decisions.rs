@@ -2,9 +2,8 @@
 
 use mandate_core::{AgentId, MandateId, ReviewStatus, Timestamp, Verdict};
 
-use super::gate::Admitted;
-use super::input::parameter;
-use super::reply::Failure;
+use super::extract::{Admitted, parameter};
+use super::respond::Failure;
 use crate::model::call::Answer;
 use crate::model::records::Mode;
 use crate::service::decisions::{self, Filter};

@@ -1,20 +1,22 @@
 //! A document that the public listener publishes.
 
+use axum::body::Body;
+use axum::response::Response;
 use bytes::Bytes;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use sha2::{Digest as _, Sha256};
 
 use super::reference::POLICY;
-use super::reply::Reply;
+use super::respond::response;
 use crate::error::Fault;
 
-/// Anybody may keep what is published for five minutes.
+/// Any cache may keep a document for five minutes.
 const CACHED: HeaderValue = HeaderValue::from_static("public, max-age=300");
-/// Nobody may use what was kept without asking again (RFC 9111, section 5.2.2.4).
+/// A cache must ask again before each use (RFC 9111, section 5.2.2.4).
 const UNPROMISED: HeaderValue = HeaderValue::from_static("no-cache");
 
-/// Something that is published.
+/// A document with its headers.
 pub(super) struct Document {
     content_type: HeaderValue,
     body: Bytes,
@@ -30,22 +32,22 @@ impl Document {
         Ok(Self { content_type: HeaderValue::from_static(content_type), body, etag, cache_control: CACHED })
     }
 
-    /// The same, of which nobody may rely on what they have kept.
+    /// The same document, which caches must ask for again before each use.
     pub(super) fn unpromised(self) -> Self {
         Self { cache_control: UNPROMISED, ..self }
     }
 
     /// The document; or, when the request names its `ETag`, that it has not changed.
-    pub(super) fn reply(&self, headers: &HeaderMap) -> Reply {
+    pub(super) fn respond(&self, headers: &HeaderMap) -> Response {
         let validators =
             [(header::CACHE_CONTROL, self.cache_control.clone()), (header::ETAG, self.etag.clone())];
         if matches(headers, &self.etag) {
-            return Reply::new(StatusCode::NOT_MODIFIED, validators, "");
+            return response(StatusCode::NOT_MODIFIED, validators, Body::empty());
         }
         let [cached, etag] = validators;
         let content_type = (header::CONTENT_TYPE, self.content_type.clone());
         let policy = (header::CONTENT_SECURITY_POLICY, POLICY);
-        Reply::new(StatusCode::OK, [content_type, policy, cached, etag], self.body.clone())
+        response(StatusCode::OK, [content_type, policy, cached, etag], self.body.clone())
     }
 }
 

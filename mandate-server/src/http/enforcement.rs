@@ -1,14 +1,13 @@
 //! `/v1/enforcement`.
 
-use super::gate::Admitted;
-use super::reply::Failure;
+use super::extract::{Admitted, Post};
+use super::respond::Failure;
 use crate::model::call::Answer;
 use crate::model::records::Mode;
 use crate::service::enforcement;
 
 /// POST /v1/enforcement
-pub(super) async fn set(request: Admitted) -> Result<Answer, Failure> {
-    let post = request.post().await?;
+pub(super) async fn set(post: Post) -> Result<Answer, Failure> {
     let now = post.at();
     let mode = post.parse(|mut body| {
         let mode = Mode::parse(&body.require("mode")?.string()?)?;

@@ -5,14 +5,13 @@ use std::sync::Arc;
 use mandate_core::json::{Field, Object};
 use mandate_core::{DecisionId, EscrowId, EscrowState, EventId, Invalid, Timestamp};
 
-use super::gate::Admitted;
-use super::reply::Failure;
+use super::extract::{Admitted, Post};
+use super::respond::Failure;
 use crate::model::call::Answer;
 use crate::service::escrows::{self, Address, MAX_ARBITER, MAX_CONDITION, MAX_NOTE};
 
 /// POST /v1/escrows
-pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
-    let post = request.post().await?;
+pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let (id, at) = (EscrowId::from_bytes(post.new_id()), post.at());
     let event = EventId::from_bytes(post.new_id());
     let api = Arc::clone(&post.api);
@@ -52,8 +51,7 @@ pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
 }
 
 /// POST /v1/escrows/{id}/transitions
-pub(super) async fn transition(request: Admitted) -> Result<Answer, Failure> {
-    let post = request.post().await?;
+pub(super) async fn transition(post: Post) -> Result<Answer, Failure> {
     let api = Arc::clone(&post.api);
     let settlement = api.settlement.recorded(post.call.caller.environment.kind);
     let command = post.parse(transition_body).map(|(to, note)| escrows::Transition {

@@ -1,13 +1,14 @@
 //! `/v1/exports`.
 
+use axum::response::{IntoResponse as _, Response};
 use hyper::header::{self, HeaderValue};
 use mandate_core::json::Object;
 use mandate_core::{AgentId, ExportId, Invalid, Timestamp, Verdict};
 
 use super::accept::preferred;
+use super::extract::{Admitted, Post};
 use super::file::{self, Entity};
-use super::gate::Admitted;
-use super::reply::{Failure, Reply};
+use super::respond::Failure;
 use crate::error::Fault;
 use crate::model::call::Answer;
 use crate::service::exports::{self, Filter, Format, Sha256Hex};
@@ -18,8 +19,7 @@ const CSV: &str = "text/csv";
 const FORMS: [&str; 3] = ["application/json", NDJSON, CSV];
 
 /// POST /v1/exports
-pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
-    let post = request.post().await?;
+pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let (id, at) = (ExportId::from_bytes(post.new_id()), post.at());
     let waiting = std::sync::Arc::clone(&post.api.exports);
     let command = post.parse(body).map(|(format, filter)| exports::Create { format, filter, id, at });
@@ -50,13 +50,16 @@ fn optional<T>(
 }
 
 /// GET /v1/exports/{id}
-pub(super) async fn get(request: Admitted) -> Result<Reply, Failure> {
+pub(super) async fn get(request: Admitted) -> Result<Response, Failure> {
     request.no_query()?;
     let (id, now) = (request.id.clone(), request.at());
     let (form, format) = match preferred(&request.head.headers, &FORMS) {
         NDJSON => (NDJSON, Format::Ndjson),
         CSV => (CSV, Format::Csv),
-        _ => return request.read(move |tx, call| exports::get(tx, call, &id, now)).await.map(Reply::from),
+        _ => {
+            let answer = request.read(move |tx, call| exports::get(tx, call, &id, now)).await?;
+            return Ok(answer.into_response());
+        }
     };
     let Admitted { api, call, head, .. } = request;
     let environment = call.caller.environment.id;
@@ -65,9 +68,11 @@ pub(super) async fn get(request: Admitted) -> Result<Reply, Failure> {
     let name = format!("attachment; filename=\"{id}.{}\"", format.as_str());
     let header = |text: String| HeaderValue::try_from(text).map_err(|e| Fault::new(e.to_string()));
     let entity = Entity { path, etag: header(format!("\"{}\"", Sha256Hex(sha256)))? };
-    let reply = file::reply(entity, &head.headers).await?;
-    let reply = reply.with(header::CONTENT_TYPE, HeaderValue::from_static(form));
-    Ok(reply
-        .with(header::CONTENT_DISPOSITION, header(name)?)
-        .with(header::VARY, HeaderValue::from_name(header::ACCEPT)))
+    let mut response = file::serve(entity, &head.headers).await?;
+    response.headers_mut().extend([
+        (header::CONTENT_TYPE, HeaderValue::from_static(form)),
+        (header::CONTENT_DISPOSITION, header(name)?),
+        (header::VARY, HeaderValue::from_name(header::ACCEPT)),
+    ]);
+    Ok(response)
 }

@@ -1,20 +1,19 @@
 //! A file as an answer: streamed, and from where the last attempt broke off (RFC 9110, section 14).
 
-use std::convert::Infallible;
-use std::io::SeekFrom;
+use std::io::{self, SeekFrom};
 use std::path::PathBuf;
 
+use axum::body::Body;
+use axum::response::Response;
 use bytes::{Bytes, BytesMut};
 use futures_util::stream;
-use http_body_util::{BodyExt as _, StreamBody};
 use hyper::StatusCode;
-use hyper::body::Frame;
 use hyper::header::{self, HeaderMap, HeaderValue};
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tracing::error;
 
-use super::reply::{Failure, Reply};
+use super::respond::{Failure, response};
 use crate::error::{Fault, Refusal};
 
 /// How much of a file is in memory at a time, in bytes.
@@ -30,11 +29,11 @@ pub(super) struct Entity {
 }
 
 /// The file, or the piece of it that is asked for.
-pub(super) async fn reply(entity: Entity, headers: &HeaderMap) -> Result<Reply, Failure> {
+pub(super) async fn serve(entity: Entity, headers: &HeaderMap) -> Result<Response, Failure> {
     let unreadable = |e| Fault::new(format!("the file {} cannot be read: {e}", entity.path.display()));
     let mut file = File::open(&entity.path).await.map_err(unreadable)?;
     let size = file.metadata().await.map_err(unreadable)?.len();
-    // Of another version no piece is of use.
+    // A piece of another version would not fit.
     let same = headers.get(header::IF_RANGE).is_none_or(|etag| *etag == entity.etag);
     let range = headers.get(header::RANGE).filter(|_| same).and_then(|value| value.to_str().ok());
     let (first, length, status) = match range.map_or(Range::Whole, |text| Range::read(text, size)) {
@@ -48,21 +47,24 @@ pub(super) async fn reply(entity: Entity, headers: &HeaderMap) -> Result<Reply, 
     if first > 0 {
         file.seek(SeekFrom::Start(first)).await.map_err(unreadable)?;
     }
-    let reply = Reply::streamed(status, StreamBody::new(chunks(file, length)).boxed_unsync())
-        .with(header::CONTENT_LENGTH, HeaderValue::from(length))
-        .with(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"))
-        .with(header::ETAG, entity.etag);
-    if status != StatusCode::PARTIAL_CONTENT {
-        return Ok(reply);
+    let headers = [
+        (header::CONTENT_LENGTH, HeaderValue::from(length)),
+        (header::ACCEPT_RANGES, HeaderValue::from_static("bytes")),
+        (header::ETAG, entity.etag),
+    ];
+    let mut response = response(status, headers, Body::from_stream(chunks(file, length)));
+    if status == StatusCode::PARTIAL_CONTENT {
+        let range = HeaderValue::try_from(format!("bytes {first}-{}/{size}", first + length - 1));
+        let range = range.map_err(|e| Fault::new(e.to_string()))?;
+        response.headers_mut().insert(header::CONTENT_RANGE, range);
     }
-    let range = HeaderValue::try_from(format!("bytes {first}-{}/{size}", first + length - 1));
-    Ok(reply.with(header::CONTENT_RANGE, range.map_err(|e| Fault::new(e.to_string()))?))
+    Ok(response)
 }
 
 /// What a Range header asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum Range {
-    /// Everything: also where the header is of a kind that is passed over.
+    /// Everything: also where the header has a form that is ignored.
     Whole,
     /// These bytes, both included.
     Part { first: u64, last: u64 },
@@ -92,8 +94,8 @@ impl Range {
     }
 }
 
-/// The next `length` bytes of a file. What breaks off is told by the length that was promised.
-fn chunks(file: File, length: u64) -> impl stream::Stream<Item = Result<Frame<Bytes>, Infallible>> + Send {
+/// The next `length` bytes of a file. When reading fails, the connection ends before Content-Length is reached.
+fn chunks(file: File, length: u64) -> impl stream::Stream<Item = io::Result<Bytes>> + Send {
     stream::unfold((file, length), |(mut file, left)| async move {
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
         if most == 0 {
@@ -105,10 +107,10 @@ fn chunks(file: File, length: u64) -> impl stream::Stream<Item = Result<Frame<By
             Ok(read) => {
                 chunk.truncate(read);
                 let left = left - u64::try_from(read).unwrap_or(left);
-                Some((Ok(Frame::data(chunk.freeze())), (file, left)))
+                Some((Ok(chunk.freeze()), (file, left)))
             }
             Err(e) => {
-                error!(error = %e, "a file broke off while it was sent");
+                error!(error = %e, "a file could not be read to its end while it was sent");
                 None
             }
         }

@@ -1,78 +1,74 @@
-//! The fixed order of checks on every request to the API, made here once: key, path, method, key class, rate.
+//! The checks that every request to the API passes before its handler runs, in their fixed order: key, path, method, key
+//! class, rate.
 //!
-//! The request's id is drawn before; body, parameters and objects are looked at by the handlers behind.
+//! The request's id is drawn before ([`super::log`]). axum checks path and method, between [`identify`] and [`admit`].
+//! The extractors read body and parameters after these ([`super::extract`]), and the scripts of the service look objects
+//! up.
 
 use std::sync::Arc;
 
-use hyper::body::Incoming;
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::Response;
 use hyper::header::{self, HeaderMap};
-use hyper::http::request::Parts;
-use hyper::{Method, Request, StatusCode};
 use mandate_core::Timestamp;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::callers::KeyHash;
-use super::exchange::{Site, Told};
-use super::input::shown;
-use super::reply::{Failure, Reply};
-use super::routes::{Key, Route};
-use super::{Api, KEY_SET_PATH};
-use crate::error::{Code, Refusal};
-use crate::model::call::{Call, Caller};
-use crate::traces::Traced;
+use super::Api;
+use super::key::Key;
+use super::key_cache::KeyHash;
+use super::respond::Failure;
+use crate::error::{Code, Fault, Refusal};
+use crate::model::call::Caller;
 
-/// The answer to every request whose key will not do, whatever is wrong with it.
+/// The answer to every request whose key is not accepted, for whatever reason.
 const UNAUTHORIZED: &str = "the API key is missing or revoked; send it as `Authorization: Bearer <API_KEY>`. \
                             Keys are issued at onboarding";
 /// The scheme of credentials (RFC 6750, section 2.1).
 const BEARER: &str = "Bearer";
 
-/// A request that has passed the gate.
-pub(super) struct Admitted {
-    pub(super) api: Arc<Api>,
-    /// Who calls, and when. The idempotency key is not read yet.
-    pub(super) call: Call,
-    /// Its place in a trace, if it is among those sampled.
-    pub(super) traced: Option<Traced>,
+/// The caller of a request whose key is in force: an extension of the request.
+#[derive(Clone)]
+pub(super) struct Identified {
+    pub(super) caller: Arc<Caller>,
     pub(super) key: ApiKey,
     pub(super) key_hash: KeyHash,
-    /// What stands in the path in the place of `{id}`, as it was sent; empty where the path has no such place.
-    pub(super) id: String,
-    pub(super) head: Parts,
-    pub(super) body: Incoming,
-    /// Its place among the requests that are under way.
-    pub(super) room: OwnedSemaphorePermit,
+    /// When the request arrived.
+    pub(super) at: Timestamp,
 }
 
-impl Site for Api {
-    async fn respond(self: Arc<Self>, request: Request<Incoming>, told: &mut Told) -> Result<Reply, Failure> {
-        let (head, body) = request.into_parts();
-        if head.uri.path() == KEY_SET_PATH && matches!(head.method, Method::GET | Method::HEAD) {
-            told.path = KEY_SET_PATH;
-            let location = [(header::LOCATION, self.key_set_location.clone())];
-            return Ok(Reply::new(StatusCode::PERMANENT_REDIRECT, location, ""));
-        }
-        let now = self.clock.now();
-        let key = presented(&head.headers).ok_or_else(unauthorized)?;
-        let key_hash = key.hash();
-        let caller = self.caller(key_hash, now).await?;
-        let (route, id) = self.route(&head, &caller, told)?;
-        if let Err(exceeded) = self.rates.admit(caller.key, caller.rate, now) {
-            self.metrics.rate_limited();
-            return Err(Failure::RateLimited { retry_after_seconds: exceeded.retry_after_seconds });
-        }
-        let room = self.make_room()?;
-        let traced = told.traced.clone();
-        let call = Call { caller, request_id: told.id, at: now, idempotency: None };
-        route
-            .run(Admitted { api: Arc::clone(&self), call, traced, key, key_hash, id, head, body, room })
-            .await
+/// The first check: the key. It runs around the routes and the fallback, so that a caller without a key does not learn
+/// which paths exist.
+pub(super) async fn identify(
+    State(api): State<Arc<Api>>,
+    mut request: Request,
+    next: Next,
+) -> Result<Response, Failure> {
+    let at = api.clock.now();
+    let key = presented(request.headers()).ok_or_else(unauthorized)?;
+    let key_hash = key.hash();
+    let caller = api.caller(key_hash, at).await?;
+    request.extensions_mut().insert(Identified { caller, key, key_hash, at });
+    Ok(next.run(request).await)
+}
+
+/// The checks behind path and method: the class of the key, and its rate.
+pub(super) fn admit(api: &Api, key: Key, request: &Request) -> Result<(), Failure> {
+    let unknown = || Fault::new("a request that did not pass the key check");
+    let Identified { caller, at, .. } = request.extensions().get().ok_or_else(unknown)?;
+    let class = caller.class();
+    if !key.accepts(class) {
+        return Err(forbidden(key, class).into());
     }
+    api.rates.admit(caller.key, caller.rate, *at).map_err(|exceeded| {
+        api.metrics.rate_limited();
+        Failure::RateLimited { retry_after_seconds: exceeded.retry_after_seconds }
+    })
 }
 
 impl Api {
-    /// A place among the requests that are under way.
+    /// Room for one more request that is under way.
     pub(super) fn make_room(&self) -> Result<OwnedSemaphorePermit, Failure> {
         Arc::clone(&self.room).try_acquire_owned().map_err(|_| {
             self.metrics.overloaded();
@@ -80,26 +76,13 @@ impl Api {
         })
     }
 
-    /// Who is behind a key.
+    /// The caller that a key belongs to.
     pub(super) async fn caller(&self, key: KeyHash, at: Timestamp) -> Result<Arc<Caller>, Failure> {
-        self.callers.find(key, at).await?.ok_or_else(unauthorized)
-    }
-
-    /// The operation asked for, and the id in its path: path, method and key class are checked, in that order.
-    fn route(&self, head: &Parts, caller: &Caller, told: &mut Told) -> Result<(&Route, String), Refusal> {
-        let path = head.uri.path();
-        let (routes, id) =
-            self.routes.find(path).ok_or_else(|| Refusal::new(Code::NotFound, "no such path"))?;
-        told.path = routes.first().map_or("", |route| route.path);
-        let route = routes.iter().find(|route| route.method == head.method).ok_or_else(|| {
-            Refusal::invalid(format!("{} is not supported on {}", shown(head.method.as_str()), shown(path)))
-        })?;
-        let class = caller.class();
-        if route.key.takes(class) { Ok((route, id.to_owned())) } else { Err(forbidden(route.key, class)) }
+        self.keys.find(key, at).await?.ok_or_else(unauthorized)
     }
 }
 
-/// The key that a request presents, if it is one, and one only.
+/// The key of a request, if it has one key, in one header.
 fn presented(headers: &HeaderMap) -> Option<ApiKey> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (scheme, key) = values.next()?.to_str().ok()?.split_once(' ')?;

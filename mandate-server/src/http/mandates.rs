@@ -2,14 +2,13 @@
 
 use mandate_core::{EventId, MandateId, Terms};
 
-use super::gate::Admitted;
-use super::reply::Failure;
+use super::extract::{Admitted, Post};
+use super::respond::Failure;
 use crate::model::call::Answer;
 use crate::service::mandates;
 
 /// POST /v1/mandates
-pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
-    let post = request.post().await?;
+pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let (id, event) = (MandateId::from_bytes(post.new_id()), EventId::from_bytes(post.new_id()));
     let at = post.at();
     let command = post.parse(Terms::read).map(|terms| mandates::Create { terms, id, event, at });
@@ -30,8 +29,7 @@ pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
 }
 
 /// POST /v1/mandates/{id}/revoke
-pub(super) async fn revoke(request: Admitted) -> Result<Answer, Failure> {
-    let post = request.post().await?;
+pub(super) async fn revoke(post: Post) -> Result<Answer, Failure> {
     let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
     let command = post.no_body().map(|()| mandates::Revoke { id: post.id.clone(), event, at });
     post.write(command, mandates::revoke).await

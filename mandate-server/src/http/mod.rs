@@ -1,37 +1,38 @@
-//! The three listeners, and the one way of a request through them: gate, input, handler, reply.
+//! HTTP: three listeners, each an axum router, served over connections with limits of their own.
+//!
+//! Read [`router`] first: the API as one table. A request passes [`serve`] (the connection), [`log`] (its id, and its
+//! line in the log), [`gate`] (key, class, rate), [`extract`] (body and parameters), the handler in the file of its
+//! resource, and [`respond`].
 
 mod accept;
 mod agents;
 mod authorizations;
-mod awaited;
 mod body;
-mod callers;
 pub mod contract;
-mod counts;
 mod decisions;
 mod document;
 mod enforcement;
 mod escrows;
 mod events;
-mod exchange;
 mod exports;
+mod extract;
+mod fallback;
 mod file;
 mod gate;
-mod input;
-mod listen;
+mod key;
+mod key_cache;
+mod limit;
+mod log;
 mod mandates;
 mod ops;
-mod peers;
 mod public;
-mod rate;
 mod reference;
-mod reply;
+mod respond;
 mod reviews;
-pub mod routes;
-mod tls;
+pub mod router;
+mod serve;
 mod usage;
 mod webhooks;
-mod wire;
 
 use std::sync::Arc;
 
@@ -47,22 +48,22 @@ use crate::settlement::Settlement;
 use crate::store::Store;
 use crate::worker::export::Exports;
 
-pub use reply::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
+pub use respond::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
 
-pub(crate) use awaited::Awaited;
-pub(crate) use callers::Callers;
-pub(crate) use exchange::{RequestIds, Site};
-pub(crate) use listen::{Door, Limits, MAX_CONNECTIONS_PER_PEER, serve};
-pub(crate) use ops::Ops;
-pub(crate) use public::Public;
-pub(crate) use rate::{Rates, Shared};
-pub(crate) use routes::Routes;
-pub(crate) use tls::{Identity, follow as follow_certificates};
+pub(crate) use key_cache::KeyCache;
+pub(crate) use limit::rate::{Rates, Shared};
+pub(crate) use limit::slow_bodies::SlowBodies;
+pub(crate) use log::{RequestIds, Site};
+pub(crate) use ops::{Ops, router as ops_router};
+pub(crate) use public::{Public, router as public_router};
+pub(crate) use router::router as api_router;
+pub(crate) use serve::connections::{Limits, Listener, MAX_CONNECTIONS_PER_PEER, serve};
+pub(crate) use serve::tls::{Identity, follow as follow_certificates};
 
-/// Where a site publishes its keys.
+/// The path at which the public listener publishes the key set.
 pub const KEY_SET_PATH: &str = "/.well-known/jwks.json";
 
-/// The API: what its handlers work with.
+/// The state of the API: what its handlers work with.
 pub(crate) struct Api {
     pub(crate) store: Store,
     pub(crate) engine: Arc<Engine>,
@@ -72,16 +73,15 @@ pub(crate) struct Api {
     pub(crate) settlement: Arc<Settlement>,
     pub(crate) exports: Arc<Exports>,
     pub(crate) cursor_key: Arc<CursorKey>,
-    pub(crate) callers: Arc<Callers>,
-    pub(crate) rates: Arc<rate::Rates>,
+    pub(crate) keys: Arc<KeyCache>,
+    pub(crate) rates: Arc<Rates>,
     pub(crate) metrics: Metrics,
-    pub(crate) routes: routes::Routes,
-    /// How far webhooks may be.
+    /// Which addresses webhooks may have.
     pub(crate) webhook_reach: Reach,
     /// Room for the requests that are under way behind the gate.
     pub(crate) room: Arc<Semaphore>,
-    /// Whose bodies are waited for, without such room.
-    pub(crate) awaited: Awaited,
-    /// Where the key set is in fact.
+    /// The requests that wait for their bodies, without such room.
+    pub(crate) slow_bodies: SlowBodies,
+    /// The address of the key set, at the public listener.
     pub(crate) key_set_location: HeaderValue,
 }

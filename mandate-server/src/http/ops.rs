@@ -3,19 +3,21 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::get;
+use hyper::StatusCode;
 use hyper::header::{self, HeaderValue};
-use hyper::{Method, Request, StatusCode};
 use mandate_core::EnvironmentKind;
 use tokio::sync::watch;
 use tokio::task::spawn_blocking;
 use tracing::warn;
 
-use super::exchange::{Site, Told};
-use super::input::shown;
-use super::reply::{Failure, Reply};
+use super::fallback::{no_such_path, on_path};
+use super::respond::{Failure, response, text};
 use crate::clock::{Clock, Skew};
-use crate::error::{Code, Fault, Refusal};
+use crate::error::Fault;
 use crate::metrics::{CONTENT_TYPE, Metrics, Reading};
 use crate::service::signing::Keyring;
 use crate::service::{gauges, keys};
@@ -31,10 +33,10 @@ const METRICS_PATH: &str = "/metrics";
 /// How long the store may take to answer, in seconds.
 const READY_SECONDS: u64 = 1;
 
-/// What is said when the store writes nothing any more.
+/// The answer when the store no longer writes.
 const STORE_STOPPED: &str = "the store has stopped; restart the server\n";
 
-/// What is said when nothing is decided, since the others would be wronged.
+/// The answer when nothing is decided, because decisions would carry a wrong time.
 const CLOCK_OFF: &str = "the clock is too far off by the database's; look after NTP\n";
 
 /// The ops listener.
@@ -49,7 +51,7 @@ pub(crate) struct Ops {
 }
 
 impl Ops {
-    /// What the store answers to a script, within bounds of time.
+    /// What the store answers, within [`READY_SECONDS`].
     async fn asked<T>(
         &self,
         reading: impl Future<Output = Result<Result<T, Fault>, Fault>>,
@@ -64,8 +66,8 @@ impl Ops {
         }
     }
 
-    async fn ready(&self) -> Reply {
-        let unavailable = |why| Reply::text(StatusCode::SERVICE_UNAVAILABLE, why);
+    async fn ready(&self) -> Response {
+        let unavailable = |why| text(StatusCode::SERVICE_UNAVAILABLE, why);
         if *self.stopping.borrow() {
             return unavailable("stopping\n");
         }
@@ -77,7 +79,7 @@ impl Ops {
         }
         match self.asked(self.store.read(keys::revision)).await {
             Ok(_) => match self.unsigned() {
-                None => Reply::text(StatusCode::OK, "ready\n"),
+                None => text(StatusCode::OK, "ready\n"),
                 Some(EnvironmentKind::Sandbox) => {
                     unavailable("nothing is signed for sandbox; restart the server\n")
                 }
@@ -95,13 +97,13 @@ impl Ops {
         EnvironmentKind::ALL.into_iter().map(|kind| (kind, self.keyring.signing(kind, now).is_ok())).collect()
     }
 
-    /// A kind of environment for which there is none.
+    /// A kind of environment for which there is no such key.
     fn unsigned(&self) -> Option<EnvironmentKind> {
         self.signing_ready().into_iter().find(|(_, ready)| !ready).map(|(kind, _)| kind)
     }
 
-    /// Everything counted and measured. What the store does not tell in time keeps the value that it had.
-    async fn metrics(&self) -> Result<Reply, Failure> {
+    /// Everything counted and measured. A value that the store does not give in time stays as it was.
+    async fn metrics(&self) -> Result<Response, Failure> {
         let (now, store) = (self.clock.now(), self.store.clone());
         let stored = self.asked(self.store.read(move |tx| gauges::read(tx, now))).await.ok();
         let disk_usage = spawn_blocking(move || store.disk_usage()).await.ok().and_then(Result::ok);
@@ -120,26 +122,19 @@ impl Ops {
             disk_usage,
         };
         let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))];
-        Ok(Reply::new(StatusCode::OK, content_type, self.metrics.write(&reading)?))
+        Ok(response(StatusCode::OK, content_type, self.metrics.write(&reading)?))
     }
 }
 
-impl Site for Ops {
-    async fn respond(self: Arc<Self>, request: Request<Incoming>, told: &mut Told) -> Result<Reply, Failure> {
-        told.path = match request.uri().path() {
-            LIVE_PATH => LIVE_PATH,
-            READY_PATH => READY_PATH,
-            METRICS_PATH => METRICS_PATH,
-            _ => return Err(Refusal::new(Code::NotFound, "no such path").into()),
-        };
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let method = shown(request.method().as_str());
-            return Err(Refusal::invalid(format!("{method} is not supported on {}", told.path)).into());
-        }
-        match told.path {
-            LIVE_PATH => Ok(Reply::text(StatusCode::OK, "live\n")),
-            READY_PATH => Ok(self.ready().await),
-            _ => self.metrics().await,
-        }
-    }
+/// The router of the ops listener.
+pub(crate) fn router(ops: Arc<Ops>) -> Router {
+    let live = async || text(StatusCode::OK, "live\n");
+    let ready = async |State(ops): State<Arc<Ops>>| ops.ready().await;
+    let metrics = async |State(ops): State<Arc<Ops>>| ops.metrics().await;
+    Router::new()
+        .route(LIVE_PATH, on_path(LIVE_PATH, get(live)))
+        .route(READY_PATH, on_path(READY_PATH, get(ready)))
+        .route(METRICS_PATH, on_path(METRICS_PATH, get(metrics)))
+        .fallback(no_such_path)
+        .with_state(ops)
 }

@@ -1,25 +1,27 @@
-//! The public listener: what strangers may see, without a key.
+//! The public listener: what is published, without a key.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Router;
+use axum::body::Body;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::get;
 use bytes::Bytes;
-use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderValue};
-use hyper::{Method, Request, StatusCode};
+use hyper::{StatusCode, Uri};
 use tokio::sync::Semaphore;
 
 use super::KEY_SET_PATH;
 use super::accept::preferred;
 use super::contract::{self, CONTRACT_PATH, Hosts};
 use super::document::Document;
-use super::exchange::{Site, Told};
-use super::input::shown;
+use super::fallback::{no_such_path, on_path};
 use super::reference::{self, REFERENCE_PATH};
-use super::reply::{Failure, JSON, Reply};
+use super::respond::{Failure, JSON, response};
 use crate::clock::Clock;
-use crate::error::{Code, Fault, Refusal};
+use crate::error::{Fault, Refusal};
 use crate::service::escrows::{self, Address};
 use crate::service::signing::Keyring;
 use crate::store::Store;
@@ -28,21 +30,20 @@ use crate::store::Store;
 const JWK_SET: &str = "application/jwk-set+json";
 /// What the contract's Content-Type is (RFC 9512).
 const YAML: &str = "application/yaml";
-/// The way in for people: it leads to the reference.
+/// Redirects to the reference, for people.
 const ROOT_PATH: &str = "/";
-/// Where contracts of escrows are read.
+/// The contract of an escrow.
 const CONTRACTS_PATH: &str = "/contracts/{address}";
-/// What stands before the address.
+/// The path in front of the address.
 const CONTRACTS: &str = "/contracts/";
 /// The forms of an escrow's contract; the first is sent when none is asked for.
 const CONTRACT_FORMS: [&str; 2] = ["application/json", JWT];
 const JWT: &str = "application/jwt";
-/// Contracts that are read at a time: strangers leave the store to those who have a key.
+/// Contracts that are read at a time: requests without a key must not take the store from those with one.
 const MAX_READING: usize = 64;
 
-/// The public listener: a few documents, each under its path, and the contracts of escrows.
+/// The public listener: the key set, a few documents, and the contracts of escrows.
 pub(crate) struct Public {
-    documents: HashMap<&'static str, Document>,
     keyring: Keyring,
     store: Store,
     clock: Arc<dyn Clock>,
@@ -51,30 +52,19 @@ pub(crate) struct Public {
 }
 
 impl Public {
-    /// What `keyring` publishes, what is published of a server with these addresses, and the contracts of `store`.
-    pub(crate) fn new(
-        keyring: Keyring,
-        hosts: Hosts<'_>,
-        store: Store,
-        clock: Arc<dyn Clock>,
-    ) -> Result<Self, Fault> {
-        let contract = Document::new(YAML, Bytes::from(contract::yaml(hosts)?))?;
-        let mut documents = HashMap::from([(CONTRACT_PATH, contract)]);
-        for (path, content_type, body) in reference::files()? {
-            documents.insert(path, Document::new(content_type, body)?);
-        }
-        Ok(Self { documents, keyring, store, clock, room: Semaphore::new(MAX_READING) })
+    pub(crate) fn new(keyring: Keyring, store: Store, clock: Arc<dyn Clock>) -> Self {
+        Self { keyring, store, clock, room: Semaphore::new(MAX_READING) }
     }
 
-    /// The key set of this moment. It may be kept, unless this server has not heard lately whether it has changed.
+    /// The key set at this moment. Caches may keep it, unless this server does not know whether it has changed.
     fn key_set(&self) -> Result<Document, Fault> {
         let key_set = self.keyring.public_key_set(self.clock.now())?;
         let document = Document::new(JWK_SET, Bytes::from(key_set))?;
         Ok(if self.keyring.is_current(Instant::now()) { document } else { document.unpromised() })
     }
 
-    /// An escrow's contract, for whoever holds its address: as JSON, or as a token.
-    async fn contract(&self, address: &str, headers: &HeaderMap) -> Result<Reply, Failure> {
+    /// An escrow's contract, for everyone who has its address: as JSON, or as a token.
+    async fn contract(&self, address: &str, headers: &HeaderMap) -> Result<Response, Failure> {
         let address = Address::parse(address).ok_or_else(Refusal::not_found)?;
         let _room = self.room.try_acquire().map_err(|_| Failure::Overloaded)?;
         let vary = (header::VARY, HeaderValue::from_name(header::ACCEPT));
@@ -83,44 +73,42 @@ impl Public {
             let token =
                 self.store.read(move |tx| escrows::signed_contract(tx, address, &keyring, now)).await??.body;
             let form = (header::CONTENT_TYPE, HeaderValue::from_static(JWT));
-            return Ok(Reply::new(StatusCode::OK, [form, vary], token));
+            return Ok(response(StatusCode::OK, [form, vary], token));
         }
         let contract = self.store.read(move |tx| escrows::contract(tx, address)).await??.body;
-        Ok(Reply::new(StatusCode::OK, [(header::CONTENT_TYPE, JSON), vary], contract))
+        Ok(response(StatusCode::OK, [(header::CONTENT_TYPE, JSON), vary], contract))
     }
 }
 
-/// What stands under a path.
-enum Found<'a> {
-    Root,
-    KeySet,
-    Document(&'a Document),
-    Contract(&'a str),
+/// The router of the public listener of a server with these addresses.
+pub(crate) fn router(public: Arc<Public>, hosts: Hosts<'_>) -> Result<Router, Fault> {
+    let root = async || {
+        let location = [(header::LOCATION, HeaderValue::from_static(REFERENCE_PATH))];
+        response(StatusCode::FOUND, location, Body::empty())
+    };
+    let key_set = async |State(public): State<Arc<Public>>, headers: HeaderMap| {
+        Ok::<_, Failure>(public.key_set()?.respond(&headers))
+    };
+    let contract = async |State(public): State<Arc<Public>>, uri: Uri, headers: HeaderMap| {
+        public.contract(uri.path().strip_prefix(CONTRACTS).unwrap_or_default(), &headers).await
+    };
+    let mut router = Router::new()
+        .route(ROOT_PATH, on_path(ROOT_PATH, get(root)))
+        .route(KEY_SET_PATH, on_path(KEY_SET_PATH, get(key_set)))
+        .route(CONTRACTS_PATH, on_path(CONTRACTS_PATH, get(contract)))
+        .fallback(no_such_path);
+    for (path, document) in documents(hosts)? {
+        let document = Arc::new(document);
+        let handler = async move |headers: HeaderMap| document.respond(&headers);
+        router = router.route(path, on_path(path, get(handler)));
+    }
+    Ok(router.with_state(public))
 }
 
-impl Site for Public {
-    async fn respond(self: Arc<Self>, request: Request<Incoming>, told: &mut Told) -> Result<Reply, Failure> {
-        let path = request.uri().path();
-        let found;
-        (told.path, found) = match (self.documents.get_key_value(path), path.strip_prefix(CONTRACTS)) {
-            (Some((path, document)), _) => (*path, Found::Document(document)),
-            (None, Some(address)) => (CONTRACTS_PATH, Found::Contract(address)),
-            (None, None) if path == ROOT_PATH => (ROOT_PATH, Found::Root),
-            (None, None) if path == KEY_SET_PATH => (KEY_SET_PATH, Found::KeySet),
-            (None, None) => return Err(Refusal::new(Code::NotFound, "no such path").into()),
-        };
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            let method = shown(request.method().as_str());
-            return Err(Refusal::invalid(format!("{method} is not supported on {}", told.path)).into());
-        }
-        match found {
-            Found::Root => {
-                let location = [(header::LOCATION, HeaderValue::from_static(REFERENCE_PATH))];
-                Ok(Reply::new(StatusCode::FOUND, location, ""))
-            }
-            Found::KeySet => Ok(self.key_set()?.reply(request.headers())),
-            Found::Document(document) => Ok(document.reply(request.headers())),
-            Found::Contract(address) => self.contract(address, request.headers()).await,
-        }
-    }
+/// The OpenAPI document and the files of the reference, each with its path.
+fn documents(hosts: Hosts<'_>) -> Result<Vec<(&'static str, Document)>, Fault> {
+    let contract = Document::new(YAML, Bytes::from(contract::yaml(hosts)?))?;
+    let files = reference::files()?.into_iter();
+    let files = files.map(|(path, content_type, body)| Ok((path, Document::new(content_type, body)?)));
+    std::iter::once(Ok((CONTRACT_PATH, contract))).chain(files).collect()
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use mandate_core::json::Object;
 use mandate_core::{EventId, Invalid};
 
-use super::gate::Admitted;
-use super::reply::Failure;
+use super::extract::Post;
+use super::respond::Failure;
 use crate::model::call::Answer;
 use crate::service::reviews;
 
@@ -14,8 +14,7 @@ use crate::service::reviews;
 const MAX_REASON_CHARS: usize = 500;
 
 /// POST /v1/reviews/{id}/approve
-pub(super) async fn approve(request: Admitted) -> Result<Answer, Failure> {
-    let post = request.post().await?;
+pub(super) async fn approve(post: Post) -> Result<Answer, Failure> {
     let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
     let engine = Arc::clone(&post.api.engine);
     let command = post.no_body().map(|()| reviews::Approve { id: post.id.clone(), engine, event, at });
@@ -23,8 +22,7 @@ pub(super) async fn approve(request: Admitted) -> Result<Answer, Failure> {
 }
 
 /// POST /v1/reviews/{id}/deny
-pub(super) async fn deny(request: Admitted) -> Result<Answer, Failure> {
-    let post = request.post().await?;
+pub(super) async fn deny(post: Post) -> Result<Answer, Failure> {
     let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
     let reason = post.parse_optional(reason);
     let engine = Arc::clone(&post.api.engine);

@@ -2,9 +2,8 @@
 
 use mandate_core::{AgentId, Month};
 
-use super::gate::Admitted;
-use super::input::parameter;
-use super::reply::Failure;
+use super::extract::{Admitted, parameter};
+use super::respond::Failure;
 use crate::model::call::Answer;
 use crate::service::usage;
 

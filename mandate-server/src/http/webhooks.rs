@@ -2,14 +2,13 @@
 
 use mandate_core::{EventId, WebhookId};
 
-use super::gate::Admitted;
-use super::reply::Failure;
+use super::extract::{Admitted, Post};
+use super::respond::Failure;
 use crate::model::call::Answer;
 use crate::service::webhooks::{self, Subscription};
 
 /// POST /v1/webhooks
-pub(super) async fn create(request: Admitted) -> Result<Answer, Failure> {
-    let post = request.post().await?;
+pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let (id, at) = (WebhookId::from_bytes(post.new_id()), post.at());
     let subscription = post.parse(|body| Subscription::read(body, &post.api.webhook_reach));
     let command = subscription.map(|subscription| webhooks::Create { subscription, id, at });
@@ -37,8 +36,7 @@ pub(super) async fn delete(request: Admitted) -> Result<Answer, Failure> {
 }
 
 /// POST /v1/webhooks/{id}/ping
-pub(super) async fn ping(request: Admitted) -> Result<Answer, Failure> {
-    let post = request.post().await?;
+pub(super) async fn ping(post: Post) -> Result<Answer, Failure> {
     let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
     let command = post.no_body().map(|()| webhooks::Ping { id: post.id.clone(), event, at });
     post.write(command, webhooks::ping).await

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jsonschema::Validator;
 use mandate_server::app::Urls;
 use mandate_server::http::contract::{self, Hosts};
-use mandate_server::http::routes::{OPERATIONS, PATHS, table};
+use mandate_server::http::router::{OPERATIONS, PATHS, table};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 

@@ -1,6 +1,6 @@
 //! Requests that are not as they must be: each is 400 and says what is wrong, and none reaches the engine.
 
-use mandate_server::http::routes::table;
+use mandate_server::http::router::table;
 use reqwest::Method;
 use serde_json::json;
 

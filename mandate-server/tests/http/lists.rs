@@ -1,6 +1,6 @@
 //! Every list, over HTTP: what was there when a walk began comes once, in both directions, while more is written.
 
-use mandate_server::http::routes::table;
+use mandate_server::http::router::table;
 use reqwest::Method;
 use serde_json::Value;
 

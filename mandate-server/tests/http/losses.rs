@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use mandate_server::http::routes::{Key, Route, table};
+use mandate_server::http::router::{Key, Route, table};
 use mandate_tests::Proxy;
 use mandate_tests::proxy::Lost;
 use reqwest::Method;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use mandate_server::http::X_REQUEST_ID;
-use mandate_server::http::routes::Key;
+use mandate_server::http::router::Key;
 use reqwest::Method;
 use serde_json::{Value, json};
 

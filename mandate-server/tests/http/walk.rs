@@ -1,6 +1,6 @@
 //! The walk over the table: what holds for every operation is checked for each.
 
-use mandate_server::http::routes::{Key, Route, table};
+use mandate_server::http::router::{Key, Route, table};
 use reqwest::Method;
 use serde_json::{Value, json};
 

@@ -32,7 +32,7 @@ use utoipa::openapi::{ComponentsBuilder, InfoBuilder, OpenApi, OpenApiBuilder, P
 pub(super) use operation::Operation;
 use operation::with;
 
-use super::{KEY_SET_PATH, routes};
+use super::{KEY_SET_PATH, router};
 use crate::config::VERSION_PATH;
 use crate::error::Fault;
 
@@ -92,7 +92,7 @@ fn dates_as_text(yaml: &str) -> String {
 pub fn document(hosts: Hosts<'_>) -> OpenApi {
     let mut schemas = BTreeMap::new();
     let mut paths = PathsBuilder::new();
-    for route in routes::table() {
+    for route in router::table() {
         let (method, operation) = route.documented().end(&mut schemas);
         paths = paths.path(route.path, PathItem::new(method, operation));
     }

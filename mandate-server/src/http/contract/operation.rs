@@ -16,8 +16,8 @@ use utoipa::{PartialSchema, ToSchema};
 use super::values::RequestId;
 use super::{AGENT_KEY, ORGANIZATION_KEY, errors};
 use crate::error::Code;
-use crate::http::input::{DEFAULT_LIMIT, MAX_LIMIT};
-use crate::http::routes::Key;
+use crate::http::extract::{DEFAULT_LIMIT, MAX_LIMIT};
+use crate::http::key::Key;
 use crate::model::idempotency;
 
 pub(super) const X_REQUEST_ID: &str = "X-Request-Id";

@@ -1,4 +1,4 @@
-//! A listener: accepts connections within its limits, and ends them in order.
+//! The connections of a listener: accepted within its limits, served by hyper, and ended in order.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::pin;
@@ -16,30 +16,29 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
-use super::exchange::{RequestIds, Site, amend, exchange};
-use super::peers::{Guest, Peers};
-use super::wire::{MAX_HEAD_BYTES, Turn, Wire};
-use crate::metrics::{Listener, Metrics, NoConnection};
-use crate::traces::Traces;
+use super::wire::{ConnectionState, MAX_HEAD_BYTES, Wire};
+use crate::http::limit::peers::{PeerPermit, Peers};
+use crate::http::log::{Site, answer, answer_for_hyper};
+use crate::metrics::NoConnection;
 
 /// Connections that a listener holds at a time. Those beyond wait in the operating system's queue.
 const MAX_CONNECTIONS: usize = 16_384;
-/// Connections that one address has at a time, where no proxy is in front.
+/// Connections that one address may have at a time, where no proxy is in front.
 pub(crate) const MAX_CONNECTIONS_PER_PEER: usize = 1024;
 /// How long a TLS handshake may take, in seconds.
 const HANDSHAKE_SECONDS: u64 = 10;
 /// How long the head of a request may take to arrive, in seconds; hence also how long a connection may be idle.
 const HEAD_READ_SECONDS: u64 = 30;
-/// How long a peer may take none of what is written to it, in seconds.
+/// How long a peer may read nothing of what is written to it, in seconds.
 const STALLED_SECONDS: u64 = 30;
 /// How much of what a connection has sent is held in memory, in bytes.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
 /// How long requests that are under way may take when the server stops, in seconds.
 const DRAIN_SECONDS: u64 = 15;
-/// How long to wait when the operating system gives no more connections, in milliseconds.
+/// The pause after the operating system has failed to give a connection, in milliseconds.
 const ACCEPT_PAUSE_MILLIS: u64 = 50;
 
-/// What a listener grants its peers.
+/// The limits of a listener.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     /// Connections at a time.
@@ -66,58 +65,50 @@ impl Default for Limits {
     }
 }
 
-/// What stands behind a socket.
-pub(crate) struct Door<S> {
-    pub(crate) name: Listener,
-    pub(crate) site: Arc<S>,
-    pub(crate) ids: Arc<RequestIds>,
-    pub(crate) metrics: Metrics,
-    pub(crate) traces: Traces,
+/// What serves the connections of one socket.
+pub(crate) struct Listener {
+    pub(crate) site: Site,
     /// Speaks TLS; absent for plain HTTP.
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) limits: Limits,
 }
 
-/// Serves `door` until `stop` changes, and then ends what is under way, for up to [`DRAIN_SECONDS`].
-pub(crate) async fn serve<S: Site>(
-    listener: TcpListener,
-    door: Arc<Door<S>>,
-    mut stop: watch::Receiver<bool>,
-) {
+/// Serves `socket` until `stop` changes. Then requests that are under way have up to [`DRAIN_SECONDS`] to end.
+pub(crate) async fn serve(socket: TcpListener, listener: Arc<Listener>, mut stop: watch::Receiver<bool>) {
     let connections = GracefulShutdown::new();
-    let slots = Arc::new(Semaphore::new(door.limits.connections));
+    let slots = Arc::new(Semaphore::new(listener.limits.connections));
     let peers = Peers::default();
     loop {
         let (slot, stream, peer) = tokio::select! {
-            accepted = accept(&listener, &slots) => match accepted { Some(accepted) => accepted, None => break },
+            accepted = accept(&socket, &slots) => match accepted { Some(accepted) => accepted, None => break },
             _ = stop.changed() => break,
         };
-        let Ok(guest) = admit(&peers, peer.ip(), door.limits.connections_per_peer) else {
-            door.metrics.no_connection(door.name, NoConnection::PeerLimit);
+        let Ok(permit) = admit(&peers, peer.ip(), listener.limits.connections_per_peer) else {
+            listener.site.metrics.no_connection(listener.site.name, NoConnection::PeerLimit);
             continue;
         };
-        let (door, watcher, stop) = (Arc::clone(&door), connections.watcher(), stop.clone());
+        let (listener, watcher, stop) = (Arc::clone(&listener), connections.watcher(), stop.clone());
         tokio::spawn(async move {
-            converse(door, stream, watcher, stop).await;
-            drop((slot, guest));
+            connection(listener, stream, watcher, stop).await;
+            drop((slot, permit));
         });
     }
-    drop(listener);
+    drop(socket);
     if tokio::time::timeout(Duration::from_secs(DRAIN_SECONDS), connections.shutdown()).await.is_err() {
         warn!(seconds = DRAIN_SECONDS, "some requests did not end in time");
     }
 }
 
-/// The next connection, when there is room for it. Nothing comes once the semaphore is closed.
+/// The next connection, when there is room for it; none once the semaphore is closed.
 async fn accept(
-    listener: &TcpListener,
+    socket: &TcpListener,
     slots: &Arc<Semaphore>,
 ) -> Option<(OwnedSemaphorePermit, TcpStream, SocketAddr)> {
     let slot = Arc::clone(slots).acquire_owned().await.ok()?;
     loop {
-        match listener.accept().await {
+        match socket.accept().await {
             Ok((stream, peer)) => {
-                // Without it, an answer would wait for the acknowledgement of the one before it.
+                // Otherwise an answer waits until the peer has acknowledged the one before it.
                 let _ = stream.set_nodelay(true);
                 return Some((slot, stream, peer));
             }
@@ -130,50 +121,55 @@ async fn accept(
 }
 
 /// Counts a connection for its address, where that is bounded.
-fn admit(peers: &Peers, peer: IpAddr, most: Option<usize>) -> Result<Option<Guest>, ()> {
+fn admit(peers: &Peers, peer: IpAddr, most: Option<usize>) -> Result<Option<PeerPermit>, ()> {
     most.map(|most| peers.admit(peer, most).ok_or(())).transpose()
 }
 
-/// One connection, from its handshake to its end. How it ends is the peer's business: there is nobody to tell.
-async fn converse<S: Site>(
-    door: Arc<Door<S>>,
+/// One connection, from its handshake to its end. An error on it is not logged: any peer can cause one at will.
+async fn connection(
+    listener: Arc<Listener>,
     stream: TcpStream,
     watcher: Watcher,
     mut stop: watch::Receiver<bool>,
 ) {
-    let _open = door.metrics.connection(door.name);
-    let Some(tls) = door.tls.clone() else { return requests(door, stream, watcher, stop).await };
-    let shaken = tokio::select! {
-        shaken = tokio::time::timeout(door.limits.handshake, tls.accept(stream)) => shaken,
+    let (name, metrics) = (listener.site.name, listener.site.metrics.clone());
+    let _open = metrics.connection(name);
+    let Some(tls) = listener.tls.clone() else { return requests(listener, stream, watcher, stop).await };
+    let handshake = tokio::select! {
+        handshake = tokio::time::timeout(listener.limits.handshake, tls.accept(stream)) => handshake,
         _ = stop.changed() => return,
     };
-    match shaken {
-        Ok(Ok(stream)) => requests(door, stream, watcher, stop).await,
-        Ok(Err(_)) => door.metrics.no_connection(door.name, NoConnection::Handshake),
-        Err(_) => door.metrics.no_connection(door.name, NoConnection::HandshakeTimeout),
+    match handshake {
+        Ok(Ok(stream)) => requests(listener, stream, watcher, stop).await,
+        Ok(Err(_)) => metrics.no_connection(name, NoConnection::Handshake),
+        Err(_) => metrics.no_connection(name, NoConnection::HandshakeTimeout),
     }
 }
 
-/// The requests of one connection, one after the other. When the server stops, one that is under way is answered, and a
-/// peer that has not asked to the end is not waited for.
-async fn requests<S, T>(door: Arc<Door<S>>, stream: T, watcher: Watcher, mut stop: watch::Receiver<bool>)
+/// The requests of one connection, one after the other. When the server stops, a request that is under way is answered,
+/// and one whose head is not complete is not waited for.
+async fn requests<T>(listener: Arc<Listener>, stream: T, watcher: Watcher, mut stop: watch::Receiver<bool>)
 where
-    S: Site,
     T: AsyncRead + AsyncWrite + Send + 'static,
 {
     let mut stream = Box::pin(TimeoutStream::new(stream));
-    stream.as_mut().set_write_timeout_pinned(Some(door.limits.stalled));
-    let (turn, amending) = (Turn::default(), Arc::clone(&door));
-    let wire = Wire::new(stream, turn.clone(), door.limits.head, move |bare| amend(&amending, bare));
-    let asked = turn.clone();
-    let service = service_fn(move |request| exchange(Arc::clone(&door), request, asked.clone()));
-    let mut talk = pin!(watcher.watch(http().serve_connection(TokioIo::new(wire), service)));
+    stream.as_mut().set_write_timeout_pinned(Some(listener.limits.stalled));
+    let (state, amending) = (ConnectionState::default(), Arc::clone(&listener));
+    let head_time = listener.limits.head;
+    let amend = move |bare: &[u8]| answer_for_hyper(&amending.site, bare, head_time);
+    let wire = Wire::new(stream, state.clone(), head_time, amend);
+    let shared = state.clone();
+    let service = service_fn(move |request| {
+        let (listener, state) = (Arc::clone(&listener), shared.clone());
+        async move { answer(&listener.site, request, state).await }
+    });
+    let mut serving = pin!(watcher.watch(http().serve_connection(TokioIo::new(wire), service)));
     tokio::select! {
-        _ = &mut talk => return,
+        _ = &mut serving => return,
         _ = stop.changed() => {}
     }
-    if !turn.is_with_peer() {
-        let _ = talk.await;
+    if !state.is_reading_head() {
+        let _ = serving.await;
     }
 }
 

@@ -1,9 +1,9 @@
-//! Who stands behind a key, remembered, and forgotten as soon as any key has changed.
+//! The key cache: the callers of the keys that were used lately, dropped as soon as any key has changed.
 //!
-//! The store numbers its keys' changes. That revision is read every [`POLL_MILLIS`]; when it has moved, everything
-//! remembered is dropped, and when it could not be read for [`TRUST_MILLIS`], nothing remembered is trusted. So a key
-//! that is revoked stops within a second, whichever process revokes it. A caller is remembered only if the revision did
-//! not move while it was looked up.
+//! The store numbers the changes of its keys. This revision is read every [`POLL_MILLIS`]. When it has changed, the
+//! whole cache is dropped. When it could not be read for [`TRUST_MILLIS`], the cache is not used. So a key that is
+//! revoked stops within a second, whichever process revokes it. A caller is kept only if the revision did not change
+//! while the caller was looked up.
 
 use std::num::NonZeroUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,31 +23,31 @@ use crate::store::Store;
 
 /// How often the revision is read, in milliseconds.
 const POLL_MILLIS: u64 = 250;
-/// How long after the last reading of the revision what is remembered is trusted, in milliseconds.
+/// How long after the revision was read the cache may be used, in milliseconds.
 const TRUST_MILLIS: u64 = 1000;
-/// Callers that are remembered. One takes about 200 bytes.
+/// The most callers in the cache. One takes about 200 bytes.
 const MAX_CALLERS: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
-/// The SHA-256 of a key: what the store knows it by.
+/// The SHA-256 of a key, by which the store finds it.
 pub(super) type KeyHash = [u8; 32];
 
-/// The callers behind the keys that were seen lately.
-pub(crate) struct Callers {
+/// The callers of the keys that were used lately.
+pub(crate) struct KeyCache {
     store: Store,
     metrics: Metrics,
     known: Mutex<Known>,
 }
 
-impl Callers {
+impl KeyCache {
     pub(crate) fn new(store: Store, metrics: Metrics) -> Self {
         Self { store, metrics, known: Mutex::new(Known::new()) }
     }
 
-    /// The caller behind the key with that hash, if the key is in force at `now`.
+    /// The caller of the key with this hash, if the key is in force at `now`.
     pub(crate) async fn find(&self, hash: KeyHash, now: Timestamp) -> Result<Option<Arc<Caller>>, Fault> {
         if let Some(caller) = self.known().get(&hash, Instant::now()) {
             self.metrics.looked_up(Lookup::Hit);
-            // A key that has come to its end while it was remembered is not in force.
+            // The key may have expired while it was in the cache.
             return Ok(Some(caller).filter(|caller| caller.expires_at.is_none_or(|end| now < end)));
         }
         self.metrics.looked_up(Lookup::Miss);
@@ -84,10 +84,10 @@ impl Callers {
     }
 }
 
-/// The callers that are remembered as of one revision.
+/// The callers as of one revision.
 struct Known {
     revision: i64,
-    /// When it was last known that the store stands at that revision.
+    /// When the store was last known to be at that revision.
     confirmed: Option<Instant>,
     callers: LruCache<KeyHash, Arc<Caller>>,
 }
@@ -97,7 +97,7 @@ impl Known {
         Self { revision: 0, confirmed: None, callers: LruCache::sparse(MAX_CALLERS) }
     }
 
-    /// The caller, if what is remembered can be trusted at `now`.
+    /// The caller, if the cache may be used at `now`.
     fn get(&mut self, hash: &KeyHash, now: Instant) -> Option<Arc<Caller>> {
         let age = now.saturating_duration_since(self.confirmed?);
         if age > Duration::from_millis(TRUST_MILLIS) { None } else { self.callers.get(hash).cloned() }
@@ -111,7 +111,7 @@ impl Known {
         }
     }
 
-    /// The store knew `caller` at `revision`.
+    /// The store had `caller` at `revision`.
     fn remember(&mut self, hash: KeyHash, caller: &Arc<Caller>, revision: i64) {
         self.move_to(revision);
         if revision == self.revision {

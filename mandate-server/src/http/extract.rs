@@ -1,9 +1,12 @@
-//! What a handler reads of a request: body, query and Idempotency-Key become typed values or a refusal.
+//! Extractors: what handlers take. Body, query and Idempotency-Key become typed values or a refusal.
 
 use std::sync::Arc;
 
+use axum::body::Body;
+use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
 use hyper::header::HeaderName;
+use hyper::http::request::Parts;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
 use mandate_core::{Invalid, Timestamp};
@@ -11,9 +14,11 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Api;
 use super::body;
-use super::gate::Admitted;
-use super::reply::Failure;
-use crate::error::Refusal;
+use super::gate::Identified;
+use super::key_cache::KeyHash;
+use super::log::RequestLog;
+use super::respond::{Failure, escaped};
+use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::idempotency::Claim;
 use crate::service::idempotency;
@@ -21,54 +26,97 @@ use crate::service::listing::{Cursors, From, Query};
 use crate::store::tx::Tx;
 use crate::traces::Traced;
 
-/// How many objects a page holds when nothing is said.
+/// How many objects a page holds by default.
 pub(super) const DEFAULT_LIMIT: u32 = 20;
 /// How many objects a page holds at most.
 pub(super) const MAX_LIMIT: u32 = 100;
 /// The parameters of every list.
 const PAGE: [&str; 4] = ["limit", "cursor", "starting_after", "ending_before"];
-/// The longest piece of what was sent that a message repeats, in characters.
-const SHOWN_CHARS: usize = 200;
+/// Which segment of a path is the id, in `/v1/{collection}/{id}`.
+const ID_SEGMENT: usize = 3;
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+
+/// A request that has passed the gate. Its body has not been read.
+pub(super) struct Admitted {
+    pub(super) api: Arc<Api>,
+    /// Who calls, and when. The idempotency key is not read yet.
+    pub(super) call: Call,
+    /// Its place in a trace, if it is sampled.
+    pub(super) traced: Option<Traced>,
+    key: ApiKey,
+    key_hash: KeyHash,
+    /// The id in the path, as it was sent: nothing is percent-decoded. Empty where the path has none.
+    pub(super) id: String,
+    pub(super) head: Parts,
+    body: Body,
+    /// Its place among the requests that are under way.
+    room: OwnedSemaphorePermit,
+}
+
+impl FromRequest<Arc<Api>> for Admitted {
+    type Rejection = Failure;
+
+    async fn from_request(request: Request, api: &Arc<Api>) -> Result<Self, Failure> {
+        let room = api.make_room()?;
+        let (mut head, body) = request.into_parts();
+        let missing = || Fault::new("a request that did not pass the gate");
+        let Identified { caller, key, key_hash, at } = head.extensions.remove().ok_or_else(missing)?;
+        let log: Arc<RequestLog> = head.extensions.remove().ok_or_else(missing)?;
+        let id = raw_id(head.uri.path());
+        let call = Call { caller, request_id: log.id, at, idempotency: None };
+        let (api, traced) = (Arc::clone(api), log.traced.clone());
+        Ok(Self { api, call, traced, key, key_hash, id, head, body, room })
+    }
+}
 
 /// A POST whose body has arrived.
 pub(super) struct Post {
     pub(super) api: Arc<Api>,
     pub(super) call: Call,
-    /// Its place in a trace, if it is among those sampled.
+    /// Its place in a trace, if it is sampled.
     pub(super) traced: Option<Traced>,
-    /// What stands in the path in the place of `{id}`.
+    /// The id in the path, as it was sent.
     pub(super) id: String,
     body: Result<Bytes, Refusal>,
     /// Its place among the requests that are under way.
-    #[expect(dead_code, reason = "it is given back when it is dropped")]
+    #[expect(dead_code, reason = "the place is free again when this is dropped")]
     room: OwnedSemaphorePermit,
 }
 
-impl Admitted {
-    /// Takes the body in. What is wrong with it is kept for the handler, so that it is refused under the idempotency
-    /// key like anything else. While the body is waited for, the request gives its place to others.
-    pub(super) async fn post(self) -> Result<Post, Failure> {
-        let Self { api, mut call, traced, key, key_hash, id, head, body, room } = self;
+impl FromRequest<Arc<Api>> for Post {
+    type Rejection = Failure;
+
+    /// Reads the body. What is wrong with it is kept for the handler, so that it is refused under the idempotency key
+    /// like any other refusal. A request whose body is slow gives its place to others until the body has arrived.
+    async fn from_request(request: Request, api: &Arc<Api>) -> Result<Self, Failure> {
+        let admitted = Admitted::from_request(request, api).await?;
+        let Admitted { api, mut call, traced, key, key_hash, id, head, body, room } = admitted;
         let mut room = Some(room);
         let content = body::read(body, || {
             drop(room.take());
-            api.awaited.wait(&call.caller).ok_or_else(|| {
+            api.slow_bodies.acquire(&call.caller).ok_or_else(|| {
                 api.metrics.rate_limited();
                 Failure::TooManyBodies
             })
         });
         let content = content.await?;
         let room = room.map_or_else(|| api.make_room(), Ok)?;
-        // A body can be held back for seconds, in which the key may have been revoked and a review expired.
+        // While the body was on its way, the key may have been revoked and a review may have expired.
         call.at = api.clock.now();
         call.caller = api.caller(key_hash, call.at).await?;
         call.idempotency = claim(&head, &content.claimed(), &key)?;
         let body = no_query(head.uri.query()).and_then(|()| content.checked(&head.headers));
-        Ok(Post { api, call, traced, id, body, room })
+        Ok(Self { api, call, traced, id, body, room })
     }
+}
 
+/// The id in a path, as it was sent; empty where the path has none.
+fn raw_id(path: &str) -> String {
+    path.split('/').nth(ID_SEGMENT).unwrap_or_default().to_owned()
+}
+
+impl Admitted {
     /// Runs `script` over what is committed.
     pub(super) async fn read<S>(self, script: S) -> Result<Answer, Failure>
     where
@@ -202,7 +250,7 @@ impl Post {
     }
 }
 
-fn claim(head: &hyper::http::request::Parts, body: &[u8], key: &ApiKey) -> Result<Option<Claim>, Refusal> {
+fn claim(head: &Parts, body: &[u8], key: &ApiKey) -> Result<Option<Claim>, Refusal> {
     let mut values = head.headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
@@ -250,7 +298,7 @@ fn unknown(name: &str, known: &[&str]) -> Refusal {
     } else {
         format!("known are {}", known.join(", "))
     };
-    Refusal::invalid(format!("{} is not a known parameter; {known}", shown(name)))
+    Refusal::invalid(format!("{} is not a known parameter; {known}", escaped(name)))
 }
 
 fn no_query(query: Option<&str>) -> Result<(), Refusal> {
@@ -261,15 +309,6 @@ fn page_size(text: &str) -> Result<u32, Refusal> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let limit = text.parse().ok().filter(|limit| digits && (1..=MAX_LIMIT).contains(limit));
     limit.ok_or_else(|| Refusal::invalid(format!("limit must be an integer between 1 and {MAX_LIMIT}")))
-}
-
-/// `text` made safe to repeat in a message: control characters escaped, cut at a bound.
-pub(super) fn shown(text: &str) -> String {
-    let mut shown: String = text.chars().take(SHOWN_CHARS).flat_map(char::escape_debug).collect();
-    if text.chars().nth(SHOWN_CHARS).is_some() {
-        shown.push('…');
-    }
-    shown
 }
 
 #[cfg(test)]
@@ -307,8 +346,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_repeated_is_bounded_and_escaped() {
-        assert_eq!(shown("a\u{1b}b"), "a\\u{1b}b");
-        assert_eq!(shown(&"x".repeat(300)).chars().count(), SHOWN_CHARS + 1);
+    fn the_id_in_a_path_is_taken_as_it_was_sent() {
+        for (id, path) in [
+            ("", "/v1/agents"),
+            ("agt_a", "/v1/agents/agt_a"),
+            ("%61gt_a", "/v1/agents/%61gt_a"),
+            ("..", "/v1/agents/.."),
+            ("mnd_1", "/v1/mandates/mnd_1/revoke"),
+        ] {
+            assert_eq!(raw_id(path), id, "{path}");
+        }
     }
 }

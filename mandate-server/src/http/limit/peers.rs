@@ -3,26 +3,26 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::counts::{Counts, Held};
+use super::concurrency::{ConcurrencyLimits, Permit};
 
-/// The part of an IPv6 address that one customer of a provider holds alone: the first 64 bits.
+/// One customer of a provider gets a whole network of IPv6 addresses: those with the same first 64 bits.
 const NETWORK: u128 = !0 << 64;
 
-/// The addresses that are connected.
+/// The connections of each address.
 #[derive(Debug, Default)]
-pub(super) struct Peers(Arc<Counts<IpAddr>>);
+pub(in crate::http) struct Peers(Arc<ConcurrencyLimits<IpAddr>>);
 
 /// A connection that counts for its address until it is dropped.
-pub(super) type Guest = Held<IpAddr>;
+pub(in crate::http) type PeerPermit = Permit<IpAddr>;
 
 impl Peers {
     /// Counts one more connection of `address`, unless it has `most` of them.
-    pub(super) fn admit(&self, address: IpAddr, most: usize) -> Option<Guest> {
-        self.0.hold(network(address), most)
+    pub(in crate::http) fn admit(&self, address: IpAddr, most: usize) -> Option<PeerPermit> {
+        self.0.acquire(network(address), most)
     }
 }
 
-/// Who is counted together with `address`.
+/// The addresses that are counted together with `address`.
 fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & NETWORK)),
@@ -48,6 +48,6 @@ mod tests {
             drop(held);
             assert!(admit(third).is_some());
         }
-        assert!(peers.0.is_empty(), "who has left is forgotten");
+        assert!(peers.0.is_empty(), "an address without connections is forgotten");
     }
 }

@@ -1,25 +1,34 @@
-//! The table: every operation of the API.
+//! The table: every operation of the API. It is what routes.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::pin::Pin;
+use std::sync::Arc;
 
-use hyper::Method;
-use mandate_core::api_key::KeyClass;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::handler::Handler;
+use axum::middleware::from_fn_with_state;
+use axum::response::IntoResponse as _;
+use axum::routing::{MethodRouter, delete, get, post};
+use hyper::header;
+use hyper::{Method, StatusCode};
 
 use super::contract::{self, Operation};
-use super::gate::Admitted;
-use super::reply::{Failure, Reply};
+use super::fallback::{found, no_such_path, on_path, unsupported};
+use super::gate;
+use super::{Api, KEY_SET_PATH};
 use super::{
     agents, authorizations, decisions, enforcement, escrows, events, exports, mandates, reviews, usage,
     webhooks,
 };
-use crate::error::Fault;
+
+pub use super::key::Key;
 
 use Key::{Agent, Any, Organization};
 
 /// How many operations the contract has: the rows of the table, and the key set of the public listener.
 pub const OPERATIONS: usize = 29;
-/// On how many paths they stand.
+/// How many paths they have.
 pub const PATHS: usize = 23;
 
 /// The table that a newcomer reads as the API: method, path, key class, handler, and what the contract says of it.
@@ -61,29 +70,6 @@ pub fn table() -> Vec<Route> {
     ]
 }
 
-/// Whose key an operation takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Key {
-    /// An organization's.
-    Organization,
-    /// An agent's.
-    Agent,
-    /// Either; an agent's reaches the agent's own objects.
-    Any,
-}
-
-impl Key {
-    /// Whether a key of `class` will do.
-    #[must_use]
-    pub fn takes(self, class: KeyClass) -> bool {
-        match self {
-            Self::Organization => class == KeyClass::Organization,
-            Self::Agent => class == KeyClass::Agent,
-            Self::Any => true,
-        }
-    }
-}
-
 /// One row of the table.
 pub struct Route {
     /// The method.
@@ -92,37 +78,37 @@ pub struct Route {
     pub path: &'static str,
     /// Whose key it takes.
     pub key: Key,
-    handler: Handler,
+    handler: MethodRouter<Arc<Api>>,
     document: Document,
 }
 
-pub(super) type Answering = Pin<Box<dyn Future<Output = Result<Reply, Failure>> + Send>>;
 /// Adds to what follows from the row what is particular to the operation.
 type Document = fn(Operation) -> Operation;
-type Handler = Box<dyn Fn(Admitted) -> Answering + Send + Sync>;
 
-fn route<H, F, R>(method: Method, path: &'static str, key: Key, handler: H, document: Document) -> Route
+/// A row, whose handler runs once the request has passed the checks of its row.
+fn route<H, T>(method: Method, path: &'static str, key: Key, handler: H, document: Document) -> Route
 where
-    H: Fn(Admitted) -> F + Send + Sync + 'static,
-    F: Future<Output = Result<R, Failure>> + Send + 'static,
-    R: Into<Reply>,
+    H: Handler<T, Arc<Api>>,
+    T: 'static,
 {
-    let handler = move |request| -> Answering {
-        let answering = handler(request);
-        Box::pin(async move { answering.await.map(Into::into) })
+    let admitted = move |State(api): State<Arc<Api>>, request: Request| async move {
+        match gate::admit(&api, key, &request) {
+            Ok(()) => handler.call(request, api).await,
+            Err(failure) => failure.into_response(),
+        }
     };
-    Route { method, path, key, handler: Box::new(handler), document }
+    let handler = match method {
+        Method::POST => post(admitted),
+        Method::DELETE => delete(admitted),
+        _ => get(admitted),
+    };
+    Route { method, path, key, handler, document }
 }
 
 impl Route {
     /// What the contract says of the operation.
     pub(super) fn documented(&self) -> Operation {
         (self.document)(Operation::of(&self.method, self.path, self.key))
-    }
-
-    /// Runs the handler.
-    pub(super) fn run(&self, request: Admitted) -> Answering {
-        (self.handler)(request)
     }
 }
 
@@ -132,33 +118,28 @@ impl fmt::Debug for Route {
     }
 }
 
-/// The table, arranged for finding a path. Paths are compared as they were sent: nothing is decoded, no slash is
-/// added or taken away.
-pub(crate) struct Routes(matchit::Router<Vec<Route>>);
-
-impl Routes {
-    /// The table of the API.
-    pub(crate) fn new() -> Result<Self, Fault> {
-        let mut paths: Vec<Vec<Route>> = Vec::new();
-        for route in table() {
-            match paths.iter_mut().find(|rows| rows.iter().any(|row| row.path == route.path)) {
-                Some(rows) => rows.push(route),
-                None => paths.push(vec![route]),
-            }
-        }
-        let mut router = matchit::Router::new();
-        for rows in paths {
-            let Some(path) = rows.first().map(|row| row.path) else { continue };
-            router.insert(path, rows).map_err(|e| Fault::new(format!("the route {path}: {e}")))?;
-        }
-        Ok(Self(router))
+/// The router of the API: the table behind the key check, and the redirect to the key set in front of it.
+///
+/// axum compares paths as they were sent: nothing is decoded, and no slash is added or removed.
+pub(crate) fn router(api: Arc<Api>) -> Router {
+    let mut paths: BTreeMap<&'static str, MethodRouter<Arc<Api>>> = BTreeMap::new();
+    for Route { path, handler, .. } in table() {
+        let handlers = paths.remove(path).unwrap_or_default();
+        paths.insert(path, handlers.merge(handler));
     }
-
-    /// The operations on `path`, and what stands in the place of `{id}`; nothing when there is no such path.
-    pub(super) fn find<'p>(&self, path: &'p str) -> Option<(&[Route], &'p str)> {
-        let found = self.0.at(path).ok()?;
-        Some((found.value, found.params.get("id").unwrap_or_default()))
+    let identify = from_fn_with_state(Arc::clone(&api), gate::identify);
+    let unknown = Router::new().fallback(no_such_path).layer(identify.clone());
+    let location = [(header::LOCATION, api.key_set_location.clone())];
+    let key_set = async move |request: Request| {
+        found(&request, KEY_SET_PATH);
+        (StatusCode::PERMANENT_REDIRECT, location)
+    };
+    let mut router = Router::new().fallback(no_such_path);
+    for (path, handlers) in paths {
+        // Without this line axum answers HEAD like GET.
+        router = router.route(path, on_path(path, handlers.head(unsupported)));
     }
+    router.layer(identify).with_state(api).route(KEY_SET_PATH, get(key_set).fallback_service(unknown))
 }
 
 #[cfg(test)]
@@ -166,22 +147,31 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    use axum::body::Body;
+    use tower_service::Service as _;
+
     #[test]
     fn no_operation_stands_twice() {
         let mut seen = HashSet::new();
         assert!(table().iter().all(|row| seen.insert((row.method.clone(), row.path))));
     }
 
-    #[test]
-    fn paths_are_compared_as_they_were_sent() {
-        let routes = Routes::new().unwrap();
-        for (path, id) in [
-            ("/v1/agents", Some("")),
-            ("/v1/agents/agt_a", Some("agt_a")),
-            ("/v1/agents/%61gt_a", Some("%61gt_a")),
-            ("/v1/agents/..", Some("..")),
-            ("/v1/mandates/mnd_1/revoke", Some("mnd_1")),
-            ("/v1/webhooks/whk_1/ping", Some("whk_1")),
+    /// The paths of the table, each with a handler that answers with the path's template.
+    fn templates() -> Router {
+        let paths: HashSet<_> = table().iter().map(|row| row.path).collect();
+        paths.into_iter().fold(Router::new(), |router, path| router.route(path, get(path)))
+    }
+
+    #[tokio::test]
+    async fn paths_are_compared_as_they_were_sent() {
+        for (path, template) in [
+            ("/v1/agents", Some("/v1/agents")),
+            ("/v1/agents/agt_a", Some("/v1/agents/{id}")),
+            ("/v1/agents/%61gt_a", Some("/v1/agents/{id}")),
+            ("/v1/agents/%FF", Some("/v1/agents/{id}")),
+            ("/v1/agents/..", Some("/v1/agents/{id}")),
+            ("/v1/mandates/mnd_1/revoke", Some("/v1/mandates/{id}/revoke")),
+            ("/v1/webhooks/whk_1/ping", Some("/v1/webhooks/{id}/ping")),
             ("/v1/agents/", None),
             ("/v1//agents", None),
             ("//v1/agents", None),
@@ -194,15 +184,16 @@ mod tests {
             ("/v1/Agents", None),
             ("/v1", None),
             ("/", None),
-            ("", None),
             ("*", None),
             ("/v1/reviews", None),
             ("/v1/reviews/rev_1", None),
             ("/v1/policies", None),
             ("/v2/agents", None),
         ] {
-            assert_eq!(routes.find(path).map(|(_, id)| id), id, "{path}");
+            let request = Request::get(path).body(Body::empty()).unwrap();
+            let response = templates().call(request).await.unwrap();
+            let body = axum::body::to_bytes(response.into_body(), 1024).await.unwrap();
+            assert_eq!(std::str::from_utf8(&body).unwrap(), template.unwrap_or_default(), "{path}");
         }
-        assert_eq!(routes.find("/v1/agents").unwrap().0.len(), 2);
     }
 }

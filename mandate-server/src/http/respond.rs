@@ -1,50 +1,45 @@
-//! The only renderer: what a handler answers becomes a response with its status, envelope and headers.
+//! Responses: what handlers return becomes a response with its status, headers and error envelope.
 
-use std::convert::Infallible;
+use std::sync::Arc;
 
-use bytes::Bytes;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
-use http_body_util::Full;
-use http_body_util::combinators::UnsyncBoxBody;
+use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Response, StatusCode};
 use mandate_core::{Invalid, RequestId, Verdict};
 
 use crate::error::{Code, Fault, Refusal};
 use crate::model::call::{Answer, Envelope, ErrorBody, ScriptError};
 use crate::model::records::Mode;
 
-/// The header that tells the id of the request, on every answer.
+/// The header that carries the id of the request, on every answer.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The header that says that the answer was given before.
 pub const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// After how many seconds a request may be made again that there was no room for.
+/// After how many seconds a request may be made again when there was no room for it.
 const OVERLOAD_RETRY_AFTER_SECONDS: u32 = 1;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// An answer is what its Content-Type says, whatever a browser makes of its bytes.
+/// Browsers must not guess another type than the Content-Type.
 const NO_SNIFFING: HeaderValue = HeaderValue::from_static("nosniff");
-/// An answer belongs to the caller, and to no cache on the way, unless it says otherwise.
+/// No cache may keep an answer, unless its handler says otherwise.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// The longest part of a request that a message repeats, in characters.
+const ESCAPED_CHARS: usize = 200;
 
 /// How many headers an answer gets beside those that it is made with.
 const MAX_ADDED: usize = 5;
 
-/// What stands in a status that hyper has written by itself.
+/// The last header of a status that hyper has written by itself.
 const NO_BODY: &str = "content-length: 0\r\n";
 
-/// The body of a response: whole, or a stream.
-pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-/// What is answered, before the headers that every answer carries.
-#[derive(Debug)]
-pub(crate) struct Reply {
-    response: Response<Body>,
-    /// What was decided for it, and in which mode.
-    decided: Option<(Verdict, Mode)>,
-}
+/// What was decided for a request, and in which mode: an extension of its response, for the trace.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Decided(pub(super) Verdict, pub(super) Mode);
 
 /// Why a request was not carried out.
 #[derive(Debug)]
@@ -64,64 +59,76 @@ pub(crate) enum Failure {
     Fault(Fault),
 }
 
-impl Reply {
-    /// An answer with these headers and this body.
-    pub(crate) fn new<const N: usize>(
-        status: StatusCode,
-        headers: [(HeaderName, HeaderValue); N],
-        body: impl Into<Bytes>,
-    ) -> Self {
-        let mut response = Response::new(Full::new(body.into()).boxed_unsync());
-        *response.status_mut() = status;
-        *response.headers_mut() = HeaderMap::with_capacity(N + MAX_ADDED);
-        response.headers_mut().extend(headers);
-        Self::from(response)
-    }
-
-    /// An answer with a body that is sent as it is read.
-    pub(super) fn streamed(status: StatusCode, body: Body) -> Self {
-        let mut response = Response::new(body);
-        *response.status_mut() = status;
-        Self::from(response)
-    }
-
-    /// A text of one line.
-    pub(crate) fn text(status: StatusCode, line: &'static str) -> Self {
-        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
-        Self::new(status, [(header::CONTENT_TYPE, plain)], line)
-    }
-
-    /// What was decided for it, and in which mode.
-    pub(super) fn decided(&self) -> Option<(Verdict, Mode)> {
-        self.decided
-    }
-
-    /// The answer with a header.
-    pub(super) fn with(mut self, name: HeaderName, value: impl Into<HeaderValue>) -> Self {
-        self.response.headers_mut().insert(name, value.into());
-        self
-    }
+/// A response with these headers and this body.
+pub(super) fn response<const N: usize>(
+    status: StatusCode,
+    headers: [(HeaderName, HeaderValue); N],
+    body: impl Into<Body>,
+) -> Response {
+    let mut response = Response::new(body.into());
+    *response.status_mut() = status;
+    *response.headers_mut() = HeaderMap::with_capacity(N + MAX_ADDED);
+    response.headers_mut().extend(headers);
+    response
 }
 
-impl From<Response<Body>> for Reply {
-    fn from(response: Response<Body>) -> Self {
-        Self { response, decided: None }
-    }
+/// A text of one line.
+pub(super) fn text(status: StatusCode, line: &'static str) -> Response {
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response(status, [(header::CONTENT_TYPE, plain)], line)
 }
 
-impl From<Answer> for Reply {
-    fn from(answer: Answer) -> Self {
-        let status = StatusCode::from_u16(answer.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        let mut reply = if answer.body.is_empty() {
-            Self::new(status, [], Bytes::new())
+impl IntoResponse for Answer {
+    fn into_response(self) -> Response {
+        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = if self.body.is_empty() {
+            response(status, [], Body::empty())
         } else {
-            Self::new(status, [(header::CONTENT_TYPE, JSON)], answer.body)
+            response(status, [(header::CONTENT_TYPE, JSON)], self.body)
         };
-        reply.decided = answer.decided;
-        if answer.replayed {
-            reply.with(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"))
-        } else {
-            reply
+        if let Some((verdict, mode)) = self.decided {
+            response.extensions_mut().insert(Decided(verdict, mode));
+        }
+        if self.replayed {
+            response.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
+        }
+        response
+    }
+}
+
+/// A failure has no body yet: [`finish`] writes it, since it carries the id of the request.
+impl IntoResponse for Failure {
+    fn into_response(self) -> Response {
+        let mut response = StatusCode::INTERNAL_SERVER_ERROR.into_response();
+        response.extensions_mut().insert(Arc::new(self));
+        response
+    }
+}
+
+impl Failure {
+    /// Why `response` was not carried out, if it was not.
+    pub(super) fn of(response: &Response) -> Option<&Self> {
+        response.extensions().get::<Arc<Self>>().map(|failure| &**failure)
+    }
+
+    fn render(&self, id: RequestId) -> Response {
+        match self {
+            Self::Refused(refusal) => refused(refusal, id),
+            Self::RateLimited { retry_after_seconds } => {
+                let message =
+                    format!("the key has used up its rate; retry after {retry_after_seconds} seconds");
+                let refusal = Refusal::new(Code::RateLimited, message);
+                retry_after(refused(&refusal, id), *retry_after_seconds)
+            }
+            Self::TooManyBodies => {
+                let refusal = Refusal::new(Code::RateLimited, TOO_MANY_BODIES);
+                retry_after(refused(&refusal, id), OVERLOAD_RETRY_AFTER_SECONDS)
+            }
+            Self::Overloaded => {
+                let busy = server_error(StatusCode::SERVICE_UNAVAILABLE, OVERLOADED, id);
+                retry_after(busy, OVERLOAD_RETRY_AFTER_SECONDS)
+            }
+            Self::Fault(_) => server_error(StatusCode::INTERNAL_SERVER_ERROR, SERVER_ERROR, id),
         }
     }
 }
@@ -153,15 +160,24 @@ impl From<Fault> for Failure {
     }
 }
 
-/// The response to the request `id`, with the headers that every answer carries.
-pub(crate) fn render(outcome: Result<Reply, Failure>, id: RequestId) -> Response<Body> {
-    let Reply { mut response, .. } = outcome.unwrap_or_else(|failure| failed(&failure, id));
+/// The response to the request `id`, with the headers that every answer carries, and no others.
+pub(super) fn finish(response: Response, id: RequestId) -> Response {
+    let mut response = match Failure::of(&response) {
+        Some(failure) => failure.render(id),
+        None => response,
+    };
+    let bare = matches!(response.status(), StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED);
     let headers = response.headers_mut();
     if let Ok(id) = HeaderValue::try_from(id.to_string()) {
         headers.insert(X_REQUEST_ID, id);
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFFING);
     headers.entry(header::CACHE_CONTROL).or_insert(NO_STORE);
+    // axum adds both: the first beside every answer of a method router's fallback, the second to empty bodies.
+    headers.remove(header::ALLOW);
+    if bare {
+        headers.remove(header::CONTENT_LENGTH);
+    }
     response
 }
 
@@ -169,7 +185,8 @@ pub(crate) fn render(outcome: Result<Reply, Failure>, id: RequestId) -> Response
 pub(super) fn amended(bare: &[u8], refusal: &Refusal, id: RequestId) -> (u16, Vec<u8>) {
     let bare = String::from_utf8_lossy(bare);
     let status = bare.split(' ').nth(1).and_then(|status| status.parse().ok());
-    let (head, body) = render(Err(refusal.clone().into()), id).into_parts();
+    let failure = Failure::from(refusal.clone()).into_response();
+    let (head, body) = finish(failure, id).into_parts();
     let body = body.collect().now_or_never().and_then(Result::ok).unwrap_or_default().to_bytes();
     let lines = head.headers.iter().map(|(name, value)| {
         let value = String::from_utf8_lossy(value.as_bytes());
@@ -180,25 +197,6 @@ pub(super) fn amended(bare: &[u8], refusal: &Refusal, id: RequestId) -> (u16, Ve
     (status.unwrap_or(refusal.code.status()), [head, body.to_vec()].concat())
 }
 
-fn failed(failure: &Failure, id: RequestId) -> Reply {
-    match failure {
-        Failure::Refused(refusal) if refusal.code == Code::Unauthorized => {
-            refused(refusal, id).with(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"))
-        }
-        Failure::Refused(refusal) => refused(refusal, id),
-        Failure::RateLimited { retry_after_seconds } => {
-            let message = format!("the key has used up its rate; retry after {retry_after_seconds} seconds");
-            refused(&Refusal::new(Code::RateLimited, message), id)
-                .with(header::RETRY_AFTER, *retry_after_seconds)
-        }
-        Failure::TooManyBodies => refused(&Refusal::new(Code::RateLimited, TOO_MANY_BODIES), id)
-            .with(header::RETRY_AFTER, OVERLOAD_RETRY_AFTER_SECONDS),
-        Failure::Overloaded => server_error(StatusCode::SERVICE_UNAVAILABLE, OVERLOADED, id)
-            .with(header::RETRY_AFTER, OVERLOAD_RETRY_AFTER_SECONDS),
-        Failure::Fault(_) => server_error(StatusCode::INTERNAL_SERVER_ERROR, SERVER_ERROR, id),
-    }
-}
-
 const SERVER_ERROR: &str =
     "something went wrong on this side; a POST may be retried with the same Idempotency-Key";
 const OVERLOADED: &str = "the service is busy; retry in a moment, a POST with the same Idempotency-Key";
@@ -206,25 +204,49 @@ const OVERLOADED: &str = "the service is busy; retry in a moment, a POST with th
 const TOO_MANY_BODIES: &str = "the key, or its environment, has too many requests whose bodies are still on their way; \
                                retry when some have arrived";
 
-fn refused(refusal: &Refusal, id: RequestId) -> Reply {
-    match Answer::refused(refusal, id) {
-        Ok(answer) => answer.into(),
-        Err(_) => server_error(StatusCode::INTERNAL_SERVER_ERROR, SERVER_ERROR, id),
+fn refused(refusal: &Refusal, id: RequestId) -> Response {
+    let Ok(answer) = Answer::refused(refusal, id) else {
+        return server_error(StatusCode::INTERNAL_SERVER_ERROR, SERVER_ERROR, id);
+    };
+    let mut response = answer.into_response();
+    if refusal.code == Code::Unauthorized {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
+    response
 }
 
-fn server_error(status: StatusCode, message: &str, request_id: RequestId) -> Reply {
+fn server_error(status: StatusCode, message: &str, request_id: RequestId) -> Response {
     let error = ErrorBody { code: "server_error", message, request_id };
     let body = serde_json::to_vec(&Envelope { error }).unwrap_or_default();
-    Reply::new(status, [(header::CONTENT_TYPE, JSON)], body)
+    response(status, [(header::CONTENT_TYPE, JSON)], body)
+}
+
+fn retry_after(mut response: Response, seconds: u32) -> Response {
+    response.headers_mut().insert(header::RETRY_AFTER, seconds.into());
+    response
+}
+
+/// `text` made safe to repeat in a message: control characters escaped, cut at a bound.
+pub(super) fn escaped(text: &str) -> String {
+    let mut escaped: String = text.chars().take(ESCAPED_CHARS).flat_map(char::escape_debug).collect();
+    if text.chars().nth(ESCAPED_CHARS).is_some() {
+        escaped.push('…');
+    }
+    escaped
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    async fn rendered(outcome: Result<Reply, Failure>) -> String {
-        let response = render(outcome, RequestId::from_bytes([0; 16]));
+    #[test]
+    fn what_is_repeated_is_bounded_and_escaped() {
+        assert_eq!(escaped("a\u{1b}b"), "a\\u{1b}b");
+        assert_eq!(escaped(&"x".repeat(300)).chars().count(), ESCAPED_CHARS + 1);
+    }
+
+    async fn rendered(outcome: Result<Answer, Failure>) -> String {
+        let response = finish(outcome.into_response(), RequestId::from_bytes([0; 16]));
         let mut lines = vec![response.status().as_u16().to_string()];
         lines.extend(
             response.headers().iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())),
@@ -235,8 +257,8 @@ mod tests {
         lines.join("\n")
     }
 
-    fn answer(status: u16, body: &str, replayed: bool) -> Reply {
-        Answer { status, body: body.into(), secret: false, replayed, decided: None }.into()
+    fn answer(status: u16, body: &str, replayed: bool) -> Answer {
+        Answer { status, body: body.into(), secret: false, replayed, decided: None }
     }
 
     #[tokio::test]

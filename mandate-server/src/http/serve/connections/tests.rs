@@ -2,8 +2,11 @@
 
 use std::sync::LazyLock;
 
-use hyper::body::Incoming;
-use hyper::{Request, StatusCode};
+use axum::Router;
+use axum::extract::State;
+use axum::response::Response;
+use axum::routing::get;
+use hyper::StatusCode;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::Notify;
@@ -11,35 +14,40 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::clock::{Ids, SystemClock, SystemEntropy};
-use crate::http::exchange::Told;
-use crate::http::reply::{Failure, Reply};
-use crate::metrics::Reading;
+use crate::http::RequestIds;
+use crate::http::fallback::on_path;
+use crate::http::respond::{response, text};
+use crate::metrics::{Listener as Name, Metrics, Reading};
+use crate::traces::Traces;
 
 /// A deadline that a test can wait for.
 const SHORT: Duration = Duration::from_millis(100);
 /// An answer that no buffer between two sockets holds.
 static LARGE: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; 64 * 1024 * 1024]);
 
-/// A site that panics, that waits until it is told, that answers at length, or that answers.
+/// What the handlers of the tests tell the tests.
 #[derive(Default)]
 struct Probe {
     entered: Notify,
     leave: Notify,
 }
 
-impl Site for Probe {
-    async fn respond(self: Arc<Self>, request: Request<Incoming>, _: &mut Told) -> Result<Reply, Failure> {
-        match request.uri().path() {
-            "/panic" => panic!("by request"),
-            "/wait" => {
-                self.entered.notify_one();
-                self.leave.notified().await;
-            }
-            "/large" => return Ok(Reply::new(StatusCode::OK, [], LARGE.as_slice())),
-            _ => {}
-        }
-        Ok(Reply::text(StatusCode::OK, "done\n"))
-    }
+/// A router that panics, that waits until a test lets it go on, that answers at length, or that answers.
+fn router(probe: Arc<Probe>) -> Router {
+    let panic = async || -> Response { panic!("by request") };
+    let wait = async |State(probe): State<Arc<Probe>>| {
+        probe.entered.notify_one();
+        probe.leave.notified().await;
+        text(StatusCode::OK, "done\n")
+    };
+    let large = async || response(StatusCode::OK, [], LARGE.as_slice());
+    let done = async || text(StatusCode::OK, "done\n");
+    Router::new()
+        .route("/panic", on_path("/panic", get(panic)))
+        .route("/wait", get(wait))
+        .route("/large", get(large))
+        .fallback(done)
+        .with_state(probe)
 }
 
 struct Listening {
@@ -55,21 +63,19 @@ async fn start() -> Listening {
 }
 
 async fn start_with(limits: Limits, tls: Option<TlsAcceptor>) -> Listening {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, probe, stop) =
-        (listener.local_addr().unwrap(), Arc::new(Probe::default()), watch::Sender::new(false));
+        (socket.local_addr().unwrap(), Arc::new(Probe::default()), watch::Sender::new(false));
     let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
-    let door = Door {
-        name: Listener::Api,
-        site: Arc::clone(&probe),
+    let metrics = Metrics::new();
+    let site = Site {
+        name: Name::Api,
+        router: router(Arc::clone(&probe)),
         ids: Arc::new(RequestIds { ids, clock: Arc::new(SystemClock) }),
-        metrics: Metrics::new(),
+        metrics: metrics.clone(),
         traces: Traces::default(),
-        tls,
-        limits,
     };
-    let metrics = door.metrics.clone();
-    let serving = tokio::spawn(serve(listener, Arc::new(door), stop.subscribe()));
+    let serving = tokio::spawn(serve(socket, Arc::new(Listener { site, tls, limits }), stop.subscribe()));
     Listening { address, probe, metrics, stop, serving }
 }
 
@@ -130,6 +136,9 @@ async fn a_panic_is_a_fault_like_any_other() {
     assert!(answer.contains("\r\nx-request-id: req_"), "{answer}");
     assert!(server.get("/", "").await.starts_with("HTTP/1.1 200 "), "the listener goes on");
     assert!(server.counted("mandate_faults_total 1"));
+    let counted =
+        "mandate_http_requests_total{listener=\"api\",method=\"GET\",path=\"/panic\",status=\"5xx\"} 1";
+    assert!(server.counted(counted), "the path is known although the handler has panicked");
 }
 
 #[tokio::test]

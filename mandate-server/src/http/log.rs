@@ -1,0 +1,204 @@
+//! A request and its answer: the request's id, the checks before any router, panics, and the request log.
+
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use axum::Router;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::FutureExt as _;
+use hyper::body::Incoming;
+use hyper::header::{self, HeaderValue};
+use hyper::http::uri::Authority;
+use hyper::{Method, Request, Version};
+use mandate_core::{RequestId, Timestamp};
+use tower_service::Service as _;
+use tracing::{Level, error, event};
+
+use super::respond::{Decided, Failure, amended, finish};
+use super::serve::wire::{AnswerBody, ConnectionState, MAX_HEAD_BYTES, MAX_HEADERS, TIMEOUT};
+use crate::clock::{Clock, Ids};
+use crate::error::{Fault, Refusal};
+use crate::metrics::{Listener, Metrics};
+use crate::traces::{Span, Traced, Traces};
+
+/// What answers the requests of one listener, and what records them.
+pub(crate) struct Site {
+    pub(crate) name: Listener,
+    pub(crate) router: Router,
+    pub(crate) ids: Arc<RequestIds>,
+    pub(crate) metrics: Metrics,
+    pub(crate) traces: Traces,
+}
+
+/// What log, metrics and trace hold of a request: an extension of the request, shared with its handler.
+#[derive(Debug)]
+pub(super) struct RequestLog {
+    /// The id of the request.
+    pub(super) id: RequestId,
+    /// The template of the path. The path itself stays out of the log, since it can hold anything.
+    path: OnceLock<&'static str>,
+    /// The place of the request in a trace, if it is sampled.
+    pub(super) traced: Option<Traced>,
+}
+
+impl RequestLog {
+    fn new(id: RequestId, traced: Option<Traced>) -> Self {
+        Self { id, path: OnceLock::new(), traced }
+    }
+
+    /// Records which path was found, if none was recorded yet.
+    pub(super) fn found(&self, path: &'static str) {
+        let _ = self.path.set(path);
+    }
+
+    fn path(&self) -> &'static str {
+        self.path.get().copied().unwrap_or_default()
+    }
+}
+
+/// Draws the ids of requests.
+pub(crate) struct RequestIds {
+    pub(crate) ids: Arc<Ids>,
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl RequestIds {
+    fn next(&self) -> RequestId {
+        RequestId::from_bytes(self.ids.next(self.clock.now()))
+    }
+}
+
+/// Answers one request.
+pub(super) async fn answer(
+    site: &Site,
+    request: Request<Incoming>,
+    state: ConnectionState,
+) -> Result<hyper::Response<AnswerBody>, Infallible> {
+    state.begin_answer();
+    let (began, under_way) = (Instant::now(), site.metrics.under_way(site.name));
+    let method = request.method().clone();
+    let span = begin_span(site, &request);
+    let log = Arc::new(RequestLog::new(site.ids.next(), span.as_ref().map(Span::place)));
+    let malformed = malformed(&request, &state);
+    let close = malformed.is_some();
+    let response = match malformed {
+        Some(refusal) => Failure::from(refusal).into_response(),
+        None => route(site, request, Arc::clone(&log)).await,
+    };
+    if let Some(Failure::Fault(fault)) = Failure::of(&response) {
+        site.metrics.fault();
+        error!(request_id = %log.id, reason = %fault, "fault");
+    }
+    let decided = response.extensions().get::<Decided>().copied();
+    let mut response = finish(response, log.id);
+    if close {
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    let status = response.status().as_u16();
+    record(site, &log, Some(&method), status, began.elapsed());
+    if let Some(span) = span {
+        end_span(span, &log, &method, status, decided);
+    }
+    Ok(response.map(|body| AnswerBody::new(body, state, under_way)))
+}
+
+/// What the router answers. A panic is a fault like any other.
+async fn route(site: &Site, mut request: Request<Incoming>, log: Arc<RequestLog>) -> Response {
+    request.extensions_mut().insert(log);
+    let mut router = site.router.clone();
+    let answering = AssertUnwindSafe(async move { router.call(request).await });
+    match answering.catch_unwind().await {
+        Ok(Ok(response)) => response,
+        Ok(Err(never)) => match never {},
+        Err(panic) => Failure::Fault(panicked(panic.as_ref())).into_response(),
+    }
+}
+
+/// The span of a request. The ops listener has none, and the public listener takes no trace context from its callers.
+fn begin_span(site: &Site, request: &Request<Incoming>) -> Option<Span> {
+    let joins = match site.name {
+        Listener::Api => true,
+        Listener::Public => false,
+        Listener::Ops => return None,
+    };
+    site.traces.request(request.method(), request.headers(), joins)
+}
+
+fn end_span(mut span: Span, log: &RequestLog, method: &Method, status: u16, decided: Option<Decided>) {
+    span.tell("mandate.request_id", log.id.to_string());
+    if let Some(Decided(verdict, mode)) = decided {
+        span.tell("mandate.verdict", verdict.as_str());
+        span.tell("mandate.mode", mode.as_str());
+    }
+    span.answered(method, log.path(), status);
+}
+
+/// Why a request is ambiguous, if it is: two readers of it may not agree on its host, or on where it ends (RFC 9112,
+/// sections 3.2 and 6.1).
+fn malformed(request: &Request<Incoming>, state: &ConnectionState) -> Option<Refusal> {
+    let headers = request.headers();
+    let mut hosts = headers.get_all(header::HOST).iter();
+    match (hosts.next(), hosts.next()) {
+        (None, _) if request.version() < Version::HTTP_11 => {}
+        (Some(host), None) if host.is_empty() || Authority::try_from(host.as_bytes()).is_ok() => {}
+        _ => return Some(Refusal::invalid("a request must have one Host header, with a host in it")),
+    }
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING).iter();
+    match (codings.next(), codings.next()) {
+        (None, _) => None,
+        (Some(coding), None) if coding.as_bytes().eq_ignore_ascii_case(b"chunked") => {
+            state.may_have_length().then(|| {
+                Refusal::invalid(
+                    "a request must have one of Content-Length and Transfer-Encoding, not both; \
+                     with Transfer-Encoding it must not come before the last one was answered",
+                )
+            })
+        }
+        _ => Some(Refusal::invalid("Transfer-Encoding must be chunked")),
+    }
+}
+
+/// The answer that replaces a bare status by which hyper has refused something. A head may take as long as `head_time`.
+pub(super) fn answer_for_hyper(site: &Site, bare: &[u8], head_time: Duration) -> Vec<u8> {
+    let log = RequestLog::new(site.ids.next(), None);
+    let (what, bare) = if bare == TIMEOUT {
+        let what = format!("the head of the request did not arrive within {} seconds", head_time.as_secs());
+        (what, dated(bare, site.ids.clock.now()))
+    } else {
+        let what = format!(
+            "this is no HTTP/1.1 request, or its head is larger than {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers"
+        );
+        (what, bare.to_vec())
+    };
+    let (status, amended) = amended(&bare, &Refusal::invalid(what), log.id);
+    record(site, &log, None, status, Duration::ZERO);
+    amended
+}
+
+/// A bare status with the date behind its other headers.
+fn dated(bare: &[u8], now: Timestamp) -> Vec<u8> {
+    let since = Duration::from_millis(u64::try_from(now.millis()).unwrap_or_default());
+    let date = format!("\r\ndate: {}\r\n\r\n", httpdate::fmt_http_date(UNIX_EPOCH + since));
+    [bare.strip_suffix(b"\r\n\r\n").unwrap_or(bare), date.as_bytes()].concat()
+}
+
+/// Counts the answer, and writes it into the log.
+fn record(site: &Site, log: &RequestLog, method: Option<&Method>, status: u16, duration: Duration) {
+    let (id, path) = (log.id, log.path());
+    site.metrics.answered(site.name, method, path, status, duration);
+    let method = method.map_or("", Method::as_str);
+    let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
+    if status < 400 {
+        event!(Level::DEBUG, request_id = %id, method, path, status, duration_us, "request");
+    } else {
+        event!(Level::INFO, request_id = %id, method, path, status, duration_us, "request");
+    }
+}
+
+fn panicked(panic: &(dyn std::any::Any + Send)) -> Fault {
+    let message =
+        panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+    Fault::new(format!("a handler panicked: {}", message.unwrap_or("no message")))
+}
