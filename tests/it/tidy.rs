@@ -102,7 +102,7 @@ const RULES: &[Rule] = &[
             "config.rs",
             "config/master.rs",
             "dev/state.rs",
-            "http/tls.rs",
+            "http/serve/tls.rs",
             "metrics/process.rs",
             "store/sqlite/",
             "store/transfer.rs",

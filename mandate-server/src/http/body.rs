@@ -101,7 +101,7 @@ fn limited(mut bytes: Bytes) -> Content {
     Content::TooLarge(bytes)
 }
 
-/// Whether a body is JSON by its Content-Type, and as it stands.
+/// Whether a body is JSON by its Content-Type, and not encoded.
 fn is_plain_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let mut values = headers.get_all(header::CONTENT_TYPE).iter();
     let value = values.next().filter(|_| values.next().is_none()).and_then(|value| value.to_str().ok());
@@ -113,7 +113,7 @@ fn is_plain_json(headers: &HeaderMap) -> Result<(), Refusal> {
         return Err(Refusal::invalid("Content-Type must have no parameter but charset=utf-8"));
     }
     if headers.contains_key(header::CONTENT_ENCODING) {
-        return Err(Refusal::invalid("Content-Encoding must be absent: a body is read as it stands"));
+        return Err(Refusal::invalid("Content-Encoding must be absent: a body must not be compressed"));
     }
     Ok(())
 }

@@ -263,7 +263,7 @@ fn claim(head: &Parts, body: &[u8], key: &ApiKey) -> Result<Option<Claim>, Refus
 /// The values of parameters, each if it was given.
 pub(super) type Values<const N: usize> = [Option<String>; N];
 
-/// The values of the parameters `first` and `then`, in that order; any other parameter, and any that stands twice, is
+/// The values of the parameters `first` and `then`, in that order; any other parameter, and any that is given twice, is
 /// refused.
 fn parameters<const N: usize, const M: usize>(
     query: Option<&str>,
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_known_and_stand_once() {
+    fn parameters_are_known_and_given_once() {
         let read = |query| parameters(query, ["limit"], ["cursor"]).map_err(|refused| refused.message);
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(read(None), Ok(([None], [None])));

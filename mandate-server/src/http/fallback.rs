@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
+use axum::response::IntoResponse as _;
 use axum::routing::MethodRouter;
 
 use super::log::RequestLog;
@@ -15,9 +16,13 @@ pub(super) fn on_path<S: Clone + Send + Sync + 'static>(
     path: &'static str,
     handlers: MethodRouter<S>,
 ) -> MethodRouter<S> {
-    let record = move |request: Request, next: Next| {
+    let record = move |request: Request, next: Next| async move {
+        // axum takes an empty segment in the middle of a path for an id.
+        if request.uri().path().contains("//") {
+            return no_such_path().await.into_response();
+        }
         found(&request, path);
-        next.run(request)
+        next.run(request).await
     };
     handlers.fallback(unsupported).layer(from_fn(record))
 }

@@ -37,7 +37,7 @@ const READY_SECONDS: u64 = 1;
 const STORE_STOPPED: &str = "the store has stopped; restart the server\n";
 
 /// The answer when nothing is decided, because decisions would carry a wrong time.
-const CLOCK_OFF: &str = "the clock is too far off by the database's; look after NTP\n";
+const CLOCK_OFF: &str = "the clock differs too much from the database's; check NTP\n";
 
 /// The ops listener.
 pub(crate) struct Ops {

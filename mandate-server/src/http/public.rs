@@ -33,8 +33,8 @@ const YAML: &str = "application/yaml";
 /// Redirects to the reference, for people.
 const ROOT_PATH: &str = "/";
 /// The contract of an escrow.
-const CONTRACTS_PATH: &str = "/contracts/{address}";
-/// The path in front of the address.
+const CONTRACT_OF_ESCROW: &str = "/contracts/{address}";
+/// The path in front of the address. Whatever follows it is an address, if only one that does not exist.
 const CONTRACTS: &str = "/contracts/";
 /// The forms of an escrow's contract; the first is sent when none is asked for.
 const CONTRACT_FORMS: [&str; 2] = ["application/json", JWT];
@@ -95,7 +95,8 @@ pub(crate) fn router(public: Arc<Public>, hosts: Hosts<'_>) -> Result<Router, Fa
     let mut router = Router::new()
         .route(ROOT_PATH, on_path(ROOT_PATH, get(root)))
         .route(KEY_SET_PATH, on_path(KEY_SET_PATH, get(key_set)))
-        .route(CONTRACTS_PATH, on_path(CONTRACTS_PATH, get(contract)))
+        .route(CONTRACTS, on_path(CONTRACT_OF_ESCROW, get(contract)))
+        .route("/contracts/{*address}", on_path(CONTRACT_OF_ESCROW, get(contract)))
         .fallback(no_such_path);
     for (path, document) in documents(hosts)? {
         let document = Arc::new(document);

@@ -1,6 +1,6 @@
-//! The API reference: a page that shows the contract, with everything that it loads.
+//! The API reference: a page that shows the OpenAPI document, with all files that it loads.
 //!
-//! Swagger UI comes with the binary. The page asks no other host for anything, and its policy makes sure of that.
+//! Swagger UI is part of the binary. The page loads nothing from other hosts; its policy enforces that.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::Fault;
 
 /// The page.
 pub(super) const REFERENCE_PATH: &str = "/reference";
-/// What a document of this listener may load and do: nothing but what stands beside it (CSP level 3).
+/// What a document of this listener may load and do: nothing from other hosts (CSP level 3).
 pub(super) const POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'",

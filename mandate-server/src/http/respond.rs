@@ -44,7 +44,7 @@ pub(super) struct Decided(pub(super) Verdict, pub(super) Mode);
 /// Why a request was not carried out.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The caller can mend it.
+    /// The caller can correct it.
     Refused(Refusal),
     /// The key has used up its rate.
     RateLimited {

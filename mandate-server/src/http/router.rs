@@ -74,7 +74,7 @@ pub fn table() -> Vec<Route> {
 pub struct Route {
     /// The method.
     pub method: Method,
-    /// The path; `{id}` stands for one segment.
+    /// The path; `{id}` is one segment.
     pub path: &'static str,
     /// Whose key it takes.
     pub key: Key,
@@ -151,7 +151,7 @@ mod tests {
     use tower_service::Service as _;
 
     #[test]
-    fn no_operation_stands_twice() {
+    fn no_operation_is_listed_twice() {
         let mut seen = HashSet::new();
         assert!(table().iter().all(|row| seen.insert((row.method.clone(), row.path))));
     }
@@ -159,7 +159,7 @@ mod tests {
     /// The paths of the table, each with a handler that answers with the path's template.
     fn templates() -> Router {
         let paths: HashSet<_> = table().iter().map(|row| row.path).collect();
-        paths.into_iter().fold(Router::new(), |router, path| router.route(path, get(path)))
+        paths.into_iter().fold(Router::new(), |router, path| router.route(path, on_path(path, get(path))))
     }
 
     #[tokio::test]

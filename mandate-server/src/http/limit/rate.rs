@@ -4,7 +4,7 @@
 //! interval of 60 seconds that ends now: never are more than the rate admitted in any of them. The price is that a
 //! request stays counted for up to a second longer than it must.
 //!
-//! Several servers on one database tell each other what they have admitted, once a second: a round. What others admit
+//! Several servers on one database exchange what they have admitted, once a second: a round. What others admit
 //! within a round is not known here. So in each round a server admits its share of what is left, and no more: all of
 //! them together one and a half times the rate at most, and one request more each.
 
@@ -36,11 +36,11 @@ pub(crate) struct Rates {
 
 struct Books {
     own: LruCache<i64, Window>,
-    /// What the other servers have admitted, as they told.
+    /// What the other servers have admitted, by their reports.
     others: HashMap<i64, Window>,
     /// How many servers there are, this one too.
     servers: u32,
-    /// Counts how often the others were heard.
+    /// How many exchanges there were.
     round: u64,
 }
 
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(rates.admit(0, 1, at(0)), Ok(()), "the oldest is forgotten");
     }
 
-    /// No interval of 60 seconds ever holds more than the rate, and who waits as told is admitted.
+    /// No interval of 60 seconds ever holds more than the rate, and a request after `retry_after_seconds` is admitted.
     #[test]
     fn never_more_than_the_rate_in_any_60_seconds() {
         let (rates, rate) = (Rates::new(), 50);

@@ -1,4 +1,4 @@
-//! TLS for the listeners: certificates from files, taken anew when the files change.
+//! TLS for the listeners: certificates from files, which are read again when they change.
 
 #[cfg(test)]
 mod tests;
@@ -28,11 +28,11 @@ use crate::config::TlsFiles;
 use crate::error::Fault;
 use crate::metrics::Metrics;
 
-/// How often it is looked whether a certificate or its key has changed, in seconds.
+/// How often the files of certificates and keys are checked for changes, in seconds.
 const LOOK_SECONDS: u64 = 10;
-/// What is spoken inside TLS (RFC 7301). HTTP/2 is not: requests are small and connections many.
+/// The protocol inside TLS (RFC 7301). HTTP/2 would gain nothing: requests are small and connections many.
 const HTTP_1_1: &[u8] = b"http/1.1";
-/// The permissions of those who are neither the owner nor of the group.
+/// The permissions of users other than the owner and the group.
 const OTHERS: u32 = 0o007;
 
 /// A certificate with its key, as they are in their files now.
@@ -46,7 +46,7 @@ pub(crate) struct Identity {
 struct Seen {
     /// The fingerprint of the pair in use.
     used: Fingerprint,
-    /// What was last told to be of no use, and why. It is looked at again each time: a certificate may become valid.
+    /// The files that were last refused, and why. They are checked again each time: a certificate may become valid.
     refused: Option<(Option<Fingerprint>, String)>,
 }
 
@@ -76,7 +76,7 @@ impl Identity {
     /// Reads the files.
     ///
     /// # Errors
-    /// One cannot be read or holds nothing of use, the two do not belong together, or the certificate is not valid at `now`.
+    /// A file cannot be read or holds no certificate or key, the two do not match, or the certificate is not valid at `now`.
     pub(crate) fn read(files: TlsFiles, now: Timestamp) -> Result<Self, Fault> {
         let contents = Contents::read(&files)?;
         let current = RwLock::new(contents.pair(&files, now)?);
@@ -85,10 +85,10 @@ impl Identity {
         Ok(Self { files, current, seen })
     }
 
-    /// Speaks TLS 1.2 and 1.3 under this identity, whatever it is at the time of a handshake.
+    /// Accepts TLS 1.2 and 1.3 with the certificate that is current at the time of a handshake.
     ///
     /// # Errors
-    /// The library was built without what that takes.
+    /// The library was built without these versions.
     pub(crate) fn acceptor(self: Arc<Self>) -> Result<TlsAcceptor, Fault> {
         let builder = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()));
         let builder = builder.with_safe_default_protocol_versions().map_err(|e| Fault::new(e.to_string()))?;
@@ -106,8 +106,8 @@ impl Identity {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Takes what the files hold, if that is not in use yet. Says whether it has. The same reason why the same contents
-    /// are of no use is told once.
+    /// Reads the files, and uses them if they have changed. Returns whether it does. The same reason why the same contents
+    /// are refused is given once.
     fn renew(&self, now: Timestamp) -> Result<bool, Fault> {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let contents = Contents::read(&self.files);
@@ -135,7 +135,7 @@ impl Identity {
     }
 }
 
-/// Follows the files of `identities` until `stop` changes: every so often, and when `look` says so.
+/// Checks the files of `identities` until `stop` changes: at intervals, and when `look` is notified.
 pub(crate) async fn follow(
     identities: Vec<Arc<Identity>>,
     clock: Arc<dyn Clock>,
@@ -163,7 +163,7 @@ pub(crate) async fn follow(
                     metrics.reload_failed();
                     error!(reason = %fault, "the new certificate is not used; the old one stays");
                 }
-                Err(e) => error!(error = %e, "a certificate could not be looked at"),
+                Err(e) => error!(error = %e, "a certificate could not be checked"),
             }
         }
     }
@@ -172,7 +172,7 @@ pub(crate) async fn follow(
 fn warn_of_readers(files: &TlsFiles) {
     let mode = files.key.metadata().map_or(0, |metadata| metadata.permissions().mode());
     if mode & OTHERS != 0 {
-        warn!(key = %files.key.display(), "every user of this machine can read the TLS key; chmod o= mends that");
+        warn!(key = %files.key.display(), "every user of this machine can read the TLS key; remove that right with chmod o=");
     }
 }
 

@@ -1,5 +1,5 @@
-//! Rates where several servers share a database: once a second each tells what it has admitted, and hears of the others. On
-//! that occasion it compares its clock with the database's.
+//! Rates where several servers share a database. Once a second each server writes what it has admitted, and reads what
+//! the others have. It also compares its clock with the database's then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use crate::error::Fault;
 use crate::service::rates::{self, Told};
 use crate::store::Store;
 
-/// How often servers tell each other, in milliseconds.
+/// How often servers exchange what they have admitted, in milliseconds.
 const EVERY_MILLIS: u64 = 1_000;
-/// How long it is waited for the database before a round goes by without it.
+/// How long a server waits for the database before it goes on without it.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// After how long a server that has told nothing is held to be gone, in milliseconds. What it told counts on.
+/// After how long without a report a server counts as gone, in milliseconds. Its last report still counts.
 const GONE_MILLIS: i64 = 5_000;
-/// Keys that a server tells of: the busiest. One takes 9 bytes, and 5 for each second with requests.
-const MAX_TOLD: usize = 4_096;
+/// Keys in a report: the busiest. One takes 9 bytes, and 5 for each second with requests.
+const MAX_KEYS_REPORTED: usize = 4_096;
 
-/// What is on its way to the database.
-type Telling = JoinHandle<Result<Vec<Told>, Fault>>;
+/// An exchange with the database that is under way.
+type Exchange = JoinHandle<Result<Vec<Told>, Fault>>;
 
 /// A server among others on one database.
 pub(crate) struct Shared {
@@ -34,14 +34,14 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<dyn Clock>,
     skew: Arc<Skew>,
     server: [u8; 16],
-    telling: Option<Telling>,
-    /// Whether the others could not be heard.
-    deaf: bool,
-    /// What was said of the clock last.
+    under_way: Option<Exchange>,
+    /// Whether the last exchange failed.
+    alone: bool,
+    /// The last state of the clock that was logged.
     said: Bearing,
 }
 
-/// How a clock stands to the database's.
+/// The state of the clock, compared with the database's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bearing {
     Right,
@@ -58,11 +58,11 @@ impl Shared {
     ) -> Self {
         let mut server = [0; 16];
         entropy.fill(&mut server);
-        let (telling, deaf, said) = (None, false, Bearing::Right);
-        Self { rates, store, clock, skew, server, telling, deaf, said }
+        let (under_way, alone, said) = (None, false, Bearing::Right);
+        Self { rates, store, clock, skew, server, under_way, alone, said }
     }
 
-    /// Begins, before the first request, so that it is judged as one among others, and dated by a clock that is right.
+    /// Runs before the first request, so that the rate of the other servers counts for it, and the clock is right.
     ///
     /// # Errors
     /// The database does not answer.
@@ -73,7 +73,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Tells and hears, until `stop` changes; then says that it was the last time.
+    /// Exchanges reports until `stop` changes. The last report says that this server ends.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut tick = tokio::time::interval(Duration::from_millis(EVERY_MILLIS));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -90,52 +90,52 @@ impl Shared {
         self.end().await;
     }
 
-    /// Once. A database that is away keeps no request from being judged: each server counts for itself then.
+    /// Exchanges reports once. Without the database each server counts alone, so that no request waits for it.
     pub(crate) async fn exchange(&mut self) {
-        let telling = self.telling.take().unwrap_or_else(|| self.tell());
-        let heard = listen(telling).await;
+        let under_way = self.under_way.take().unwrap_or_else(|| self.begin_exchange());
+        let received = wait_for(under_way).await;
         self.say_how_the_clock_is();
-        match heard {
-            Ok(Ok(told)) => {
-                if std::mem::take(&mut self.deaf) {
+        match received {
+            Ok(Ok(reports)) => {
+                if std::mem::take(&mut self.alone) {
                     info!("request rates are shared with the other servers again");
                 }
-                self.rates.hear(&told, self.clock.now().seconds());
+                self.rates.merge(&reports, self.clock.now().seconds());
             }
             Ok(Err(fault)) => self.go_on_alone(&fault.to_string()),
-            Err(telling) => {
-                self.telling = Some(telling);
+            Err(under_way) => {
+                self.under_way = Some(under_way);
                 self.go_on_alone("the database does not answer in time");
             }
         }
     }
 
-    fn tell(&self) -> Telling {
+    fn begin_exchange(&self) -> Exchange {
         let (store, server) = (self.store.clone(), self.server);
         let (clock, skew) = (Arc::clone(&self.clock), Arc::clone(&self.skew));
-        let told = self.rates.tell(self.clock.now().seconds());
+        let report = self.rates.report(self.clock.now().seconds());
         tokio::spawn(async move {
             let written = store.write(move |tx| {
                 rates::compare(tx, &*clock, &skew)?;
-                Ok(rates::exchange(tx, server, &told)?)
+                Ok(rates::exchange(tx, server, &report)?)
             });
             written.await?.map_err(|refusal| Fault::new(refusal.message))
         })
     }
 
-    /// What is on its way comes before the last word, or not at all.
+    /// A report that is under way must be written before the last one, or never.
     async fn end(mut self) {
-        if let Some(telling) = self.telling.take() {
-            let _ = listen(telling).await;
+        if let Some(under_way) = self.under_way.take() {
+            let _ = wait_for(under_way).await;
         }
-        let (server, told) = (self.server, self.rates.tell(self.clock.now().seconds()));
-        let ending = self.store.write(move |tx| Ok(rates::end(tx, server, &told)?));
+        let (server, report) = (self.server, self.rates.report(self.clock.now().seconds()));
+        let ending = self.store.write(move |tx| Ok(rates::end(tx, server, &report)?));
         if !matches!(timeout(PATIENCE, ending).await, Ok(Ok(Ok(())))) {
-            warn!("the other servers were not told that this one ends");
+            warn!("the other servers do not know that this one ends");
         }
     }
 
-    /// Says it once when the clock goes wrong, and once when it is right again.
+    /// Logs once when the clock goes wrong, and once when it is right again.
     fn say_how_the_clock_is(&mut self) {
         let ahead_millis = self.skew.ahead_millis();
         let bearing = match ahead_millis.abs() {
@@ -148,36 +148,36 @@ impl Shared {
         }
         match bearing {
             Bearing::Right => info!("the clock agrees with the database's again"),
-            Bearing::Off => warn!(ahead_millis, "the clock is off by the database's: look after NTP"),
+            Bearing::Off => warn!(ahead_millis, "the clock differs from the database's: check NTP"),
             Bearing::Unbearable => {
                 error!(
                     ahead_millis,
-                    "the clock is too far off by the database's: nothing is decided until it is right"
+                    "the clock differs too much from the database's: nothing is decided until it is right"
                 );
             }
         }
     }
 
     fn go_on_alone(&mut self, reason: &str) {
-        if !std::mem::replace(&mut self.deaf, true) {
+        if !std::mem::replace(&mut self.alone, true) {
             warn!(reason, "request rates are not shared with the other servers");
         }
         self.rates.renew();
     }
 }
 
-/// Waits for what is on its way, or gives it back where that takes too long.
-async fn listen(mut telling: Telling) -> Result<Result<Vec<Told>, Fault>, Telling> {
-    match timeout(PATIENCE, &mut telling).await {
-        Ok(told) => Ok(told.unwrap_or_else(|e| Err(Fault::new(e.to_string())))),
-        Err(_) => Err(telling),
+/// Waits for the exchange under way, or gives it back when that takes too long.
+async fn wait_for(mut under_way: Exchange) -> Result<Result<Vec<Told>, Fault>, Exchange> {
+    match timeout(PATIENCE, &mut under_way).await {
+        Ok(reports) => Ok(reports.unwrap_or_else(|e| Err(Fault::new(e.to_string())))),
+        Err(_) => Err(under_way),
     }
 }
 
 impl Rates {
     /// What was admitted here by `second`: of each key its number, how many seconds follow, and of each of these how long ago
     /// it was and how many requests it had.
-    fn tell(&self, second: i64) -> Vec<u8> {
+    fn report(&self, second: i64) -> Vec<u8> {
         let mut books = self.books();
         let mut busy: Vec<(i64, Window)> = books
             .own
@@ -189,23 +189,23 @@ impl Rates {
             .collect();
         drop(books);
         busy.sort_unstable_by_key(|(_, window)| std::cmp::Reverse(window.total));
-        let mut told = Vec::new();
-        for (key, window) in busy.iter().take(MAX_TOLD) {
+        let mut report = Vec::new();
+        for (key, window) in busy.iter().take(MAX_KEYS_REPORTED) {
             let seconds = || (0_u8..).zip(window.counts).filter(|(_, count)| *count > 0);
-            told.extend(key.to_be_bytes());
-            told.push(u8::try_from(seconds().count()).unwrap_or(u8::MAX));
+            report.extend(key.to_be_bytes());
+            report.push(u8::try_from(seconds().count()).unwrap_or(u8::MAX));
             seconds().for_each(|(age, count)| {
-                told.push(age);
-                told.extend(count.to_be_bytes());
+                report.push(age);
+                report.extend(count.to_be_bytes());
             });
         }
-        told
+        report
     }
 
-    /// Takes what the others have told by `second` into account, and begins a round.
-    fn hear(&self, told: &[Told], second: i64) {
+    /// Takes the reports of the others at `second` into account, and begins a round.
+    fn merge(&self, reports: &[Told], second: i64) {
         let mut others: std::collections::HashMap<i64, Window> = std::collections::HashMap::new();
-        for Told { age_millis, rates, .. } in told {
+        for Told { age_millis, rates, .. } in reports {
             let passed = usize::try_from(age_millis / 1000).unwrap_or(0);
             let mut rest = rates.as_slice();
             while let Some((key, seconds)) = read(&mut rest) {
@@ -215,20 +215,20 @@ impl Rates {
                 }
             }
         }
-        let there = told.iter().filter(|told| !told.ended && told.age_millis < GONE_MILLIS).count();
+        let there = reports.iter().filter(|report| !report.ended && report.age_millis < GONE_MILLIS).count();
         let mut books = self.books();
         books.others = others;
         books.servers = u32::try_from(there).unwrap_or(u32::MAX).saturating_add(1);
         books.round += 1;
     }
 
-    /// Begins a round without having heard of the others.
+    /// Begins a round without reports of the others.
     fn renew(&self) {
         self.books().round += 1;
     }
 }
 
-/// The next key that was told of, and its seconds. Nothing at the end, or where it is not readable.
+/// The next key of a report, and its seconds; none at the end, or where the report cannot be read.
 fn read(rest: &mut &[u8]) -> Option<(i64, Vec<(usize, u32)>)> {
     let key = i64::from_be_bytes(take(rest)?);
     let [seconds] = take(rest)?;
@@ -255,49 +255,49 @@ mod tests {
         Timestamp::from_seconds(1_700_000_000 + second)
     }
 
-    /// Has one server hear what all others have told.
-    fn exchange(servers: &[Rates], told: &mut [Vec<u8>], of: usize, now: Timestamp) {
-        told[of] = servers[of].tell(now.seconds());
-        let others = told.iter().enumerate().filter(|(number, _)| *number != of);
-        let heard: Vec<_> =
+    /// One server reads the reports of all others.
+    fn exchange(servers: &[Rates], reports: &mut [Vec<u8>], of: usize, now: Timestamp) {
+        reports[of] = servers[of].report(now.seconds());
+        let others = reports.iter().enumerate().filter(|(number, _)| *number != of);
+        let received: Vec<_> =
             others.map(|(_, rates)| Told { age_millis: 0, ended: false, rates: rates.clone() }).collect();
-        servers[of].hear(&heard, now.seconds());
+        servers[of].merge(&received, now.seconds());
     }
 
     #[test]
-    fn what_is_told_is_what_is_heard() {
+    fn a_report_is_read_as_it_was_written() {
         let (one, other) = (Rates::new(), Rates::new());
         for (second, key) in [(0, 7), (0, 7), (3, 7), (3, -1)] {
             one.admit(key, 100, at(second)).unwrap();
         }
-        let rates = one.tell(at(5).seconds());
-        other.hear(&[Told { age_millis: 2_999, ended: false, rates: rates.clone() }], at(100).seconds());
+        let rates = one.report(at(5).seconds());
+        other.merge(&[Told { age_millis: 2_999, ended: false, rates: rates.clone() }], at(100).seconds());
         let books = other.books();
         assert_eq!((books.servers, books.others[&7].total, books.others[&-1].total), (2, 3, 1));
         assert_eq!((books.others[&7].counts[4], books.others[&7].counts[7]), (1, 2));
         drop(books);
         for cut in 0..rates.len() {
-            other.hear(
+            other.merge(
                 &[Told { age_millis: 0, ended: false, rates: rates[..cut].to_vec() }],
                 at(100).seconds(),
             );
         }
         for (age_millis, ended) in [(GONE_MILLIS, false), (0, true)] {
-            other.hear(&[], at(100).seconds());
-            other.hear(&[Told { age_millis, ended, rates: rates.clone() }], at(100).seconds());
+            other.merge(&[], at(100).seconds());
+            other.merge(&[Told { age_millis, ended, rates: rates.clone() }], at(100).seconds());
             let books = other.books();
             assert_eq!((books.servers, books.others.len()), (1, 2), "gone, and not forgotten");
         }
         one.admit(7, 100, at(200)).unwrap();
-        assert_eq!(one.tell(at(200).seconds()).len(), 14, "what has left the window is not told");
+        assert_eq!(one.report(at(200).seconds()).len(), 14, "what has left the window is not reported");
     }
 
     #[test]
     fn a_server_alone_admits_the_rate_at_once_and_two_their_shares() {
         let rates = Rates::new();
-        rates.hear(&[], at(0).seconds());
+        rates.merge(&[], at(0).seconds());
         assert_eq!((0..20).filter(|_| rates.admit(1, 10, at(0)).is_ok()).count(), 10);
-        rates.hear(&[Told { age_millis: 0, ended: false, rates: Vec::new() }], at(0).seconds());
+        rates.merge(&[Told { age_millis: 0, ended: false, rates: Vec::new() }], at(0).seconds());
         assert_eq!((0..20).filter(|_| rates.admit(2, 10, at(0)).is_ok()).count(), 5);
         assert_eq!(rates.admit(2, 10, at(0)), Err(super::super::Exceeded { retry_after_seconds: 2 }));
         // The database is away: half of what is left, again and again.
@@ -307,7 +307,7 @@ mod tests {
         }
     }
 
-    /// Any number of servers, that tell each other in any order once a second, and any requests: in no 60 seconds are more
+    /// Any number of servers, that exchange reports in any order once a second, and any requests: in no 60 seconds are more
     /// than one and a half times the rate admitted, and one more by each server.
     #[test]
     fn servers_together_stay_within_the_bound() {
@@ -320,12 +320,12 @@ mod tests {
         for count in [1, 2, 3, 5, 8] {
             let rate = 120;
             let servers: Vec<_> = (0..count).map(|_| Rates::new()).collect();
-            let mut told = vec![Vec::new(); count];
-            // All have heard of each other.
-            (0..2 * count).for_each(|turn| exchange(&servers, &mut told, turn % count, at(0)));
+            let mut reports = vec![Vec::new(); count];
+            // All know of each other.
+            (0..2 * count).for_each(|turn| exchange(&servers, &mut reports, turn % count, at(0)));
             let mut admitted = Vec::new();
             for second in 1..400 {
-                // Each tells once in a second, and some ask before, between and after.
+                // Each reports once in a second, and requests come before, between and after.
                 let mut order: Vec<_> = (0..count).collect();
                 (0..count).for_each(|place| order.swap(place, draw(count)));
                 let greed = [0, 1, 3, 200][draw(4)];
@@ -337,7 +337,7 @@ mod tests {
                             }
                         });
                     }
-                    exchange(&servers, &mut told, server, at(second));
+                    exchange(&servers, &mut reports, server, at(second));
                 }
             }
             let bound = usize::try_from(rate).unwrap() * 3 / 2 + count;

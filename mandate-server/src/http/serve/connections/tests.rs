@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use axum::Router;
 use axum::extract::State;
 use axum::response::Response;
-use axum::routing::get;
+use axum::routing;
 use hyper::StatusCode;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -25,7 +25,7 @@ const SHORT: Duration = Duration::from_millis(100);
 /// An answer that no buffer between two sockets holds.
 static LARGE: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; 64 * 1024 * 1024]);
 
-/// What the handlers of the tests tell the tests.
+/// Through which handlers and tests wait for each other.
 #[derive(Default)]
 struct Probe {
     entered: Notify,
@@ -43,9 +43,9 @@ fn router(probe: Arc<Probe>) -> Router {
     let large = async || response(StatusCode::OK, [], LARGE.as_slice());
     let done = async || text(StatusCode::OK, "done\n");
     Router::new()
-        .route("/panic", on_path("/panic", get(panic)))
-        .route("/wait", get(wait))
-        .route("/large", get(large))
+        .route("/panic", on_path("/panic", routing::get(panic)))
+        .route("/wait", routing::get(wait))
+        .route("/large", routing::get(large))
         .fallback(done)
         .with_state(probe)
 }
@@ -157,7 +157,7 @@ async fn what_is_turned_away_unread_has_an_id_and_the_envelope() {
 }
 
 #[tokio::test]
-async fn so_it_is_after_requests_that_were_answered() {
+async fn a_refusal_by_hyper_has_the_same_form_after_answered_requests() {
     let server = start().await;
     for bytes in ["GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: x\r\n\r\n"] {
         let mut stream = TcpStream::connect(server.address).await.unwrap();
@@ -209,7 +209,7 @@ async fn a_request_that_two_readers_may_read_differently_is_refused() {
     }
 }
 
-/// Whatever stands behind a request framed twice is not read as one.
+/// The bytes behind an ambiguous request are not read as another request.
 #[tokio::test]
 async fn nothing_is_smuggled_behind_a_request() {
     let server = start().await;
@@ -267,12 +267,12 @@ async fn a_peer_that_does_not_ask_in_time_is_closed() {
 #[tokio::test]
 async fn a_peer_that_does_not_read_holds_no_slot() {
     let server = start_with(Limits { stalled: SHORT, connections: 1, ..Limits::default() }, None).await;
-    let mut deaf = TcpStream::connect(server.address).await.unwrap();
-    deaf.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
-    deaf.readable().await.unwrap();
+    let mut silent = TcpStream::connect(server.address).await.unwrap();
+    silent.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    silent.readable().await.unwrap();
     assert!(server.get("/", "").await.ends_with("done\n"), "when its time is over, the next one is served");
     let mut answer = Vec::new();
-    let _ = deaf.read_to_end(&mut answer).await;
+    let _ = silent.read_to_end(&mut answer).await;
     assert!(answer.len() < LARGE.len());
 }
 
@@ -281,7 +281,7 @@ async fn one_address_has_so_many_connections_and_no_more() {
     let server = start_with(Limits { connections_per_peer: Some(2), ..Limits::default() }, None).await;
     let first = TcpStream::connect(server.address).await.unwrap();
     let second = TcpStream::connect(server.address).await.unwrap();
-    // In the queue of the operating system they stand in order: the third is accepted after these two.
+    // The operating system queues them in order: the third is accepted after these two.
     assert_eq!(rest(&mut TcpStream::connect(server.address).await.unwrap()).await, "");
     assert!(
         server.counted("mandate_http_connections_refused_total{listener=\"api\",reason=\"peer_limit\"} 1")

@@ -1,4 +1,4 @@
-//! What is taken from the files, when, and what is told of it.
+//! Which certificates are taken from the files, when, and what is logged.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -51,7 +51,7 @@ fn a_certificate_that_is_not_valid_yet_is_taken_when_it_is() {
         early.ends_with("tls.pem: the certificate is not valid before 2027-01-01T00:00:00.000Z"),
         "{early}"
     );
-    assert!(!identity.renew(year(2026)).unwrap(), "told once");
+    assert!(!identity.renew(year(2026)).unwrap(), "reported once");
     assert_eq!(identity.ends(), Timestamp::parse("2090-01-01T00:00:00Z").unwrap());
     assert!(identity.renew(year(2027)).unwrap());
     assert_eq!(identity.ends(), Timestamp::parse("2091-01-01T00:00:00Z").unwrap());
@@ -59,27 +59,27 @@ fn a_certificate_that_is_not_valid_yet_is_taken_when_it_is() {
 }
 
 #[test]
-fn each_reason_why_a_pair_is_of_no_use_is_told_once() {
+fn each_reason_for_refusing_a_pair_is_reported_once() {
     let (files, identity) = Files::read();
-    let told = |now| identity.renew(now).map_err(|fault| fault.to_string());
+    let renew = |now| identity.renew(now).map_err(|fault| fault.to_string());
     let good = std::fs::read(files.names().key).unwrap();
     for bad in ["", "x", ""] {
         std::fs::write(files.names().key, bad).unwrap();
-        let reason = told(year(2026)).unwrap_err();
+        let reason = renew(year(2026)).unwrap_err();
         assert!(reason.ends_with("tls.key holds no private key in PEM"), "{reason}");
-        assert_eq!(told(year(2026)), Ok(false));
+        assert_eq!(renew(year(2026)), Ok(false));
     }
     std::fs::remove_file(files.names().key).unwrap();
-    assert!(told(year(2026)).unwrap_err().contains("tls.key cannot be read"));
-    assert_eq!(told(year(2026)), Ok(false));
+    assert!(renew(year(2026)).unwrap_err().contains("tls.key cannot be read"));
+    assert_eq!(renew(year(2026)), Ok(false));
     std::fs::write(files.names().key, good).unwrap();
-    assert_eq!(told(year(2026)), Ok(false), "the pair in use is there again");
+    assert_eq!(renew(year(2026)), Ok(false), "the pair in use is there again");
     std::fs::write(files.names().key, "").unwrap();
-    assert!(told(year(2026)).is_err(), "what was mended and is bad again is told again");
+    assert!(renew(year(2026)).is_err(), "a pair that was good and is bad again is reported again");
     // A certificate that is not valid yet may have ended when it is looked at again: that is another reason.
     files.hold([2027, 2028]);
-    assert!(told(year(2026)).unwrap_err().contains("is not valid before"));
-    assert!(told(year(2029)).unwrap_err().contains("has expired"));
+    assert!(renew(year(2026)).unwrap_err().contains("is not valid before"));
+    assert!(renew(year(2029)).unwrap_err().contains("has expired"));
 }
 
 /// What is logged.
@@ -105,7 +105,7 @@ impl MakeWriter<'_> for Log {
 }
 
 #[test]
-fn a_key_that_all_can_read_is_told_of_at_the_start_and_with_each_change() {
+fn a_key_that_all_can_read_causes_a_warning_at_the_start_and_with_each_change() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let log = Log::default();
