@@ -287,9 +287,9 @@ fn a_database_is_migrated_when_it_is_said_and_not_before() {
         Ran::from(command.output().unwrap()).code(0).out
     };
     let dry = migrate(&["--dry-run"]);
-    assert!(dry.starts_with("schema 0, newest ") && dry.contains("\nwould apply 1: the main job\n"), "{dry}");
+    assert!(dry.starts_with("schema 0, newest ") && dry.contains("\nwould apply 1: schema\n"), "{dry}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
-    assert!(migrate(&[]).contains("\napplied 1: the main job\n"));
+    assert!(migrate(&[]).contains("\napplied 1: schema\n"));
     let there: Value = serde_json::from_str(&migrate(&["--json"])).unwrap();
     assert_eq!((&there["current"], &there["changes"]), (&there["newest"], &json!([])));
 }

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use mandate_core::api_key::ApiKey;
 use mandate_server::clock::{Clock as _, SystemClock};
+use mandate_server::store::upkeep;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -152,7 +153,8 @@ impl Length {
 
 /// The long log: that of an earlier run, or a new one.
 fn long(directory: &Path, decisions: usize) -> Result<(Template, Vec<PageTimes>), Failure> {
-    if let Ok(kept) = std::fs::read(directory.join(KEPT)) {
+    // One with another schema is no use to this server.
+    if let Some(kept) = std::fs::read(directory.join(KEPT)).ok().filter(|_| is_current(directory)) {
         let kept: Kept = serde_json::from_slice(&kept)?;
         let key = |text: &str| ApiKey::parse(text).map_err(|e| e.to_string());
         let template = Template::at(directory, key(&kept.organization_key)?, key(&kept.agent_key)?);
@@ -163,7 +165,7 @@ fn long(directory: &Path, decisions: usize) -> Result<(Template, Vec<PageTimes>)
         return Ok((template, pages));
     }
     if directory.exists() {
-        // One that was not finished.
+        // One that was not finished, or has another schema.
         std::fs::remove_dir_all(directory)?;
     }
     let begin = beginning(decisions)?;
@@ -179,6 +181,12 @@ fn long(directory: &Path, decisions: usize) -> Result<(Template, Vec<PageTimes>)
     };
     std::fs::write(directory.join(KEPT), serde_json::to_vec(&kept)?)?;
     Ok((template, all))
+}
+
+/// Whether the database in a directory has the schema of this server.
+fn is_current(directory: &Path) -> bool {
+    let url = format!("sqlite://{}", database(directory).display());
+    upkeep::schema(&url).is_ok_and(|schema| schema.is_newest())
 }
 
 /// The paths of the first and the last page of a list.

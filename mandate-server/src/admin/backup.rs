@@ -98,7 +98,7 @@ pub struct Manifest {
     pub sha256: String,
     /// Its newest signing keys: the master key must be that which sealed them.
     pub signing_keys: Vec<String>,
-    /// Rows by table; empty for a schema that is not the newest.
+    /// Rows by table.
     pub rows: BTreeMap<String, i64>,
 }
 
@@ -196,25 +196,22 @@ pub(super) fn verify(backup: &Path) -> Result<(Manifest, Contents), Fault> {
     Ok((manifest, contents))
 }
 
-/// What a file holds that can be restored: the newest schema or an older one, and nothing damaged.
+/// What a file holds that can be restored: the schema of this program, and nothing damaged.
 fn sound(path: &Path) -> Result<Contents, Fault> {
     let name = path.to_str().ok_or_else(|| Fault::new("the name of the backup is not UTF-8"))?;
     let database = format!("{SQLITE}{name}");
-    upkeep::schema(&database)?.must_be_known(name)?;
-    let (mut findings, contents) = upkeep::snapshot(&database, |tx| {
+    let schema = upkeep::schema(&database)?;
+    schema.must_be_known(name)?;
+    if !schema.is_newest() {
+        return Err(Fault::new(format!("{name} is not a database of this program")));
+    }
+    let (findings, contents) = upkeep::snapshot(&database, |tx| {
         let mut findings = Findings::default();
         let whole = check::quick(tx, &mut findings)?;
         let rows = if whole { check::counts(tx)? } else { Vec::new() };
         let rows = rows.into_iter().map(|(table, rows)| (table.to_owned(), rows)).collect();
-        let schema_version = upkeep::version(tx)?;
-        let keys = if schema_version == 0 { Vec::new() } else { signing_keys(tx)? };
-        Ok((findings.0, Contents { schema_version, keys, rows }))
+        Ok((findings.0, Contents { schema_version: schema.current, keys: signing_keys(tx)?, rows }))
     })?;
-    if contents.schema_version == 0 {
-        return Err(Fault::new(format!("{name} is not a database of this program")));
-    }
-    // An older schema is brought up to date when a server starts on it.
-    findings.retain(|finding| finding.table != "refinery_schema_history");
     match findings.first() {
         None => Ok(contents),
         Some(first) => Err(Fault::new(format!(

@@ -62,7 +62,7 @@ impl Options {
 
     fn tell(&self, schema: &Schema) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
-        let Schema { current, newest, missing } = schema;
+        let Schema { current, newest, missing, .. } = schema;
         if self.common.json {
             let changes =
                 missing.iter().map(|step| Change { version: step.version, name: &step.name }).collect();

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use axum::Router;
 use hyper::header::HeaderValue;
-use serde_json::json;
 use tokio::sync::{Semaphore, watch};
 
 use super::{Tasks, Urls, blocking};
@@ -19,12 +18,11 @@ use crate::http::{
 use crate::metrics::Metrics;
 use crate::model::call::ScriptError;
 use crate::model::master_key::MasterKey;
-use crate::service::audit::{self, Deed, Operator};
 use crate::service::decide::Engine;
 use crate::service::endpoint::Reach;
 use crate::service::signing::{self, Keyring};
 use crate::settlement::Settlement;
-use crate::store::{self, Decider, Store, upkeep};
+use crate::store::{self, Decider, Store};
 use crate::traces::Traces;
 use crate::worker::deliver::Deliverer;
 use crate::worker::dial::Dialer;
@@ -33,9 +31,6 @@ use crate::worker::rotate::Rotation;
 use crate::worker::sweep::Sweep;
 use crate::worker::{export, rotate, settle};
 use mandate_core::cursor::CursorKey;
-
-/// What audit records call the server itself, at its start.
-const SERVER: &str = "server, at its start";
 
 /// What the listeners and the workers stand on. Everything in it is shared, none of it runs yet but the store.
 pub(super) struct Parts {
@@ -185,7 +180,7 @@ impl Parts {
     }
 }
 
-/// Brings the database up to date, writing down that it did, and opens the signing keys, making them at the first start.
+/// Makes the schema of a new database, and opens the signing keys, which the first start makes.
 fn prepare(
     database: &str,
     master_key: &MasterKey,
@@ -193,20 +188,8 @@ fn prepare(
     clock: &dyn Clock,
     entropy: &dyn Entropy,
 ) -> Result<Keyring, Fault> {
-    let before = store::migrate(database)?;
-    let subject = upkeep::subject(database)?;
+    store::migrate(database)?;
     let keyring = store::run_once(database, |tx| {
-        // That a database was made is no migration.
-        if before.current > 0 && !before.missing.is_empty() {
-            let by = Operator { name: SERVER.to_owned(), at: clock.now() };
-            let details = json!({ "from": before.current, "to": before.newest });
-            let (organization, environment) = (None, None);
-            audit::write(
-                tx,
-                &by,
-                &Deed { action: "migrate", organization, environment, subject: &subject, details },
-            )?;
-        }
         signing::ensure(tx, master_key, entropy, clock.now())?;
         Keyring::load(tx, master_key, issuer).map_err(ScriptError::Fault)
     })?;

@@ -79,10 +79,10 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
     for (table, other) in upkeep::dangling(tx)? {
         listener.finding(Finding::whole(table, format!("a row refers to {other}"), "a row that is there"));
     }
-    let (current, newest) = (upkeep::version(tx)?, upkeep::newest());
-    if current != newest {
-        let found = format!("version {current}");
-        listener.finding(Finding::whole("refinery_schema_history", found, format!("version {newest}")));
+    let schema = upkeep::schema_in(tx)?;
+    if !schema.is_newest() {
+        let expected = format!("version {}", schema.newest);
+        listener.finding(Finding::whole("refinery_schema_history", schema.found(), expected));
         return Ok(false);
     }
     for rule in rows::rules(tx) {

@@ -66,7 +66,7 @@ pub struct Summary {
 pub fn rehearse(from: &str, to: &str) -> Result<Summary, Fault> {
     must_be_possible(from, to)?;
     let (rows, usage) = upkeep::snapshot(from, |source| {
-        must_be_sound(source)?;
+        must_be_sound(source, from)?;
         let rows = tables().iter().map(|table| Ok((table.name, table.count(source)?)));
         Ok((rows.collect::<Result<BTreeMap<_, _>, Fault>>()?, usage(source)?))
     })?;
@@ -90,7 +90,7 @@ pub fn run(
     must_be_possible(from, to)?;
     let claimed = Source::claim(from)?;
     claimed.read(|source| {
-        must_be_sound(source)?;
+        must_be_sound(source, from)?;
         let mut target = Target::begin(to, &claimed, by.at)?;
         for table in tables() {
             fill(source, &mut target, table, page, listener)?;
@@ -128,8 +128,8 @@ impl Summary {
 }
 
 /// What does not go together in the source would not in the target.
-fn must_be_sound(source: &mut Tx<'_>) -> Result<(), Fault> {
-    must_be_newest(source)?;
+fn must_be_sound(source: &mut Tx<'_>, name: &str) -> Result<(), Fault> {
+    must_be_newest(source, name)?;
     let mut first = First::default();
     check::quick(source, &mut first)?;
     first.refuse("the source is not sound")

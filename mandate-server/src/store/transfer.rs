@@ -7,7 +7,7 @@ use mandate_core::Timestamp;
 
 use super::sql::owed;
 use super::tx::{Tx, Value};
-use super::{Holder, Place, Schema, place, postgres, sqlite, upkeep};
+use super::{Holder, Place, place, postgres, sqlite, upkeep};
 use crate::error::Fault;
 use crate::model::database::redacted;
 
@@ -70,8 +70,8 @@ pub fn must_be_possible(from: &str, to: &str) -> Result<(), Fault> {
 ///
 /// # Errors
 /// It is of such a schema.
-pub fn must_be_newest(source: &mut Tx<'_>) -> Result<(), Fault> {
-    Schema::must_be_newest(upkeep::version(source)?, upkeep::newest())
+pub fn must_be_newest(source: &mut Tx<'_>, name: &str) -> Result<(), Fault> {
+    upkeep::schema_in(source)?.must_be_newest(name)
 }
 
 /// Says what a transfer would find in the target. Nothing is changed.

@@ -5,14 +5,17 @@ use std::path::{Path, PathBuf};
 
 use refinery::{Migration, Runner};
 
+#[cfg(test)]
+mod tests;
+
 use super::tx::{Backend, Tx};
 use super::{Place, place, postgres, sqlite};
 use crate::error::Fault;
 use crate::model::database::redacted;
 
-/// The version of the schema, by the table of applied migrations.
-pub(super) const VERSION: &str =
-    "SELECT CAST(COALESCE(MAX(version), 0) AS bigint) FROM refinery_schema_history";
+/// The changes that have been applied to a database, in order: number, name and checksum of each.
+pub(super) const HISTORY: &str = "SELECT CAST(version AS bigint), CAST(name AS text), CAST(checksum AS text)
+    FROM refinery_schema_history ORDER BY version";
 
 /// For what a process takes a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,15 +26,17 @@ pub enum Holder {
     Alone,
 }
 
-/// The schema of a database, and the newest one that this program knows.
+/// The schema of a database, beside those that this program accepts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     /// The version that the database has; 0 where there is none yet.
     pub current: i64,
-    /// The newest version.
+    /// The newest version that this program knows.
     pub newest: i64,
     /// What leads from the one to the other, in order.
     pub missing: Vec<Step>,
+    /// The first change in the database that this program does not know, by its number and name.
+    unknown: Option<Step>,
 }
 
 /// One change of the schema.
@@ -43,41 +48,82 @@ pub struct Step {
     pub name: String,
 }
 
+/// A change that has been applied to a database.
+pub(super) struct Applied {
+    pub(super) version: i64,
+    pub(super) name: String,
+    /// Of its number, name and text.
+    pub(super) checksum: String,
+}
+
+impl Applied {
+    /// Whether it is this one of the changes that this program knows.
+    fn is(&self, known: &Migration) -> bool {
+        let Self { version, name, checksum } = self;
+        *version == i64::from(known.version())
+            && name == known.name()
+            && *checksum == known.checksum().to_string()
+    }
+}
+
+/// The name of a change as people read it.
+fn step(version: i64, name: &str) -> Step {
+    Step { version, name: name.replace('_', " ") }
+}
+
 impl Schema {
-    /// What leads from the version `current` to the newest that `runner` brings about.
-    pub(super) fn of(current: i64, runner: &Runner) -> Self {
-        let step = |m: &Migration| Step { version: m.version().into(), name: m.name().replace('_', " ") };
-        let mut missing: Vec<_> = runner.get_migrations().iter().map(step).collect();
-        missing.retain(|step| step.version > current);
-        missing.sort_by_key(|step| step.version);
-        Self { current, newest: last(runner), missing }
+    /// What leads from the changes `applied` to the newest schema of `runner`.
+    pub(super) fn of(applied: &[Applied], runner: &Runner) -> Self {
+        let mut known: Vec<_> = runner.get_migrations().iter().collect();
+        known.sort_by_key(|migration| migration.version());
+        let same = known.iter().zip(applied).take_while(|(known, applied)| applied.is(known)).count();
+        Self {
+            current: applied.last().map_or(0, |applied| applied.version),
+            newest: last(runner),
+            missing: known.iter().skip(same).map(|m| step(m.version().into(), m.name())).collect(),
+            unknown: applied.get(same).map(|applied| step(applied.version, &applied.name)),
+        }
     }
 
-    /// Refuses a database that a newer program has changed.
+    /// Refuses a database with a change that this program does not know: one of a newer program, or of another schema.
     ///
     /// # Errors
-    /// It has.
+    /// It has such a change.
     pub fn must_be_known(&self, database: &str) -> Result<(), Fault> {
-        let Self { current, newest, .. } = self;
-        if current <= newest {
-            return Ok(());
-        }
+        let Some(Step { version, name }) = &self.unknown else { return Ok(()) };
         Err(Fault::new(format!(
-            "database: {database} has schema {current}, and this program knows none newer than {newest}. Run the \
-             program that changed it, or a newer one; to go back, restore a backup from before the upgrade"
+            "database: {database} has the schema change {version} ({name}), which this program does not know. It accepts \
+             an empty database and the schema changes 1 to {} of its own version. Use the program that made the database, \
+             or name a new database; a database of a version before 0.1.0 cannot be upgraded",
+            self.newest
         )))
     }
 
     /// Refuses to work in a database of another schema than the newest.
-    pub(super) fn must_be_newest(current: i64, newest: i64) -> Result<(), Fault> {
-        if current == newest {
+    pub(super) fn must_be_newest(&self, database: &str) -> Result<(), Fault> {
+        self.must_be_known(database)?;
+        if self.missing.is_empty() {
             return Ok(());
         }
-        let remedy =
-            if current < newest { "run `mandate-server migrate` first" } else { "run a newer program" };
+        let Self { current, newest, .. } = self;
         Err(Fault::new(format!(
-            "database: its schema is {current}, and this program needs {newest}: {remedy}"
+            "database: {database} has schema {current}, and this program needs {newest}: run `mandate-server migrate` first"
         )))
+    }
+
+    /// What the database has that another than the newest schema is told by.
+    #[must_use]
+    pub fn found(&self) -> String {
+        match &self.unknown {
+            Some(Step { version, name }) => format!("version {version} ({name})"),
+            None => format!("version {}", self.current),
+        }
+    }
+
+    /// Whether it is the newest that this program knows.
+    #[must_use]
+    pub fn is_newest(&self) -> bool {
+        self.unknown.is_none() && self.missing.is_empty()
     }
 }
 
@@ -86,13 +132,15 @@ pub(super) fn last(runner: &Runner) -> i64 {
     runner.get_migrations().iter().map(|m| i64::from(m.version())).max().unwrap_or(0)
 }
 
-/// The version that the table of applied migrations tells; 0 where `history` counts no such table.
-pub(super) fn recorded(tx: &mut Tx<'_>, history: &'static str) -> Result<i64, Fault> {
+/// The changes that have been applied; none where `there` counts no table of them.
+pub(super) fn applied(tx: &mut Tx<'_>, there: &'static str) -> Result<Vec<Applied>, Fault> {
     let lost = || Fault::new("database: a count without a row");
-    if tx.row(history, &[])?.ok_or_else(lost)?.integer()? == 0 {
-        return Ok(0);
+    if tx.row(there, &[])?.ok_or_else(lost)?.integer()? == 0 {
+        return Ok(Vec::new());
     }
-    tx.row(VERSION, &[])?.ok_or_else(lost)?.integer()
+    let rows = tx.query(HISTORY, &[])?.into_iter();
+    rows.map(|mut row| Ok(Applied { version: row.integer()?, name: row.text()?, checksum: row.text()? }))
+        .collect()
 }
 
 /// Brings the database up to the newest schema, creating it if it is not there. A crash leaves the old one or the new.
@@ -118,21 +166,15 @@ pub fn schema(database: &str) -> Result<Schema, Fault> {
     }
 }
 
-/// The version of the schema that a snapshot has; 0 where there is none.
+/// The schema that a snapshot has.
 ///
 /// # Errors
 /// The database does not answer.
-pub fn version(tx: &mut Tx<'_>) -> Result<i64, Fault> {
+pub fn schema_in(tx: &mut Tx<'_>) -> Result<Schema, Fault> {
     match tx.backend() {
-        Backend::Sqlite => sqlite::upkeep::version(tx),
-        Backend::Postgres => postgres::upkeep::version(tx),
+        Backend::Sqlite => sqlite::upkeep::schema_in(tx),
+        Backend::Postgres => postgres::upkeep::schema_in(tx),
     }
-}
-
-/// The version of the newest schema that this program knows: the same for every database.
-#[must_use]
-pub fn newest() -> i64 {
-    sqlite::upkeep::newest()
 }
 
 /// Refuses a database whose place another is to take, since a restore was cut short, and one that a transfer fills.

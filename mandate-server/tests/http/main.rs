@@ -39,7 +39,6 @@ mod time;
 mod tls;
 mod trace;
 mod traces;
-mod upgrade;
 mod usage;
 mod walk;
 mod webhooks;

@@ -131,19 +131,30 @@ async fn a_schema_that_is_not_the_newest_is_refused_in_so_many_words() {
     let schema = upkeep::schema(&database).unwrap();
     assert_eq!((schema.current, schema.missing.len()), (fresh.newest, 0));
 
-    let change = |sql| rusqlite::Connection::open(&path).unwrap().execute(sql, []).unwrap();
-    change("DELETE FROM refinery_schema_history WHERE version > 1");
-    let older = store::run_once(&database, |_| Ok(())).unwrap_err().to_string();
-    assert!(older.contains("run `mandate-server migrate` first"), "{older}");
-    let held = upkeep::claim(&database, Holder::Server).unwrap();
-    let beside = store::migrate(&database).unwrap_err().to_string();
-    assert!(beside.ends_with("is in use: stop the server first"), "{beside}");
-    drop(held);
-    change("INSERT INTO refinery_schema_history VALUES (99, 'of tomorrow', '', '')");
-    let newer = store::migrate(&database).unwrap_err().to_string();
-    assert!(newer.contains("has schema 99, and this program knows none newer than"), "{newer}");
-    let newer = store::run_once(&database, |_| Ok(())).unwrap_err().to_string();
-    assert!(newer.ends_with("run a newer program"), "{newer}");
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    let change = |sql| connection.execute(sql, []).unwrap();
+    let refusals = || {
+        let migrated = store::migrate(&database).unwrap_err().to_string();
+        let used = store::run_once(&database, |_| Ok(())).unwrap_err().to_string();
+        assert_eq!(migrated, used);
+        assert!(migrated.contains("It accepts an empty database and the schema changes 1 to "), "{migrated}");
+        assert!(migrated.contains("or name a new database"), "{migrated}");
+        migrated
+    };
+    change("INSERT INTO refinery_schema_history VALUES (99, 'of_tomorrow', '', '')");
+    let newer = refusals();
+    assert!(newer.contains("m.db has the schema change 99 (of tomorrow), which this program"), "{newer}");
+    // The same number and name, and another text.
+    change("DELETE FROM refinery_schema_history WHERE version = 99");
+    change("UPDATE refinery_schema_history SET checksum = '7'");
+    let other = refusals();
+    assert!(other.contains("m.db has the schema change 1 (schema), which this program"), "{other}");
+    change("DELETE FROM refinery_schema_history");
+    let none = store::run_once(&database, |_| Ok(())).unwrap_err().to_string();
+    assert!(
+        none.ends_with("has schema 0, and this program needs 1: run `mandate-server migrate` first"),
+        "{none}"
+    );
 }
 
 /// The pages that the file may have: fewer than it will ask for, and then more.

@@ -178,7 +178,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ),
     (
         "INSERT INTO refinery_schema_history VALUES (99, 'of tomorrow', '', '')",
-        &["refinery_schema_history: version 99"],
+        &["refinery_schema_history: version 99 (of tomorrow)"],
     ),
 ];
 

@@ -27,7 +27,6 @@ mod left_over;
 mod limits;
 mod lists;
 mod lookups;
-mod migrations;
 mod receiver;
 mod replays;
 mod reviews;

@@ -7,7 +7,6 @@ use mandate_core::json::Object;
 use mandate_server::model::call::Caller;
 use mandate_server::store::Authorization;
 
-use crate::apart;
 use crate::check::found;
 use crate::world::World;
 
@@ -57,19 +56,6 @@ async fn whatever_stands_in_an_agents_row_counts_once() {
     // What is damaged there is found, as it is in `usage`.
     world.change("UPDATE agents SET metered = replace(metered, '2026-07 EUR 0 2', '2026-07 EUR 0 3')");
     assert_eq!(found(&world.database), ["usage: spent 0, requests 3, deny_limit 2"]);
-}
-
-#[tokio::test]
-async fn usage_takes_nothing_while_the_agents_row_is_newer() {
-    let world = World::new().await;
-    let agent = world.agent("a").await;
-    world.mandate(&agent, 1_000, "").await;
-    world.ask(&agent, "1").await;
-    let write = |sql: &'static str| apart::run_once(&world.database, |tx| Ok(tx.execute(sql, &[])?));
-    let refused = write("UPDATE usage SET requests = requests").unwrap_err().to_string();
-    assert!(refused.contains("stands in its row of agents"), "{refused}");
-    assert_eq!(world.change("UPDATE agents SET metered = ''"), 1);
-    assert_eq!(world.change("UPDATE usage SET requests = requests"), 1);
 }
 
 #[tokio::test]

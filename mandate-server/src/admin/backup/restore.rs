@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::json;
 use tempfile::NamedTempFile;
 
-use super::{Common, Contents, Failure, Manifest, file, operator, terminal, verify};
+use super::{Common, Contents, Failure, Manifest, file, operator, verify};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config;
 use crate::error::Fault;
@@ -88,12 +88,8 @@ fn replace(database: &str, backup: &Path, manifest: &Manifest) -> Result<Option<
     upkeep::replace(database)
 }
 
-/// Writes into the copy that it was restored. Only a schema that is the newest is known to have a place for that.
+/// Writes into the copy that it was restored.
 fn record(fresh: &NamedTempFile, backup: &Path, manifest: &Manifest) -> Result<(), Fault> {
-    if manifest.schema_version != upkeep::newest() {
-        terminal::note("warning: the schema is older than this program's; no record tells of the restore");
-        return Ok(());
-    }
     let details = json!({ "taken_at": manifest.taken_at, "sha256": manifest.sha256 });
     let database = format!("{SQLITE}{}", fresh.path().display());
     let written = operator::record(&database, "backup.restore", backup, details);

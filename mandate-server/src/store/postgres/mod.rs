@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tracing::warn;
 
 use super::tx::{Tally, Tx};
-use super::{Authorization, Decider, Schema};
+use super::{Authorization, Decider};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
@@ -57,7 +57,8 @@ impl Postgres {
         wake: Arc<Notify>,
     ) -> Result<Self, Fault> {
         let address = Address::parse(url)?;
-        Desk::new(Arc::clone(&address))?.read(&must_be_usable)??;
+        let name = address.to_string();
+        Desk::new(Arc::clone(&address))?.read(&|tx: &mut Tx<'_>| must_be_usable(tx, &name))??;
         Ok(Self { pool: Pool::start(&address, decider, After::new(metrics, wake), TURN)? })
     }
 
@@ -113,8 +114,8 @@ impl Postgres {
 }
 
 /// Refuses a database of another schema than the newest, and one that is being filled.
-fn must_be_usable(tx: &mut Tx<'_>) -> Result<(), Fault> {
-    Schema::must_be_newest(upkeep::version(tx)?, upkeep::newest())?;
+fn must_be_usable(tx: &mut Tx<'_>, name: &str) -> Result<(), Fault> {
+    upkeep::schema_in(tx)?.must_be_newest(name)?;
     transfer::must_be_whole(tx)
 }
 
@@ -138,10 +139,12 @@ fn apart<T>(
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
     end: End,
 ) -> Result<Result<T, Refusal>, Fault> {
-    let mut desk = Desk::new(Address::parse(url)?)?;
+    let address = Address::parse(url)?;
+    let name = address.to_string();
+    let mut desk = Desk::new(address)?;
     let run = |ground: &mut ground::Ground<'_>| {
         let mut tx = Tx::new(ground);
-        must_be_usable(&mut tx)?;
+        must_be_usable(&mut tx, &name)?;
         let result = settled(script(&mut tx))?;
         let _: Tally = tx.into_tally();
         Ok(result)

@@ -329,5 +329,4 @@ fn those_who_migrate_at_once_migrate_once() {
     assert_eq!(changed, 1, "one tells that it has changed the schema");
     let schema = upkeep::schema(&url).unwrap();
     assert_eq!((schema.current, schema.missing.len()), (schema.newest, 0));
-    assert_eq!(schema.newest, super::super::sqlite::upkeep::newest(), "versions come in pairs");
 }

@@ -172,7 +172,7 @@ fn found(tx: &mut Tx<'_>) -> Result<Begun, Fault> {
     if is_marked(tx)? {
         return Ok(Begun::GoesOn);
     }
-    if upkeep::version(tx)? == 0 {
+    if upkeep::schema_in(tx)?.current == 0 {
         return must_be_empty(tx).map(|()| Begun::Fresh);
     }
     must_hold_nothing(tx).map(|()| Begun::Fresh)

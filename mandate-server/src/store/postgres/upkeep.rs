@@ -10,13 +10,14 @@ use super::desk::Desk;
 use super::migrations;
 use super::transfer;
 use crate::error::Fault;
+use crate::store::Schema;
 use crate::store::tx::Tx;
-use crate::store::{Schema, upkeep};
+use crate::store::upkeep::{self, Applied};
 
 /// Held by whoever changes the schema. Others wait, and find it changed.
 pub(super) const HOLD: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
      SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(7239165340126157901)";
-const HISTORY: &str = "SELECT count(*) FROM pg_class
+const HAS_HISTORY: &str = "SELECT count(*) FROM pg_class
     WHERE oid = to_regclass('refinery_schema_history')";
 /// What stands for foreign keys, which no partitioned table has.
 const DANGLING: &[(&str, &str, &str)] = &[
@@ -58,19 +59,14 @@ pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)
     Ok(found)
 }
 
-/// The version of the schema that a snapshot has; 0 where there is none.
-pub(in crate::store) fn version(tx: &mut Tx<'_>) -> Result<i64, Fault> {
-    upkeep::recorded(tx, HISTORY)
+/// The schema that a snapshot has.
+pub(in crate::store) fn schema_in(tx: &mut Tx<'_>) -> Result<Schema, Fault> {
+    Ok(Schema::of(&upkeep::applied(tx, HAS_HISTORY)?, &runner()))
 }
 
 /// The schema that the database has, and what leads from it to the newest one.
 pub(in crate::store) fn schema(url: &str) -> Result<Schema, Fault> {
-    Ok(Schema::of(snapshot(url, version)?, &runner()))
-}
-
-/// The version of the newest schema.
-pub(in crate::store) fn newest() -> i64 {
-    upkeep::last(&runner())
+    snapshot(url, schema_in)
 }
 
 /// Brings the database up to the newest schema: all of the way, or not at all. Of several who begin at once, one does it,
@@ -104,19 +100,23 @@ async fn migrate_held(address: Arc<Address>) -> Result<Schema, Fault> {
         return Err(failed(&"there is no connection"));
     };
     holds.batch_execute(HOLD).await.map_err(|e| failed(&e))?;
-    let before = Schema::of(recorded(&works).await.map_err(|e| failed(&e))?, &runner());
+    let before = Schema::of(&applied(&works).await.map_err(|e| failed(&e))?, &runner());
     before.must_be_known(&address.to_string())?;
     runner().run_async(&mut works).await.map_err(|e| failed(&e))?;
     holds.batch_execute("COMMIT").await.map_err(|e| failed(&e))?;
     Ok(before)
 }
 
-/// The version of the schema as it is now that the lock is held.
-async fn recorded(client: &Client) -> Result<i64, tokio_postgres::Error> {
-    if client.query_one(HISTORY, &[]).await?.try_get::<_, i64>(0)? == 0 {
-        return Ok(0);
+/// The changes that have been applied by the time that the lock is held.
+async fn applied(client: &Client) -> Result<Vec<Applied>, tokio_postgres::Error> {
+    if client.query_one(HAS_HISTORY, &[]).await?.try_get::<_, i64>(0)? == 0 {
+        return Ok(Vec::new());
     }
-    client.query_one(upkeep::VERSION, &[]).await?.try_get(0)
+    let rows = client.query(upkeep::HISTORY, &[]).await?;
+    let applied = rows.iter().map(|row| {
+        Ok(Applied { version: row.try_get(0)?, name: row.try_get(1)?, checksum: row.try_get(2)? })
+    });
+    applied.collect()
 }
 
 /// One transaction for all that is missing: what a crash interrupts has not begun.

@@ -29,7 +29,7 @@ use tracing::warn;
 
 use super::tail::Tail;
 use super::tx::{Backend, Owing, Row, Session, Tx, Value};
-use super::{Authorization, Decider, Holder, Schema, sql};
+use super::{Authorization, Decider, Holder, sql};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
@@ -164,7 +164,7 @@ fn apart<T>(
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut ground = Ground::writing(&transaction, None);
     let mut tx = Tx::new(&mut ground);
-    Schema::must_be_newest(upkeep::version(&mut tx)?, upkeep::newest())?;
+    upkeep::schema_in(&mut tx)?.must_be_newest(path)?;
     let result = match script(&mut tx) {
         Ok(value) => Ok(value),
         Err(ScriptError::Refused(refusal)) => Err(refusal),

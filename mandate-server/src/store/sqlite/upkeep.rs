@@ -24,7 +24,7 @@ const COPIED_PAGES: i32 = 2_048;
 /// How much of what is damaged SQLite tells at most.
 const INTEGRITY: &str = "PRAGMA integrity_check(100)";
 const FOREIGN_KEYS: &str = "PRAGMA foreign_key_check";
-const HISTORY: &str = "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
+const HAS_HISTORY: &str = "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
 
 /// Takes the database for this process, as one of its servers or for itself alone, until what is returned is dropped. A
 /// restore that a crash has interrupted is ended before.
@@ -144,7 +144,7 @@ pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)
 pub(in crate::store) fn copy(from: &str, to: &Path, tell: &mut dyn FnMut(i32, i32)) -> Result<(), Fault> {
     let from = open_to_read(from)?;
     from.execute_batch("BEGIN")?;
-    from.query_row(HISTORY, [], |_| Ok(()))?;
+    from.query_row(HAS_HISTORY, [], |_| Ok(()))?;
     let mut to = Connection::open(to)?;
     // The file is not the backup before it has been synced as a whole.
     to.pragma_update(None, "synchronous", "OFF")?;
@@ -165,33 +165,21 @@ pub(in crate::store) fn copy(from: &str, to: &Path, tell: &mut dyn FnMut(i32, i3
     to.close().map_err(|(_, e)| e.into())
 }
 
-/// The version of the schema that a snapshot has; 0 where there is none.
-pub(in crate::store) fn version(tx: &mut Tx<'_>) -> Result<i64, Fault> {
-    upkeep::recorded(tx, HISTORY)
+/// The schema that a snapshot has.
+pub(in crate::store) fn schema_in(tx: &mut Tx<'_>) -> Result<Schema, Fault> {
+    Ok(Schema::of(&upkeep::applied(tx, HAS_HISTORY)?, &runner()))
 }
 
 /// The schema that the database has, and what leads from it to the newest one. A file that is not there has version 0.
 pub(in crate::store) fn schema(path: &str) -> Result<Schema, Fault> {
     must_be_settled(path)?;
-    let current = if Path::new(path).exists() { snapshot(path, version)? } else { 0 };
-    Ok(Schema::of(current, &runner()))
-}
-
-/// The version of the newest schema.
-pub(in crate::store) fn newest() -> i64 {
-    upkeep::last(&runner())
+    if Path::new(path).exists() { snapshot(path, schema_in) } else { Ok(Schema::of(&[], &runner())) }
 }
 
 /// Brings the database up to the newest schema: all of the way, or not at all. Says what it was before.
 pub(in crate::store) fn migrate(path: &str) -> Result<Schema, Fault> {
-    let mut held = claim(path, Holder::Server)?;
-    let mut before = schema(path)?;
-    if before.current > 0 && !before.missing.is_empty() {
-        // A server of the older schema that is at work would go on by rules that hold no more.
-        drop(held);
-        held = claim(path, Holder::Alone)?;
-        before = schema(path)?;
-    }
+    let held = claim(path, Holder::Server)?;
+    let before = schema(path)?;
     before.must_be_known(path)?;
     make(path)?;
     let mut connection = connect(path)?;

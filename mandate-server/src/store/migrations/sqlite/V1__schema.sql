@@ -1,0 +1,323 @@
+-- The schema of a SQLite database. Until 0.1.0 is released, a change of the schema edits this file and PostgreSQL's beside it;
+-- a database made by another text is refused.
+--
+-- Instants are milliseconds since 1970, ids 16 bytes that begin with their time, amounts text. What is true or false is 1 or 0.
+
+-- Organizations, their two environments each, and the keys that open them.
+CREATE TABLE organizations (
+    organization INTEGER PRIMARY KEY,
+    name         TEXT    NOT NULL UNIQUE,
+    created_at   INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE environments (
+    environment    INTEGER PRIMARY KEY,
+    organization   INTEGER NOT NULL REFERENCES organizations (organization),
+    kind           TEXT    NOT NULL CHECK (kind IN ('sandbox', 'production')),
+    policy_version TEXT    NOT NULL,
+    mode           TEXT    NOT NULL CHECK (mode IN ('observe', 'enforce')),
+    since          INTEGER NOT NULL,
+    UNIQUE (organization, kind)
+) STRICT;
+
+-- Only a SHA-256 of a key is stored. `agent` is there for agent keys and for no others; `name` is what an operator calls it.
+CREATE TABLE api_keys (
+    api_key     INTEGER PRIMARY KEY,
+    hash        BLOB    NOT NULL UNIQUE CHECK (length(hash) = 32),
+    environment INTEGER NOT NULL REFERENCES environments (environment),
+    agent       TEXT,
+    rate        INTEGER NOT NULL CHECK (rate > 0),
+    created_at  INTEGER NOT NULL,
+    expires_at  INTEGER,
+    revoked_at  INTEGER,
+    name        TEXT
+) STRICT;
+CREATE INDEX api_keys_by_owner ON api_keys (environment, agent);
+
+-- Counters that grow when something changes that servers hold in memory.
+CREATE TABLE revisions (
+    name     TEXT    PRIMARY KEY,
+    revision INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+INSERT INTO revisions (name, revision) VALUES ('api_keys', 0), ('signing_keys', 0);
+
+-- `recent` holds the instants of the agent's newest ten requests, 8 bytes each. It is written with every few of the agent's
+-- decisions, together with its rows of `usage` and `agent_decisions`: `counted` is the newest decision that is in them. Later
+-- ones are found at the end of the log.
+CREATE TABLE agents (
+    environment INTEGER NOT NULL REFERENCES environments (environment),
+    agent       TEXT    NOT NULL,
+    sequence    BLOB    NOT NULL CHECK (length(sequence) = 16),
+    created_at  INTEGER NOT NULL,
+    governing   BLOB,
+    recent      BLOB    NOT NULL,
+    counted     BLOB    NOT NULL DEFAULT x'',
+    PRIMARY KEY (environment, agent)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX agents_by_sequence ON agents (environment, sequence);
+
+-- `terms` is the mandate as its organization wrote it, normalised; it never changes. `expiring_at` is when the event that
+-- announces its expiry is due; null once that is written, and when the mandate was revoked or replaced.
+CREATE TABLE mandates (
+    environment INTEGER NOT NULL,
+    mandate     BLOB    NOT NULL CHECK (length(mandate) = 16),
+    agent       TEXT    NOT NULL,
+    terms       TEXT    NOT NULL,
+    created_at  INTEGER NOT NULL,
+    revoked_at  INTEGER,
+    replaced_by BLOB,
+    expiring_at INTEGER,
+    PRIMARY KEY (environment, mandate),
+    FOREIGN KEY (environment, agent) REFERENCES agents (environment, agent)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX mandates_by_agent ON mandates (environment, agent, mandate);
+CREATE INDEX mandates_expiring ON mandates (expiring_at) WHERE expiring_at IS NOT NULL;
+
+-- The issuers named in tokens (`iss`).
+CREATE TABLE issuers (
+    issuer INTEGER PRIMARY KEY,
+    url    TEXT    NOT NULL UNIQUE
+) STRICT;
+
+-- `sealed` is the private part, encrypted under the master key. Of the keys of one kind that are not revoked exactly one
+-- signs at any instant: from `sign_from` on and before `sign_until`. A key is published until `publish_until`.
+CREATE TABLE signing_keys (
+    signing_key   INTEGER PRIMARY KEY,
+    kind          TEXT    NOT NULL CHECK (kind IN ('sandbox', 'production')),
+    kid           TEXT    NOT NULL UNIQUE,
+    public_key    BLOB    NOT NULL CHECK (length(public_key) = 64),
+    sealed        BLOB    NOT NULL,
+    created_at    INTEGER NOT NULL,
+    sign_from     INTEGER NOT NULL DEFAULT 0,
+    sign_until    INTEGER,
+    publish_until INTEGER,
+    revoked_at    INTEGER
+) STRICT;
+
+-- The log. A row holds what the claims say and the 64 bytes of the signature: the token is rebuilt from them.
+CREATE TABLE decisions (
+    environment     INTEGER NOT NULL,
+    decision        BLOB    NOT NULL,
+    iat             INTEGER NOT NULL,
+    verdict         TEXT    NOT NULL,
+    mandate         BLOB,
+    nonce           BLOB    NOT NULL,
+    agent           TEXT    NOT NULL,
+    amount          TEXT    NOT NULL,
+    currency        TEXT    NOT NULL,
+    recipient       TEXT    NOT NULL,
+    category        TEXT    NOT NULL,
+    mode            TEXT    NOT NULL,
+    reason          TEXT,
+    denials         TEXT    NOT NULL,
+    spent           TEXT    NOT NULL,
+    recent_requests INTEGER NOT NULL,
+    supersedes      BLOB,
+    review          BLOB,
+    issuer          INTEGER NOT NULL,
+    signing_key     INTEGER NOT NULL,
+    signature       BLOB    NOT NULL,
+    PRIMARY KEY (environment, decision)
+) STRICT, WITHOUT ROWID;
+-- Each verdict's rows end in time order: a new one is appended at one of eight places.
+CREATE INDEX decisions_by_verdict ON decisions (environment, verdict, decision);
+
+-- Which decisions are an agent's, all up to `agents.counted`. A row belongs on a page that few others share, so that they are
+-- written several at once, with the agent's counters.
+CREATE TABLE agent_decisions (
+    environment INTEGER NOT NULL,
+    agent       TEXT    NOT NULL,
+    decision    BLOB    NOT NULL,
+    PRIMARY KEY (environment, agent, decision)
+) STRICT, WITHOUT ROWID;
+
+-- All decisions before `since` are in agent_decisions; the agents of later ones are known by reading the end of the log.
+CREATE TABLE unsettled (
+    one   INTEGER PRIMARY KEY CHECK (one = 1),
+    since BLOB    NOT NULL
+) STRICT;
+INSERT INTO unsettled (one, since) VALUES (1, x'');
+
+CREATE TABLE reviews (
+    environment INTEGER NOT NULL,
+    review      BLOB    NOT NULL,
+    decision    BLOB    NOT NULL,
+    status      TEXT    NOT NULL CHECK (status IN ('pending', 'approved', 'denied', 'expired')),
+    waits_for   TEXT    NOT NULL,
+    expires_at  INTEGER NOT NULL,
+    resolved_at INTEGER,
+    fresh       BLOB,
+    reason      TEXT,
+    PRIMARY KEY (environment, review),
+    FOREIGN KEY (environment, decision) REFERENCES decisions (environment, decision)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX reviews_pending ON reviews (expires_at) WHERE status = 'pending';
+
+-- The metering, and the month's spending that limits are held against. What it lacks of an agent comes behind `counted`.
+CREATE TABLE usage (
+    environment     INTEGER NOT NULL,
+    month           TEXT    NOT NULL,
+    agent           TEXT    NOT NULL,
+    currency        TEXT    NOT NULL,
+    spent           TEXT    NOT NULL,
+    requests        INTEGER NOT NULL,
+    allow           INTEGER NOT NULL,
+    review          INTEGER NOT NULL,
+    deny_no_mandate INTEGER NOT NULL,
+    deny_revoked    INTEGER NOT NULL,
+    deny_expired    INTEGER NOT NULL,
+    deny_limit      INTEGER NOT NULL,
+    deny_category   INTEGER NOT NULL,
+    deny_velocity   INTEGER NOT NULL,
+    PRIMARY KEY (environment, month, agent, currency)
+) STRICT, WITHOUT ROWID;
+
+-- Answers kept for 24 hours under the key that the caller chose, in the order in which they were kept: they are deleted from
+-- the front, page after page, and need no index by time. `sealed` answers are encrypted under the API key.
+CREATE TABLE idempotency (
+    kept        INTEGER PRIMARY KEY,
+    environment INTEGER NOT NULL,
+    api_key     INTEGER NOT NULL,
+    name        TEXT    NOT NULL,
+    fingerprint BLOB    NOT NULL,
+    status      INTEGER NOT NULL,
+    body        BLOB    NOT NULL,
+    sealed      INTEGER NOT NULL,
+    created_at  INTEGER NOT NULL,
+    UNIQUE (environment, api_key, name)
+) STRICT;
+
+-- Where an organization's events are sent. A webhook's row is deleted with it; its deliveries keep its id. `due_at` is when its
+-- deliveries are to be looked at: no later than the first that is pending is due; null when none is pending. Until
+-- `leased_until` one server has them to itself.
+CREATE TABLE webhooks (
+    environment  INTEGER NOT NULL REFERENCES environments (environment),
+    webhook      BLOB    NOT NULL CHECK (length(webhook) = 16),
+    url          TEXT    NOT NULL,
+    created_at   INTEGER NOT NULL,
+    due_at       INTEGER,
+    leased_until INTEGER,
+    PRIMARY KEY (environment, webhook)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX webhooks_due ON webhooks (due_at) WHERE due_at IS NOT NULL;
+
+-- Which types of events go to a webhook, arranged so that one range holds all webhooks of a type.
+CREATE TABLE subscriptions (
+    environment INTEGER NOT NULL,
+    type        TEXT    NOT NULL,
+    webhook     BLOB    NOT NULL,
+    PRIMARY KEY (environment, type, webhook),
+    FOREIGN KEY (environment, webhook) REFERENCES webhooks (environment, webhook)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX subscriptions_by_webhook ON subscriptions (environment, webhook);
+
+-- What has happened, written in the transaction of the change. Append only. `data` is the object as it was shown then:
+-- too large for the tree of the keys, hence a table with row ids.
+CREATE TABLE events (
+    environment INTEGER NOT NULL REFERENCES environments (environment),
+    event       BLOB    NOT NULL CHECK (length(event) = 16),
+    type        TEXT    NOT NULL,
+    created_at  INTEGER NOT NULL,
+    data        TEXT    NOT NULL,
+    PRIMARY KEY (environment, event)
+) STRICT;
+CREATE INDEX events_by_type ON events (environment, type, event);
+
+-- An event on its way to a webhook. `attempts` counts those that were made. `retried_at` is when the operator retried a
+-- delivery that had failed: its time begins anew then.
+CREATE TABLE deliveries (
+    environment INTEGER NOT NULL,
+    event       BLOB    NOT NULL,
+    webhook     BLOB    NOT NULL,
+    state       TEXT    NOT NULL CHECK (state IN ('pending', 'delivered', 'failed', 'ended')),
+    due_at      INTEGER NOT NULL,
+    attempts    INTEGER NOT NULL,
+    retried_at  INTEGER,
+    PRIMARY KEY (environment, event, webhook),
+    FOREIGN KEY (environment, event) REFERENCES events (environment, event)
+) STRICT, WITHOUT ROWID;
+-- What of one webhook has not ended: its cost is that of what is under way, whatever the size of the log.
+CREATE INDEX deliveries_pending ON deliveries (environment, webhook, due_at) WHERE state = 'pending';
+
+-- One POST to a webhook: the status that was answered, or why there was none.
+CREATE TABLE attempts (
+    environment INTEGER NOT NULL,
+    event       BLOB    NOT NULL,
+    webhook     BLOB    NOT NULL,
+    attempt     INTEGER NOT NULL CHECK (attempt > 0),
+    at          INTEGER NOT NULL,
+    status      INTEGER,
+    error       TEXT,
+    PRIMARY KEY (environment, event, webhook, attempt),
+    FOREIGN KEY (environment, event, webhook) REFERENCES deliveries (environment, event, webhook)
+) STRICT, WITHOUT ROWID;
+
+-- An escrow is made from an allow decision, once; amount, currency and seller are the decision's. The seller reads it by
+-- `contract`.
+CREATE TABLE escrows (
+    environment  INTEGER NOT NULL,
+    escrow       BLOB    NOT NULL CHECK (length(escrow) = 16),
+    contract     BLOB    NOT NULL UNIQUE CHECK (length(contract) = 32),
+    decision     BLOB    NOT NULL,
+    agent        TEXT    NOT NULL,
+    arbiter      TEXT,
+    condition    TEXT    NOT NULL,
+    refund_after INTEGER NOT NULL,
+    PRIMARY KEY (environment, escrow),
+    UNIQUE (environment, decision),
+    FOREIGN KEY (environment, decision) REFERENCES decisions (environment, decision)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX escrows_by_agent ON escrows (environment, agent, escrow);
+
+-- The states that an escrow has been in, from 0 on; the last is the present one. No state comes twice, so that escrow and
+-- state name the instruction that moves the funds. `settlement` says what became of it; `next_at` is when it is sent.
+CREATE TABLE escrow_history (
+    environment INTEGER NOT NULL,
+    escrow      BLOB    NOT NULL,
+    number      INTEGER NOT NULL,
+    state       TEXT    NOT NULL CHECK (state IN ('funded', 'delivered', 'released', 'refunded', 'disputed')),
+    disputed    INTEGER NOT NULL,
+    at          INTEGER NOT NULL,
+    note        TEXT,
+    settlement  TEXT CHECK (settlement IN ('pending', 'settled', 'refused')),
+    attempts    INTEGER NOT NULL DEFAULT 0,
+    next_at     INTEGER,
+    PRIMARY KEY (environment, escrow, number),
+    UNIQUE (environment, escrow, state),
+    FOREIGN KEY (environment, escrow) REFERENCES escrows (environment, escrow)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX escrow_history_due ON escrow_history (next_at) WHERE settlement = 'pending';
+
+-- An export is asked for, built beside the requests, and kept as a file until it expires. `verdict`, `agent`, `since` and
+-- `until` say which decisions are in it.
+CREATE TABLE exports (
+    environment INTEGER NOT NULL REFERENCES environments (environment),
+    export      BLOB    NOT NULL CHECK (length(export) = 16),
+    format      TEXT    NOT NULL CHECK (format IN ('ndjson', 'csv')),
+    verdict     TEXT,
+    agent       TEXT,
+    since       INTEGER,
+    until       INTEGER,
+    status      TEXT    NOT NULL CHECK (status IN ('pending', 'ready', 'failed')),
+    rows        INTEGER,
+    sha256      BLOB    CHECK (length(sha256) = 32),
+    expires_at  INTEGER NOT NULL,
+    PRIMARY KEY (environment, export)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX exports_pending ON exports (export) WHERE status = 'pending';
+CREATE INDEX exports_by_end ON exports (expires_at);
+CREATE UNIQUE INDEX exports_by_id ON exports (export);
+
+-- What an operator has done, written with it. It names organizations and keys as they were called then, and outlives
+-- them; `details` is a JSON object without secrets. Append only.
+CREATE TABLE audit (
+    audit        INTEGER PRIMARY KEY,
+    at           INTEGER NOT NULL,
+    action       TEXT    NOT NULL,
+    organization TEXT,
+    environment  TEXT,
+    subject      TEXT    NOT NULL,
+    operator     TEXT    NOT NULL,
+    details      TEXT    NOT NULL
+) STRICT;
+CREATE INDEX audit_by_organization ON audit (organization, audit);
