@@ -14,10 +14,9 @@ use tracing::{debug, info, warn};
 
 use super::super::tx::{Tx, Value};
 use super::address::Address;
-use super::ground::Ground;
+use super::ground::{Ground, Scripted, run};
 use super::link::{Link, Parameter, Step};
 use super::purpose::{End, Locks, Purpose};
-use super::scripts::{Scripted, run};
 use super::trouble::{Remedy, Trouble};
 use crate::error::Fault;
 use crate::model::call::ScriptError;

@@ -5,11 +5,12 @@ use std::time::Duration;
 use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
-use super::super::tx::{Backend, Row, Session, Value};
+use super::super::tx::{Backend, Row, Session, Tally, Tx, Value};
 use super::link::{Link, Parameter, Ran, Step};
 use super::purpose::{DOUBTFUL, Purpose};
 use super::trouble::{Remedy, Trouble};
-use crate::error::Fault;
+use crate::error::{Fault, Refusal};
+use crate::model::call::ScriptError;
 
 /// A transaction on a connection. It begins with the first statement.
 pub(super) struct Ground<'a> {
@@ -206,5 +207,27 @@ impl Session for Ground<'_> {
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
         self.wrote = true;
         Ok(self.run(sql, parameters)?.count)
+    }
+}
+
+/// What a script has come to, and what it has done.
+pub(super) type Scripted<T> = (Result<T, Refusal>, Tally);
+
+/// Runs a script over a transaction.
+pub(super) fn run<T>(
+    ground: &mut Ground<'_>,
+    script: &impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
+) -> Result<Scripted<T>, Fault> {
+    let mut tx = Tx::new(ground);
+    let result = settled(script(&mut tx))?;
+    Ok((result, tx.into_tally()))
+}
+
+/// A refusal is committed like a success.
+pub(super) fn settled<T>(result: Result<T, ScriptError>) -> Result<Result<T, Refusal>, Fault> {
+    match result {
+        Ok(value) => Ok(Ok(value)),
+        Err(ScriptError::Refused(refusal)) => Ok(Err(refusal)),
+        Err(ScriptError::Fault(fault)) => Err(fault),
     }
 }

@@ -5,6 +5,7 @@ mod columns;
 mod desk;
 mod ground;
 mod hot;
+mod jobs;
 mod keep;
 mod lane;
 mod link;
@@ -33,9 +34,10 @@ use crate::model::call::{Answer, ScriptError};
 use crate::model::gauges::DiskUsage;
 use address::Address;
 use desk::Desk;
-use pool::{After, Pool, TURN};
+use ground::settled;
+use jobs::After;
+use pool::{Pool, TURN};
 use purpose::End;
-use scripts::settled;
 pub(super) use transfer::Filling;
 
 mod migrations {

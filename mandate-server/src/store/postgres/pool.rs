@@ -7,17 +7,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Mutex as Turn, Notify, mpsc, oneshot};
+use tokio::sync::{Mutex as Turn, mpsc, oneshot};
 
-use super::super::answers::{Waiter, WayBack};
-use super::super::tx::{Tally, Tx};
+use super::super::tx::Tx;
 use super::super::{Authorization, Decider};
 use super::address::Address;
 use super::desk::Desk;
+use super::jobs::{After, Asked, MAX_WAITING, overdue};
 use super::lane;
 use super::scripts::{self, BRIEFLY, Script, Tried};
 use crate::error::{Fault, Refusal};
-use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
 
 /// How many threads read. An export has one to itself while it is built.
@@ -26,35 +25,11 @@ const READERS: usize = 5;
 const WRITERS: usize = 4;
 /// How many batches are under way at a time. An agent always goes by the same lane, so that lanes do not fight over one.
 const LANES: usize = 2;
-/// How many jobs of a kind may wait; more wait at the door.
-pub(super) const MAX_WAITING: usize = 4096;
-
 /// How long one may wait for its turn: after that, whoever asked has given up, and what it would write is of another time.
 pub(super) const TURN: Duration = Duration::from_secs(20);
 
 /// A script that reads.
 type Job = Box<dyn FnOnce(&mut Desk) + Send>;
-
-/// Who hears of what has been committed.
-#[derive(Clone)]
-pub(super) struct After {
-    metrics: Metrics,
-    /// Wakes whoever delivers.
-    wake: Arc<Notify>,
-    /// How many lanes have a batch under way.
-    at_work: Arc<AtomicUsize>,
-    /// To those who wait for an answer.
-    pub(super) way_back: WayBack,
-}
-
-/// A batch that is under way, until this is dropped.
-pub(super) struct AtWork<'a>(&'a AtomicUsize);
-
-impl Drop for AtWork<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
 
 /// The way to some threads: none once they are told to end.
 type Door<J> = Mutex<Option<mpsc::Sender<J>>>;
@@ -71,13 +46,6 @@ pub(super) struct Pool {
     threads: Mutex<Vec<JoinHandle<()>>>,
     after: After,
     turn: Duration,
-}
-
-/// An authorization, and who waits for its answer.
-pub(super) struct Asked {
-    pub(super) authorization: Authorization,
-    pub(super) at: Instant,
-    pub(super) waiter: Waiter,
 }
 
 impl Pool {
@@ -180,7 +148,7 @@ impl Pool {
         let door = self.lanes.get(lane).ok_or_else(gone)?;
         send(door, Asked { authorization, at: began, waiter }).await?;
         let answer = answered.await.map_err(|_| gone())??;
-        self.after.metrics.authorized(began.elapsed());
+        self.after.authorized(began.elapsed());
         Ok(answer)
     }
 
@@ -223,10 +191,6 @@ fn gone() -> Fault {
     Fault::new("the threads of the store have ended, or a script panicked; see the line before this one")
 }
 
-pub(super) fn overdue() -> Fault {
-    Fault::new("database: its turn has not come in time")
-}
-
 /// Starts a thread with a place at the database.
 fn thread(
     name: String,
@@ -261,33 +225,6 @@ fn serve(mut desk: Desk, waiting: &Turn<mpsc::Receiver<Job>>) {
         // A panic drops the waiter's channel, and the thread goes on.
         if catch_unwind(AssertUnwindSafe(|| job(&mut desk))).is_err() {
             desk.leave();
-        }
-    }
-}
-
-impl After {
-    pub(super) fn new(metrics: Metrics, wake: Arc<Notify>) -> Self {
-        Self { metrics, wake, at_work: Arc::default(), way_back: WayBack::here() }
-    }
-
-    /// Tells other lanes that a batch is under way.
-    pub(super) fn at_work(&self) -> AtWork<'_> {
-        self.at_work.fetch_add(1, Ordering::Relaxed);
-        AtWork(&self.at_work)
-    }
-
-    /// Whether a lane has a batch under way.
-    pub(super) fn is_at_work(&self) -> bool {
-        self.at_work.load(Ordering::Relaxed) > 0
-    }
-
-    pub(super) fn tell(&self, count: usize, committing: Duration, tally: &Tally) {
-        self.metrics.committed(count, committing);
-        for (verdict, mode) in &tally.decided {
-            self.metrics.decided(*verdict, *mode);
-        }
-        if tally.announced {
-            self.wake.notify_one();
         }
     }
 }

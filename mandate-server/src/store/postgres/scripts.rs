@@ -8,18 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Mutex as Turn;
 use tokio::sync::mpsc::{Receiver, Sender};
 
-use super::super::tx::{Tally, Tx};
 use super::desk::Desk;
-use super::ground::Ground;
-use super::pool::MAX_WAITING;
-use crate::error::{Fault, Refusal};
-use crate::model::call::ScriptError;
+use super::jobs::MAX_WAITING;
 
 /// How long a script waits for a lock, each time that it is tried.
 pub(super) const BRIEFLY: &str = "SET LOCAL lock_timeout = '500ms'";
-
-/// What a script has come to, and what it has done.
-pub(super) type Scripted<T> = (Result<T, Refusal>, Tally);
 
 /// A script that writes, to be tried until it has an answer.
 pub(super) type Script = Box<dyn FnMut(&mut Desk) -> Tried + Send>;
@@ -75,23 +68,4 @@ fn attempt(desk: &mut Desk, script: &mut Script) -> Tried {
         desk.leave();
         Tried::Answered
     })
-}
-
-/// Runs a script over a transaction.
-pub(super) fn run<T>(
-    ground: &mut Ground<'_>,
-    script: &impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
-) -> Result<Scripted<T>, Fault> {
-    let mut tx = Tx::new(ground);
-    let result = settled(script(&mut tx))?;
-    Ok((result, tx.into_tally()))
-}
-
-/// A refusal is committed like a success.
-pub(super) fn settled<T>(result: Result<T, ScriptError>) -> Result<Result<T, Refusal>, Fault> {
-    match result {
-        Ok(value) => Ok(Ok(value)),
-        Err(ScriptError::Refused(refusal)) => Ok(Err(refusal)),
-        Err(ScriptError::Fault(fault)) => Err(fault),
-    }
 }

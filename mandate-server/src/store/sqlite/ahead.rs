@@ -13,20 +13,18 @@ use std::time::{Duration, Instant};
 use lru::LruCache;
 use mandate_core::Timestamp;
 use rusqlite::Connection;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use super::super::sql::owed::Counted;
 use super::super::tail::Tail;
 use super::super::tx::{Backend, Owing, Row, Session, Tx, Value};
-use super::super::{Authorization, Decider, Drafted, Found, Signed};
+use super::super::{Authorization, Decider, Drafted, Found};
 use super::changes::Board;
+use super::jobs::{Asked, Drafts, Job, MAX_BATCH, SETTLED, SETTLING};
 use super::known::Known;
 use super::signers::{Decided, Signers, Unsigned};
-use super::writer::{Job, MAX_BATCH, SETTLED, SETTLING};
 use super::{Ground, gathered, whole};
 use crate::error::Fault;
-use crate::model::call::Answer;
-use crate::model::records::{AgentKey, KeptKey, UsageKey};
+use crate::model::records::{KeptKey, UsageKey};
 
 /// Drafts that may be on their way to the disk before no more are made: those that commit, and those that are next.
 const MAX_UNDER_WAY: usize = 2 * MAX_BATCH;
@@ -37,39 +35,6 @@ const GATHERING: Duration = Duration::from_micros(200);
 const MAX_OVERDUE: usize = MAX_BATCH;
 /// Idempotency keys that are remembered, to tell a retry. One takes about 150 bytes.
 const MAX_NAMES: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
-
-/// An authorization, and who waits for its answer.
-pub(super) struct Asked {
-    pub(super) authorization: Authorization,
-    pub(super) waiter: oneshot::Sender<Result<Answer, Fault>>,
-}
-
-/// An authorization, and what was decided on it.
-pub(super) struct Draft {
-    pub(super) asked: Asked,
-    /// None: the writer is to decide.
-    pub(super) outcome: Option<Outcome>,
-}
-
-/// What was decided on an authorization.
-pub(super) struct Outcome {
-    /// The answer, and what was made.
-    pub(super) signed: Signed,
-    /// The rows of its agent, when they are to be written with it.
-    pub(super) counted: Option<Counted>,
-}
-
-/// A batch of drafts. The writer commits whatever batches are there together.
-pub(super) struct Drafts {
-    /// The newest of the writer's changes that was known.
-    pub(super) known: u64,
-    /// Those who ask, and what was decided on that.
-    pub(super) all: Vec<Draft>,
-    /// Rows of other agents, which are to be written by now.
-    pub(super) counted: Vec<Counted>,
-    /// Agents that are not known, and whose rows are to be written by now.
-    pub(super) overdue: Vec<AgentKey>,
-}
 
 /// Whoever decides ahead.
 pub(super) struct Ahead {

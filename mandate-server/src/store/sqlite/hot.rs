@@ -10,7 +10,7 @@ use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, Loaded, Ruling, Signed, sql};
 use super::Ground;
-use super::ahead::Outcome;
+use super::jobs::Outcome;
 use crate::error::Fault;
 use crate::model::call::Answer;
 use crate::model::records::{AgentKey, EventRecord, UsageKey};

@@ -5,6 +5,7 @@ mod changes;
 pub(super) mod commit;
 mod fold;
 mod hot;
+mod jobs;
 mod known;
 pub(super) mod place;
 mod presence;

@@ -13,7 +13,7 @@ use mandate_core::Timestamp;
 
 use super::super::sql::owed::Counted;
 use super::super::{Decider, Drafted};
-use super::ahead::{Asked, Draft, Outcome};
+use super::jobs::{Asked, Draft, Outcome};
 use crate::error::Fault;
 
 /// Threads that help to sign, at most: four hands sign faster than one thread can write.

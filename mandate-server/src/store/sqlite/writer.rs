@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rusqlite::Connection;
 use tokio::sync::{Notify, mpsc, oneshot};
@@ -14,10 +14,11 @@ use super::super::answers::WayBack;
 use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, sql};
-use super::ahead::{Ahead, Asked, Drafts};
+use super::ahead::Ahead;
 use super::changes::{Board, Changes};
 use super::commit::{Committer, Disk, STOPPED, leave};
 use super::fold::Folder;
+use super::jobs::{Asked, Job, MAX_BATCH, SETTLED, SETTLING, Tell};
 use super::presence::Presence;
 use super::signers::Signers;
 use super::transaction::{self, in_savepoint};
@@ -26,27 +27,8 @@ use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
 
-/// How many jobs one transaction may hold, and how many authorizations a batch.
-pub(super) const MAX_BATCH: usize = 256;
 /// How many jobs may wait; more wait at the door.
 const MAX_WAITING: usize = 4096;
-
-/// How many agents are settled at a time at the end.
-pub(super) const SETTLED: usize = 1000;
-/// How long counters are settled at the end, those that are known in memory, and then the others: within what a server has to
-/// stop.
-pub(super) const SETTLING: Duration = Duration::from_secs(5);
-
-/// Tells a waiter how its transaction ended: with the text of the fault, if it did not commit.
-pub(super) type Tell = Box<dyn FnOnce(Result<(), &str>) + Send>;
-/// A script, run inside the batch; it says what it did, and brings its own ending.
-pub(super) type Script = Box<dyn FnOnce(&Connection, &mut Tally) -> Tell + Send>;
-
-/// What the writer does.
-pub(super) enum Job {
-    Script(Script),
-    Drafts(Drafts),
-}
 
 /// The two threads and the way to them.
 pub(super) struct Writer {

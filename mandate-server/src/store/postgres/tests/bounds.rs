@@ -17,7 +17,8 @@ use crate::metrics::Metrics;
 use crate::model::call::{Answer, Call, Caller, Environment};
 use crate::model::records::EventRecord;
 use crate::store::postgres::address::Address;
-use crate::store::postgres::pool::{After, Pool};
+use crate::store::postgres::jobs::After;
+use crate::store::postgres::pool::Pool;
 use crate::store::tx::Tx;
 use crate::store::{Authorization, Decider, Drafted, Found, Loaded, Signed};
 
