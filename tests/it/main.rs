@@ -26,6 +26,7 @@ mod faults;
 mod first_command;
 mod flow;
 mod jwks;
+mod layers;
 mod library;
 mod load;
 mod mandates;

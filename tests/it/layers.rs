@@ -1,0 +1,269 @@
+//! Layers and circles: which part of the server may import which, and no large circle of files that import each other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::iter::Peekable;
+
+use crate::tidy::{code, root, sources};
+
+/// What each part of the server may import. A part is a file or folder below `mandate-server/src`; `main.rs` may import all.
+/// No part imports one above it, so that there is no circle of parts.
+const LAYERS: &[(&str, &[&str])] = &[
+    ("dev", &["app", "admin", "http", "service", "store", "model", "config", "clock", "error"]),
+    (
+        "app",
+        &[
+            "http",
+            "worker",
+            "settlement",
+            "service",
+            "store",
+            "metrics",
+            "model",
+            "config",
+            "traces",
+            "clock",
+            "error",
+        ],
+    ),
+    // A certificate is checked as the listener reads it.
+    ("admin", &["http", "service", "store", "model", "logs", "config", "clock", "error"]),
+    // An export is read from where the worker builds it.
+    (
+        "http",
+        &[
+            "worker",
+            "settlement",
+            "service",
+            "store",
+            "metrics",
+            "model",
+            "config",
+            "traces",
+            "clock",
+            "error",
+        ],
+    ),
+    (
+        "worker",
+        &["settlement", "service", "store", "metrics", "model", "traces", "outgoing", "clock", "error"],
+    ),
+    ("settlement", &["service", "store", "model", "config", "outgoing", "clock", "error"]),
+    ("service", &["store", "model", "clock", "error"]),
+    ("store", &["metrics", "model", "traces", "error"]),
+    ("metrics", &["model", "error"]),
+    ("logs", &["config"]),
+    ("config", &["model", "traces"]),
+    ("traces", &["outgoing", "error"]),
+    ("outgoing", &["error"]),
+    ("model", &["error"]),
+    ("clock", &[]),
+    ("error", &[]),
+];
+
+/// How many files may import each other in a circle. A module and its child modules do so by nature, and are left aside.
+const LARGEST_CIRCLE: usize = 3;
+/// Folders with a larger circle, which is being opened.
+const LARGER: &[(&str, &str)] = &[("mandate-server", "http")];
+
+/// The path of a module in its crate, without `crate`.
+type Module = Vec<String>;
+
+/// The words of a text of code: names, `::`, and signs. Comments are gone already, and literals of text are left out.
+fn words(text: &str) -> Vec<String> {
+    // A quotation mark between single ones begins no text.
+    let text = text.replace("'\"'", "");
+    let (mut words, mut chars) = (Vec::new(), text.chars().peekable());
+    while let Some(char) = chars.next() {
+        if char.is_alphanumeric() || char == '_' {
+            let mut name = String::from(char);
+            while let Some(next) = chars.next_if(|next| next.is_alphanumeric() || *next == '_') {
+                name.push(next);
+            }
+            words.push(name);
+        } else if char == ':' && chars.next_if_eq(&':').is_some() {
+            words.push("::".to_owned());
+        } else if char == '"' {
+            while let Some(char) = chars.next().filter(|char| *char != '"') {
+                if char == '\\' {
+                    chars.next();
+                }
+            }
+        } else if !char.is_whitespace() {
+            words.push(char.to_string());
+        }
+    }
+    words
+}
+
+/// The paths of one tree of a `use`, each behind `before`.
+fn tree<'a>(
+    words: &mut Peekable<impl Iterator<Item = &'a String>>,
+    before: &[String],
+    found: &mut Vec<Module>,
+) {
+    let mut path = before.to_vec();
+    while let Some(word) = words.next_if(|word| !["}", ",", ";"].contains(&word.as_str())) {
+        match word.as_str() {
+            "{" => {
+                while words.peek().is_some_and(|word| !["}", ";"].contains(&word.as_str())) {
+                    tree(words, &path, found);
+                    words.next_if(|word| *word == ",");
+                }
+                words.next();
+                return;
+            }
+            "as" => _ = words.next(),
+            "::" | "*" => {}
+            name => path.push(name.to_owned()),
+        }
+    }
+    found.push(path);
+}
+
+/// The paths that a text of code names: by `use`, and in the text by `crate::`, `super::` or `self::`.
+fn named(text: &str) -> Vec<Module> {
+    let words = words(text);
+    let (mut words, mut found) = (words.iter().peekable(), Vec::new());
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "use" => tree(&mut words, &[], &mut found),
+            "crate" | "super" | "self" => {
+                let mut path = vec![word.clone()];
+                while words.next_if(|word| *word == "::").is_some() {
+                    path.extend(words.next().cloned());
+                }
+                found.push(path);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The module of the crate that a path in `module` leads into; none where it leads out of the crate.
+fn target(module: &Module, path: &Module, modules: &BTreeMap<Module, String>) -> Option<Module> {
+    let first = path.first()?;
+    let ups = path.iter().take_while(|name| *name == "super").count();
+    let (mut at, rest) = match first.as_str() {
+        "crate" => (Vec::new(), &path[1..]),
+        "self" => (module.clone(), &path[1..]),
+        "super" => (module[..module.len().saturating_sub(ups)].to_vec(), &path[ups..]),
+        _ if modules.contains_key(&[&module[..], &[first.clone()]].concat()) => (module.clone(), &path[..]),
+        _ => return None,
+    };
+    for name in rest {
+        at.push(name.clone());
+        if !modules.contains_key(&at) {
+            at.pop();
+            break;
+        }
+    }
+    Some(at)
+}
+
+/// The modules of a crate with their code.
+fn modules(package: &str) -> BTreeMap<Module, String> {
+    let folder = format!("{package}/src");
+    let mut modules = BTreeMap::new();
+    for path in sources(&folder) {
+        let lines: Vec<_> = code(&path).into_iter().map(|(_, line)| line).collect();
+        let name = path.strip_prefix(root().join(&folder)).unwrap().with_extension("");
+        let mut module: Module = name.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+        if ["mod", "lib", "main"].contains(&module.last().unwrap().as_str()) {
+            module.pop();
+        }
+        // A crate of a binary and a library has two roots, and neither counts.
+        modules.insert(module, lines.join("\n"));
+    }
+    modules
+}
+
+/// Which module imports which; their own children and parents, and the root, aside.
+fn imports(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Module>> {
+    let of = |module: &Module, text: &String| {
+        let targets = named(text).into_iter().filter_map(|path| target(module, &path, modules));
+        targets.filter(|other| !other.starts_with(module) && !module.starts_with(other)).collect()
+    };
+    modules.iter().map(|(module, text)| (module.clone(), of(module, text))).collect()
+}
+
+/// All modules that are reached from one by imports.
+fn reached(from: &Module, imports: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Module> {
+    let (mut found, mut open) = (BTreeSet::new(), vec![from.clone()]);
+    while let Some(module) = open.pop() {
+        let new = imports.get(&module).into_iter().flatten().filter(|other| found.insert((*other).clone()));
+        open.extend(new.cloned());
+    }
+    found
+}
+
+/// The sets of modules that are all reached from each other.
+fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Vec<String>> {
+    let reach: BTreeMap<_, _> = imports.keys().map(|module| (module, reached(module, imports))).collect();
+    let mut circles = BTreeSet::new();
+    for (module, reached) in &reach {
+        let circle: Vec<_> = reached.iter().filter(|other| reach[other].contains(*module)).collect();
+        if circle.len() > 1 {
+            circles.insert(circle.into_iter().map(|module| module.join("/")).collect());
+        }
+    }
+    circles
+}
+
+#[test]
+fn no_part_of_the_server_imports_what_it_may_not() {
+    let modules = modules("mandate-server");
+    let parts: BTreeSet<_> = modules.keys().filter_map(|module| module.first().cloned()).collect();
+    let listed: BTreeSet<_> = LAYERS.iter().map(|(part, _)| (*part).to_owned()).collect();
+    assert_eq!(parts, listed);
+    for (number, (part, may)) in LAYERS.iter().enumerate() {
+        let below: Vec<_> = LAYERS[number + 1..].iter().map(|(part, _)| *part).collect();
+        assert!(may.iter().all(|other| below.contains(other)), "{part} may import what is not below it");
+    }
+    let table: BTreeMap<_, _> = LAYERS.iter().copied().collect();
+    let mut breaches = BTreeSet::new();
+    for (module, others) in imports(&modules).iter().filter(|(module, _)| !module.is_empty()) {
+        for other in others.iter().filter(|other| !other.is_empty() && other[0] != module[0]) {
+            if !table[module[0].as_str()].contains(&other[0].as_str()) {
+                breaches.insert(format!("{} imports {}", module.join("/"), other.join("/")));
+            }
+        }
+    }
+    assert!(breaches.is_empty(), "{breaches:#?}");
+}
+
+#[test]
+fn no_large_circle_of_files_imports_each_other() {
+    let mut breaches = Vec::new();
+    for package in ["mandate-core", "mandate-server", "mandate-cli"] {
+        let excepted = |circle: &Vec<String>| {
+            let within = |folder: &str| circle.iter().all(|file| file.split('/').next() == Some(folder));
+            LARGER.iter().any(|(of, folder)| *of == package && within(folder))
+        };
+        let circles = circles(&imports(&modules(package))).into_iter();
+        let large = circles.filter(|circle| circle.len() > LARGEST_CIRCLE && !excepted(circle));
+        breaches.extend(large.map(|circle| format!("{package}: {}", circle.join(" "))));
+    }
+    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+}
+
+#[test]
+fn circles_are_found_by_imports_and_by_paths_in_the_text() {
+    let module = |path: &str| path.split('/').map(str::to_owned).collect::<Module>();
+    let texts = [
+        ("a", "use crate::{b::{self, Thing as Other,}, std};\nmod child;"),
+        ("a/child", "use super::Parent; fn f() {}"),
+        ("b", "fn f() -> super::c::Thing { loop {} }"),
+        ("c", "pub(crate) use self::d::*; use std::fmt;"),
+        ("c/d", "type T = crate::a::child::Thing;"),
+    ];
+    let modules = texts.iter().map(|(path, text)| (module(path), (*text).to_owned())).collect();
+    let imports = imports(&modules);
+    assert_eq!(imports[&module("a")], [module("b")].into());
+    assert_eq!(imports[&module("b")], [module("c")].into());
+    assert_eq!(imports[&module("c/d")], [module("a/child")].into());
+    assert!(circles(&imports).is_empty());
+    let mut closed = imports;
+    closed.get_mut(&module("c")).unwrap().insert(module("a"));
+    assert_eq!(circles(&closed), [vec!["a".to_owned(), "b".to_owned(), "c".to_owned()]].into());
+}
