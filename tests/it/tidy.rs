@@ -153,6 +153,46 @@ fn nobody_knows_whom_they_should_not() {
     assert!(breaches.is_empty(), "{}", breaches.join("\n"));
 }
 
+/// The literals of text in lines of code.
+fn literals(code: &str) -> Vec<String> {
+    let code = code.replace("'\"'", "");
+    let (mut found, mut chars) = (Vec::new(), code.chars());
+    while chars.by_ref().any(|char| char == '"') {
+        let mut literal = String::new();
+        while let Some(char) = chars.next().filter(|char| *char != '"') {
+            literal.push(char);
+            if char == '\\' {
+                literal.extend(chars.next());
+            }
+        }
+        found.push(literal);
+    }
+    found
+}
+
+/// A statement is found in a database's own statistics by the name in its text.
+#[test]
+fn each_statement_has_a_name_of_its_own() {
+    let (mut names, mut breaches) = (BTreeSet::new(), Vec::new());
+    for path in sources("mandate-server/src/store") {
+        let code: String = code(&path).into_iter().map(|(_, line)| line + "\n").collect();
+        for literal in literals(&code) {
+            let begins = |verb: &&str| literal.starts_with(&format!("{} ", verb.trim_end()));
+            if SQL.iter().chain(&["WITH", "TRUNCATE"]).any(|verb| begins(verb)) {
+                breaches.push(format!("{} has a statement without a name: {literal}", path.display()));
+            }
+            let name =
+                literal.strip_prefix("/* ").and_then(|text| text.split_once(" */")).map(|(name, _)| name);
+            breaches.extend(
+                name.filter(|name| !names.insert((*name).to_owned()))
+                    .map(|name| format!("{} has a second statement of the name {name}", path.display())),
+            );
+        }
+    }
+    assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+    assert!(names.len() > 200, "{} names were found", names.len());
+}
+
 #[test]
 fn the_command_line_depends_on_no_server() {
     for package in ["mandate-cli", "mandate-core"] {

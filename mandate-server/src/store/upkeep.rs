@@ -14,7 +14,8 @@ use crate::error::Fault;
 use crate::model::database::redacted;
 
 /// The changes that have been applied to a database, in order: number, name and checksum of each.
-pub(super) const HISTORY: &str = "SELECT CAST(version AS bigint), CAST(name AS text), CAST(checksum AS text)
+pub(super) const HISTORY: &str = "/* upkeep.history */
+    SELECT CAST(version AS bigint), CAST(name AS text), CAST(checksum AS text)
     FROM refinery_schema_history ORDER BY version";
 
 /// For what a process takes a database.

@@ -39,10 +39,11 @@ const READINGS: u32 = 3;
 /// After so long without use a connection is asked whether it is there, before a script that runs once relies on it.
 const STALE: Duration = Duration::from_millis(500);
 
-pub(super) const LEAVE: &str = "INSERT INTO commits (commit, asked) VALUES ($1, 0)";
-const ASK: &str = "INSERT INTO commits (commit, asked) VALUES ($1, 1) ON CONFLICT DO NOTHING";
-const CONFIRM: &str = "UPDATE commits SET asked = 0 WHERE commit = $1";
-const ANSWER: &str = "SELECT asked FROM commits WHERE commit = $1";
+pub(super) const LEAVE: &str = "/* desk.leave */ INSERT INTO commits (commit, asked) VALUES ($1, 0)";
+const ASK: &str = "/* desk.ask */
+    INSERT INTO commits (commit, asked) VALUES ($1, 1) ON CONFLICT DO NOTHING";
+const CONFIRM: &str = "/* desk.confirm */ UPDATE commits SET asked = 0 WHERE commit = $1";
+const ANSWER: &str = "/* desk.answer */ SELECT asked FROM commits WHERE commit = $1";
 
 /// A thread's place at the database.
 pub(super) struct Desk {

@@ -110,7 +110,7 @@ impl<'a> Ground<'a> {
 
     /// Asks whether the other end is there. No transaction is begun.
     pub(super) fn ping(&mut self) -> Result<(), Fault> {
-        self.send_plain("SELECT 1")
+        self.send_plain("/* ground.ping */ SELECT 1")
     }
 
     /// Sends `steps` and COMMIT. An answer with a warning is none: somebody has told the database not to wait any longer for
@@ -180,6 +180,12 @@ fn step(sql: &'static str, parameters: &[Value]) -> Step {
     Step::Run(sql, parameters.iter().cloned().map(Parameter::from).collect())
 }
 
+/// Whether a statement, behind its name, is a SELECT.
+fn reads(sql: &str) -> bool {
+    let text = sql.split_once("*/").map_or(sql, |(_, text)| text);
+    text.trim_start().starts_with("SELECT")
+}
+
 impl Session for Ground<'_> {
     fn backend(&self) -> Backend {
         Backend::Postgres
@@ -200,7 +206,7 @@ impl Session for Ground<'_> {
     }
 
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {
-        self.wrote |= !sql.starts_with("SELECT");
+        self.wrote |= !reads(sql);
         Ok(self.run(sql, parameters)?.rows)
     }
 

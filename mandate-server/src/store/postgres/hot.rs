@@ -29,7 +29,8 @@ use crate::model::records::{AgentKey, AgentState, KeptKey, Mode, UsageKey, Usage
 /// perhaps while there are none: it is not to be one that walks them. Nor is one made for each batch.
 const PLAN: &str = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; \
      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
-const TAKE: &str = "SELECT a.environment, a.agent, a.recent, a.metered, a.governing, a.revoked_at
+const TAKE: &str = "/* postgres_hot.take */
+    SELECT a.environment, a.agent, a.recent, a.metered, a.governing, a.revoked_at
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent) AS k
     JOIN agents a ON a.environment = k.environment AND a.agent = k.agent
     ORDER BY a.environment, a.agent FOR NO KEY UPDATE OF a";
@@ -38,22 +39,24 @@ const PLAN_AGAIN: &str = "DISCARD PLANS";
 /// How long plans are used. To make them takes a few milliseconds.
 const PLANNED: Duration = Duration::from_secs(1);
 // With OFFSET there is one lookup for each key, and no other way.
-const MANDATES: &str = "SELECT k.environment, m.*
+const MANDATES: &str = "/* postgres_hot.mandates */ SELECT k.environment, m.*
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bytea[]) AS mandate) AS k
     CROSS JOIN LATERAL (SELECT mandate, agent, terms, created_at, NULL::bigint, NULL::bytea
         FROM mandates WHERE environment = k.environment AND mandate = k.mandate OFFSET 0) m";
-const USAGE: &str = "SELECT k.environment, k.agent, k.currency, u.*
+const USAGE: &str = "/* postgres_hot.usage */ SELECT k.environment, k.agent, k.currency, u.*
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent, unnest($3::text[]) AS currency) AS k
     CROSS JOIN LATERAL (SELECT spent, requests, allow, review, deny_no_mandate, deny_revoked, deny_expired, deny_limit,
             deny_category, deny_velocity
         FROM usage WHERE environment = k.environment AND month = $4 AND agent = k.agent AND currency = k.currency
         OFFSET 0) u";
 /// The modes, whether a webhook hears of anything, and the time by the database's clock when the rows are held.
-const MODES: &str = "SELECT e.environment, e.mode, (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
+const MODES: &str = "/* postgres_hot.modes */
+    SELECT e.environment, e.mode, (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
         (SELECT 1 FROM subscriptions s WHERE s.environment = e.environment LIMIT 1)
     FROM environments e WHERE e.environment = ANY ($1::bigint[])";
 const KEPT: &str =
-    "SELECT i.environment, i.api_key, i.name, i.fingerprint, i.status, i.body, i.sealed, i.created_at
+    "/* postgres_hot.kept */
+        SELECT i.environment, i.api_key, i.name, i.fingerprint, i.status, i.body, i.sealed, i.created_at
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bigint[]) AS api_key, unnest($3::text[]) AS name) AS k
     JOIN idempotency i ON i.environment = k.environment AND i.api_key = k.api_key AND i.name = k.name";
 

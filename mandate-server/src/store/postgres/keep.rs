@@ -24,41 +24,49 @@ use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageRecord};
 
 /// Every batch that decides: the log, the agents' rows, and the number of the transaction. One statement costs less than three,
-/// and none of them looks at what the others write. `$more` is what else is written with them.
-macro_rules! keep {
-    ($more:literal) => {
-        concat!(
-            "WITH made AS (INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce, agent, amount,
-                currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes, review, issuer,
-                signing_key, signature)
-            SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::text[]),
-                unnest($5::bytea[]), unnest($6::bytea[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]),
-                unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]),
-                unnest($15::text[]), unnest($16::bigint[]), unnest($17::bytea[]), unnest($18::bytea[]),
-                unnest($19::bigint[]), unnest($20::bigint[]), unnest($21::bytea[])),
-            changed AS (UPDATE agents a SET recent = k.recent, metered = CASE WHEN a.metered = k.was THEN k.metered END
-                FROM (SELECT unnest($22::bigint[]) AS environment, unnest($23::text[]) AS agent,
-                    unnest($24::bytea[]) AS recent, unnest($25::text[]) AS metered, unnest($26::text[]) AS was) AS k
-                WHERE a.environment = k.environment AND a.agent = k.agent) ",
-            $more,
-            " INSERT INTO commits (commit, asked) VALUES ($27, 0)"
-        )
-    };
-}
-const KEEP: &str = keep!("");
+/// and none of them looks at what the others write.
+const KEEP: &str = "/* keep.keep */
+    WITH made AS (INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce,
+        agent, amount, currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes,
+        review, issuer, signing_key, signature)
+    SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::text[]),
+        unnest($5::bytea[]), unnest($6::bytea[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]),
+        unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]),
+        unnest($15::text[]), unnest($16::bigint[]), unnest($17::bytea[]), unnest($18::bytea[]),
+        unnest($19::bigint[]), unnest($20::bigint[]), unnest($21::bytea[])),
+    changed AS (UPDATE agents a
+    SET recent = k.recent, metered = CASE WHEN a.metered = k.was THEN k.metered END
+    FROM (SELECT unnest($22::bigint[]) AS environment, unnest($23::text[]) AS agent, unnest($24::bytea[]) AS
+        recent, unnest($25::text[]) AS metered, unnest($26::text[]) AS was) AS k
+    WHERE a.environment = k.environment AND a.agent = k.agent)
+    INSERT INTO commits (commit, asked) VALUES ($27, 0)";
 /// The same with reviews and events.
-const KEEP_AND_TELL: &str = keep!(
-    ", asked AS (INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
-        SELECT unnest($28::bigint[]), unnest($29::bytea[]), unnest($30::bytea[]), unnest($31::text[]),
-            unnest($32::text[]), unnest($33::bigint[])),
+const KEEP_AND_TELL: &str = "/* keep.keep_and_tell */
+    WITH made AS (INSERT INTO decisions (environment, decision, iat, verdict, mandate,
+        nonce, agent, amount, currency, recipient, category, mode, reason, denials, spent, recent_requests,
+        supersedes, review, issuer, signing_key, signature)
+    SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::text[]),
+        unnest($5::bytea[]), unnest($6::bytea[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]),
+        unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]),
+        unnest($15::text[]), unnest($16::bigint[]), unnest($17::bytea[]), unnest($18::bytea[]),
+        unnest($19::bigint[]), unnest($20::bigint[]), unnest($21::bytea[])),
+    changed AS (UPDATE agents a
+    SET recent = k.recent, metered = CASE WHEN a.metered = k.was THEN k.metered END
+    FROM (SELECT unnest($22::bigint[]) AS environment, unnest($23::text[]) AS agent, unnest($24::bytea[]) AS
+        recent, unnest($25::text[]) AS metered, unnest($26::text[]) AS was) AS k
+    WHERE a.environment = k.environment AND a.agent = k.agent),
+    asked AS (INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
+    SELECT unnest($28::bigint[]), unnest($29::bytea[]), unnest($30::bytea[]), unnest($31::text[]),
+        unnest($32::text[]), unnest($33::bigint[])),
     told AS (INSERT INTO events (environment, event, type, created_at, data)
-        SELECT unnest($34::bigint[]), unnest($35::bytea[]), unnest($36::text[]), unnest($37::bigint[]),
-            unnest($38::text[]))"
-);
+    SELECT unnest($34::bigint[]), unnest($35::bytea[]), unnest($36::text[]), unnest($37::bigint[]),
+        unnest($38::text[]))
+    INSERT INTO commits (commit, asked) VALUES ($27, 0)";
 /// Makes the deliveries of events, and puts the webhooks that hear of them into the line: those that it holds itself, in the one
 /// order in which they are taken, and no other. Who is deleted while it waits is not among them, nor who subscribes meanwhile.
 /// Where they stand in the line is read as they are held; the rest of the statement sees what was there when it began.
-const FAN_OUT: &str = "WITH held AS MATERIALIZED (SELECT environment, webhook, due_at FROM webhooks
+const FAN_OUT: &str = "/* keep.fan_out */
+    WITH held AS MATERIALIZED (SELECT environment, webhook, due_at FROM webhooks
         WHERE (environment, webhook) IN
             (SELECT s.environment, s.webhook
             FROM (SELECT unnest($1::bigint[]) AS environment, unnest($3::text[]) AS type) AS e
@@ -79,14 +87,14 @@ const FAN_OUT: &str = "WITH held AS MATERIALIZED (SELECT environment, webhook, d
     JOIN subscriptions s ON s.environment = e.environment AND s.type = e.type
     JOIN held h ON h.environment = s.environment AND h.webhook = s.webhook";
 
-const NEW_USAGE: &str =
-    "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
+const NEW_USAGE: &str = "/* keep.new_usage */
+        INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
         deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
     SELECT unnest($1::bigint[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]),
         unnest($5::text[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),
         unnest($9::bigint[]), unnest($10::bigint[]), unnest($11::bigint[]), unnest($12::bigint[]),
         unnest($13::bigint[]), unnest($14::bigint[])";
-const USAGE: &str = "UPDATE usage u SET
+const USAGE: &str = "/* keep.usage */ UPDATE usage u SET
         spent = CASE WHEN u.spent = k.was AND u.requests = k.were THEN k.spent END,
         requests = k.requests, allow = k.allow, review = k.review, deny_no_mandate = k.deny_no_mandate,
         deny_revoked = k.deny_revoked, deny_expired = k.deny_expired, deny_limit = k.deny_limit,
@@ -100,7 +108,8 @@ const USAGE: &str = "UPDATE usage u SET
             unnest($15::text[]) AS was, unnest($16::bigint[]) AS were) AS k
     WHERE u.environment = k.environment AND u.month = k.month AND u.agent = k.agent AND u.currency = k.currency";
 /// What stood in agents' rows is newer, whatever is there.
-const PUT_BACK: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
+const PUT_BACK: &str = "/* keep.put_back */
+    INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
         deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
     SELECT unnest($1::bigint[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]),
         unnest($5::text[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),
@@ -112,7 +121,8 @@ const PUT_BACK: &str = "INSERT INTO usage (environment, month, agent, currency, 
         deny_expired = excluded.deny_expired, deny_limit = excluded.deny_limit,
         deny_category = excluded.deny_category, deny_velocity = excluded.deny_velocity";
 const KEPT: &str =
-    "INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
+    "/* keep.kept */
+        INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::bytea[]),
         unnest($5::bigint[]), unnest($6::bytea[]), unnest($7::bigint[]), unnest($8::bigint[])
     ON CONFLICT (environment, api_key, name) DO UPDATE SET kept = DEFAULT, fingerprint = excluded.fingerprint,

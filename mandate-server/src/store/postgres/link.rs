@@ -22,7 +22,7 @@ use super::trouble::Trouble;
 use crate::error::Fault;
 
 /// Draws the number by which a connection names its transactions, and tells whether what is committed is durable.
-const GREET: &str = "SELECT uuid_send(gen_random_uuid()), current_setting('fsync')";
+const GREET: &str = "/* link.greet */ SELECT uuid_send(gen_random_uuid()), current_setting('fsync')";
 
 /// A value of a statement, with its type for when nobody has asked the database for it.
 pub(super) struct Parameter {

@@ -44,7 +44,7 @@ mod migrations {
     refinery::embed_migrations!("src/store/migrations/postgres");
 }
 
-const SIZE: &str = "SELECT pg_database_size(current_database())";
+const SIZE: &str = "/* postgres.size */ SELECT pg_database_size(current_database())";
 
 /// An open database and the threads that serve it.
 pub(super) struct Postgres {

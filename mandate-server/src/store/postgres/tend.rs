@@ -17,10 +17,10 @@ const ROWS: i64 = 1_000;
 
 /// The tables that have a partition for each month of their ids.
 const PARTITIONED: [&str; 2] = ["decisions", "events"];
-const MAKE: &str = "SELECT make_partition($1, $2, $3, $4)";
+const MAKE: &str = "/* tend.make */ SELECT make_partition($1, $2, $3, $4)";
 /// A connection that is lost while it commits is asked about at once, and a transaction without a connection lives for
 /// seconds: ten minutes are long.
-const FORGET: &str = "DELETE FROM commits WHERE commit IN
+const FORGET: &str = "/* tend.forget */ DELETE FROM commits WHERE commit IN
     (SELECT commit FROM commits WHERE at < (extract(epoch FROM statement_timestamp()) * 1000)::bigint - 600000
     ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED)";
 

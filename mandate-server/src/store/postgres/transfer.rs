@@ -16,24 +16,28 @@ use super::{tend, upkeep};
 use crate::error::Fault;
 
 /// Held alone by whoever changes what the database is, and together with others by whoever relies on it.
-const ALONE: &str = "SELECT pg_advisory_xact_lock(7239165340126157902)";
-const TOGETHER: &str = "SELECT pg_advisory_xact_lock_shared(7239165340126157902)";
-const MARKED: &str = "SELECT count(*) FROM pg_class WHERE oid = to_regclass('transfer')";
-const MARK: &str =
-    "CREATE TABLE transfer (source TEXT NOT NULL, stamp TEXT NOT NULL, began_at BIGINT NOT NULL)";
-const WRITE: &str = "INSERT INTO transfer (source, stamp, began_at) VALUES ($1, $2, $3)";
-const READ: &str = "SELECT source, stamp FROM transfer";
-const FORGET: &str = "DELETE FROM transfer";
-const UNMARK: &str = "DROP TABLE transfer";
+const ALONE: &str = "/* postgres_transfer.alone */ SELECT pg_advisory_xact_lock(7239165340126157902)";
+const TOGETHER: &str = "/* postgres_transfer.together */
+    SELECT pg_advisory_xact_lock_shared(7239165340126157902)";
+const MARKED: &str = "/* postgres_transfer.marked */
+    SELECT count(*) FROM pg_class WHERE oid = to_regclass('transfer')";
+const MARK: &str = "/* postgres_transfer.mark */
+        CREATE TABLE transfer (source TEXT NOT NULL, stamp TEXT NOT NULL, began_at BIGINT NOT NULL)";
+const WRITE: &str = "/* postgres_transfer.write */
+    INSERT INTO transfer (source, stamp, began_at) VALUES ($1, $2, $3)";
+const READ: &str = "/* postgres_transfer.read */ SELECT source, stamp FROM transfer";
+const FORGET: &str = "/* postgres_transfer.forget */ DELETE FROM transfer";
+const UNMARK: &str = "/* postgres_transfer.unmark */ DROP TABLE transfer";
 /// What is there in a database without our schema. The table of its versions comes before the first of them.
-const STRANGE: &str = "SELECT relname FROM pg_class
+const STRANGE: &str = "/* postgres_transfer.strange */ SELECT relname FROM pg_class
     WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')
     AND relname <> 'refinery_schema_history' LIMIT 1";
 /// The stamp of no source, for as long as there are no tables.
 const UNSTAMPED: &str = "";
 /// The schema begins with these counters, which the source brings too.
 const BEGINNING: &str = "revisions";
-const EMPTY: &str = "TRUNCATE organizations, environments, revisions, issuers, signing_keys, api_keys, agents, mandates,
+const EMPTY: &str = "/* postgres_transfer.empty */
+    TRUNCATE organizations, environments, revisions, issuers, signing_keys, api_keys, agents, mandates,
     decisions, reviews, usage, idempotency, webhooks, subscriptions, events, deliveries, attempts, escrows, escrow_history,
     exports, export_pieces, audit";
 /// The tables whose partitions hold a month of ids each, the second column of the key.

@@ -17,20 +17,20 @@ use crate::store::upkeep::{self, Applied};
 /// Held by whoever changes the schema. Others wait, and find it changed.
 pub(super) const HOLD: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
      SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(7239165340126157901)";
-const HAS_HISTORY: &str = "SELECT count(*) FROM pg_class
+const HAS_HISTORY: &str = "/* postgres_upkeep.has_history */ SELECT count(*) FROM pg_class
     WHERE oid = to_regclass('refinery_schema_history')";
 /// What stands for foreign keys, which no partitioned table has.
 const DANGLING: &[(&str, &str, &str)] = &[
     (
         "deliveries",
         "events",
-        "SELECT count(*) FROM deliveries d LEFT JOIN events e ON e.environment = d.environment AND e.event = d.event
+        "/* postgres_upkeep.deliveries */ SELECT count(*) FROM deliveries d LEFT JOIN events e ON e.environment = d.environment AND e.event = d.event
         WHERE e.event IS NULL",
     ),
     (
         "events",
         "environments",
-        "SELECT count(*) FROM events v LEFT JOIN environments e ON e.environment = v.environment
+        "/* postgres_upkeep.events */ SELECT count(*) FROM events v LEFT JOIN environments e ON e.environment = v.environment
         WHERE e.environment IS NULL",
     ),
 ];

@@ -9,28 +9,30 @@ use crate::error::Fault;
 use crate::model::records::{AgentKey, AgentState, Direction, Slice};
 use crate::store::tx::{Owing, Row, Tx, Value};
 
-const INSERT: &str = "INSERT INTO agents (environment, agent, sequence, created_at, governing, recent)
+const INSERT: &str = "/* agents.insert */
+    INSERT INTO agents (environment, agent, sequence, created_at, governing, recent)
     VALUES ($1, $2, $3, $4, NULL, $5) ON CONFLICT DO NOTHING";
-const HOLD: &str = "SELECT 1 FROM agents WHERE environment = $1 AND agent = $2 FOR NO KEY UPDATE";
-macro_rules! state {
-    ($metered:literal) => {
-        concat!(
-            "SELECT ",
-            $metered,
-            ", a.recent, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
-            FROM agents a LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
-            WHERE a.environment = $1 AND a.agent = $2"
-        )
-    };
-}
-const STATE: &str = state!("''");
-const STATE_WITH_METERING: &str = state!("a.metered");
-const KEEP_RECENT: &str = "UPDATE agents SET recent = $1 WHERE environment = $2 AND agent = $3";
-const GOVERN: &str = "UPDATE agents SET governing = $1 WHERE environment = $2 AND agent = $3";
-const FIND: &str = "SELECT agent, sequence, created_at FROM agents WHERE environment = $1 AND agent = $2";
-const OLDER: &str = "SELECT agent, sequence, created_at FROM agents
+const HOLD: &str = "/* agents.hold */
+    SELECT 1 FROM agents WHERE environment = $1 AND agent = $2 FOR NO KEY UPDATE";
+const STATE: &str = "/* agents.state */
+    SELECT '', a.recent, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+    FROM agents a
+    LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
+    WHERE a.environment = $1 AND a.agent = $2";
+const STATE_WITH_METERING: &str = "/* agents.state_with_metering */
+    SELECT a.metered, a.recent, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+    FROM agents a
+    LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
+    WHERE a.environment = $1 AND a.agent = $2";
+const KEEP_RECENT: &str = "/* agents.keep_recent */
+    UPDATE agents SET recent = $1 WHERE environment = $2 AND agent = $3";
+const GOVERN: &str = "/* agents.govern */
+    UPDATE agents SET governing = $1 WHERE environment = $2 AND agent = $3";
+const FIND: &str = "/* agents.find */
+    SELECT agent, sequence, created_at FROM agents WHERE environment = $1 AND agent = $2";
+const OLDER: &str = "/* agents.older */ SELECT agent, sequence, created_at FROM agents
     WHERE environment = $1 AND sequence < $2 ORDER BY sequence DESC LIMIT $3";
-const NEWER: &str = "SELECT agent, sequence, created_at FROM agents
+const NEWER: &str = "/* agents.newer */ SELECT agent, sequence, created_at FROM agents
     WHERE environment = $1 AND sequence > $2 ORDER BY sequence ASC LIMIT $3";
 
 /// An agent as it is listed.

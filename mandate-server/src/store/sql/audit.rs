@@ -8,21 +8,16 @@ use super::keys::kind;
 use crate::error::Fault;
 use crate::store::tx::{Row, Tx};
 
-const INSERT: &str = "INSERT INTO audit (at, action, organization, environment, subject, operator, details)
+const INSERT: &str = "/* audit.insert */
+    INSERT INTO audit (at, action, organization, environment, subject, operator, details)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
-/// Records, newest first: those that meet `$condition`.
-macro_rules! select {
-    ($condition:literal) => {
-        concat!(
-            "SELECT at, action, organization, environment, subject, operator, details FROM audit WHERE ",
-            $condition,
-            " ORDER BY audit DESC LIMIT "
-        )
-    };
-}
-const NEWEST: &str = concat!(select!("at >= $1"), "$2");
-const NEWEST_OF: &str = concat!(select!("organization = $1 AND at >= $2"), "$3");
+const NEWEST: &str = "/* audit.newest */
+    SELECT at, action, organization, environment, subject, operator, details
+    FROM audit WHERE at >= $1 ORDER BY audit DESC LIMIT $2";
+const NEWEST_OF: &str = "/* audit.newest_of */
+    SELECT at, action, organization, environment, subject, operator, details
+    FROM audit WHERE organization = $1 AND at >= $2 ORDER BY audit DESC LIMIT $3";
 
 /// What an operator has done.
 #[derive(Debug, Serialize)]

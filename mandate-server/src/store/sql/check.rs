@@ -12,59 +12,64 @@ use crate::store::tx::{Owing, Row, Tx, Value};
 
 pub use rules::{Breach, Of, Rule, breaches, rules};
 
-macro_rules! log {
-    ($from:expr) => {
-        concat!(
-            "SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment,
-                d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category,
-                d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
-                d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
-            FROM ",
-            $from,
-            " LEFT JOIN environments e ON e.environment = d.environment
-            LEFT JOIN issuers i ON i.issuer = d.issuer
-            LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent "
-        )
-    };
-}
-const LOG: &str = concat!(
-    log!("decisions d"),
-    "WHERE (d.environment, d.agent, d.decision) > ($1, $2, $3)
-    ORDER BY d.environment, d.agent, d.decision LIMIT $4"
-);
-const SETTLED_LOG: &str = concat!(
-    log!(
-        "agent_decisions o CROSS JOIN decisions d
-            ON d.environment = o.environment AND d.decision = o.decision AND d.agent = o.agent"
-    ),
-    "WHERE (o.environment, o.agent, o.decision) > ($1, $2, $3)
-    ORDER BY o.environment, o.agent, o.decision LIMIT $4"
-);
-const UNSETTLED_LOG: &str = concat!(
-    log!(concat!(owed::places!(), " id CROSS JOIN decisions d")),
-    "WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)"
-);
-const KEYS: &str = "SELECT signing_key, kind, kid, public_key, sealed FROM signing_keys ORDER BY signing_key";
-const USAGE: &str = "SELECT environment, month, agent, currency FROM usage
+const LOG: &str = "/* check.log */
+    SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
+        d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
+        d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
+        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+    FROM decisions d LEFT JOIN environments e ON e.environment = d.environment
+    LEFT JOIN issuers i ON i.issuer = d.issuer
+    LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
+    WHERE (d.environment, d.agent, d.decision) > ($1, $2, $3)
+    ORDER BY d.environment, d.agent, d.decision LIMIT $4";
+const SETTLED_LOG: &str = "/* check.settled_log */
+    SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
+        d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
+        d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
+        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+    FROM agent_decisions o
+    CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision AND d.agent = o.agent
+    LEFT JOIN environments e ON e.environment = d.environment
+    LEFT JOIN issuers i ON i.issuer = d.issuer
+    LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
+    WHERE (o.environment, o.agent, o.decision) > ($1, $2, $3)
+    ORDER BY o.environment, o.agent, o.decision LIMIT $4";
+const UNSETTLED_LOG: &str = "/* check.unsettled_log */
+    SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
+        d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
+        d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
+        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+    FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
+        (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
+        (465), (481), (497)) id
+    CROSS JOIN decisions d
+    LEFT JOIN environments e ON e.environment = d.environment
+    LEFT JOIN issuers i ON i.issuer = d.issuer
+    LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
+    WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)";
+const KEYS: &str = "/* check.keys */
+    SELECT signing_key, kind, kid, public_key, sealed FROM signing_keys ORDER BY signing_key";
+const USAGE: &str = "/* check.usage */ SELECT environment, month, agent, currency FROM usage
     WHERE (environment, month, agent, currency) > ($1, $2, $3, $4)
     ORDER BY environment, month, agent, currency LIMIT $5";
-const USAGE_ROWS: &str = "SELECT COUNT(*) FROM usage";
-const COUNTED: &str = "SELECT decision FROM decisions
+const USAGE_ROWS: &str = "/* check.usage_rows */ SELECT COUNT(*) FROM usage";
+const COUNTED: &str = "/* check.counted */ SELECT decision FROM decisions
     WHERE environment = $1 AND agent = $2 AND currency = $3 AND iat >= $4 AND iat < $5 LIMIT 1";
-const SETTLED_COUNTED: &str = "SELECT d.decision FROM agent_decisions o
+const SETTLED_COUNTED: &str = "/* check.settled_counted */ SELECT d.decision FROM agent_decisions o
     CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
     WHERE o.environment = $1 AND o.agent = $2 AND d.currency = $3 AND d.iat >= $4 AND d.iat < $5 LIMIT 1";
-const KEPT: &str = "SELECT environment, api_key, name, fingerprint, status, body, sealed FROM idempotency
+const KEPT: &str = "/* check.kept */
+    SELECT environment, api_key, name, fingerprint, status, body, sealed FROM idempotency
     WHERE (environment, api_key, name) > ($1, $2, $3) ORDER BY environment, api_key, name LIMIT $4";
 const COUNTS: &[(&str, &str)] = &[
-    ("organizations", "SELECT COUNT(*) FROM organizations"),
-    ("api_keys", "SELECT COUNT(*) FROM api_keys"),
-    ("agents", "SELECT COUNT(*) FROM agents"),
-    ("mandates", "SELECT COUNT(*) FROM mandates"),
-    ("decisions", "SELECT COUNT(*) FROM decisions"),
-    ("reviews", "SELECT COUNT(*) FROM reviews"),
-    ("events", "SELECT COUNT(*) FROM events"),
-    ("escrows", "SELECT COUNT(*) FROM escrows"),
+    ("organizations", "/* check.organizations */ SELECT COUNT(*) FROM organizations"),
+    ("api_keys", "/* check.api_keys */ SELECT COUNT(*) FROM api_keys"),
+    ("agents", "/* check.agents */ SELECT COUNT(*) FROM agents"),
+    ("mandates", "/* check.mandates */ SELECT COUNT(*) FROM mandates"),
+    ("decisions", "/* check.decisions */ SELECT COUNT(*) FROM decisions"),
+    ("reviews", "/* check.reviews */ SELECT COUNT(*) FROM reviews"),
+    ("events", "/* check.events */ SELECT COUNT(*) FROM events"),
+    ("escrows", "/* check.escrows */ SELECT COUNT(*) FROM escrows"),
 ];
 
 /// Where an entry stands: its environment, agent, and decision.
@@ -259,7 +264,7 @@ pub fn kept(tx: &mut Tx<'_>, after: (i64, i64, &str), limit: i64) -> Result<Vec<
 
 /// Asks for nothing that is stored.
 pub fn answers(tx: &mut Tx<'_>) -> Result<(), Fault> {
-    tx.row("SELECT 1", &[]).map(|_| ())
+    tx.row("/* check.answers */ SELECT 1", &[]).map(|_| ())
 }
 
 /// How many rows the main tables have.

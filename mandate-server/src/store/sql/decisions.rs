@@ -5,78 +5,159 @@ use mandate_core::{
     ReviewId, ReviewStatus, Timestamp, Total, Verdict,
 };
 
-use super::of_agent::{self, OfAgent};
+use super::of_agent::OfAgent;
 use super::{owed, reviews};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
-const INSERT: &str = "INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce, agent, amount,
+const INSERT: &str = "/* decisions.insert */
+    INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce, agent, amount,
         currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes, review, issuer,
         signing_key, signature)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
 
-macro_rules! select {
-    ($condition:literal) => {
-        select!("decisions d", concat!("WHERE d.environment = $1 ", $condition))
-    };
-    ($from:expr, $condition:expr) => {
-        concat!(
-            "SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
-                d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
-                d.review, d.issuer, d.signing_key, d.signature, i.url, k.kid,
-                r.review, r.decision, r.status, r.waits_for, r.expires_at, r.resolved_at, r.fresh, r.reason
-            FROM ",
-            $from,
-            " JOIN issuers i ON i.issuer = d.issuer
-            JOIN signing_keys k ON k.signing_key = d.signing_key
-            LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review ",
-            $condition
-        )
-    };
-}
-const FIND: &str = select!("AND d.decision = $2");
-const ONWARD: &str = select!("AND d.decision > $2 AND d.decision < $3 ORDER BY d.decision ASC LIMIT $4");
+const FIND: &str = "/* decisions.find */
+    SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+        d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
+        d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
+        r.expires_at, r.resolved_at, r.fresh, r.reason
+    FROM decisions d JOIN issuers i ON i.issuer = d.issuer
+    JOIN signing_keys k ON k.signing_key = d.signing_key
+    LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+    WHERE d.environment = $1 AND d.decision = $2";
+const ONWARD: &str = "/* decisions.onward */
+    SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+        d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
+        d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
+        r.expires_at, r.resolved_at, r.fresh, r.reason
+    FROM decisions d JOIN issuers i ON i.issuer = d.issuer
+    JOIN signing_keys k ON k.signing_key = d.signing_key
+    LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+    WHERE d.environment = $1 AND d.decision > $2 AND d.decision < $3
+    ORDER BY d.decision ASC LIMIT $4";
 const ONWARD_OF_AGENT: OfAgent = OfAgent {
-    indexed: select!(
-        "AND d.agent = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5"
-    ),
-    settled: select!(of_agent::settled!(), of_agent::newer!()),
-    unsettled: select!(of_agent::unsettled!(), of_agent::named!("ASC")),
+    indexed: "/* decisions.onward_of_agent_indexed */
+        SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+            d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
+            d.review, d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status,
+            r.waits_for, r.expires_at, r.resolved_at, r.fresh, r.reason
+        FROM decisions d JOIN issuers i ON i.issuer = d.issuer
+        JOIN signing_keys k ON k.signing_key = d.signing_key
+        LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+        WHERE d.environment = $1 AND d.agent = $2 AND d.decision > $3 AND d.decision < $4
+        ORDER BY d.decision ASC LIMIT $5",
+    settled: "/* decisions.onward_of_agent_settled */
+        SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+            d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
+            d.review, d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status,
+            r.waits_for, r.expires_at, r.resolved_at, r.fresh, r.reason
+        FROM agent_decisions o
+        CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
+        JOIN issuers i ON i.issuer = d.issuer
+        JOIN signing_keys k ON k.signing_key = d.signing_key
+        LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+        WHERE o.environment = $1 AND o.agent = $2 AND o.decision > $3 AND o.decision < $4
+        ORDER BY o.decision ASC LIMIT $5",
+    unsettled: "/* decisions.onward_of_agent_unsettled */
+        SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+            d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
+            d.review, d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status,
+            r.waits_for, r.expires_at, r.resolved_at, r.fresh, r.reason
+        FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
+            (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
+            (465), (481), (497)) id
+        CROSS JOIN decisions d JOIN issuers i ON i.issuer = d.issuer
+        JOIN signing_keys k ON k.signing_key = d.signing_key
+        LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+        WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)
+        ORDER BY d.decision ASC",
 };
 const ONWARD_OF_VERDICT: &str =
-    select!("AND d.verdict = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5");
+    "/* decisions.onward_of_verdict */
+    SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+        d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
+        d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
+        r.expires_at, r.resolved_at, r.fresh, r.reason
+    FROM decisions d JOIN issuers i ON i.issuer = d.issuer
+    JOIN signing_keys k ON k.signing_key = d.signing_key
+    LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+    WHERE d.environment = $1 AND d.verdict = $2 AND d.decision > $3 AND d.decision < $4
+    ORDER BY d.decision ASC LIMIT $5";
 
-/// A search looks at ids and what filters ask for, and at nothing else.
-macro_rules! scan {
-    ($condition:literal) => {
-        scan!("decisions d", concat!("WHERE d.environment = $1 AND ", $condition))
-    };
-    ($from:expr, $condition:expr) => {
-        concat!(
-            "SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at FROM ",
-            $from,
-            " LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review ",
-            $condition
-        )
-    };
-}
-const OLDER: &str = scan!("d.decision < $2 AND d.decision >= $3 ORDER BY d.decision DESC LIMIT $4");
-const NEWER: &str = scan!("d.decision > $2 AND d.decision < $3 ORDER BY d.decision ASC LIMIT $4");
+/// A search reads ids and what filters ask for, and nothing else.
+const OLDER: &str = "/* decisions.older */
+    SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
+    FROM decisions d
+    LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+    WHERE d.environment = $1 AND d.decision < $2 AND d.decision >= $3
+    ORDER BY d.decision DESC LIMIT $4";
+const NEWER: &str = "/* decisions.newer */
+    SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
+    FROM decisions d
+    LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+    WHERE d.environment = $1 AND d.decision > $2 AND d.decision < $3
+    ORDER BY d.decision ASC LIMIT $4";
 const OLDER_OF_AGENT: OfAgent = OfAgent {
-    indexed: scan!("d.agent = $2 AND d.decision < $3 AND d.decision >= $4 ORDER BY d.decision DESC LIMIT $5"),
-    settled: scan!(of_agent::settled!(), of_agent::older!()),
-    unsettled: scan!(of_agent::unsettled!(), of_agent::named!("DESC")),
+    indexed: "/* decisions.older_of_agent_indexed */
+        SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
+        FROM decisions d
+        LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+        WHERE d.environment = $1 AND d.agent = $2 AND d.decision < $3 AND d.decision >= $4
+        ORDER BY d.decision DESC LIMIT $5",
+    settled: "/* decisions.older_of_agent_settled */
+        SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
+        FROM agent_decisions o
+        CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
+        LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+        WHERE o.environment = $1 AND o.agent = $2 AND o.decision < $3 AND o.decision >= $4
+        ORDER BY o.decision DESC LIMIT $5",
+    unsettled: "/* decisions.older_of_agent_unsettled */
+        SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
+        FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
+            (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
+            (465), (481), (497)) id
+        CROSS JOIN decisions d
+        LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+        WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)
+        ORDER BY d.decision DESC",
 };
 const NEWER_OF_AGENT: OfAgent = OfAgent {
-    indexed: scan!("d.agent = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5"),
-    settled: scan!(of_agent::settled!(), of_agent::newer!()),
-    unsettled: scan!(of_agent::unsettled!(), of_agent::named!("ASC")),
+    indexed: "/* decisions.newer_of_agent_indexed */
+        SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
+        FROM decisions d
+        LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+        WHERE d.environment = $1 AND d.agent = $2 AND d.decision > $3 AND d.decision < $4
+        ORDER BY d.decision ASC LIMIT $5",
+    settled: "/* decisions.newer_of_agent_settled */
+        SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
+        FROM agent_decisions o
+        CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
+        LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+        WHERE o.environment = $1 AND o.agent = $2 AND o.decision > $3 AND o.decision < $4
+        ORDER BY o.decision ASC LIMIT $5",
+    unsettled: "/* decisions.newer_of_agent_unsettled */
+        SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
+        FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
+            (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
+            (465), (481), (497)) id
+        CROSS JOIN decisions d
+        LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+        WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)
+        ORDER BY d.decision ASC",
 };
-const OLDER_OF_VERDICT: &str =
-    scan!("d.verdict = $2 AND d.decision < $3 AND d.decision >= $4 ORDER BY d.decision DESC LIMIT $5");
-const NEWER_OF_VERDICT: &str =
-    scan!("d.verdict = $2 AND d.decision > $3 AND d.decision < $4 ORDER BY d.decision ASC LIMIT $5");
+const OLDER_OF_VERDICT: &str = "/* decisions.older_of_verdict */
+    SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
+    FROM decisions d
+    LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+    WHERE d.environment = $1 AND d.verdict = $2 AND d.decision < $3 AND d.decision >= $4
+    ORDER BY d.decision DESC LIMIT $5";
+const NEWER_OF_VERDICT: &str = "/* decisions.newer_of_verdict */
+    SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
+    FROM decisions d
+    LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
+    WHERE d.environment = $1 AND d.verdict = $2 AND d.decision > $3 AND d.decision < $4
+    ORDER BY d.decision ASC LIMIT $5";
 
 /// Which decisions are looked for. What is absent does not matter.
 #[derive(Debug, Clone, Default)]

@@ -15,78 +15,84 @@ use crate::model::records::{
 };
 use crate::store::tx::{Backend, Row, Tx, Value};
 
-const HOLD_ANYWHERE: &str = "SELECT 1 FROM webhooks WHERE webhook = $1 FOR NO KEY UPDATE";
-const FAN_OUT: &str = "INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
+const HOLD_ANYWHERE: &str = "/* deliveries.hold_anywhere */
+    SELECT 1 FROM webhooks WHERE webhook = $1 FOR NO KEY UPDATE";
+const FAN_OUT: &str = "/* deliveries.fan_out */
+    INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
     SELECT environment, $1, webhook, 'pending', $2, 0 FROM subscriptions WHERE environment = $3 AND type = $4";
 /// The same where others write at the same time, to the webhooks that it holds itself and to no other, which it puts into the
 /// line too. Where they stand there is read as they are held; the rest of the statement sees what was there when it began.
-const FAN_OUT_BESIDE_OTHERS: &str = "WITH held AS MATERIALIZED (SELECT environment, webhook, due_at FROM webhooks
+const FAN_OUT_BESIDE_OTHERS: &str = "/* deliveries.fan_out_beside_others */
+    WITH held AS MATERIALIZED (SELECT environment, webhook, due_at FROM webhooks
         WHERE environment = $3 AND webhook IN (SELECT webhook FROM subscriptions WHERE environment = $3 AND type = $4)
         ORDER BY webhook FOR NO KEY UPDATE),
     queued AS (UPDATE webhooks w SET due_at = $2 FROM held h
         WHERE w.environment = h.environment AND w.webhook = h.webhook AND (h.due_at IS NULL OR h.due_at > $2))
     INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
     SELECT environment, $1, webhook, 'pending', $2, 0 FROM held";
-const INSERT: &str = "INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
+const INSERT: &str = "/* deliveries.insert */
+    INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
     VALUES ($1, $2, $3, 'pending', $4, 0)";
-const QUEUE_SUBSCRIBED: &str = "UPDATE webhooks SET due_at = $1
+const QUEUE_SUBSCRIBED: &str = "/* deliveries.queue_subscribed */ UPDATE webhooks SET due_at = $1
     WHERE environment = $2 AND webhook IN (SELECT webhook FROM subscriptions WHERE environment = $2 AND type = $3)
     AND (due_at IS NULL OR due_at > $1)";
-const QUEUE: &str = "UPDATE webhooks SET due_at = $1
+const QUEUE: &str = "/* deliveries.queue */ UPDATE webhooks SET due_at = $1
     WHERE environment = $2 AND webhook = $3 AND (due_at IS NULL OR due_at > $1)";
-const OF_EVENT: &str = "SELECT d.webhook,
+const OF_EVENT: &str = "/* deliveries.of_event */ SELECT d.webhook,
         CASE WHEN d.state = 'pending' AND w.webhook IS NULL THEN 'ended' ELSE d.state END, d.due_at
     FROM deliveries d LEFT JOIN webhooks w ON w.environment = d.environment AND w.webhook = d.webhook
     WHERE d.environment = $1 AND d.event = $2 ORDER BY d.webhook";
-const COUNT: &str =
-    "SELECT state, count(*) FROM deliveries WHERE environment = $1 AND webhook = $2 GROUP BY state";
-const ATTEMPTS: &str = "SELECT at, status, error FROM attempts
+const COUNT: &str = "/* deliveries.count */
+        SELECT state, count(*) FROM deliveries WHERE environment = $1 AND webhook = $2 GROUP BY state";
+const ATTEMPTS: &str = "/* deliveries.attempts */ SELECT at, status, error FROM attempts
     WHERE environment = $1 AND event = $2 AND webhook = $3 ORDER BY attempt";
 
-const BRING_FORWARD: &str = "UPDATE webhooks SET due_at = $1 WHERE due_at > $2";
-const FARTHEST: &str = "SELECT due_at FROM webhooks WHERE due_at > $1 ORDER BY due_at DESC LIMIT 1";
-const NEXT: &str = "SELECT due_at FROM webhooks
+const BRING_FORWARD: &str = "/* deliveries.bring_forward */
+    UPDATE webhooks SET due_at = $1 WHERE due_at > $2";
+const FARTHEST: &str = "/* deliveries.farthest */
+    SELECT due_at FROM webhooks WHERE due_at > $1 ORDER BY due_at DESC LIMIT 1";
+const NEXT: &str = "/* deliveries.next */ SELECT due_at FROM webhooks
     WHERE due_at IS NOT NULL AND (leased_until IS NULL OR leased_until <= $1 OR leased_until > $2)
     ORDER BY due_at LIMIT 1";
-macro_rules! lease {
-    ($claim:literal) => {
-        concat!(
-            "UPDATE webhooks SET leased_until = $1
-            WHERE (environment, webhook) IN (SELECT environment, webhook FROM webhooks
-                WHERE due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2 OR leased_until > $3)
-                ORDER BY due_at LIMIT $4",
-            $claim,
-            ")
-            AND (leased_until IS NULL OR leased_until <= $2 OR leased_until > $3)
-            RETURNING environment, webhook, url,
-                (SELECT kind FROM environments WHERE environments.environment = webhooks.environment)"
-        )
-    };
-}
-const LEASE: &str = lease!("");
-const LEASE_BESIDE_OTHERS: &str = lease!(" FOR NO KEY UPDATE SKIP LOCKED");
-const RELEASE: &str = "UPDATE webhooks SET leased_until = NULL, due_at =
+const LEASE: &str = "/* deliveries.lease */ UPDATE webhooks SET leased_until = $1
+    WHERE (environment, webhook) IN (SELECT environment, webhook FROM webhooks
+    WHERE due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2 OR leased_until > $3)
+    ORDER BY due_at LIMIT $4) AND (leased_until IS NULL OR leased_until <= $2 OR leased_until > $3)
+    RETURNING environment, webhook, url, (SELECT kind FROM environments
+    WHERE environments.environment = webhooks.environment)";
+const LEASE_BESIDE_OTHERS: &str = "/* deliveries.lease_beside_others */
+    UPDATE webhooks SET leased_until = $1
+    WHERE (environment, webhook) IN (SELECT environment, webhook FROM webhooks
+    WHERE due_at <= $2 AND (leased_until IS NULL OR leased_until <= $2 OR leased_until > $3)
+    ORDER BY due_at LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED) AND (leased_until IS NULL OR leased_until <= $2 OR
+        leased_until > $3)
+    RETURNING environment, webhook, url, (SELECT kind FROM environments
+    WHERE environments.environment = webhooks.environment)";
+const RELEASE: &str = "/* deliveries.release */ UPDATE webhooks SET leased_until = NULL, due_at =
         (SELECT CASE WHEN min(d.due_at) < $1 THEN $1 ELSE min(d.due_at) END FROM deliveries d
         WHERE d.environment = $2 AND d.webhook = $3 AND d.state = 'pending')
     WHERE environment = $2 AND webhook = $3 AND leased_until = $4";
-macro_rules! due {
-    ($condition:literal) => {
-        concat!(
-            "SELECT e.event, e.type, e.created_at, e.data, d.attempts, d.retried_at
-            FROM deliveries d JOIN events e ON e.environment = d.environment AND e.event = d.event
-            WHERE d.environment = $1 AND d.webhook = $2 AND d.state = 'pending'
-            AND EXISTS (SELECT 1 FROM webhooks w WHERE w.environment = $1 AND w.webhook = $2) AND ",
-            $condition,
-            " ORDER BY d.due_at LIMIT $4"
-        )
-    };
-}
 
-const DUE: &str = due!("d.due_at <= $3");
-const PUT_OFF: &str = due!("d.due_at > $3");
-const ATTEMPT: &str = "INSERT INTO attempts (environment, event, webhook, attempt, at, status, error)
+const DUE: &str = "/* deliveries.due */
+    SELECT e.event, e.type, e.created_at, e.data, d.attempts, d.retried_at
+    FROM deliveries d
+    JOIN events e ON e.environment = d.environment AND e.event = d.event
+    WHERE d.environment = $1 AND d.webhook = $2 AND d.state = 'pending'
+    AND EXISTS (SELECT 1 FROM webhooks w
+    WHERE w.environment = $1 AND w.webhook = $2) AND d.due_at <= $3
+    ORDER BY d.due_at LIMIT $4";
+const PUT_OFF: &str = "/* deliveries.put_off */
+    SELECT e.event, e.type, e.created_at, e.data, d.attempts, d.retried_at
+    FROM deliveries d
+    JOIN events e ON e.environment = d.environment AND e.event = d.event
+    WHERE d.environment = $1 AND d.webhook = $2 AND d.state = 'pending'
+    AND EXISTS (SELECT 1 FROM webhooks w
+    WHERE w.environment = $1 AND w.webhook = $2) AND d.due_at > $3
+    ORDER BY d.due_at LIMIT $4";
+const ATTEMPT: &str = "/* deliveries.attempt */
+    INSERT INTO attempts (environment, event, webhook, attempt, at, status, error)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
-const COUNT_ATTEMPT: &str = "UPDATE deliveries SET attempts = attempts + 1,
+const COUNT_ATTEMPT: &str = "/* deliveries.count_attempt */ UPDATE deliveries SET attempts = attempts + 1,
         state = CASE WHEN state <> 'pending' THEN state
             WHEN EXISTS (SELECT 1 FROM webhooks w
                 WHERE w.environment = deliveries.environment AND w.webhook = deliveries.webhook) THEN $1
@@ -94,16 +100,18 @@ const COUNT_ATTEMPT: &str = "UPDATE deliveries SET attempts = attempts + 1,
         due_at = CASE state WHEN 'pending' THEN $2 ELSE due_at END,
         retried_at = CASE state WHEN 'pending' THEN coalesce($3, retried_at) ELSE retried_at END
     WHERE environment = $4 AND event = $5 AND webhook = $6 RETURNING attempts";
-const MOVE_ON: &str = "UPDATE deliveries SET state = $1, due_at = $2, retried_at = coalesce($3, retried_at)
+const MOVE_ON: &str = "/* deliveries.move_on */
+    UPDATE deliveries SET state = $1, due_at = $2, retried_at = coalesce($3, retried_at)
     WHERE environment = $4 AND event = $5 AND webhook = $6 AND state = 'pending'
     AND EXISTS (SELECT 1 FROM webhooks w
         WHERE w.environment = deliveries.environment AND w.webhook = deliveries.webhook)";
-const FIND: &str = "SELECT d.environment, o.name, e.kind, d.state
+const FIND: &str = "/* deliveries.find */ SELECT d.environment, o.name, e.kind, d.state
     FROM webhooks w JOIN deliveries d ON d.environment = w.environment AND d.webhook = w.webhook
     JOIN environments e ON e.environment = w.environment
     JOIN organizations o ON o.organization = e.organization
     WHERE w.webhook = $1 AND d.event = $2";
-const RETRY: &str = "UPDATE deliveries SET state = 'pending', due_at = $1, retried_at = $1
+const RETRY: &str = "/* deliveries.retry */
+    UPDATE deliveries SET state = 'pending', due_at = $1, retried_at = $1
     WHERE environment = $2 AND event = $3 AND webhook = $4 AND state = 'failed'";
 
 /// Makes a delivery of an event, due at once, to each webhook that subscribes to its type.

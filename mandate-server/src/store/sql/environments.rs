@@ -7,19 +7,26 @@ use crate::error::Fault;
 use crate::model::records::Mode;
 use crate::store::tx::Tx;
 
-const INSERT_ORGANIZATION: &str = "INSERT INTO organizations (name, created_at) VALUES ($1, $2)
+const INSERT_ORGANIZATION: &str = "/* environments.insert_organization */
+    INSERT INTO organizations (name, created_at) VALUES ($1, $2)
     ON CONFLICT DO NOTHING";
-const FIND_ORGANIZATION: &str = "SELECT organization FROM organizations WHERE name = $1";
-const INSERT: &str = "INSERT INTO environments (organization, kind, policy_version, mode, since)
+const FIND_ORGANIZATION: &str = "/* environments.find_organization */
+    SELECT organization FROM organizations WHERE name = $1";
+const INSERT: &str = "/* environments.insert */
+    INSERT INTO environments (organization, kind, policy_version, mode, since)
     VALUES ($1, $2, $3, $4, $5)";
-const FIND: &str = "SELECT environment FROM environments WHERE organization = $1 AND kind = $2";
-const LIST: &str = "SELECT o.name, o.created_at, e.environment, e.kind, e.mode, e.since, e.policy_version,
+const FIND: &str = "/* environments.find */
+    SELECT environment FROM environments WHERE organization = $1 AND kind = $2";
+const LIST: &str = "/* environments.list */
+    SELECT o.name, o.created_at, e.environment, e.kind, e.mode, e.since, e.policy_version,
         (SELECT count(*) FROM agents a WHERE a.environment = e.environment)
     FROM organizations o JOIN environments e ON e.organization = o.organization
     ORDER BY o.organization, e.environment";
-const MODE: &str = "SELECT mode, since FROM environments WHERE environment = $1";
-const HOLD: &str = "SELECT 1 FROM environments WHERE environment = $1 FOR NO KEY UPDATE";
-const SWITCH: &str = "UPDATE environments SET mode = $1, since = $2 WHERE environment = $3";
+const MODE: &str = "/* environments.mode */ SELECT mode, since FROM environments WHERE environment = $1";
+const HOLD: &str = "/* environments.hold */
+    SELECT 1 FROM environments WHERE environment = $1 FOR NO KEY UPDATE";
+const SWITCH: &str = "/* environments.switch */
+    UPDATE environments SET mode = $1, since = $2 WHERE environment = $3";
 
 /// An environment and its organization, as the operator sees them.
 #[derive(Debug)]

@@ -11,72 +11,104 @@ use crate::error::Fault;
 use crate::model::records::{Direction, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
-const INSERT: &str =
-    "INSERT INTO escrows (environment, escrow, contract, decision, agent, arbiter, condition,
+const INSERT: &str = "/* escrows.insert */
+        INSERT INTO escrows (environment, escrow, contract, decision, agent, arbiter, condition,
         refund_after)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (environment, decision) DO NOTHING";
-const APPEND: &str = "INSERT INTO escrow_history (environment, escrow, number, state, disputed, at, note,
+const APPEND: &str = "/* escrows.append */
+    INSERT INTO escrow_history (environment, escrow, number, state, disputed, at, note,
         settlement, next_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-macro_rules! due {
-    ($condition:literal) => {
-        concat!(
-            "SELECT h.environment, h.escrow, h.number, h.attempts FROM escrow_history h
-            WHERE h.settlement = 'pending' AND ",
-            $condition,
-            " AND NOT EXISTS (SELECT 1 FROM escrow_history b
-                WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number
-                    AND b.settlement = 'pending')
-            ORDER BY h.next_at LIMIT $2"
-        )
-    };
-}
 
-const DUE: &str = due!("h.next_at <= $1");
-const PUT_OFF: &str = due!("h.next_at > $1");
-const SETTLE: &str = "UPDATE escrow_history SET settlement = $1, attempts = attempts + 1, next_at = $2
+const DUE: &str = "/* escrows.due */ SELECT h.environment, h.escrow, h.number, h.attempts
+    FROM escrow_history h WHERE h.settlement = 'pending' AND h.next_at <= $1
+    AND NOT EXISTS (SELECT 1 FROM escrow_history b
+    WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number AND b.settlement =
+        'pending')
+    ORDER BY h.next_at LIMIT $2";
+const PUT_OFF: &str = "/* escrows.put_off */ SELECT h.environment, h.escrow, h.number, h.attempts
+    FROM escrow_history h WHERE h.settlement = 'pending' AND h.next_at > $1
+    AND NOT EXISTS (SELECT 1 FROM escrow_history b
+    WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number AND b.settlement =
+        'pending')
+    ORDER BY h.next_at LIMIT $2";
+const SETTLE: &str = "/* escrows.settle */
+    UPDATE escrow_history SET settlement = $1, attempts = attempts + 1, next_at = $2
     WHERE environment = $3 AND escrow = $4 AND number = $5 AND settlement = 'pending'";
-const CLAIM: &str = "UPDATE escrow_history SET next_at = $1
+const CLAIM: &str = "/* escrows.claim */ UPDATE escrow_history SET next_at = $1
     WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'pending'
         AND (next_at <= $5 OR next_at > $6)";
-const GIVE_BACK: &str = "UPDATE escrow_history SET next_at = $1
+const GIVE_BACK: &str = "/* escrows.give_back */ UPDATE escrow_history SET next_at = $1
     WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'pending' AND next_at = $5";
-const REFUSED: &str = "SELECT h.environment, o.name, e.kind, h.escrow, h.number, h.state, h.at, h.attempts
+const REFUSED: &str = "/* escrows.refused */
+    SELECT h.environment, o.name, e.kind, h.escrow, h.number, h.state, h.at, h.attempts
     FROM escrow_history h JOIN environments e ON e.environment = h.environment
     JOIN organizations o ON o.organization = e.organization
     WHERE h.settlement = 'refused' ORDER BY h.at, h.escrow, h.number";
-const SEND_AGAIN: &str = "UPDATE escrow_history SET settlement = 'pending', next_at = $1
+const SEND_AGAIN: &str = "/* escrows.send_again */
+    UPDATE escrow_history SET settlement = 'pending', next_at = $1
     WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'refused'";
-const FIND_OF_DECISION: &str = "SELECT escrow FROM escrows WHERE environment = $1 AND decision = $2";
-const HOLD: &str = "SELECT 1 FROM escrows WHERE environment = $1 AND escrow = $2 FOR NO KEY UPDATE";
-const HOLD_ANYWHERE: &str = "SELECT 1 FROM escrows WHERE escrow = $1 FOR NO KEY UPDATE";
+const FIND_OF_DECISION: &str = "/* escrows.find_of_decision */
+    SELECT escrow FROM escrows WHERE environment = $1 AND decision = $2";
+const HOLD: &str = "/* escrows.hold */
+    SELECT 1 FROM escrows WHERE environment = $1 AND escrow = $2 FOR NO KEY UPDATE";
+const HOLD_ANYWHERE: &str = "/* escrows.hold_anywhere */
+    SELECT 1 FROM escrows WHERE escrow = $1 FOR NO KEY UPDATE";
 
-/// Whole escrows, a row for each state: those of `$from`, in the order `$order`.
-macro_rules! select {
-    ($from:literal, $order:literal) => {
-        concat!(
-            "SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
-                e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
-            FROM (SELECT * FROM escrows WHERE ",
-            $from,
-            ") e
-            JOIN environments n ON n.environment = e.environment
-            JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-            JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-            ORDER BY e.escrow ",
-            $order,
-            ", h.number"
-        )
-    };
-}
-const FIND: &str = select!("environment = $1 AND escrow = $2", "ASC");
-const FIND_CONTRACT: &str = select!("contract = $1", "ASC");
-const OLDER: &str = select!("environment = $1 AND escrow < $2 ORDER BY escrow DESC LIMIT $3", "DESC");
-const NEWER: &str = select!("environment = $1 AND escrow > $2 ORDER BY escrow ASC LIMIT $3", "ASC");
-const OLDER_OF_AGENT: &str =
-    select!("environment = $1 AND agent = $2 AND escrow < $3 ORDER BY escrow DESC LIMIT $4", "DESC");
-const NEWER_OF_AGENT: &str =
-    select!("environment = $1 AND agent = $2 AND escrow > $3 ORDER BY escrow ASC LIMIT $4", "ASC");
+const FIND: &str = "/* escrows.find */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow = $2) e
+    JOIN environments n ON n.environment = e.environment
+    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    ORDER BY e.escrow ASC, h.number";
+const FIND_CONTRACT: &str = "/* escrows.find_contract */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
+    FROM (SELECT * FROM escrows WHERE contract = $1) e
+    JOIN environments n ON n.environment = e.environment
+    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    ORDER BY e.escrow ASC, h.number";
+const OLDER: &str = "/* escrows.older */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow < $2
+    ORDER BY escrow DESC LIMIT $3) e
+    JOIN environments n ON n.environment = e.environment
+    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    ORDER BY e.escrow DESC, h.number";
+const NEWER: &str = "/* escrows.newer */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow > $2
+    ORDER BY escrow ASC LIMIT $3) e
+    JOIN environments n ON n.environment = e.environment
+    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    ORDER BY e.escrow ASC, h.number";
+const OLDER_OF_AGENT: &str = "/* escrows.older_of_agent */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
+    FROM (SELECT * FROM escrows
+    WHERE environment = $1 AND agent = $2 AND escrow < $3
+    ORDER BY escrow DESC LIMIT $4) e
+    JOIN environments n ON n.environment = e.environment
+    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    ORDER BY e.escrow DESC, h.number";
+const NEWER_OF_AGENT: &str = "/* escrows.newer_of_agent */
+    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
+    FROM (SELECT * FROM escrows
+    WHERE environment = $1 AND agent = $2 AND escrow > $3
+    ORDER BY escrow ASC LIMIT $4) e
+    JOIN environments n ON n.environment = e.environment
+    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
+    ORDER BY e.escrow ASC, h.number";
 
 /// An escrow.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,22 +7,21 @@ use crate::error::Fault;
 use crate::model::records::{Direction, EventRecord, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
-const INSERT: &str =
-    "INSERT INTO events (environment, event, type, created_at, data) VALUES ($1, $2, $3, $4, $5)";
+const INSERT: &str = "/* events.insert */
+        INSERT INTO events (environment, event, type, created_at, data) VALUES ($1, $2, $3, $4, $5)";
 
-macro_rules! select {
-    ($condition:literal) => {
-        concat!(
-            "SELECT environment, event, type, created_at, data FROM events WHERE environment = $1 AND ",
-            $condition
-        )
-    };
-}
-const FIND: &str = select!("event = $2");
-const OLDER: &str = select!("event < $2 ORDER BY event DESC LIMIT $3");
-const NEWER: &str = select!("event > $2 ORDER BY event ASC LIMIT $3");
-const OLDER_OF_TYPE: &str = select!("type = $2 AND event < $3 ORDER BY event DESC LIMIT $4");
-const NEWER_OF_TYPE: &str = select!("type = $2 AND event > $3 ORDER BY event ASC LIMIT $4");
+const FIND: &str = "/* events.find */ SELECT environment, event, type, created_at, data
+    FROM events WHERE environment = $1 AND event = $2";
+const OLDER: &str = "/* events.older */ SELECT environment, event, type, created_at, data
+    FROM events WHERE environment = $1 AND event < $2 ORDER BY event DESC LIMIT $3";
+const NEWER: &str = "/* events.newer */ SELECT environment, event, type, created_at, data
+    FROM events WHERE environment = $1 AND event > $2 ORDER BY event ASC LIMIT $3";
+const OLDER_OF_TYPE: &str = "/* events.older_of_type */ SELECT environment, event, type, created_at, data
+    FROM events WHERE environment = $1 AND type = $2 AND event < $3
+    ORDER BY event DESC LIMIT $4";
+const NEWER_OF_TYPE: &str = "/* events.newer_of_type */ SELECT environment, event, type, created_at, data
+    FROM events WHERE environment = $1 AND type = $2 AND event > $3
+    ORDER BY event ASC LIMIT $4";
 
 /// Writes an event.
 pub fn insert(tx: &mut Tx<'_>, event: &EventRecord) -> Result<(), Fault> {

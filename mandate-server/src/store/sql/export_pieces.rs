@@ -9,16 +9,21 @@ use super::exports::{Export, ExportStatus};
 use crate::error::Fault;
 use crate::store::tx::{Tx, Value};
 
-const LEASE: &str = "UPDATE exports SET leased_until = $1 WHERE environment = $2 AND export = $3
+const LEASE: &str = "/* export_pieces.lease */
+    UPDATE exports SET leased_until = $1 WHERE environment = $2 AND export = $3
     AND status = 'pending' AND (leased_until IS NULL OR leased_until <= $4)";
-const RENEW: &str = "UPDATE exports SET leased_until = $1 WHERE environment = $2 AND export = $3
+const RENEW: &str = "/* export_pieces.renew */
+    UPDATE exports SET leased_until = $1 WHERE environment = $2 AND export = $3
     AND status = 'pending' AND leased_until = $4";
-const PUT: &str = "INSERT INTO export_pieces (environment, export, number, content) VALUES ($1, $2, $3, $4)";
-const CLEAR: &str = "DELETE FROM export_pieces WHERE environment = $1 AND export = $2";
-const END: &str = "UPDATE exports SET status = $1, rows = $2, sha256 = $3, leased_until = NULL
+const PUT: &str = "/* export_pieces.put */
+    INSERT INTO export_pieces (environment, export, number, content) VALUES ($1, $2, $3, $4)";
+const CLEAR: &str = "/* export_pieces.clear */
+    DELETE FROM export_pieces WHERE environment = $1 AND export = $2";
+const END: &str = "/* export_pieces.end */
+    UPDATE exports SET status = $1, rows = $2, sha256 = $3, leased_until = NULL
     WHERE environment = $4 AND export = $5 AND status = 'pending' AND leased_until = $6";
-const PIECE: &str =
-    "SELECT content FROM export_pieces WHERE environment = $1 AND export = $2 AND number = $3";
+const PIECE: &str = "/* export_pieces.piece */
+        SELECT content FROM export_pieces WHERE environment = $1 AND export = $2 AND number = $3";
 
 /// Leases an export at `now` to whoever will build it. False when another has it, or it is not pending any more.
 pub fn lease(tx: &mut Tx<'_>, export: &Export, now: Timestamp, until: Timestamp) -> Result<bool, Fault> {

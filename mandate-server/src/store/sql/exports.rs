@@ -8,33 +8,38 @@ use super::keys::kind;
 use crate::error::Fault;
 use crate::store::tx::{Row, Tx, Value};
 
-const INSERT: &str =
-    "INSERT INTO exports (environment, export, format, verdict, agent, since, until, status, expires_at)
+const INSERT: &str = "/* exports.insert */
+        INSERT INTO exports (environment, export, format, verdict, agent, since, until, status, expires_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8)";
-const COUNT: &str = "SELECT count(*) FROM exports WHERE environment = $1 AND expires_at > $2";
-const END: &str = "UPDATE exports SET status = $1, rows = $2, sha256 = $3
+const COUNT: &str = "/* exports.count */
+    SELECT count(*) FROM exports WHERE environment = $1 AND expires_at > $2";
+const END: &str = "/* exports.end */ UPDATE exports SET status = $1, rows = $2, sha256 = $3
     WHERE environment = $4 AND export = $5 AND status = 'pending'";
-const STATUS: &str = "SELECT status FROM exports WHERE export = $1";
-const NEXT_END: &str = "SELECT expires_at FROM exports ORDER BY expires_at LIMIT 1";
-const DELETE: &str = "DELETE FROM exports WHERE environment = $1 AND export = $2";
+const STATUS: &str = "/* exports.status */ SELECT status FROM exports WHERE export = $1";
+const NEXT_END: &str = "/* exports.next_end */ SELECT expires_at FROM exports ORDER BY expires_at LIMIT 1";
+const DELETE: &str = "/* exports.delete */ DELETE FROM exports WHERE environment = $1 AND export = $2";
 
-macro_rules! select {
-    ($condition:literal) => {
-        concat!(
-            "SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
-                e.status, e.rows, e.sha256, e.expires_at
-            FROM exports e JOIN environments n ON n.environment = e.environment WHERE ",
-            $condition
-        )
-    };
-}
-const FIND: &str = select!("e.environment = $1 AND e.export = $2");
-const NEXT_PENDING: &str = select!("e.status = 'pending' AND e.expires_at > $1 ORDER BY e.export LIMIT 1");
-const NEXT_UNLEASED: &str = select!(
-    "e.status = 'pending' AND e.expires_at > $1 AND (e.leased_until IS NULL OR e.leased_until <= $1)
-    ORDER BY e.export LIMIT 1"
-);
-const EXPIRED: &str = select!("e.expires_at <= $1 ORDER BY e.expires_at LIMIT $2");
+const FIND: &str = "/* exports.find */
+    SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
+        e.status, e.rows, e.sha256, e.expires_at
+    FROM exports e JOIN environments n ON n.environment = e.environment
+    WHERE e.environment = $1 AND e.export = $2";
+const NEXT_PENDING: &str = "/* exports.next_pending */
+    SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
+        e.status, e.rows, e.sha256, e.expires_at
+    FROM exports e JOIN environments n ON n.environment = e.environment
+    WHERE e.status = 'pending' AND e.expires_at > $1 ORDER BY e.export LIMIT 1";
+const NEXT_UNLEASED: &str = "/* exports.next_unleased */
+    SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
+        e.status, e.rows, e.sha256, e.expires_at
+    FROM exports e JOIN environments n ON n.environment = e.environment
+    WHERE e.status = 'pending' AND e.expires_at > $1 AND (e.leased_until IS NULL OR e.leased_until <= $1)
+    ORDER BY e.export LIMIT 1";
+const EXPIRED: &str = "/* exports.expired */
+    SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
+        e.status, e.rows, e.sha256, e.expires_at
+    FROM exports e JOIN environments n ON n.environment = e.environment
+    WHERE e.expires_at <= $1 ORDER BY e.expires_at LIMIT $2";
 
 /// An export.
 #[derive(Debug, Clone)]

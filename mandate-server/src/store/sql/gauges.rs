@@ -6,24 +6,26 @@ use crate::error::Fault;
 use crate::store::tx::{Row, Tx};
 
 /// From the webhooks in the line: what is pending for one that is gone has ended.
-const DELIVERIES: &str = "SELECT COUNT(*) FROM (SELECT 1 FROM webhooks w CROSS JOIN deliveries d
+const DELIVERIES: &str = "/* gauges.deliveries */
+    SELECT COUNT(*) FROM (SELECT 1 FROM webhooks w CROSS JOIN deliveries d
     WHERE w.due_at IS NOT NULL AND d.environment = w.environment AND d.webhook = w.webhook AND d.state = 'pending'
     LIMIT $1) AS counted";
 /// The same in this order, which CROSS JOIN does not ask of PostgreSQL.
-const DELIVERIES_IN_ORDER: &str = "SELECT COUNT(*) FROM (SELECT 1 FROM webhooks w CROSS JOIN LATERAL
+const DELIVERIES_IN_ORDER: &str = "/* gauges.deliveries_in_order */
+    SELECT COUNT(*) FROM (SELECT 1 FROM webhooks w CROSS JOIN LATERAL
         (SELECT 1 FROM deliveries d
         WHERE d.environment = w.environment AND d.webhook = w.webhook AND d.state = 'pending' OFFSET 0) d
     WHERE w.due_at IS NOT NULL LIMIT $1) AS counted";
-const DELIVERY_DUE: &str = "SELECT MIN((SELECT d.due_at FROM deliveries d
+const DELIVERY_DUE: &str = "/* gauges.delivery_due */ SELECT MIN((SELECT d.due_at FROM deliveries d
         WHERE d.environment = w.environment AND d.webhook = w.webhook AND d.state = 'pending'
         ORDER BY d.due_at LIMIT 1))
     FROM (SELECT environment, webhook FROM webhooks WHERE due_at IS NOT NULL ORDER BY due_at LIMIT $1) w";
-const REVIEWS: &str = "SELECT COUNT(*) FROM
+const REVIEWS: &str = "/* gauges.reviews */ SELECT COUNT(*) FROM
     (SELECT 1 FROM reviews WHERE status = 'pending' AND expires_at > $1 LIMIT $2) AS counted";
-const EXPORTS: &str =
-    "SELECT COUNT(*) FROM (SELECT 1 FROM exports WHERE status = 'pending' LIMIT $1) AS counted";
-const SIGNING_KEYS: &str =
-    "SELECT kind, MAX(created_at) FROM signing_keys WHERE revoked_at IS NULL GROUP BY kind ORDER BY kind";
+const EXPORTS: &str = "/* gauges.exports */
+        SELECT COUNT(*) FROM (SELECT 1 FROM exports WHERE status = 'pending' LIMIT $1) AS counted";
+const SIGNING_KEYS: &str = "/* gauges.signing_keys */
+        SELECT kind, MAX(created_at) FROM signing_keys WHERE revoked_at IS NULL GROUP BY kind ORDER BY kind";
 
 /// Deliveries that have not ended, counted up to `most`.
 pub fn deliveries_pending(tx: &mut Tx<'_>, most: i64) -> Result<i64, Fault> {

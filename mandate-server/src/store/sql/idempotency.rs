@@ -6,28 +6,26 @@ use crate::error::Fault;
 use crate::model::records::{KeptKey, KeptRecord};
 use crate::store::tx::{Row, Tx, Value};
 
-const FIND: &str = "SELECT fingerprint, status, body, sealed, created_at FROM idempotency
+const FIND: &str = "/* idempotency.find */
+    SELECT fingerprint, status, body, sealed, created_at FROM idempotency
     WHERE environment = $1 AND api_key = $2 AND name = $3";
-const HOLD: &str =
-    "SELECT pg_advisory_xact_lock(hashtextextended($3::text, $1::bigint # ($2::bigint << 24)))";
-const KEEP: &str =
-    "INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
+const HOLD: &str = "/* idempotency.hold */
+        SELECT pg_advisory_xact_lock(hashtextextended($3::text, $1::bigint # ($2::bigint << 24)))";
+const KEEP: &str = "/* idempotency.keep */
+        INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
-const DROP: &str = "DELETE FROM idempotency WHERE environment = $1 AND api_key = $2 AND name = $3";
+const DROP: &str = "/* idempotency.drop */
+    DELETE FROM idempotency WHERE environment = $1 AND api_key = $2 AND name = $3";
 // Those kept by a clock that was ahead are passed over: they would stand in the way of all that was kept after them.
-const OLDEST: &str = "SELECT created_at FROM idempotency WHERE created_at <= $1 ORDER BY kept LIMIT 1";
-macro_rules! forget {
-    ($claim:literal) => {
-        concat!(
-            "DELETE FROM idempotency WHERE kept IN (
-                SELECT kept FROM idempotency WHERE created_at <= $1 ORDER BY kept LIMIT $2",
-            $claim,
-            ") AND created_at <= $3"
-        )
-    };
-}
-const FORGET: &str = forget!("");
-const FORGET_BESIDE_OTHERS: &str = forget!(" FOR UPDATE SKIP LOCKED");
+const OLDEST: &str = "/* idempotency.oldest */
+    SELECT created_at FROM idempotency WHERE created_at <= $1 ORDER BY kept LIMIT 1";
+const FORGET: &str = "/* idempotency.forget */ DELETE FROM idempotency WHERE kept IN ( SELECT kept
+    FROM idempotency WHERE created_at <= $1
+    ORDER BY kept LIMIT $2) AND created_at <= $3";
+const FORGET_BESIDE_OTHERS: &str = "/* idempotency.forget_beside_others */
+    DELETE FROM idempotency WHERE kept IN (
+    SELECT kept FROM idempotency WHERE created_at <= $1
+    ORDER BY kept LIMIT $2 FOR UPDATE SKIP LOCKED) AND created_at <= $3";
 
 /// Holds a key until the transaction ends, used before or not, and gives the answer kept under it, of whatever age.
 pub fn lock(tx: &mut Tx<'_>, key: &KeptKey) -> Result<Option<KeptRecord>, Fault> {

@@ -5,33 +5,37 @@ use mandate_core::{AgentId, EnvironmentKind, PolicyVersion, Timestamp};
 use crate::error::Fault;
 use crate::store::tx::{Row, Tx};
 
-const INSERT: &str = "INSERT INTO api_keys (hash, environment, agent, rate, created_at, expires_at, name)
+const INSERT: &str = "/* keys.insert */
+    INSERT INTO api_keys (hash, environment, agent, rate, created_at, expires_at, name)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
-const FIND: &str = "SELECT k.api_key, k.environment, k.agent, k.rate, k.expires_at, e.kind, e.policy_version
+const FIND: &str = "/* keys.find */
+    SELECT k.api_key, k.environment, k.agent, k.rate, k.expires_at, e.kind, e.policy_version
     FROM api_keys k JOIN environments e ON e.environment = k.environment
     WHERE k.hash = $1 AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)";
-const UPDATE: &str = "UPDATE api_keys SET rate = $1, expires_at = $2, revoked_at = $3 WHERE api_key = $4";
-const REVISION: &str = "SELECT revision FROM revisions WHERE name = 'api_keys'";
-const HOLD: &str = "SELECT 1 FROM revisions WHERE name = 'api_keys' FOR NO KEY UPDATE";
-const BUMP: &str = "UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'";
+const UPDATE: &str = "/* keys.update */
+    UPDATE api_keys SET rate = $1, expires_at = $2, revoked_at = $3 WHERE api_key = $4";
+const REVISION: &str = "/* keys.revision */ SELECT revision FROM revisions WHERE name = 'api_keys'";
+const HOLD: &str = "/* keys.hold */ SELECT 1 FROM revisions WHERE name = 'api_keys' FOR NO KEY UPDATE";
+const BUMP: &str = "/* keys.bump */ UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'";
 
-/// Keys with their owners, oldest first: those that meet `$condition`.
-macro_rules! select {
-    ($condition:literal) => {
-        concat!(
-            "SELECT k.api_key, k.hash, o.name, k.environment, e.kind, k.agent, k.name, k.rate, k.created_at,
-                k.expires_at, k.revoked_at
-            FROM api_keys k JOIN environments e ON e.environment = k.environment
-            JOIN organizations o ON o.organization = e.organization
-            WHERE ",
-            $condition,
-            " ORDER BY k.api_key"
-        )
-    };
-}
-const ALL: &str = select!("o.name IS NOT NULL");
-const OF_ORGANIZATION: &str = select!("o.name = $1");
-const BY_HASH: &str = select!("k.hash BETWEEN $1 AND $2");
+const ALL: &str = "/* keys.all */
+    SELECT k.api_key, k.hash, o.name, k.environment, e.kind, k.agent, k.name, k.rate, k.created_at,
+        k.expires_at, k.revoked_at
+    FROM api_keys k JOIN environments e ON e.environment = k.environment
+    JOIN organizations o ON o.organization = e.organization
+    WHERE o.name IS NOT NULL ORDER BY k.api_key";
+const OF_ORGANIZATION: &str = "/* keys.of_organization */
+    SELECT k.api_key, k.hash, o.name, k.environment, e.kind, k.agent, k.name, k.rate, k.created_at,
+        k.expires_at, k.revoked_at
+    FROM api_keys k JOIN environments e ON e.environment = k.environment
+    JOIN organizations o ON o.organization = e.organization WHERE o.name = $1
+    ORDER BY k.api_key";
+const BY_HASH: &str = "/* keys.by_hash */
+    SELECT k.api_key, k.hash, o.name, k.environment, e.kind, k.agent, k.name, k.rate, k.created_at,
+        k.expires_at, k.revoked_at
+    FROM api_keys k JOIN environments e ON e.environment = k.environment
+    JOIN organizations o ON o.organization = e.organization
+    WHERE k.hash BETWEEN $1 AND $2 ORDER BY k.api_key";
 
 /// An API key that is in force.
 #[derive(Debug)]

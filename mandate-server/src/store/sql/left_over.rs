@@ -8,7 +8,7 @@ use crate::error::Fault;
 use crate::store::tx::{Backend, Row, Tx, Value};
 
 /// The first such webhook on PostgreSQL: from each that has something pending to the next, by the index.
-const FIRST: &str = "SELECT v.environment, v.webhook, v.due_at FROM (
+const FIRST: &str = "/* left_over.first */ SELECT v.environment, v.webhook, v.due_at FROM (
         WITH RECURSIVE waiting AS (
             (SELECT environment, webhook, due_at FROM deliveries WHERE state = 'pending'
             ORDER BY environment, webhook, due_at LIMIT 1)
@@ -21,31 +21,29 @@ const FIRST: &str = "SELECT v.environment, v.webhook, v.due_at FROM (
     LEFT JOIN webhooks w ON w.environment = v.environment AND w.webhook = v.webhook
     WHERE w.due_at IS NULL LIMIT 1";
 /// One such step on SQLite, and the place of that webhook in the line.
-const NEXT: &str = "SELECT d.environment, d.webhook, d.due_at,
+const NEXT: &str = "/* left_over.next */ SELECT d.environment, d.webhook, d.due_at,
         (SELECT w.due_at FROM webhooks w WHERE w.environment = d.environment AND w.webhook = d.webhook)
     FROM deliveries d WHERE d.state = 'pending' AND (d.environment, d.webhook) > ($1, $2)
     ORDER BY d.environment, d.webhook, d.due_at LIMIT 1";
-const QUEUE: &str = "UPDATE webhooks SET due_at = (SELECT min(d.due_at) FROM deliveries d
+const QUEUE: &str = "/* left_over.queue */
+    UPDATE webhooks SET due_at = (SELECT min(d.due_at) FROM deliveries d
         WHERE d.environment = $1 AND d.webhook = $2 AND d.state = 'pending')
     WHERE environment = $1 AND webhook = $2 AND due_at IS NULL";
-/// Found by the index of what is pending, and changed by the key. `$found` takes them, `$waits` is how.
-macro_rules! end {
-    ($found:literal, $waits:literal) => {
-        concat!(
-            "UPDATE deliveries SET state = 'ended' WHERE environment = $1 AND webhook = $2 AND event ",
-            $found,
-            "(SELECT event FROM deliveries
-                WHERE environment = $1 AND webhook = $2 AND state = 'pending' AND due_at >= $3
-                AND NOT EXISTS (SELECT 1 FROM webhooks w WHERE w.environment = $1 AND w.webhook = $2)
-                ORDER BY due_at LIMIT $4",
-            $waits,
-            ") RETURNING due_at"
-        )
-    };
-}
-const END: &str = end!("IN ", "");
+const END: &str = "/* left_over.end */ UPDATE deliveries SET state = 'ended'
+    WHERE environment = $1 AND webhook = $2 AND event IN (SELECT event
+    FROM deliveries
+    WHERE environment = $1 AND webhook = $2 AND state = 'pending' AND due_at >= $3
+    AND NOT EXISTS (SELECT 1 FROM webhooks w
+    WHERE w.environment = $1 AND w.webhook = $2) ORDER BY due_at LIMIT $4)
+    RETURNING due_at";
 /// What somebody else has just taken is left to the next look: nobody waits for anybody.
-const END_BESIDE_OTHERS: &str = end!("= ANY (ARRAY", " FOR NO KEY UPDATE SKIP LOCKED)");
+const END_BESIDE_OTHERS: &str = "/* left_over.end_beside_others */ UPDATE deliveries SET state = 'ended'
+    WHERE environment = $1 AND webhook = $2 AND event = ANY (ARRAY(SELECT event
+    FROM deliveries
+    WHERE environment = $1 AND webhook = $2 AND state = 'pending' AND due_at >= $3
+    AND NOT EXISTS (SELECT 1 FROM webhooks w
+    WHERE w.environment = $1 AND w.webhook = $2)
+    ORDER BY due_at LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED)) RETURNING due_at";
 
 /// Pending deliveries that no webhook in the line stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

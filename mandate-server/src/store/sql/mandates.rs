@@ -7,41 +7,41 @@ use crate::error::Fault;
 use crate::model::records::{Direction, Slice};
 use crate::store::tx::{Row, Tx};
 
-const INSERT: &str = "INSERT INTO mandates (environment, mandate, agent, terms, created_at, expiring_at) VALUES ($1, $2, $3, $4, $5, $6)";
-const REPLACE: &str = "UPDATE mandates SET replaced_by = $1, expiring_at = NULL
+const INSERT: &str = "/* mandates.insert */
+    INSERT INTO mandates (environment, mandate, agent, terms, created_at, expiring_at) VALUES ($1, $2, $3, $4, $5, $6)";
+const REPLACE: &str = "/* mandates.replace */ UPDATE mandates SET replaced_by = $1, expiring_at = NULL
     WHERE environment = $2 AND mandate = $3";
-const REVOKE: &str = "UPDATE mandates SET revoked_at = $1, expiring_at = NULL
+const REVOKE: &str = "/* mandates.revoke */ UPDATE mandates SET revoked_at = $1, expiring_at = NULL
     WHERE environment = $2 AND mandate = $3 AND revoked_at IS NULL";
-const TOLD: &str = "UPDATE mandates SET expiring_at = NULL
+const TOLD: &str = "/* mandates.told */ UPDATE mandates SET expiring_at = NULL
     WHERE environment = $1 AND mandate = $2 AND expiring_at IS NOT NULL";
-const NEXT_EXPIRING: &str = "SELECT expiring_at FROM mandates
+const NEXT_EXPIRING: &str = "/* mandates.next_expiring */ SELECT expiring_at FROM mandates
     WHERE expiring_at IS NOT NULL ORDER BY expiring_at LIMIT 1";
-macro_rules! expiring {
-    ($claim:literal) => {
-        concat!(
-            "SELECT environment, mandate FROM mandates WHERE expiring_at <= $1 ORDER BY expiring_at LIMIT $2",
-            $claim
-        )
-    };
-}
-const EXPIRING: &str = expiring!("");
-const EXPIRING_BESIDE_OTHERS: &str = expiring!(" FOR NO KEY UPDATE SKIP LOCKED");
-const FIND: &str = "SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
+const EXPIRING: &str = "/* mandates.expiring */ SELECT environment, mandate FROM mandates
+    WHERE expiring_at <= $1 ORDER BY expiring_at LIMIT $2";
+const EXPIRING_BESIDE_OTHERS: &str = "/* mandates.expiring_beside_others */ SELECT environment, mandate
+    FROM mandates WHERE expiring_at <= $1
+    ORDER BY expiring_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED";
+const FIND: &str = "/* mandates.find */
+    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
     WHERE environment = $1 AND mandate = $2";
 
-macro_rules! page {
-    ($condition:literal) => {
-        concat!(
-            "SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
-            WHERE environment = $1 AND ",
-            $condition
-        )
-    };
-}
-const OLDER: &str = page!("mandate < $2 ORDER BY mandate DESC LIMIT $3");
-const NEWER: &str = page!("mandate > $2 ORDER BY mandate ASC LIMIT $3");
-const OLDER_OF_AGENT: &str = page!("agent = $2 AND mandate < $3 ORDER BY mandate DESC LIMIT $4");
-const NEWER_OF_AGENT: &str = page!("agent = $2 AND mandate > $3 ORDER BY mandate ASC LIMIT $4");
+const OLDER: &str = "/* mandates.older */
+    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by
+    FROM mandates WHERE environment = $1 AND mandate < $2
+    ORDER BY mandate DESC LIMIT $3";
+const NEWER: &str = "/* mandates.newer */
+    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by
+    FROM mandates WHERE environment = $1 AND mandate > $2
+    ORDER BY mandate ASC LIMIT $3";
+const OLDER_OF_AGENT: &str = "/* mandates.older_of_agent */
+    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by
+    FROM mandates WHERE environment = $1 AND agent = $2 AND mandate < $3
+    ORDER BY mandate DESC LIMIT $4";
+const NEWER_OF_AGENT: &str = "/* mandates.newer_of_agent */
+    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by
+    FROM mandates WHERE environment = $1 AND agent = $2 AND mandate > $3
+    ORDER BY mandate ASC LIMIT $4";
 
 /// Writes a mandate. At `expiring_at` it is to be told that it is about to expire.
 pub fn insert(

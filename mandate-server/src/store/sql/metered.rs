@@ -12,8 +12,8 @@ use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageKey, UsageRecord};
 use crate::store::tx::Tx;
 
-const PUT_BACK: &str =
-    "UPDATE agents SET metered = '' WHERE environment = $1 AND agent = $2 AND metered <> ''";
+const PUT_BACK: &str = "/* metered.put_back */
+        UPDATE agents SET metered = '' WHERE environment = $1 AND agent = $2 AND metered <> ''";
 
 /// What stands in an agent's row.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,41 +6,6 @@ use crate::error::Fault;
 use crate::model::records::{AgentKey, Direction, Position, Slice};
 use crate::store::tx::{Owing, Row, Tx};
 
-/// What is written down, as a table `d` of decisions.
-macro_rules! settled {
-    () => {
-        "agent_decisions o CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision"
-    };
-}
-/// What is named by ids, as a table `d` of decisions.
-macro_rules! unsettled {
-    () => {
-        concat!($crate::store::sql::owed::places!(), " id CROSS JOIN decisions d")
-    };
-}
-macro_rules! older {
-    () => {
-        "WHERE o.environment = $1 AND o.agent = $2 AND o.decision < $3 AND o.decision >= $4
-            ORDER BY o.decision DESC LIMIT $5"
-    };
-}
-macro_rules! newer {
-    () => {
-        "WHERE o.environment = $1 AND o.agent = $2 AND o.decision > $3 AND o.decision < $4
-            ORDER BY o.decision ASC LIMIT $5"
-    };
-}
-macro_rules! named {
-    ($direction:literal) => {
-        concat!(
-            "WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)
-            ORDER BY d.decision ",
-            $direction
-        )
-    };
-}
-pub(super) use {named, newer, older, settled, unsettled};
-
 /// A question about one agent's decisions. All of its texts have the same columns and the same order.
 pub(super) struct OfAgent {
     /// Where an index of the log has them.

@@ -20,44 +20,37 @@ use crate::store::tx::{Owing, Row, Tx, Value};
 /// How many decisions an agent's rows may lack.
 pub const MAX_OWED: usize = 16;
 
-/// Ids that a statement takes at a time, one after the other in one value.
+/// Ids that a statement takes at a time, one after the other in one value. Statements list where each begins: 1, 17, 33, …
 const AT_ONCE: usize = 32;
 /// Rows of the log that are read at a time to find its tail.
 const READ: i64 = 1_000;
 
-/// Where in a value of many ids each of them begins: as a table, to be called `id`.
-macro_rules! places {
-    () => {
-        "(VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209), (225), (241),
-            (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449), (465), (481), (497))"
-    };
-}
-pub(super) use places;
-
-const OWED: &str = concat!(
-    "SELECT d.decision, d.iat, d.verdict, d.amount, d.currency, d.supersedes
-    FROM ",
-    places!(),
-    " id CROSS JOIN decisions d
+const OWED: &str = "/* owed.owed */
+    SELECT d.decision, d.iat, d.verdict, d.amount, d.currency, d.supersedes
+    FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
+        (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
+        (465), (481), (497)) id
+    CROSS JOIN decisions d
     WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)
-    ORDER BY d.decision"
-);
-const INDEX: &str = concat!(
-    "INSERT INTO agent_decisions (environment, agent, decision)
-    SELECT $1, $2, substr($3, id.column1, 16) FROM ",
-    places!(),
-    " id WHERE id.column1 < length($3)"
-);
-const ENVIRONMENTS: &str = "SELECT environment FROM environments ORDER BY environment";
-const SINCE: &str = "SELECT since FROM unsettled";
-const BEGIN_AT: &str = "UPDATE unsettled SET since = $1";
-const END_OF_LOG: &str = "SELECT decision, agent FROM decisions
+    ORDER BY d.decision";
+const INDEX: &str = "/* owed.index */ INSERT INTO agent_decisions (environment, agent, decision)
+    SELECT $1, $2, substr($3, id.column1, 16)
+    FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
+        (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
+        (465), (481), (497)) id
+    WHERE id.column1 < length($3)";
+const ENVIRONMENTS: &str = "/* owed.environments */
+    SELECT environment FROM environments ORDER BY environment";
+const SINCE: &str = "/* owed.since */ SELECT since FROM unsettled";
+const BEGIN_AT: &str = "/* owed.begin_at */ UPDATE unsettled SET since = $1";
+const END_OF_LOG: &str = "/* owed.end_of_log */ SELECT decision, agent FROM decisions
     WHERE environment = $1 AND decision > $2 ORDER BY decision LIMIT $3";
-const UP_TO: &str = "SELECT counted FROM agents WHERE environment = $1 AND agent = $2";
-const RECENT: &str = "SELECT recent FROM agents WHERE environment = $1 AND agent = $2";
-const COUNT: &str = "UPDATE agents SET recent = $1, counted = $2 WHERE environment = $3 AND agent = $4";
-const COUNT_AT_ONCE: &str =
-    "UPDATE agents SET counted = $1 WHERE environment = $2 AND agent = $3 AND counted < $1";
+const UP_TO: &str = "/* owed.up_to */ SELECT counted FROM agents WHERE environment = $1 AND agent = $2";
+const RECENT: &str = "/* owed.recent */ SELECT recent FROM agents WHERE environment = $1 AND agent = $2";
+const COUNT: &str = "/* owed.count */
+    UPDATE agents SET recent = $1, counted = $2 WHERE environment = $3 AND agent = $4";
+const COUNT_AT_ONCE: &str = "/* owed.count_at_once */
+        UPDATE agents SET counted = $1 WHERE environment = $2 AND agent = $3 AND counted < $1";
 
 /// A decision that is not counted yet.
 #[derive(Debug, Clone)]

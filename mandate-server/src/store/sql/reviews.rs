@@ -6,29 +6,33 @@ use crate::error::Fault;
 use crate::model::records::ReviewRecord;
 use crate::store::tx::{Row, Tx, Value};
 
-const INSERT: &str = "INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
+const INSERT: &str = "/* reviews.insert */
+    INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
     VALUES ($1, $2, $3, $4, $5, $6)";
-const FIND: &str = "SELECT review, decision, status, waits_for, expires_at, resolved_at, fresh, reason
+const FIND: &str = "/* reviews.find */
+    SELECT review, decision, status, waits_for, expires_at, resolved_at, fresh, reason
     FROM reviews WHERE environment = $1 AND review = $2";
-const HOLD: &str = "SELECT 1 FROM reviews WHERE environment = $1 AND review = $2 FOR NO KEY UPDATE";
-const FIND_DECISION: &str = "SELECT decision FROM reviews WHERE environment = $1 AND review = $2";
-const RESOLVE: &str = "UPDATE reviews SET status = $1, resolved_at = $2, fresh = $3, reason = $4
+const HOLD: &str = "/* reviews.hold */
+    SELECT 1 FROM reviews WHERE environment = $1 AND review = $2 FOR NO KEY UPDATE";
+const FIND_DECISION: &str = "/* reviews.find_decision */
+    SELECT decision FROM reviews WHERE environment = $1 AND review = $2";
+const RESOLVE: &str = "/* reviews.resolve */
+    UPDATE reviews SET status = $1, resolved_at = $2, fresh = $3, reason = $4
     WHERE environment = $5 AND review = $6 AND status = 'pending'";
-const EXPIRE: &str = "UPDATE reviews SET status = 'expired', resolved_at = expires_at
+const EXPIRE: &str = "/* reviews.expire */ UPDATE reviews SET status = 'expired', resolved_at = expires_at
     WHERE environment = $1 AND review = $2 AND status = 'pending'";
-const NEXT_END: &str = "SELECT expires_at FROM reviews WHERE status = 'pending' ORDER BY expires_at LIMIT 1";
-macro_rules! ended {
-    ($claim:literal) => {
-        concat!(
-            "SELECT r.environment, e.policy_version, r.review, r.decision
-            FROM reviews r JOIN environments e ON e.environment = r.environment
-            WHERE r.status = 'pending' AND r.expires_at <= $1 ORDER BY r.expires_at LIMIT $2",
-            $claim
-        )
-    };
-}
-const ENDED: &str = ended!("");
-const ENDED_BESIDE_OTHERS: &str = ended!(" FOR NO KEY UPDATE OF r SKIP LOCKED");
+const NEXT_END: &str = "/* reviews.next_end */
+    SELECT expires_at FROM reviews WHERE status = 'pending' ORDER BY expires_at LIMIT 1";
+const ENDED: &str = "/* reviews.ended */
+    SELECT r.environment, e.policy_version, r.review, r.decision FROM reviews r
+    JOIN environments e ON e.environment = r.environment
+    WHERE r.status = 'pending' AND r.expires_at <= $1
+    ORDER BY r.expires_at LIMIT $2";
+const ENDED_BESIDE_OTHERS: &str = "/* reviews.ended_beside_others */
+    SELECT r.environment, e.policy_version, r.review, r.decision FROM reviews r
+    JOIN environments e ON e.environment = r.environment
+    WHERE r.status = 'pending' AND r.expires_at <= $1
+    ORDER BY r.expires_at LIMIT $2 FOR NO KEY UPDATE OF r SKIP LOCKED";
 
 /// A review whose time has passed, and that nobody has resolved.
 #[derive(Debug)]

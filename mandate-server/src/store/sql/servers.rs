@@ -6,16 +6,16 @@ use crate::error::Fault;
 use crate::store::tx::Tx;
 
 /// The database's clock, so that those of the servers need not agree.
-const TELL: &str = "INSERT INTO servers (server, at, rates, ended)
+const TELL: &str = "/* servers.tell */ INSERT INTO servers (server, at, rates, ended)
     VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, $2, $3)
     ON CONFLICT (server) DO UPDATE SET at = excluded.at, rates = excluded.rates, ended = excluded.ended";
-const HEAR: &str =
-    "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - at, ended, rates FROM servers
+const HEAR: &str = "/* servers.hear */
+        SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - at, ended, rates FROM servers
     WHERE server <> $1 AND at > (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $2";
-const FORGET: &str =
-    "DELETE FROM servers WHERE at <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1";
+const FORGET: &str = "/* servers.forget */
+        DELETE FROM servers WHERE at <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1";
 
-const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+const NOW: &str = "/* servers.now */ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
 /// What a server has told.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,23 +6,27 @@ use super::keys::kind;
 use crate::error::Fault;
 use crate::store::tx::{Row, Tx};
 
-const INSERT: &str =
-    "INSERT INTO signing_keys (kind, kid, public_key, sealed, created_at, sign_from, sign_until,
+const INSERT: &str = "/* signing_keys.insert */
+        INSERT INTO signing_keys (kind, kid, public_key, sealed, created_at, sign_from, sign_until,
         publish_until, revoked_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-const ALL: &str =
-    "SELECT signing_key, kind, kid, public_key, sealed, created_at, sign_from, sign_until, publish_until,
+const ALL: &str = "/* signing_keys.all */
+        SELECT signing_key, kind, kid, public_key, sealed, created_at, sign_from, sign_until, publish_until,
         revoked_at
     FROM signing_keys ORDER BY signing_key";
-const UPDATE: &str =
-    "UPDATE signing_keys SET sealed = $1, sign_from = $2, sign_until = $3, publish_until = $4,
+const UPDATE: &str = "/* signing_keys.update */
+        UPDATE signing_keys SET sealed = $1, sign_from = $2, sign_until = $3, publish_until = $4,
         revoked_at = $5
     WHERE signing_key = $6";
-const REVISION: &str = "SELECT revision FROM revisions WHERE name = 'signing_keys'";
-const HOLD: &str = "SELECT 1 FROM revisions WHERE name = 'signing_keys' FOR NO KEY UPDATE";
-const BUMP: &str = "UPDATE revisions SET revision = revision + 1 WHERE name = 'signing_keys'";
-const INSERT_ISSUER: &str = "INSERT INTO issuers (url) VALUES ($1) ON CONFLICT DO NOTHING";
-const FIND_ISSUER: &str = "SELECT issuer FROM issuers WHERE url = $1";
+const REVISION: &str = "/* signing_keys.revision */
+    SELECT revision FROM revisions WHERE name = 'signing_keys'";
+const HOLD: &str = "/* signing_keys.hold */
+    SELECT 1 FROM revisions WHERE name = 'signing_keys' FOR NO KEY UPDATE";
+const BUMP: &str = "/* signing_keys.bump */
+    UPDATE revisions SET revision = revision + 1 WHERE name = 'signing_keys'";
+const INSERT_ISSUER: &str = "/* signing_keys.insert_issuer */
+    INSERT INTO issuers (url) VALUES ($1) ON CONFLICT DO NOTHING";
+const FIND_ISSUER: &str = "/* signing_keys.find_issuer */ SELECT issuer FROM issuers WHERE url = $1";
 
 /// A signing key.
 #[derive(Debug, Clone)]

@@ -9,64 +9,75 @@ use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageKey, UsageRecord};
 use crate::store::tx::{Row, Tx, Value};
 
-macro_rules! find {
-    ($metered:literal, $agents:literal) => {
-        concat!(
-            "SELECT u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked, u.deny_expired, u.deny_limit,
-                u.deny_category, u.deny_velocity, ",
-            $metered,
-            " FROM usage u ",
-            $agents,
-            " WHERE u.environment = $1 AND u.month = $2 AND u.agent = $3 AND u.currency = $4"
-        )
-    };
-}
-const FIND: &str = find!("''", "");
-const FIND_WITH_NEWEST: &str = find!(
-    "coalesce(a.metered, '')",
-    "LEFT JOIN agents a ON a.environment = u.environment AND a.agent = u.agent"
-);
+const FIND: &str = "/* usage.find */
+    SELECT u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked, u.deny_expired,
+        u.deny_limit, u.deny_category, u.deny_velocity, ''
+    FROM usage u
+    WHERE u.environment = $1 AND u.month = $2 AND u.agent = $3 AND u.currency = $4";
+const FIND_WITH_NEWEST: &str = "/* usage.find_with_newest */
+    SELECT u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked, u.deny_expired,
+        u.deny_limit, u.deny_category, u.deny_velocity, coalesce(a.metered, '')
+    FROM usage u
+    LEFT JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
+    WHERE u.environment = $1 AND u.month = $2 AND u.agent = $3 AND u.currency = $4";
 
-macro_rules! keep {
-    ($condition:literal) => {
-        concat!(
-            "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
-                deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
-            VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-            ON CONFLICT (environment, month, agent, currency) DO UPDATE SET
-                spent = excluded.spent, requests = excluded.requests, allow = excluded.allow, review = excluded.review,
-                deny_no_mandate = excluded.deny_no_mandate, deny_revoked = excluded.deny_revoked,
-                deny_expired = excluded.deny_expired, deny_limit = excluded.deny_limit,
-                deny_category = excluded.deny_category, deny_velocity = excluded.deny_velocity ",
-            $condition
-        )
-    };
-}
 /// What stood in an agent's row is newer, whatever is there.
-const PUT_BACK: &str = keep!("");
-const KEEP: &str = keep!("WHERE usage.spent = $15 AND usage.requests = $16");
+const PUT_BACK: &str = "/* usage.put_back */
+    INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review, deny_no_mandate,
+        deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+    ON CONFLICT (environment, month, agent, currency) DO UPDATE
+    SET spent = excluded.spent, requests = excluded.requests, allow = excluded.allow, review = excluded.review,
+        deny_no_mandate = excluded.deny_no_mandate, deny_revoked = excluded.deny_revoked, deny_expired =
+        excluded.deny_expired, deny_limit = excluded.deny_limit, deny_category = excluded.deny_category,
+        deny_velocity = excluded.deny_velocity";
+const KEEP: &str = "/* usage.keep */
+    INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review, deny_no_mandate,
+        deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
+    ON CONFLICT (environment, month, agent, currency) DO UPDATE
+    SET spent = excluded.spent, requests = excluded.requests, allow = excluded.allow, review = excluded.review,
+        deny_no_mandate = excluded.deny_no_mandate, deny_revoked = excluded.deny_revoked, deny_expired =
+        excluded.deny_expired, deny_limit = excluded.deny_limit, deny_category = excluded.deny_category,
+        deny_velocity = excluded.deny_velocity
+    WHERE usage.spent = $15 AND usage.requests = $16";
 
-macro_rules! select {
-    ($metered:literal, $condition:literal) => {
-        concat!(
-            "SELECT ",
-            $metered,
-            ", u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked,
-                u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity,
-                m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
-            FROM usage u
-            JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
-            LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
-            WHERE u.environment = $1 AND u.month = $2 AND ",
-            $condition,
-            " ORDER BY u.agent, u.currency LIMIT $5"
-        )
-    };
-}
-const PAGE: &str = select!("''", "(u.agent, u.currency) > ($3, $4)");
-const PAGE_OF_AGENT: &str = select!("''", "u.agent = $3 AND u.currency > $4");
-const PAGE_WITH_NEWEST: &str = select!("a.metered", "(u.agent, u.currency) > ($3, $4)");
-const PAGE_OF_AGENT_WITH_NEWEST: &str = select!("a.metered", "u.agent = $3 AND u.currency > $4");
+const PAGE: &str = "/* usage.page */
+    SELECT '', u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked,
+        u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity, m.mandate, m.agent, m.terms, m.created_at,
+        m.revoked_at, m.replaced_by
+    FROM usage u
+    JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
+    LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
+    WHERE u.environment = $1 AND u.month = $2 AND (u.agent, u.currency) > ($3, $4)
+    ORDER BY u.agent, u.currency LIMIT $5";
+const PAGE_OF_AGENT: &str = "/* usage.page_of_agent */
+    SELECT '', u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked,
+        u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity, m.mandate, m.agent, m.terms, m.created_at,
+        m.revoked_at, m.replaced_by
+    FROM usage u
+    JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
+    LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
+    WHERE u.environment = $1 AND u.month = $2 AND u.agent = $3 AND u.currency > $4
+    ORDER BY u.agent, u.currency LIMIT $5";
+const PAGE_WITH_NEWEST: &str = "/* usage.page_with_newest */
+    SELECT a.metered, u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate,
+        u.deny_revoked, u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity, m.mandate, m.agent, m.terms,
+        m.created_at, m.revoked_at, m.replaced_by
+    FROM usage u
+    JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
+    LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
+    WHERE u.environment = $1 AND u.month = $2 AND (u.agent, u.currency) > ($3, $4)
+    ORDER BY u.agent, u.currency LIMIT $5";
+const PAGE_OF_AGENT_WITH_NEWEST: &str = "/* usage.page_of_agent_with_newest */
+    SELECT a.metered, u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate,
+        u.deny_revoked, u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity, m.mandate, m.agent, m.terms,
+        m.created_at, m.revoked_at, m.replaced_by
+    FROM usage u
+    JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
+    LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
+    WHERE u.environment = $1 AND u.month = $2 AND u.agent = $3 AND u.currency > $4
+    ORDER BY u.agent, u.currency LIMIT $5";
 
 /// The metering of one agent in one currency, and the mandate that governs the agent now.
 #[derive(Debug)]

@@ -6,22 +6,25 @@ use crate::error::Fault;
 use crate::model::records::{Direction, Slice, WebhookRecord};
 use crate::store::tx::{Row, Tx};
 
-const INSERT: &str = "INSERT INTO webhooks (environment, webhook, url, created_at) VALUES ($1, $2, $3, $4)";
-const SUBSCRIBE: &str = "INSERT INTO subscriptions (environment, type, webhook) VALUES ($1, $2, $3)";
-const HOLD: &str = "SELECT 1 FROM webhooks WHERE environment = $1 AND webhook = $2 FOR NO KEY UPDATE";
-const COUNT: &str = "SELECT count(*) FROM webhooks WHERE environment = $1";
-const TYPES: &str = "SELECT type FROM subscriptions WHERE environment = $1 AND webhook = $2";
-const UNSUBSCRIBE: &str = "DELETE FROM subscriptions WHERE environment = $1 AND webhook = $2";
-const DELETE: &str = "DELETE FROM webhooks WHERE environment = $1 AND webhook = $2";
+const INSERT: &str = "/* webhooks.insert */
+    INSERT INTO webhooks (environment, webhook, url, created_at) VALUES ($1, $2, $3, $4)";
+const SUBSCRIBE: &str = "/* webhooks.subscribe */
+    INSERT INTO subscriptions (environment, type, webhook) VALUES ($1, $2, $3)";
+const HOLD: &str = "/* webhooks.hold */
+    SELECT 1 FROM webhooks WHERE environment = $1 AND webhook = $2 FOR NO KEY UPDATE";
+const COUNT: &str = "/* webhooks.count */ SELECT count(*) FROM webhooks WHERE environment = $1";
+const TYPES: &str = "/* webhooks.types */
+    SELECT type FROM subscriptions WHERE environment = $1 AND webhook = $2";
+const UNSUBSCRIBE: &str = "/* webhooks.unsubscribe */
+    DELETE FROM subscriptions WHERE environment = $1 AND webhook = $2";
+const DELETE: &str = "/* webhooks.delete */ DELETE FROM webhooks WHERE environment = $1 AND webhook = $2";
 
-macro_rules! select {
-    ($condition:literal) => {
-        concat!("SELECT webhook, url, created_at FROM webhooks WHERE environment = $1 AND ", $condition)
-    };
-}
-const FIND: &str = select!("webhook = $2");
-const OLDER: &str = select!("webhook < $2 ORDER BY webhook DESC LIMIT $3");
-const NEWER: &str = select!("webhook > $2 ORDER BY webhook ASC LIMIT $3");
+const FIND: &str = "/* webhooks.find */ SELECT webhook, url, created_at FROM webhooks
+    WHERE environment = $1 AND webhook = $2";
+const OLDER: &str = "/* webhooks.older */ SELECT webhook, url, created_at FROM webhooks
+    WHERE environment = $1 AND webhook < $2 ORDER BY webhook DESC LIMIT $3";
+const NEWER: &str = "/* webhooks.newer */ SELECT webhook, url, created_at FROM webhooks
+    WHERE environment = $1 AND webhook > $2 ORDER BY webhook ASC LIMIT $3";
 
 /// Writes a webhook.
 pub fn insert(tx: &mut Tx<'_>, environment: i64, webhook: &WebhookRecord) -> Result<(), Fault> {

@@ -22,9 +22,10 @@ const FILE_MODE: u32 = 0o600;
 /// How many pages are copied between two words on how far the copy is.
 const COPIED_PAGES: i32 = 2_048;
 /// How much of what is damaged SQLite tells at most.
-const INTEGRITY: &str = "PRAGMA integrity_check(100)";
-const FOREIGN_KEYS: &str = "PRAGMA foreign_key_check";
-const HAS_HISTORY: &str = "SELECT COUNT(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
+const INTEGRITY: &str = "/* sqlite_upkeep.integrity */ PRAGMA integrity_check(100)";
+const FOREIGN_KEYS: &str = "/* sqlite_upkeep.foreign_keys */ PRAGMA foreign_key_check";
+const HAS_HISTORY: &str = "/* sqlite_upkeep.has_history */
+    SELECT COUNT(*) FROM sqlite_schema WHERE name = 'refinery_schema_history'";
 
 /// Takes the database for this process, as one of its servers or for itself alone, until what is returned is dropped. A
 /// restore that a crash has interrupted is ended before.

@@ -129,21 +129,21 @@ impl Table {
         // Statements are known by where they stand, and these live as long as the program.
         Self {
             name,
-            first: format!("SELECT {all} FROM {name} ORDER BY {order} LIMIT $1").leak(),
+            first: format!("/* transfer.{name}.first */ SELECT {all} FROM {name} ORDER BY {order} LIMIT $1").leak(),
             next: format!(
-                "SELECT {all} FROM {name} WHERE ({order}) > ({places}) ORDER BY {order} LIMIT ${limit}"
+                "/* transfer.{name}.next */ SELECT {all} FROM {name} WHERE ({order}) > ({places}) ORDER BY {order} LIMIT ${limit}"
             )
             .leak(),
-            counted: format!("SELECT COUNT(*) FROM {name}").leak(),
-            last: format!("SELECT {order} FROM {name} ORDER BY {downwards} LIMIT 1").leak(),
-            any: format!("SELECT {order} FROM {name} LIMIT 1").leak(),
+            counted: format!("/* transfer.{name}.counted */ SELECT COUNT(*) FROM {name}").leak(),
+            last: format!("/* transfer.{name}.last */ SELECT {order} FROM {name} ORDER BY {downwards} LIMIT 1").leak(),
+            any: format!("/* transfer.{name}.any */ SELECT {order} FROM {name} LIMIT 1").leak(),
             insert: format!(
-                "INSERT INTO {name} ({all}) OVERRIDING SYSTEM VALUE SELECT * FROM unnest({arrays})"
+                "/* transfer.{name}.insert */ INSERT INTO {name} ({all}) OVERRIDING SYSTEM VALUE SELECT * FROM unnest({arrays})"
             )
             .leak(),
             renumber: drawn.then(|| -> &'static str {
                 format!(
-                    "SELECT setval(pg_get_serial_sequence('{name}', '{order}'), COALESCE(MAX({order}), 1),
+                    "/* transfer.{name}.renumber */ SELECT setval(pg_get_serial_sequence('{name}', '{order}'), COALESCE(MAX({order}), 1),
                         MAX({order}) IS NOT NULL) FROM {name}"
                 )
                 .leak()

@@ -53,7 +53,7 @@ const INDEXED: &[Rule] = &[
         other: Of::Itself,
         found: "a decision of the agent {}",
         expected: "a row of the log, of this agent",
-        sql: "SELECT o.environment, o.decision, o.agent FROM agent_decisions o
+        sql: "/* rules.agent_decisions_1 */ SELECT o.environment, o.decision, o.agent FROM agent_decisions o
             LEFT JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision AND d.agent = o.agent
             WHERE d.decision IS NULL LIMIT $1",
     },
@@ -63,7 +63,7 @@ const INDEXED: &[Rule] = &[
         other: Of::Itself,
         found: "not among the decisions of the agent {}",
         expected: "a row in agent_decisions, or to be newer than agents.counted and unsettled.since",
-        sql: "SELECT d.environment, d.decision, d.agent FROM decisions d CROSS JOIN unsettled u
+        sql: "/* rules.decisions_1 */ SELECT d.environment, d.decision, d.agent FROM decisions d CROSS JOIN unsettled u
             JOIN agents a ON a.environment = d.environment AND a.agent = d.agent
             LEFT JOIN agent_decisions o
                 ON o.environment = d.environment AND o.agent = d.agent AND o.decision = d.decision
@@ -75,7 +75,7 @@ const INDEXED: &[Rule] = &[
         other: Of::Itself,
         found: "a decision of the agent {} that is not counted",
         expected: "to be no newer than agents.counted",
-        sql: "SELECT o.environment, o.decision, o.agent FROM agents a
+        sql: "/* rules.agent_decisions_2 */ SELECT o.environment, o.decision, o.agent FROM agents a
             CROSS JOIN agent_decisions o ON o.environment = a.environment AND o.agent = a.agent
             WHERE o.decision > a.counted LIMIT $1",
     },
@@ -88,7 +88,7 @@ const REVOKED: &[Rule] = &[Rule {
     other: Of::Mandate,
     found: "not revoked when mandate {} is",
     expected: "revoked when the mandate that governs is, and not otherwise",
-    sql: "SELECT a.environment, a.agent, a.governing FROM agents a
+    sql: "/* rules.agents_1 */ SELECT a.environment, a.agent, a.governing FROM agents a
         LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
         WHERE a.revoked_at IS DISTINCT FROM m.revoked_at LIMIT $1",
 }];
@@ -100,7 +100,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "agent {}",
         expected: "an agent that is registered in its environment",
-        sql: "SELECT k.environment, k.api_key, k.agent FROM api_keys k
+        sql: "/* rules.api_keys_1 */ SELECT k.environment, k.api_key, k.agent FROM api_keys k
             LEFT JOIN agents a ON a.environment = k.environment AND a.agent = k.agent
             WHERE k.agent IS NOT NULL AND a.agent IS NULL LIMIT $1",
     },
@@ -110,7 +110,7 @@ const RULES: &[Rule] = &[
         other: Of::Mandate,
         found: "governing mandate {}",
         expected: "a mandate of the agent that is not replaced; none where there are none",
-        sql: "SELECT a.environment, a.agent, a.governing FROM agents a
+        sql: "/* rules.agents_2 */ SELECT a.environment, a.agent, a.governing FROM agents a
             LEFT JOIN mandates m
                 ON m.environment = a.environment AND m.mandate = a.governing AND m.agent = a.agent
             WHERE (a.governing IS NOT NULL AND (m.mandate IS NULL OR m.replaced_by IS NOT NULL))
@@ -124,7 +124,7 @@ const RULES: &[Rule] = &[
         other: Of::Mandate,
         found: "replaced by {}",
         expected: "replaced by another mandate of the same agent",
-        sql: "SELECT m.environment, m.mandate, m.replaced_by FROM mandates m
+        sql: "/* rules.mandates_1 */ SELECT m.environment, m.mandate, m.replaced_by FROM mandates m
             LEFT JOIN mandates n ON n.environment = m.environment AND n.mandate = m.replaced_by
                 AND n.agent = m.agent AND n.mandate <> m.mandate
             WHERE m.replaced_by IS NOT NULL AND n.mandate IS NULL LIMIT $1",
@@ -135,7 +135,7 @@ const RULES: &[Rule] = &[
         other: Of::Mandate,
         found: "not governing, and neither revoked nor replaced, or both; {} governs",
         expected: "a mandate that does not govern was either revoked or replaced",
-        sql: "SELECT m.environment, m.mandate, a.governing FROM mandates m
+        sql: "/* rules.mandates_2 */ SELECT m.environment, m.mandate, a.governing FROM mandates m
             JOIN agents a ON a.environment = m.environment AND a.agent = m.agent
             WHERE a.governing <> m.mandate AND (m.replaced_by IS NULL) = (m.revoked_at IS NULL) LIMIT $1",
     },
@@ -145,7 +145,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "agent {}",
         expected: "an agent that is registered in its environment",
-        sql: "SELECT d.environment, d.decision, d.agent FROM decisions d
+        sql: "/* rules.decisions_2 */ SELECT d.environment, d.decision, d.agent FROM decisions d
             LEFT JOIN agents a ON a.environment = d.environment AND a.agent = d.agent
             WHERE a.agent IS NULL LIMIT $1",
     },
@@ -155,7 +155,7 @@ const RULES: &[Rule] = &[
         other: Of::Mandate,
         found: "mandate {}",
         expected: "a mandate of its agent",
-        sql: "SELECT d.environment, d.decision, d.mandate FROM decisions d
+        sql: "/* rules.decisions_3 */ SELECT d.environment, d.decision, d.mandate FROM decisions d
             LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
             WHERE d.mandate IS NOT NULL AND m.mandate IS NULL LIMIT $1",
     },
@@ -165,7 +165,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "signing key {}",
         expected: "an environment, an issuer and a signing key that are there",
-        sql: "SELECT d.environment, d.decision, d.signing_key FROM decisions d
+        sql: "/* rules.decisions_4 */ SELECT d.environment, d.decision, d.signing_key FROM decisions d
             LEFT JOIN environments e ON e.environment = d.environment
             LEFT JOIN issuers i ON i.issuer = d.issuer
             LEFT JOIN signing_keys k ON k.signing_key = d.signing_key
@@ -177,7 +177,7 @@ const RULES: &[Rule] = &[
         other: Of::Review,
         found: "review {}",
         expected: "a review where the verdict is review, and only there, that waits for this decision",
-        sql: "SELECT d.environment, d.decision, d.review FROM decisions d
+        sql: "/* rules.decisions_5 */ SELECT d.environment, d.decision, d.review FROM decisions d
             LEFT JOIN reviews r
                 ON r.environment = d.environment AND r.review = d.review AND r.decision = d.decision
             WHERE (d.verdict = 'review' AND r.review IS NULL) OR (d.verdict <> 'review' AND d.review IS NOT NULL)
@@ -189,7 +189,7 @@ const RULES: &[Rule] = &[
         other: Of::Decision,
         found: "supersedes {}",
         expected: "supersedes a decision of its agent whose approved review names this one",
-        sql: "SELECT d.environment, d.decision, d.supersedes FROM decisions d
+        sql: "/* rules.decisions_6 */ SELECT d.environment, d.decision, d.supersedes FROM decisions d
             LEFT JOIN decisions o ON o.environment = d.environment AND o.decision = d.supersedes
                 AND o.agent = d.agent AND o.verdict = 'review' AND o.decision <> d.decision
             LEFT JOIN reviews r ON r.environment = o.environment AND r.review = o.review
@@ -202,7 +202,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "superseded by {} decisions",
         expected: "superseded by one",
-        sql: "SELECT environment, supersedes, COUNT(*) FROM decisions WHERE supersedes IS NOT NULL
+        sql: "/* rules.decisions_7 */ SELECT environment, supersedes, COUNT(*) FROM decisions WHERE supersedes IS NOT NULL
             GROUP BY environment, supersedes HAVING COUNT(*) > 1 LIMIT $1",
     },
     Rule {
@@ -211,7 +211,7 @@ const RULES: &[Rule] = &[
         other: Of::Decision,
         found: "waits for decision {}",
         expected: "a decision that names this review",
-        sql: "SELECT r.environment, r.review, r.decision FROM reviews r
+        sql: "/* rules.reviews_1 */ SELECT r.environment, r.review, r.decision FROM reviews r
             LEFT JOIN decisions d
                 ON d.environment = r.environment AND d.decision = r.decision AND d.review = r.review
             WHERE d.decision IS NULL LIMIT $1",
@@ -223,7 +223,7 @@ const RULES: &[Rule] = &[
         found: "status {}",
         expected: "a fresh decision that supersedes its own where it is approved, and only there; an instant where it was \
                    approved or denied, and none while it is pending",
-        sql: "SELECT r.environment, r.review, r.status FROM reviews r
+        sql: "/* rules.reviews_2 */ SELECT r.environment, r.review, r.status FROM reviews r
             LEFT JOIN decisions f
                 ON f.environment = r.environment AND f.decision = r.fresh AND f.supersedes = r.decision
             WHERE (r.status = 'approved' AND f.decision IS NULL)
@@ -237,7 +237,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "month {}",
         expected: "an agent that is registered in its environment",
-        sql: "SELECT u.environment, u.agent, u.month FROM usage u
+        sql: "/* rules.usage_1 */ SELECT u.environment, u.agent, u.month FROM usage u
             LEFT JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
             WHERE a.agent IS NULL LIMIT $1",
     },
@@ -247,7 +247,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "API key {}",
         expected: "an API key of its environment",
-        sql: "SELECT i.environment, i.name, i.api_key FROM idempotency i
+        sql: "/* rules.idempotency_1 */ SELECT i.environment, i.name, i.api_key FROM idempotency i
             LEFT JOIN api_keys k ON k.api_key = i.api_key AND k.environment = i.environment
             WHERE k.api_key IS NULL LIMIT $1",
     },
@@ -257,7 +257,7 @@ const RULES: &[Rule] = &[
         other: Of::Decision,
         found: "made from decision {}",
         expected: "made from an allow decision of its agent, with a history that begins at 0",
-        sql: "SELECT x.environment, x.escrow, x.decision FROM escrows x
+        sql: "/* rules.escrows_1 */ SELECT x.environment, x.escrow, x.decision FROM escrows x
             LEFT JOIN decisions d ON d.environment = x.environment AND d.decision = x.decision
                 AND d.verdict = 'allow' AND d.agent = x.agent
             LEFT JOIN escrow_history h ON h.environment = x.environment AND h.escrow = x.escrow AND h.number = 0
@@ -269,7 +269,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "status {}",
         expected: "rows and sha256 where it is ready, and only there",
-        sql: "SELECT x.environment, x.export, x.status FROM exports x
+        sql: "/* rules.exports_1 */ SELECT x.environment, x.export, x.status FROM exports x
             WHERE (x.status = 'ready') = (x.rows IS NULL OR x.sha256 IS NULL) LIMIT $1",
     },
 ];
