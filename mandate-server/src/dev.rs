@@ -156,11 +156,9 @@ fn quoted(text: &str) -> String {
 }
 
 fn with_a_hint(fault: Fault) -> Fault {
-    let text = fault.to_string();
-    if text.contains("cannot listen") {
-        Fault::new(format!("{text}; --port 0 takes free ports"))
-    } else {
-        fault
+    match fault {
+        Fault::Listen(why) => Fault::Listen(format!("{why}; --port 0 takes free ports")),
+        other => other,
     }
 }
 

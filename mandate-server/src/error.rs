@@ -1,7 +1,5 @@
 //! The two ways in which a request fails: a refusal (4xx), which is an answer like any other, and a fault (5xx).
 
-use std::fmt;
-
 use mandate_core::Invalid;
 
 /// The closed set of refusal codes of the API.
@@ -85,33 +83,55 @@ impl From<Invalid> for Refusal {
     }
 }
 
-/// A 5xx: what went wrong on this side. The text goes to the log, never to the caller.
-#[derive(Debug)]
-pub struct Fault(String);
+/// A 5xx: what went wrong on this side, by what an operator can do about it. The text goes to the log, never to the caller, and
+/// holds no secret.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Fault {
+    /// The database cannot be reached, or the connection to it was lost. It may come back by itself.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The disk of the database is full. Writing goes on when there is room again.
+    #[error("{0}")]
+    DiskFull(String),
+    /// The disk of the database has failed. Nothing is written until the server is restarted.
+    #[error("{0}")]
+    DiskFailed(String),
+    /// The database has a schema that this program does not accept.
+    #[error("{0}")]
+    Schema(String),
+    /// A stored value cannot be read: `mandate-server check` finds others.
+    #[error("{0}")]
+    Corrupt(String),
+    /// An address cannot be listened on.
+    #[error("{0}")]
+    Listen(String),
+    /// Anything else.
+    #[error("{0}")]
+    Internal(String),
+}
 
 impl Fault {
-    /// A fault described by `what`, which must hold no secret.
+    /// A fault that no caller or operator has to tell from others, described by `what`, which must hold no secret.
     pub fn new(what: impl Into<String>) -> Self {
-        Self(what.into())
+        Self::Internal(what.into())
     }
 }
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Fault {}
 
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
-        Self(format!("database: {error}"))
+        let what = format!("database: {error}");
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::DiskFull) => Self::DiskFull(what),
+            Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
+                Self::Corrupt(what)
+            }
+            _ => Self::Internal(what),
+        }
     }
 }
 
 impl From<Invalid> for Fault {
     fn from(invalid: Invalid) -> Self {
-        Self(format!("a stored value is not valid: {invalid}"))
+        Self::Corrupt(format!("a stored value is not valid: {invalid}"))
     }
 }

@@ -54,7 +54,7 @@ async fn bind(setting: &str, address: SocketAddr) -> Result<Socket, Fault> {
         let listener = TcpListener::bind(address).await?;
         Ok::<_, std::io::Error>(Socket { address: listener.local_addr()?, listener })
     };
-    bound.await.map_err(|e| Fault::new(format!("cannot listen on {address} ({setting}): {e}")))
+    bound.await.map_err(|e| Fault::Listen(format!("cannot listen on {address} ({setting}): {e}")))
 }
 
 /// What the listeners speak TLS with.

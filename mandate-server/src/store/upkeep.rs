@@ -92,7 +92,7 @@ impl Schema {
     /// It has such a change.
     pub fn must_be_known(&self, database: &str) -> Result<(), Fault> {
         let Some(Step { version, name }) = &self.unknown else { return Ok(()) };
-        Err(Fault::new(format!(
+        Err(Fault::Schema(format!(
             "database: {database} has the schema change {version} ({name}), which this program does not know. It accepts \
              an empty database and the schema changes 1 to {} of its own version. Use the program that made the database, \
              or name a new database; a database of a version before 0.1.0 cannot be upgraded",
@@ -107,7 +107,7 @@ impl Schema {
             return Ok(());
         }
         let Self { current, newest, .. } = self;
-        Err(Fault::new(format!(
+        Err(Fault::Schema(format!(
             "database: {database} has schema {current}, and this program needs {newest}: run `mandate-server migrate` first"
         )))
     }

@@ -54,7 +54,7 @@ pub(super) struct Desk {
     /// Since when it could not be connected to.
     away: Option<Instant>,
     /// When that was tried last, and why it failed.
-    failed: Option<(Instant, String)>,
+    failed: Option<(Instant, Fault)>,
     /// How long the last COMMIT took, with what travelled with it.
     committing: Duration,
     /// Whether the last transaction ended because somebody else held a lock.
@@ -133,7 +133,7 @@ impl Desk {
             && let Some((at, why)) = &self.failed
             && at.elapsed() < REST
         {
-            return Err(Fault::new(why.as_str()));
+            return Err(why.clone());
         }
         let mut attempt = 0;
         while self.link.is_none() {
@@ -156,7 +156,7 @@ impl Desk {
                         warn!(reason = %trouble.fault, "the database cannot be connected to");
                         began
                     });
-                    self.failed = Some((Instant::now(), trouble.fault.to_string()));
+                    self.failed = Some((Instant::now(), trouble.fault.clone()));
                     if trouble.remedy == Remedy::None || since.elapsed() >= AWAY {
                         return Err(trouble.fault);
                     }
@@ -192,7 +192,7 @@ impl Desk {
             }
             self.link = None;
         }
-        Err(Fault::new("database: no connection lasts"))
+        Err(Fault::Unavailable("database: no connection lasts".to_owned()))
     }
 
     /// Runs `script` over one snapshot; says what is to be done about what went wrong beneath it.
@@ -201,7 +201,7 @@ impl Desk {
         purpose: Purpose,
         script: impl FnOnce(&mut Tx<'_>) -> T,
     ) -> Result<(T, Remedy), Fault> {
-        let gone = || Fault::new("database: there is no connection");
+        let gone = || Fault::Unavailable("database: there is no connection".to_owned());
         let mut ground = Ground::new(&self.runtime, self.link.as_mut().ok_or_else(gone)?, purpose);
         let result = script(&mut Tx::new(&mut ground));
         let remedy = ground.trouble.take().map_or(Remedy::None, |trouble| trouble.remedy);
@@ -281,7 +281,9 @@ impl Desk {
                     if self.has_committed(number)? {
                         return Ok(value);
                     }
-                    last = Fault::new("database: the connection was lost while a transaction committed");
+                    last = Fault::Unavailable(
+                        "database: the connection was lost while a transaction committed".to_owned(),
+                    );
                 }
             }
         }
@@ -304,7 +306,9 @@ impl Desk {
             Ended::Done(value) => Ok(value),
             Ended::Failed(fault) | Ended::Again(fault) | Ended::Held(fault) => Err(fault),
             Ended::Unknown(number, value) if self.has_committed(number)? => Ok(value),
-            Ended::Unknown(..) => Err(Fault::new("database: the connection was lost; nothing was changed")),
+            Ended::Unknown(..) => {
+                Err(Fault::Unavailable("database: the connection was lost; nothing was changed".to_owned()))
+            }
         }
     }
 
@@ -314,7 +318,7 @@ impl Desk {
         end: End,
     ) -> Ended<T> {
         let Some(link) = &mut self.link else {
-            return Ended::Failed(Fault::new("database: there is no connection"));
+            return Ended::Failed(Fault::Unavailable("database: there is no connection".to_owned()));
         };
         let mut ground = Ground::new(&self.runtime, link, Purpose::Write);
         let result = catch_unwind(AssertUnwindSafe(|| attempt(&mut ground)))
@@ -374,7 +378,7 @@ impl Desk {
     }
 
     fn ask(&mut self, number: [u8; 16]) -> Result<bool, Fault> {
-        let lost = || Fault::new("database: there is no connection");
+        let lost = || Fault::Unavailable("database: there is no connection".to_owned());
         let mut ground = Ground::new(&self.runtime, self.link.as_mut().ok_or_else(lost)?, Purpose::Write);
         let step = |sql| Step::Run(sql, vec![Parameter::from(Value::from(number))]);
         // A transaction that is under way is waited for.
@@ -427,7 +431,7 @@ fn commit<T>(ground: &mut Ground<'_>, value: T) -> (Ended<T>, Remedy) {
 impl Trouble {
     /// What it means for an attempt that has not begun to commit.
     fn ended<T>(&self) -> Ended<T> {
-        let fault = Fault::new(self.fault.to_string());
+        let fault = self.fault.clone();
         match self.remedy {
             Remedy::Again | Remedy::Reconnect => Ended::Again(fault),
             Remedy::Held => Ended::Held(fault),

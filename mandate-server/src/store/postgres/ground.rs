@@ -101,7 +101,7 @@ impl<'a> Ground<'a> {
                 Ok(ran.split_off(before))
             }
             Err(trouble) => {
-                let told = Fault::new(trouble.fault.to_string());
+                let told = trouble.fault.clone();
                 self.trouble = Some(trouble);
                 Err(told)
             }
@@ -123,7 +123,7 @@ impl<'a> Ground<'a> {
             return Ok(());
         }
         let trouble = Trouble::lost("it has committed without waiting for its standby");
-        let told = Fault::new(trouble.fault.to_string());
+        let told = trouble.fault.clone();
         self.trouble = Some(trouble);
         Err(told)
     }

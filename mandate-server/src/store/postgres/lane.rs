@@ -117,7 +117,7 @@ impl Lane<'_> {
         let asked = batch.into_iter().zip(rest);
         for asked in asked.map(|(authorization, (at, waiter))| Asked { authorization, at, waiter }) {
             if hopeless {
-                let _ = asked.waiter.send(Err(Fault::new(fault.to_string())));
+                let _ = asked.waiter.send(Err(fault.clone()));
             } else {
                 self.decide_alone(desk, asked);
             }

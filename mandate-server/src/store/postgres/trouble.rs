@@ -28,7 +28,7 @@ pub(super) struct Trouble {
 impl Trouble {
     /// The connection is lost, or of no use any more.
     pub(super) fn lost(why: &str) -> Self {
-        Self { remedy: Remedy::Reconnect, fault: Fault::new(format!("database: {why}")) }
+        Self { remedy: Remedy::Reconnect, fault: Fault::Unavailable(format!("database: {why}")) }
     }
 
     /// Nothing helps.
@@ -57,7 +57,15 @@ impl From<Error> for Trouble {
             Some(told) => remedy(told),
             None => Remedy::Reconnect,
         };
-        Self { remedy, fault: Fault::new(told) }
+        let fault = match error.code() {
+            Some(code) if *code == SqlState::DISK_FULL => Fault::DiskFull(told),
+            Some(code) if [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED].contains(code) => {
+                Fault::Corrupt(told)
+            }
+            _ if remedy == Remedy::Reconnect => Fault::Unavailable(told),
+            _ => Fault::Internal(told),
+        };
+        Self { remedy, fault }
     }
 }
 

@@ -9,9 +9,13 @@ use rusqlite::{Connection, ErrorCode};
 use tracing::{debug, error};
 
 use super::fold::{self, Fold};
+use crate::error::Fault;
 
-/// What a caller hears once nothing is written any more.
-pub(super) const STOPPED: &str = "the store has stopped after a failure of its disk; restart the server";
+/// What a caller gets once nothing is written any more.
+pub(super) fn stopped() -> Fault {
+    Fault::DiskFailed("the store has stopped after a failure of its disk; restart the server".to_owned())
+}
+
 /// What is told of a log that stays as long as it is.
 const NOT_FOLDED: &str = "the log cannot be folded into the database";
 /// How often it is told in the log that transactions fail, in seconds. A fault is logged with its request all the same.
@@ -62,11 +66,11 @@ impl Committer {
     /// After an I/O error it is unknown what the kernel still holds of what was written: another fsync may succeed
     /// although it has dropped that. So nothing is written after it. A full disk is another matter: the write itself was
     /// refused, and the next one may find room.
-    pub(super) fn commit(&mut self, connection: &Connection) -> Result<(), String> {
+    pub(super) fn commit(&mut self, connection: &Connection) -> Result<(), Fault> {
         if self.has_stopped() {
             // The disk has failed elsewhere, since the transaction began.
             roll_back(connection);
-            return Err(STOPPED.to_owned());
+            return Err(stopped());
         }
         let Err(e) = (self.commit)(connection) else { return Ok(()) };
         if e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) {
@@ -75,7 +79,12 @@ impl Committer {
             self.tell("a transaction could not be committed", &e);
         }
         roll_back(connection);
-        Err(format!("database: cannot commit: {e}"))
+        let what = format!("database: cannot commit: {e}");
+        Err(match e.sqlite_error_code() {
+            Some(ErrorCode::SystemIoFailure) => Fault::DiskFailed(what),
+            Some(ErrorCode::DiskFull) => Fault::DiskFull(what),
+            _ => Fault::Internal(what),
+        })
     }
 
     pub(super) fn has_stopped(&self) -> bool {

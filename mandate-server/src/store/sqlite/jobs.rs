@@ -20,8 +20,8 @@ pub(super) const SETTLED: usize = 1000;
 /// stop.
 pub(super) const SETTLING: Duration = Duration::from_secs(5);
 
-/// Tells a waiter how its transaction ended: with the text of the fault, if it did not commit.
-pub(super) type Tell = Box<dyn FnOnce(Result<(), &str>) + Send>;
+/// Tells a waiter how its transaction ended: with the fault, if it did not commit.
+pub(super) type Tell = Box<dyn FnOnce(Result<(), &Fault>) + Send>;
 /// A script, run inside the batch; it says what it did, and brings its own ending.
 pub(super) type Script = Box<dyn FnOnce(&Connection, &mut Tally) -> Tell + Send>;
 

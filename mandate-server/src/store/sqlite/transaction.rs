@@ -77,14 +77,14 @@ impl Thread {
                 self.wake.notify_one();
             }
         }
-        let committed = ended.as_ref().copied().map_err(String::as_str);
+        let committed = ended.as_ref().copied();
         for tell in tells {
             tell(committed);
         }
         if let Err(why) = committed {
             // What was a fault before says more.
             let acknowledged = told.iter_mut().filter(|(_, answer)| answer.is_ok());
-            acknowledged.for_each(|(_, answer)| *answer = Err(Fault::new(why)));
+            acknowledged.for_each(|(_, answer)| *answer = Err(why.clone()));
         }
         self.way_back.answer(told);
     }
@@ -206,7 +206,7 @@ impl Thread {
                     // On a full disk, among others: the database has undone the whole transaction.
                     let drafts = batches.into_iter().flat_map(|batch| batch.all);
                     let waiters = drafts.map(|draft| draft.asked.waiter);
-                    told.extend(waiters.map(|waiter| (waiter, Err(Fault::new(fault.to_string())))));
+                    told.extend(waiters.map(|waiter| (waiter, Err(fault.clone()))));
                     return;
                 }
             }
@@ -272,7 +272,7 @@ impl Thread {
             committer.tell("a batch could not be decided together", &fault);
             if connection.is_autocommit() {
                 // On a full disk, among others: the database has undone the whole transaction.
-                return batch.iter().map(|_| Err(Fault::new(fault.to_string()))).collect();
+                return batch.iter().map(|_| Err(fault.clone())).collect();
             }
             let mut alone = |one| together(std::slice::from_ref(one)).map(|mut answers| answers.pop());
             batch.iter().map(|one| alone(one)?.ok_or_else(unanswered)?).collect()

@@ -16,7 +16,7 @@ use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, sql};
 use super::ahead::Ahead;
 use super::changes::{Board, Changes};
-use super::commit::{Committer, Disk, STOPPED, leave};
+use super::commit::{Committer, Disk, leave, stopped};
 use super::fold::Folder;
 use super::jobs::{Asked, Job, MAX_BATCH, SETTLED, SETTLING, Tell};
 use super::presence::Presence;
@@ -134,7 +134,7 @@ impl Writer {
             Box::new(move |committed| {
                 let result = match (result, committed) {
                     (Err(ScriptError::Fault(fault)), _) => Err(fault),
-                    (_, Err(why)) => Err(Fault::new(why)),
+                    (_, Err(why)) => Err(why.clone()),
                     (Ok(value), Ok(())) => Ok(Ok(value)),
                     (Err(ScriptError::Refused(refusal)), Ok(())) => Ok(Err(refusal)),
                 };
@@ -185,7 +185,7 @@ impl Writer {
     }
 
     fn gone(&self) -> Fault {
-        Fault::new(if self.has_stopped() { STOPPED } else { "the writer has ended" })
+        if self.has_stopped() { stopped() } else { Fault::new("the writer has ended") }
     }
 }
 
@@ -288,7 +288,7 @@ impl Thread {
                     return Err(fault);
                 }
             };
-            self.committer.commit(&self.connection).map_err(Fault::new)?;
+            self.committer.commit(&self.connection)?;
             self.tail.commit((0, None), tally.settled);
             match last {
                 Some(last) => after = (last.environment, last.agent.as_str().to_owned()),

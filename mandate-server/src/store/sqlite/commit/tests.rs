@@ -10,7 +10,7 @@ use tempfile::TempDir;
 
 use super::super::fold::{MOST_PAGES, fold};
 use super::*;
-use crate::error::{Fault, Refusal};
+use crate::error::Refusal;
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, Call, Caller, Environment};
 use crate::model::records::AgentKey;
@@ -169,8 +169,8 @@ async fn a_disk_that_fails_while_the_log_is_folded_in_stops_the_store() {
         filled += u32::from(world.fill().await.is_ok());
         assert!(filled < 1_000, "it was never told");
     }
-    assert_eq!(world.add().await.unwrap_err(), STOPPED);
-    assert_eq!(world.ask().await.unwrap_err(), STOPPED);
+    assert_eq!(world.add().await.unwrap_err(), stopped().to_string());
+    assert_eq!(world.ask().await.unwrap_err(), stopped().to_string());
     assert_eq!(world.number().await, before, "what is there can be read");
     let log_bytes = world.log_bytes();
     world.store.close();
@@ -196,8 +196,8 @@ async fn after_a_failed_fsync_nothing_is_acknowledged_and_all_can_be_read() {
         assert!(world.store.has_stopped());
         let commits = *world.commits.lock().unwrap();
         for _ in 0..2 {
-            assert_eq!(world.add().await.unwrap_err(), STOPPED);
-            assert_eq!(world.ask().await.unwrap_err(), STOPPED);
+            assert_eq!(world.add().await.unwrap_err(), stopped().to_string());
+            assert_eq!(world.ask().await.unwrap_err(), stopped().to_string());
         }
         assert_eq!(*world.commits.lock().unwrap(), commits, "it is not even tried");
         assert_eq!(world.number().await, before);
