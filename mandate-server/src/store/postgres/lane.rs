@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::super::tx::Tally;
 use super::super::{Authorization, Decider};
-use super::desk::Desk;
+use super::connection_worker::ConnectionWorker;
 use super::hot;
 use super::jobs::{After, Asked, MAX_WAITING, overdue};
 use super::link::Step;
@@ -48,7 +48,7 @@ struct Lane<'a> {
 
 /// Decides on what comes, until nobody can ask any more; `count` tells how many are set aside.
 pub(super) fn serve(
-    mut desk: Desk,
+    mut worker: ConnectionWorker,
     (decider, after, turn, count): (&dyn Decider, &After, Duration, &AtomicUsize),
     mut waiting: mpsc::Receiver<Asked>,
 ) {
@@ -56,22 +56,22 @@ pub(super) fn serve(
     let mut asked = Vec::with_capacity(MAX_BATCH);
     loop {
         if lane.aside.is_empty() {
-            if desk.wait(waiting.recv_many(&mut asked, 1)) == 0 {
+            if worker.wait(waiting.recv_many(&mut asked, 1)) == 0 {
                 return;
             }
             gather(after, &waiting);
             if !waiting.is_empty() {
-                desk.wait(waiting.recv_many(&mut asked, MAX_BATCH - 1));
+                worker.wait(waiting.recv_many(&mut asked, MAX_BATCH - 1));
             }
         } else {
             // The timer belongs to the runtime, and is made within it.
-            let _ = desk.wait(async { timeout(REST, waiting.recv_many(&mut asked, MAX_BATCH)).await });
+            let _ = worker.wait(async { timeout(REST, waiting.recv_many(&mut asked, MAX_BATCH)).await });
         }
         let came = std::mem::take(&mut asked);
         let _at_work = after.at_work();
         // A panic beside the decisions themselves drops the waiters' channels, and the lane goes on.
-        if catch_unwind(AssertUnwindSafe(|| lane.turn(&mut desk, came))).is_err() {
-            desk.leave();
+        if catch_unwind(AssertUnwindSafe(|| lane.turn(&mut worker, came))).is_err() {
+            worker.leave();
         }
         count.store(lane.aside.len(), Ordering::Relaxed);
     }
@@ -88,10 +88,10 @@ fn gather(after: &After, waiting: &mpsc::Receiver<Asked>) {
 }
 
 impl Lane<'_> {
-    fn turn(&mut self, desk: &mut Desk, came: Vec<Asked>) {
+    fn turn(&mut self, worker: &mut ConnectionWorker, came: Vec<Asked>) {
         let (held, free) = came.into_iter().partition(|asked| self.waits(asked));
-        self.decide(desk, free);
-        self.look_again(desk, held);
+        self.decide(worker, free);
+        self.look_again(worker, held);
     }
 
     /// Whether something of the same agent was set aside: what is asked later comes later.
@@ -100,12 +100,12 @@ impl Lane<'_> {
     }
 
     /// Decides on all of a batch together; if that ends in a fault, on each alone, so that one harms no other.
-    fn decide(&mut self, desk: &mut Desk, batch: Vec<Asked>) {
+    fn decide(&mut self, worker: &mut ConnectionWorker, batch: Vec<Asked>) {
         let mut batch = self.in_time(batch);
         let Some(first) = batch.iter().map(|asked| asked.at).min() else { return };
         let (batch, rest): (Vec<_>, Vec<_>) =
             batch.drain(..).map(|Asked { authorization, at, waiter }| (authorization, (at, waiter))).unzip();
-        let fault = match self.run(desk, &batch, first + self.turn, None) {
+        let fault = match self.run(worker, &batch, first + self.turn, None) {
             Ok(answers) => {
                 let waiters = rest.into_iter().map(|(_, waiter)| waiter);
                 return self.after.way_back.answer(waiters.zip(answers).collect());
@@ -113,19 +113,19 @@ impl Lane<'_> {
             Err(fault) => fault,
         };
         tracing::error!(reason = %fault, "a batch could not be decided together");
-        let hopeless = desk.is_away() || (batch.len() == 1 && !desk.is_held());
+        let hopeless = worker.is_away() || (batch.len() == 1 && !worker.is_held());
         let asked = batch.into_iter().zip(rest);
         for asked in asked.map(|(authorization, (at, waiter))| Asked { authorization, at, waiter }) {
             if hopeless {
                 let _ = asked.waiter.send(Err(fault.clone()));
             } else {
-                self.decide_alone(desk, asked);
+                self.decide_alone(worker, asked);
             }
         }
     }
 
     /// Decides on one, or sets it aside where its agent is held.
-    fn decide_alone(&mut self, desk: &mut Desk, asked: Asked) {
+    fn decide_alone(&mut self, worker: &mut ConnectionWorker, asked: Asked) {
         if self.waits(&asked) {
             return self.put_aside(asked);
         }
@@ -135,8 +135,8 @@ impl Lane<'_> {
             return;
         }
         let one = std::slice::from_ref(&asked.authorization);
-        let answer = match self.run(desk, one, until, Some(BRIEFLY)) {
-            Err(_) if desk.is_held() => return self.put_aside(asked),
+        let answer = match self.run(worker, one, until, Some(BRIEFLY)) {
+            Err(_) if worker.is_held() => return self.put_aside(asked),
             Err(fault) => Err(fault),
             Ok(mut answers) => answers.pop().unwrap_or_else(unanswered),
         };
@@ -152,7 +152,7 @@ impl Lane<'_> {
     }
 
     /// Tries the first of each agent that was held, and what waits behind it where that one is free again.
-    fn look_again(&mut self, desk: &mut Desk, came: Vec<Asked>) {
+    fn look_again(&mut self, worker: &mut ConnectionWorker, came: Vec<Asked>) {
         let waiting = std::mem::take(&mut self.aside).into_iter().chain(came).collect();
         let waiting = self.in_time(waiting);
         let (mut freed, mut tried, mut later) = (Vec::new(), Vec::new(), Vec::new());
@@ -165,7 +165,7 @@ impl Lane<'_> {
                 freed.push(asked);
             } else if began.elapsed() < TRYING {
                 tried.push(agent);
-                self.decide_alone(desk, asked);
+                self.decide_alone(worker, asked);
             } else {
                 later.push(asked);
             }
@@ -175,7 +175,7 @@ impl Lane<'_> {
         later.into_iter().chain(held).for_each(|asked| self.put_aside(asked));
         let mut freed = freed.into_iter().peekable();
         while freed.peek().is_some() {
-            self.decide(desk, freed.by_ref().take(MAX_BATCH).collect());
+            self.decide(worker, freed.by_ref().take(MAX_BATCH).collect());
         }
     }
 
@@ -190,13 +190,13 @@ impl Lane<'_> {
     /// One transaction; after `until` nothing is begun or committed.
     fn run(
         &self,
-        desk: &mut Desk,
+        worker: &mut ConnectionWorker,
         batch: &[Authorization],
         until: Instant,
         bound: Option<&'static str>,
     ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
         let mut span = traces::batch(batch.iter().filter_map(|a| a.traced.as_ref()), batch.len());
-        let ended = desk.transact_until(until, Locks::Leave, &mut |ground| {
+        let ended = worker.transact_until(until, Locks::Leave, &mut |ground| {
             if let Some(bound) = bound {
                 ground.later(Step::plain(bound));
             }
@@ -208,8 +208,8 @@ impl Lane<'_> {
         drop(span);
         ended.map(|(answers, mut tally): (_, Tally)| {
             // Where nobody has subscribed to what has happened, there is nothing to deliver.
-            tally.announced &= desk.count != Some(0);
-            self.after.tell(batch.len(), desk.committing(), &tally);
+            tally.announced &= worker.count != Some(0);
+            self.after.tell(batch.len(), worker.committing(), &tally);
             answers
         })
     }

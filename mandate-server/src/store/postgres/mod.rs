@@ -2,7 +2,7 @@
 
 mod address;
 mod columns;
-mod desk;
+mod connection_worker;
 mod ground;
 mod hot;
 mod jobs;
@@ -33,7 +33,7 @@ use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
 use crate::model::gauges::DiskUsage;
 use address::Address;
-use desk::Desk;
+use connection_worker::ConnectionWorker;
 use ground::settled;
 use jobs::After;
 use pool::{Pool, TURN};
@@ -60,7 +60,7 @@ impl Postgres {
     ) -> Result<Self, Fault> {
         let address = Address::parse(url)?;
         let name = address.to_string();
-        Desk::new(Arc::clone(&address))?.read(&|tx: &mut Tx<'_>| must_be_usable(tx, &name))??;
+        ConnectionWorker::new(Arc::clone(&address))?.read(&|tx: &mut Tx<'_>| must_be_usable(tx, &name))??;
         Ok(Self { pool: Pool::start(&address, decider, After::new(metrics, wake), TURN)? })
     }
 
@@ -143,7 +143,7 @@ fn apart<T>(
 ) -> Result<Result<T, Refusal>, Fault> {
     let address = Address::parse(url)?;
     let name = address.to_string();
-    let mut desk = Desk::new(address)?;
+    let mut worker = ConnectionWorker::new(address)?;
     let run = |ground: &mut ground::Ground<'_>| {
         let mut tx = Tx::new(ground);
         must_be_usable(&mut tx, &name)?;
@@ -151,5 +151,5 @@ fn apart<T>(
         let _: Tally = tx.into_tally();
         Ok(result)
     };
-    desk.once(run, end)
+    worker.once(run, end)
 }

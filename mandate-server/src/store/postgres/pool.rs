@@ -12,7 +12,7 @@ use tokio::sync::{Mutex as Turn, mpsc, oneshot};
 use super::super::tx::Tx;
 use super::super::{Authorization, Decider};
 use super::address::Address;
-use super::desk::Desk;
+use super::connection_worker::ConnectionWorker;
 use super::jobs::{After, Asked, MAX_WAITING, overdue};
 use super::lane;
 use super::scripts::{self, BRIEFLY, Script, Tried};
@@ -29,7 +29,7 @@ const LANES: usize = 2;
 pub(super) const TURN: Duration = Duration::from_secs(20);
 
 /// A script that reads.
-type Job = Box<dyn FnOnce(&mut Desk) + Send>;
+type Job = Box<dyn FnOnce(&mut ConnectionWorker) + Send>;
 
 /// The way to some threads: none once they are told to end.
 type Door<J> = Mutex<Option<mpsc::Sender<J>>>;
@@ -61,19 +61,22 @@ impl Pool {
         let (patient, held) = mpsc::channel(MAX_WAITING);
         let writers = {
             let patient = patient.clone();
-            let serve = move |desk: Desk, waiting: &Turn<_>| scripts::serve(desk, waiting, &patient);
+            let serve =
+                move |worker: ConnectionWorker, waiting: &Turn<_>| scripts::serve(worker, waiting, &patient);
             crew("writer", WRITERS, address, &mut threads, serve)?
         };
         let mut aside = vec![Arc::new(AtomicUsize::new(0))];
         let count = aside.iter().map(Arc::clone).next().unwrap_or_default();
-        let serve = move |desk: Desk| scripts::serve_patiently(desk, held, &count);
+        let serve = move |worker: ConnectionWorker| scripts::serve_patiently(worker, held, &count);
         threads.push(thread("writer-patient".to_owned(), address, serve)?);
         let mut lanes = Vec::with_capacity(LANES);
         for number in 0..LANES {
             let (asked, waiting) = mpsc::channel(MAX_WAITING);
             let (decider, after, count) = (Arc::clone(decider), after.clone(), Arc::default());
             aside.push(Arc::clone(&count));
-            let serve = move |desk: Desk| lane::serve(desk, (&*decider, &after, turn, &*count), waiting);
+            let serve = move |worker: ConnectionWorker| {
+                lane::serve(worker, (&*decider, &after, turn, &*count), waiting)
+            };
             threads.push(thread(format!("lane-{number}"), address, serve)?);
             lanes.push(Mutex::new(Some(asked)));
         }
@@ -87,9 +90,9 @@ impl Pool {
         S: Fn(&mut Tx<'_>) -> T + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let job: Job = Box::new(move |desk| {
+        let job: Job = Box::new(move |worker| {
             // A caller that has gone away needs no answer.
-            let _ = answer.send(desk.read(&script));
+            let _ = answer.send(worker.read(&script));
         });
         send(&self.readers, job).await?;
         answered.await.map_err(|_| gone())?
@@ -101,8 +104,8 @@ impl Pool {
         script: impl Fn(&mut Tx<'_>) -> T + Send + 'static,
     ) -> Result<T, Fault> {
         let (answer, answered) = oneshot::channel();
-        let job: Job = Box::new(move |desk| {
-            let _ = answer.send(desk.read(&script));
+        let job: Job = Box::new(move |worker| {
+            let _ = answer.send(worker.read(&script));
         });
         sender(&self.readers)?.blocking_send(job).map_err(|_| gone())?;
         answered.blocking_recv().map_err(|_| gone())?
@@ -116,14 +119,14 @@ impl Pool {
         let (answer, answered) = oneshot::channel();
         let (after, until) = (self.after.clone(), Instant::now() + self.turn);
         let mut answer = Some(answer);
-        let job: Script = Box::new(move |desk| {
+        let job: Script = Box::new(move |worker| {
             let ended = if Instant::now() < until {
-                let ended = desk.write_until(until, BRIEFLY, &script);
-                if ended.is_err() && desk.is_held() && Instant::now() < until {
+                let ended = worker.write_until(until, BRIEFLY, &script);
+                if ended.is_err() && worker.is_held() && Instant::now() < until {
                     return Tried::Held;
                 }
                 ended.map(|(result, tally)| {
-                    after.tell(1, desk.committing(), &tally);
+                    after.tell(1, worker.committing(), &tally);
                     result
                 })
             } else {
@@ -195,10 +198,10 @@ fn gone() -> Fault {
 fn thread(
     name: String,
     address: &Arc<Address>,
-    serve: impl FnOnce(Desk) + Send + 'static,
+    serve: impl FnOnce(ConnectionWorker) + Send + 'static,
 ) -> Result<JoinHandle<()>, Fault> {
-    let desk = Desk::new(Arc::clone(address))?;
-    let started = std::thread::Builder::new().name(name).spawn(move || serve(desk));
+    let worker = ConnectionWorker::new(Arc::clone(address))?;
+    let started = std::thread::Builder::new().name(name).spawn(move || serve(worker));
     started.map_err(|e| Fault::new(format!("cannot start a thread for the database: {e}")))
 }
 
@@ -208,23 +211,23 @@ fn crew<J: Send + 'static>(
     count: usize,
     address: &Arc<Address>,
     threads: &mut Vec<JoinHandle<()>>,
-    serve: impl Fn(Desk, &Turn<mpsc::Receiver<J>>) + Clone + Send + 'static,
+    serve: impl Fn(ConnectionWorker, &Turn<mpsc::Receiver<J>>) + Clone + Send + 'static,
 ) -> Result<Door<J>, Fault> {
     let (jobs, waiting) = mpsc::channel(MAX_WAITING);
     let waiting = Arc::new(Turn::new(waiting));
     for number in 0..count {
         let (waiting, serve) = (Arc::clone(&waiting), serve.clone());
-        threads.push(thread(format!("{name}-{number}"), address, move |desk| serve(desk, &waiting))?);
+        threads.push(thread(format!("{name}-{number}"), address, move |worker| serve(worker, &waiting))?);
     }
     Ok(Mutex::new(Some(jobs)))
 }
 
-fn serve(mut desk: Desk, waiting: &Turn<mpsc::Receiver<Job>>) {
+fn serve(mut worker: ConnectionWorker, waiting: &Turn<mpsc::Receiver<Job>>) {
     // One thread waits for the next job, the others for their turn.
-    while let Some(job) = desk.wait(async { waiting.lock().await.recv().await }) {
+    while let Some(job) = worker.wait(async { waiting.lock().await.recv().await }) {
         // A panic drops the waiter's channel, and the thread goes on.
-        if catch_unwind(AssertUnwindSafe(|| job(&mut desk))).is_err() {
-            desk.leave();
+        if catch_unwind(AssertUnwindSafe(|| job(&mut worker))).is_err() {
+            worker.leave();
         }
     }
 }

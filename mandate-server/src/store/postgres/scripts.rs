@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio::sync::Mutex as Turn;
 use tokio::sync::mpsc::{Receiver, Sender};
 
-use super::desk::Desk;
+use super::connection_worker::ConnectionWorker;
 use super::jobs::MAX_WAITING;
 
 /// How long a script waits for a lock, each time that it is tried.
 pub(super) const BRIEFLY: &str = "SET LOCAL lock_timeout = '500ms'";
 
 /// A script that writes, to be tried until it has an answer.
-pub(super) type Script = Box<dyn FnMut(&mut Desk) -> Tried + Send>;
+pub(super) type Script = Box<dyn FnMut(&mut ConnectionWorker) -> Tried + Send>;
 
 /// What has come of trying a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,25 +27,33 @@ pub(super) enum Tried {
 }
 
 /// Tries what comes, until nobody can ask any more. Scripts whose lock is held go to `patient`.
-pub(super) fn serve(mut desk: Desk, waiting: &Turn<Receiver<Script>>, patient: &Sender<Script>) {
+pub(super) fn serve(
+    mut worker: ConnectionWorker,
+    waiting: &Turn<Receiver<Script>>,
+    patient: &Sender<Script>,
+) {
     // One thread waits for the next job, the others for their turn.
-    while let Some(mut script) = desk.wait(async { waiting.lock().await.recv().await }) {
-        if attempt(&mut desk, &mut script) == Tried::Answered {
+    while let Some(mut script) = worker.wait(async { waiting.lock().await.recv().await }) {
+        if attempt(&mut worker, &mut script) == Tried::Answered {
             continue;
         }
         if let Err(full) = patient.try_send(script) {
             let mut script = full.into_inner();
-            while attempt(&mut desk, &mut script) == Tried::Held {}
+            while attempt(&mut worker, &mut script) == Tried::Held {}
         }
     }
 }
 
 /// Tries in turn what waits for locks, until nothing does and nobody can ask any more. `count` tells how many there are.
-pub(super) fn serve_patiently(mut desk: Desk, mut waiting: Receiver<Script>, count: &AtomicUsize) {
+pub(super) fn serve_patiently(
+    mut worker: ConnectionWorker,
+    mut waiting: Receiver<Script>,
+    count: &AtomicUsize,
+) {
     let mut aside: VecDeque<Script> = VecDeque::new();
     loop {
         if aside.is_empty() {
-            let Some(script) = desk.wait(waiting.recv()) else { return };
+            let Some(script) = worker.wait(waiting.recv()) else { return };
             aside.push_back(script);
         }
         while aside.len() < MAX_WAITING
@@ -55,7 +63,7 @@ pub(super) fn serve_patiently(mut desk: Desk, mut waiting: Receiver<Script>, cou
         }
         count.store(aside.len(), Ordering::Relaxed);
         let Some(mut script) = aside.pop_front() else { continue };
-        if attempt(&mut desk, &mut script) == Tried::Held {
+        if attempt(&mut worker, &mut script) == Tried::Held {
             aside.push_back(script);
         }
         count.store(aside.len(), Ordering::Relaxed);
@@ -63,9 +71,9 @@ pub(super) fn serve_patiently(mut desk: Desk, mut waiting: Receiver<Script>, cou
 }
 
 /// A panic drops the waiter's channel, and the thread goes on.
-fn attempt(desk: &mut Desk, script: &mut Script) -> Tried {
-    catch_unwind(AssertUnwindSafe(|| script(desk))).unwrap_or_else(|_| {
-        desk.leave();
+fn attempt(worker: &mut ConnectionWorker, script: &mut Script) -> Tried {
+    catch_unwind(AssertUnwindSafe(|| script(worker))).unwrap_or_else(|_| {
+        worker.leave();
         Tried::Answered
     })
 }

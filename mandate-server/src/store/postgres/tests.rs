@@ -17,7 +17,7 @@ use mandate_tests::{Database, Kind};
 
 use super::super::tx::{Tx, Value};
 use super::address::Address;
-use super::desk::{Desk, LEAVE};
+use super::connection_worker::{ConnectionWorker, LEAVE};
 use super::ground::Ground;
 use super::link::{Parameter, Step};
 use super::{tend, upkeep};
@@ -39,17 +39,17 @@ fn fresh() -> Database {
     database
 }
 
-fn desk(url: &str) -> Desk {
-    Desk::new(Address::parse(url).unwrap()).unwrap()
+fn worker(url: &str) -> ConnectionWorker {
+    ConnectionWorker::new(Address::parse(url).unwrap()).unwrap()
 }
 
-fn number(desk: &mut Desk, sql: &'static str) -> i64 {
-    desk.read(&|tx: &mut Tx<'_>| tx.row(sql, &[]).unwrap().unwrap().integer().unwrap()).unwrap()
+fn number(worker: &mut ConnectionWorker, sql: &'static str) -> i64 {
+    worker.read(&|tx: &mut Tx<'_>| tx.row(sql, &[]).unwrap().unwrap().integer().unwrap()).unwrap()
 }
 
 /// Waits until somebody waits for a lock.
-fn until_one_waits(desk: &mut Desk) {
-    while number(desk, WAITING) == 0 {
+fn until_one_waits(worker: &mut ConnectionWorker) {
+    while number(worker, WAITING) == 0 {
         thread::yield_now();
     }
 }
@@ -69,7 +69,7 @@ fn values_are_what_they_were_whether_or_not_statements_are_prepared() {
         for _ in 0..2 {
             let given = said.clone();
             let mut row =
-                desk(&url).read(&move |tx: &mut Tx<'_>| tx.row(SAID, &given)).unwrap().unwrap().unwrap();
+                worker(&url).read(&move |tx: &mut Tx<'_>| tx.row(SAID, &given)).unwrap().unwrap().unwrap();
             for value in &said {
                 assert!(row.value().unwrap() == *value, "{value:?}");
             }
@@ -83,7 +83,7 @@ fn a_value_of_another_type_than_the_column_is_a_fault() {
     let wrong = |tx: &mut Tx<'_>| {
         tx.execute("INSERT INTO revisions (name, revision) VALUES ($1, $2)", &[1.into(), 2.into()])
     };
-    let ended = desk(database.url()).write(&|tx: &mut Tx<'_>| Ok(wrong(tx)?));
+    let ended = worker(database.url()).write(&|tx: &mut Tx<'_>| Ok(wrong(tx)?));
     assert!(ended.is_err());
 }
 
@@ -92,11 +92,11 @@ fn what_is_read_is_read_again_where_the_connection_is_lost_beneath_it_and_not_fo
     const SUICIDE: &str = "SELECT count(*) FROM (SELECT pg_terminate_backend(pg_backend_pid())) AS ended";
     const COUNT: &str = "SELECT count(*) FROM revisions";
     let database = fresh();
-    let mut desk = desk(database.url());
+    let mut worker = worker(database.url());
     for (losses, found, readings) in [(0, true, 1), (1, true, 2), (2, true, 3), (3, false, 3), (9, false, 3)]
     {
         let run = Cell::new(0);
-        let read = desk.read(&|tx: &mut Tx<'_>| {
+        let read = worker.read(&|tx: &mut Tx<'_>| {
             run.set(run.get() + 1);
             if run.get() <= losses {
                 tx.row(SUICIDE, &[])?;
@@ -107,7 +107,7 @@ fn what_is_read_is_read_again_where_the_connection_is_lost_beneath_it_and_not_fo
     }
     // What was told cannot be taken back: an operator's look is not made twice.
     let mut looks = 0;
-    let lost = desk.look(|tx| {
+    let lost = worker.look(|tx| {
         looks += 1;
         tx.row(SUICIDE, &[]).map(|_| ())
     });
@@ -117,7 +117,7 @@ fn what_is_read_is_read_again_where_the_connection_is_lost_beneath_it_and_not_fo
 #[test]
 fn how_a_transaction_ended_is_told_by_what_it_left() {
     let database = fresh();
-    let (mut works, mut asks) = (desk(database.url()), desk(database.url()));
+    let (mut works, mut asks) = (worker(database.url()), worker(database.url()));
     let (committed, absent) = ([1; 16], [2; 16]);
     works.transact(&mut |ground| leave(ground, committed)).unwrap();
     assert!(asks.has_committed(committed).unwrap());
@@ -139,12 +139,12 @@ fn a_transaction_under_way_is_waited_for() {
     let url = database.url();
     for commits in [true, false] {
         let left = [u8::from(commits); 16];
-        let (mut works, mut looks) = (desk(url), desk(url));
+        let (mut works, mut looks) = (worker(url), worker(url));
         let committed = thread::scope(|scope| {
             let mut asking = None;
             let ended = works.transact(&mut |ground| {
                 leave(ground, left)?;
-                asking = Some(scope.spawn(move || desk(url).has_committed(left).unwrap()));
+                asking = Some(scope.spawn(move || worker(url).has_committed(left).unwrap()));
                 until_one_waits(&mut looks);
                 if commits { Ok(()) } else { Err(Fault::new("taken back")) }
             });
@@ -173,7 +173,7 @@ fn of_two_that_wait_for_each_other_one_is_run_again() {
                     }
                     ground.send(vec![Step::Run(second, Vec::new())]).map(|_| ())
                 };
-                desk(url).transact(run).unwrap();
+                worker(url).transact(run).unwrap();
                 attempts
             })
         });
@@ -181,44 +181,44 @@ fn of_two_that_wait_for_each_other_one_is_run_again() {
     });
     // The one that was taken back may come before the other again.
     assert!(attempts.iter().sum::<u32>() >= 3, "{attempts:?}");
-    assert_eq!(number(&mut desk(database.url()), REVISIONS), 4, "each has its effect once");
+    assert_eq!(number(&mut worker(database.url()), REVISIONS), 4, "each has its effect once");
 }
 
 #[test]
 fn what_comes_too_late_is_not_committed() {
     let database = fresh();
-    let mut desk = desk(database.url());
+    let mut worker = worker(database.url());
     let bump = |tx: &mut Tx<'_>| Ok(tx.execute(BUMP[0], &[])?);
-    let trying = std::mem::replace(&mut desk.trying, Duration::ZERO);
-    let late = desk.write(&bump).err().unwrap().to_string();
+    let trying = std::mem::replace(&mut worker.trying, Duration::ZERO);
+    let late = worker.write(&bump).err().unwrap().to_string();
     assert!(late.contains("took too long"), "{late}");
-    assert_eq!(number(&mut desk, REVISIONS), 0);
-    desk.trying = trying;
-    desk.write(&bump).unwrap().0.unwrap();
-    assert_eq!(number(&mut desk, REVISIONS), 1);
+    assert_eq!(number(&mut worker, REVISIONS), 0);
+    worker.trying = trying;
+    worker.write(&bump).unwrap().0.unwrap();
+    assert_eq!(number(&mut worker, REVISIONS), 1);
 }
 
 #[test]
 fn a_fault_a_refusal_and_a_panic_leave_what_they_should() {
     let database = fresh();
-    let mut desk = desk(database.url());
-    let fault = desk.write(&|tx: &mut Tx<'_>| {
+    let mut worker = worker(database.url());
+    let fault = worker.write(&|tx: &mut Tx<'_>| {
         tx.execute(BUMP[0], &[])?;
         Err::<(), _>(ScriptError::Fault(Fault::new("on purpose")))
     });
     assert_eq!(fault.err().unwrap().to_string(), "on purpose");
-    let panicked = desk.write(&|tx: &mut Tx<'_>| -> Result<(), ScriptError> {
+    let panicked = worker.write(&|tx: &mut Tx<'_>| -> Result<(), ScriptError> {
         tx.execute(BUMP[0], &[])?;
         panic!("on purpose")
     });
     assert!(panicked.is_err());
-    assert_eq!(number(&mut desk, REVISIONS), 0);
-    let refused = desk.write(&|tx: &mut Tx<'_>| {
+    assert_eq!(number(&mut worker, REVISIONS), 0);
+    let refused = worker.write(&|tx: &mut Tx<'_>| {
         tx.execute(BUMP[0], &[])?;
         Err::<(), _>(ScriptError::Refused(crate::error::Refusal::not_found()))
     });
     assert!(refused.unwrap().0.is_err());
-    assert_eq!(number(&mut desk, REVISIONS), 1);
+    assert_eq!(number(&mut worker, REVISIONS), 1);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn what_is_read_after_a_lock_is_what_was_committed_before_it() {
     const COUNT: &str = "SELECT count(*) FROM issuers";
     let database = fresh();
     let url = database.url();
-    let (mut first, mut looks) = (desk(url), desk(url));
+    let (mut first, mut looks) = (worker(url), worker(url));
     let found = thread::scope(|scope| {
         let mut reading = None;
         let run = &mut |ground: &mut Ground<'_>| {
@@ -238,7 +238,7 @@ fn what_is_read_after_a_lock_is_what_was_committed_before_it() {
                 tx.hold(HOLD, &[])?;
                 Ok(tx.row(COUNT, &[])?.unwrap().integer()?)
             };
-            reading = Some(scope.spawn(move || desk(url).write(&read).unwrap().0.unwrap()));
+            reading = Some(scope.spawn(move || worker(url).write(&read).unwrap().0.unwrap()));
             until_one_waits(&mut looks);
             Ok(())
         };
@@ -255,26 +255,26 @@ fn a_month_has_its_partition_unless_its_rows_stand_elsewhere() {
     const PARTITIONS: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass";
     const ELSEWHERE: &str = "SELECT count(*) FROM events_default";
     let database = fresh();
-    let mut desk = desk(database.url());
+    let mut worker = worker(database.url());
     let now = Timestamp::parse("2026-11-21T12:00:00Z").unwrap();
-    let insert = |desk: &mut Desk, at: &str| {
+    let insert = |worker: &mut ConnectionWorker, at: &str| {
         let id = DecisionId::new(Timestamp::parse(at).unwrap(), 1).to_bytes();
-        let written = desk.write(&|tx: &mut Tx<'_>| Ok(tx.execute_one(INSERT, &[id.into()])?));
+        let written = worker.write(&|tx: &mut Tx<'_>| Ok(tx.execute_one(INSERT, &[id.into()])?));
         written.unwrap().0.unwrap();
     };
-    insert(&mut desk, "2026-12-24T00:00:00Z");
+    insert(&mut worker, "2026-12-24T00:00:00Z");
     for _ in 0..2 {
         for (table, month) in tend::partitions(now).unwrap() {
-            let made = desk.write(&|tx: &mut Tx<'_>| Ok(tend::make_partition(tx, table, &month)?));
+            let made = worker.write(&|tx: &mut Tx<'_>| Ok(tend::make_partition(tx, table, &month)?));
             made.unwrap().0.unwrap();
         }
-        assert_eq!(number(&mut desk, PARTITIONS), 3, "the default's, November's and January's");
+        assert_eq!(number(&mut worker, PARTITIONS), 3, "the default's, November's and January's");
     }
-    insert(&mut desk, "2026-11-30T23:59:59.999Z");
-    insert(&mut desk, "2027-01-01T00:00:00Z");
-    assert_eq!(number(&mut desk, ELSEWHERE), 1);
-    insert(&mut desk, "2027-02-01T00:00:00Z");
-    assert_eq!(number(&mut desk, ELSEWHERE), 2);
+    insert(&mut worker, "2026-11-30T23:59:59.999Z");
+    insert(&mut worker, "2027-01-01T00:00:00Z");
+    assert_eq!(number(&mut worker, ELSEWHERE), 1);
+    insert(&mut worker, "2027-02-01T00:00:00Z");
+    assert_eq!(number(&mut worker, ELSEWHERE), 2);
 }
 
 #[test]
@@ -284,13 +284,13 @@ fn those_who_make_a_partition_at_once_make_it_once() {
     thread::scope(|scope| {
         for _ in 0..SERVERS {
             scope.spawn(|| {
-                let mut desk = desk(database.url());
+                let mut worker = worker(database.url());
                 for year in 2026..2030 {
                     let now = Timestamp::parse(&format!("{year}-11-21T12:00:00Z")).unwrap();
                     together.wait();
                     for (table, month) in tend::partitions(now).unwrap() {
                         let made =
-                            desk.write(&|tx: &mut Tx<'_>| Ok(tend::make_partition(tx, table, &month)?));
+                            worker.write(&|tx: &mut Tx<'_>| Ok(tend::make_partition(tx, table, &month)?));
                         made.unwrap().0.unwrap();
                     }
                 }
@@ -298,7 +298,7 @@ fn those_who_make_a_partition_at_once_make_it_once() {
         }
     });
     let made = number(
-        &mut desk(database.url()),
+        &mut worker(database.url()),
         "SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass",
     );
     assert_eq!(made, 4 * 3 + 1, "three a year, and the default's");
@@ -319,7 +319,7 @@ fn those_who_migrate_at_once_migrate_once() {
             })
         })
         .collect();
-    let mut looking = desk(&url);
+    let mut looking = worker(&url);
     while number(&mut looking, WAITING) < i64::try_from(MIGRATING).unwrap() {
         thread::yield_now();
     }

@@ -9,7 +9,7 @@ use super::super::transfer::{Begun, Table, tables};
 use super::super::tx::{Tx, Value};
 use super::address::Address;
 use super::columns::columns;
-use super::desk::Desk;
+use super::connection_worker::ConnectionWorker;
 use super::ground::Ground;
 use super::link::Step;
 use super::{tend, upkeep};
@@ -63,7 +63,7 @@ fn is_marked(tx: &mut Tx<'_>) -> Result<bool, Fault> {
 
 /// A database that is being filled.
 pub(in crate::store) struct Filling {
-    desk: Desk,
+    worker: ConnectionWorker,
     source: String,
     stamp: String,
     /// The months that have their partitions.
@@ -84,12 +84,12 @@ impl Filling {
         stamp: &str,
         at: Timestamp,
     ) -> Result<(Self, Begun), Fault> {
-        let mut desk = Desk::new(Address::parse(url)?)?;
-        claimed(&mut desk, source, at)?;
+        let mut worker = ConnectionWorker::new(Address::parse(url)?)?;
+        claimed(&mut worker, source, at)?;
         upkeep::migrate(url)?;
-        let begun = desk.transact(&mut |ground| mark(&mut Tx::new(ground), source, stamp, at))?;
+        let begun = worker.transact(&mut |ground| mark(&mut Tx::new(ground), source, stamp, at))?;
         let (source, stamp) = (source.to_owned(), stamp.to_owned());
-        Ok((Self { desk, source, stamp, months: BTreeSet::new() }, begun))
+        Ok((Self { worker, source, stamp, months: BTreeSet::new() }, begun))
     }
 
     /// The key of the last row that has arrived, and how many have.
@@ -97,7 +97,7 @@ impl Filling {
         &mut self,
         table: &'static Table,
     ) -> Result<(Option<Vec<Value>>, i64), Fault> {
-        self.desk.look(|tx| {
+        self.worker.look(|tx| {
             let last = tx.row(table.last, &[])?.map(super::super::tx::Row::into_values);
             let count = if last.is_some() { table.count(tx)? } else { 0 };
             Ok((last, count))
@@ -107,8 +107,8 @@ impl Filling {
     /// Writes rows, all of them or none.
     pub(in crate::store) fn put(&mut self, table: &'static Table, rows: &[Vec<Value>]) -> Result<(), Fault> {
         self.make_partitions(table, rows)?;
-        let Self { desk, source, stamp, .. } = self;
-        desk.transact(&mut |ground| {
+        let Self { worker, source, stamp, .. } = self;
+        worker.transact(&mut |ground| {
             must_be_ours(&mut Tx::new(ground), source, stamp)?;
             let values = columns(&table.kinds, rows.iter().map(|row| row.iter().cloned()))?;
             ground.wrote = true;
@@ -139,9 +139,9 @@ impl Filling {
             if !self.months.insert(at.month().to_string()) {
                 continue;
             }
-            let Self { desk, source, stamp, .. } = self;
+            let Self { worker, source, stamp, .. } = self;
             for (table, month) in partitions {
-                desk.transact(&mut |ground: &mut Ground<'_>| {
+                worker.transact(&mut |ground: &mut Ground<'_>| {
                     let mut tx = Tx::new(ground);
                     must_be_ours(&mut tx, source, stamp)?;
                     tend::make_partition(&mut tx, table, &month)?;
@@ -158,8 +158,8 @@ impl Filling {
         &mut self,
         script: &impl Fn(&mut Tx<'_>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let Self { desk, source, stamp, .. } = self;
-        desk.transact(&mut |ground| {
+        let Self { worker, source, stamp, .. } = self;
+        worker.transact(&mut |ground| {
             let mut tx = Tx::new(ground);
             must_be_ours(&mut tx, source, stamp)?;
             for renumber in tables().iter().filter_map(|table| table.renumber) {
@@ -184,9 +184,9 @@ fn found(tx: &mut Tx<'_>) -> Result<Begun, Fault> {
 
 /// Marks the database, so that it is certain. There is no table yet for what tells of a commit: whether the
 /// answer to one was lost is told by what is found there afterwards, which waits for whoever marks it.
-fn claimed(desk: &mut Desk, source: &str, at: Timestamp) -> Result<(), Fault> {
+fn claimed(worker: &mut ConnectionWorker, source: &str, at: Timestamp) -> Result<(), Fault> {
     let mut claim = || {
-        desk.transact(&mut |ground| {
+        worker.transact(&mut |ground| {
             let found = claim(&mut Tx::new(ground), source, at)?;
             ground.wrote = false;
             Ok(found)

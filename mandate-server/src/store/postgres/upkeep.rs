@@ -6,7 +6,7 @@ use refinery::Runner;
 use tokio_postgres::Client;
 
 use super::address::Address;
-use super::desk::Desk;
+use super::connection_worker::ConnectionWorker;
 use super::migrations;
 use super::transfer;
 use crate::error::Fault;
@@ -40,7 +40,7 @@ pub(in crate::store) fn snapshot<T>(
     url: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>,
 ) -> Result<T, Fault> {
-    Desk::new(Address::parse(url)?)?.look(script)?
+    ConnectionWorker::new(Address::parse(url)?)?.look(script)?
 }
 
 /// Refuses a database that a transfer has not filled yet.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use mandate_tests::{Kind, black_hole};
 
-use super::{REVISIONS, desk, number};
+use super::{REVISIONS, number, worker};
 use crate::store::postgres::upkeep;
 
 /// The URL of a test's database, with another host before its own.
@@ -22,17 +22,17 @@ fn a_host_that_says_nothing_is_passed_over_and_asked_last_from_then_on() {
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = before(database.url(), mute.local_addr().unwrap().port());
     upkeep::migrate(&url).unwrap();
-    let mut desk = desk(&url);
-    assert_eq!(number(&mut desk, REVISIONS), 0);
+    let mut worker = worker(&url);
+    assert_eq!(number(&mut worker, REVISIONS), 0);
     let began = Instant::now();
     for _ in 0..3 {
-        desk.leave();
-        assert_eq!(number(&mut desk, REVISIONS), 0);
+        worker.leave();
+        assert_eq!(number(&mut worker, REVISIONS), 0);
     }
     assert!(began.elapsed() < Duration::from_secs(2), "the host that was there last comes first");
     let dead = before(database.url(), mute.local_addr().unwrap().port());
     drop(mute);
-    assert_eq!(number(&mut super::desk(&dead), REVISIONS), 0, "nobody listens at the first");
+    assert_eq!(number(&mut super::worker(&dead), REVISIONS), 0, "nobody listens at the first");
 }
 
 #[test]
@@ -44,8 +44,8 @@ fn a_host_to_which_no_connection_is_made_or_refused_is_passed_over() {
     let url = before(database.url(), address.port());
     let began = Instant::now();
     upkeep::migrate(&url).unwrap();
-    let mut desk = desk(&url);
-    assert_eq!(number(&mut desk, REVISIONS), 0);
+    let mut worker = worker(&url);
+    assert_eq!(number(&mut worker, REVISIONS), 0);
     assert!(
         began.elapsed() < Duration::from_secs(8),
         "{:?}: a second before the next is tried",

@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use tempfile::TempDir;
 
 use crate::store::postgres::address::Address;
-use crate::store::postgres::desk::Desk;
+use crate::store::postgres::connection_worker::ConnectionWorker;
 use crate::store::tx::Tx;
 
 /// Says whether the connection that asks is encrypted.
@@ -39,8 +39,8 @@ fn reach_all<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<Result<bool, St
 }
 
 fn reach(url: &str) -> Result<bool, String> {
-    let mut desk = Desk::new(Address::parse(url).unwrap()).unwrap();
-    let encrypted = desk.read(&|tx: &mut Tx<'_>| tx.row(ENCRYPTED, &[])?.unwrap().integer());
+    let mut worker = ConnectionWorker::new(Address::parse(url).unwrap()).unwrap();
+    let encrypted = worker.read(&|tx: &mut Tx<'_>| tx.row(ENCRYPTED, &[])?.unwrap().integer());
     encrypted.and_then(|read| read).map(|count| count == 1).map_err(|fault| fault.to_string())
 }
 

@@ -5,7 +5,7 @@ use std::thread::{self, ScopedJoinHandle};
 use mandate_tests::Cluster;
 use mandate_tests::cluster::query;
 
-use super::{BUMP, REVISIONS, desk, number};
+use super::{BUMP, REVISIONS, number, worker};
 use crate::store::postgres::upkeep;
 use crate::store::tx::Tx;
 
@@ -39,18 +39,18 @@ fn a_commit_that_was_not_waited_for_is_confirmed_by_one_that_is() {
             let bump = |tx: &mut Tx<'_>| Ok(tx.execute(BUMP[0], &[])?);
             let works = scope.spawn({
                 let url = &url;
-                move || desk(url).write(&bump).unwrap().0.unwrap()
+                move || worker(url).write(&bump).unwrap().0.unwrap()
             });
             let first = waiter(&cluster, "", &works);
             cut(&first, how);
             // It has committed, for all to see, and nobody is told: another commit is waited for, however often that is cut.
             let second = waiter(&cluster, &first, &works);
-            assert_eq!(number(&mut desk(&url), REVISIONS), done);
+            assert_eq!(number(&mut worker(&url), REVISIONS), done);
             cut(&second, how);
             waiter(&cluster, &second, &works);
             cluster.find_standby();
             assert_eq!(works.join().unwrap(), 1);
         });
-        assert_eq!(number(&mut desk(&url), REVISIONS), done, "{how:?}: once");
+        assert_eq!(number(&mut worker(&url), REVISIONS), done, "{how:?}: once");
     }
 }

@@ -39,14 +39,15 @@ const READINGS: u32 = 3;
 /// After so long without use a connection is asked whether it is there, before a script that runs once relies on it.
 const STALE: Duration = Duration::from_millis(500);
 
-pub(super) const LEAVE: &str = "/* desk.leave */ INSERT INTO commits (commit, asked) VALUES ($1, 0)";
-const ASK: &str = "/* desk.ask */
+pub(super) const LEAVE: &str =
+    "/* connection_worker.leave */ INSERT INTO commits (commit, asked) VALUES ($1, 0)";
+const ASK: &str = "/* connection_worker.ask */
     INSERT INTO commits (commit, asked) VALUES ($1, 1) ON CONFLICT DO NOTHING";
-const CONFIRM: &str = "/* desk.confirm */ UPDATE commits SET asked = 0 WHERE commit = $1";
-const ANSWER: &str = "/* desk.answer */ SELECT asked FROM commits WHERE commit = $1";
+const CONFIRM: &str = "/* connection_worker.confirm */ UPDATE commits SET asked = 0 WHERE commit = $1";
+const ANSWER: &str = "/* connection_worker.answer */ SELECT asked FROM commits WHERE commit = $1";
 
 /// A thread's place at the database.
-pub(super) struct Desk {
+pub(super) struct ConnectionWorker {
     runtime: Runtime,
     address: Arc<Address>,
     link: Option<Link>,
@@ -77,7 +78,7 @@ enum Ended<T> {
     Unknown([u8; 16], T),
 }
 
-impl Desk {
+impl ConnectionWorker {
     pub(super) fn new(address: Arc<Address>) -> Result<Self, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime =
