@@ -14,9 +14,9 @@ use tracing::{debug, info, warn};
 
 use super::super::tx::{Tx, Value};
 use super::address::Address;
-use super::ground::{Ground, Scripted, run};
 use super::link::{Link, Parameter, Step};
 use super::purpose::{End, Locks, Purpose};
+use super::session::{PostgresSession, Scripted, run};
 use super::trouble::{Remedy, Trouble};
 use crate::error::Fault;
 use crate::model::call::ScriptError;
@@ -188,7 +188,9 @@ impl ConnectionWorker {
         for _ in 0..ATTEMPTS {
             self.connect()?;
             let Some(link) = &mut self.link else { break };
-            if self.used.elapsed() < STALE || Ground::new(&self.runtime, link, Purpose::Look).ping().is_ok() {
+            if self.used.elapsed() < STALE
+                || PostgresSession::new(&self.runtime, link, Purpose::Look).ping().is_ok()
+            {
                 return self.look_over(Purpose::Look, script).map(|(result, _)| result);
             }
             self.link = None;
@@ -203,11 +205,11 @@ impl ConnectionWorker {
         script: impl FnOnce(&mut Tx<'_>) -> T,
     ) -> Result<(T, Remedy), Fault> {
         let gone = || Fault::Unavailable("database: there is no connection".to_owned());
-        let mut ground = Ground::new(&self.runtime, self.link.as_mut().ok_or_else(gone)?, purpose);
-        let result = script(&mut Tx::new(&mut ground));
-        let remedy = ground.trouble.take().map_or(Remedy::None, |trouble| trouble.remedy);
+        let mut session = PostgresSession::new(&self.runtime, self.link.as_mut().ok_or_else(gone)?, purpose);
+        let result = script(&mut Tx::new(&mut session));
+        let remedy = session.trouble.take().map_or(Remedy::None, |trouble| trouble.remedy);
         // What was read is true, however the transaction ends.
-        if remedy == Remedy::Reconnect || (ground.began && ground.send_plain("COMMIT").is_err()) {
+        if remedy == Remedy::Reconnect || (session.began && session.send_plain("COMMIT").is_err()) {
             self.link = None;
         }
         self.used = Instant::now();
@@ -220,7 +222,7 @@ impl ConnectionWorker {
         &mut self,
         script: &impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
     ) -> Result<Scripted<T>, Fault> {
-        self.transact(&mut |ground: &mut Ground<'_>| run(ground, script))
+        self.transact(&mut |session: &mut PostgresSession<'_>| run(session, script))
     }
 
     /// Runs `script` in one transaction, again where that helps, and gives it up where a lock is not had within `bound`, which
@@ -231,16 +233,16 @@ impl ConnectionWorker {
         bound: &'static str,
         script: &impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
     ) -> Result<Scripted<T>, Fault> {
-        self.transact_until(until, Locks::Leave, &mut |ground: &mut Ground<'_>| {
-            ground.later(Step::plain(bound));
-            run(ground, script)
+        self.transact_until(until, Locks::Leave, &mut |session: &mut PostgresSession<'_>| {
+            session.later(Step::plain(bound));
+            run(session, script)
         })
     }
 
     /// Runs `attempt` in one transaction, which commits when it ends well; again where that helps.
     pub(super) fn transact<T>(
         &mut self,
-        attempt: &mut impl FnMut(&mut Ground<'_>) -> Result<T, Fault>,
+        attempt: &mut impl FnMut(&mut PostgresSession<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         self.transact_until(Instant::now() + self.trying, Locks::Wait, attempt)
     }
@@ -250,7 +252,7 @@ impl ConnectionWorker {
         &mut self,
         until: Instant,
         locks: Locks,
-        attempt: &mut impl FnMut(&mut Ground<'_>) -> Result<T, Fault>,
+        attempt: &mut impl FnMut(&mut PostgresSession<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         let late = || Fault::new("database: a transaction took too long to be committed");
         let mut last = late();
@@ -263,8 +265,8 @@ impl ConnectionWorker {
             if Instant::now() >= until {
                 break;
             }
-            let mut in_time = |ground: &mut Ground<'_>| {
-                let value = attempt(ground)?;
+            let mut in_time = |session: &mut PostgresSession<'_>| {
+                let value = attempt(session)?;
                 if Instant::now() < until { Ok(value) } else { Err(late()) }
             };
             match self.attempt(&mut in_time, End::Commit) {
@@ -294,13 +296,13 @@ impl ConnectionWorker {
     /// Runs `attempt` in one transaction and ends that, without trying it again.
     pub(super) fn once<T>(
         &mut self,
-        attempt: impl FnOnce(&mut Ground<'_>) -> Result<T, Fault>,
+        attempt: impl FnOnce(&mut PostgresSession<'_>) -> Result<T, Fault>,
         end: End,
     ) -> Result<T, Fault> {
         self.connect()?;
         let mut attempt = Some(attempt);
-        let mut once = |ground: &mut Ground<'_>| match attempt.take() {
-            Some(attempt) => attempt(ground),
+        let mut once = |session: &mut PostgresSession<'_>| match attempt.take() {
+            Some(attempt) => attempt(session),
             None => Err(Fault::new("a script that runs once was run twice")),
         };
         match self.attempt(&mut once, end) {
@@ -315,24 +317,24 @@ impl ConnectionWorker {
 
     fn attempt<T>(
         &mut self,
-        attempt: &mut impl FnMut(&mut Ground<'_>) -> Result<T, Fault>,
+        attempt: &mut impl FnMut(&mut PostgresSession<'_>) -> Result<T, Fault>,
         end: End,
     ) -> Ended<T> {
         let Some(link) = &mut self.link else {
             return Ended::Failed(Fault::Unavailable("database: there is no connection".to_owned()));
         };
-        let mut ground = Ground::new(&self.runtime, link, Purpose::Write);
-        let result = catch_unwind(AssertUnwindSafe(|| attempt(&mut ground)))
+        let mut session = PostgresSession::new(&self.runtime, link, Purpose::Write);
+        let result = catch_unwind(AssertUnwindSafe(|| attempt(&mut session)))
             .unwrap_or_else(|_| Err(Fault::new("a script panicked; see the line before this one")));
-        let (ended, remedy) = match (result, ground.trouble.take(), end) {
+        let (ended, remedy) = match (result, session.trouble.take(), end) {
             (_, Some(trouble), _) => (trouble.ended(), trouble.remedy),
             (Err(fault), None, _) => (Ended::Failed(fault), Remedy::None),
             (Ok(value), None, End::Rollback) => (Ended::Done(value), Remedy::None),
             (Ok(value), None, End::Commit) => {
                 let began = Instant::now();
-                let (ended, remedy) = commit(&mut ground, value);
+                let (ended, remedy) = commit(&mut session, value);
                 self.committing = began.elapsed();
-                self.count = matches!(ended, Ended::Done(_)).then_some(ground.count);
+                self.count = matches!(ended, Ended::Done(_)).then_some(session.count);
                 if remedy == Remedy::Reconnect {
                     self.link = None;
                 }
@@ -341,7 +343,7 @@ impl ConnectionWorker {
             }
         };
         // Without an answer the transaction is gone with its connection.
-        if remedy == Remedy::Reconnect || (ground.began && ground.send_plain("ROLLBACK").is_err()) {
+        if remedy == Remedy::Reconnect || (session.began && session.send_plain("ROLLBACK").is_err()) {
             self.link = None;
         }
         self.used = Instant::now();
@@ -380,19 +382,20 @@ impl ConnectionWorker {
 
     fn ask(&mut self, number: [u8; 16]) -> Result<bool, Fault> {
         let lost = || Fault::Unavailable("database: there is no connection".to_owned());
-        let mut ground = Ground::new(&self.runtime, self.link.as_mut().ok_or_else(lost)?, Purpose::Write);
+        let mut session =
+            PostgresSession::new(&self.runtime, self.link.as_mut().ok_or_else(lost)?, Purpose::Write);
         let step = |sql| Step::Run(sql, vec![Parameter::from(Value::from(number))]);
         // A transaction that is under way is waited for.
-        let mut answers = ground.send(vec![step(ASK), step(ANSWER)])?;
+        let mut answers = session.send(vec![step(ASK), step(ANSWER)])?;
         let row = answers.pop().and_then(|mut answer| answer.rows.pop());
         if row.ok_or_else(|| Fault::new("database: a row just written is not there"))?.integer()? == 0 {
             // Its row is to be seen, and need not have come to the standbys that COMMIT waits for: after a crash nobody waits
             // for them any more. What is written here comes after it, and so does its COMMIT.
-            ground.commit(vec![step(CONFIRM)])?;
+            session.commit(vec![step(CONFIRM)])?;
             return Ok(true);
         }
         // Once this row is there for good, the transaction cannot leave its own.
-        ground.commit(Vec::new()).map(|()| false)
+        session.commit(Vec::new()).map(|()| false)
     }
 
     /// Waits a little, the longer the more attempts were made, and not as long as others do.
@@ -408,20 +411,20 @@ impl ConnectionWorker {
 }
 
 /// Commits; says what came of it, and what is to be done about the connection.
-fn commit<T>(ground: &mut Ground<'_>, value: T) -> (Ended<T>, Remedy) {
-    if !ground.began {
+fn commit<T>(session: &mut PostgresSession<'_>, value: T) -> (Ended<T>, Remedy) {
+    if !session.began {
         return (Ended::Done(value), Remedy::None);
     }
     let mut steps = Vec::with_capacity(2);
-    let left = ground.left;
-    let number = left.unwrap_or_else(|| ground.draw());
-    if ground.wrote && left.is_none() {
+    let left = session.left;
+    let number = left.unwrap_or_else(|| session.draw());
+    if session.wrote && left.is_none() {
         steps.push(Step::Run(LEAVE, vec![Parameter::from(Value::from(number))]));
     }
-    let _ = ground.commit(steps);
-    let Some(trouble) = ground.trouble.take() else { return (Ended::Done(value), Remedy::None) };
+    let _ = session.commit(steps);
+    let Some(trouble) = session.trouble.take() else { return (Ended::Done(value), Remedy::None) };
     let ended = match trouble.remedy {
-        Remedy::Reconnect if ground.wrote => Ended::Unknown(number, value),
+        Remedy::Reconnect if session.wrote => Ended::Unknown(number, value),
         // Whatever became of a transaction that wrote nothing, what it read is true.
         Remedy::Reconnect => Ended::Done(value),
         Remedy::Again | Remedy::Held | Remedy::None => trouble.ended(),

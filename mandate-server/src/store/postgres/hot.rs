@@ -18,9 +18,9 @@ use super::super::sql::metered::Metered;
 use super::super::tx::{Row, Tally, Value};
 use super::super::{Authorization, Decider, Loaded, sql};
 use super::columns::columns;
-use super::ground::Ground;
 use super::keep;
 use super::link::{Ran, Step};
+use super::session::PostgresSession;
 use crate::error::Fault;
 use crate::model::call::Answer;
 use crate::model::records::{AgentKey, AgentState, KeptKey, Mode, UsageKey, UsageRecord};
@@ -100,7 +100,7 @@ impl Default for Known {
 
 /// Decides on a batch inside an open transaction, and has what it made written with COMMIT. Says what was made.
 pub(super) fn run(
-    ground: &mut Ground<'_>,
+    session: &mut PostgresSession<'_>,
     decider: &dyn Decider,
     known: &mut Known,
     batch: &[Authorization],
@@ -108,22 +108,22 @@ pub(super) fn run(
     let asked = Asked::of(batch)?;
     let mut loaded = Loaded::default();
     if known.planned.is_none_or(|at| at.elapsed() >= PLANNED) {
-        ground.later(Step::plain(PLAN_AGAIN));
+        session.later(Step::plain(PLAN_AGAIN));
         known.planned = Some(Instant::now());
     }
     let before = decider.now();
-    let (holding, taken) = asked.take(ground, &mut loaded)?;
+    let (holding, taken) = asked.take(session, &mut loaded)?;
     // Each batch compares anew: since the last time the clock may have been set, or the machine may have stood still.
     loaded.compared = loaded.compared.map(|(_, shown)| (before, decider.elsewhere(shown)));
     // The time of the decisions lies behind that at which the rows were had.
     let mut now = decider.now();
-    while !asked.look_up(ground, known, &holding, &taken, now.month(), &mut loaded)? {
+    while !asked.look_up(session, known, &holding, &taken, now.month(), &mut loaded)? {
         now = decider.now();
     }
     // A kept answer that is given again must have come to where COMMIT waits for it, as it would when it is given first.
-    ground.wrote |= !loaded.kept.is_empty();
+    session.wrote |= !loaded.kept.is_empty();
     let answers = decider.decide(batch, now, &mut loaded);
-    let tally = keep::keep(ground, &loaded, &holding)?;
+    let tally = keep::keep(session, &loaded, &holding)?;
     Ok((answers, tally))
 }
 
@@ -160,12 +160,12 @@ impl Asked {
     /// Takes the agents' rows, with the modes and the kept answers.
     fn take(
         &self,
-        ground: &mut Ground<'_>,
+        session: &mut PostgresSession<'_>,
         loaded: &mut Loaded,
     ) -> Result<(Holding, BTreeMap<AgentKey, Taken>), Fault> {
         let agents = self.agents.iter().map(|key| [key.environment.into(), key.agent.as_str().into()]);
         let environments: BTreeSet<i64> = self.agents.iter().map(|key| key.environment).collect();
-        ground.later(Step::plain(PLAN));
+        session.later(Step::plain(PLAN));
         let mut steps = vec![
             Step::Run(TAKE, columns("it", agents)?),
             Step::Run(MODES, columns("i", environments.into_iter().map(|number| [number.into()]))?),
@@ -175,7 +175,7 @@ impl Asked {
             let keys = keys.map(|key| [key.environment.into(), key.api_key.into(), key.name.as_str().into()]);
             steps.push(Step::Run(KEPT, columns("iit", keys)?));
         }
-        let mut ran = ground.send(steps)?.into_iter();
+        let mut ran = session.send(steps)?.into_iter();
         let (mut holding, mut taken) = (Holding::default(), BTreeMap::new());
         for mut row in rows(ran.next()) {
             let agent = read_agent(&mut row)?;
@@ -207,7 +207,7 @@ impl Asked {
     /// than it was.
     fn look_up(
         &self,
-        ground: &mut Ground<'_>,
+        session: &mut PostgresSession<'_>,
         known: &mut Known,
         holding: &Holding,
         taken: &BTreeMap<AgentKey, Taken>,
@@ -252,7 +252,7 @@ impl Asked {
         usage.push(Value::from(month.to_string()).into());
         let mandates = missing.iter().map(|(environment, id)| [(*environment).into(), id.to_bytes().into()]);
         let steps = vec![Step::Run(USAGE, usage), Step::Run(MANDATES, columns("ib", mandates)?)];
-        let mut ran = ground.send(steps)?.into_iter();
+        let mut ran = session.send(steps)?.into_iter();
         // Where there is no row, everything is 0.
         loaded.usage.extend(unmetered.into_iter().map(|key| (key, UsageRecord::default())));
         for mut row in rows(ran.next()) {

@@ -17,9 +17,9 @@ use super::super::sql::metered::Metered;
 use super::super::tx::{Tally, Value};
 use super::super::{Loaded, sql};
 use super::columns::columns;
-use super::ground::Ground;
 use super::hot::Holding;
 use super::link::Step;
+use super::session::PostgresSession;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageRecord};
 
@@ -129,7 +129,11 @@ const KEPT: &str =
         status = excluded.status, body = excluded.body, sealed = excluded.sealed, created_at = excluded.created_at";
 
 /// Has what the batch made and changed written with COMMIT; says what there is to hear of.
-pub(super) fn keep(ground: &mut Ground<'_>, loaded: &Loaded, holding: &Holding) -> Result<Tally, Fault> {
+pub(super) fn keep(
+    session: &mut PostgresSession<'_>,
+    loaded: &Loaded,
+    holding: &Holding,
+) -> Result<Tally, Fault> {
     let made = &loaded.made;
     let mut tally = Tally::default();
     let Metering { agents, back, fresh, stored } = meter(loaded, holding)?;
@@ -138,14 +142,14 @@ pub(super) fn keep(ground: &mut Ground<'_>, loaded: &Loaded, holding: &Holding) 
         let mut parameters =
             columns("ibitbbtttttttttibbiib", made.decisions.iter().map(sql::decisions::values))?;
         parameters.extend(columns("itbtt", agents.into_iter())?);
-        parameters.push(Value::from(ground.leave()).into());
+        parameters.push(Value::from(session.leave()).into());
         if tells {
             let reviews = made.reviews.iter();
             let reviews = reviews.map(|(environment, review)| sql::reviews::values(*environment, review));
             parameters.extend(columns("ibbtti", reviews)?);
             parameters.extend(columns("ibtit", made.events.iter().map(sql::events::values))?);
         }
-        ground.write_later(if tells { KEEP_AND_TELL } else { KEEP }, parameters);
+        session.write_later(if tells { KEEP_AND_TELL } else { KEEP }, parameters);
         tally.decided.extend(made.decisions.iter().map(|decision| (decision.verdict, decision.mode)));
     }
     // After the agents' rows: `usage` takes nothing that stands in one.
@@ -155,16 +159,16 @@ pub(super) fn keep(ground: &mut Ground<'_>, loaded: &Loaded, holding: &Holding) 
         (USAGE, "ittttiiiiiiiiiti", stored),
     ] {
         if !rows.is_empty() {
-            ground.write_later(sql, columns(kinds, rows.into_iter())?);
+            session.write_later(sql, columns(kinds, rows.into_iter())?);
         }
     }
     let kept =
         made.kept.iter().map(|key| Ok(sql::idempotency::values(key, loaded.kept.get(key).ok_or_else(lost)?)));
     let kept: Vec<[Value; 8]> = kept.collect::<Result<_, Fault>>()?;
     if !kept.is_empty() {
-        ground.write_later(KEPT, columns("iitbibii", kept.into_iter())?);
+        session.write_later(KEPT, columns("iitbibii", kept.into_iter())?);
     }
-    tally.announced = deliver(ground, made, &holding.heard)?;
+    tally.announced = deliver(session, made, &holding.heard)?;
     Ok(tally)
 }
 
@@ -225,7 +229,7 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
 
 /// Makes deliveries of the events that webhooks may hear of; false where there are none. Whoever subscribes later than
 /// these environments were looked at was not told before the authorizations came, and so hears of what happens next.
-fn deliver(ground: &mut Ground<'_>, made: &Made, heard: &BTreeSet<i64>) -> Result<bool, Fault> {
+fn deliver(session: &mut PostgresSession<'_>, made: &Made, heard: &BTreeSet<i64>) -> Result<bool, Fault> {
     let events = || made.events.iter().filter(|event| heard.contains(&event.environment));
     if events().next().is_none() {
         return Ok(false);
@@ -234,6 +238,6 @@ fn deliver(ground: &mut Ground<'_>, made: &Made, heard: &BTreeSet<i64>) -> Resul
         let kind = event.kind.as_str().into();
         [event.environment.into(), event.id.to_bytes().into(), kind, event.at.millis().into()]
     });
-    ground.later_counted(Step::Run(FAN_OUT, columns("ibti", events)?));
+    session.later_counted(Step::Run(FAN_OUT, columns("ibti", events)?));
     Ok(true)
 }

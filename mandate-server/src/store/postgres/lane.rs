@@ -196,11 +196,11 @@ impl Lane<'_> {
         bound: Option<&'static str>,
     ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
         let mut span = traces::batch(batch.iter().filter_map(|a| a.traced.as_ref()), batch.len());
-        let ended = worker.transact_until(until, Locks::Leave, &mut |ground| {
+        let ended = worker.transact_until(until, Locks::Leave, &mut |session| {
             if let Some(bound) = bound {
-                ground.later(Step::plain(bound));
+                session.later(Step::plain(bound));
             }
-            hot::run(ground, self.decider, &mut self.known.borrow_mut(), batch)
+            hot::run(session, self.decider, &mut self.known.borrow_mut(), batch)
         });
         if let Some(span) = span.as_mut().filter(|_| ended.is_err()) {
             span.fail();

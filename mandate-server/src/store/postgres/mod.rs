@@ -3,7 +3,6 @@
 mod address;
 mod columns;
 mod connection_worker;
-mod ground;
 mod hot;
 mod jobs;
 mod keep;
@@ -12,6 +11,7 @@ mod link;
 mod pool;
 mod purpose;
 mod scripts;
+mod session;
 mod tend;
 #[cfg(test)]
 mod tests;
@@ -34,10 +34,10 @@ use crate::model::call::{Answer, ScriptError};
 use crate::model::gauges::DiskUsage;
 use address::Address;
 use connection_worker::ConnectionWorker;
-use ground::settled;
 use jobs::After;
 use pool::{Pool, TURN};
 use purpose::End;
+use session::settled;
 pub(super) use transfer::Filling;
 
 mod migrations {
@@ -144,8 +144,8 @@ fn apart<T>(
     let address = Address::parse(url)?;
     let name = address.to_string();
     let mut worker = ConnectionWorker::new(address)?;
-    let run = |ground: &mut ground::Ground<'_>| {
-        let mut tx = Tx::new(ground);
+    let run = |session: &mut session::PostgresSession<'_>| {
+        let mut tx = Tx::new(session);
         must_be_usable(&mut tx, &name)?;
         let result = settled(script(&mut tx))?;
         let _: Tally = tx.into_tally();

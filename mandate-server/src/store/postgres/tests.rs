@@ -18,8 +18,8 @@ use mandate_tests::{Database, Kind};
 use super::super::tx::{Tx, Value};
 use super::address::Address;
 use super::connection_worker::{ConnectionWorker, LEAVE};
-use super::ground::Ground;
 use super::link::{Parameter, Step};
+use super::session::PostgresSession;
 use super::{tend, upkeep};
 use crate::error::Fault;
 use crate::model::call::ScriptError;
@@ -55,8 +55,8 @@ fn until_one_waits(worker: &mut ConnectionWorker) {
 }
 
 /// Leaves the row that tells of a commit.
-fn leave(ground: &mut Ground<'_>, number: [u8; 16]) -> Result<(), Fault> {
-    ground.send(vec![Step::Run(LEAVE, vec![Parameter::from(Value::from(number))])]).map(|_| ())
+fn leave(session: &mut PostgresSession<'_>, number: [u8; 16]) -> Result<(), Fault> {
+    session.send(vec![Step::Run(LEAVE, vec![Parameter::from(Value::from(number))])]).map(|_| ())
 }
 
 #[test]
@@ -119,15 +119,15 @@ fn how_a_transaction_ended_is_told_by_what_it_left() {
     let database = fresh();
     let (mut works, mut asks) = (worker(database.url()), worker(database.url()));
     let (committed, absent) = ([1; 16], [2; 16]);
-    works.transact(&mut |ground| leave(ground, committed)).unwrap();
+    works.transact(&mut |session| leave(session, committed)).unwrap();
     assert!(asks.has_committed(committed).unwrap());
     for _ in 0..2 {
         assert!(!asks.has_committed(absent).unwrap(), "asking twice changes nothing");
     }
     // One that comes late, from a connection that was held to be lost, cannot commit any more.
-    let late = works.transact(&mut |ground| {
-        ground.send(vec![Step::Run(BUMP[0], Vec::new())])?;
-        leave(ground, absent)
+    let late = works.transact(&mut |session| {
+        session.send(vec![Step::Run(BUMP[0], Vec::new())])?;
+        leave(session, absent)
     });
     assert!(late.is_err());
     assert_eq!(number(&mut works, REVISIONS), 0);
@@ -142,8 +142,8 @@ fn a_transaction_under_way_is_waited_for() {
         let (mut works, mut looks) = (worker(url), worker(url));
         let committed = thread::scope(|scope| {
             let mut asking = None;
-            let ended = works.transact(&mut |ground| {
-                leave(ground, left)?;
+            let ended = works.transact(&mut |session| {
+                leave(session, left)?;
                 asking = Some(scope.spawn(move || worker(url).has_committed(left).unwrap()));
                 until_one_waits(&mut looks);
                 if commits { Ok(()) } else { Err(Fault::new("taken back")) }
@@ -164,14 +164,14 @@ fn of_two_that_wait_for_each_other_one_is_run_again() {
             let (url, both) = (database.url(), &both);
             scope.spawn(move || {
                 let mut attempts = 0;
-                let run = &mut |ground: &mut Ground<'_>| {
+                let run = &mut |session: &mut PostgresSession<'_>| {
                     attempts += 1;
-                    ground.wrote = true;
-                    ground.send(vec![Step::Run(first, Vec::new())])?;
+                    session.wrote = true;
+                    session.send(vec![Step::Run(first, Vec::new())])?;
                     if attempts == 1 {
                         both.wait();
                     }
-                    ground.send(vec![Step::Run(second, Vec::new())]).map(|_| ())
+                    session.send(vec![Step::Run(second, Vec::new())]).map(|_| ())
                 };
                 worker(url).transact(run).unwrap();
                 attempts
@@ -230,8 +230,8 @@ fn what_is_read_after_a_lock_is_what_was_committed_before_it() {
     let (mut first, mut looks) = (worker(url), worker(url));
     let found = thread::scope(|scope| {
         let mut reading = None;
-        let run = &mut |ground: &mut Ground<'_>| {
-            let mut tx = Tx::new(ground);
+        let run = &mut |session: &mut PostgresSession<'_>| {
+            let mut tx = Tx::new(session);
             tx.hold(HOLD, &[])?;
             tx.execute("INSERT INTO issuers (url) VALUES ('x')", &[])?;
             let read = |tx: &mut Tx<'_>| {

@@ -10,8 +10,8 @@ use super::super::tx::{Tx, Value};
 use super::address::Address;
 use super::columns::columns;
 use super::connection_worker::ConnectionWorker;
-use super::ground::Ground;
 use super::link::Step;
+use super::session::PostgresSession;
 use super::{tend, upkeep};
 use crate::error::Fault;
 
@@ -87,7 +87,7 @@ impl Filling {
         let mut worker = ConnectionWorker::new(Address::parse(url)?)?;
         claimed(&mut worker, source, at)?;
         upkeep::migrate(url)?;
-        let begun = worker.transact(&mut |ground| mark(&mut Tx::new(ground), source, stamp, at))?;
+        let begun = worker.transact(&mut |session| mark(&mut Tx::new(session), source, stamp, at))?;
         let (source, stamp) = (source.to_owned(), stamp.to_owned());
         Ok((Self { worker, source, stamp, months: BTreeSet::new() }, begun))
     }
@@ -108,11 +108,11 @@ impl Filling {
     pub(in crate::store) fn put(&mut self, table: &'static Table, rows: &[Vec<Value>]) -> Result<(), Fault> {
         self.make_partitions(table, rows)?;
         let Self { worker, source, stamp, .. } = self;
-        worker.transact(&mut |ground| {
-            must_be_ours(&mut Tx::new(ground), source, stamp)?;
+        worker.transact(&mut |session| {
+            must_be_ours(&mut Tx::new(session), source, stamp)?;
             let values = columns(&table.kinds, rows.iter().map(|row| row.iter().cloned()))?;
-            ground.wrote = true;
-            let ran = ground.send(vec![Step::Run(table.insert, values)])?.pop().unwrap_or_default();
+            session.wrote = true;
+            let ran = session.send(vec![Step::Run(table.insert, values)])?.pop().unwrap_or_default();
             if ran.count == rows.len() {
                 return Ok(());
             }
@@ -141,11 +141,11 @@ impl Filling {
             }
             let Self { worker, source, stamp, .. } = self;
             for (table, month) in partitions {
-                worker.transact(&mut |ground: &mut Ground<'_>| {
-                    let mut tx = Tx::new(ground);
+                worker.transact(&mut |session: &mut PostgresSession<'_>| {
+                    let mut tx = Tx::new(session);
                     must_be_ours(&mut tx, source, stamp)?;
                     tend::make_partition(&mut tx, table, &month)?;
-                    ground.wrote = true;
+                    session.wrote = true;
                     Ok(())
                 })?;
             }
@@ -159,8 +159,8 @@ impl Filling {
         script: &impl Fn(&mut Tx<'_>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let Self { worker, source, stamp, .. } = self;
-        worker.transact(&mut |ground| {
-            let mut tx = Tx::new(ground);
+        worker.transact(&mut |session| {
+            let mut tx = Tx::new(session);
             must_be_ours(&mut tx, source, stamp)?;
             for renumber in tables().iter().filter_map(|table| table.renumber) {
                 tx.query(renumber, &[])?;
@@ -186,9 +186,9 @@ fn found(tx: &mut Tx<'_>) -> Result<Begun, Fault> {
 /// answer to one was lost is told by what is found there afterwards, which waits for whoever marks it.
 fn claimed(worker: &mut ConnectionWorker, source: &str, at: Timestamp) -> Result<(), Fault> {
     let mut claim = || {
-        worker.transact(&mut |ground| {
-            let found = claim(&mut Tx::new(ground), source, at)?;
-            ground.wrote = false;
+        worker.transact(&mut |session| {
+            let found = claim(&mut Tx::new(session), source, at)?;
+            session.wrote = false;
             Ok(found)
         })
     };

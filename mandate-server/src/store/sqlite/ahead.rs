@@ -22,7 +22,7 @@ use super::changes::Board;
 use super::jobs::{Asked, Drafts, Job, MAX_BATCH, SETTLED, SETTLING};
 use super::known::Known;
 use super::signers::{Decided, Signers, Unsigned};
-use super::{Ground, gathered, whole};
+use super::{SqliteSession, gathered, whole};
 use crate::error::Fault;
 use crate::model::records::{KeptKey, UsageKey};
 
@@ -289,7 +289,7 @@ impl Session for Snapshot<'_> {
         if self.connection.is_autocommit() {
             self.connection.execute_batch("BEGIN")?;
         }
-        Ground::reading(self.connection, None).query(sql, parameters)
+        SqliteSession::reading(self.connection, None).query(sql, parameters)
     }
 
     fn execute(&mut self, _: &'static str, _: &[Value]) -> Result<usize, Fault> {

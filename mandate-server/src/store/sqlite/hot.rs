@@ -9,7 +9,7 @@ use rusqlite::Connection;
 use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, Loaded, Ruling, Signed, sql};
-use super::Ground;
+use super::SqliteSession;
 use super::jobs::Outcome;
 use crate::error::Fault;
 use crate::model::call::Answer;
@@ -23,8 +23,8 @@ pub(super) fn run(
     batch: &[Authorization],
     tally: &mut Tally,
 ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
-    let mut ground = Ground::writing(connection, tail);
-    let mut tx = Tx::new(&mut ground);
+    let mut session = SqliteSession::writing(connection, tail);
+    let mut tx = Tx::new(&mut session);
     let now = decider.now();
     let mut loaded = load(&mut tx, batch, now.month())?;
     let answers = decider.decide(batch, now, &mut loaded);

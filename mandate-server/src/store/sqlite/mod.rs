@@ -163,8 +163,8 @@ fn apart<T>(
     let _held = upkeep::claim(path, Holder::Server)?;
     let mut connection = connect(path)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let mut ground = Ground::writing(&transaction, None);
-    let mut tx = Tx::new(&mut ground);
+    let mut session = SqliteSession::writing(&transaction, None);
+    let mut tx = Tx::new(&mut session);
     upkeep::schema_in(&mut tx)?.must_be_newest(path)?;
     let result = match script(&mut tx) {
         Ok(value) => Ok(value),
@@ -197,15 +197,15 @@ fn connect(path: &str) -> Result<Connection, Fault> {
     Ok(connection)
 }
 
-/// A connection as the ground of a transaction.
-struct Ground<'a> {
+/// A connection as the session of a transaction.
+struct SqliteSession<'a> {
     connection: &'a Connection,
     owing: Owing,
     /// What is shared with the writer; what this transaction finds, where it is not all there.
     tail: Option<Arc<Tail>>,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> SqliteSession<'a> {
     fn reading(connection: &'a Connection, tail: Option<Arc<Tail>>) -> Self {
         Self { connection, owing: Owing::Reading, tail }
     }
@@ -227,7 +227,7 @@ fn gathered(session: &mut dyn Session) -> Result<Arc<Tail>, Fault> {
     Ok(tail)
 }
 
-impl Session for Ground<'_> {
+impl Session for SqliteSession<'_> {
     fn backend(&self) -> Backend {
         Backend::Sqlite
     }

@@ -14,7 +14,7 @@ use super::super::{Authorization, sql};
 use super::changes::Changes;
 use super::jobs::{Asked, Draft, Drafts, Job, Outcome, Script, Tell};
 use super::writer::Thread;
-use super::{Ground, hot, whole};
+use super::{SqliteSession, hot, whole};
 use crate::error::Fault;
 use crate::model::call::{Answer, ScriptError};
 use crate::model::records::AgentKey;
@@ -103,14 +103,14 @@ impl Thread {
     /// left anything that has failed at its end.
     fn look(&mut self) -> Result<(), Fault> {
         if let Some((agent, decision)) = self.tail.doubted() {
-            let mut ground = Ground::reading(&self.connection, None);
-            let in_log = sql::owed::is_written(&mut Tx::new(&mut ground), &agent, decision)?;
+            let mut session = SqliteSession::reading(&self.connection, None);
+            let in_log = sql::owed::is_written(&mut Tx::new(&mut session), &agent, decision)?;
             self.tail.is_seen(in_log);
         }
         let version = version(&self.connection)?;
         if version != self.version {
-            let mut ground = Ground::reading(&self.connection, None);
-            self.tail.began_at(sql::owed::since(&mut Tx::new(&mut ground))?);
+            let mut session = SqliteSession::reading(&self.connection, None);
+            self.tail.began_at(sql::owed::since(&mut Tx::new(&mut session))?);
             self.version = version;
             self.changes.everything();
         }
@@ -156,8 +156,8 @@ impl Thread {
         let own = Arc::new(tail.alike());
         gather(connection, &own)?;
         let settled = in_savepoint(connection, || {
-            let mut ground = Ground::writing(connection, Some(Arc::clone(&own)));
-            let mut tx = Tx::new(&mut ground);
+            let mut session = SqliteSession::writing(connection, Some(Arc::clone(&own)));
+            let mut tx = Tx::new(&mut session);
             for agent in own.overdue(MAX_SETTLED_FOR_THE_OTHER, |_| false) {
                 sql::owed::settle(&mut tx, &agent)?;
                 changes.agent(agent);
@@ -232,8 +232,8 @@ impl Thread {
         let Self { connection, changes, tail, .. } = self;
         caught(connection, || {
             let tail = whole(tail);
-            let mut ground = Ground::writing(connection, tail.clone());
-            let mut tx = Tx::new(&mut ground);
+            let mut session = SqliteSession::writing(connection, tail.clone());
+            let mut tx = Tx::new(&mut session);
             for Drafts { known, all, counted, overdue } in batches {
                 for draft in all {
                     if !stands(draft, *known, changes) || !written(&mut tx, tail.as_deref(), draft)? {
@@ -282,15 +282,15 @@ impl Thread {
 
 /// Reads the tail of the log, in a transaction beside which nobody writes.
 pub(super) fn gather(connection: &Connection, tail: &Tail) -> Result<(), Fault> {
-    let mut ground = Ground::writing(connection, None);
-    sql::owed::gather(&mut Tx::new(&mut ground), tail)
+    let mut session = SqliteSession::writing(connection, None);
+    sql::owed::gather(&mut Tx::new(&mut session), tail)
 }
 
 /// Writes where the tail of the log begins.
 pub(super) fn mark(connection: &Connection, tail: &Arc<Tail>) -> Result<(), Fault> {
     let Some(beginning) = tail.beginning().filter(|id| Some(*id) > tail.since()) else { return Ok(()) };
-    let mut ground = Ground::writing(connection, whole(tail));
-    sql::owed::begin_at(&mut Tx::new(&mut ground), beginning)?;
+    let mut session = SqliteSession::writing(connection, whole(tail));
+    sql::owed::begin_at(&mut Tx::new(&mut session), beginning)?;
     tail.begin_at(beginning);
     Ok(())
 }

@@ -9,7 +9,7 @@ use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
 use tracing::warn;
 
-use super::{BUSY_TIMEOUT, CACHE_KIB, Ground, STATEMENT_CACHE, connect, migrations, replace};
+use super::{BUSY_TIMEOUT, CACHE_KIB, STATEMENT_CACHE, SqliteSession, connect, migrations, replace};
 use crate::error::Fault;
 use crate::store::tx::Tx;
 use crate::store::{Holder, Schema, upkeep};
@@ -119,7 +119,7 @@ pub(in crate::store) fn snapshot<T>(
 ) -> Result<T, Fault> {
     let connection = open_to_read(path)?;
     connection.execute_batch("BEGIN")?;
-    script(&mut Tx::new(&mut Ground::reading(&connection, None)))
+    script(&mut Tx::new(&mut SqliteSession::reading(&connection, None)))
 }
 
 /// What SQLite finds wrong with the pages and indexes of the file, a sentence each.

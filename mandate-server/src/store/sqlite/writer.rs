@@ -22,7 +22,7 @@ use super::jobs::{Asked, Job, MAX_BATCH, SETTLED, SETTLING, Tell};
 use super::presence::Presence;
 use super::signers::Signers;
 use super::transaction::{self, in_savepoint};
-use super::{Ground, connect, whole};
+use super::{SqliteSession, connect, whole};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
@@ -123,8 +123,8 @@ impl Writer {
         let tail = Arc::clone(&self.tail);
         let job = move |connection: &Connection, tally: &mut Tally| -> Tell {
             let result = in_savepoint(connection, || {
-                let mut ground = Ground::writing(connection, whole(&tail));
-                let mut tx = Tx::new(&mut ground);
+                let mut session = SqliteSession::writing(connection, whole(&tail));
+                let mut tx = Tx::new(&mut session);
                 let result = script(&mut tx);
                 if !matches!(result, Err(ScriptError::Fault(_))) {
                     tally.add(tx.into_tally());
@@ -262,8 +262,8 @@ impl Thread {
             if !self.tail.is_whole() {
                 return Ok(self.connection.execute_batch("ROLLBACK")?);
             }
-            let mut ground = Ground::writing(&self.connection, whole(&self.tail));
-            let mut tx = Tx::new(&mut ground);
+            let mut session = SqliteSession::writing(&self.connection, whole(&self.tail));
+            let mut tx = Tx::new(&mut session);
             let in_time = began.elapsed() < SETTLING;
             let agents = if in_time {
                 sql::owed::owing(&mut tx, (after.0, &after.1), SETTLED)

@@ -1,4 +1,4 @@
-//! A connection as the ground of a transaction. What needs no answer at once travels with what does.
+//! A connection as the session of a transaction. What needs no answer at once travels with what does.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::error::{Fault, Refusal};
 use crate::model::call::ScriptError;
 
 /// A transaction on a connection. It begins with the first statement.
-pub(super) struct Ground<'a> {
+pub(super) struct PostgresSession<'a> {
     runtime: &'a Runtime,
     link: &'a mut Link,
     purpose: Purpose,
@@ -32,7 +32,7 @@ pub(super) struct Ground<'a> {
     pub(super) trouble: Option<Trouble>,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> PostgresSession<'a> {
     pub(super) fn new(runtime: &'a Runtime, link: &'a mut Link, purpose: Purpose) -> Self {
         Self {
             runtime,
@@ -110,7 +110,7 @@ impl<'a> Ground<'a> {
 
     /// Asks whether the other end is there. No transaction is begun.
     pub(super) fn ping(&mut self) -> Result<(), Fault> {
-        self.send_plain("/* ground.ping */ SELECT 1")
+        self.send_plain("/* session.ping */ SELECT 1")
     }
 
     /// Sends `steps` and COMMIT. An answer with a warning is none: somebody has told the database not to wait any longer for
@@ -186,7 +186,7 @@ fn reads(sql: &str) -> bool {
     text.trim_start().starts_with("SELECT")
 }
 
-impl Session for Ground<'_> {
+impl Session for PostgresSession<'_> {
     fn backend(&self) -> Backend {
         Backend::Postgres
     }
@@ -221,10 +221,10 @@ pub(super) type Scripted<T> = (Result<T, Refusal>, Tally);
 
 /// Runs a script over a transaction.
 pub(super) fn run<T>(
-    ground: &mut Ground<'_>,
+    session: &mut PostgresSession<'_>,
     script: &impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Scripted<T>, Fault> {
-    let mut tx = Tx::new(ground);
+    let mut tx = Tx::new(session);
     let result = settled(script(&mut tx))?;
     Ok((result, tx.into_tally()))
 }
