@@ -8,7 +8,7 @@ use bytes::{BufMut as _, BytesMut};
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
 use super::super::tx::Value;
-use super::link::Parameter;
+use super::connection::Parameter;
 use crate::error::Fault;
 
 /// The columns of `rows`. `kinds` has a letter for each: `i` for numbers, `t` for texts, `b` for bytes.

@@ -14,7 +14,7 @@ use tracing::{debug, info, warn};
 
 use super::super::tx::{Tx, Value};
 use super::address::Address;
-use super::link::{Link, Parameter, Step};
+use super::connection::{Connection, Parameter, Step};
 use super::purpose::{End, Locks, Purpose};
 use super::session::{PostgresSession, Scripted, run};
 use super::trouble::{Remedy, Trouble};
@@ -50,7 +50,7 @@ const ANSWER: &str = "/* connection_worker.answer */ SELECT asked FROM commits W
 pub(super) struct ConnectionWorker {
     runtime: Runtime,
     address: Arc<Address>,
-    link: Option<Link>,
+    connection: Option<Connection>,
     used: Instant,
     /// Since when it could not be connected to.
     away: Option<Instant>,
@@ -86,7 +86,7 @@ impl ConnectionWorker {
         Ok(Self {
             runtime,
             address,
-            link: None,
+            connection: None,
             used: Instant::now(),
             away: None,
             failed: None,
@@ -105,7 +105,7 @@ impl ConnectionWorker {
 
     /// Gives the connection up, whatever state it is in.
     pub(super) fn leave(&mut self) {
-        self.link = None;
+        self.connection = None;
     }
 
     /// Whether the database could not be connected to.
@@ -125,11 +125,15 @@ impl ConnectionWorker {
 
     /// Connects, if need be.
     pub(super) fn connect(&mut self) -> Result<(), Fault> {
-        if self.link.as_ref().is_some_and(|link| link.is_closed() || link.is_doubtful()) {
-            self.link = None;
+        if self
+            .connection
+            .as_ref()
+            .is_some_and(|connection| connection.is_closed() || connection.is_doubtful())
+        {
+            self.connection = None;
         }
         let is_away = self.away.is_some_and(|since| since.elapsed() >= AWAY);
-        if self.link.is_none()
+        if self.connection.is_none()
             && is_away
             && let Some((at, why)) = &self.failed
             && at.elapsed() < REST
@@ -137,11 +141,11 @@ impl ConnectionWorker {
             return Err(why.clone());
         }
         let mut attempt = 0;
-        while self.link.is_none() {
+        while self.connection.is_none() {
             let began = Instant::now();
-            match self.runtime.block_on(Link::open(&self.address)) {
-                Ok(mut link) => {
-                    if !link.durable {
+            match self.runtime.block_on(Connection::open(&self.address)) {
+                Ok(mut connection) => {
+                    if !connection.durable {
                         warn!(
                             "the database runs with fsync off: what it acknowledges is lost when its machine fails"
                         );
@@ -149,8 +153,8 @@ impl ConnectionWorker {
                     if let Some(since) = self.away.take() {
                         info!(seconds = since.elapsed().as_secs(), "the database is back");
                     }
-                    self.random ^= u64::from_be_bytes(*link.draw().last_chunk().unwrap_or(&[0; 8]));
-                    (self.link, self.used) = (Some(link), Instant::now());
+                    self.random ^= u64::from_be_bytes(*connection.draw().last_chunk().unwrap_or(&[0; 8]));
+                    (self.connection, self.used) = (Some(connection), Instant::now());
                 }
                 Err(trouble) => {
                     let since = *self.away.get_or_insert_with(|| {
@@ -187,13 +191,13 @@ impl ConnectionWorker {
     pub(super) fn look<T>(&mut self, script: impl FnOnce(&mut Tx<'_>) -> T) -> Result<T, Fault> {
         for _ in 0..ATTEMPTS {
             self.connect()?;
-            let Some(link) = &mut self.link else { break };
+            let Some(connection) = &mut self.connection else { break };
             if self.used.elapsed() < STALE
-                || PostgresSession::new(&self.runtime, link, Purpose::Look).ping().is_ok()
+                || PostgresSession::new(&self.runtime, connection, Purpose::Look).ping().is_ok()
             {
                 return self.look_over(Purpose::Look, script).map(|(result, _)| result);
             }
-            self.link = None;
+            self.connection = None;
         }
         Err(Fault::Unavailable("database: no connection lasts".to_owned()))
     }
@@ -205,12 +209,13 @@ impl ConnectionWorker {
         script: impl FnOnce(&mut Tx<'_>) -> T,
     ) -> Result<(T, Remedy), Fault> {
         let gone = || Fault::Unavailable("database: there is no connection".to_owned());
-        let mut session = PostgresSession::new(&self.runtime, self.link.as_mut().ok_or_else(gone)?, purpose);
+        let mut session =
+            PostgresSession::new(&self.runtime, self.connection.as_mut().ok_or_else(gone)?, purpose);
         let result = script(&mut Tx::new(&mut session));
         let remedy = session.trouble.take().map_or(Remedy::None, |trouble| trouble.remedy);
         // What was read is true, however the transaction ends.
         if remedy == Remedy::Reconnect || (session.began && session.send_plain("COMMIT").is_err()) {
-            self.link = None;
+            self.connection = None;
         }
         self.used = Instant::now();
         Ok((result, remedy))
@@ -320,10 +325,10 @@ impl ConnectionWorker {
         attempt: &mut impl FnMut(&mut PostgresSession<'_>) -> Result<T, Fault>,
         end: End,
     ) -> Ended<T> {
-        let Some(link) = &mut self.link else {
+        let Some(connection) = &mut self.connection else {
             return Ended::Failed(Fault::Unavailable("database: there is no connection".to_owned()));
         };
-        let mut session = PostgresSession::new(&self.runtime, link, Purpose::Write);
+        let mut session = PostgresSession::new(&self.runtime, connection, Purpose::Write);
         let result = catch_unwind(AssertUnwindSafe(|| attempt(&mut session)))
             .unwrap_or_else(|_| Err(Fault::new("a script panicked; see the line before this one")));
         let (ended, remedy) = match (result, session.trouble.take(), end) {
@@ -336,7 +341,7 @@ impl ConnectionWorker {
                 self.committing = began.elapsed();
                 self.count = matches!(ended, Ended::Done(_)).then_some(session.count);
                 if remedy == Remedy::Reconnect {
-                    self.link = None;
+                    self.connection = None;
                 }
                 self.used = Instant::now();
                 return ended;
@@ -344,7 +349,7 @@ impl ConnectionWorker {
         };
         // Without an answer the transaction is gone with its connection.
         if remedy == Remedy::Reconnect || (session.began && session.send_plain("ROLLBACK").is_err()) {
-            self.link = None;
+            self.connection = None;
         }
         self.used = Instant::now();
         ended
@@ -355,11 +360,11 @@ impl ConnectionWorker {
         let began = Instant::now();
         let mut attempt = 0;
         loop {
-            self.link = None;
+            self.connection = None;
             let answer = self.connect().and_then(|()| self.ask(number));
             if answer.is_err() {
                 // Whatever has become of the question, nobody goes on where it was asked.
-                self.link = None;
+                self.connection = None;
             }
             match answer {
                 Ok(committed) => {
@@ -383,7 +388,7 @@ impl ConnectionWorker {
     fn ask(&mut self, number: [u8; 16]) -> Result<bool, Fault> {
         let lost = || Fault::Unavailable("database: there is no connection".to_owned());
         let mut session =
-            PostgresSession::new(&self.runtime, self.link.as_mut().ok_or_else(lost)?, Purpose::Write);
+            PostgresSession::new(&self.runtime, self.connection.as_mut().ok_or_else(lost)?, Purpose::Write);
         let step = |sql| Step::Run(sql, vec![Parameter::from(Value::from(number))]);
         // A transaction that is under way is waited for.
         let mut answers = session.send(vec![step(ASK), step(ANSWER)])?;

@@ -11,10 +11,10 @@ use tokio::time::timeout;
 
 use super::super::tx::Tally;
 use super::super::{Authorization, Decider};
+use super::connection::Step;
 use super::connection_worker::ConnectionWorker;
 use super::hot;
 use super::jobs::{After, Asked, MAX_WAITING, overdue};
-use super::link::Step;
 use super::purpose::Locks;
 use crate::error::Fault;
 use crate::model::call::Answer;

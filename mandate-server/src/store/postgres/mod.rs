@@ -2,12 +2,12 @@
 
 mod address;
 mod columns;
+mod connection;
 mod connection_worker;
 mod hot;
 mod jobs;
 mod keep;
 mod lane;
-mod link;
 mod pool;
 mod purpose;
 mod scripts;

@@ -6,7 +6,7 @@ use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
 use super::super::tx::{Backend, Row, Session, Tally, Tx, Value};
-use super::link::{Link, Parameter, Ran, Step};
+use super::connection::{Connection, Parameter, Ran, Step};
 use super::purpose::{DOUBTFUL, Purpose};
 use super::trouble::{Remedy, Trouble};
 use crate::error::{Fault, Refusal};
@@ -15,7 +15,7 @@ use crate::model::call::ScriptError;
 /// A transaction on a connection. It begins with the first statement.
 pub(super) struct PostgresSession<'a> {
     runtime: &'a Runtime,
-    link: &'a mut Link,
+    connection: &'a mut Connection,
     purpose: Purpose,
     waiting: Vec<Step>,
     /// The places in `waiting` of what is counted.
@@ -33,10 +33,10 @@ pub(super) struct PostgresSession<'a> {
 }
 
 impl<'a> PostgresSession<'a> {
-    pub(super) fn new(runtime: &'a Runtime, link: &'a mut Link, purpose: Purpose) -> Self {
+    pub(super) fn new(runtime: &'a Runtime, connection: &'a mut Connection, purpose: Purpose) -> Self {
         Self {
             runtime,
-            link,
+            connection,
             purpose,
             waiting: vec![Step::plain(purpose.begin())],
             counted: Vec::new(),
@@ -82,13 +82,13 @@ impl<'a> PostgresSession<'a> {
         let before = all.len();
         all.extend(steps);
         self.began = true;
-        let doubted = self.link.doubted();
-        let sending = self.link.send_all(all);
+        let doubted = self.connection.doubted();
+        let sending = self.connection.send_all(all);
         let ended = match self.purpose.patience() {
             None => self.runtime.block_on(sending),
             Some(limit) => self.runtime.block_on(within(limit, doubted, sending)).unwrap_or_else(|mute| {
                 if mute == Mute::Found {
-                    self.link.note_mute();
+                    self.connection.note_mute();
                 }
                 Err(Trouble::lost("it does not answer in time"))
             }),
@@ -116,10 +116,10 @@ impl<'a> PostgresSession<'a> {
     /// Sends `steps` and COMMIT. An answer with a warning is none: somebody has told the database not to wait any longer for
     /// the standby, and what is committed may be lost with its machine.
     pub(super) fn commit(&mut self, mut steps: Vec<Step>) -> Result<(), Fault> {
-        self.link.forget_warnings();
+        self.connection.forget_warnings();
         steps.push(Step::plain("COMMIT"));
         self.send(steps)?;
-        if !self.link.was_warned() {
+        if !self.connection.was_warned() {
             return Ok(());
         }
         let trouble = Trouble::lost("it has committed without waiting for its standby");
@@ -141,12 +141,12 @@ impl<'a> PostgresSession<'a> {
 
     /// A number that no transaction has had before.
     pub(super) fn draw(&mut self) -> [u8; 16] {
-        self.link.draw()
+        self.connection.draw()
     }
 
     /// Draws the number of this transaction, for a statement that leaves it in `commits` with what else it writes.
     pub(super) fn leave(&mut self) -> [u8; 16] {
-        *self.left.insert(self.link.draw())
+        *self.left.insert(self.connection.draw())
     }
 }
 

@@ -17,8 +17,8 @@ use mandate_tests::{Database, Kind};
 
 use super::super::tx::{Tx, Value};
 use super::address::Address;
+use super::connection::{Parameter, Step};
 use super::connection_worker::{ConnectionWorker, LEAVE};
-use super::link::{Parameter, Step};
 use super::session::PostgresSession;
 use super::{tend, upkeep};
 use crate::error::Fault;

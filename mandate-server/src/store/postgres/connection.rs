@@ -22,7 +22,7 @@ use super::trouble::Trouble;
 use crate::error::Fault;
 
 /// Draws the number by which a connection names its transactions, and tells whether what is committed is durable.
-const GREET: &str = "/* link.greet */ SELECT uuid_send(gen_random_uuid()), current_setting('fsync')";
+const GREET: &str = "/* connection.greet */ SELECT uuid_send(gen_random_uuid()), current_setting('fsync')";
 
 /// A value of a statement, with its type for when nobody has asked the database for it.
 pub(super) struct Parameter {
@@ -72,7 +72,7 @@ pub(super) struct Ran {
 }
 
 /// A connection.
-pub(super) struct Link {
+pub(super) struct Connection {
     client: Client,
     prepared: Option<HashMap<(usize, usize), Statement>>,
     seed: [u8; 16],
@@ -88,7 +88,7 @@ pub(super) struct Link {
 
 type Sent<'a> = Pin<Box<dyn Future<Output = Result<Ran, Trouble>> + 'a>>;
 
-impl Link {
+impl Connection {
     /// Connects to whichever host is there, within a bound of time for each. What moves the bytes runs on the runtime that
     /// this runs on.
     pub(super) async fn open(address: &Address) -> Result<Self, Trouble> {
@@ -110,13 +110,13 @@ impl Link {
             }
         });
         let prepared = address.prepares.then(HashMap::new);
-        let mut link =
+        let mut connection =
             Self { client, prepared, seed: [0; 16], drawn: 0, durable: false, warned, mute, mute_before };
-        let greeted = link.send(vec![Step::Run(GREET, Vec::new())]).await?.rows.pop();
+        let greeted = connection.send(vec![Step::Run(GREET, Vec::new())]).await?.rows.pop();
         let mut row = greeted.ok_or_else(|| Trouble::other("database: a greeting without a row"))?;
-        link.seed = row.bytes()?;
-        link.durable = row.text()? == "on";
-        Ok(link)
+        connection.seed = row.bytes()?;
+        connection.durable = row.text()? == "on";
+        Ok(connection)
     }
 
     /// Whether the other end is known to be gone.
