@@ -60,10 +60,10 @@ const KEPT: &str =
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bigint[]) AS api_key, unnest($3::text[]) AS name) AS k
     JOIN idempotency i ON i.environment = k.environment AND i.api_key = k.api_key AND i.name = k.name";
 
-/// How many mandates a lane remembers. One takes about half a kilobyte.
+/// How many mandates a batch worker remembers. One takes about half a kilobyte.
 const MAX_MANDATES: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
 
-/// What a lane knows from one batch to the next.
+/// What a batch worker knows from one batch to the next.
 pub(super) struct Known {
     /// The mandates that were used lately, each as it was written.
     mandates: LruCache<(i64, MandateId), Arc<Mandate>>,

@@ -28,7 +28,7 @@ pub(super) struct After {
     metrics: Metrics,
     /// Wakes whoever delivers.
     wake: Arc<Notify>,
-    /// How many lanes have a batch under way.
+    /// How many batch workers have a batch under way.
     at_work: Arc<AtomicUsize>,
     /// To those who wait for an answer.
     pub(super) way_back: WayBack,
@@ -48,13 +48,13 @@ impl After {
         Self { metrics, wake, at_work: Arc::default(), way_back: WayBack::here() }
     }
 
-    /// Tells other lanes that a batch is under way.
+    /// Tells other batch workers that a batch is under way.
     pub(super) fn at_work(&self) -> AtWork<'_> {
         self.at_work.fetch_add(1, Ordering::Relaxed);
         AtWork(&self.at_work)
     }
 
-    /// Whether a lane has a batch under way.
+    /// Whether a batch worker has a batch under way.
     pub(super) fn is_at_work(&self) -> bool {
         self.at_work.load(Ordering::Relaxed) > 0
     }

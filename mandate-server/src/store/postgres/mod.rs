@@ -1,13 +1,13 @@
 //! PostgreSQL: any number of servers on one database, each with a bounded number of connections.
 
 mod address;
+mod batch_worker;
 mod columns;
 mod connection;
 mod connection_worker;
 mod hot;
 mod jobs;
 mod keep;
-mod lane;
 mod pool;
 mod purpose;
 mod scripts;

@@ -12,9 +12,9 @@ use tokio::sync::{Mutex as Turn, mpsc, oneshot};
 use super::super::tx::Tx;
 use super::super::{Authorization, Decider};
 use super::address::Address;
+use super::batch_worker;
 use super::connection_worker::ConnectionWorker;
 use super::jobs::{After, Asked, MAX_WAITING, overdue};
-use super::lane;
 use super::scripts::{self, BRIEFLY, Script, Tried};
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, ScriptError};
@@ -23,8 +23,8 @@ use crate::model::call::{Answer, ScriptError};
 const READERS: usize = 5;
 /// How many threads run scripts that write, beside the one that tries again those whose locks somebody keeps.
 const WRITERS: usize = 4;
-/// How many batches are under way at a time. An agent always goes by the same lane, so that lanes do not fight over one.
-const LANES: usize = 2;
+/// How many batches are under way at a time. An agent always goes by the same batch worker, so that batch workers do not fight over one.
+const BATCH_WORKERS: usize = 2;
 /// How long one may wait for its turn: after that, whoever asked has given up, and what it would write is of another time.
 pub(super) const TURN: Duration = Duration::from_secs(20);
 
@@ -40,7 +40,7 @@ pub(super) struct Pool {
     writers: Door<Script>,
     /// The scripts whose locks somebody keeps.
     patient: Door<Script>,
-    lanes: Vec<Door<Asked>>,
+    batch_workers: Vec<Door<Asked>>,
     /// How many jobs each thread has set aside that does so.
     aside: Vec<Arc<AtomicUsize>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -56,7 +56,7 @@ impl Pool {
         after: After,
         turn: Duration,
     ) -> Result<Self, Fault> {
-        let mut threads = Vec::with_capacity(READERS + WRITERS + 1 + LANES);
+        let mut threads = Vec::with_capacity(READERS + WRITERS + 1 + BATCH_WORKERS);
         let readers = crew("reader", READERS, address, &mut threads, serve)?;
         let (patient, held) = mpsc::channel(MAX_WAITING);
         let writers = {
@@ -69,19 +69,19 @@ impl Pool {
         let count = aside.iter().map(Arc::clone).next().unwrap_or_default();
         let serve = move |worker: ConnectionWorker| scripts::serve_patiently(worker, held, &count);
         threads.push(thread("writer-patient".to_owned(), address, serve)?);
-        let mut lanes = Vec::with_capacity(LANES);
-        for number in 0..LANES {
+        let mut batch_workers = Vec::with_capacity(BATCH_WORKERS);
+        for number in 0..BATCH_WORKERS {
             let (asked, waiting) = mpsc::channel(MAX_WAITING);
             let (decider, after, count) = (Arc::clone(decider), after.clone(), Arc::default());
             aside.push(Arc::clone(&count));
             let serve = move |worker: ConnectionWorker| {
-                lane::serve(worker, (&*decider, &after, turn, &*count), waiting)
+                batch_worker::serve(worker, (&*decider, &after, turn, &*count), waiting)
             };
-            threads.push(thread(format!("lane-{number}"), address, serve)?);
-            lanes.push(Mutex::new(Some(asked)));
+            threads.push(thread(format!("batch-worker-{number}"), address, serve)?);
+            batch_workers.push(Mutex::new(Some(asked)));
         }
         let (patient, threads) = (Mutex::new(Some(patient)), Mutex::new(threads));
-        Ok(Self { readers, writers, patient, lanes, aside, threads, after, turn })
+        Ok(Self { readers, writers, patient, batch_workers, aside, threads, after, turn })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -147,8 +147,9 @@ impl Pool {
         let caller = &authorization.call.caller;
         let mut hasher = DefaultHasher::new();
         (caller.environment.id, &caller.agent).hash(&mut hasher);
-        let lane = usize::try_from(hasher.finish() % self.lanes.len().max(1) as u64).unwrap_or_default();
-        let door = self.lanes.get(lane).ok_or_else(gone)?;
+        let batch_worker =
+            usize::try_from(hasher.finish() % self.batch_workers.len().max(1) as u64).unwrap_or_default();
+        let door = self.batch_workers.get(batch_worker).ok_or_else(gone)?;
         send(door, Asked { authorization, at: began, waiter }).await?;
         let answer = answered.await.map_err(|_| gone())??;
         self.after.authorized(began.elapsed());
@@ -157,7 +158,7 @@ impl Pool {
 
     /// How many jobs wait, for a thread or for a lock that somebody keeps.
     pub(super) fn waiting(&self) -> usize {
-        let doors = self.lanes.iter().map(waiting).sum::<usize>();
+        let doors = self.batch_workers.iter().map(waiting).sum::<usize>();
         let aside = self.aside.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
         waiting(&self.readers) + waiting(&self.writers) + waiting(&self.patient) + doors + aside
     }
@@ -168,7 +169,7 @@ impl Pool {
         drop(self.writers.lock().unwrap_or_else(PoisonError::into_inner).take());
         // What the writers hand over still arrives.
         drop(self.patient.lock().unwrap_or_else(PoisonError::into_inner).take());
-        for door in &self.lanes {
+        for door in &self.batch_workers {
             drop(door.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
         for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {

@@ -1,4 +1,4 @@
-//! One lane: batches of authorizations, decided together; and those of agents that somebody else holds, set aside until they
+//! One batch worker: batches of authorizations, decided together; and those of agents that somebody else holds, set aside until they
 //! are let go or their time is over, so that nobody waits for the agents of others.
 
 use std::cell::RefCell;
@@ -24,7 +24,7 @@ use crate::traces;
 const MAX_BATCH: usize = 128;
 /// So many need no more company.
 const ENOUGH: usize = 32;
-/// How often, and how long each time, it lets requests gather while other lanes are at work. A transaction costs as much as
+/// How often, and how long each time, it lets requests gather while other batch workers are at work. A transaction costs as much as
 /// ten decisions, and whoever works meanwhile has the processors.
 const GATHERINGS: usize = 3;
 const GATHERING: Duration = Duration::from_micros(100);
@@ -35,8 +35,8 @@ const TRYING: Duration = Duration::from_millis(200);
 /// How long it is waited for others, before those that were set aside are tried again.
 const REST: Duration = Duration::from_millis(50);
 
-/// What a lane has to go by.
-struct Lane<'a> {
+/// What a batch worker has to go by.
+struct BatchWorker<'a> {
     decider: &'a dyn Decider,
     after: &'a After,
     /// How long one may wait for its turn.
@@ -52,10 +52,10 @@ pub(super) fn serve(
     (decider, after, turn, count): (&dyn Decider, &After, Duration, &AtomicUsize),
     mut waiting: mpsc::Receiver<Asked>,
 ) {
-    let mut lane = Lane { decider, after, turn, known: RefCell::default(), aside: Vec::new() };
+    let mut batch_worker = BatchWorker { decider, after, turn, known: RefCell::default(), aside: Vec::new() };
     let mut asked = Vec::with_capacity(MAX_BATCH);
     loop {
-        if lane.aside.is_empty() {
+        if batch_worker.aside.is_empty() {
             if worker.wait(waiting.recv_many(&mut asked, 1)) == 0 {
                 return;
             }
@@ -69,11 +69,11 @@ pub(super) fn serve(
         }
         let came = std::mem::take(&mut asked);
         let _at_work = after.at_work();
-        // A panic beside the decisions themselves drops the waiters' channels, and the lane goes on.
-        if catch_unwind(AssertUnwindSafe(|| lane.turn(&mut worker, came))).is_err() {
+        // A panic beside the decisions themselves drops the waiters' channels, and the batch worker goes on.
+        if catch_unwind(AssertUnwindSafe(|| batch_worker.turn(&mut worker, came))).is_err() {
             worker.leave();
         }
-        count.store(lane.aside.len(), Ordering::Relaxed);
+        count.store(batch_worker.aside.len(), Ordering::Relaxed);
     }
 }
 
@@ -87,7 +87,7 @@ fn gather(after: &After, waiting: &mpsc::Receiver<Asked>) {
     }
 }
 
-impl Lane<'_> {
+impl BatchWorker<'_> {
     fn turn(&mut self, worker: &mut ConnectionWorker, came: Vec<Asked>) {
         let (held, free) = came.into_iter().partition(|asked| self.waits(asked));
         self.decide(worker, free);
