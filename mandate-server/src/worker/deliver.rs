@@ -7,7 +7,7 @@
 //! has ended, another server makes it again.
 
 mod attempt;
-mod lanes;
+mod fair_queues;
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tracing::error;
 
 use self::attempt::{Ended, Means};
-use self::lanes::Lanes;
+use self::fair_queues::FairQueues;
 use super::dial::Dialer;
 use crate::clock::{Clock, Entropy};
 use crate::error::Fault;
@@ -43,7 +43,7 @@ const STOP: Duration = Duration::from_secs(5);
 pub struct Deliverer {
     store: Store,
     means: Means,
-    lanes: Lanes,
+    queues: FairQueues,
     under_way: JoinSet<Ended>,
     /// What became of attempts, and is not written down yet.
     tried: Vec<TriedRecord>,
@@ -55,7 +55,7 @@ pub struct Deliverer {
 
 impl fmt::Debug for Deliverer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Deliverer").field("lanes", &self.lanes).finish_non_exhaustive()
+        f.debug_struct("Deliverer").field("queues", &self.queues).finish_non_exhaustive()
     }
 }
 
@@ -71,8 +71,8 @@ impl Deliverer {
         metrics: Metrics,
     ) -> Self {
         let means = Means { keyring, dialer, clock, entropy, metrics, traces: Traces::default() };
-        let (lanes, under_way, latest) = (Lanes::default(), JoinSet::new(), means.clock.now());
-        Self { store, means, lanes, under_way, tried: Vec::new(), next: None, latest }
+        let (queues, under_way, latest) = (FairQueues::default(), JoinSet::new(), means.clock.now());
+        Self { store, means, queues, under_way, tried: Vec::new(), next: None, latest }
     }
 
     /// The same; its attempts are told to `traces`.
@@ -100,7 +100,7 @@ impl Deliverer {
                 }
                 () = store.announced() => self.look_again(),
                 () = until(&*means.clock, wait_until) => {}
-                _ = look.tick() => self.lanes.look_again(),
+                _ = look.tick() => self.queues.look_again(),
             }
             self.gather(began + GATHERING).await;
         }
@@ -136,7 +136,7 @@ impl Deliverer {
                     Some(ended) => self.ended(ended),
                     None => 0,
                 };
-            } else if self.lanes.is_empty() && !self.is_due(self.means.clock.now()) {
+            } else if self.queues.is_empty() && !self.is_due(self.means.clock.now()) {
                 return Ok(count);
             }
         }
@@ -144,7 +144,7 @@ impl Deliverer {
 
     /// Something may be due, to webhooks that are leased and to others.
     fn look_again(&mut self) {
-        self.lanes.look_again();
+        self.queues.look_again();
         self.next = Some(self.means.clock.now());
     }
 
@@ -156,8 +156,8 @@ impl Deliverer {
             // An attempt catches its own panics, and none is cut off here.
             if let Ok(Ended { tried, ending }) = ended {
                 let key = (tried.environment, tried.webhook);
-                self.lanes.note(key, ending);
-                self.lanes.end(key, tried.event);
+                self.queues.note(key, ending);
+                self.queues.end(key, tried.event);
                 self.tried.push(tried);
             }
             next = self.under_way.try_join_next();
@@ -176,10 +176,10 @@ impl Deliverer {
         self.read(now).await?;
         // By the clock as it is now: to write and to read may have taken long, and a lease ends.
         self.begin(self.means.clock.now());
-        if !self.lanes.over(now).is_empty() {
+        if !self.queues.over(now).is_empty() {
             return Ok(Some(now));
         }
-        Ok(self.next.filter(|_| self.lanes.room() > 0))
+        Ok(self.next.filter(|_| self.queues.room() > 0))
     }
 
     /// Writes down what was done, and leases what is due.
@@ -189,8 +189,8 @@ impl Deliverer {
             self.next = Some(now);
         }
         let tried = std::mem::take(&mut self.tried);
-        let released = self.lanes.over(now);
-        let room = if self.is_due(now) { self.lanes.room() + released.len() } else { 0 };
+        let released = self.queues.over(now);
+        let room = if self.is_due(now) { self.queues.room() + released.len() } else { 0 };
         if tried.is_empty() && released.is_empty() && room == 0 && !set_back {
             self.latest = self.latest.max(now);
             return Ok(());
@@ -205,23 +205,23 @@ impl Deliverer {
             Ok(Ok(taken)) => {
                 self.latest = if set_back { now } else { self.latest.max(now) };
                 for done in &turn.tried {
-                    self.lanes.written((done.environment, done.webhook), done.event);
+                    self.queues.written((done.environment, done.webhook), done.event);
                 }
-                self.lanes.close(&turn.released);
-                self.lanes.open(taken);
+                self.queues.close(&turn.released);
+                self.queues.open(taken);
                 Ok(())
             }
             failed => {
-                // Until it is written down it is not done: the lanes have it in hand, and do not begin it again.
+                // Until it is written down it is not done: the queues have it in hand, and do not begin it again.
                 self.tried.clone_from(&turn.tried);
                 failed.and_then(|refused| refused.map_err(|e| Fault::new(e.message))).map(|_| ())
             }
         }
     }
 
-    /// Reads what is due to the lanes, and notes when more will be.
+    /// Reads what is due to the queues, and notes when more will be.
     async fn read(&mut self, now: Timestamp) -> Result<(), Fault> {
-        let (wanted, began) = (Arc::new(self.lanes.wanted(now)), std::time::Instant::now());
+        let (wanted, began) = (Arc::new(self.queues.wanted(now)), std::time::Instant::now());
         let asked = Arc::clone(&wanted);
         let read = self.store.read(move |tx| {
             let found = asked.iter().map(|wanted| {
@@ -234,14 +234,14 @@ impl Deliverer {
         let (found, next) = read.await??;
         self.next = next;
         for (wanted, due) in wanted.iter().zip(found) {
-            self.lanes.stock(wanted, due, began);
+            self.queues.stock(wanted, due, began);
         }
         Ok(())
     }
 
     /// Begins attempts at what was read, as many as there is room for.
     fn begin(&mut self, now: Timestamp) {
-        for (lease, due) in self.lanes.begin(now) {
+        for (lease, due) in self.queues.begin(now) {
             self.under_way.spawn(self.means.clone().attempt(lease, due));
         }
     }
@@ -258,7 +258,7 @@ impl Deliverer {
         while let Some(ended) = self.under_way.join_next().await {
             self.tried.extend(ended.map(|ended| ended.tried));
         }
-        let turn = Turn { tried: self.tried, released: self.lanes.leases(), ..Turn::default() };
+        let turn = Turn { tried: self.tried, released: self.queues.leases(), ..Turn::default() };
         let now = self.means.clock.now();
         let written = self.store.write(move |tx| Ok(deliveries::take_turn(tx, &turn, now)?)).await;
         if let Err(fault) = written {

@@ -10,7 +10,7 @@ use tracing::{debug, error, warn};
 
 use super::super::backoff;
 use super::super::dial::{Dialer, NoAnswer};
-use super::lanes::Ending;
+use super::fair_queues::Ending;
 use crate::clock::{Clock, Entropy};
 use crate::error::Fault;
 use crate::metrics::{Attempted, Metrics};

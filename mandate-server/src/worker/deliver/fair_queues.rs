@@ -1,9 +1,9 @@
 //! Who may have how many attempts under way: receivers that are slow, dead or flooded hold up no other.
 //!
-//! A webhook that this server has leased is a lane. What is free is shared out among the lanes that want more, those with
+//! A webhook that this server has leased is a queue. What is free is shared out among the queues that want more, those with
 //! the fewest under way first, within what one webhook, one host and one environment may have. Some of each is kept for
-//! lanes that have nothing under way. A lane begins narrow, grows with the answers that come, and shrinks to one attempt at
-//! a time when none has come in time: so what hangs holds little. No lane is kept for long: after its turn a webhook goes to
+//! queues that have nothing under way. A queue begins narrow, grows with the answers that come, and shrinks to one attempt at
+//! a time when none has come in time: so what hangs holds little. No queue is kept for long: after its turn a webhook goes to
 //! the end of the line, and so it does when one of its attempts has hung.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -36,10 +36,10 @@ const PROMPT: Duration = Duration::from_secs(2);
 /// Of how many webhooks it is remembered how they have answered. One takes about 100 bytes.
 const MAX_PACES: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
 /// How many webhooks are leased at a time.
-const MAX_LANES: usize = 1024;
+const MAX_QUEUES: usize = 1024;
 /// How many deliveries all stocks hold together. One takes about 1 KiB.
 const MAX_STOCKED: usize = 512;
-/// How many times as many as may be under way a lane has in stock.
+/// How many times as many as may be under way a queue has in stock.
 const STOCKED: usize = 2;
 /// How old a stock may be. What a webhook was to get when it is deleted is begun no later than so long after.
 const STOCK_LASTS: Duration = Duration::from_millis(100);
@@ -50,14 +50,14 @@ const TURN_SECONDS: i64 = 30;
 /// The environment and the webhook.
 pub(super) type Key = (i64, WebhookId);
 
-/// How many attempts there may be, and how many of these are kept for lanes that have none.
+/// How many attempts there may be, and how many of these are kept for queues that have none.
 struct Places {
     most: usize,
     kept: usize,
 }
 
 impl Places {
-    /// How many more there may be of one lane, where so many are taken.
+    /// How many more there may be of one queue, where so many are taken.
     fn left(&self, taken: usize, is_first: bool) -> usize {
         let open = (self.most - self.kept).saturating_sub(taken);
         if is_first && taken < self.most { open.max(1) } else { open }
@@ -115,7 +115,7 @@ impl Pace {
 }
 
 #[derive(Debug)]
-struct Lane {
+struct Queue {
     lease: Arc<LeaseRecord>,
     host: String,
     under_way: BTreeSet<EventId>,
@@ -130,21 +130,21 @@ struct Lane {
     hung: bool,
 }
 
-/// The lanes of one server.
+/// The queues of one server.
 #[derive(Debug)]
-pub(super) struct Lanes {
-    lanes: BTreeMap<Key, Lane>,
-    /// Of webhooks that have lanes, and had some before.
+pub(super) struct FairQueues {
+    queues: BTreeMap<Key, Queue>,
+    /// Of webhooks that have queues, and had some before.
     paces: LruCache<Key, Pace>,
 }
 
-impl Default for Lanes {
+impl Default for FairQueues {
     fn default() -> Self {
-        Self { lanes: BTreeMap::new(), paces: LruCache::sparse(MAX_PACES) }
+        Self { queues: BTreeMap::new(), paces: LruCache::sparse(MAX_PACES) }
     }
 }
 
-/// What of a lane is to be read.
+/// What of a queue is to be read.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) lease: Arc<LeaseRecord>,
@@ -154,7 +154,7 @@ pub(super) struct Wanted {
     pub(super) in_hand: BTreeSet<EventId>,
 }
 
-impl Lane {
+impl Queue {
     fn new(lease: LeaseRecord, under_way: BTreeSet<EventId>, ended: BTreeSet<EventId>) -> Self {
         let url = Url::parse(&lease.url).ok();
         let host = url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
@@ -180,14 +180,14 @@ impl Lane {
     }
 }
 
-impl Lanes {
+impl FairQueues {
     pub(super) fn is_empty(&self) -> bool {
-        self.lanes.is_empty()
+        self.queues.is_empty()
     }
 
     /// For how many more webhooks there is room.
     pub(super) fn room(&self) -> usize {
-        MAX_LANES.saturating_sub(self.lanes.len())
+        MAX_QUEUES.saturating_sub(self.queues.len())
     }
 
     /// Takes webhooks in hand. What is under way to one that was in hand already, under a lease that the clock has
@@ -195,54 +195,54 @@ impl Lanes {
     pub(super) fn open(&mut self, leases: Vec<LeaseRecord>) {
         for lease in leases {
             let key = (lease.environment, lease.webhook);
-            let before = self.lanes.remove(&key);
-            let (under_way, ended) = before.map(|lane| (lane.under_way, lane.ended)).unwrap_or_default();
-            self.lanes.insert(key, Lane::new(lease, under_way, ended));
+            let before = self.queues.remove(&key);
+            let (under_way, ended) = before.map(|queue| (queue.under_way, queue.ended)).unwrap_or_default();
+            self.queues.insert(key, Queue::new(lease, under_way, ended));
         }
     }
 
     pub(super) fn close(&mut self, leases: &[LeaseRecord]) {
         for lease in leases {
-            self.lanes.remove(&(lease.environment, lease.webhook));
+            self.queues.remove(&(lease.environment, lease.webhook));
         }
     }
 
     /// An attempt has ended. What became of it is not written down yet.
     pub(super) fn end(&mut self, key: Key, event: EventId) {
-        if let Some(lane) = self.lanes.get_mut(&key)
-            && lane.under_way.remove(&event)
+        if let Some(queue) = self.queues.get_mut(&key)
+            && queue.under_way.remove(&event)
         {
-            lane.ended.insert(event);
+            queue.ended.insert(event);
         }
     }
 
     /// It is written down what became of an attempt.
     pub(super) fn written(&mut self, key: Key, event: EventId) {
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.ended.remove(&event);
+        if let Some(queue) = self.queues.get_mut(&key) {
+            queue.ended.remove(&event);
         }
     }
 
-    /// Takes in what was read of a lane from `began` on, in place of its stock. It is drained where that is less than was asked
+    /// Takes in what was read of a queue from `began` on, in place of its stock. It is drained where that is less than was asked
     /// for.
     pub(super) fn stock(&mut self, wanted: &Wanted, due: Vec<DueRecord>, began: Instant) {
         let key = (wanted.lease.environment, wanted.lease.webhook);
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.drained = due.len() < wanted.more + wanted.in_hand.len();
-            lane.stock = due.into_iter().filter(|due| !wanted.in_hand.contains(&due.event.id)).collect();
-            lane.read_at = began;
+        if let Some(queue) = self.queues.get_mut(&key) {
+            queue.drained = due.len() < wanted.more + wanted.in_hand.len();
+            queue.stock = due.into_iter().filter(|due| !wanted.in_hand.contains(&due.event.id)).collect();
+            queue.read_at = began;
         }
     }
 
     /// Begins as many attempts as there is room for, out of the stocks.
     pub(super) fn begin(&mut self, now: Timestamp) -> Vec<(Arc<LeaseRecord>, DueRecord)> {
-        self.lanes.values_mut().for_each(Lane::freshen);
+        self.queues.values_mut().for_each(Queue::freshen);
         let mut begun = Vec::new();
-        for (key, more) in self.shares(now, |lane| lane.stock.len()) {
-            let Some(lane) = self.lanes.get_mut(&key) else { continue };
-            for due in lane.stock.drain(..more) {
-                lane.under_way.insert(due.event.id);
-                begun.push((Arc::clone(&lane.lease), due));
+        for (key, more) in self.shares(now, |queue| queue.stock.len()) {
+            let Some(queue) = self.queues.get_mut(&key) else { continue };
+            for due in queue.stock.drain(..more) {
+                queue.under_way.insert(due.event.id);
+                begun.push((Arc::clone(&queue.lease), due));
             }
         }
         begun
@@ -252,8 +252,8 @@ impl Lanes {
     pub(super) fn note(&mut self, key: Key, ending: Ending) {
         let pace = self.pace(key).after(ending);
         self.paces.put(key, pace);
-        if let Some(lane) = self.lanes.get_mut(&key) {
-            lane.hung = pace.hangs;
+        if let Some(queue) = self.queues.get_mut(&key) {
+            queue.hung = pace.hangs;
         }
     }
 
@@ -263,32 +263,33 @@ impl Lanes {
 
     /// More may be due, in any of them.
     pub(super) fn look_again(&mut self) {
-        self.lanes.values_mut().for_each(|lane| lane.drained = false);
+        self.queues.values_mut().for_each(|queue| queue.drained = false);
     }
 
-    /// The leases of lanes that have nothing under way, and nothing to begin.
+    /// The leases of queues that have nothing under way, and nothing to begin.
     pub(super) fn over(&self, now: Timestamp) -> Vec<LeaseRecord> {
-        let empty = |lane: &Lane| lane.drained && lane.stock.is_empty();
-        let over = |lane: &&Lane| lane.under_way.is_empty() && (empty(lane) || lane.turn_is_over(now));
-        self.lanes.values().filter(over).map(|lane| (*lane.lease).clone()).collect()
+        let empty = |queue: &Queue| queue.drained && queue.stock.is_empty();
+        let over = |queue: &&Queue| queue.under_way.is_empty() && (empty(queue) || queue.turn_is_over(now));
+        self.queues.values().filter(over).map(|queue| (*queue.lease).clone()).collect()
     }
 
     /// All leases.
     pub(super) fn leases(&self) -> Vec<LeaseRecord> {
-        self.lanes.values().map(|lane| (*lane.lease).clone()).collect()
+        self.queues.values().map(|queue| (*queue.lease).clone()).collect()
     }
 
-    /// What is to be read: of each lane as much as there is room for, and a stock beyond that.
+    /// What is to be read: of each queue as much as there is room for, and a stock beyond that.
     pub(super) fn wanted(&mut self, now: Timestamp) -> Vec<Wanted> {
-        self.lanes.values_mut().for_each(Lane::freshen);
-        let places: HashMap<_, _> = self.shares(now, Lane::unread).into_iter().collect();
-        let lacks = |lane: &Lane| lane.unread() > 0 && !lane.turn_is_over(now);
+        self.queues.values_mut().for_each(Queue::freshen);
+        let places: HashMap<_, _> = self.shares(now, Queue::unread).into_iter().collect();
+        let lacks = |queue: &Queue| queue.unread() > 0 && !queue.turn_is_over(now);
         // What is not read now stays in stock.
-        let kept: usize = self.lanes.values().filter(|lane| !lacks(lane)).map(|lane| lane.stock.len()).sum();
+        let kept: usize =
+            self.queues.values().filter(|queue| !lacks(queue)).map(|queue| queue.stock.len()).sum();
         let mut left = MAX_STOCKED.saturating_sub(kept);
-        let mut waiting = self.lanes.values().filter(|lane| lacks(lane)).count();
+        let mut waiting = self.queues.values().filter(|queue| lacks(queue)).count();
         let mut wanted = Vec::with_capacity(waiting);
-        for (key, lane) in self.lanes.iter().filter(|(_, lane)| lacks(lane)) {
+        for (key, queue) in self.queues.iter().filter(|(_, queue)| lacks(queue)) {
             let pace = self.pace(*key);
             let most = if pace.hangs { 0 } else { pace.width * STOCKED };
             let stock = left.div_ceil(waiting).min(most);
@@ -296,38 +297,38 @@ impl Lanes {
             left -= stock;
             let more = places.get(key).unwrap_or(&0) + stock;
             if more > 0 {
-                let in_hand = lane.under_way.union(&lane.ended).copied().collect();
-                wanted.push(Wanted { lease: Arc::clone(&lane.lease), more, in_hand });
+                let in_hand = queue.under_way.union(&queue.ended).copied().collect();
+                wanted.push(Wanted { lease: Arc::clone(&queue.lease), more, in_hand });
             }
         }
         wanted
     }
 
-    /// How what is free is shared out among the lanes that have something to begin, as `has` tells how much.
-    fn shares(&self, now: Timestamp, has: impl Fn(&Lane) -> usize) -> Vec<(Key, usize)> {
+    /// How what is free is shared out among the queues that have something to begin, as `has` tells how much.
+    fn shares(&self, now: Timestamp, has: impl Fn(&Queue) -> usize) -> Vec<(Key, usize)> {
         let (mut hosts, mut environments) = (HashMap::new(), HashMap::new());
         let mut taken = 0;
-        for lane in self.lanes.values() {
-            let count = lane.under_way.len();
-            *hosts.entry(lane.host.as_str()).or_insert(0) += count;
-            *environments.entry(lane.lease.environment).or_insert(0) += count;
+        for queue in self.queues.values() {
+            let count = queue.under_way.len();
+            *hosts.entry(queue.host.as_str()).or_insert(0) += count;
+            *environments.entry(queue.lease.environment).or_insert(0) += count;
             taken += count;
         }
-        let wants = |(_, lane): &(&Key, &Lane)| has(lane) > 0 && !lane.turn_is_over(now);
-        let mut lanes: Vec<_> = self.lanes.iter().filter(wants).collect();
-        lanes.sort_by_key(|(_, lane)| lane.under_way.len());
-        let mut waiting = lanes.len();
+        let wants = |(_, queue): &(&Key, &Queue)| has(queue) > 0 && !queue.turn_is_over(now);
+        let mut queues: Vec<_> = self.queues.iter().filter(wants).collect();
+        queues.sort_by_key(|(_, queue)| queue.under_way.len());
+        let mut waiting = queues.len();
         let mut shares = Vec::with_capacity(waiting);
-        for (key, lane) in lanes {
+        for (key, queue) in queues {
             let pace = self.pace(*key);
-            let is_first = lane.under_way.is_empty() && !pace.hangs;
-            let of_host = hosts.entry(lane.host.as_str()).or_insert(0);
-            let of_environment = environments.entry(lane.lease.environment).or_insert(0);
+            let is_first = queue.under_way.is_empty() && !pace.hangs;
+            let of_host = hosts.entry(queue.host.as_str()).or_insert(0);
+            let of_environment = environments.entry(queue.lease.environment).or_insert(0);
             let more = ALL
                 .left(taken, is_first)
                 .div_ceil(waiting)
-                .min(has(lane))
-                .min(pace.width.saturating_sub(lane.under_way.len()))
+                .min(has(queue))
+                .min(pace.width.saturating_sub(queue.under_way.len()))
                 .min(OF_HOST.left(*of_host, is_first))
                 .min(OF_ENVIRONMENT.left(*of_environment, is_first));
             waiting -= 1;
