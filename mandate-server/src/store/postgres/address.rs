@@ -15,8 +15,8 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::database_error::{DatabaseError, Recovery};
 use super::tls::{self, Trust};
-use super::trouble::{Remedy, Trouble};
 use crate::error::Fault;
 use crate::model::database::redacted;
 
@@ -117,8 +117,8 @@ impl Address {
     /// It goes well with none. Of what went wrong, that is told which may pass.
     pub(super) async fn reach<T>(
         &self,
-        attempt: impl AsyncFn(&Config) -> Result<T, Trouble>,
-    ) -> Result<T, Trouble> {
+        attempt: impl AsyncFn(&Config) -> Result<T, DatabaseError>,
+    ) -> Result<T, DatabaseError> {
         let first = self.last.load(Ordering::Relaxed);
         let mut hosts = self.hosts.iter().enumerate().cycle().skip(first).take(self.hosts.len());
         let (attempt, mut told, mut trying) = (&attempt, None, FuturesUnordered::new());
@@ -139,13 +139,13 @@ impl Address {
                     self.last.store(place, Ordering::Relaxed);
                     return Ok(reached);
                 }
-                Some((_, Err(trouble))) if told.is_none() || trouble.remedy == Remedy::Reconnect => {
-                    told = Some(trouble);
+                Some((_, Err(error))) if told.is_none() || error.recovery == Recovery::Reconnect => {
+                    told = Some(error);
                 }
                 Some(_) | None => {}
             }
         }
-        Err(told.unwrap_or_else(|| Trouble::lost("the URL names no host")))
+        Err(told.unwrap_or_else(|| DatabaseError::lost("the URL names no host")))
     }
 
     #[cfg(test)]
@@ -159,8 +159,8 @@ impl Address {
 }
 
 /// What comes of an attempt at one host, within the bound of each.
-async fn within_time<T>(attempt: impl Future<Output = Result<T, Trouble>>) -> Result<T, Trouble> {
-    let late = |_| Err(Trouble::lost("it cannot be connected to in time"));
+async fn within_time<T>(attempt: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {
+    let late = |_| Err(DatabaseError::lost("it cannot be connected to in time"));
     timeout(CONNECT_TIMEOUT, attempt).await.unwrap_or_else(late)
 }
 

@@ -18,7 +18,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Statement};
 
 use super::super::tx::{Row, Value};
 use super::address::Address;
-use super::trouble::Trouble;
+use super::database_error::DatabaseError;
 use crate::error::Fault;
 
 /// Draws the number by which a connection names its transactions, and tells whether what is committed is durable.
@@ -86,16 +86,16 @@ pub(super) struct Connection {
     mute_before: usize,
 }
 
-type Sent<'a> = Pin<Box<dyn Future<Output = Result<Ran, Trouble>> + 'a>>;
+type Sent<'a> = Pin<Box<dyn Future<Output = Result<Ran, DatabaseError>> + 'a>>;
 
 impl Connection {
     /// Connects to whichever host is there, within a bound of time for each. What moves the bytes runs on the runtime that
     /// this runs on.
-    pub(super) async fn open(address: &Address) -> Result<Self, Trouble> {
+    pub(super) async fn open(address: &Address) -> Result<Self, DatabaseError> {
         address.reach(async |host| Self::greet(address, host).await).await
     }
 
-    async fn greet(address: &Address, host: &Config) -> Result<Self, Trouble> {
+    async fn greet(address: &Address, host: &Config) -> Result<Self, DatabaseError> {
         let mute = address.mute.clone();
         let mute_before = *mute.borrow();
         let (client, mut connection) = host.connect(address.connector()).await?;
@@ -113,7 +113,7 @@ impl Connection {
         let mut connection =
             Self { client, prepared, seed: [0; 16], drawn: 0, durable: false, warned, mute, mute_before };
         let greeted = connection.send(vec![Step::Run(GREET, Vec::new())]).await?.rows.pop();
-        let mut row = greeted.ok_or_else(|| Trouble::other("database: a greeting without a row"))?;
+        let mut row = greeted.ok_or_else(|| DatabaseError::other("database: a greeting without a row"))?;
         connection.seed = row.bytes()?;
         connection.durable = row.text()? == "on";
         Ok(connection)
@@ -160,13 +160,13 @@ impl Connection {
         (u128::from_be_bytes(self.seed) ^ u128::from(self.drawn)).to_be_bytes()
     }
 
-    /// Sends `steps` at once, and waits for all of them. Gives what came of the last, or the first trouble.
-    pub(super) async fn send(&mut self, steps: Vec<Step>) -> Result<Ran, Trouble> {
+    /// Sends `steps` at once, and waits for all of them. Gives what came of the last, or the first error.
+    pub(super) async fn send(&mut self, steps: Vec<Step>) -> Result<Ran, DatabaseError> {
         Ok(self.send_all(steps).await?.pop().unwrap_or_default())
     }
 
-    /// Sends `steps` at once, and waits for all of them. Gives what came of each, or the first trouble.
-    pub(super) async fn send_all(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, Trouble> {
+    /// Sends `steps` at once, and waits for all of them. Gives what came of each, or the first error.
+    pub(super) async fn send_all(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, DatabaseError> {
         for step in &steps {
             if let Step::Run(sql, _) = step {
                 self.prepare(sql).await?;
@@ -176,7 +176,7 @@ impl Connection {
         ended.into_iter().collect()
     }
 
-    async fn prepare(&mut self, sql: &'static str) -> Result<(), Trouble> {
+    async fn prepare(&mut self, sql: &'static str) -> Result<(), DatabaseError> {
         let Some(prepared) = &mut self.prepared else { return Ok(()) };
         if let Entry::Vacant(place) = prepared.entry(key(sql)) {
             place.insert(self.client.prepare(sql).await?);
@@ -194,7 +194,7 @@ impl Connection {
         }
     }
 
-    async fn run(&self, sql: &'static str, parameters: Vec<Parameter>) -> Result<Ran, Trouble> {
+    async fn run(&self, sql: &'static str, parameters: Vec<Parameter>) -> Result<Ran, DatabaseError> {
         let statement = self.prepared.as_ref().and_then(|prepared| prepared.get(&key(sql)));
         let stream = if let Some(statement) = statement {
             let values = parameters.iter().map(|p| &*p.value as &(dyn ToSql + Sync));
@@ -218,7 +218,7 @@ fn key(sql: &'static str) -> (usize, usize) {
     (sql.as_ptr().addr(), sql.len())
 }
 
-fn values(row: &tokio_postgres::Row) -> Result<Vec<Value>, Trouble> {
+fn values(row: &tokio_postgres::Row) -> Result<Vec<Value>, DatabaseError> {
     let mut values = Vec::with_capacity(row.len());
     for (number, column) in row.columns().iter().enumerate() {
         values.push(match *column.type_() {

@@ -15,9 +15,9 @@ use tracing::{debug, info, warn};
 use super::super::tx::{Tx, Value};
 use super::address::Address;
 use super::connection::{Connection, Parameter, Step};
+use super::database_error::{DatabaseError, Recovery};
 use super::purpose::{End, Locks, Purpose};
 use super::session::{PostgresSession, Scripted, run};
-use super::trouble::{Remedy, Trouble};
 use crate::error::Fault;
 use crate::model::call::ScriptError;
 
@@ -156,14 +156,14 @@ impl ConnectionWorker {
                     self.random ^= u64::from_be_bytes(*connection.draw().last_chunk().unwrap_or(&[0; 8]));
                     (self.connection, self.used) = (Some(connection), Instant::now());
                 }
-                Err(trouble) => {
+                Err(error) => {
                     let since = *self.away.get_or_insert_with(|| {
-                        warn!(reason = %trouble.fault, "the database cannot be connected to");
+                        warn!(reason = %error.fault, "the database cannot be connected to");
                         began
                     });
-                    self.failed = Some((Instant::now(), trouble.fault.clone()));
-                    if trouble.remedy == Remedy::None || since.elapsed() >= AWAY {
-                        return Err(trouble.fault);
+                    self.failed = Some((Instant::now(), error.fault.clone()));
+                    if error.recovery == Recovery::None || since.elapsed() >= AWAY {
+                        return Err(error.fault);
                     }
                     self.pause(attempt + 4);
                     attempt += 1;
@@ -178,8 +178,8 @@ impl ConnectionWorker {
         let mut number = 1;
         loop {
             self.connect()?;
-            let (result, remedy) = self.look_over(Purpose::Read, script)?;
-            if remedy == Remedy::None || number == READINGS {
+            let (result, recovery) = self.look_over(Purpose::Read, script)?;
+            if recovery == Recovery::None || number == READINGS {
                 return Ok(result);
             }
             debug!("a connection was lost while it was read over: it is read again");
@@ -207,18 +207,18 @@ impl ConnectionWorker {
         &mut self,
         purpose: Purpose,
         script: impl FnOnce(&mut Tx<'_>) -> T,
-    ) -> Result<(T, Remedy), Fault> {
+    ) -> Result<(T, Recovery), Fault> {
         let gone = || Fault::Unavailable("database: there is no connection".to_owned());
         let mut session =
             PostgresSession::new(&self.runtime, self.connection.as_mut().ok_or_else(gone)?, purpose);
         let result = script(&mut Tx::new(&mut session));
-        let remedy = session.trouble.take().map_or(Remedy::None, |trouble| trouble.remedy);
+        let recovery = session.error.take().map_or(Recovery::None, |error| error.recovery);
         // What was read is true, however the transaction ends.
-        if remedy == Remedy::Reconnect || (session.began && session.send_plain("COMMIT").is_err()) {
+        if recovery == Recovery::Reconnect || (session.began && session.send_plain("COMMIT").is_err()) {
             self.connection = None;
         }
         self.used = Instant::now();
-        Ok((result, remedy))
+        Ok((result, recovery))
     }
 
     /// Runs `script` in one transaction, again where that helps.
@@ -331,16 +331,16 @@ impl ConnectionWorker {
         let mut session = PostgresSession::new(&self.runtime, connection, Purpose::Write);
         let result = catch_unwind(AssertUnwindSafe(|| attempt(&mut session)))
             .unwrap_or_else(|_| Err(Fault::new("a script panicked; see the line before this one")));
-        let (ended, remedy) = match (result, session.trouble.take(), end) {
-            (_, Some(trouble), _) => (trouble.ended(), trouble.remedy),
-            (Err(fault), None, _) => (Ended::Failed(fault), Remedy::None),
-            (Ok(value), None, End::Rollback) => (Ended::Done(value), Remedy::None),
+        let (ended, recovery) = match (result, session.error.take(), end) {
+            (_, Some(error), _) => (error.ended(), error.recovery),
+            (Err(fault), None, _) => (Ended::Failed(fault), Recovery::None),
+            (Ok(value), None, End::Rollback) => (Ended::Done(value), Recovery::None),
             (Ok(value), None, End::Commit) => {
                 let began = Instant::now();
-                let (ended, remedy) = commit(&mut session, value);
+                let (ended, recovery) = commit(&mut session, value);
                 self.committing = began.elapsed();
                 self.count = matches!(ended, Ended::Done(_)).then_some(session.count);
-                if remedy == Remedy::Reconnect {
+                if recovery == Recovery::Reconnect {
                     self.connection = None;
                 }
                 self.used = Instant::now();
@@ -348,7 +348,7 @@ impl ConnectionWorker {
             }
         };
         // Without an answer the transaction is gone with its connection.
-        if remedy == Remedy::Reconnect || (session.began && session.send_plain("ROLLBACK").is_err()) {
+        if recovery == Recovery::Reconnect || (session.began && session.send_plain("ROLLBACK").is_err()) {
             self.connection = None;
         }
         self.used = Instant::now();
@@ -416,9 +416,9 @@ impl ConnectionWorker {
 }
 
 /// Commits; says what came of it, and what is to be done about the connection.
-fn commit<T>(session: &mut PostgresSession<'_>, value: T) -> (Ended<T>, Remedy) {
+fn commit<T>(session: &mut PostgresSession<'_>, value: T) -> (Ended<T>, Recovery) {
     if !session.began {
-        return (Ended::Done(value), Remedy::None);
+        return (Ended::Done(value), Recovery::None);
     }
     let mut steps = Vec::with_capacity(2);
     let left = session.left;
@@ -427,24 +427,24 @@ fn commit<T>(session: &mut PostgresSession<'_>, value: T) -> (Ended<T>, Remedy) 
         steps.push(Step::Run(LEAVE, vec![Parameter::from(Value::from(number))]));
     }
     let _ = session.commit(steps);
-    let Some(trouble) = session.trouble.take() else { return (Ended::Done(value), Remedy::None) };
-    let ended = match trouble.remedy {
-        Remedy::Reconnect if session.wrote => Ended::Unknown(number, value),
+    let Some(error) = session.error.take() else { return (Ended::Done(value), Recovery::None) };
+    let ended = match error.recovery {
+        Recovery::Reconnect if session.wrote => Ended::Unknown(number, value),
         // Whatever became of a transaction that wrote nothing, what it read is true.
-        Remedy::Reconnect => Ended::Done(value),
-        Remedy::Again | Remedy::Held | Remedy::None => trouble.ended(),
+        Recovery::Reconnect => Ended::Done(value),
+        Recovery::Again | Recovery::Held | Recovery::None => error.ended(),
     };
-    (ended, trouble.remedy)
+    (ended, error.recovery)
 }
 
-impl Trouble {
+impl DatabaseError {
     /// What it means for an attempt that has not begun to commit.
     fn ended<T>(&self) -> Ended<T> {
         let fault = self.fault.clone();
-        match self.remedy {
-            Remedy::Again | Remedy::Reconnect => Ended::Again(fault),
-            Remedy::Held => Ended::Held(fault),
-            Remedy::None => Ended::Failed(fault),
+        match self.recovery {
+            Recovery::Again | Recovery::Reconnect => Ended::Again(fault),
+            Recovery::Held => Ended::Held(fault),
+            Recovery::None => Ended::Failed(fault),
         }
     }
 }

@@ -5,6 +5,7 @@ mod batch_worker;
 mod columns;
 mod connection;
 mod connection_worker;
+mod database_error;
 mod hot;
 mod jobs;
 mod keep;
@@ -17,7 +18,6 @@ mod tend;
 mod tests;
 mod tls;
 mod transfer;
-mod trouble;
 pub(super) mod upkeep;
 
 use std::sync::Arc;

@@ -7,8 +7,8 @@ use tokio::time::sleep;
 
 use super::super::tx::{Backend, Row, Session, Tally, Tx, Value};
 use super::connection::{Connection, Parameter, Ran, Step};
+use super::database_error::{DatabaseError, Recovery};
 use super::purpose::{DOUBTFUL, Purpose};
-use super::trouble::{Remedy, Trouble};
 use crate::error::{Fault, Refusal};
 use crate::model::call::ScriptError;
 
@@ -29,7 +29,7 @@ pub(super) struct PostgresSession<'a> {
     /// The number of the transaction, where a statement of its own leaves it.
     pub(super) left: Option<[u8; 16]>,
     /// What went wrong first. Nothing can be done in the transaction after that.
-    pub(super) trouble: Option<Trouble>,
+    pub(super) error: Option<DatabaseError>,
 }
 
 impl<'a> PostgresSession<'a> {
@@ -44,7 +44,7 @@ impl<'a> PostgresSession<'a> {
             began: false,
             wrote: false,
             left: None,
-            trouble: None,
+            error: None,
         }
     }
 
@@ -75,7 +75,7 @@ impl<'a> PostgresSession<'a> {
 
     /// Sends what waits and `steps`, at once; gives what came of `steps`.
     pub(super) fn send(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, Fault> {
-        if self.trouble.is_some() {
+        if self.error.is_some() {
             return Err(Fault::new("database: the transaction has met an error before"));
         }
         let mut all = std::mem::take(&mut self.waiting);
@@ -90,7 +90,7 @@ impl<'a> PostgresSession<'a> {
                 if mute == Mute::Found {
                     self.connection.note_mute();
                 }
-                Err(Trouble::lost("it does not answer in time"))
+                Err(DatabaseError::lost("it does not answer in time"))
             }),
         };
         match ended {
@@ -100,9 +100,9 @@ impl<'a> PostgresSession<'a> {
                     counted.iter().filter_map(|place| ran.get(*place)).map(|ran| ran.count).sum::<usize>();
                 Ok(ran.split_off(before))
             }
-            Err(trouble) => {
-                let told = trouble.fault.clone();
-                self.trouble = Some(trouble);
+            Err(error) => {
+                let told = error.fault.clone();
+                self.error = Some(error);
                 Err(told)
             }
         }
@@ -122,9 +122,9 @@ impl<'a> PostgresSession<'a> {
         if !self.connection.was_warned() {
             return Ok(());
         }
-        let trouble = Trouble::lost("it has committed without waiting for its standby");
-        let told = trouble.fault.clone();
-        self.trouble = Some(trouble);
+        let error = DatabaseError::lost("it has committed without waiting for its standby");
+        let told = error.fault.clone();
+        self.error = Some(error);
         Err(told)
     }
 
@@ -193,7 +193,7 @@ impl Session for PostgresSession<'_> {
 
     /// Not where the database tells of damage, or of anything else that remains.
     fn is_lost(&self) -> bool {
-        self.trouble.as_ref().is_some_and(|trouble| trouble.remedy != Remedy::None)
+        self.error.as_ref().is_some_and(|error| error.recovery != Recovery::None)
     }
 
     fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {

@@ -7,7 +7,7 @@ use crate::error::Fault;
 
 /// What is to be done about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Remedy {
+pub(super) enum Recovery {
     /// The transaction is gone, by the database's own word, and may go well when it is run again.
     Again,
     /// The same, where somebody else has held a lock for longer than this transaction waits.
@@ -20,30 +20,30 @@ pub(super) enum Remedy {
 
 /// An error, told without the values that it may hold.
 #[derive(Debug)]
-pub(super) struct Trouble {
-    pub(super) remedy: Remedy,
+pub(super) struct DatabaseError {
+    pub(super) recovery: Recovery,
     pub(super) fault: Fault,
 }
 
-impl Trouble {
+impl DatabaseError {
     /// The connection is lost, or of no use any more.
     pub(super) fn lost(why: &str) -> Self {
-        Self { remedy: Remedy::Reconnect, fault: Fault::Unavailable(format!("database: {why}")) }
+        Self { recovery: Recovery::Reconnect, fault: Fault::Unavailable(format!("database: {why}")) }
     }
 
     /// Nothing helps.
     pub(super) fn other(why: impl Into<String>) -> Self {
-        Self { remedy: Remedy::None, fault: Fault::new(why) }
+        Self { recovery: Recovery::None, fault: Fault::new(why) }
     }
 }
 
-impl From<Fault> for Trouble {
+impl From<Fault> for DatabaseError {
     fn from(fault: Fault) -> Self {
-        Self { remedy: Remedy::None, fault }
+        Self { recovery: Recovery::None, fault }
     }
 }
 
-impl From<Error> for Trouble {
+impl From<Error> for DatabaseError {
     fn from(error: Error) -> Self {
         let told = match error.as_db_error() {
             // Its detail repeats values of rows.
@@ -53,32 +53,32 @@ impl From<Error> for Trouble {
                 None => format!("database: {error}"),
             },
         };
-        let remedy = match error.as_db_error() {
-            Some(told) => remedy(told),
-            None => Remedy::Reconnect,
+        let recovery = match error.as_db_error() {
+            Some(told) => recovery(told),
+            None => Recovery::Reconnect,
         };
         let fault = match error.code() {
             Some(code) if *code == SqlState::DISK_FULL => Fault::DiskFull(told),
             Some(code) if [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED].contains(code) => {
                 Fault::Corrupt(told)
             }
-            _ if remedy == Remedy::Reconnect => Fault::Unavailable(told),
+            _ if recovery == Recovery::Reconnect => Fault::Unavailable(told),
             _ => Fault::Internal(told),
         };
-        Self { remedy, fault }
+        Self { recovery, fault }
     }
 }
 
-fn remedy(error: &DbError) -> Remedy {
+fn recovery(error: &DbError) -> Recovery {
     let code = error.code();
     if *code == SqlState::LOCK_NOT_AVAILABLE {
-        return Remedy::Held;
+        return Recovery::Held;
     }
     let again = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
     // A row whose place in a partitioned table was found before a partition was attached; no constraint is named then.
     let displaced = *code == SqlState::CHECK_VIOLATION && error.constraint().is_none();
     if again.contains(code) || displaced {
-        return Remedy::Again;
+        return Recovery::Again;
     }
     // A server that has become a standby; a plan that was made before the schema changed; a statement that the pooler
     // in between has forgotten.
@@ -91,9 +91,9 @@ fn remedy(error: &DbError) -> Remedy {
     ];
     // Who it is, and which database: nothing that passes.
     if matches!(code.code().get(..2), Some("28" | "3D")) {
-        return Remedy::None;
+        return Recovery::None;
     }
     let gone = matches!(code.code().get(..2), Some("08" | "57")) && *code != SqlState::QUERY_CANCELED;
     let fatal = matches!(error.severity(), "FATAL" | "PANIC");
-    if useless.contains(code) || gone || fatal { Remedy::Reconnect } else { Remedy::None }
+    if useless.contains(code) || gone || fatal { Recovery::Reconnect } else { Recovery::None }
 }
