@@ -8,7 +8,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode};
 use tracing::{debug, error};
 
-use super::fold::{self, Fold};
+use super::checkpoint::{self, Checkpoint};
 use crate::error::Fault;
 
 /// What a caller gets once nothing is written any more.
@@ -27,8 +27,8 @@ pub(in crate::store) type Commit = Box<dyn FnMut(&Connection) -> rusqlite::Resul
 /// As SQLite does it.
 fn commit() -> Commit {
     Box::new(|connection| {
-        fold::failed();
-        connection.execute_batch("COMMIT").map_err(|e| match fold::failed() {
+        checkpoint::failed();
+        connection.execute_batch("COMMIT").map_err(|e| match checkpoint::failed() {
             Some(why) => rusqlite::Error::SqliteFailure(why, Some(format!("{NOT_FOLDED}: {why}"))),
             None => e,
         })
@@ -38,13 +38,13 @@ fn commit() -> Commit {
 /// How what is written comes onto the disk.
 pub(in crate::store) struct Disk {
     pub(in crate::store) commit: Commit,
-    pub(in crate::store) fold: Fold,
+    pub(in crate::store) checkpoint: Checkpoint,
 }
 
 impl Disk {
     /// As SQLite does it.
     pub(in crate::store) fn new() -> Self {
-        Self { commit: commit(), fold: fold::fold() }
+        Self { commit: commit(), checkpoint: checkpoint::checkpoint() }
     }
 }
 

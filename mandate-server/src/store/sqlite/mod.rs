@@ -2,8 +2,8 @@
 
 mod ahead;
 mod changes;
+mod checkpoint;
 pub(super) mod commit;
-mod fold;
 mod hot;
 mod jobs;
 mod known;
@@ -193,7 +193,7 @@ fn connect(path: &str) -> Result<Connection, Fault> {
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
     // Without it a statement with a join is planned anew at each run, because other values could want another plan.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
-    connection.wal_hook(Some(fold::alone))?;
+    connection.wal_hook(Some(checkpoint::alone))?;
     Ok(connection)
 }
 

@@ -16,8 +16,8 @@ use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, sql};
 use super::ahead::Ahead;
 use super::changes::{Board, Changes};
+use super::checkpoint::Checkpointer;
 use super::commit::{Committer, Disk, leave, stopped};
-use super::fold::Folder;
 use super::jobs::{Asked, Job, MAX_BATCH, SETTLED, SETTLING, Tell};
 use super::presence::Presence;
 use super::signers::Signers;
@@ -72,7 +72,8 @@ impl Writer {
         let reading = connect(path)?;
         reading.pragma_update(None, "query_only", "ON")?;
         let stopped = Arc::new(AtomicBool::new(false));
-        let folder = Folder::start(connect(path)?, disk.fold, Arc::clone(&stopped), &mut connection)?;
+        let checkpointer =
+            Checkpointer::start(connect(path)?, disk.checkpoint, Arc::clone(&stopped), &mut connection)?;
         let (jobs, work) = mpsc::channel(MAX_WAITING);
         let (asked, waiting) = mpsc::channel(MAX_WAITING);
         let (ended, ends) = channel();
@@ -108,7 +109,7 @@ impl Writer {
         };
         let threads = vec![
             spawn("ahead", Box::new(move || ahead.serve(waiting)))?,
-            spawn("writer", Box::new(move || thread.serve(work, folder)))?,
+            spawn("writer", Box::new(move || thread.serve(work, checkpointer)))?,
         ];
         let ways = Mutex::new(Some(Ways { jobs, asked }));
         Ok(Self { ways, threads: Mutex::new(threads), metrics, stopped, tail: Arc::clone(tail) })
@@ -213,7 +214,7 @@ pub(super) struct Thread {
 }
 
 impl Thread {
-    fn serve(mut self, mut work: mpsc::Receiver<Job>, folder: Folder) {
+    fn serve(mut self, mut work: mpsc::Receiver<Job>, checkpointer: Checkpointer) {
         let mut jobs = Vec::with_capacity(MAX_BATCH);
         while work.blocking_recv_many(&mut jobs, MAX_BATCH) > 0 {
             let batches = jobs.iter().filter(|job| matches!(job, Job::Drafts(_))).count();
@@ -225,17 +226,17 @@ impl Thread {
                 self.run(&mut jobs, batches);
             }
         }
-        self.end(folder);
+        self.end(checkpointer);
     }
 
     /// Leaves all that was written where others look for it, unless the disk has failed.
-    fn end(mut self, folder: Folder) {
+    fn end(mut self, checkpointer: Checkpointer) {
         if !self.committer.has_stopped()
             && let Err(fault) = self.settle()
         {
             tracing::warn!(reason = %fault, "counters were not settled at the end");
         }
-        if let Err(fault) = folder.end(&mut self.connection) {
+        if let Err(fault) = checkpointer.end(&mut self.connection) {
             tracing::debug!(reason = %fault, "what folds the log was not ended");
         }
         if self.committer.has_stopped() {

@@ -8,7 +8,7 @@ use mandate_core::{AgentId, DecisionId, EnvironmentKind, PolicyVersion, RequestI
 use rusqlite::ffi;
 use tempfile::TempDir;
 
-use super::super::fold::{MOST_PAGES, fold};
+use super::super::checkpoint::{MOST_PAGES, checkpoint};
 use super::*;
 use crate::error::Refusal;
 use crate::metrics::Metrics;
@@ -54,11 +54,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self::folding(fold())
+        Self::folding(checkpoint())
     }
 
     /// One whose log is folded in so, beside the writer.
-    fn folding(fold: Fold) -> Self {
+    fn folding(checkpoint: Checkpoint) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("test.db").display().to_string();
         let database = format!("sqlite://{path}");
@@ -73,7 +73,7 @@ impl World {
                 Some(code) => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
             }
         });
-        let disk = Disk { commit, fold };
+        let disk = Disk { commit, checkpoint };
         let store =
             Store::open_with(&database, Arc::new(Yes), Metrics::new(), disk, Tail::default()).unwrap();
         Self { store, path, next, commits, _folder: folder }
@@ -126,24 +126,24 @@ const FILLED_PAGES: u64 = 200;
 /// A page in the log, with what stands before it.
 const PAGE_BYTES: u64 = 4096 + 24;
 
-fn fails(code: c_int) -> Fold {
+fn fails(code: c_int) -> Checkpoint {
     Box::new(move |_| Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)))
 }
 
 #[tokio::test]
 async fn the_log_stays_short_however_it_is_folded_in_beside_the_writer() {
     let folded = Arc::<Mutex<usize>>::default();
-    let (count, mut truly) = (Arc::clone(&folded), fold());
-    let counted: Fold = Box::new(move |connection| {
+    let (count, mut truly) = (Arc::clone(&folded), checkpoint());
+    let counted: Checkpoint = Box::new(move |connection| {
         *count.lock().unwrap() += 1;
         truly(connection)
     });
     // While a slow disk keeps whoever folds at it, the writer goes on.
     let long = u64::try_from(MOST_PAGES).unwrap();
-    let truly_or_not: [(Fold, u64); 3] =
+    let truly_or_not: [(Checkpoint, u64); 3] =
         [(counted, 2 * long), (Box::new(|_| Ok(0)), long), (fails(ffi::SQLITE_BUSY), long)];
-    for (fold, most) in truly_or_not {
-        let world = World::folding(fold);
+    for (checkpoint, most) in truly_or_not {
+        let world = World::folding(checkpoint);
         for _ in 0..FILLS {
             world.fill().await.unwrap();
         }

@@ -19,17 +19,17 @@ use super::commit::stop;
 use crate::error::Fault;
 
 /// Pages that the log may have before it is folded in.
-pub(super) const FOLDED_PAGES: c_int = 1000;
+pub(super) const CHECKPOINT_PAGES: c_int = 1000;
 /// Pages that the writer folds in by itself, when no more are left: it takes about as long as a COMMIT.
 const REST_PAGES: c_int = 256;
 /// Pages at which the writer waits for no one.
-pub(super) const MOST_PAGES: c_int = 4 * FOLDED_PAGES;
+pub(super) const MOST_PAGES: c_int = 4 * CHECKPOINT_PAGES;
 
 /// Copies what is in the log, up to what somebody still reads; says how many of its pages are copied.
-pub(in crate::store) type Fold = Box<dyn FnMut(&Connection) -> rusqlite::Result<c_int> + Send>;
+pub(in crate::store) type Checkpoint = Box<dyn FnMut(&Connection) -> rusqlite::Result<c_int> + Send>;
 
 /// As SQLite does it, without waiting for anybody.
-pub(in crate::store) fn fold() -> Fold {
+pub(in crate::store) fn checkpoint() -> Checkpoint {
     Box::new(|connection| {
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get("checkpointed"))
     })
@@ -46,7 +46,7 @@ pub(super) fn failed() -> Option<ffi::Error> {
 }
 
 /// The thread that folds, and the way to it.
-pub(super) struct Folder {
+pub(super) struct Checkpointer {
     way: Way,
     thread: JoinHandle<()>,
 }
@@ -75,11 +75,11 @@ impl Log {
     }
 }
 
-impl Folder {
+impl Checkpointer {
     /// Starts the thread: it folds whenever the log of `writer` has grown long. A failing disk sets `stopped`.
     pub(super) fn start(
         connection: Connection,
-        fold: Fold,
+        checkpoint: Checkpoint,
         stopped: Arc<AtomicBool>,
         writer: &mut Connection,
     ) -> Result<Self, Fault> {
@@ -87,9 +87,10 @@ impl Folder {
         let way = Way { wake, log: Arc::default() };
         let (committed, log) = (way.clone(), Arc::clone(&way.log));
         writer.wal_hook(Some(move |wal: &mut Wal, pages| committed.committed(wal, pages)))?;
-        let thread = Thread { connection, fold, stopped, log };
-        let spawned = std::thread::Builder::new().name("fold".to_owned()).spawn(move || thread.serve(&woken));
-        let thread = spawned.map_err(|e| Fault::new(format!("cannot start the thread `fold`: {e}")))?;
+        let thread = Thread { connection, checkpoint, stopped, log };
+        let spawned =
+            std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || thread.serve(&woken));
+        let thread = spawned.map_err(|e| Fault::new(format!("cannot start the thread `checkpoint`: {e}")))?;
         Ok(Self { way, thread })
     }
 
@@ -107,7 +108,7 @@ impl Way {
     /// The writer has committed, and the log has so many pages.
     fn committed(&self, wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
         self.log.pages.store(pages, Ordering::Relaxed);
-        if pages < FOLDED_PAGES {
+        if pages < CHECKPOINT_PAGES {
             self.log.folded.store(0, Ordering::Relaxed);
             return Ok(());
         }
@@ -126,7 +127,7 @@ impl Way {
 /// For a connection without a thread: folds the log in once it is long, as SQLite does by itself; but SQLite passes over a
 /// failing disk then. Here the COMMIT that it follows, on the same thread, is told to have failed.
 pub(super) fn alone(wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
-    if pages >= FOLDED_PAGES {
+    if pages >= CHECKPOINT_PAGES {
         passive(wal)?;
     }
     Ok(())
@@ -147,7 +148,7 @@ fn passive(wal: &mut Wal) -> rusqlite::Result<Option<c_int>> {
 
 struct Thread {
     connection: Connection,
-    fold: Fold,
+    checkpoint: Checkpoint,
     stopped: Arc<AtomicBool>,
     log: Arc<Log>,
 }
@@ -162,7 +163,7 @@ impl Thread {
                 // The rest is the writer's.
                 continue;
             }
-            match (self.fold)(&self.connection) {
+            match (self.checkpoint)(&self.connection) {
                 Ok(pages) => self.log.folded.store(pages, Ordering::Relaxed),
                 Err(e) if e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => {
                     stop(&self.stopped, "the log was folded in", &e);
