@@ -19,7 +19,7 @@ use crate::metrics::Metrics;
 use crate::model::call::ScriptError;
 use crate::model::master_key::MasterKey;
 use crate::service::decide::Engine;
-use crate::service::endpoint::Reach;
+use crate::service::endpoint::EgressPolicy;
 use crate::service::signing::{self, Keyring};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
@@ -46,7 +46,7 @@ pub(super) struct Parts {
     keys: Arc<KeyCache>,
     exports: Arc<Exports>,
     settlement: Arc<Settlement>,
-    reach: Reach,
+    egress: EgressPolicy,
     rates: Arc<Rates>,
     skew: Arc<Skew>,
     /// Tells the other servers on the same database of the rates here.
@@ -93,7 +93,7 @@ impl Parts {
             keys: Arc::new(KeyCache::new(store.clone(), metrics.clone())),
             exports: Arc::new(Exports::new(settings.exports_directory())),
             settlement: Arc::new(settlement),
-            reach: Reach {
+            egress: EgressPolicy {
                 loopback: settings.loopback_webhooks,
                 networks: settings.webhook_networks.clone(),
             },
@@ -127,7 +127,7 @@ impl Parts {
             keys: Arc::clone(&self.keys),
             rates: Arc::clone(&self.rates),
             metrics: self.metrics.clone(),
-            webhook_reach: self.reach.clone(),
+            webhook_egress: self.egress.clone(),
             room: Arc::new(Semaphore::new(self.settings.max_under_way)),
             slow_bodies: SlowBodies::default(),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
@@ -159,7 +159,7 @@ impl Parts {
         let (keys, exports) = (Arc::clone(&self.keys), Arc::clone(&self.exports));
         tasks.spawn(|stopping| keys.follow(stopping));
         tasks.spawn(|stopping| rotate::follow(store.clone(), keyring.clone(), stopping));
-        let dialer = Arc::new(Dialer::new(self.reach.clone())?);
+        let dialer = Arc::new(Dialer::new(self.egress.clone())?);
         let entropy = Arc::clone(&self.entropy);
         let deliverer =
             Deliverer::new(store.clone(), keyring.clone(), dialer, clock(), entropy, metrics.clone());

@@ -43,7 +43,7 @@ use tokio::sync::Semaphore;
 use crate::clock::{Clock, Entropy, Ids};
 use crate::metrics::Metrics;
 use crate::service::decide::Engine;
-use crate::service::endpoint::Reach;
+use crate::service::endpoint::EgressPolicy;
 use crate::settlement::Settlement;
 use crate::store::Store;
 use crate::worker::export::Exports;
@@ -77,7 +77,7 @@ pub(crate) struct Api {
     pub(crate) rates: Arc<Rates>,
     pub(crate) metrics: Metrics,
     /// Which addresses webhooks may have.
-    pub(crate) webhook_reach: Reach,
+    pub(crate) webhook_egress: EgressPolicy,
     /// Room for the requests that are under way behind the gate.
     pub(crate) room: Arc<Semaphore>,
     /// The requests that wait for their bodies, without such room.

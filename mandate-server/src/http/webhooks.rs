@@ -10,7 +10,7 @@ use crate::service::webhooks::{self, Subscription};
 /// POST /v1/webhooks
 pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let (id, at) = (WebhookId::from_bytes(post.new_id()), post.at());
-    let subscription = post.parse(|body| Subscription::read(body, &post.api.webhook_reach));
+    let subscription = post.parse(|body| Subscription::read(body, &post.api.webhook_egress));
     let command = subscription.map(|subscription| webhooks::Create { subscription, id, at });
     post.write(command, webhooks::create).await
 }

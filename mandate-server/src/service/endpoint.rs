@@ -12,14 +12,14 @@ pub const MAX_URL_CHARS: usize = 2048;
 
 /// How far deliveries go, beyond public addresses over TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reach {
+pub struct EgressPolicy {
     /// To this machine as well, and there also over plain HTTP: for developers.
     pub loopback: bool,
     /// To these networks as well, which the operator has named.
     pub networks: Vec<IpNet>,
 }
 
-impl Reach {
+impl EgressPolicy {
     /// To public addresses alone.
     pub const PUBLIC: Self = Self { loopback: false, networks: Vec::new() };
 
@@ -56,8 +56,8 @@ impl Reach {
 ///
 /// # Errors
 /// The text is not a URL, is too long, holds credentials or a fragment, is not https, or names an address that is not
-/// public, each beyond what `reach` allows.
-pub fn parse(text: &str, reach: &Reach) -> Result<Url, Invalid> {
+/// public, each beyond what `egress` allows.
+pub fn parse(text: &str, egress: &EgressPolicy) -> Result<Url, Invalid> {
     let refused = |problem: &str| Err(Invalid::new("url", problem));
     let too_long = || Err(Invalid::new("url", format!("must be at most {MAX_URL_CHARS} characters long")));
     if text.chars().count() > MAX_URL_CHARS {
@@ -86,11 +86,11 @@ pub fn parse(text: &str, reach: &Reach) -> Result<Url, Invalid> {
     if url.fragment().is_some() {
         return refused("must not hold a fragment, `#` and what follows");
     }
-    let plain = url.scheme() == "http" && reach.loopback && is_loopback(&host);
+    let plain = url.scheme() == "http" && egress.loopback && is_loopback(&host);
     if url.scheme() != "https" && !plain {
         return refused("must be an https URL");
     }
-    if !reach.allows_host(&host) {
+    if !egress.allows_host(&host) {
         return refused(
             "must have a host that is public: an address of a private network, or of this machine, is not",
         );

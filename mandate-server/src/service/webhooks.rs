@@ -6,7 +6,7 @@ use mandate_core::json::{Field, Object};
 use mandate_core::{AgentName, EnvironmentKind, EventId, EventKind, Invalid, Timestamp, WebhookId};
 use serde::Serialize;
 
-use super::endpoint::{self, Reach};
+use super::endpoint::{self, EgressPolicy};
 use super::events::EventView;
 use super::listing::{Cursors, Query, Walk};
 use super::{organizations, outbox};
@@ -82,8 +82,8 @@ impl Subscription {
     ///
     /// # Errors
     /// A field is missing, unknown, of another type or form.
-    pub fn read(mut body: Object<'_>, reach: &Reach) -> Result<Self, Invalid> {
-        let url = endpoint::parse(&body.require("url")?.string()?, reach)?.into();
+    pub fn read(mut body: Object<'_>, egress: &EgressPolicy) -> Result<Self, Invalid> {
+        let url = endpoint::parse(&body.require("url")?.string()?, egress)?.into();
         let events = read_events(&body.require("events")?)?;
         body.finish()?;
         Ok(Self { url, events })

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 use crate::error::Fault;
 pub use crate::outgoing::NoAnswer;
 use crate::outgoing::{self, Client, Names, SystemNames};
-use crate::service::endpoint::{self, Reach};
+use crate::service::endpoint::{self, EgressPolicy};
 
 /// How long an attempt may take, from the lookup of the name to the end of the answer.
 pub const ATTEMPT: Duration = Duration::from_secs(10);
@@ -24,33 +24,33 @@ pub const ATTEMPT: Duration = Duration::from_secs(10);
 /// Posts to webhooks.
 pub struct Dialer {
     client: Client,
-    reach: Arc<Reach>,
+    egress: Arc<EgressPolicy>,
 }
 
 impl fmt::Debug for Dialer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Dialer").field("reach", &self.reach).finish_non_exhaustive()
+        f.debug_struct("Dialer").field("egress", &self.egress).finish_non_exhaustive()
     }
 }
 
 impl Dialer {
-    /// A dialer that goes as far as `reach`.
+    /// A dialer that goes as far as `egress`.
     ///
     /// # Errors
     /// The client cannot be set up.
-    pub fn new(reach: Reach) -> Result<Self, Fault> {
-        Self::with(reach, Arc::new(SystemNames), ATTEMPT)
+    pub fn new(egress: EgressPolicy) -> Result<Self, Fault> {
+        Self::with(egress, Arc::new(SystemNames), ATTEMPT)
     }
 
     /// A dialer that asks `names` what a name stands for, and waits so long for an answer.
     ///
     /// # Errors
     /// The client cannot be set up.
-    pub fn with(reach: Reach, names: Arc<dyn Names>, attempt: Duration) -> Result<Self, Fault> {
-        let reach = Arc::new(reach);
-        let guarded = Guarded { names, reach: Arc::clone(&reach) };
+    pub fn with(egress: EgressPolicy, names: Arc<dyn Names>, attempt: Duration) -> Result<Self, Fault> {
+        let egress = Arc::new(egress);
+        let guarded = Guarded { names, egress: Arc::clone(&egress) };
         let client = Client::new(Arc::new(guarded), attempt);
-        Ok(Self { client: client.map_err(|e| Fault::new(format!("deliveries: {e}")))?, reach })
+        Ok(Self { client: client.map_err(|e| Fault::new(format!("deliveries: {e}")))?, egress })
     }
 
     /// Posts a token to a webhook of an environment; gives the status that was answered.
@@ -58,7 +58,7 @@ impl Dialer {
     /// # Errors
     /// No status was answered.
     pub async fn post(&self, environment: i64, url: &str, token: String) -> Result<u16, NoAnswer> {
-        let url = endpoint::parse(url, &self.reach).map_err(|e| NoAnswer::Refused(e.to_string()))?;
+        let url = endpoint::parse(url, &self.egress).map_err(|e| NoAnswer::Refused(e.to_string()))?;
         // The status counts, however the body ends.
         let posting = self.client.post_jwt(url.as_str(), token);
         Ok(outgoing::on_behalf_of(environment, posting).await?.status.as_u16())
@@ -68,14 +68,15 @@ impl Dialer {
 /// Says of a name only the addresses that may be reached.
 struct Guarded {
     names: Arc<dyn Names>,
-    reach: Arc<Reach>,
+    egress: Arc<EgressPolicy>,
 }
 
 impl Names for Guarded {
     fn look_up(&self, name: &str) -> BoxFuture<'static, Vec<SocketAddr>> {
-        let (reach, text) = (Arc::clone(&self.reach), name.to_owned());
+        let (egress, text) = (Arc::clone(&self.egress), name.to_owned());
         let found = self.names.look_up(name);
-        async move { found.await.into_iter().filter(|at| reach.allows_for(&text, at.ip())).collect() }.boxed()
+        async move { found.await.into_iter().filter(|at| egress.allows_for(&text, at.ip())).collect() }
+            .boxed()
     }
 }
 

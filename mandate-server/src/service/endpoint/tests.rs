@@ -2,10 +2,10 @@
 
 use super::*;
 
-const DEVELOPERS: Reach = Reach { loopback: true, networks: Vec::new() };
+const DEVELOPERS: EgressPolicy = EgressPolicy { loopback: true, networks: Vec::new() };
 
-fn refusal(text: &str, reach: &Reach) -> Option<String> {
-    parse(text, reach).err().map(|e| e.to_string())
+fn refusal(text: &str, egress: &EgressPolicy) -> Option<String> {
+    parse(text, egress).err().map(|e| e.to_string())
 }
 
 #[test]
@@ -18,7 +18,7 @@ fn an_https_url_is_taken_and_shown_as_it_will_be_used() {
         ("https://[2606:4700::1111]/", "https://[2606:4700::1111]/"),
         ("https://bücher.example/", "https://xn--bcher-kva.example/"),
     ] {
-        assert_eq!(parse(text, &Reach::PUBLIC).as_ref().map(Url::as_str), Ok(shown), "{text}");
+        assert_eq!(parse(text, &EgressPolicy::PUBLIC).as_ref().map(Url::as_str), Ok(shown), "{text}");
     }
 }
 
@@ -43,16 +43,16 @@ fn what_is_not_plainly_an_https_url_is_refused() {
         ("https:hooks.example", "url must be a URL as it stands: "),
         ("https://hooks.example/a b", "url must be a URL as it stands: "),
     ] {
-        let refused = refusal(text, &Reach::PUBLIC).unwrap();
+        let refused = refusal(text, &EgressPolicy::PUBLIC).unwrap();
         assert!(refused.starts_with(problem), "{text}: {refused}");
         assert!(!refused.contains("s3cret"), "{refused}");
     }
     let long = |length: usize| format!("https://h.example/{}", "x".repeat(length - 18));
-    assert_eq!(refusal(&long(MAX_URL_CHARS), &Reach::PUBLIC), None);
+    assert_eq!(refusal(&long(MAX_URL_CHARS), &EgressPolicy::PUBLIC), None);
     let too_long = "url must be at most 2048 characters long";
-    assert_eq!(refusal(&long(MAX_URL_CHARS + 1), &Reach::PUBLIC).as_deref(), Some(too_long));
+    assert_eq!(refusal(&long(MAX_URL_CHARS + 1), &EgressPolicy::PUBLIC).as_deref(), Some(too_long));
     let growing = format!("https://h.example/{}", "ü".repeat(400));
-    assert_eq!(refusal(&growing, &Reach::PUBLIC).as_deref(), Some(too_long), "six characters each");
+    assert_eq!(refusal(&growing, &EgressPolicy::PUBLIC).as_deref(), Some(too_long), "six characters each");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn a_host_that_would_have_to_be_normalised_is_refused() {
         "010.8.8.8",
     ] {
         for port in ["", ":8443"] {
-            let refused = refusal(&format!("https://{host}{port}/in"), &Reach::PUBLIC).unwrap();
+            let refused = refusal(&format!("https://{host}{port}/in"), &EgressPolicy::PUBLIC).unwrap();
             let ours = refused.starts_with("url must have its host in the form in which it is looked up");
             assert!(ours || refused.starts_with("url must be a URL as it stands"), "{host}: {refused}");
         }
@@ -90,9 +90,9 @@ fn a_host_that_would_have_to_be_normalised_is_refused() {
         "hooks.example.",
         "8.8.8.8",
     ] {
-        assert_eq!(refusal(&format!("https://{host}:443/in"), &Reach::PUBLIC), None, "{host}");
+        assert_eq!(refusal(&format!("https://{host}:443/in"), &EgressPolicy::PUBLIC), None, "{host}");
     }
-    assert_eq!(refusal("https://[2606:4700:0:0::1111]:8443/", &Reach::PUBLIC), None);
+    assert_eq!(refusal("https://[2606:4700:0:0::1111]:8443/", &EgressPolicy::PUBLIC), None);
 }
 
 /// Hosts that are this machine or in a network that is not public, in the spellings by which filters are known to have
@@ -231,12 +231,12 @@ const NO_HOSTS: &[&str] = &[
 fn an_address_that_is_not_public_is_refused_in_every_spelling() {
     for host in NOT_PUBLIC {
         for port in ["", ":8443"] {
-            let refused = refusal(&format!("https://{host}{port}/"), &Reach::PUBLIC).unwrap();
+            let refused = refusal(&format!("https://{host}{port}/"), &EgressPolicy::PUBLIC).unwrap();
             assert!(refused.starts_with("url must "), "{host}: {refused}");
         }
     }
     for host in NO_HOSTS {
-        assert!(refusal(&format!("https://{host}/"), &Reach::PUBLIC).is_some(), "{host}");
+        assert!(refusal(&format!("https://{host}/"), &EgressPolicy::PUBLIC).is_some(), "{host}");
     }
     for host in [
         "8.8.8.8",
@@ -249,36 +249,36 @@ fn an_address_that_is_not_public_is_refused_in_every_spelling() {
         "127.0.0.1.example",
         "0x7f.example",
     ] {
-        assert_eq!(refusal(&format!("https://{host}/"), &Reach::PUBLIC), None, "{host}");
+        assert_eq!(refusal(&format!("https://{host}/"), &EgressPolicy::PUBLIC), None, "{host}");
     }
 }
 
 #[test]
 fn networks_that_the_operator_names_are_reached_and_no_more() {
     let networks = ["10.20.0.0/16", "fd00:20::/32"].map(|network| network.parse().unwrap());
-    let reach = Reach { loopback: false, networks: networks.to_vec() };
+    let egress = EgressPolicy { loopback: false, networks: networks.to_vec() };
     for host in ["10.20.0.1", "10.20.255.255", "[fd00:20::1]", "hooks.example"] {
-        assert_eq!(refusal(&format!("https://{host}/"), &reach), None, "{host}");
-        assert_eq!(refusal(&format!("http://{host}/"), &reach).as_deref(), Some("url must be an https URL"));
+        assert_eq!(refusal(&format!("https://{host}/"), &egress), None, "{host}");
+        assert_eq!(refusal(&format!("http://{host}/"), &egress).as_deref(), Some("url must be an https URL"));
     }
-    assert!(refusal("https://0xa.0x14.1/", &reach).unwrap().contains("looked up"));
+    assert!(refusal("https://0xa.0x14.1/", &egress).unwrap().contains("looked up"));
     for host in
         ["10.21.0.1", "127.0.0.1", "localhost", "[fd00:21::1]", "[::ffff:10.20.0.1]", "[64:ff9b::a14:1]"]
     {
-        let refused = refusal(&format!("https://{host}/"), &reach).unwrap();
+        let refused = refusal(&format!("https://{host}/"), &egress).unwrap();
         assert!(refused.starts_with("url must have a host that is public"), "{host}: {refused}");
     }
-    let here = Reach { loopback: false, networks: vec!["127.0.0.0/8".parse().unwrap()] };
+    let here = EgressPolicy { loopback: false, networks: vec!["127.0.0.0/8".parse().unwrap()] };
     assert_eq!(refusal("https://localhost/", &here), None);
     assert_eq!(refusal("http://localhost/", &here).as_deref(), Some("url must be an https URL"));
 }
 
 #[test]
 fn a_name_of_this_machine_never_stands_for_another() {
-    let reach = Reach { loopback: true, networks: Vec::new() };
+    let egress = EgressPolicy { loopback: true, networks: Vec::new() };
     let public = "8.8.8.8".parse().unwrap();
-    assert!(reach.allows_for("hooks.example", public) && !reach.allows_for("a.localhost", public));
-    assert!(reach.allows_for("a.localhost", "::1".parse().unwrap()));
+    assert!(egress.allows_for("hooks.example", public) && !egress.allows_for("a.localhost", public));
+    assert!(egress.allows_for("a.localhost", "::1".parse().unwrap()));
 }
 
 #[test]

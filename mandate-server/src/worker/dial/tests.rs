@@ -37,16 +37,19 @@ impl Names for Listed {
     }
 }
 
-fn reach(networks: &[&str]) -> Reach {
-    Reach { loopback: false, networks: networks.iter().map(|network| network.parse().unwrap()).collect() }
+fn egress(networks: &[&str]) -> EgressPolicy {
+    EgressPolicy {
+        loopback: false,
+        networks: networks.iter().map(|network| network.parse().unwrap()).collect(),
+    }
 }
 
-fn dialer(reach: Reach, answers: &[&[&str]], attempt: Duration) -> Dialer {
-    Dialer::with(reach, Listed::saying(answers), attempt).unwrap()
+fn dialer(egress: EgressPolicy, answers: &[&[&str]], attempt: Duration) -> Dialer {
+    Dialer::with(egress, Listed::saying(answers), attempt).unwrap()
 }
 
 fn developers(attempt: Duration) -> Dialer {
-    dialer(Reach { loopback: true, networks: Vec::new() }, &[&["127.0.0.1"]], attempt)
+    dialer(EgressPolicy { loopback: true, networks: Vec::new() }, &[&["127.0.0.1"]], attempt)
 }
 
 /// Listens at each address on the same port; hands over who connected where.
@@ -77,7 +80,7 @@ async fn read_request(stream: &mut TcpStream) -> String {
 
 #[tokio::test]
 async fn no_spelling_of_an_address_that_is_not_public_is_dialled() {
-    let dialer = dialer(Reach::PUBLIC, &[&["127.0.0.1"]], SOON);
+    let dialer = dialer(EgressPolicy::PUBLIC, &[&["127.0.0.1"]], SOON);
     for host in NOT_PUBLIC {
         let refused = dialer.post(1, &format!("https://{host}:9/"), "token".to_owned()).await;
         assert!(matches!(refused, Err(NoAnswer::Refused(_))), "{host}: {refused:?}");
@@ -91,7 +94,7 @@ async fn a_name_that_stands_for_such_an_address_is_not_connected_to() {
     for host in NOT_PUBLIC {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let Ok(address) = bare.parse::<IpAddr>() else { continue };
-        let dialer = dialer(Reach::PUBLIC, &[&[bare]], SOON);
+        let dialer = dialer(EgressPolicy::PUBLIC, &[&[bare]], SOON);
         let refused = dialer.post(1, "https://hooks.example:9/", "token".to_owned()).await;
         assert_eq!(refused, Err(NoAnswer::NoAddress), "{address}");
     }
@@ -102,7 +105,7 @@ async fn of_a_mix_only_what_may_be_reached_is_connected_to() {
     let inside = Ipv4Addr::new(127, 0, 0, 3);
     let (port, mut connected) = listen(&[OUTSIDE, inside, Ipv4Addr::LOCALHOST]).await;
     let mix = ["127.0.0.1", "127.0.0.3", "::1", "10.0.0.1", "127.0.0.2", "::ffff:127.0.0.2"];
-    let dialer = dialer(reach(&["127.0.0.2/32"]), &[&mix], LONG);
+    let dialer = dialer(egress(&["127.0.0.2/32"]), &[&mix], LONG);
     let url = format!("https://hooks.example:{port}/");
     for _ in 0..3 {
         let (answer, ()) = tokio::join!(dialer.post(1, &url, "token".to_owned()), async {
@@ -120,7 +123,7 @@ async fn of_a_mix_only_what_may_be_reached_is_connected_to() {
 async fn a_name_that_is_bound_anew_to_an_address_inside_leads_nowhere() {
     let (port, mut connected) = listen(&[OUTSIDE, Ipv4Addr::LOCALHOST]).await;
     let answers: &[&[&str]] = &[&["127.0.0.2"], &["127.0.0.1"], &["::1", "127.0.0.1"], &["127.0.0.2"]];
-    let dialer = dialer(reach(&["127.0.0.2/32"]), answers, LONG);
+    let dialer = dialer(egress(&["127.0.0.2/32"]), answers, LONG);
     let url = format!("https://rebound.example:{port}/");
     let mut outside = 0;
     for inside in [false, true, true, false] {
