@@ -24,10 +24,10 @@ struct Args {
 
 const ROOT_HELP: &str = "\
 Examples:
-  mandate-server dev                         See it all at once, on this machine
-  mandate-server serve --config server.toml  Serve in earnest
-  mandate-server organization create acme    Onboard an organization, beside a running server
-  mandate-server backup create today.db      Take a backup, beside a running server
+  mandate-server dev                         Try everything on this machine
+  mandate-server serve --config server.toml  Run a server
+  mandate-server organization create acme    Create an organization; a server may be running
+  mandate-server backup create today.db      Take a backup; a server may be running
 
 Exit codes:
   0 done    1 refused or failed    2 the command line or the configuration cannot be used";
@@ -44,7 +44,7 @@ enum Command {
     Admin(admin::Command),
     #[command(flatten)]
     Manual(admin::manual::Command),
-    /// Print the contract of the API, an OpenAPI 3.1 document
+    /// Print the OpenAPI 3.1 document of the API
     #[command(after_help = OPENAPI_HELP)]
     Openapi,
 }
@@ -60,15 +60,15 @@ Examples:
   base_url = \"https://api.example.com/v1\"
   verdicts_url = \"https://verdicts.example.com\"
 
-Flags win over MANDATE_* variables, these over the file, that over the defaults.
+A flag overrides a MANDATE_* variable, a variable the file, the file the default.
 The master key encrypts the signing keys; it comes from MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE.
-SIGTERM and Ctrl-C end the requests that are under way, and then the server.";
+On SIGTERM or Ctrl-C the server finishes the requests in progress and exits.";
 
 const OPENAPI_HELP: &str = "\
 Examples:
   mandate-server openapi > docs/openapi.yaml
 
-A running server publishes it with its own addresses, at /openapi.yaml on the public listener.";
+A running server serves it with its own addresses, at /openapi.yaml on the public listener.";
 
 const DEV_HELP: &str = "\
 Examples:
@@ -76,7 +76,7 @@ Examples:
   mandate-server dev --data /tmp/demo --fresh --port 9000
   mandate-server dev --json --port 0 | jq -r .base_url
 
-Everything is kept in mandate-dev.db; the keys that open it stand beside it in mandate-dev.json.";
+The database is mandate-dev.db; its keys are in mandate-dev.json beside it.";
 
 /// What a request allocates in one thread is freed in another, which the system's allocator is slow at.
 #[global_allocator]

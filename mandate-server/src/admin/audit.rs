@@ -14,18 +14,18 @@ const MAX_RECORDS: u32 = 100_000;
 /// The record of what operators have done.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List what was done, newest first
+    /// List audit records, newest first
     #[command(after_help = LIST_HELP)]
     List {
-        /// To this organization
+        /// Only records about this organization
         #[arg(long, value_name = "NAME", value_parser = AgentName::parse)]
         organization: Option<AgentName>,
 
-        /// Since a day, an instant (RFC 3339), or for a length of time such as 24h
+        /// Only records since a day, an instant (RFC 3339), or an age such as 24h
         #[arg(long, value_name = "WHEN", value_parser = since)]
         since: Option<Since>,
 
-        /// At most so many
+        /// The largest number of records
         #[arg(long, value_name = "RECORDS", default_value_t = 50,
             value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_RECORDS)))]
         limit: u32,
@@ -41,9 +41,9 @@ Examples:
   mandate-server audit list --organization acme --since 2026-11-01 --limit 1000
   mandate-server audit list --since 24h --json | jq '.[] | select(.action == \"key.revoke\")'
 
-Each command that changes something leaves a record, in the transaction that changes it: when, what, to what, and which
-user of the operating system. A backup and a migration are recorded when they are done, a restore in what is restored. No
-record holds a secret.";
+Each command that changes something writes a record in the same transaction: the time, the command, what it changed, and
+the user of the operating system. A backup and a migration are recorded when they have ended, a restore in the restored
+database. No record holds a secret.";
 
 /// A moment in the past.
 #[derive(Debug, Clone, Copy)]

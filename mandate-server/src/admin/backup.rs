@@ -25,16 +25,16 @@ const MANIFEST_SUFFIX: &str = ".manifest.json";
 /// Backups.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Copy the database into FILE, beside a running server
+    /// Copy the database into FILE; a server may be running
     #[command(after_help = CREATE_HELP)]
     Create {
-        /// Where the backup goes; FILE.manifest.json is written beside it
+        /// The backup to write; its manifest is FILE.manifest.json
         file: PathBuf,
 
         #[command(flatten)]
         common: Common,
     },
-    /// Check a backup: its hash, its pages, and what must go together in it
+    /// Check a backup: its hash, its pages and the references between rows
     #[command(after_help = VERIFY_HELP)]
     Verify {
         /// The backup
@@ -44,13 +44,13 @@ pub enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Put a backup in the place of the database, while no server runs
+    /// Replace the database by a backup; no server may be running
     #[command(after_help = RESTORE_HELP)]
     Restore {
         /// The backup
         file: PathBuf,
 
-        /// Where a database is there, set it aside under another name
+        /// If there is a database, rename it and keep it
         #[arg(long)]
         force: bool,
 
@@ -64,9 +64,9 @@ Examples:
   mandate-server backup create /backup/mandate-$(date +%F).db
   mandate-server backup create today.db --database sqlite:///var/lib/mandate/mandate.db --json
 
-Everything that was acknowledged before the command began is in the backup. The server goes on meanwhile. FILE is there
-once it is whole and verified, for its owner alone; one that is there already is never overwritten. Exports are not in
-it: they can be asked for again. Without the master key a backup is of no use: keep that elsewhere.";
+The backup holds everything that was acknowledged before the command began. A running server continues. FILE appears once
+it is complete and verified, readable by its owner only; an existing file is never overwritten. Exports are not included:
+request them again. A backup is of no use without the master key: keep that elsewhere.";
 
 const VERIFY_HELP: &str = "\
 Examples:
@@ -79,9 +79,9 @@ Examples:
   mandate-server backup restore /backup/mandate-2026-11-21.db
   mandate-server backup restore /backup/mandate-2026-11-21.db --force --database sqlite:///var/lib/mandate/mandate.db
 
-Refused while a server has the database open. With MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE set, it is checked that
-this master key opens the signing keys. What changed after the backup is lost: a key that was revoked since then is valid
-again, so revoke it again.";
+Refused while a server has the database open. If MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE is set, the command checks
+that this master key decrypts the signing keys. Changes made after the backup are lost. A key that was revoked since then
+is valid again: revoke it again.";
 
 /// What is said of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,7 +145,7 @@ pub fn create(database: &str, to: &Path) -> Result<Manifest, Fault> {
     let manifest_path = manifest_path(to);
     for path in [to, &manifest_path] {
         if path.exists() {
-            return Err(Fault::new(format!("{} is there already; name another file", path.display())));
+            return Err(Fault::new(format!("{} exists; name another file", path.display())));
         }
     }
     let taken_at = SystemClock.now().to_string();

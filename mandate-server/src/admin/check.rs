@@ -10,7 +10,7 @@ use crate::store::upkeep;
 /// Whether a database is sound.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Do not read the log: no signatures, no verdicts, no metering
+    /// Skip the log: no signatures, verdicts or metering
     #[arg(long)]
     quick: bool,
 
@@ -24,11 +24,11 @@ Examples:
   mandate-server check --quick --database sqlite:///backup/mandate-2026-11-21.db
   mandate-server check --json | jq -r 'select(.table == \"usage\")'
 
-Reads one snapshot, beside a running server. Looked at: the pages and indexes of the file, what refers to what, the schema,
-the chains of mandates and reviews; then, of every decision, the signature over its token and the verdict computed again
-from its mandate and its basis; the metering counted again from the log; and the answers kept for retries.
-Each finding is a line: table, row, what was found, what was expected. Exit code 1 when there is any, and with a line on
-standard error alone when the database could not be looked at to its end.";
+Reads one snapshot; a server may be running. It checks the pages and indexes of the file, the references between rows, the
+schema, and the chains of mandates and reviews. For every decision it verifies the signature and computes the verdict again
+from the mandate and the recorded basis. It counts the metering again from the log, and reads the answers kept for retries.
+Each finding is one line: table, row, found, expected. The exit code is 1 if there is a finding. It is also 1, with a line
+on standard error only, if the database could not be read to its end.";
 
 impl Options {
     /// Looks, and tells.
@@ -51,7 +51,7 @@ impl Options {
         match checked {
             Ok(()) => {}
             Err(fault) if lost => {
-                return Err(Failure::failed(format!("it could not be looked at to its end: {fault}")));
+                return Err(Failure::failed(format!("the database could not be read to its end: {fault}")));
             }
             Err(fault) => told.finding(check::unreadable(&fault)),
         }

@@ -21,21 +21,21 @@ use crate::store::upkeep;
 /// The settings.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show every setting, its value and its source; secrets are not shown
+    /// Print every setting with its value and source; secrets are not shown
     #[command(after_help = PRINT_HELP)]
     Print {
         /// Print JSON
         #[arg(long, conflicts_with = "toml")]
         json: bool,
 
-        /// Print a configuration file that says the same
+        /// Print the settings as a configuration file
         #[arg(long)]
         toml: bool,
 
         #[command(flatten)]
         flags: Box<Flags>,
     },
-    /// Say whether a server could start with these settings
+    /// Check that a server could start with these settings
     #[command(after_help = CHECK_HELP)]
     Check {
         /// Print JSON
@@ -52,15 +52,15 @@ Examples:
   mandate-server config print
   mandate-server config print --config /etc/mandate/server.toml --toml
 
-Takes the flags of `serve`. Flags win over MANDATE_* variables, these over the file, that over the defaults.";
+Takes the flags of `serve`. A flag overrides a MANDATE_* variable, a variable the file, the file the default.";
 
 const CHECK_HELP: &str = "\
 Examples:
   mandate-server config check --config /etc/mandate/server.toml && systemctl restart mandate-server
 
-Takes the flags of `serve`, gives its warnings, and ends with its exit codes. Looked at: the settings and the master key
-(2 when one cannot be used); the TLS certificates with their keys; and, where the database is there, its schema and whether
-the master key opens its signing keys (1). Root can read files that the user whom the server runs as cannot.";
+Takes the flags of `serve`, and prints its warnings. Exit code 2: a setting or the master key cannot be used. Exit code 1: a
+TLS certificate or key cannot be used, the database has a schema that this program does not accept, or the master key does
+not decrypt its signing keys. Run it as the user of the server: root can read files that this user cannot.";
 
 impl Command {
     /// Does what the command says.

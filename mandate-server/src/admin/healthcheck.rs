@@ -16,7 +16,7 @@ const READY_PATH: &str = "/readyz";
 /// Whether a server is ready.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Where the ops listener is [default: that of the settings]
+    /// The URL of the ops listener [default: from the settings]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 
@@ -34,8 +34,8 @@ Examples:
   mandate-server healthcheck --url http://127.0.0.1:9090
   HEALTHCHECK CMD [\"mandate-server\", \"healthcheck\"]   # in a Containerfile
 
-Asks /readyz on the ops listener; says nothing and exits with 0 when it answers that the server is ready, 1 otherwise.
-With --json it says {\"ready\":true,\"url\":…}, or false and the problem.";
+Requests /readyz on the ops listener. Exits with 0 and no output if the server is ready, with 1 otherwise.
+With --json it prints {\"ready\":true,\"url\":…}, or false and the problem.";
 
 #[derive(Serialize)]
 struct View<'a> {

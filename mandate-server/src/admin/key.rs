@@ -24,17 +24,17 @@ const SECONDS_A_DAY: u64 = 24 * 60 * 60;
 /// API keys.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Issue a key, and show it once
+    /// Issue a key and show it once
     #[command(after_help = ISSUE_HELP)]
     Issue {
         #[command(flatten)]
         owner: OwnerArguments,
 
-        /// What you call it, to know it again
+        /// A name for the key
         #[arg(long, value_name = "TEXT", value_parser = issuance::name)]
         name: Option<String>,
 
-        /// When it stops by itself, such as 90d; without this it never does
+        /// How long the key is valid, such as 90d [default: no end]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         expires_in: Option<Duration>,
 
@@ -46,39 +46,39 @@ pub enum Command {
         #[command(flatten)]
         common: Common,
     },
-    /// List keys; never the keys themselves
+    /// List keys by their ids; the keys themselves are not stored
     #[command(after_help = LIST_HELP)]
     List {
-        /// Those of this organization
+        /// Only keys of this organization
         #[arg(long, value_name = "NAME", value_parser = AgentName::parse)]
         organization: Option<AgentName>,
 
-        /// Those of sandboxes, or of production
+        /// Only keys of sandboxes, or of production
         #[arg(long, value_name = "KIND", value_parser = environment)]
         environment: Option<EnvironmentKind>,
 
-        /// Those of this agent
+        /// Only keys of this agent
         #[arg(long, value_name = "NAME", value_parser = AgentName::parse)]
         agent: Option<AgentName>,
 
-        /// Those that have expired or were revoked, too
+        /// Include expired and revoked keys
         #[arg(long)]
         all: bool,
 
         #[command(flatten)]
         common: Common,
     },
-    /// Replace a key by a new one, and let the old one go on for a while
+    /// Issue a new key and let the old one expire
     #[command(after_help = ROTATE_HELP)]
     Rotate {
         #[command(flatten)]
         keys: KeyArguments,
 
-        /// How long the old key stays in force; 0s revokes it at once
+        /// How long the old key stays valid; 0s revokes it at once
         #[arg(long, value_name = "TIME", default_value = "24h", value_parser = duration)]
         overlap: Duration,
 
-        /// When the new key stops by itself, such as 90d; without this it never does
+        /// How long the new key is valid, such as 90d [default: no end]
         #[arg(long, value_name = "TIME", value_parser = duration)]
         expires_in: Option<Duration>,
 
@@ -106,14 +106,14 @@ Examples:
   mandate-server key issue --organization acme --environment sandbox --json | jq -r .api_key
   mandate-server key issue --organization acme --environment sandbox --agent buyer
 
-The key is written to standard output before it is stored, and stored only if it could be written: a key that counts was
-shown. It is stored as a hash, and cannot be shown again.";
+The key is written to standard output first. If that fails, nothing is stored. Only its hash is stored: it cannot be shown
+again.";
 
 const LIST_HELP: &str = "\
 Examples:
   mandate-server key list --organization acme
   mandate-server key list --organization acme --environment production --agent buyer --all
-  printf %s \"$FOUND_KEY\" | sha256sum | cut -c1-12    # the digits of the id of a key that was found somewhere";
+  printf %s \"$FOUND_KEY\" | sha256sum | cut -c1-12    # the id digits of a key that was found somewhere";
 
 const ROTATE_HELP: &str = "\
 Examples:
@@ -121,15 +121,15 @@ Examples:
   mandate-server key rotate --organization acme --environment production --agent buyer
   mandate-server key rotate --organization acme --environment sandbox --overlap 0s --json | jq -r .api_key
 
-The new key has the owner, the name and the rate of the old one. Idempotency keys belong to the API key that they were
-sent with: under the new key a retry is a new request.";
+The new key has the owner, name and rate of the old one. An idempotency key belongs to the API key it was sent with: under
+the new key a retry is a new request.";
 
 const REVOKE_HELP: &str = "\
 Examples:
   mandate-server key revoke --key key_0a1b2c3d4e5f
   mandate-server key revoke --organization acme --environment production --agent buyer --yes
 
-A revoked key is never in force again; `key issue` makes a new one.";
+A revoked key never becomes valid again; `key issue` makes a new one.";
 
 /// A key, as it is shown. Never the secret.
 #[derive(Debug, Serialize)]

@@ -12,7 +12,7 @@ use crate::store::upkeep::{self, Schema};
 /// The schema of the database.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Only tell what would be done
+    /// Only print what would be done
     #[arg(long)]
     dry_run: bool,
 
@@ -25,8 +25,8 @@ Examples:
   mandate-server migrate --dry-run
   mandate-server migrate --database sqlite:///var/lib/mandate/mandate.db
 
-`serve` does the same when it starts. All changes are made in one transaction, or none. There is no way back but a backup
-from before: take one first.";
+`serve` does the same when it starts. All changes are made in one transaction. They cannot be undone: take a backup first.
+Until 0.1.0 a database of another version is refused, not upgraded.";
 
 #[derive(Serialize)]
 struct View<'a> {

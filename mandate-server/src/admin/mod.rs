@@ -1,4 +1,4 @@
-//! The operator's commands, a file a noun. They work on the database, beside a running server.
+//! The operator's commands, one file for each noun. They work on the database while a server runs.
 
 pub mod audit;
 pub mod backup;
@@ -25,7 +25,7 @@ use clap::Subcommand;
 
 use crate::config::{Flags, Settings};
 
-/// What was asked for was refused, or failed.
+/// The command was refused, or failed.
 const FAILED: u8 = 1;
 /// The command line or the configuration cannot be used. clap ends with the same code.
 const USAGE: u8 = 2;
@@ -33,16 +33,16 @@ const USAGE: u8 = 2;
 /// The operator's commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Onboard organizations, and list them
+    /// Create and list organizations
     #[command(subcommand, after_help = "Examples:\n  mandate-server organization create acme")]
     Organization(organization::Command),
     /// Take, verify and restore backups
     #[command(subcommand, after_help = "Examples:\n  mandate-server backup create today.db")]
     Backup(backup::Command),
-    /// Say whether the database is sound
+    /// Check that the database is consistent
     #[command(after_help = check::HELP)]
     Check(check::Options),
-    /// Bring the database up to the newest schema
+    /// Create or update the schema of the database
     #[command(after_help = migrate::HELP)]
     Migrate(migrate::Options),
     /// Move an installation from SQLite to PostgreSQL
@@ -57,7 +57,7 @@ pub enum Command {
     /// Issue, list, rotate and revoke API keys
     #[command(subcommand, after_help = "Examples:\n  mandate-server key list --organization acme")]
     Key(key::Command),
-    /// Set how many requests API keys may make
+    /// Show and set the request rates of API keys
     #[command(
         subcommand,
         after_help = "Examples:\n  mandate-server rate set --organization acme --environment production 12000"
@@ -66,16 +66,16 @@ pub enum Command {
     /// List, rotate and revoke the keys that sign verdicts
     #[command(subcommand, after_help = "Examples:\n  mandate-server signing-key list")]
     SigningKey(signing_key::Command),
-    /// Replace the key that signing keys are encrypted under
+    /// Rotate the master key, which encrypts the signing keys
     #[command(subcommand, after_help = "Examples:\n  mandate-server master-key rotate --help")]
     MasterKey(signing_key::MasterCommand),
-    /// List webhooks and how their deliveries stand
+    /// List webhooks and the state of their deliveries
     #[command(subcommand, after_help = "Examples:\n  mandate-server webhook list --organization acme")]
     Webhook(webhook::Command),
-    /// List and retry refused instructions to move funds
+    /// List and retry settlement instructions that were refused
     #[command(subcommand, after_help = "Examples:\n  mandate-server settlement list")]
     Settlement(settlement::Command),
-    /// Read what operators have done
+    /// Read the audit records of operator commands
     #[command(subcommand, after_help = "Examples:\n  mandate-server audit list --limit 20")]
     Audit(audit::Command),
 }
@@ -84,7 +84,7 @@ impl Command {
     /// Does what the command says.
     ///
     /// # Errors
-    /// What went wrong, and the exit code that tells of it.
+    /// What went wrong, with the exit code.
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Organization(command) => command.run(),
@@ -105,7 +105,7 @@ impl Command {
     }
 }
 
-/// What every operator's command takes: where the database is, and how to answer.
+/// The arguments of every operator's command: which database, and how to print.
 #[derive(Debug, clap::Args)]
 #[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
 pub struct Common {
@@ -142,7 +142,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// What was asked for was refused, or failed.
+    /// The command was refused, or failed.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "it is what map_err brings")]
     pub fn failed(why: impl ToString) -> Self {
@@ -156,7 +156,7 @@ impl Failure {
         Self { code: USAGE, message: why.to_string() }
     }
 
-    /// The exit code that tells of it.
+    /// Its exit code.
     #[must_use]
     pub fn code(&self) -> u8 {
         self.code

@@ -53,8 +53,8 @@ Examples:
   mandate-server organization create acme
   mandate-server organization create acme --database sqlite:///var/lib/mandate/mandate.db --json
 
-The server may be running. `serve` creates the database, so start it once before.
-The keys are written to standard output before they are stored, and stored only if they could be written.";
+The server may be running. `serve` creates the database: start it once before.
+The keys are written to standard output first. If that fails, nothing is stored.";
 
 const LIST_HELP: &str = "\
 Examples:

@@ -40,8 +40,8 @@ Examples:
   mandate-server rate set --organization acme --environment sandbox --agent buyer 600
   mandate-server rate set --key key_0a1b2c3d4e5f 600
 
-Every key is counted by itself. The new rate holds within a second on every server, also for what was already counted;
-beyond it requests are answered 429 with Retry-After.";
+Each key has its own count. Within a second every server applies the new rate, also to requests already counted. Requests
+above the rate get 429 with Retry-After.";
 
 const SHOW_HELP: &str = "\
 Examples:

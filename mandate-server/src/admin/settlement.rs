@@ -36,8 +36,8 @@ const RETRY_HELP: &str = "\
 Examples:
   mandate-server settlement retry esc_01k9x5s7q4w8v3r2m6n0p1t5ya
 
-For when the provider has mended what made it refuse. The instruction goes out under its old id within seconds; a provider
-that has carried it out meanwhile knows it again.";
+Use it when the provider has fixed the cause of its refusal. The instruction is sent within seconds under its old id, so
+that a provider which has executed it in the meantime does not execute it twice.";
 
 #[derive(Serialize)]
 struct View<'a> {

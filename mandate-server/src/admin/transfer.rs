@@ -44,14 +44,14 @@ Examples:
   mandate-server transfer --from sqlite:///var/lib/mandate/mandate.db --to postgres://mandate@db.example.com/mandate
   mandate-server transfer --from sqlite://mandate.db --to postgres:///mandate?host=/run/postgresql --json | jq .rows
 
-Stop the server first: the source is taken for the transfer alone, and left as it is. Keys, tokens, retries, pending
-deliveries and the record of what was done all move; the master key stays what it is. When every row has arrived it is
-held against what it was, the metering is summed in both, and the whole is checked as `check` does, every signature too.
+Stop the server first: the transfer locks the source, and does not change it. Keys, tokens, kept answers, pending
+deliveries and audit records all move; the master key stays the same. Then every row is compared with its source, the
+metering is summed in both databases, and the target is checked as `check` does, with every signature.
 
-What was cut short goes on when the same command is run again. Until a transfer has ended no server starts on the
-target. Then start servers on it, copy the files of the exports directory to each, and put the old file away, so that
-no server is started on it again. Other users of the machine can read a command line: MANDATE_DATABASE in the place
-of --to keeps a password out of it.";
+If a transfer is interrupted, run the same command again: it continues. No server starts on the target until the transfer
+has ended. Then start servers on it, copy the files of the exports directory to each, and put the old file away, so that
+no server is started on it again. Other users of the machine can read a command line: set MANDATE_DATABASE instead of
+--to if the URL has a password.";
 
 impl Options {
     /// Moves, and tells.

@@ -33,17 +33,17 @@ pub struct Flags {
 #[derive(Debug, Clone, Default, Serialize, clap::Args)]
 #[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
 pub struct ServerFlags {
-    /// Where the API listens [env: MANDATE_API_ADDRESS] [default: 127.0.0.1:8080]
+    /// The address of the API listener [env: MANDATE_API_ADDRESS] [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api_address: Option<String>,
 
-    /// Where strangers find the key set [env: MANDATE_PUBLIC_ADDRESS] [default: 127.0.0.1:8081]
+    /// The address of the public listener, with the key set [env: MANDATE_PUBLIC_ADDRESS] [default: 127.0.0.1:8081]
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_address: Option<String>,
 
-    /// Where liveness and readiness are told [env: MANDATE_OPS_ADDRESS] [default: 127.0.0.1:9090]
+    /// The address of the ops listener, with liveness and readiness [env: MANDATE_OPS_ADDRESS] [default: 127.0.0.1:9090]
     #[arg(long, value_name = "ADDRESS:PORT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ops_address: Option<String>,
@@ -59,12 +59,12 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdicts_url: Option<String>,
 
-    /// Where the machine-readable contract is published [env: MANDATE_DOCS_URL] [default: from the listener]
+    /// The URL of the OpenAPI document [env: MANDATE_DOCS_URL] [default: from the listener]
     #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub docs_url: Option<String>,
 
-    /// Speak TLS with this certificate chain, in PEM [env: MANDATE_TLS_CERTIFICATE]
+    /// Use TLS with this certificate chain, in PEM [env: MANDATE_TLS_CERTIFICATE]
     #[arg(long, value_name = "FILE")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls_certificate: Option<PathBuf>,
@@ -84,8 +84,8 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub public_tls_key: Option<PathBuf>,
 
-    /// How long requests are still taken when the server is to stop and says that it is not ready, so that load balancers
-    /// notice [env: MANDATE_DRAIN_DELAY_SECONDS] [default: 0]
+    /// How long the server still accepts requests after it has reported that it is not ready, before it stops, so that load
+    /// balancers notice [env: MANDATE_DRAIN_DELAY_SECONDS] [default: 0]
     #[arg(long, value_name = "SECONDS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_delay_seconds: Option<u64>,
@@ -95,33 +95,33 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub review_expiry_seconds: Option<i64>,
 
-    /// Let webhooks be in this network although it is not public; can be given several times
+    /// Allow webhooks in this network although it is not public; repeatable
     /// [env: MANDATE_WEBHOOK_NETWORKS, separated by commas]
     #[arg(long = "webhook-network", alias = "webhook-networks", value_name = "CIDR")]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub webhook_networks: Vec<String>,
 
-    /// Who moves the funds of escrows: local or http [env: MANDATE_SETTLEMENT] [default: local]
+    /// How the funds of escrows are moved: local or http [env: MANDATE_SETTLEMENT] [default: local]
     #[arg(long, value_name = "ADAPTER")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settlement: Option<String>,
 
-    /// Where http settlement posts its instructions [env: MANDATE_SETTLEMENT_URL]
+    /// The URL to which http settlement posts its instructions [env: MANDATE_SETTLEMENT_URL]
     #[arg(long, value_name = "URL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub settlement_url: Option<String>,
 
-    /// Where exports are kept [env: MANDATE_EXPORTS_DIRECTORY] [default: beside the database]
+    /// The directory of exports [env: MANDATE_EXPORTS_DIRECTORY] [default: beside the database]
     #[arg(long, value_name = "DIR")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exports_directory: Option<PathBuf>,
 
-    /// Rotate signing keys after so many days; 0: by command only [env: MANDATE_SIGNING_KEY_ROTATION_DAYS] [default: 0]
+    /// Rotate signing keys after this many days; 0: by command only [env: MANDATE_SIGNING_KEY_ROTATION_DAYS] [default: 0]
     #[arg(long, value_name = "DAYS")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signing_key_rotation_days: Option<u32>,
 
-    /// Say that a proxy in front speaks TLS, so that plain HTTP may leave this machine [env: MANDATE_BEHIND_PROXY]
+    /// Allow plain HTTP beyond this machine, since a proxy in front uses TLS [env: MANDATE_BEHIND_PROXY]
     #[arg(long)]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub behind_proxy: bool,
@@ -131,18 +131,18 @@ pub struct ServerFlags {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp_endpoint: Option<String>,
 
-    /// Of requests that belong to no trace yet, the share that begins one [env: MANDATE_OTLP_SAMPLING_RATIO]
+    /// The share of requests without a trace that begin one [env: MANDATE_OTLP_SAMPLING_RATIO]
     /// [default: 0.1]
     #[arg(long, value_name = "RATIO")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub otlp_sampling_ratio: Option<f64>,
 
-    /// How the log is written: text or json [env: MANDATE_LOG_FORMAT] [default: text]
+    /// The format of the log: text or json [env: MANDATE_LOG_FORMAT] [default: text]
     #[arg(long, value_name = "FORMAT")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_format: Option<String>,
 
-    /// What is logged: off, error, warn, info, debug or trace [env: MANDATE_LOG_LEVEL] [default: info]
+    /// The level of the log: off, error, warn, info, debug or trace [env: MANDATE_LOG_LEVEL] [default: info]
     #[arg(long, value_name = "LEVEL")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log_level: Option<String>,

@@ -41,7 +41,7 @@ pub(super) fn run(backup: &Path, force: bool, common: &Common) -> Result<(), Fai
     let database = upkeep::file(&settings.database).map_err(Failure::failed)?;
     let _held = upkeep::claim(&settings.database, Holder::Alone).map_err(Failure::failed)?;
     if database.exists() && !force {
-        let message = "is there already; with --force it is set aside under another name";
+        let message = "exists; --force renames and keeps it";
         return Err(Failure::failed(format!("{} {message}", database.display())));
     }
     let (manifest, contents) = verify(backup).map_err(Failure::failed)?;
