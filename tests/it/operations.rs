@@ -88,7 +88,7 @@ fn a_restore_puts_the_backup_in_the_place_of_what_is_there_and_loses_nothing() {
     }
     let file = backup.to_str().unwrap();
     let unasked = operator(&["backup", "restore", file, "--database", &database]).code(1);
-    assert!(unasked.err.ends_with("with --force it is set aside under another name\n"), "{unasked:?}");
+    assert!(unasked.err.ends_with("exists; --force renames and keeps it\n"), "{unasked:?}");
     let mut command = Command::new(binary("mandate-server"));
     command.env_clear().env("MANDATE_MASTER_KEY", "ab".repeat(32));
     command.args(["backup", "restore", file, "--force", "--database", &database]);

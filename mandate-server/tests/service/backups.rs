@@ -84,7 +84,7 @@ async fn a_backup_that_is_there_is_never_overwritten_and_one_that_fails_leaves_n
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
     backup::create(&world.database, &to).unwrap();
     let refused = backup::create(&world.database, &to).unwrap_err().to_string();
-    assert!(refused.ends_with("is there already; name another file"), "{refused}");
+    assert!(refused.ends_with("exists; name another file"), "{refused}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 2, "the backup and its manifest");
 }
 
