@@ -141,7 +141,7 @@ impl Running {
         draining.send_replace(true);
         tokio::time::sleep(drain_delay).await;
         serving.stop().await;
-        // It joins threads. There is nobody left to tell of a failure.
+        // It joins threads. No caller is left to hear of a failure.
         let _ = spawn_blocking(move || store.close()).await;
         let _ = spawn_blocking(move || traces.end()).await;
         observing.stop().await;

@@ -16,10 +16,10 @@ pub trait Clock: Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Timestamp;
 
-    /// Waits until it is `at`. Whoever waits looks at the clock again: it may have been set.
+    /// Waits until it is `at`. The caller looks at the clock again: it may have been set.
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_>;
 
-    /// What another machine's clock shows, to be compared with this one: `shown`, unless this clock stands apart from the
+    /// What another machine's clock shows, to be compared with this one: `shown`, unless this clock differs from the
     /// world's time.
     fn elsewhere(&self, shown: Timestamp) -> Timestamp {
         shown
@@ -66,7 +66,7 @@ impl Entropy for SystemEntropy {
     }
 }
 
-/// A clock that stands still until it is told to move.
+/// A clock that does not move until it is told to move.
 #[derive(Debug)]
 pub struct TestClock {
     shown: watch::Sender<Timestamp>,
@@ -105,7 +105,7 @@ impl Clock for TestClock {
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
         let (mut now, began) = (self.shown.subscribe(), self.now());
         Box::pin(async move {
-            // A machine's clock that is set back delays nobody either. The clock outlives who waits for it.
+            // A machine's clock that is set back delays no task either. The clock outlives who waits for it.
             let _ = now.wait_for(|now| *now >= at || *now < began).await;
         })
     }
@@ -122,7 +122,7 @@ pub struct Skew(AtomicI64);
 
 impl Skew {
     /// Notes that another clock showed `told` at some moment between `before` and `after`. Says by how many milliseconds
-    /// this one is ahead for certain, behind where that is negative: how long the answer was on its way counts for nobody.
+    /// this one is ahead for certain, behind where that is negative: how long the answer was on its way is not counted.
     pub fn note(&self, before: Timestamp, told: Timestamp, after: Timestamp) -> i64 {
         let ahead = Self::between(before, told, after);
         self.0.store(ahead, Ordering::SeqCst);

@@ -161,7 +161,7 @@ fn variable(name: &str) -> Result<Option<Zeroizing<String>>, ConfigRefused> {
     }
 }
 
-/// The variables that look as if they were meant for this server, and are read by nobody.
+/// The variables that look as if they were meant for this server, and are not read.
 #[must_use]
 pub fn unread_variables() -> Vec<Unread> {
     variables::unread(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))

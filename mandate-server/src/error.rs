@@ -5,7 +5,7 @@ use mandate_core::Invalid;
 /// The closed set of refusal codes of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
-    /// The request is malformed, or cannot be carried out as it stands.
+    /// The request is malformed, or cannot be carried out as it is.
     InvalidRequest,
     /// The key is missing or revoked.
     Unauthorized,
@@ -50,7 +50,7 @@ impl Code {
     }
 }
 
-/// A 4xx: what the caller can mend.
+/// A 4xx: what the caller can correct.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     /// What kind of refusal.
@@ -83,8 +83,8 @@ impl From<Invalid> for Refusal {
     }
 }
 
-/// A 5xx: what went wrong on this side, by what an operator can do about it. The text goes to the log, never to the caller, and
-/// holds no secret.
+/// A 5xx: what went wrong on this side, by what an operator can do about it. The text goes to the log, never to the
+/// caller, and holds no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
     /// The database cannot be reached, or the connection to it was lost. It may come back by itself.

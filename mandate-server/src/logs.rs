@@ -72,7 +72,7 @@ impl Visit for Line {
 /// Warns of variables that look like settings and are none, and of a master key that others can read.
 pub fn warn_of_environment() {
     for config::Unread { name, nearest } in config::unread_variables() {
-        warn!(name, nearest, "nobody reads this variable; is the nearest one meant?");
+        warn!(name, nearest, "this variable is not read; is the nearest one meant?");
     }
     if let Some(exposed) = config::master_key_exposed() {
         warn!(file = exposed, "the master key is not kept to itself");

@@ -1,7 +1,7 @@
 //! What a server counts and measures, and how Prometheus reads it.
 //!
 //! Each server has a registry of its own. Labels take values from closed sets only: nothing here can name a tenant, an
-//! agent, a key or a URL. What is known to the store or the operating system is read when somebody asks, in `gauges`.
+//! agent, a key or a URL. What is known to the store or the operating system is read when they are asked for, in `gauges`.
 
 mod gauges;
 mod labels;
@@ -120,7 +120,7 @@ impl Metrics {
         Self(Arc::new(registered))
     }
 
-    /// Everything, as it stands now, in the form [`CONTENT_TYPE`]. `reading` is what was read for this occasion.
+    /// Everything, as it is now, in the form [`CONTENT_TYPE`]. `reading` is what was read for this occasion.
     ///
     /// # Errors
     /// It cannot be written.

@@ -1,4 +1,4 @@
-//! HTTP to others, whoever they are: one request at a time, within bounds of time and of bytes.
+//! HTTP requests to others: one request at a time, within bounds of time and of bytes.
 //!
 //! What is heard is counted below HTTP and below TLS, from one request to the next: interim answers without end, heads
 //! and chunks that say nothing, and records of TLS that carry nothing all come to the same end. No redirect is followed, and
@@ -46,13 +46,13 @@ const MAX_IDLE: usize = 64;
 const USER_AGENT: HeaderValue = HeaderValue::from_static("mandate");
 const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
 
-/// Why there was no answer. The text is for whoever has the other end; it holds neither the URL nor an address.
+/// Why there was no answer. The text is for the owner of the other end; it holds neither the URL nor an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
     /// The URL may not be asked, or not any more.
     #[error("not sent: {0}")]
     Refused(String),
-    /// The name stands for nothing, or for nothing that may be reached.
+    /// The name resolves to no address, or to none that may be reached.
     #[error("not sent: the host has no public address")]
     NoAddress,
     /// Too many names are being looked up already, for the environment or in all.
@@ -64,7 +64,7 @@ pub enum NoAnswer {
     /// More came than an answer may have.
     #[error("the answer was too long")]
     TooLong,
-    /// Nobody listens there.
+    /// No program listens there.
     #[error("the connection was refused")]
     ConnectionRefused,
     /// No secure connection came about, for example since the certificate is not valid.
@@ -101,7 +101,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// One that asks `names` what a name stands for, and gives a request so long, from the lookup to the end of the
+    /// One that asks `names` what a name resolves to, and gives a request so long, from the lookup to the end of the
     /// answer.
     ///
     /// # Errors
@@ -163,7 +163,7 @@ async fn read(mut body: Incoming) -> Result<Bytes, NoAnswer> {
 }
 
 impl NoAnswer {
-    /// What stands behind an error.
+    /// The cause behind an error.
     fn of(error: &(dyn Error + 'static)) -> Self {
         let causes = || std::iter::successors(Some(error), |error| cause(*error));
         let refused = |e: &io::Error| e.kind() == io::ErrorKind::ConnectionRefused;

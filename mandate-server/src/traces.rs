@@ -1,6 +1,6 @@
-//! Traces, for whoever collects them over OTLP; off unless the operator names a collector.
+//! Traces, exported over OTLP; off unless the operator names a collector.
 //!
-//! A span tells of a request what its line in the log does, and of a delivery what its attempt does: never a key, a token,
+//! A span says of a request what its line in the log says, and of a delivery what its attempt says: never a key, a token,
 //! a body, an amount, or a path as it was sent. While traces are off, or a request is not among those sampled, no span is
 //! made, and asking for one is a look at an `Option`.
 
@@ -26,13 +26,13 @@ const SERVICE: &str = "mandate-server";
 /// How many requests a batch may be linked with: as many as it may hold.
 const MAX_LINKS: u32 = 256;
 /// The header that names the trace a request belongs to (W3C Trace Context, section 3.2). Its companion `tracestate` is not
-/// read: nothing here is for it, and anybody may write anything there.
+/// read: nothing here is for it, and a caller may write anything there.
 const TRACEPARENT: &str = "traceparent";
 
 /// Who collects traces, and how many of them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Collector {
-    /// Its address; what it takes stands below, at `/v1/traces`.
+    /// Its address; it takes spans at `/v1/traces`.
     pub endpoint: String,
     /// Of requests that belong to no trace yet, the share that begins one, from 0 to 1.
     pub sampling_ratio: f64,
@@ -41,7 +41,7 @@ pub struct Collector {
 /// Counts spans that were lost.
 type OnLoss = Box<dyn Fn(usize) + Send + Sync>;
 
-/// What makes spans and sends them to a collector; or nothing, where nobody collects. Clones share it.
+/// What makes spans and sends them to a collector; or nothing, without a collector. Clones share it.
 #[derive(Clone, Default)]
 pub struct Traces(Option<Making>);
 
@@ -58,8 +58,8 @@ impl fmt::Debug for Traces {
 }
 
 impl Traces {
-    /// Sends spans to `collector`, and counts by `on_loss` those that do not get there; over HTTP in protobuf (OTLP 1.x), beside the requests. It starts threads: call it where
-    /// waiting is allowed.
+    /// Sends spans to `collector`, and counts by `on_loss` those that do not get there; over HTTP in protobuf (OTLP 1.x),
+    /// beside the requests. It starts threads: call it where waiting is allowed.
     ///
     /// # Errors
     /// What sends cannot be made.
@@ -162,7 +162,7 @@ impl Traced {
     }
 }
 
-/// One transaction for many begins. It stands below the first of them that is sampled, and is linked with the others.
+/// One transaction for many begins. It is a child of the first of them that is sampled, and is linked with the others.
 pub(crate) fn batch<'a>(mut many: impl Iterator<Item = &'a Traced>, jobs: usize) -> Option<Span> {
     let first = many.next()?;
     let links = many.map(|traced| Link::with_context(traced.0.0.clone())).collect();
@@ -175,7 +175,7 @@ fn kind(name: &'static str, kind: SpanKind) -> SpanBuilder {
     SpanBuilder::from_name(name).with_kind(kind)
 }
 
-/// A method as it may be told: anybody can make one up (semantic conventions, `http.request.method`).
+/// A method as it may be told: a caller can make one up (semantic conventions, `http.request.method`).
 fn known(method: &Method) -> &'static str {
     match method.as_str() {
         "DELETE" => "DELETE",

@@ -132,7 +132,7 @@ fn the_newest_governs_and_only_it_can_be_revoked() {
     let shown = organization.client.get(&format!("/mandates/{first}")).is(200, &replaced);
     assert_eq!(shown.text("/replaced_by"), second);
     let message = format!(
-        "mandate {first} was replaced and governs nobody; to stop agt_buyer, revoke {second}, which governs it"
+        "mandate {first} was replaced and governs no agent; to stop agt_buyer, revoke {second}, which governs it"
     );
     revoke(&organization, &first).refused(400, "invalid_request", &message);
     assert_eq!(agent.ask(40).text("/verdict"), "allow");

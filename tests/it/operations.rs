@@ -112,7 +112,7 @@ fn a_restore_puts_the_backup_in_the_place_of_what_is_there_and_loses_nothing() {
 
     std::fs::write(&backup, [std::fs::read(&backup).unwrap(), vec![0]].concat()).unwrap();
     let changed = operator(&["backup", "verify", file]).code(1);
-    assert!(changed.err.contains("and its manifest tells of"), "{changed:?}");
+    assert!(changed.err.contains("and its manifest says"), "{changed:?}");
 }
 
 #[test]
@@ -250,7 +250,7 @@ fn a_configuration_can_be_used_when_serve_would_use_it() {
     assert_eq!((well.out.as_str(), well.err.as_str()), ("the configuration can be used\n", ""));
     assert_eq!(check(&[], &["--json"]).code(0).json(), json!({ "usable": true, "warnings": [] }));
     let warned = check(&[("MANDATE_DATABSE", "x")], &["--json"]).code(0).json();
-    let warning = r#"nobody reads this variable; is the nearest one meant? name="MANDATE_DATABSE" nearest="MANDATE_DATABASE""#;
+    let warning = r#"this variable is not read; is the nearest one meant? name="MANDATE_DATABSE" nearest="MANDATE_DATABASE""#;
     assert_eq!(warned, json!({ "usable": true, "warnings": [warning] }));
     let warned = check(&[("MANDATE_DATABSE", "x")], &[]).code(0);
     assert!(warned.err.contains("MANDATE_DATABSE") && warned.err.contains("nobody reads"), "{warned:?}");

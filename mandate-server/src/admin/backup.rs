@@ -122,9 +122,7 @@ impl Command {
                 let manifest = create(&settings.database, &file).map_err(Failure::failed)?;
                 let details = json!({ "taken_at": manifest.taken_at, "sha256": manifest.sha256 });
                 if let Err(why) = operator::record(&settings.database, "backup.create", &file, details) {
-                    terminal::note(&format!(
-                        "warning: the backup is whole, and no record tells of it: {why}"
-                    ));
+                    terminal::note(&format!("warning: the backup is whole, and has no audit record: {why}"));
                 }
                 tell(&file, &manifest, common.json)
             }
@@ -180,7 +178,7 @@ pub(super) fn verify(backup: &Path) -> Result<(Manifest, Contents), Fault> {
         .map_err(|e| Fault::new(format!("{} is not a manifest: {e}", manifest_path(backup).display())))?;
     if let Some(told) = told.as_ref().filter(|told| told.sha256 != sha256 || told.bytes != bytes) {
         return Err(Fault::new(format!(
-            "{} has {bytes} bytes of SHA-256 {sha256}, and its manifest tells of {} bytes of SHA-256 {}",
+            "{} has {bytes} bytes of SHA-256 {sha256}, and its manifest says {} bytes of SHA-256 {}",
             backup.display(),
             told.bytes,
             told.sha256

@@ -75,7 +75,7 @@ impl Listener for Told {
     fn finding(&mut self, finding: Finding) {
         self.findings += 1;
         let mut out = std::io::stdout().lock();
-        // Whoever closes the pipe has heard enough; the exit code still tells.
+        // A closed pipe wants no more output; the exit code still tells.
         let _ = if self.json {
             serde_json::to_writer(&mut out, &finding).map_err(Into::into).and_then(|()| writeln!(out))
         } else {

@@ -152,7 +152,7 @@ pub struct KeyView<'a> {
 }
 
 impl<'a> KeyView<'a> {
-    /// `key` as it stands at `now`.
+    /// `key` as it is at `now`.
     #[must_use]
     pub fn of(key: &'a IssuedKey, now: Timestamp) -> Self {
         Self {

@@ -18,7 +18,7 @@ use crate::store::sql::signing_keys::SigningKeyRecord;
 /// Signing keys.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// List signing keys and where they stand in their life
+    /// List signing keys and their state
     #[command(after_help = LIST_HELP)]
     List {
         /// Those that are retired or revoked, too

@@ -15,7 +15,7 @@ use crate::store::tx::Tx;
 
 /// Spaces between two columns of a table.
 const GAP: usize = 3;
-/// What stands in a table where there is nothing.
+/// What a table shows where there is nothing.
 const NOTHING: &str = "-";
 
 /// Runs `script` in one transaction of the database.
@@ -30,12 +30,12 @@ pub fn run<T>(
 }
 
 /// Runs a script that makes secrets: once to see that it will be accepted, without effect; then the secrets are written
-/// to standard output; and only when they have arrived there it runs in earnest. So what has an effect was handed out,
-/// and nobody holds the database while a terminal or a pipe is slow. The script must make the same secrets both times.
+/// to standard output; and only when they have arrived there it runs for its effect. So what has an effect was handed out,
+/// and the database is not held while a terminal or a pipe is slow. The script must make the same secrets both times.
 ///
 /// # Errors
-/// It was refused; standard output cannot be written, and nothing was changed; or the database has failed, and it is not known
-/// whether what was written is in force.
+/// It was refused; standard output cannot be written, and nothing was changed; or the database has failed, and it is not
+/// known whether what was written is in force.
 pub fn hand_out<T>(
     database: &str,
     script: impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
@@ -114,14 +114,14 @@ pub fn instant(at: Option<Timestamp>) -> String {
 
 /// Says something about what was done, beside the output.
 pub fn note(text: &str) {
-    // Whoever has closed standard error does not want to know.
+    // A closed standard error wants no output.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
 /// Asks before what cannot be undone, unless `--yes` has answered.
 ///
 /// # Errors
-/// The answer is not yes, or there is nobody to ask.
+/// The answer is not yes, or there is no terminal to ask at.
 pub fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());

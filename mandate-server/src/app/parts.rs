@@ -32,7 +32,7 @@ use crate::worker::sweep::Sweep;
 use crate::worker::{export, rotate, settle};
 use mandate_core::cursor::CursorKey;
 
-/// What the listeners and the workers stand on. Everything in it is shared, none of it runs yet but the store.
+/// What the listeners and the workers share. Everything in it is shared, none of it runs yet but the store.
 pub(super) struct Parts {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,

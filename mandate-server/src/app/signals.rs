@@ -4,7 +4,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::Fault;
 
-/// The sign to stop: Ctrl-C, or SIGTERM. What arrives before anybody waits for it is not lost.
+/// The sign to stop: Ctrl-C, or SIGTERM. A signal that arrives before it is waited for is not lost.
 #[derive(Debug)]
 pub struct StopSignal {
     interrupt: Signal,
@@ -15,7 +15,7 @@ impl StopSignal {
     /// Begins to listen for the sign, which from now on does not end the process by itself.
     ///
     /// # Errors
-    /// The operating system does not tell of signals.
+    /// The operating system does not deliver signals.
     pub fn listen() -> Result<Self, Fault> {
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
@@ -37,7 +37,7 @@ impl Hangup {
     /// Begins to listen for the sign.
     ///
     /// # Errors
-    /// The operating system does not tell of signals.
+    /// The operating system does not deliver signals.
     pub fn listen() -> Result<Self, Fault> {
         listen(SignalKind::hangup()).map(Self)
     }

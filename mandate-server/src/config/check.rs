@@ -16,7 +16,7 @@ pub(super) fn database(text: &str) -> Result<String, String> {
     match text.strip_prefix(SQLITE) {
         Some(path) if !path.is_empty() => Ok(text.to_owned()),
         None if postgres => Ok(text.to_owned()),
-        // What stands behind a scheme may hold a password.
+        // What follows a scheme may hold a password.
         _ => Err(format!(
             "must be {SQLITE} and the path of a file, such as {SQLITE}mandate.db, or the URL of a PostgreSQL database, such \
              as postgres://mandate@localhost/mandate; got {}",

@@ -10,7 +10,7 @@ use serde::Serialize;
 /// What settings that were typed are called as a source.
 pub(super) const COMMAND_LINE: &str = "command line";
 
-/// The settings that can be typed. All are optional: variables, the file and the defaults stand behind them.
+/// The settings that can be typed. All are optional: variables, the file and the defaults come behind them.
 #[derive(Debug, Clone, Default, Serialize, clap::Args)]
 #[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
 pub struct Flags {

@@ -43,7 +43,7 @@ pub(super) fn pair(
     }
 }
 
-/// Who collects traces, if anybody does.
+/// The collector of traces, if there is one.
 pub(super) fn collector(
     endpoint: Option<&str>,
     ratio: f64,

@@ -1,4 +1,4 @@
-//! The settings, checked, and what they are when nobody says otherwise.
+//! The settings, checked, and their defaults.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -71,7 +71,7 @@ pub struct Settings {
     pub exports_directory: Option<PathBuf>,
     /// After how many days signing keys are rotated. Absent: by the operator's command only.
     pub signing_key_rotation_days: Option<u32>,
-    /// Who collects traces. Absent: nobody, and none are made.
+    /// The collector of traces. Absent: no traces are made.
     pub collector: Option<Collector>,
     /// How the log is written.
     pub log_format: LogFormat,

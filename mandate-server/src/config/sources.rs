@@ -49,7 +49,7 @@ pub fn sources(flags: &Flags) -> Result<Vec<Setting>, ConfigRefused> {
         Setting { name, value, source }
     };
     let mut settings: Vec<_> = NAMES.iter().map(setting).collect();
-    // It is not read: whoever may see the settings need not be able to.
+    // It is not read: a user who may see the settings need not be able to.
     let (value, source) = match (variable(MASTER_KEY_VARIABLE)?, variable(MASTER_KEY_FILE_VARIABLE)?) {
         (Some(_), _) => (Some(HIDDEN.into()), format!("environment variable {MASTER_KEY_VARIABLE}")),
         (None, Some(path)) => (Some(HIDDEN.into()), format!("file {}", path.as_str())),

@@ -1,4 +1,4 @@
-//! Variables that look as if they were meant for this server, and are read by nobody.
+//! Variables that look as if they were meant for this server, and are not read.
 
 use super::master::{MASTER_KEY_FILE_VARIABLE, MASTER_KEY_VARIABLE, NEW_MASTER_KEY_FILE_VARIABLE};
 use super::{CONFIG_VARIABLE, NAMES, VARIABLE_PREFIX};
@@ -27,7 +27,7 @@ const OTHERS: &[&str] = &[
     "MANDATE_WRITE_VECTORS",
 ];
 
-/// A variable that nobody reads.
+/// A variable that is not read.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Unread {
     /// Its name.

@@ -1,4 +1,4 @@
-//! A client of the demonstration's own API, as anybody could write one.
+//! A client of the demonstration's own API, as a user could write one.
 
 use std::time::Duration;
 

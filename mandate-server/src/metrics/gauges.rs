@@ -1,4 +1,4 @@
-//! What is not counted as it happens, but read when somebody asks.
+//! What is not counted as it happens, but read when they are asked for.
 
 use std::sync::atomic::AtomicU64;
 

@@ -86,7 +86,7 @@ closed! {
 }
 
 closed! {
-    /// The methods that a row of the API's table can have, and one for all others: anybody can make one up.
+    /// The methods that a row of the API's table can have, and one for all others: a caller can make one up.
     pub(super) enum Method {
         Delete = "DELETE",
         Get = "GET",

@@ -1,4 +1,4 @@
-//! What the operating system tells of this process; nothing where there is no `/proc`.
+//! What the operating system knows of this process; nothing where there is no `/proc`.
 
 use std::fs;
 

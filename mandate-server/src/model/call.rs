@@ -22,7 +22,7 @@ pub struct Environment {
     pub policy_version: PolicyVersion,
 }
 
-/// Who stands behind a key.
+/// The owner of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// The key's number in the store: the scope of idempotency and of the rate.
@@ -61,7 +61,7 @@ pub struct Call {
 /// How a script ends without an answer of its own.
 #[derive(Debug)]
 pub enum ScriptError {
-    /// The caller can mend it. Decided before the first write, and committed like a success.
+    /// The caller can correct it. Decided before the first write, and committed like a success.
     Refused(Refusal),
     /// Something is wrong on this side. Leaves nothing behind.
     Fault(Fault),
@@ -156,6 +156,6 @@ pub struct ErrorBody<'a> {
     pub code: &'static str,
     /// A sentence for a person.
     pub message: &'a str,
-    /// The id under which the log tells of it.
+    /// The id by which the log names it.
     pub request_id: RequestId,
 }

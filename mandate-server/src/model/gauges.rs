@@ -10,7 +10,7 @@ pub const MAX_COUNTED: i64 = 10_000;
 pub struct Stored {
     /// Deliveries that have not ended, up to [`MAX_COUNTED`].
     pub deliveries_pending: i64,
-    /// When the first of them is due, or was, that go to the first [`MAX_COUNTED`] webhooks in the line.
+    /// When the first of them is due, or was, that go to the first [`MAX_COUNTED`] webhooks in the due queue.
     pub delivery_due_at: Option<Timestamp>,
     /// Reviews that wait for a person, up to [`MAX_COUNTED`].
     pub reviews_pending: i64,

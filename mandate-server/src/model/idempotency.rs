@@ -21,7 +21,7 @@ pub const MAX_NAME: usize = 255;
 /// Says what the key derived from an API key is for.
 const SEAL: &[u8] = b"mandate kept answer 1";
 
-/// What a caller claims with an `Idempotency-Key` header: this name stands for this request.
+/// What a caller claims with an `Idempotency-Key` header: this name belongs to this request.
 #[derive(Clone)]
 pub struct Claim {
     name: String,
@@ -49,7 +49,7 @@ pub enum Judgement {
 impl Claim {
     /// The claim of a request under `name`, the header's value.
     ///
-    /// Bodies that mean the same as JSON are the same request; a body that is not JSON stands for its bytes.
+    /// Bodies that mean the same as JSON are the same request; a body that is not JSON is taken as its bytes.
     ///
     /// # Errors
     /// The name is not 1 to [`MAX_NAME`] printable ASCII characters.

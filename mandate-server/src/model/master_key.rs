@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use crate::error::Fault;
 
-/// Bytes of the nonce that stands before a sealed key.
+/// Bytes of the nonce before a sealed key.
 pub(crate) const NONCE: usize = 12;
 
 /// The key that seals the signing keys. It is never in the database, nor on a command line.

@@ -260,7 +260,7 @@ pub struct WebhookRecord {
     pub created_at: Timestamp,
 }
 
-/// Where a delivery stands.
+/// The state of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DeliveryState {
     /// There will be another attempt.
@@ -311,7 +311,7 @@ impl Serialize for DeliveryState {
 pub struct DeliveryRecord {
     /// The webhook.
     pub webhook: WebhookId,
-    /// Where it stands.
+    /// Its state.
     pub state: DeliveryState,
     /// When the next attempt is due, while it is pending.
     pub due_at: Timestamp,
@@ -367,7 +367,7 @@ pub struct TriedRecord {
     pub webhook: WebhookId,
     /// The attempt. None: its time was over before one could be made.
     pub attempt: Option<AttemptRecord>,
-    /// Where it stands now.
+    /// Its state now.
     pub state: DeliveryState,
     /// When the next attempt is due, while it is pending; else when it ended.
     pub due_at: Timestamp,

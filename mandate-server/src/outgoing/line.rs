@@ -55,7 +55,7 @@ pub(super) fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
     if roots.is_empty() {
-        warn!("this system trusts no certificate: nobody can be reached over https");
+        warn!("this system trusts no certificate: no server can be reached over https");
     }
     roots
 }

@@ -1,7 +1,7 @@
 //! Lookups of names that are under way: so many at a time, and so many for one tenant.
 //!
-//! A lookup takes a thread of the operating system's resolver, cannot be broken off, and so outlives whoever asked. It keeps
-//! its place until it ends. Whoever waits for a place gives the wait up with the request, and leaves nothing behind.
+//! A lookup takes a thread of the operating system's resolver, cannot be broken off, and so outlives its caller. It keeps
+//! its place until it ends. A caller that waits for a place gives up with its request, and leaves nothing behind.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -57,7 +57,7 @@ impl Lookups {
     /// The addresses of a name, for the environment whose request this is.
     ///
     /// # Errors
-    /// It stands for none, or no place was free in time.
+    /// It resolves to none, or no place was free in time.
     pub(super) async fn look_up(&self, name: &str) -> Result<Vec<SocketAddr>, NoAnswer> {
         let environment = ENVIRONMENT.try_with(|environment| *environment).ok();
         let begun = timeout(MAX_WAIT, self.begun(environment, name)).await;
@@ -88,7 +88,7 @@ impl Lookups {
             return None;
         }
         let (lookups, asked, looking_up) = (self.clone(), key.clone(), self.names.look_up(name));
-        // A task of its own: it goes on when nobody waits any more, as the thread does.
+        // A task of its own: it goes on when its caller is gone, as the thread does.
         let answered = tokio::spawn(async move {
             let found = looking_up.await;
             lookups.under_way().remove(&asked);

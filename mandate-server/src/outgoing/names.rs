@@ -1,4 +1,4 @@
-//! What names stand for, as the operating system says.
+//! What names resolve to, as the operating system says.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
@@ -6,9 +6,9 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::task::spawn_blocking;
 
-/// Says what a name stands for, just now.
+/// Says what a name resolves to, just now.
 pub trait Names: Send + Sync + 'static {
-    /// The addresses of a name, whatever their port; none, where it stands for nothing. A client asks within its bounds.
+    /// The addresses of a name, whatever their port; none, where it resolves to none. A client asks within its bounds.
     fn look_up(&self, name: &str) -> BoxFuture<'static, Vec<SocketAddr>>;
 }
 

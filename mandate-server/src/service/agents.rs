@@ -40,7 +40,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Registers an agent. The answer is the only place where its key ever stands.
+/// Registers an agent. The answer is the only place where its key is ever shown.
 ///
 /// # Errors
 /// The name is taken in this environment.

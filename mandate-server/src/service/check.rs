@@ -115,8 +115,8 @@ pub fn full(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
     kept::walk(tx, listener)
 }
 
-/// Whether the database can still be looked at: not once its connection is lost, or the transaction of no use any more. A finding
-/// for each row that comes then would be one for nothing.
+/// Whether the database can still be looked at: not once its connection is lost, or the transaction of no use any more. A
+/// finding for each row that comes then would be one for nothing.
 pub fn answers(tx: &mut Tx<'_>) -> bool {
     rows::answers(tx).is_ok()
 }
@@ -135,7 +135,7 @@ pub fn counts(tx: &mut Tx<'_>) -> Result<Vec<(&'static str, i64)>, Fault> {
     rows::counts(tx)
 }
 
-/// An id, or a value that stands for itself, as people see it.
+/// An id, or a value as it is, as people see it.
 fn shown(value: &Value, of: Of) -> String {
     let id = match value {
         Value::Null => return "none".to_owned(),

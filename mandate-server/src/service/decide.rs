@@ -271,7 +271,7 @@ fn kept(
 }
 
 impl Fresh {
-    /// The authorization response. The token stands in it on `allow` only.
+    /// The authorization response. The token is in it on `allow` only.
     ///
     /// # Errors
     /// It cannot be written.

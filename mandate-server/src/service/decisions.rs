@@ -53,7 +53,7 @@ struct View<'a> {
 }
 
 impl<'a> ReviewView<'a> {
-    /// The review as it stands at `now`.
+    /// The review as it is at `now`.
     #[must_use]
     pub fn of(review: &'a ReviewRecord, now: Timestamp) -> Self {
         let status = review.status.at(review.expires_at, now);

@@ -16,7 +16,7 @@ use crate::store::tx::Tx;
 /// How long one server has a webhook's deliveries to itself, in seconds. When it has died, others take them over then.
 pub const LEASE_SECONDS: i64 = 60;
 /// How far ahead the clock of a server that leases may be, in seconds. A lease that ends later than such a clock would
-/// have it was given by one that was wrong and has been set back: nobody holds it.
+/// have it was given by one that was wrong and has been set back: no server holds it.
 pub const LEASE_SKEW_SECONDS: i64 = 60;
 /// The longest time between two attempts, in seconds: two hours and a tenth.
 pub const LONGEST_WAIT_SECONDS: i64 = 2 * 60 * 60 + 12 * 60;
@@ -39,7 +39,7 @@ pub struct Turn {
 /// # Errors
 /// The database fails.
 pub fn take_turn(tx: &mut Tx<'_>, turn: &Turn, now: Timestamp) -> Result<Vec<LeaseRecord>, Fault> {
-    // Webhooks before deliveries, in one order: whoever fans out or deletes takes them so.
+    // Webhooks before deliveries, in one order: fan-out and deletion take them so too.
     let tried = turn.tried.iter().map(|tried| (tried.environment, tried.webhook));
     let released = turn.released.iter().map(|lease| (lease.environment, lease.webhook));
     for (environment, webhook) in tried.chain(released).collect::<BTreeSet<_>>() {
@@ -51,7 +51,7 @@ pub fn take_turn(tx: &mut Tx<'_>, turn: &Turn, now: Timestamp) -> Result<Vec<Lea
     for lease in &turn.released {
         sql::deliveries::release(tx, lease, now)?;
     }
-    // Where a webhook stands in the line by a clock that was ahead, nobody would look at it.
+    // A webhook that is in the due queue by a clock that was ahead would not be looked at.
     let latest = if turn.set_back { now } else { latest_attempt(now) };
     sql::deliveries::bring_forward(tx, now, latest)?;
     match turn.room {
@@ -84,7 +84,7 @@ pub fn due(
     sql::deliveries::due(tx, lease, now, latest_attempt(now), limit)
 }
 
-/// When there will be something to deliver, as far as is known, to webhooks that nobody has leased.
+/// When there will be something to deliver, as far as is known, to webhooks that no server has leased.
 ///
 /// # Errors
 /// The database fails.
@@ -95,7 +95,7 @@ pub fn next_due(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fa
     sql::deliveries::next(tx, now, latest_lease(now))
 }
 
-/// Pending deliveries that no webhook in the line stands for, if there are any: of one webhook.
+/// Pending deliveries without a webhook in the due queue, if there are any: of one webhook.
 ///
 /// # Errors
 /// The database fails.
@@ -103,7 +103,7 @@ pub fn left_over(tx: &mut Tx<'_>) -> Result<Option<LeftOver>, Fault> {
     left_over::first(tx)
 }
 
-/// Ends at most `limit` of them if their webhook is gone, or puts it back into the line. Says what of them is left.
+/// Ends at most `limit` of them if their webhook is gone, or puts it back into the due queue. Says what of them is left.
 ///
 /// # Errors
 /// The database fails.

@@ -34,7 +34,7 @@ impl EgressPolicy {
             || self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// Whether a connection may be made to `address`, for which `name` stands just now.
+    /// Whether a connection may be made to `address`, to which `name` resolves just now.
     #[must_use]
     pub fn allows_for(&self, name: &str, address: IpAddr) -> bool {
         self.allows(address) && (address.is_loopback() || !is_localhost(name))
@@ -51,7 +51,7 @@ impl EgressPolicy {
 
 /// Reads a webhook's URL; gives it normalised, so that what is shown is where events go.
 ///
-/// What a lenient reader would repair is refused. A host that is a name is not looked up: what it stands for can change
+/// What a lenient reader would repair is refused. A host that is a name is not looked up: what it resolves to can change
 /// with each connection. A message never repeats the URL, which may hold a secret.
 ///
 /// # Errors
@@ -74,13 +74,13 @@ pub fn parse(text: &str, egress: &EgressPolicy) -> Result<Url, Invalid> {
         Some(SyntaxViolation::EmbeddedCredentials) => {
             return refused("must not hold a user name or a password");
         }
-        Some(found) => return refused(&format!("must be a URL as it stands: {found}")),
+        Some(found) => return refused(&format!("must be a URL that needs no repair: {found}")),
         None => {}
     }
     if !is_as_written(text, &host) {
         return refused(
             "must have its host in the form in which it is looked up: without percent-encoding, without characters that \
-             stand for others, an IPv4 address as four decimal numbers",
+             are replaced by others, an IPv4 address as four decimal numbers",
         );
     }
     if url.fragment().is_some() {
@@ -98,8 +98,8 @@ pub fn parse(text: &str, egress: &EgressPolicy) -> Result<Url, Invalid> {
     if url.as_str().len() > MAX_URL_CHARS { too_long() } else { Ok(url) }
 }
 
-/// Whether `text` names the host as it was read, but for the case of letters: what is looked at is what is meant, whoever
-/// looks. An internationalised name may stand in its Unicode form too (RFC 5891), and an IPv6 address in any.
+/// Whether `text` names the host as it was read, but for the case of letters: every reader sees
+/// the same. An internationalised name may be in its Unicode form too (RFC 5891), and an IPv6 address in any.
 fn is_as_written(text: &str, host: &Host<&str>) -> bool {
     let authority = text.split_once("://").map_or("", |(_, rest)| rest);
     let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
@@ -120,7 +120,7 @@ fn is_loopback(host: &Host<&str>) -> bool {
     }
 }
 
-/// Whether a name stands for this machine (RFC 6761, section 6.3).
+/// Whether a name resolves to this machine (RFC 6761, section 6.3).
 fn is_localhost(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     name == "localhost" || name.ends_with(".localhost")

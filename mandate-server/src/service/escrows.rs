@@ -1,4 +1,4 @@
-//! Escrows: money locked for a deal, from an allow decision, and the public contract that tells of it.
+//! Escrows: money locked for a deal, from an allow decision, and the public contract that shows it.
 
 use std::fmt;
 
@@ -44,9 +44,9 @@ pub struct Create {
     pub id: EscrowId,
     /// Its address, drawn before.
     pub contract: Address,
-    /// The id of the event that tells of it.
+    /// The id of the event that reports it.
     pub event: EventId,
-    /// Where an instruction stands that has just been recorded.
+    /// The state of an instruction that has just been recorded.
     pub settlement: SettlementStatus,
     /// When.
     pub at: Timestamp,
@@ -61,9 +61,9 @@ pub struct Transition {
     pub to: EscrowState,
     /// What is said with it, to everybody who holds the address.
     pub note: Option<String>,
-    /// Where an instruction stands that has just been recorded.
+    /// The state of an instruction that has just been recorded.
     pub settlement: SettlementStatus,
-    /// The id of the event that tells of it.
+    /// The id of the event that reports it.
     pub event: EventId,
     /// When.
     pub at: Timestamp,
@@ -102,7 +102,7 @@ struct EntryView<'a> {
     settlement: Option<SettlementStatus>,
 }
 
-/// What an event tells of an escrow.
+/// What an event says about an escrow.
 #[derive(Serialize)]
 struct EventView {
     escrow: EscrowId,
@@ -236,7 +236,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
 /// Moves an escrow on.
 ///
 /// # Errors
-/// There is none of that id, or it cannot go there from where it stands.
+/// There is none of that id, or it cannot go there from its state.
 pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripted {
     let environment = call.caller.environment.id;
     let id = EscrowId::parse(&command.id).map_err(|_| Refusal::not_found())?;
@@ -250,7 +250,7 @@ pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripte
     Ok(Answer::new(200, &View::of(&escrow)?)?)
 }
 
-/// Writes down that an escrow enters a state, with the event that tells of it. Every change of every escrow goes through
+/// Writes down that an escrow enters a state, with the event that reports it. Every change of every escrow goes through
 /// here.
 fn enter(
     tx: &mut Tx<'_>,
@@ -297,7 +297,7 @@ pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey,
     Ok(instructions)
 }
 
-/// Takes an instruction that is due at `now`, where several servers could: nobody else attempts it before `until`. False
+/// Takes an instruction that is due at `now`, where several servers could: no other server attempts it before `until`. False
 /// when another has taken it, or it has ended.
 ///
 /// # Errors
@@ -354,7 +354,7 @@ pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str) -> Scripted {
     Ok(Answer::new(200, &View::of(&escrow)?)?)
 }
 
-/// The contract at an address, for anybody who holds the address.
+/// The contract at an address, for any caller that has the address.
 ///
 /// # Errors
 /// There is none.
@@ -363,7 +363,7 @@ pub fn contract(tx: &mut Tx<'_>, address: Address) -> Scripted {
     Ok(Answer::new(200, &View::to_strangers(&escrow)?)?)
 }
 
-/// The contract at an address as a token (ES256), which tells where it stands at `now`.
+/// The contract at an address as a token (ES256), which shows its state at `now`.
 ///
 /// # Errors
 /// There is none, or it cannot be signed.
@@ -377,7 +377,7 @@ pub fn signed_contract(tx: &mut Tx<'_>, address: Address, keyring: &Keyring, now
     Ok(Answer { status: 200, body, secret: false, replayed: false, decided: None })
 }
 
-/// Where an escrow stands.
+/// The state of an escrow.
 fn stands(escrow: &Escrow) -> Result<&Entry, Fault> {
     escrow.history.last().ok_or_else(|| Fault::new("database: an escrow without a state"))
 }

@@ -165,7 +165,7 @@ pub fn end(tx: &mut Tx<'_>, export: &Export, written: Option<Written>) -> Result
     sql::exports::end(tx, export, status, content)
 }
 
-/// Leases an export to one who will build it, where several servers could. False when another has it.
+/// Leases an export to the server that will build it, where several servers could. False when another has it.
 ///
 /// # Errors
 /// The database fails.
@@ -221,7 +221,7 @@ pub fn piece(tx: &mut Tx<'_>, environment: i64, id: ExportId, number: i64) -> Re
     sql::export_pieces::piece(tx, environment, id, number)
 }
 
-/// How far the export of an id is, whoever's it is.
+/// How far the export of an id is, of any tenant.
 ///
 /// # Errors
 /// The database fails.

@@ -25,7 +25,7 @@ pub const MAX_RATE: u32 = 1_000_000;
 /// How long a key's name may be, in characters.
 const MAX_NAME_CHARS: usize = 64;
 
-/// What an operator calls a key by: `key_` and the first 12 hexadecimal digits of the key's SHA-256, so that whoever has
+/// What an operator calls a key by: `key_` and the first 12 hexadecimal digits of the key's SHA-256, so that a person who has
 /// found a key can tell which one it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyId([u8; ID_BYTES]);

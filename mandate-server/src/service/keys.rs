@@ -1,4 +1,4 @@
-//! Who stands behind an API key.
+//! The owner of an API key.
 
 use mandate_core::Timestamp;
 

@@ -33,7 +33,7 @@ pub struct Create {
 pub struct Revoke {
     /// Its id.
     pub id: String,
-    /// The id of the event that tells of it, drawn before.
+    /// The id of the event that reports it, drawn before.
     pub event: EventId,
     /// When.
     pub at: Timestamp,
@@ -96,7 +96,7 @@ pub fn next_expiring(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     sql::mandates::next_expiring(tx)
 }
 
-/// Tells of mandates, at most `limit`, that they are about to expire at `now`, of each once; says how many there were.
+/// Announces once that mandates, at most `limit`, are about to expire at `now`; says how many there were.
 ///
 /// # Errors
 /// The database fails.
@@ -142,7 +142,7 @@ pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripted {
 /// Revokes the mandate that governs its agent: the agent's next request is denied. Revoking it again changes nothing.
 ///
 /// # Errors
-/// There is none of that id, or another one governs the agent, so that revoking this one would stop nobody.
+/// There is none of that id, or another one governs the agent, so that revoking this one would stop no agent.
 pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
     let Revoke { id, event, at } = command;
     let agent = find(tx, call, id)?.terms.agent;
@@ -158,7 +158,7 @@ pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
         governing.ok_or_else(|| Fault::new("database: an agent with a mandate has none that governs"))?;
     if governing.id != mandate.id {
         let message = format!(
-            "mandate {id} was replaced and governs nobody; to stop {}, revoke {}, which governs it",
+            "mandate {id} was replaced and governs no agent; to stop {}, revoke {}, which governs it",
             key.agent, governing.id
         );
         return Err(Refusal::invalid(message).into());

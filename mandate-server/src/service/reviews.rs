@@ -24,7 +24,7 @@ pub struct Approve {
     pub id: String,
     /// What decides again, and tells the time.
     pub engine: Arc<Engine>,
-    /// The id of the event that tells of it, drawn before.
+    /// The id of the event that reports it, drawn before.
     pub event: EventId,
     /// When it was asked for.
     pub at: Timestamp,
@@ -39,7 +39,7 @@ pub struct Deny {
     pub engine: Arc<Engine>,
     /// What the person says.
     pub reason: Option<String>,
-    /// The id of the event that tells of it, drawn before.
+    /// The id of the event that reports it, drawn before.
     pub event: EventId,
     /// When it was asked for.
     pub at: Timestamp,
@@ -108,7 +108,7 @@ pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     sql::reviews::next_end(tx)
 }
 
-/// Writes down that reviews, at most `limit`, have expired by `now`, and tells of each; says how many there were.
+/// Writes down that reviews, at most `limit`, have expired by `now`, and reports each; says how many there were.
 /// Readers have seen them expired since their end.
 ///
 /// # Errors
@@ -118,7 +118,7 @@ pub fn expire(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<
     // Events take their environment's webhooks: in one order, whatever the order of the ends.
     ended.sort_unstable_by_key(|ended| (ended.environment, ended.review));
     for Ended { environment, policy_version, review, decision } in &ended {
-        // Exactly one resolution wins, and tells of it.
+        // Exactly one resolution wins, and reports it.
         if sql::reviews::expire(tx, *environment, *review)? {
             let whole = sql::decisions::find(tx, *environment, *decision)?.ok_or_else(lost)?;
             let event = EventId::from_bytes(ids.next(now));

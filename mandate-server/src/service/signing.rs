@@ -46,7 +46,7 @@ struct Shared {
 #[derive(Debug)]
 struct Opened {
     revision: i64,
-    /// When it was last known that the store stands at that revision.
+    /// When it was last known that the store is at that revision.
     confirmed: Instant,
     keys: Vec<OpenedKey>,
 }

@@ -64,7 +64,7 @@ impl Serialize for Verdicts {
 }
 
 impl View {
-    /// The row as it stands at `now`. What remains is told of the present month only: the cap is today's.
+    /// The row as it is at `now`. What remains is shown for the present month only: the cap is today's.
     fn of(metered: Metered, month: Month, now: Timestamp) -> Self {
         let Metered { agent, currency, usage, mandate } = metered;
         let governs = mandate.filter(|m| month == now.month() && m.status(now) == MandateStatus::Active);

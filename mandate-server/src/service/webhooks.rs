@@ -99,7 +99,7 @@ fn read_events(field: &Field<'_>) -> Result<BTreeSet<EventKind>, Invalid> {
     for element in elements {
         let kind = EventKind::parse(&element.string()?).map_err(|e| e.at(element.path()))?;
         if !events.insert(kind) {
-            return Err(Invalid::new(element.path(), format!("must not stand twice; got `{kind}`")));
+            return Err(Invalid::new(element.path(), format!("must not be given twice; got `{kind}`")));
         }
     }
     Ok(events)
@@ -156,8 +156,9 @@ pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str) -> Scripted {
     Ok(Answer::new(200, &View::of(&webhook.ok_or_else(Refusal::not_found)?))?)
 }
 
-/// Deletes a webhook. What is pending for it has ended with that, however much it is; [`super::deliveries::end_left_over`] writes
-/// it down afterwards, since whoever writes an event that the webhook hears of waits for this.
+/// Deletes a webhook. What is pending for it has ended with that, however much it is;
+/// [`super::deliveries::end_left_over`] writes it down afterwards, since a transaction that writes an event for the
+/// webhook waits for this.
 ///
 /// # Errors
 /// There is none of that id.
@@ -193,7 +194,7 @@ fn lock(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<WebhookId, ScriptError
     Ok(webhook.ok_or_else(Refusal::not_found)?.id)
 }
 
-/// The webhooks of an organization with how its deliveries stand, newest first in each environment.
+/// The webhooks of an organization with the state of its deliveries, newest first in each environment.
 ///
 /// # Errors
 /// There is no such organization.

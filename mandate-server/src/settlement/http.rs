@@ -90,7 +90,7 @@ impl Adapter for Http {
 
 fn unanswered(why: &NoAnswer) -> Fault {
     Fault::new(match why {
-        NoAnswer::NoAddress => "the provider does not answer: its name stands for no address".to_owned(),
+        NoAnswer::NoAddress => "the provider does not answer: its name resolves to no address".to_owned(),
         NoAnswer::TooLong => format!("the provider's answer is longer than {MAX_BODY_BYTES} bytes"),
         why => format!("the provider does not answer: {why}"),
     })

@@ -2,7 +2,7 @@
 //!
 //! An instruction is recorded in the transaction of the state that asks for it, carried out after its commit, and its
 //! outcome written down. It may be carried out any number of times: its id is that of the escrow and the state, so that
-//! whoever receives it twice knows it. No answer of the API names an adapter.
+//! a provider that receives it twice recognises it. No answer of the API names an adapter.
 
 mod http;
 mod local;
@@ -27,7 +27,7 @@ pub use local::Local;
 
 /// What carries instructions out.
 pub trait Adapter: fmt::Debug + Send + Sync + 'static {
-    /// Where an instruction stands that has just been recorded.
+    /// The state of an instruction that has just been recorded.
     fn recorded(&self) -> SettlementStatus;
 
     /// Carries an instruction out, or asks what became of it.
@@ -104,7 +104,7 @@ impl Settlement {
         }
     }
 
-    /// Where an instruction from such an environment stands that has just been recorded.
+    /// The state of an instruction from such an environment that has just been recorded.
     #[must_use]
     pub fn recorded(&self, kind: EnvironmentKind) -> SettlementStatus {
         self.adapter(kind).recorded()
@@ -115,7 +115,7 @@ impl Settlement {
         self.wake.notify_one();
     }
 
-    /// Waits until somebody says so.
+    /// Waits until it is told to stop.
     pub async fn woken(&self) {
         self.wake.notified().await;
     }

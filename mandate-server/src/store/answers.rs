@@ -22,7 +22,7 @@ impl WayBack {
     }
 
     /// Gives each waiter its answer, from within the runtime: a task that is woken there costs nothing like one that is woken
-    /// from a foreign thread. Whoever waits when that runtime has ended hears that its answer was dropped.
+    /// from a foreign thread. A caller that waits when that runtime has ended hears that its answer was dropped.
     pub(super) fn answer(&self, told: Told) {
         let answer = move || told.into_iter().for_each(|(waiter, answer)| _ = waiter.send(answer));
         match &self.0 {

@@ -79,7 +79,7 @@ pub struct Found<'a> {
     pub compared: Option<(Timestamp, Timestamp)>,
 }
 
-/// Where an agent stands, as it asks.
+/// The state of an agent when it asks.
 #[derive(Debug, Clone, Copy)]
 pub struct Standing<'a> {
     /// The mode of its environment.
@@ -194,7 +194,8 @@ pub struct Ruling {
 pub struct Unsigned {
     /// The decision, with nothing in the place of the signature. It goes through several threads, and stays where it is.
     pub ruling: Box<Ruling>,
-    /// The id of the event that tells of the review. It is drawn with the decision's, so that events have the order of decisions.
+    /// The id of the event that reports the review. It is drawn with the decision's, so that events have the order of
+    /// decisions.
     pub event: Option<EventId>,
     /// What signs it.
     pub signer: Arc<dyn Signer>,
@@ -216,7 +217,7 @@ pub struct Signed {
     pub answer: Answer,
     /// What was decided.
     pub made: Option<Box<Ruling>>,
-    /// What is told of it.
+    /// The event that reports it.
     pub event: Option<Box<EventRecord>>,
     /// The answer as it is kept under an idempotency key.
     pub kept: Option<Box<(KeptKey, KeptRecord)>>,

@@ -1,7 +1,7 @@
 //! The store: what is committed is durable, what is not committed is not there.
 //!
 //! Three ways in: [`Store::read`] runs a script over a snapshot, [`Store::write`] runs one in a transaction, and
-//! [`Store::decide`] puts an authorization into the next batch. Nobody hears an answer before its COMMIT has returned.
+//! [`Store::decide`] puts an authorization into the next batch. No answer is given before its COMMIT has returned.
 
 mod answers;
 mod decider;
@@ -147,7 +147,7 @@ impl Store {
         }
     }
 
-    /// Waits until something was committed through this store that is to be delivered. It is for one who waits.
+    /// Waits until something was committed through this store that is to be delivered. It wakes one waiter.
     pub async fn announced(&self) {
         self.announced.notified().await;
     }

@@ -31,7 +31,7 @@ pub enum Begun {
     Anew,
 }
 
-/// An installation that nobody works in while it is moved.
+/// An installation that no server works in while it is moved.
 #[derive(Debug)]
 pub struct Source {
     database: String,

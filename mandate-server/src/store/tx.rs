@@ -162,7 +162,7 @@ impl Row {
 /// Which database a transaction runs in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
-    /// One file, and one writer at a time: whoever writes is alone.
+    /// One file, and one writer at a time.
     Sqlite,
     /// A server of its own, and many who write at once.
     Postgres,
@@ -212,14 +212,14 @@ pub trait Session {
 
 /// One transaction.
 ///
-/// Whoever decides, or changes what decides, first takes the agents' rows through [`Tx::hold`]: limits hold by locks,
+/// A script that decides, or changes what decides, first takes the agents' rows through [`Tx::hold`]: limits hold by locks,
 /// not by isolation levels. docs/scaling.md has the order of all of them.
 pub struct Tx<'a> {
     session: &'a mut dyn Session,
     tally: Tally,
 }
 
-/// What a transaction has done that somebody hears of once it has been committed.
+/// What a transaction has done that is reported once it has been committed.
 #[derive(Debug, Default)]
 pub struct Tally {
     /// The decisions that were written: their verdicts, each with its mode.
@@ -273,7 +273,7 @@ impl<'a> Tx<'a> {
         self.tally.newest = self.tally.newest.max(Some(id));
     }
 
-    /// Wakes whoever delivers, once the transaction has been committed.
+    /// Wakes the delivery worker, once the transaction has been committed.
     pub fn announce(&mut self) {
         self.tally.announced = true;
     }
@@ -300,8 +300,8 @@ impl<'a> Tx<'a> {
         self.tally.settled.push((agent.clone(), up_to));
     }
 
-    /// Notes that what decides on an agent's requests may be changed. Whoever takes the agent to decide, or to change what
-    /// decides, notes it by that.
+    /// Notes that what decides on an agent's requests may be changed. A script that takes the agent to decide, or to
+    /// change what decides, notes it by that.
     pub fn touch(&mut self, agent: &AgentKey) {
         if !self.tally.touched.agents.contains(agent) {
             self.tally.touched.agents.insert(agent.clone());
@@ -331,7 +331,7 @@ impl<'a> Tx<'a> {
 
     /// Holds what `sql` finds or names until the transaction ends. What is read afterwards stays true until then.
     ///
-    /// It is a statement of PostgreSQL's, which alone runs it: with SQLite the writer is the lock. It stands apart from
+    /// It is a statement of PostgreSQL's, which alone runs it: with SQLite the writer is the lock. It is separate from
     /// the query that reads, since a query that has waited for a lock still sees other rows as they were before.
     pub fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
         self.session.hold(sql, parameters)

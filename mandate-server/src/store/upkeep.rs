@@ -189,7 +189,7 @@ pub fn must_be_settled(database: &str) -> Result<(), Fault> {
     }
 }
 
-/// Runs `script` over one snapshot, beside whoever else works in the database. It can change nothing.
+/// Runs `script` over one snapshot, beside other processes in the database. It can change nothing.
 ///
 /// # Errors
 /// The database cannot be opened, or the script fails.
@@ -249,7 +249,7 @@ pub fn adopt(file: &File, directory: &Path) {
 /// Takes a database, there or not, until what is returned is dropped.
 ///
 /// # Errors
-/// Another process has it, or the file that tells of it cannot be written.
+/// Another process has it, or its lock file cannot be written.
 pub fn claim(database: &str, holder: Holder) -> Result<File, Fault> {
     sqlite::upkeep::claim(&path(database)?, holder)
 }
@@ -285,7 +285,7 @@ pub fn file(database: &str) -> Result<PathBuf, Fault> {
 }
 
 /// The name that a file gets, whole and synced, which is to take the place of a database. Once it has it, nothing takes
-/// the change back: [`replace`] makes it, and if that is cut short, whoever claims the database next.
+/// the change back: [`replace`] makes it, and if that is cut short, the next process that claims the database.
 ///
 /// # Errors
 /// The name is not of a known database.

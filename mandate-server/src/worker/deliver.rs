@@ -2,9 +2,9 @@
 //!
 //! One task has it all in hand. It takes turns: what became of attempts is written down, webhooks that are done are given
 //! back, and those that are due leased, in one transaction; then what is due to the leased ones is read, in one query
-//! each, and attempts are begun. Of each a little more is read than may be under way: where an attempt ends the next begins, and
-//! what became of many is written in one turn. A delivery that is under way when the server dies is still pending: when the lease
-//! has ended, another server makes it again.
+//! each, and attempts are begun. Of each a little more is read than may be under way: where an attempt ends the next
+//! begins, and what became of many is written in one turn. A delivery that is under way when the server dies is still
+//! pending: when the lease has ended, another server makes it again.
 
 mod attempt;
 mod fair_queues;
@@ -47,7 +47,7 @@ pub struct Deliverer {
     under_way: JoinSet<Ended>,
     /// What became of attempts, and is not written down yet.
     tried: Vec<TriedRecord>,
-    /// When webhooks are due that nobody has leased, as far as is known.
+    /// When webhooks are due that no server has leased, as far as is known.
     next: Option<Timestamp>,
     /// The latest time that the clock has shown, since it was last found to have been set back.
     latest: Timestamp,

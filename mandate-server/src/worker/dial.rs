@@ -1,7 +1,7 @@
 //! The way to webhooks: one POST, to no address but those that may be reached, within bounds of time and size.
 //!
-//! A name is looked up for each connection, and of what it stands for only the addresses that may be reached are handed
-//! to the connector, which looks nothing up itself: what was checked is what is connected to. An address that stands in
+//! A name is looked up for each connection, and of its addresses only those that may be reached are handed
+//! to the connector, which looks nothing up itself: what was checked is what is connected to. An address that is in
 //! the URL itself never comes by the lookup, and is checked with the URL, at each attempt. A connection that is used again
 //! is still the one to the address that was checked.
 
@@ -42,7 +42,7 @@ impl Dialer {
         Self::with(egress, Arc::new(SystemNames), ATTEMPT)
     }
 
-    /// A dialer that asks `names` what a name stands for, and waits so long for an answer.
+    /// A dialer that asks `names` what a name resolves to, and waits so long for an answer.
     ///
     /// # Errors
     /// The client cannot be set up.

@@ -1,4 +1,4 @@
-//! Builds the exports that were asked for, one at a time, and deletes those that have expired, and what nobody owns.
+//! Builds the exports that were asked for, one at a time, and deletes those that have expired, and files without an owner.
 //!
 //! A file is complete before its export is ready: it is written under another name, synced, and renamed. What a crash
 //! leaves unfinished is written anew.
@@ -37,12 +37,12 @@ const UNFINISHED: &str = ".unfinished";
 /// How much is written at a time, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Where exports are, and what wakes the one who builds them.
+/// Where exports are, and what wakes the builder.
 #[derive(Debug)]
 pub struct Exports {
     directory: PathBuf,
     wake: Notify,
-    /// Held by whoever fetches content that another server has built.
+    /// Held while a request fetches content that another server has built.
     fetching: Mutex<()>,
 }
 

@@ -42,8 +42,8 @@ enum Attempt {
     CutShort,
 }
 
-/// Carries out what is due, until `stop` changes. An attempt that is cut short is given back, and made again by whoever
-/// looks next.
+/// Carries out what is due, until `stop` changes. An attempt that is cut short is given back, and made again by whichever
+/// server looks next.
 pub(crate) async fn run(
     store: Store,
     settlement: Arc<Settlement>,
@@ -76,7 +76,7 @@ pub(crate) async fn run(
 
 /// Waits until it is told to stop.
 async fn stopped(mut stop: watch::Receiver<bool>) {
-    // Where nobody can tell any more, it has stopped too.
+    // Where the sender is gone, it has stopped too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 

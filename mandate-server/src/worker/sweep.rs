@@ -1,6 +1,6 @@
 //! What the time brings about, from one scheduler.
 //!
-//! [`JOBS`] is the list of it. To add a job, write a script in the service whose changes stand under the condition that
+//! [`JOBS`] is the list of it. To add a job, write a script in the service whose changes hold on the condition that
 //! they have not been made, so that it is safe to run twice and on several servers at once; a query through an index for
 //! when it is due next; a method that gives both to `while_due`; and a row in the list. No answer depends on a job: readers
 //! see the time for themselves.
@@ -30,9 +30,10 @@ const SHORTEST_PAUSE_SECONDS: i64 = 1;
 const BATCH_ROWS: i64 = 200;
 /// How often it is looked for files that no export owns, in seconds.
 const ORPHANS_SECONDS: i64 = 60 * 60;
-/// How often it is looked for pending deliveries that no webhook stands for, in seconds.
+/// How often it is looked for pending deliveries without a webhook, in seconds.
 const LEFT_OVER_SECONDS: i64 = 60;
-/// How many of them are ended in one transaction: that changes a word in each, and nobody waits for their webhook any more.
+/// How many of them are ended in one transaction: that changes a word in each, and no transaction waits for their webhook
+/// any more.
 const LEFT_OVER_ROWS: i64 = 1_000;
 /// How many such transactions there are before the other jobs have their turn.
 const LEFT_OVER_PIECES: usize = 20;
@@ -53,10 +54,10 @@ type Due = Result<Option<Timestamp>, Fault>;
 pub const JOBS: [Job; 8] = [
     // Seven days before a mandate's last day.
     Job {
-        name: "tell of mandates that are about to expire",
+        name: "announce that mandates are about to expire",
         run: |sweep, now| Box::pin(sweep.mandates(now)),
     },
-    // When nobody has resolved a review in time.
+    // When a review was not resolved in time.
     Job { name: "resolve reviews that have expired", run: |sweep, now| Box::pin(sweep.reviews(now)) },
     // 24 hours after the answer.
     Job { name: "forget answers kept for retries", run: |sweep, now| Box::pin(sweep.kept_answers(now)) },
@@ -255,7 +256,8 @@ impl Every {
         Self { seconds, due: Mutex::new(Timestamp::from_seconds(0)) }
     }
 
-    /// When it is due; none when that is now. A clock that was ahead and is set back puts it off for no longer than the pause.
+    /// When it is due; none when that is now. A clock that was ahead and is set back puts it off for no longer than the
+    /// pause.
     fn later(&self, now: Timestamp) -> Option<Timestamp> {
         let due = *self.due.lock().unwrap_or_else(PoisonError::into_inner);
         (now < due && due <= now.plus_seconds(self.seconds)).then_some(due)

@@ -94,7 +94,7 @@ async fn what_is_refused_names_the_field() {
         (json!({"url": https, "events": "ping"}), "events must be an array; got a string"),
         (json!({"url": https, "events": []}), "events must hold at least one type of event"),
         (json!({"url": https, "events": ["ping", "pong"]}), "events[1] must be decision.review_pending, "),
-        (json!({"url": https, "events": ["ping", "ping"]}), "events[1] must not stand twice; got `ping`"),
+        (json!({"url": https, "events": ["ping", "ping"]}), "events[1] must not be given twice; got `ping`"),
         (json!({"url": https, "events": ["ping"], "secret": "s"}), "secret is not a known field"),
     ] {
         let refused = server.post(key, "/webhooks", &body, 400).await;

@@ -63,7 +63,7 @@ async fn export(world: &World) -> ExportId {
 #[test]
 fn every_job_of_the_scheduler_has_its_test_here() {
     let tested = [
-        "tell of mandates that are about to expire",
+        "announce that mandates are about to expire",
         "resolve reviews that have expired",
         "forget answers kept for retries",
         "delete exports that have expired",

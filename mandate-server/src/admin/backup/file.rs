@@ -82,7 +82,7 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Fault> {
     }
 }
 
-/// Deletes a file that is of no use; there is nobody left to tell of a failure.
+/// Deletes a file that is of no use; no caller is left to hear of a failure.
 pub(super) fn remove(path: &Path) {
     let _ = fs::remove_file(path);
 }

@@ -104,7 +104,7 @@ fn record(fresh: &NamedTempFile, backup: &Path, manifest: &Manifest) -> Result<(
         .ok_or_else(|| Fault::new("the record of the restore cannot be written into the copy"))
 }
 
-/// The name of a file that stands beside another.
+/// The name of a file beside another.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

@@ -76,7 +76,7 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// The public keys that can be used; the others are told of.
+/// The public keys that can be used; the others are reported.
 fn keys(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<Keys, Fault> {
     let mut keys = Keys::new();
     for row in rows::signing_keys(tx)? {
@@ -123,7 +123,7 @@ fn look(entry: &mut Entry, keys: &Keys) -> Looked {
     }
 }
 
-/// What is wrong with the signature over the token as it is rebuilt. A key or an issuer that is not there is told of
+/// What is wrong with the signature over the token as it is rebuilt. A key or an issuer that is not there is reported
 /// where it is missing.
 fn signature(grounded: &Grounded, keys: &Keys) -> Option<(String, &'static str)> {
     let Grounded { named, decision, .. } = grounded;
@@ -141,7 +141,7 @@ fn signature(grounded: &Grounded, keys: &Keys) -> Option<(String, &'static str)>
     (!holds).then(|| (format!("a signature that {kid} has not made"), "the signature of its token"))
 }
 
-/// What is wrong with the verdict, computed again. A mandate that is not there is told of where it is missing.
+/// What is wrong with the verdict, computed again. A mandate that is not there is reported where it is missing.
 fn verdict(grounded: &Grounded) -> Option<(String, &'static str)> {
     let Grounded { decision, mandate, .. } = grounded;
     if decision.mandate.is_some() && mandate.is_none() {

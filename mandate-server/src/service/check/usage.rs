@@ -23,7 +23,7 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 pub(super) struct Counters {
     agent: Option<(i64, String)>,
     months: BTreeMap<(Month, Currency), UsageRecord>,
-    /// Of this agent a decision could not be read, which is told of: its metering cannot be held against the log.
+    /// Of this agent a decision could not be read, which is reported: its metering cannot be held against the log.
     incomplete: bool,
     /// How many rows of metering were met.
     met: i64,
@@ -62,7 +62,7 @@ impl Counters {
         let incomplete = std::mem::take(&mut self.incomplete);
         self.skipped |= incomplete;
         let Some((environment, agent)) = self.agent.take() else { return Ok(()) };
-        // An agent's name that is none cannot be registered, which is told of.
+        // An agent's name that is none cannot be registered, which is reported.
         let Ok(agent) = AgentId::parse(&agent) else { return Ok(()) };
         if incomplete {
             return Ok(());

@@ -42,7 +42,7 @@ pub const OUTGOING_SECONDS: i64 =
 /// How often a secret is drawn before the source of randomness is held to be broken. One draw in 2³² fails.
 const DRAWS: usize = 4;
 
-/// Where a key stands in its life.
+/// The state of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyState {

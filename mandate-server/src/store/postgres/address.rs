@@ -58,7 +58,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// What stands in a URL for this program, and not for the library that connects.
+/// What is in a URL for this program, and not for the library that connects.
 #[derive(Default)]
 struct Own {
     trust: Option<Trust>,
@@ -126,7 +126,7 @@ impl Address {
             let ended = match hosts.next() {
                 Some((place, host)) => {
                     trying.push(async move { (place, within_time(attempt(host)).await) });
-                    // Whoever is slow to answer goes on being heard, while the next is asked.
+                    // A host that is slow to answer may still answer while the next is asked.
                     timeout(HEAD_START, trying.next()).await.ok().flatten()
                 }
                 None => match trying.next().await {

@@ -1,5 +1,5 @@
-//! One batch worker: batches of authorizations, decided together; and those of agents that somebody else holds, set aside until they
-//! are let go or their time is over, so that nobody waits for the agents of others.
+//! One batch worker: batches of authorizations, decided together; and those of agents that another transaction holds, set
+//! aside until they are let go or their time is over, so that no request waits for the agents of others.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -24,13 +24,13 @@ use crate::traces;
 const MAX_BATCH: usize = 128;
 /// So many need no more company.
 const ENOUGH: usize = 32;
-/// How often, and how long each time, it lets requests gather while other batch workers are at work. A transaction costs as much as
-/// ten decisions, and whoever works meanwhile has the processors.
+/// How often, and how long each time, it lets requests gather while other batch workers are at work. A transaction costs
+/// as much as ten decisions, and others use the processors meanwhile.
 const GATHERINGS: usize = 3;
 const GATHERING: Duration = Duration::from_micros(100);
 /// How long one that was set aside waits for its agent, each time that it is tried.
 const BRIEFLY: &str = "SET LOCAL lock_timeout = '50ms'";
-/// For how long agents that are held are tried, one after the other, before whoever asked for another has its turn.
+/// For how long agents that are held are tried, one after the other, before requests for other agents have their turn.
 const TRYING: Duration = Duration::from_millis(200);
 /// How long it is waited for others, before those that were set aside are tried again.
 const REST: Duration = Duration::from_millis(50);
@@ -42,11 +42,11 @@ struct BatchWorker<'a> {
     /// How long one may wait for its turn.
     turn: Duration,
     known: RefCell<hot::Known>,
-    /// What waits for an agent that somebody else holds, in the order in which it was asked.
+    /// What waits for an agent that another transaction holds, in the order in which it was asked.
     aside: Vec<Asked>,
 }
 
-/// Decides on what comes, until nobody can ask any more; `count` tells how many are set aside.
+/// Decides on what comes, until no request can come any more; `count` tells how many are set aside.
 pub(super) fn serve(
     mut worker: ConnectionWorker,
     (decider, after, turn, count): (&dyn Decider, &After, Duration, &AtomicUsize),
@@ -77,7 +77,7 @@ pub(super) fn serve(
     }
 }
 
-/// Waits a moment for more to ask, unless there are enough, or nobody else is at work.
+/// Waits a moment for more to ask, unless there are enough, or no other worker is at work.
 fn gather(after: &After, waiting: &mpsc::Receiver<Asked>) {
     for _ in 0..GATHERINGS {
         if waiting.len() >= ENOUGH || !after.is_at_work() {
@@ -207,7 +207,7 @@ impl BatchWorker<'_> {
         }
         drop(span);
         ended.map(|(answers, mut tally): (_, Tally)| {
-            // Where nobody has subscribed to what has happened, there is nothing to deliver.
+            // Where no webhook has subscribed to the event, there is nothing to deliver.
             tally.announced &= worker.count != Some(0);
             self.after.tell(batch.len(), worker.committing(), &tally);
             answers

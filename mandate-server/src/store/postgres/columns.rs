@@ -29,7 +29,7 @@ pub(super) fn columns<R: IntoIterator<Item = Value>>(
     Ok(columns.into_iter().map(Parameter::from).collect())
 }
 
-/// An array of one dimension. Its elements stand in `body` as PostgreSQL reads them: the length, -1 for none, then the bytes.
+/// An array of one dimension. Its elements are in `body` as PostgreSQL reads them: the length, -1 for none, then the bytes.
 struct Column {
     element: Type,
     array: Type,

@@ -24,7 +24,7 @@ use crate::error::Fault;
 /// Draws the number by which a connection names its transactions, and tells whether what is committed is durable.
 const GREET: &str = "/* connection.greet */ SELECT uuid_send(gen_random_uuid()), current_setting('fsync')";
 
-/// A value of a statement, with its type for when nobody has asked the database for it.
+/// A value of a statement, with its type for when the database was not asked for it.
 pub(super) struct Parameter {
     value: Box<dyn ToSql + Sync + Send>,
     kind: Type,
@@ -102,7 +102,7 @@ impl Connection {
         let warned = Arc::new(AtomicBool::new(false));
         let hears = Arc::clone(&warned);
         tokio::spawn(async move {
-            // Whoever uses the connection hears of its end. What the database says comes before what it answers then.
+            // The users of the connection hear of its end. What the database says comes before what it answers then.
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 if matches!(message, AsyncMessage::Notice(notice) if *notice.code() == SqlState::WARNING) {
                     hears.store(true, Ordering::SeqCst);
@@ -124,7 +124,7 @@ impl Connection {
         self.client.is_closed()
     }
 
-    /// Notes that the other end has not answered in time: whoever has another connection to it need not wait for that.
+    /// Notes that the other end has not answered in time: other connections to it need not wait for that.
     pub(super) fn note_mute(&self) {
         self.mute.send_modify(|times| *times += 1);
     }
@@ -213,7 +213,7 @@ impl Connection {
     }
 }
 
-/// A text that lives as long as the program is known by where it stands.
+/// A text that lives as long as the program is known by its address.
 fn key(sql: &'static str) -> (usize, usize) {
     (sql.as_ptr().addr(), sql.len())
 }

@@ -1,7 +1,7 @@
 //! One thread's place at the database: its connection, made anew when it is lost, and transactions tried again.
 //!
 //! A transaction is run again when the database has taken it back (a deadlock, a lock that was not had in time) or the
-//! connection was lost before COMMIT was sent. After that nobody knows how it ended: the database is asked for the row that
+//! connection was lost before COMMIT was sent. After that its outcome is unknown: the database is asked for the row that
 //! the transaction left in `commits`, with a row of the same number, so that one that has not committed by then never will.
 //! The same is done where a COMMIT was answered without waiting for the standby.
 
@@ -30,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(256);
 const TRYING: Duration = Duration::from_secs(20);
 /// How long jobs wait for a database that has just gone away. After that they fail at once, until it is back.
 const AWAY: Duration = Duration::from_secs(5);
-/// How long it is not tried again to reach a database that is away, so that whoever waits is told.
+/// How long it is not tried again to reach a database that is away, so that waiting callers get an error.
 const REST: Duration = Duration::from_millis(500);
 /// How long it is tried to find out how a transaction ended.
 const ASKING: Duration = Duration::from_secs(20);
@@ -58,7 +58,7 @@ pub(super) struct ConnectionWorker {
     failed: Option<(Instant, Fault)>,
     /// How long the last COMMIT took, with what travelled with it.
     committing: Duration,
-    /// Whether the last transaction ended because somebody else held a lock.
+    /// Whether the last transaction ended because another transaction held a lock.
     held: bool,
     /// How many rows its counted statements changed; nothing when its outcome had to be asked for.
     pub(super) count: Option<usize>,
@@ -71,7 +71,7 @@ pub(super) struct ConnectionWorker {
 enum Ended<T> {
     Done(T),
     Again(Fault),
-    /// The same, where somebody else holds a lock.
+    /// The same, where another transaction holds a lock.
     Held(Fault),
     Failed(Fault),
     /// The connection was lost while the transaction of this number committed.
@@ -113,7 +113,7 @@ impl ConnectionWorker {
         self.away.is_some()
     }
 
-    /// Whether the last transaction ended because somebody else held a lock.
+    /// Whether the last transaction ended because another transaction held a lock.
     pub(super) fn is_held(&self) -> bool {
         self.held
     }
@@ -187,7 +187,7 @@ impl ConnectionWorker {
         }
     }
 
-    /// Runs `script` over one snapshot, once: it may have told somebody what it has read.
+    /// Runs `script` over one snapshot, once: it may have passed on what it has read.
     pub(super) fn look<T>(&mut self, script: impl FnOnce(&mut Tx<'_>) -> T) -> Result<T, Fault> {
         for _ in 0..ATTEMPTS {
             self.connect()?;
@@ -230,8 +230,8 @@ impl ConnectionWorker {
         self.transact(&mut |session: &mut PostgresSession<'_>| run(session, script))
     }
 
-    /// Runs `script` in one transaction, again where that helps, and gives it up where a lock is not had within `bound`, which
-    /// is a setting; after `until` nothing is begun or committed.
+    /// Runs `script` in one transaction, again where that helps, and gives it up where a lock is not had within `bound`,
+    /// which is a setting; after `until` nothing is begun or committed.
     pub(super) fn write_until<T>(
         &mut self,
         until: Instant,
@@ -363,7 +363,7 @@ impl ConnectionWorker {
             self.connection = None;
             let answer = self.connect().and_then(|()| self.ask(number));
             if answer.is_err() {
-                // Whatever has become of the question, nobody goes on where it was asked.
+                // Whatever has become of the question, the connection where it was asked is not used again.
                 self.connection = None;
             }
             match answer {
@@ -394,8 +394,8 @@ impl ConnectionWorker {
         let mut answers = session.send(vec![step(ASK), step(ANSWER)])?;
         let row = answers.pop().and_then(|mut answer| answer.rows.pop());
         if row.ok_or_else(|| Fault::new("database: a row just written is not there"))?.integer()? == 0 {
-            // Its row is to be seen, and need not have come to the standbys that COMMIT waits for: after a crash nobody waits
-            // for them any more. What is written here comes after it, and so does its COMMIT.
+            // Its row is to be seen, and need not have come to the standbys that COMMIT waits for: after a crash no
+            // caller waits for them any more. What is written here comes after it, and so does its COMMIT.
             session.commit(vec![step(CONFIRM)])?;
             return Ok(true);
         }

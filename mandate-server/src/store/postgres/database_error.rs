@@ -10,9 +10,10 @@ use crate::error::Fault;
 pub(super) enum Recovery {
     /// The transaction is gone, by the database's own word, and may go well when it is run again.
     Again,
-    /// The same, where somebody else has held a lock for longer than this transaction waits.
+    /// The same, where another transaction has held a lock for longer than this transaction waits.
     Held,
-    /// The connection is of no use any more. Before COMMIT was sent the transaction is gone; after that nobody knows.
+    /// The connection is of no use any more. Before COMMIT was sent the transaction is gone; after that its outcome is
+    /// unknown.
     Reconnect,
     /// Nothing helps.
     None,

@@ -1,10 +1,10 @@
 //! The two ends of a batch of authorizations, each in one round trip: load what it needs, keep what it made.
 //!
-//! The agents' rows are taken first, in the order of their keys, and held until the end: whoever decides for an agent, or
-//! changes what decides, has them. An agent's API key is used for that agent alone, so that its row also guards the
-//! idempotency keys. All that changes with a decision stands in these rows, and they are read as they are taken: a lock gives
-//! the newest version. What is read elsewhere is read by statements that begin when the rows are held. A mandate's terms never
-//! change, and are remembered; which one governs, and whether it is revoked, is not.
+//! The agents' rows are taken first, in the order of their keys, and held until the end: a transaction that decides for
+//! an agent, or changes what decides, has them. An agent's API key is used for that agent alone, so that its row also
+//! guards the idempotency keys. All that changes with a decision is in these rows, and they are read as they are taken: a
+//! lock gives the newest version. What is read elsewhere is read by statements that begin when the rows are held. A
+//! mandate's terms never change, and are remembered; which one governs, and whether it is revoked, is not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -25,8 +25,8 @@ use crate::error::Fault;
 use crate::model::call::Answer;
 use crate::model::records::{AgentKey, AgentState, KeptKey, Mode, UsageKey, UsageRecord};
 
-/// Every row that a batch reads or changes is found by its key. A plan is made before anybody has counted a table's rows, and
-/// perhaps while there are none: it is not to be one that walks them. Nor is one made for each batch.
+/// Every row that a batch reads or changes is found by its key. A plan is made before the database has counted a table's
+/// rows, and perhaps while there are none: it is not to be one that walks them. Nor is one made for each batch.
 const PLAN: &str = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; \
      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 const TAKE: &str = "/* postgres_hot.take */
@@ -56,7 +56,7 @@ const MODES: &str = "/* postgres_hot.modes */
     FROM environments e WHERE e.environment = ANY ($1::bigint[])";
 const KEPT: &str =
     "/* postgres_hot.kept */
-        SELECT i.environment, i.api_key, i.name, i.fingerprint, i.status, i.body, i.sealed, i.created_at
+    SELECT i.environment, i.api_key, i.name, i.fingerprint, i.status, i.body, i.sealed, i.created_at
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bigint[]) AS api_key, unnest($3::text[]) AS name) AS k
     JOIN idempotency i ON i.environment = k.environment AND i.api_key = k.api_key AND i.name = k.name";
 
@@ -71,7 +71,7 @@ pub(super) struct Known {
     planned: Option<Instant>,
 }
 
-/// What stands in an agent's row of its metering: as it was read, and what it says.
+/// What is in an agent's row of its metering: as it was read, and what it says.
 pub(super) struct Held {
     pub(super) text: String,
     pub(super) metered: Option<Metered>,

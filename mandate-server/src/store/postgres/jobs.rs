@@ -22,11 +22,11 @@ pub(super) struct Asked {
     pub(super) waiter: Waiter,
 }
 
-/// Who hears of what has been committed.
+/// What follows a commit.
 #[derive(Clone)]
 pub(super) struct After {
     metrics: Metrics,
-    /// Wakes whoever delivers.
+    /// Wakes the delivery worker.
     wake: Arc<Notify>,
     /// How many batch workers have a batch under way.
     at_work: Arc<AtomicUsize>,

@@ -1,13 +1,13 @@
 //! What a batch made and changed, written set-wise by a few statements, all of them on their way with COMMIT.
 //!
-//! What always comes together is one statement: to begin and end one, and to send its answer, costs as much as two rows. Arrays
-//! become rows where columns are chosen (`SELECT unnest(…), unnest(…)`): in FROM each would be written down first, in memory
-//! that is had from the system and given back every time.
+//! What always comes together is one statement: to begin and end one, and to send its answer, costs as much as two rows.
+//! Arrays become rows where columns are chosen (`SELECT unnest(…), unnest(…)`): in FROM each would be written down first,
+//! in memory that is had from the system and given back every time.
 //!
-//! Nobody looks at how many rows these changed before COMMIT is sent. So what must hold fails by itself where it does not:
+//! No code looks at how many rows these changed before COMMIT is sent. So what must hold fails by itself where it does not:
 //! metering that is not what was read gives a null where none may be.
 //!
-//! The metering stands in the agent's row (`sql::metered`), for the month and currency that were there first. That of another
+//! The metering is in the agent's row (`sql::metered`), for the month and currency that were there first. That of another
 //! month has to go back to `usage` before; that of another currency in the same month is written there.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,8 +23,8 @@ use super::session::PostgresSession;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageRecord};
 
-/// Every batch that decides: the log, the agents' rows, and the number of the transaction. One statement costs less than three,
-/// and none of them looks at what the others write.
+/// Every batch that decides: the log, the agents' rows, and the number of the transaction. One statement costs less than
+/// three, and none of them looks at what the others write.
 const KEEP: &str = "/* keep.keep */
     WITH made AS (INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce,
         agent, amount, currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes,
@@ -62,9 +62,10 @@ const KEEP_AND_TELL: &str = "/* keep.keep_and_tell */
     SELECT unnest($34::bigint[]), unnest($35::bytea[]), unnest($36::text[]), unnest($37::bigint[]),
         unnest($38::text[]))
     INSERT INTO commits (commit, asked) VALUES ($27, 0)";
-/// Makes the deliveries of events, and puts the webhooks that hear of them into the line: those that it holds itself, in the one
-/// order in which they are taken, and no other. Who is deleted while it waits is not among them, nor who subscribes meanwhile.
-/// Where they stand in the line is read as they are held; the rest of the statement sees what was there when it began.
+/// Makes the deliveries of events, and puts the webhooks that hear of them into the due queue: those that it holds
+/// itself, in the one order in which they are taken, and no other. Who is deleted while it waits is not among them, nor
+/// who subscribes meanwhile. Their place in the due queue is read as they are held; the rest of the statement sees what
+/// was there when it began.
 const FAN_OUT: &str = "/* keep.fan_out */
     WITH held AS MATERIALIZED (SELECT environment, webhook, due_at FROM webhooks
         WHERE (environment, webhook) IN
@@ -88,7 +89,7 @@ const FAN_OUT: &str = "/* keep.fan_out */
     JOIN held h ON h.environment = s.environment AND h.webhook = s.webhook";
 
 const NEW_USAGE: &str = "/* keep.new_usage */
-        INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
+    INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
         deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
     SELECT unnest($1::bigint[]), unnest($2::text[]), unnest($3::text[]), unnest($4::text[]),
         unnest($5::text[]), unnest($6::bigint[]), unnest($7::bigint[]), unnest($8::bigint[]),
@@ -122,7 +123,7 @@ const PUT_BACK: &str = "/* keep.put_back */
         deny_category = excluded.deny_category, deny_velocity = excluded.deny_velocity";
 const KEPT: &str =
     "/* keep.kept */
-        INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
+    INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::bytea[]),
         unnest($5::bigint[]), unnest($6::bytea[]), unnest($7::bigint[]), unnest($8::bigint[])
     ON CONFLICT (environment, api_key, name) DO UPDATE SET kept = DEFAULT, fingerprint = excluded.fingerprint,
@@ -152,7 +153,7 @@ pub(super) fn keep(
         session.write_later(if tells { KEEP_AND_TELL } else { KEEP }, parameters);
         tally.decided.extend(made.decisions.iter().map(|decision| (decision.verdict, decision.mode)));
     }
-    // After the agents' rows: `usage` takes nothing that stands in one.
+    // After the agents' rows: `usage` takes nothing that is in one.
     for (sql, kinds, rows) in [
         (PUT_BACK, "ittttiiiiiiiii", back),
         (NEW_USAGE, "ittttiiiiiiiii", fresh),
@@ -206,7 +207,7 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
         if stands || (has_room && usage.stored.is_some()) {
             continue;
         }
-        // Whatever stands in an agent's row has a row here, in which it is found.
+        // Whatever is in an agent's row has a row here, in which it is found.
         let mut row = sql::usage::values(key, usage);
         match usage.stored {
             None => fresh.push(row),
@@ -227,7 +228,7 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
     if metered.is_empty() { Ok(Metering { agents, back, fresh, stored }) } else { Err(lost()) }
 }
 
-/// Makes deliveries of the events that webhooks may hear of; false where there are none. Whoever subscribes later than
+/// Makes deliveries of the events that webhooks may hear of; false where there are none. A webhook that subscribes later than
 /// these environments were looked at was not told before the authorizations came, and so hears of what happens next.
 fn deliver(session: &mut PostgresSession<'_>, made: &Made, heard: &BTreeSet<i64>) -> Result<bool, Fault> {
     let events = || made.events.iter().filter(|event| heard.contains(&event.environment));

@@ -102,7 +102,7 @@ impl Postgres {
         for (table, month) in tend::partitions(now)? {
             let make = move |tx: &mut Tx<'_>| Ok(tend::make_partition(tx, table, &month)?);
             if let Err(fault) = self.write(make).await {
-                // Somebody reads the whole table; there are months of time, and rows have a place meanwhile.
+                // A query reads the whole table; there are months of time, and rows have a place meanwhile.
                 warn!(table, reason = %fault, "a partition is not made yet");
             }
         }

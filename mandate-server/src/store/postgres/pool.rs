@@ -21,11 +21,12 @@ use crate::model::call::{Answer, ScriptError};
 
 /// How many threads read. An export has one to itself while it is built.
 const READERS: usize = 5;
-/// How many threads run scripts that write, beside the one that tries again those whose locks somebody keeps.
+/// How many threads run scripts that write, beside the one that tries again those whose locks another transaction keeps.
 const WRITERS: usize = 4;
-/// How many batches are under way at a time. An agent always goes by the same batch worker, so that batch workers do not fight over one.
+/// How many batches are under way at a time. An agent always goes by the same batch worker, so that batch workers do not
+/// fight over one.
 const BATCH_WORKERS: usize = 2;
-/// How long one may wait for its turn: after that, whoever asked has given up, and what it would write is of another time.
+/// How long a job may wait for its turn: after that, its caller has given up, and what it would write is of another time.
 pub(super) const TURN: Duration = Duration::from_secs(20);
 
 /// A script that reads.
@@ -38,7 +39,7 @@ type Door<J> = Mutex<Option<mpsc::Sender<J>>>;
 pub(super) struct Pool {
     readers: Door<Job>,
     writers: Door<Script>,
-    /// The scripts whose locks somebody keeps.
+    /// The scripts whose locks another transaction keeps.
     patient: Door<Script>,
     batch_workers: Vec<Door<Asked>>,
     /// How many jobs each thread has set aside that does so.
@@ -156,7 +157,7 @@ impl Pool {
         Ok(answer)
     }
 
-    /// How many jobs wait, for a thread or for a lock that somebody keeps.
+    /// How many jobs wait, for a thread or for a lock that another transaction keeps.
     pub(super) fn waiting(&self) -> usize {
         let doors = self.batch_workers.iter().map(waiting).sum::<usize>();
         let aside = self.aside.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();

@@ -1,5 +1,6 @@
-//! The threads that run scripts which write. One that meets a lock somebody else keeps is handed over to a thread of its own
-//! kind, which tries those in turn until their time is over: so that nobody else waits for that lock.
+//! The threads that run scripts which write. One that meets a lock that another transaction keeps is handed over to a
+//! thread of its own kind, which tries those in turn until their time is over: so that no other script waits for that
+//! lock.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,13 +21,13 @@ pub(super) type Script = Box<dyn FnMut(&mut ConnectionWorker) -> Tried + Send>;
 /// What has come of trying a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tried {
-    /// Whoever asked has been told.
+    /// The caller has its answer.
     Answered,
-    /// Somebody else holds what it wants, and there is time left.
+    /// Another transaction holds what it wants, and there is time left.
     Held,
 }
 
-/// Tries what comes, until nobody can ask any more. Scripts whose lock is held go to `patient`.
+/// Tries what comes, until no request can come any more. Scripts whose lock is held go to `patient`.
 pub(super) fn serve(
     mut worker: ConnectionWorker,
     waiting: &Turn<Receiver<Script>>,
@@ -44,7 +45,7 @@ pub(super) fn serve(
     }
 }
 
-/// Tries in turn what waits for locks, until nothing does and nobody can ask any more. `count` tells how many there are.
+/// Tries in turn what waits for locks, until nothing does and no request can come any more. `count` tells how many there are.
 pub(super) fn serve_patiently(
     mut worker: ConnectionWorker,
     mut waiting: Receiver<Script>,

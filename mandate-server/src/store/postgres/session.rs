@@ -51,7 +51,7 @@ impl<'a> PostgresSession<'a> {
     /// Has `step` sent with what is sent next, at the latest with COMMIT.
     pub(super) fn later(&mut self, step: Step) {
         match (self.waiting.last_mut(), step) {
-            // Each message is answered by itself, and each answer is sent, and wakes whoever waits: texts go as one.
+            // Each message is answered by itself, and each answer is sent, and wakes the waiter: texts go as one.
             (Some(Step::Plain(before)), Step::Plain(text)) => {
                 let before = before.to_mut();
                 before.push_str("; ");
@@ -113,8 +113,8 @@ impl<'a> PostgresSession<'a> {
         self.send_plain("/* session.ping */ SELECT 1")
     }
 
-    /// Sends `steps` and COMMIT. An answer with a warning is none: somebody has told the database not to wait any longer for
-    /// the standby, and what is committed may be lost with its machine.
+    /// Sends `steps` and COMMIT. An answer with a warning is none: an operator has told the database not to wait any
+    /// longer for the standby, and what is committed may be lost with its machine.
     pub(super) fn commit(&mut self, mut steps: Vec<Step>) -> Result<(), Fault> {
         self.connection.forget_warnings();
         steps.push(Step::plain("COMMIT"));
@@ -191,7 +191,7 @@ impl Session for PostgresSession<'_> {
         Backend::Postgres
     }
 
-    /// Not where the database tells of damage, or of anything else that remains.
+    /// Not where the database reports damage, or of anything else that remains.
     fn is_lost(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.recovery != Recovery::None)
     }

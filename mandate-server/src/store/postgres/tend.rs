@@ -24,13 +24,13 @@ const FORGET: &str = "/* tend.forget */ DELETE FROM commits WHERE commit IN
     (SELECT commit FROM commits WHERE at < (extract(epoch FROM statement_timestamp()) * 1000)::bigint - 600000
     ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED)";
 
-/// Makes the partition of one month of one table, unless it is there, or rows of that month stand elsewhere.
+/// Makes the partition of one month of one table, unless it is there, or rows of that month are elsewhere.
 pub(super) fn make_partition(tx: &mut Tx<'_>, table: &'static str, month: &Month) -> Result<(), Fault> {
     let Month { name, first, behind } = month;
     tx.query(MAKE, &[table.into(), name.as_str().into(), (*first).into(), (*behind).into()]).map(|_| ())
 }
 
-/// Forgets how transactions ended that nobody asks about any more; says whether there may be more of them.
+/// Forgets how transactions ended that no server asks about any more; says whether there may be more of them.
 pub(super) fn forget(tx: &mut Tx<'_>) -> Result<bool, Fault> {
     Ok(i64::try_from(tx.execute(FORGET, &[ROWS.into()])?).unwrap_or(ROWS) >= ROWS)
 }

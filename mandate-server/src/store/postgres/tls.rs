@@ -16,7 +16,7 @@ use crate::error::Fault;
 /// What of a certificate must hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// Nothing: the connection is encrypted, and whoever is at its other end is believed.
+    /// Nothing: the connection is encrypted, and the other end is not verified.
     Anything,
     /// An authority that is trusted has signed it, for whatever name.
     Authority,

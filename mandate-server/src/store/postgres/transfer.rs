@@ -1,5 +1,5 @@
 //! A database that is filled from another. The table `transfer` is there for as long as it is not complete, and names what
-//! it is filled from; whoever works in the database looks for it.
+//! it is filled from; every process that works in the database looks for it.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::session::PostgresSession;
 use super::{tend, upkeep};
 use crate::error::Fault;
 
-/// Held alone by whoever changes what the database is, and together with others by whoever relies on it.
+/// Held exclusively to change what the database is, and shared to rely on it.
 const ALONE: &str = "/* postgres_transfer.alone */ SELECT pg_advisory_xact_lock(7239165340126157902)";
 const TOGETHER: &str = "/* postgres_transfer.together */
     SELECT pg_advisory_xact_lock_shared(7239165340126157902)";
@@ -76,8 +76,8 @@ impl Filling {
         upkeep::snapshot(url, found)
     }
 
-    /// Marks the database, so that nobody works in it from then on, and brings it to the newest schema; or goes on where it
-    /// is marked.
+    /// Marks the database, so that no process works in it from then on, and brings it to the newest schema; or goes on
+    /// where it is marked.
     pub(in crate::store) fn begin(
         url: &str,
         source: &str,
@@ -125,7 +125,7 @@ impl Filling {
         })
     }
 
-    /// Rows that come before their partition would stand in the one for everything else, and keep theirs from being made.
+    /// Rows that come before their partition would go into the default partition, and keep theirs from being made.
     fn make_partitions(&mut self, table: &'static Table, rows: &[Vec<Value>]) -> Result<(), Fault> {
         if !PARTITIONED.contains(&table.name) {
             return Ok(());
@@ -182,8 +182,8 @@ fn found(tx: &mut Tx<'_>) -> Result<Begun, Fault> {
     must_hold_nothing(tx).map(|()| Begun::Fresh)
 }
 
-/// Marks the database, so that it is certain. There is no table yet for what tells of a commit: whether the
-/// answer to one was lost is told by what is found there afterwards, which waits for whoever marks it.
+/// Marks the database, so that it is certain. There is no table yet that records commits: whether the
+/// answer to one was lost is told by what is found there afterwards, which waits for the process that marks it.
 fn claimed(worker: &mut ConnectionWorker, source: &str, at: Timestamp) -> Result<(), Fault> {
     let mut claim = || {
         worker.transact(&mut |session| {

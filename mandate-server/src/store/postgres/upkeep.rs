@@ -14,12 +14,12 @@ use crate::store::Schema;
 use crate::store::tx::Tx;
 use crate::store::upkeep::{self, Applied};
 
-/// Held by whoever changes the schema. Others wait, and find it changed.
+/// Held while a process changes the schema. Others wait, and find it changed.
 pub(super) const HOLD: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
      SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(7239165340126157901)";
 const HAS_HISTORY: &str = "/* postgres_upkeep.has_history */ SELECT count(*) FROM pg_class
     WHERE oid = to_regclass('refinery_schema_history')";
-/// What stands for foreign keys, which no partitioned table has.
+/// Checks in the place of foreign keys, which no partitioned table has.
 const DANGLING: &[(&str, &str, &str)] = &[
     (
         "deliveries",

@@ -40,7 +40,7 @@ const NEWER: &str = "/* agents.newer */ SELECT agent, sequence, created_at FROM 
 pub struct Agent {
     /// Its id.
     pub id: AgentId,
-    /// Where it stands in the order of creation.
+    /// Its place in the order of creation.
     pub sequence: [u8; 16],
     /// When it was registered.
     pub created_at: Timestamp,

@@ -72,10 +72,10 @@ const COUNTS: &[(&str, &str)] = &[
     ("escrows", "/* check.escrows */ SELECT COUNT(*) FROM escrows"),
 ];
 
-/// Where an entry stands: its environment, agent, and decision.
+/// The place of an entry: its environment, agent, and decision.
 pub type Place<'a> = (i64, &'a str, &'a [u8]);
 
-/// A row of the log before it is read, and where it stands.
+/// A row of the log before it is read, and its place.
 #[derive(Debug)]
 pub struct Entry {
     /// The tenant.
@@ -94,7 +94,7 @@ pub struct Grounded {
     pub named: Option<(String, String, String)>,
     /// The decision.
     pub decision: DecisionRecord,
-    /// Its mandate, as it stands now.
+    /// Its mandate, as it is now.
     pub mandate: Option<Mandate>,
 }
 
@@ -226,7 +226,7 @@ pub fn is_counted(tx: &mut Tx<'_>, key: &UsageKey, seconds: std::ops::Range<i64>
     Ok(owed::find(tx, &key.agent)?.iter().any(is_meant))
 }
 
-/// An answer kept under an idempotency key, as it stands there.
+/// An answer kept under an idempotency key, as it is stored.
 #[derive(Debug)]
 pub struct Kept {
     /// The tenant.

@@ -1,7 +1,8 @@
 //! Deliveries of events to webhooks, their attempts, and the line in which webhooks wait for theirs.
 //!
 //! `webhooks.due_at` is the place of a webhook in that line. Whatever makes a delivery due keeps it no later than the
-//! first delivery that is pending; whoever takes a webhook out of the line leases it, and puts it back when that is done.
+//! first delivery that is pending; a server that takes a webhook out of the due queue leases it, and puts it back when
+//! that is done.
 //!
 //! What is pending for a webhook that is gone has ended, whether or not its row says so yet (`left_over`).
 
@@ -21,7 +22,7 @@ const FAN_OUT: &str = "/* deliveries.fan_out */
     INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
     SELECT environment, $1, webhook, 'pending', $2, 0 FROM subscriptions WHERE environment = $3 AND type = $4";
 /// The same where others write at the same time, to the webhooks that it holds itself and to no other, which it puts into the
-/// line too. Where they stand there is read as they are held; the rest of the statement sees what was there when it began.
+/// due queue too. Their place there is read as they are held; the rest of the statement sees what was there when it began.
 const FAN_OUT_BESIDE_OTHERS: &str = "/* deliveries.fan_out_beside_others */
     WITH held AS MATERIALIZED (SELECT environment, webhook, due_at FROM webhooks
         WHERE environment = $3 AND webhook IN (SELECT webhook FROM subscriptions WHERE environment = $3 AND type = $4)
@@ -43,7 +44,7 @@ const OF_EVENT: &str = "/* deliveries.of_event */ SELECT d.webhook,
     FROM deliveries d LEFT JOIN webhooks w ON w.environment = d.environment AND w.webhook = d.webhook
     WHERE d.environment = $1 AND d.event = $2 ORDER BY d.webhook";
 const COUNT: &str = "/* deliveries.count */
-        SELECT state, count(*) FROM deliveries WHERE environment = $1 AND webhook = $2 GROUP BY state";
+    SELECT state, count(*) FROM deliveries WHERE environment = $1 AND webhook = $2 GROUP BY state";
 const ATTEMPTS: &str = "/* deliveries.attempts */ SELECT at, status, error FROM attempts
     WHERE environment = $1 AND event = $2 AND webhook = $3 ORDER BY attempt";
 
@@ -135,7 +136,7 @@ pub fn insert(tx: &mut Tx<'_>, event: &EventRecord, webhook: WebhookId) -> Resul
     queue(tx, event.environment, webhook, event.at)
 }
 
-/// Puts a webhook into the line, no later than `at`.
+/// Puts a webhook into the due queue, no later than `at`.
 fn queue(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId, at: Timestamp) -> Result<(), Fault> {
     tx.execute(QUEUE, &[at.millis().into(), environment.into(), webhook.to_bytes().into()])?;
     tx.announce();
@@ -149,7 +150,7 @@ pub fn of_event(tx: &mut Tx<'_>, environment: i64, event: EventId) -> Result<Vec
     rows.into_iter().map(|row| read(tx, environment, event, row)).collect()
 }
 
-/// How many deliveries to a webhook stand where. It reads all of the environment's: for operators only.
+/// How many deliveries to a webhook are in each state. It reads all of the environment's: for operators only.
 pub fn count(
     tx: &mut Tx<'_>,
     environment: i64,
@@ -179,18 +180,18 @@ fn read_attempt(mut row: Row) -> Result<AttemptRecord, Fault> {
     })
 }
 
-/// Brings webhooks to the front of the line that stand in it at a time after `latest`.
+/// Brings webhooks to the front of the due queue that are in it at a time after `latest`.
 pub fn bring_forward(tx: &mut Tx<'_>, now: Timestamp, latest: Timestamp) -> Result<(), Fault> {
     tx.execute(BRING_FORWARD, &[now.millis().into(), latest.millis().into()])?;
     Ok(())
 }
 
-/// Whether a webhook stands in the line at a time after `latest`.
+/// Whether a webhook is in the due queue at a time after `latest`.
 pub fn is_any_after(tx: &mut Tx<'_>, latest: Timestamp) -> Result<bool, Fault> {
     Ok(tx.row(FARTHEST, &[latest.millis().into()])?.is_some())
 }
 
-/// When the first webhook in the line is due that nobody has leased. A lease that ends after `latest` is none.
+/// When the first webhook in the due queue is due that no server has leased. A lease that ends after `latest` is none.
 pub fn next(tx: &mut Tx<'_>, now: Timestamp, latest: Timestamp) -> Result<Option<Timestamp>, Fault> {
     let row = tx.row(NEXT, &[now.millis().into(), latest.millis().into()])?;
     row.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
@@ -219,7 +220,8 @@ pub fn lease(
     rows.into_iter().map(read).collect()
 }
 
-/// Ends a lease, unless it has ended and the webhook is somebody else's. What is due already goes to the end of the line.
+/// Ends a lease, unless it has ended and another server has the webhook. What is due already goes to the end of the due
+/// queue.
 pub fn release(tx: &mut Tx<'_>, lease: &LeaseRecord, now: Timestamp) -> Result<(), Fault> {
     let (environment, webhook) = (lease.environment, lease.webhook.to_bytes());
     let until = lease.until.millis();
@@ -261,7 +263,7 @@ fn read_due(environment: i64, mut row: Row) -> Result<DueRecord, Fault> {
     Ok(DueRecord { event, attempts, since })
 }
 
-/// Writes an attempt, and where the delivery stands after it. One that has ended meanwhile, its webhook being gone, stays
+/// Writes an attempt, and the state of the delivery after it. One that has ended meanwhile, its webhook being gone, stays
 /// ended, and one that is gone stays away.
 pub fn keep(tx: &mut Tx<'_>, tried: &TriedRecord) -> Result<(), Fault> {
     let (state, due_at) = (tried.state.as_str(), tried.due_at.millis());
@@ -289,7 +291,7 @@ pub struct FoundDelivery {
     pub organization: String,
     /// The kind of its environment.
     pub kind: EnvironmentKind,
-    /// Where it stands.
+    /// Its state.
     pub state: DeliveryState,
 }
 

@@ -12,25 +12,23 @@ use crate::model::records::{Direction, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "/* escrows.insert */
-        INSERT INTO escrows (environment, escrow, contract, decision, agent, arbiter, condition,
-        refund_after)
+    INSERT INTO escrows (environment, escrow, contract, decision, agent, arbiter, condition, refund_after)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (environment, decision) DO NOTHING";
 const APPEND: &str = "/* escrows.append */
-    INSERT INTO escrow_history (environment, escrow, number, state, disputed, at, note,
-        settlement, next_at)
+    INSERT INTO escrow_history (environment, escrow, number, state, disputed, at, note, settlement, next_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 
 const DUE: &str = "/* escrows.due */ SELECT h.environment, h.escrow, h.number, h.attempts
     FROM escrow_history h WHERE h.settlement = 'pending' AND h.next_at <= $1
     AND NOT EXISTS (SELECT 1 FROM escrow_history b
-    WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number AND b.settlement =
-        'pending')
+    WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number
+        AND b.settlement = 'pending')
     ORDER BY h.next_at LIMIT $2";
 const PUT_OFF: &str = "/* escrows.put_off */ SELECT h.environment, h.escrow, h.number, h.attempts
     FROM escrow_history h WHERE h.settlement = 'pending' AND h.next_at > $1
     AND NOT EXISTS (SELECT 1 FROM escrow_history b
-    WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number AND b.settlement =
-        'pending')
+    WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number
+        AND b.settlement = 'pending')
     ORDER BY h.next_at LIMIT $2";
 const SETTLE: &str = "/* escrows.settle */
     UPDATE escrow_history SET settlement = $1, attempts = attempts + 1, next_at = $2
@@ -74,8 +72,7 @@ const FIND_CONTRACT: &str = "/* escrows.find_contract */
 const OLDER: &str = "/* escrows.older */
     SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
-    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow < $2
-    ORDER BY escrow DESC LIMIT $3) e
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow < $2 ORDER BY escrow DESC LIMIT $3) e
     JOIN environments n ON n.environment = e.environment
     JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
     JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
@@ -83,8 +80,7 @@ const OLDER: &str = "/* escrows.older */
 const NEWER: &str = "/* escrows.newer */
     SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
-    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow > $2
-    ORDER BY escrow ASC LIMIT $3) e
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow > $2 ORDER BY escrow ASC LIMIT $3) e
     JOIN environments n ON n.environment = e.environment
     JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
     JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
@@ -92,9 +88,7 @@ const NEWER: &str = "/* escrows.newer */
 const OLDER_OF_AGENT: &str = "/* escrows.older_of_agent */
     SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
-    FROM (SELECT * FROM escrows
-    WHERE environment = $1 AND agent = $2 AND escrow < $3
-    ORDER BY escrow DESC LIMIT $4) e
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND agent = $2 AND escrow < $3 ORDER BY escrow DESC LIMIT $4) e
     JOIN environments n ON n.environment = e.environment
     JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
     JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
@@ -102,9 +96,7 @@ const OLDER_OF_AGENT: &str = "/* escrows.older_of_agent */
 const NEWER_OF_AGENT: &str = "/* escrows.newer_of_agent */
     SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
-    FROM (SELECT * FROM escrows
-    WHERE environment = $1 AND agent = $2 AND escrow > $3
-    ORDER BY escrow ASC LIMIT $4) e
+    FROM (SELECT * FROM escrows WHERE environment = $1 AND agent = $2 AND escrow > $3 ORDER BY escrow ASC LIMIT $4) e
     JOIN environments n ON n.environment = e.environment
     JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
     JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
@@ -297,7 +289,7 @@ pub fn give_back(tx: &mut Tx<'_>, key: &EntryKey, until: Timestamp, at: Timestam
 }
 
 /// Takes a pending instruction that is to be sent by `now`, or only after `latest`: it is due again at `until`, whatever
-/// becomes of whoever took it. False when another has taken it, or it has ended.
+/// becomes of the server that took it. False when another has taken it, or it has ended.
 pub fn claim(
     tx: &mut Tx<'_>,
     key: &EntryKey,
@@ -341,12 +333,12 @@ pub fn lock(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Es
     find(tx, environment, id)
 }
 
-/// Holds an escrow until the transaction ends, whoever's it is: for operators only.
+/// Holds an escrow until the transaction ends, of any tenant: for operators only.
 pub fn hold(tx: &mut Tx<'_>, id: EscrowId) -> Result<(), Fault> {
     tx.hold(HOLD_ANYWHERE, &[id.to_bytes().into()])
 }
 
-/// The escrow at an address, whoever's it is.
+/// The escrow at an address, of any tenant.
 pub fn at_address(tx: &mut Tx<'_>, contract: [u8; 32]) -> Result<Option<Escrow>, Fault> {
     Ok(fold(tx.query(FIND_CONTRACT, &[contract.into()])?)?.pop())
 }
@@ -369,7 +361,7 @@ pub fn page(
     })
 }
 
-/// Makes escrows of rows: those of one stand together, its states in their order.
+/// Makes escrows of rows: those of one are together, its states in their order.
 fn fold(rows: Vec<Row>) -> Result<Vec<Escrow>, Fault> {
     let mut escrows: Vec<Escrow> = Vec::new();
     for mut row in rows {

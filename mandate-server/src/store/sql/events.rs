@@ -8,7 +8,7 @@ use crate::model::records::{Direction, EventRecord, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "/* events.insert */
-        INSERT INTO events (environment, event, type, created_at, data) VALUES ($1, $2, $3, $4, $5)";
+    INSERT INTO events (environment, event, type, created_at, data) VALUES ($1, $2, $3, $4, $5)";
 
 const FIND: &str = "/* events.find */ SELECT environment, event, type, created_at, data
     FROM events WHERE environment = $1 AND event = $2";

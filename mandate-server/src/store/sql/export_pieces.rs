@@ -1,7 +1,7 @@
 //! Exports where several servers share a database: who builds one, and its content, which any of them gives.
 //!
 //! One server at a time has an export to itself, by a lease that only its holder knows the end of: whatever it writes
-//! stands under the condition that the lease is still its own.
+//! holds on the condition that the lease is still its own.
 
 use mandate_core::{ExportId, Timestamp};
 
@@ -23,9 +23,9 @@ const END: &str = "/* export_pieces.end */
     UPDATE exports SET status = $1, rows = $2, sha256 = $3, leased_until = NULL
     WHERE environment = $4 AND export = $5 AND status = 'pending' AND leased_until = $6";
 const PIECE: &str = "/* export_pieces.piece */
-        SELECT content FROM export_pieces WHERE environment = $1 AND export = $2 AND number = $3";
+    SELECT content FROM export_pieces WHERE environment = $1 AND export = $2 AND number = $3";
 
-/// Leases an export at `now` to whoever will build it. False when another has it, or it is not pending any more.
+/// Leases an export at `now` to the server that will build it. False when another has it, or it is not pending any more.
 pub fn lease(tx: &mut Tx<'_>, export: &Export, now: Timestamp, until: Timestamp) -> Result<bool, Fault> {
     let row =
         [until.millis().into(), export.environment.into(), export.id.to_bytes().into(), now.millis().into()];

@@ -9,7 +9,7 @@ use crate::error::Fault;
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "/* exports.insert */
-        INSERT INTO exports (environment, export, format, verdict, agent, since, until, status, expires_at)
+    INSERT INTO exports (environment, export, format, verdict, agent, since, until, status, expires_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8)";
 const COUNT: &str = "/* exports.count */
     SELECT count(*) FROM exports WHERE environment = $1 AND expires_at > $2";

@@ -5,7 +5,7 @@ use mandate_core::{EnvironmentKind, Timestamp};
 use crate::error::Fault;
 use crate::store::tx::{Row, Tx};
 
-/// From the webhooks in the line: what is pending for one that is gone has ended.
+/// From the webhooks in the due queue: what is pending for one that is gone has ended.
 const DELIVERIES: &str = "/* gauges.deliveries */
     SELECT COUNT(*) FROM (SELECT 1 FROM webhooks w CROSS JOIN deliveries d
     WHERE w.due_at IS NOT NULL AND d.environment = w.environment AND d.webhook = w.webhook AND d.state = 'pending'
@@ -23,16 +23,16 @@ const DELIVERY_DUE: &str = "/* gauges.delivery_due */ SELECT MIN((SELECT d.due_a
 const REVIEWS: &str = "/* gauges.reviews */ SELECT COUNT(*) FROM
     (SELECT 1 FROM reviews WHERE status = 'pending' AND expires_at > $1 LIMIT $2) AS counted";
 const EXPORTS: &str = "/* gauges.exports */
-        SELECT COUNT(*) FROM (SELECT 1 FROM exports WHERE status = 'pending' LIMIT $1) AS counted";
+    SELECT COUNT(*) FROM (SELECT 1 FROM exports WHERE status = 'pending' LIMIT $1) AS counted";
 const SIGNING_KEYS: &str = "/* gauges.signing_keys */
-        SELECT kind, MAX(created_at) FROM signing_keys WHERE revoked_at IS NULL GROUP BY kind ORDER BY kind";
+    SELECT kind, MAX(created_at) FROM signing_keys WHERE revoked_at IS NULL GROUP BY kind ORDER BY kind";
 
 /// Deliveries that have not ended, counted up to `most`.
 pub fn deliveries_pending(tx: &mut Tx<'_>, most: i64) -> Result<i64, Fault> {
     count(tx.row(tx.either(DELIVERIES, DELIVERIES_IN_ORDER), &[most.into()])?)
 }
 
-/// When the first of them is due that go to the first webhooks in the line, `most` at most.
+/// When the first of them is due that go to the first webhooks in the due queue, `most` at most.
 pub fn delivery_due_at(tx: &mut Tx<'_>, most: i64) -> Result<Option<Timestamp>, Fault> {
     let due = tx.row(DELIVERY_DUE, &[most.into()])?.map(|mut row| row.maybe_integer()).transpose()?;
     Ok(due.flatten().map(Timestamp::from_millis))

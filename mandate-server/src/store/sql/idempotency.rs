@@ -10,13 +10,13 @@ const FIND: &str = "/* idempotency.find */
     SELECT fingerprint, status, body, sealed, created_at FROM idempotency
     WHERE environment = $1 AND api_key = $2 AND name = $3";
 const HOLD: &str = "/* idempotency.hold */
-        SELECT pg_advisory_xact_lock(hashtextextended($3::text, $1::bigint # ($2::bigint << 24)))";
+    SELECT pg_advisory_xact_lock(hashtextextended($3::text, $1::bigint # ($2::bigint << 24)))";
 const KEEP: &str = "/* idempotency.keep */
-        INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
+    INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
 const DROP: &str = "/* idempotency.drop */
     DELETE FROM idempotency WHERE environment = $1 AND api_key = $2 AND name = $3";
-// Those kept by a clock that was ahead are passed over: they would stand in the way of all that was kept after them.
+// Those kept by a clock that was ahead are passed over: they would block all that was kept after them.
 const OLDEST: &str = "/* idempotency.oldest */
     SELECT created_at FROM idempotency WHERE created_at <= $1 ORDER BY kept LIMIT 1";
 const FORGET: &str = "/* idempotency.forget */ DELETE FROM idempotency WHERE kept IN ( SELECT kept
@@ -48,7 +48,7 @@ pub(in crate::store) fn read(row: &mut Row) -> Result<KeptRecord, Fault> {
 /// Keeps an answer, behind all others. One that has expired under the same key goes.
 pub fn keep(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<(), Fault> {
     if !keep_new(tx, key, kept)? {
-        // Whoever forgets what has expired may have come first.
+        // Another transaction may have deleted what has expired.
         tx.execute(DROP, &[key.environment.into(), key.api_key.into(), key.name.as_str().into()])?;
         tx.execute_one(KEEP, &values(key, kept))?;
     }

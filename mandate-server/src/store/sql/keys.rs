@@ -44,7 +44,7 @@ pub struct ApiKeyRecord {
     pub id: i64,
     /// The number of the environment that it opens.
     pub environment: i64,
-    /// The agent that it stands for.
+    /// The agent that it belongs to.
     pub agent: Option<AgentId>,
     /// Requests in any 60 seconds.
     pub rate: u32,
@@ -63,7 +63,7 @@ pub struct NewKey<'a> {
     pub hash: [u8; 32],
     /// The number of the environment that it opens.
     pub environment: i64,
-    /// The agent that it stands for.
+    /// The agent that it belongs to.
     pub agent: Option<&'a AgentId>,
     /// What the operator calls it.
     pub name: Option<&'a str>,
@@ -88,7 +88,7 @@ pub struct IssuedKey {
     pub environment: i64,
     /// The kind of the environment.
     pub kind: EnvironmentKind,
-    /// The agent that it stands for.
+    /// The agent that it belongs to.
     pub agent: Option<AgentId>,
     /// What the operator calls it.
     pub name: Option<String>,
@@ -128,7 +128,7 @@ pub fn issue(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<(), Fault> {
     tx.execute_one(INSERT, &row)
 }
 
-/// Holds all API keys as they are until the transaction ends: whoever changes one has read it under this.
+/// Holds all API keys as they are until the transaction ends: a change of one reads it under this.
 pub fn hold(tx: &mut Tx<'_>) -> Result<(), Fault> {
     tx.hold(HOLD, &[])
 }

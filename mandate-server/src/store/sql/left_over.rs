@@ -1,8 +1,8 @@
-//! Pending deliveries that no webhook in the line stands for, which are found and put right in pieces.
+//! Pending deliveries without a webhook in the due queue, which are found and put right in pieces.
 //!
-//! A webhook is deleted at once, and its pending deliveries count as ended from then on, however many they are: whoever
-//! reads a delivery looks whether its webhook is there. Their rows are ended afterwards. A webhook that is there and out of
-//! the line although something is pending is put back into it.
+//! A webhook is deleted at once, and its pending deliveries count as ended from then on, however many they are: whichever
+//! server reads a delivery looks whether its webhook is there. Their rows are ended afterwards. A webhook that is there
+//! and out of the line although something is pending is put back into it.
 
 use crate::error::Fault;
 use crate::store::tx::{Backend, Row, Tx, Value};
@@ -20,7 +20,7 @@ const FIRST: &str = "/* left_over.first */ SELECT v.environment, v.webhook, v.du
         SELECT environment, webhook, due_at FROM waiting) v
     LEFT JOIN webhooks w ON w.environment = v.environment AND w.webhook = v.webhook
     WHERE w.due_at IS NULL LIMIT 1";
-/// One such step on SQLite, and the place of that webhook in the line.
+/// One such step on SQLite, and the place of that webhook in the due queue.
 const NEXT: &str = "/* left_over.next */ SELECT d.environment, d.webhook, d.due_at,
         (SELECT w.due_at FROM webhooks w WHERE w.environment = d.environment AND w.webhook = d.webhook)
     FROM deliveries d WHERE d.state = 'pending' AND (d.environment, d.webhook) > ($1, $2)
@@ -36,7 +36,7 @@ const END: &str = "/* left_over.end */ UPDATE deliveries SET state = 'ended'
     AND NOT EXISTS (SELECT 1 FROM webhooks w
     WHERE w.environment = $1 AND w.webhook = $2) ORDER BY due_at LIMIT $4)
     RETURNING due_at";
-/// What somebody else has just taken is left to the next look: nobody waits for anybody.
+/// Rows that another server has just taken are left to the next look, without waiting.
 const END_BESIDE_OTHERS: &str = "/* left_over.end_beside_others */ UPDATE deliveries SET state = 'ended'
     WHERE environment = $1 AND webhook = $2 AND event = ANY (ARRAY(SELECT event
     FROM deliveries
@@ -45,7 +45,7 @@ const END_BESIDE_OTHERS: &str = "/* left_over.end_beside_others */ UPDATE delive
     WHERE w.environment = $1 AND w.webhook = $2)
     ORDER BY due_at LIMIT $4 FOR NO KEY UPDATE SKIP LOCKED)) RETURNING due_at";
 
-/// Pending deliveries that no webhook in the line stands for.
+/// Pending deliveries without a webhook in the due queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LeftOver {
     /// The number of their environment.
@@ -83,7 +83,7 @@ pub fn first(tx: &mut Tx<'_>) -> Result<Option<LeftOver>, Fault> {
     Ok(None)
 }
 
-/// Puts their webhook, if it is there and out of the line, back into it; says whether it did. The caller holds it.
+/// Puts their webhook, if it is there and out of the due queue, back into it; says whether it did. The caller holds it.
 pub fn queue(tx: &mut Tx<'_>, left: &LeftOver) -> Result<bool, Fault> {
     let queued = tx.execute(QUEUE, &left.key())? > 0;
     if queued {

@@ -101,7 +101,7 @@ pub fn page(
     rows.into_iter().filter_map(|mut row| read_joined(&mut row).transpose()).collect()
 }
 
-/// Writes down that it is being told of a mandate that it is about to expire. False when that was done, or there is
+/// Records that it is announced that a mandate is about to expire. False when that was done, or there is
 /// nothing to tell any more.
 pub fn told_expiring(tx: &mut Tx<'_>, environment: i64, mandate: MandateId) -> Result<bool, Fault> {
     Ok(tx.execute(TOLD, &[environment.into(), mandate.to_bytes().into()])? == 1)

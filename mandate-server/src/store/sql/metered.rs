@@ -1,4 +1,4 @@
-//! The metering that stands in an agent's row, on PostgreSQL: newer than its row of `usage`.
+//! The metering that is in an agent's row, on PostgreSQL: newer than its row of `usage`.
 //!
 //! A decision reads and writes its agent's row. With the metering in it, that is all that changes beside the log. One month
 //! and currency has room there; where an agent uses more, the others are written to `usage` at once.
@@ -13,9 +13,9 @@ use crate::model::records::{AgentKey, UsageKey, UsageRecord};
 use crate::store::tx::Tx;
 
 const PUT_BACK: &str = "/* metered.put_back */
-        UPDATE agents SET metered = '' WHERE environment = $1 AND agent = $2 AND metered <> ''";
+    UPDATE agents SET metered = '' WHERE environment = $1 AND agent = $2 AND metered <> ''";
 
-/// What stands in an agent's row.
+/// What is in an agent's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metered {
     /// The month.

@@ -50,7 +50,7 @@ const RECENT: &str = "/* owed.recent */ SELECT recent FROM agents WHERE environm
 const COUNT: &str = "/* owed.count */
     UPDATE agents SET recent = $1, counted = $2 WHERE environment = $3 AND agent = $4";
 const COUNT_AT_ONCE: &str = "/* owed.count_at_once */
-        UPDATE agents SET counted = $1 WHERE environment = $2 AND agent = $3 AND counted < $1";
+    UPDATE agents SET counted = $1 WHERE environment = $2 AND agent = $3 AND counted < $1";
 
 /// A decision that is not counted yet.
 #[derive(Debug, Clone)]

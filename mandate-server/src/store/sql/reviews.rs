@@ -34,7 +34,7 @@ const ENDED_BESIDE_OTHERS: &str = "/* reviews.ended_beside_others */
     WHERE r.status = 'pending' AND r.expires_at <= $1
     ORDER BY r.expires_at LIMIT $2 FOR NO KEY UPDATE OF r SKIP LOCKED";
 
-/// A review whose time has passed, and that nobody has resolved.
+/// A review whose time has passed, and that is not resolved.
 #[derive(Debug)]
 pub struct Ended {
     /// The tenant.

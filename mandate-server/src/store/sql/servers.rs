@@ -10,10 +10,10 @@ const TELL: &str = "/* servers.tell */ INSERT INTO servers (server, at, rates, e
     VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, $2, $3)
     ON CONFLICT (server) DO UPDATE SET at = excluded.at, rates = excluded.rates, ended = excluded.ended";
 const HEAR: &str = "/* servers.hear */
-        SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - at, ended, rates FROM servers
+    SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - at, ended, rates FROM servers
     WHERE server <> $1 AND at > (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $2";
 const FORGET: &str = "/* servers.forget */
-        DELETE FROM servers WHERE at <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1";
+    DELETE FROM servers WHERE at <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1";
 
 const NOW: &str = "/* servers.now */ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 

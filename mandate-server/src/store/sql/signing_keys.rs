@@ -7,15 +7,15 @@ use crate::error::Fault;
 use crate::store::tx::{Row, Tx};
 
 const INSERT: &str = "/* signing_keys.insert */
-        INSERT INTO signing_keys (kind, kid, public_key, sealed, created_at, sign_from, sign_until,
+    INSERT INTO signing_keys (kind, kid, public_key, sealed, created_at, sign_from, sign_until,
         publish_until, revoked_at)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
 const ALL: &str = "/* signing_keys.all */
-        SELECT signing_key, kind, kid, public_key, sealed, created_at, sign_from, sign_until, publish_until,
+    SELECT signing_key, kind, kid, public_key, sealed, created_at, sign_from, sign_until, publish_until,
         revoked_at
     FROM signing_keys ORDER BY signing_key";
 const UPDATE: &str = "/* signing_keys.update */
-        UPDATE signing_keys SET sealed = $1, sign_from = $2, sign_until = $3, publish_until = $4,
+    UPDATE signing_keys SET sealed = $1, sign_from = $2, sign_until = $3, publish_until = $4,
         revoked_at = $5
     WHERE signing_key = $6";
 const REVISION: &str = "/* signing_keys.revision */

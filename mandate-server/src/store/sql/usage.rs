@@ -117,7 +117,7 @@ pub(super) fn with(tx: &mut Tx<'_>, key: &UsageKey, owed: &[Owed]) -> Result<Usa
     Ok(usage)
 }
 
-/// At most `limit` rows of a month that stand behind an agent and a currency, in the order of agents and currencies;
+/// At most `limit` rows of a month behind an agent and a currency, in the order of agents and currencies;
 /// of one agent, or of all.
 pub fn page(
     tx: &mut Tx<'_>,
@@ -182,7 +182,7 @@ pub(in crate::store) fn put_back(tx: &mut Tx<'_>, key: &UsageKey, usage: &UsageR
 /// Writes the metering.
 ///
 /// # Errors
-/// The row is not the one that was read: somebody decided for this agent without the lock.
+/// The row is not the one that was read: a decision for this agent was made without the lock.
 pub fn keep(tx: &mut Tx<'_>, key: &UsageKey, usage: &UsageRecord) -> Result<(), Fault> {
     let mut parameters = values(key, usage);
     // A row that was not there must still not be there: no stored row has a negative count.

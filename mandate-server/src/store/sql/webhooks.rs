@@ -55,7 +55,7 @@ pub fn lock(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<Opt
     find(tx, environment, webhook)
 }
 
-/// Holds a webhook and its place in the line until the transaction ends.
+/// Holds a webhook and its place in the due queue until the transaction ends.
 pub fn hold(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<(), Fault> {
     tx.hold(HOLD, &[environment.into(), webhook.to_bytes().into()])
 }

@@ -25,10 +25,10 @@ const REST_PAGES: c_int = 256;
 /// Pages at which the writer waits for no one.
 pub(super) const MOST_PAGES: c_int = 4 * CHECKPOINT_PAGES;
 
-/// Copies what is in the log, up to what somebody still reads; says how many of its pages are copied.
+/// Copies what is in the log, up to what a reader still needs; says how many of its pages are copied.
 pub(in crate::store) type Checkpoint = Box<dyn FnMut(&Connection) -> rusqlite::Result<c_int> + Send>;
 
-/// As SQLite does it, without waiting for anybody.
+/// As SQLite does it, without waiting.
 pub(in crate::store) fn checkpoint() -> Checkpoint {
     Box::new(|connection| {
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get("checkpointed"))
@@ -36,7 +36,7 @@ pub(in crate::store) fn checkpoint() -> Checkpoint {
 }
 
 thread_local! {
-    /// Why the log could not be folded in. SQLite tells of a COMMIT only that what follows it has failed.
+    /// Why the log could not be folded in. SQLite reports of a COMMIT only that what follows it has failed.
     static UNFOLDED: Cell<Option<ffi::Error>> = const { Cell::new(None) };
 }
 
@@ -58,8 +58,8 @@ struct Way {
     log: Arc<Log>,
 }
 
-/// What is known of the log. When it begins anew beside the thread, `folded` may say too much for a while: by it nothing is left
-/// out, it only says who folds.
+/// What is known of the log. When it begins anew beside the thread, `folded` may say too much for a while: by it nothing
+/// is left out, it only says who folds.
 #[derive(Default)]
 struct Log {
     /// Its pages, after the newest COMMIT.
@@ -98,7 +98,7 @@ impl Checkpointer {
     pub(super) fn end(self, writer: &mut Connection) -> Result<(), Fault> {
         writer.wal_hook(Some(alone))?;
         drop(self.way);
-        // A panic has told of itself.
+        // A panic has logged itself.
         let _ = self.thread.join();
         Ok(())
     }
@@ -133,7 +133,7 @@ pub(super) fn alone(wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Folds in what can be; says how many pages are copied, unless somebody is at it. Whatever is in the way but a failing
+/// Folds in what can be; says how many pages are copied, unless another thread is at it. Whatever is in the way but a failing
 /// disk, the next COMMIT tries again.
 fn passive(wal: &mut Wal) -> rusqlite::Result<Option<c_int>> {
     match wal.checkpoint_v2(CheckpointMode::PASSIVE) {

@@ -1,4 +1,4 @@
-//! The COMMIT of a batch: what may follow one that has failed, and what is told of it.
+//! The COMMIT of a batch: what may follow one that has failed, and what is logged.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +16,7 @@ pub(super) fn stopped() -> Fault {
     Fault::DiskFailed("the store has stopped after a failure of its disk; restart the server".to_owned())
 }
 
-/// What is told of a log that stays as long as it is.
+/// What is logged of a WAL that cannot become shorter.
 const NOT_FOLDED: &str = "the log cannot be folded into the database";
 /// How often it is told in the log that transactions fail, in seconds. A fault is logged with its request all the same.
 const TELL_SECONDS: u64 = 60;

@@ -56,7 +56,7 @@ pub(super) struct Sqlite {
     path: String,
     writer: Writer,
     readers: Readers,
-    /// Tells whoever would replace the file that it is in use.
+    /// Tells a process that would replace the file that it is in use.
     _held: File,
 }
 

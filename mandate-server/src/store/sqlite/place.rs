@@ -9,7 +9,7 @@ use crate::error::Fault;
 /// How many links may lead to a database, one to the next: as many as Linux follows.
 const MAX_LINKS: usize = 40;
 
-/// The absolute path of a database without links in it, whether there is such a file yet or not. All that stands beside
+/// The absolute path of a database without links in it, whether there is such a file yet or not. All that is beside
 /// a database goes by this name, as SQLite's own files do: its log, its locks, and what takes its place.
 pub(in crate::store) fn resolve(path: &str) -> Result<String, Fault> {
     let unusable = |why: String| Fault::new(format!("database: {path} cannot be used: {why}"));
@@ -22,7 +22,7 @@ fn follow(path: &Path) -> std::io::Result<PathBuf> {
     for _ in 0..MAX_LINKS {
         let text = path.to_str().ok_or_else(|| std::io::Error::other("its name is not UTF-8"))?;
         let directory = match fs::canonicalize(directory(text)) {
-            // Whoever opens the file says what is amiss.
+            // Opening the file reports what is wrong.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => return std::path::absolute(&path),
             directory => directory?,
         };

@@ -1,9 +1,9 @@
 //! Another file in the place of a database: a crash at any instant leaves the old one or the new one, each with its log.
 //!
-//! The new file is whole and synced before it has the name `<database>.restoring-<time>`. From then on the new database is
-//! the one that counts. What was there is renamed, then the names are synced, then the new file gets the database's name:
-//! no log ever stands beside a database that is not its own. Whoever claims a database next and finds a file of that name
-//! ends what was begun.
+//! The new file is whole and synced before it has the name `<database>.restoring-<time>`. From then on the new database
+//! is the one that counts. What was there is renamed, then the names are synced, then the new file gets the database's
+//! name: no log ever is beside a database that is not its own. The next process that claims a database and finds a file
+//! of that name ends what was begun.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use super::upkeep::directory;
 use crate::error::Fault;
 
-/// What stands behind the database's name in that of the file which is to take its place; the time comes after it.
+/// What follows the database's name in that of the file which is to take its place; the time comes after it.
 const PENDING: &str = ".restoring-";
 /// The same for what was there before.
 const ASIDE: &str = ".replaced-";
@@ -33,7 +33,7 @@ fn take(step: Step<'_>) -> io::Result<()> {
     }
 }
 
-/// The name under which a whole, synced file stands that is to take the place of the database at `path`.
+/// The name of a whole, synced file that is to take the place of the database at `path`.
 pub(in crate::store) fn pending_name(path: &str, time: &str) -> PathBuf {
     PathBuf::from(format!("{path}{PENDING}{time}"))
 }
@@ -55,7 +55,7 @@ fn finish_by(path: &str, take: &mut dyn FnMut(Step<'_>) -> io::Result<()>) -> Re
     let mut take = |step: Step<'_>| {
         take(step).map_err(|e| {
             Fault::new(format!(
-                "database: {path} is not restored yet ({e}); whoever opens it next goes on with that"
+                "database: {path} is not restored yet ({e}); the next process that opens it continues"
             ))
         })
     };

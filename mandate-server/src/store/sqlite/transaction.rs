@@ -1,4 +1,4 @@
-//! One transaction of the writer: the drafts that stand, decisions in the place of those that fall, and scripts.
+//! One transaction of the writer: the drafts that hold, decisions in the place of those that fall, and scripts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -99,8 +99,8 @@ impl Thread {
         looked
     }
 
-    /// Looks in the transaction that has begun whether somebody else has written since the last time, and whether the last has
-    /// left anything that has failed at its end.
+    /// Looks in the transaction that has begun whether another process has written since the last time, and whether the
+    /// last has left anything that has failed at its end.
     fn look(&mut self) -> Result<(), Fault> {
         if let Some((agent, decision)) = self.tail.doubted() {
             let mut session = SqliteSession::reading(&self.connection, None);
@@ -122,7 +122,7 @@ impl Thread {
         Ok(())
     }
 
-    /// Takes the place of the other server, if it has ended: nobody else adds to the log from now on.
+    /// Takes the place of the other server, if it has ended: no other process adds to the log from now on.
     pub(super) fn take_over(&mut self) -> Result<(), Fault> {
         let taken = self.presence.try_again().map_err(|e| Fault::new(e.to_string()))?;
         if taken {
@@ -184,7 +184,7 @@ impl Thread {
         run
     }
 
-    /// Writes the drafts that stand, and decides where one falls. Nothing was written in the transaction yet.
+    /// Writes the drafts that hold, and decides where one falls. Nothing was written in the transaction yet.
     fn write(&mut self, mut batches: Vec<Drafts>, told: &mut Told, tally: &mut Tally) {
         let Some(oldest) = batches.first() else { return };
         self.changes.known_up_to(oldest.known);
@@ -226,8 +226,8 @@ impl Thread {
         told.extend(waiters.into_iter().zip(answers));
     }
 
-    /// Writes the drafts that stand; says what was done. The others lose their outcome. In a savepoint each page is copied before
-    /// it is changed: what comes first needs none, since all of it is undone by beginning again.
+    /// Writes the drafts that hold; says what was done. The others lose their outcome. In a savepoint each page is copied
+    /// before it is changed: what comes first needs none, since all of it is undone by beginning again.
     fn keep(&mut self, batches: &mut [Drafts]) -> Result<Tally, ScriptError> {
         let Self { connection, changes, tail, .. } = self;
         caught(connection, || {
@@ -245,7 +245,7 @@ impl Thread {
                         fits(&mut tx, tail.as_deref(), counted)?;
                         sql::owed::write(&mut tx, counted)?;
                     } else {
-                        // Whoever decides ahead takes it for written.
+                        // The thread that decides ahead takes it for written.
                         changes.agent(counted.agent.clone());
                     }
                 }
@@ -280,7 +280,7 @@ impl Thread {
     }
 }
 
-/// Reads the tail of the log, in a transaction beside which nobody writes.
+/// Reads the tail of the log, in a transaction beside which no other process writes.
 pub(super) fn gather(connection: &Connection, tail: &Tail) -> Result<(), Fault> {
     let mut session = SqliteSession::writing(connection, None);
     sql::owed::gather(&mut Tx::new(&mut session), tail)
@@ -310,8 +310,8 @@ fn written(tx: &mut Tx<'_>, tail: Option<&Tail>, draft: &Draft) -> Result<bool, 
     hot::keep_draft(tx, outcome)
 }
 
-/// Looks whether an agent's rows may be written as they were made ahead. Beside another server, where the tail is not all there,
-/// they are made with each decision.
+/// Looks whether an agent's rows may be written as they were made ahead. Beside another server, where the tail is not all
+/// there, they are made with each decision.
 fn fits(tx: &mut Tx<'_>, tail: Option<&Tail>, counted: &Counted) -> Result<(), Fault> {
     tail.map_or(Ok(()), |tail| sql::owed::leaves_none_out(tx, tail, counted))
 }
@@ -331,7 +331,7 @@ fn agent(authorization: &Authorization) -> Option<AgentKey> {
     Some(AgentKey { environment, agent: request.agent.clone() })
 }
 
-/// A number that is another one after somebody else has written to the database.
+/// A number that is another one after another process has written to the database.
 pub(super) fn version(connection: &Connection) -> Result<i64, Fault> {
     Ok(connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))?)
 }

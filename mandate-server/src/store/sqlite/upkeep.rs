@@ -17,7 +17,7 @@ use crate::store::{Holder, Schema, upkeep};
 /// Where processes tell each other that they have the database open. It cannot be the database itself: closing any
 /// file descriptor of that would drop the locks that SQLite holds on it.
 const LOCK_SUFFIX: &str = ".lock";
-/// The database and what stands beside it are for their owner alone.
+/// The database and the files beside it are for their owner alone.
 const FILE_MODE: u32 = 0o600;
 /// How many pages are copied between two words on how far the copy is.
 const COPIED_PAGES: i32 = 2_048;
@@ -48,7 +48,7 @@ pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault>
         }
     };
     lock(holder)?;
-    // A restore begins under the lock of one who is alone: none begins from here on.
+    // A restore begins under the exclusive lock: none begins from here on.
     if replace::is_pending(path)? {
         lock(Holder::Alone)?;
         let aside = replace::finish(path)?;
@@ -70,7 +70,7 @@ pub(in crate::store) fn adopt(file: &File, directory: &Path) {
     if let Ok((wanted, own)) = owners
         && wanted.uid() != own.uid()
     {
-        // Whoever is not root cannot, and has no need to.
+        // A user who is not root cannot, and has no need to.
         let _ = fchown(file, Some(wanted.uid()), Some(wanted.gid()));
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct Writer {
     tail: Arc<Tail>,
 }
 
-/// Scripts go to the writer, authorizations to whoever decides ahead of it.
+/// Scripts go to the writer, authorizations to the thread that decides ahead of it.
 #[derive(Clone)]
 struct Ways {
     jobs: mpsc::Sender<Job>,
@@ -195,7 +195,7 @@ pub(super) struct Thread {
     pub(super) connection: Connection,
     pub(super) decider: Arc<dyn Decider>,
     pub(super) committer: Committer,
-    /// What the database's version was after the last transaction: another one means that somebody else has written.
+    /// What the database's version was after the last transaction: another one means that another process has written.
     pub(super) version: i64,
     pub(super) changes: Changes,
     pub(super) board: Arc<Board>,
@@ -205,7 +205,7 @@ pub(super) struct Thread {
     pub(super) tail: Arc<Tail>,
     /// Decisions since it was written where the tail begins.
     pub(super) unmarked: usize,
-    /// Wakes whoever delivers.
+    /// Wakes the delivery worker.
     pub(super) wake: Arc<Notify>,
     /// Hears of how many more batches the transactions have ended.
     pub(super) ended: Sender<usize>,
@@ -302,7 +302,7 @@ impl Thread {
     pub(super) fn tell(&mut self, batches: usize) {
         self.changes.tell(&self.board);
         if batches > 0 {
-            // Nobody hears it once nobody can ask any more.
+            // No thread listens once no request can come any more.
             let _ = self.ended.send(batches);
         }
     }

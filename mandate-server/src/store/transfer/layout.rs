@@ -126,7 +126,7 @@ impl Table {
             text
         });
         let drawn = *keys == 1 && kinds.first() == Some(&"i");
-        // Statements are known by where they stand, and these live as long as the program.
+        // Statements are known by their address, and these live as long as the program.
         Self {
             name,
             first: format!("/* transfer.{name}.first */ SELECT {all} FROM {name} ORDER BY {order} LIMIT $1").leak(),

@@ -4,7 +4,7 @@
 //! the fewest under way first, within what one webhook, one host and one environment may have. Some of each is kept for
 //! queues that have nothing under way. A queue begins narrow, grows with the answers that come, and shrinks to one attempt at
 //! a time when none has come in time: so what hangs holds little. No queue is kept for long: after its turn a webhook goes to
-//! the end of the line, and so it does when one of its attempts has hung.
+//! the end of the due queue, and so it does when one of its attempts has hung.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -73,7 +73,7 @@ pub(super) enum Ending {
     Hung,
     /// It was not made, since the name could not be looked up beside others. That says nothing of the receiver.
     Crowded,
-    /// In no time: nobody was there, or it was not made at all.
+    /// In no time: no program listened there, or it was not made at all.
     AtOnce,
 }
 
@@ -162,7 +162,7 @@ impl Queue {
         Self { lease, host, under_way, ended, stock, read_at, drained: false, hung: false }
     }
 
-    /// How much may be due to it that it has not read: nobody knows.
+    /// How much may be due to it that it has not read: it is unknown.
     fn unread(&self) -> usize {
         if self.drained { 0 } else { usize::MAX }
     }
@@ -223,8 +223,8 @@ impl FairQueues {
         }
     }
 
-    /// Takes in what was read of a queue from `began` on, in place of its stock. It is drained where that is less than was asked
-    /// for.
+    /// Takes in what was read of a queue from `began` on, in place of its stock. It is drained where that is less than
+    /// was asked for.
     pub(super) fn stock(&mut self, wanted: &Wanted, due: Vec<DueRecord>, began: Instant) {
         let key = (wanted.lease.environment, wanted.lease.webhook);
         if let Some(queue) = self.queues.get_mut(&key) {

@@ -1,6 +1,6 @@
 //! Exports where several servers share a database: one of them builds each, and any of them gives it.
 //!
-//! Whoever builds holds a lease, which others take over when it has ended. The content is kept in the database, piece by
+//! The builder holds a lease, which others take over when it has ended. The content is kept in the database, piece by
 //! piece; the files here are what this server has built or been asked for.
 
 use std::fs::{self, File};
@@ -61,7 +61,7 @@ pub(super) async fn take(store: &Store, export: &Export, now: Timestamp) -> Resu
 }
 
 impl Lease {
-    /// When the lease ends, as it stands in the database.
+    /// When the lease ends, as it is in the database.
     fn until(&self) -> Timestamp {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,7 +77,7 @@ impl Lease {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = to;
     }
 
-    /// Waits for `work`, and says meanwhile that somebody is at it.
+    /// Waits for `work`, and says meanwhile that the server is at it.
     pub(super) async fn keep_while<T>(&self, work: impl Future<Output = T>) -> T {
         let renewing = async {
             let mut tick = tokio::time::interval(Duration::from_secs(RENEW_SECONDS));

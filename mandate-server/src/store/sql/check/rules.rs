@@ -6,7 +6,7 @@ use crate::store::tx::{Backend, Tx, Value};
 /// What the ids in a column are of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// Words or numbers that stand for themselves.
+    /// Words or numbers, shown as they are.
     Itself,
     /// Decisions.
     Decision,
