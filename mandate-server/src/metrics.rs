@@ -244,34 +244,34 @@ impl Registered {
         );
         let registry = self.registry.sub_registry_with_prefix(PREFIX);
         let counters = [
-            ("rate_limited", "Requests refused because their key has used up its rate", &self.rate_limited),
-            ("overloaded", "Requests turned away because too many were under way", &self.overloaded),
-            ("faults", "Requests that failed on this side", &self.faults),
+            ("rate_limited", "Requests refused because their key exceeded its rate", &self.rate_limited),
+            ("overloaded", "Requests refused because too many were in progress", &self.overloaded),
+            ("faults", "Requests that failed with a server error", &self.faults),
             (
                 "tls_reload_failures",
                 "Certificates that were changed and cannot be used",
                 &self.reloads_failed,
             ),
-            ("trace_spans_lost", "Spans that have not reached the collector of traces", &self.spans_lost),
+            ("trace_spans_lost", "Spans that did not reach the trace collector", &self.spans_lost),
         ];
         for (name, help, counter) in counters {
             registry.register(name, help, counter.clone());
         }
         registry.register("verdicts", "Decisions recorded", self.verdicts.clone());
-        registry.register("http_requests", "Requests answered", self.requests.clone());
-        registry.register("http_requests_under_way", "Requests being answered", self.under_way.clone());
-        registry.register("http_connections_open", "Connections that are open", self.connections.clone());
+        registry.register("http_requests", "HTTP requests answered", self.requests.clone());
+        registry.register("http_requests_under_way", "HTTP requests in progress", self.under_way.clone());
+        registry.register("http_connections_open", "Open connections", self.connections.clone());
         let help = "Connections closed before their first request could be read";
         registry.register("http_connections_refused", help, self.no_connections.clone());
-        registry.register("store_batch_jobs", "Jobs of one transaction", self.batch_jobs.clone());
+        registry.register("store_batch_jobs", "Jobs in one transaction", self.batch_jobs.clone());
         registry.register("delivery_attempts", "Attempts to deliver an event", self.attempts.clone());
         registry.register(
             "settlements",
             "Instructions to move funds that were sent",
             self.settlements.clone(),
         );
-        registry.register("caller_lookups", "Callers looked up by their key", self.lookups.clone());
-        let help = "From the head of a request to that of its answer";
+        registry.register("caller_lookups", "Lookups of a caller by its API key", self.lookups.clone());
+        let help = "Time from the head of a request to the head of its response";
         registry.register_with_unit(
             "http_request_duration",
             help,
@@ -279,9 +279,9 @@ impl Registered {
             self.request_seconds.clone(),
         );
         for (name, help, histogram) in [
-            ("authorization_duration", "From the queue to the commit", &self.authorization_seconds),
-            ("store_commit_duration", "What COMMIT took", &self.commit_seconds),
-            ("delivery_attempt_duration", "What an attempt to deliver took", &self.attempt_seconds),
+            ("authorization_duration", "Time of an authorization from the queue to the commit", &self.authorization_seconds),
+            ("store_commit_duration", "Duration of COMMIT", &self.commit_seconds),
+            ("delivery_attempt_duration", "Duration of an attempt to deliver an event", &self.attempt_seconds),
         ] {
             registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
         }

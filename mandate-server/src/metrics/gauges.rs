@@ -69,28 +69,28 @@ impl Gauges {
                 "1 while requests are taken, the store answers and writes, the clock is right, and every kind can be signed for",
                 &gauges.ready,
             ),
-            ("store_queue_jobs", "Jobs that wait for those who write and read", &gauges.queue_jobs),
-            ("deliveries_pending", "Deliveries that have not ended", &gauges.deliveries_pending),
+            ("store_queue_jobs", "Jobs that wait for a thread of the store", &gauges.queue_jobs),
+            ("deliveries_pending", "Deliveries that are pending", &gauges.deliveries_pending),
             ("reviews_pending", "Reviews that wait for a person", &gauges.reviews_pending),
-            ("exports_pending", "Exports that are to be built", &gauges.exports_pending),
+            ("exports_pending", "Exports that are not built yet", &gauges.exports_pending),
         ] {
             ours.register(name, help, gauge.clone());
         }
         for (name, help, gauge) in [
-            ("database", "The database", &gauges.database),
-            ("database_wal", "The write-ahead log beside it, where that is a file", &gauges.log),
-            ("database_free", "What is left on its disk for this user, where that can be told", &gauges.free),
+            ("database", "Size of the database", &gauges.database),
+            ("database_wal", "Size of the write-ahead log, with SQLite", &gauges.log),
+            ("database_free", "Free disk space for the database, where it is known", &gauges.free),
         ] {
             ours.register_with_unit(name, help, Unit::Bytes, gauge.clone());
         }
         for (name, help, gauge) in [
-            ("clock_timestamp", "What the server's clock shows", &gauges.clock),
+            ("clock_timestamp", "Time of the server's clock", &gauges.clock),
             (
                 "clock_ahead",
                 "How far the server's clock is ahead of the database's for certain, where that has one of its own",
                 &gauges.clock_ahead,
             ),
-            ("delivery_lag", "For how long the oldest delivery has been due", &gauges.delivery_lag),
+            ("delivery_lag", "Age of the oldest delivery that is due", &gauges.delivery_lag),
             (
                 "tls_certificate_expiry_timestamp",
                 "When the first of the certificates ends; 0 without TLS",
@@ -99,20 +99,20 @@ impl Gauges {
         ] {
             ours.register_with_unit(name, help, Unit::Seconds, gauge.clone());
         }
-        let help = "When the newest signing key was made";
+        let help = "Time when the newest signing key was made";
         ours.register_with_unit(
             "signing_key_created_timestamp",
             help,
             Unit::Seconds,
             gauges.signing_keys.clone(),
         );
-        let help = "1 while this server can sign for the kind of environment";
+        let help = "1 while this server can sign for this kind of environment";
         ours.register("signing_ready", help, gauges.signing_ready.clone());
         let process = registry.sub_registry_with_prefix("process");
         process.register("open_fds", "Open file descriptors", gauges.files.clone());
-        let help = "Resident memory";
+        let help = "Resident memory size";
         process.register_with_unit("resident_memory", help, Unit::Bytes, gauges.memory.clone());
-        let help = "When the server started";
+        let help = "Time when the server started";
         process.register_with_unit("start_time", help, Unit::Seconds, gauges.started.clone());
         gauges
     }
