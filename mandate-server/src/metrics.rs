@@ -279,9 +279,17 @@ impl Registered {
             self.request_seconds.clone(),
         );
         for (name, help, histogram) in [
-            ("authorization_duration", "Time of an authorization from the queue to the commit", &self.authorization_seconds),
+            (
+                "authorization_duration",
+                "Time of an authorization from the queue to the commit",
+                &self.authorization_seconds,
+            ),
             ("store_commit_duration", "Duration of COMMIT", &self.commit_seconds),
-            ("delivery_attempt_duration", "Duration of an attempt to deliver an event", &self.attempt_seconds),
+            (
+                "delivery_attempt_duration",
+                "Duration of an attempt to deliver an event",
+                &self.attempt_seconds,
+            ),
         ] {
             registry.register_with_unit(name, help, Unit::Seconds, histogram.clone());
         }

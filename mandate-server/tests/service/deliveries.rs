@@ -12,7 +12,7 @@ use mandate_server::metrics::Metrics;
 use mandate_server::model::call::Caller;
 use mandate_server::service::audit::{self, Operator};
 use mandate_server::service::deliveries::{self as service, LEASE_SECONDS, LEASE_SKEW_SECONDS, Turn};
-use mandate_server::service::endpoint::Reach;
+use mandate_server::service::endpoint::EgressPolicy;
 use mandate_server::service::webhooks::{self, Subscription};
 use mandate_server::store::Store;
 use mandate_server::worker::deliver::Deliverer;
@@ -28,7 +28,7 @@ use crate::world::{ISSUER, World, json};
 const HOUR: i64 = 60 * 60;
 
 fn deliverer_over(world: &World, store: &Store) -> Deliverer {
-    let dialer = Dialer::new(Reach { loopback: true, networks: Vec::new() }).unwrap();
+    let dialer = Dialer::new(EgressPolicy { loopback: true, networks: Vec::new() }).unwrap();
     let (keyring, clock) = (world.keyring.clone(), Arc::clone(&world.clock));
     Deliverer::new(store.clone(), keyring, Arc::new(dialer), clock, Arc::new(SystemEntropy), Metrics::new())
 }
@@ -44,7 +44,7 @@ pub(crate) async fn webhook(world: &World, url: &str) -> String {
 
 /// The same, for any organization.
 pub(crate) async fn webhook_of(world: &World, organization: &Arc<Caller>, url: &str) -> String {
-    let reach = Reach { loopback: true, networks: Vec::new() };
+    let reach = EgressPolicy { loopback: true, networks: Vec::new() };
     let body = json!({"url": url, "events": ["ping"]}).to_string();
     let body = mandate_core::json::Object::parse(body.as_bytes()).unwrap();
     let subscription = Subscription::read(body, &reach).unwrap();

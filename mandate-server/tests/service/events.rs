@@ -8,7 +8,7 @@ use mandate_core::json::Object;
 use mandate_core::{EventId, EventKind, WebhookId};
 use mandate_server::clock::Clock;
 use mandate_server::model::call::{Answer, Call, Caller, ScriptError, Scripted};
-use mandate_server::service::endpoint::Reach;
+use mandate_server::service::endpoint::EgressPolicy;
 use mandate_server::service::listing::{Cursors, From, Query};
 use mandate_server::service::webhooks::{self, MAX_WEBHOOKS, Subscription};
 use mandate_server::service::{events, mandates};
@@ -20,7 +20,7 @@ use crate::world::{World, claim, json, random_key};
 const REVIEWED: &str = r#","review_above":200"#;
 
 fn subscription(body: &Value) -> Subscription {
-    Subscription::read(Object::parse(body.to_string().as_bytes()).unwrap(), &Reach::PUBLIC).unwrap()
+    Subscription::read(Object::parse(body.to_string().as_bytes()).unwrap(), &EgressPolicy::PUBLIC).unwrap()
 }
 
 async fn create(world: &World, kinds: &[&str]) -> Answer {

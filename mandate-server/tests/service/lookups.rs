@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use mandate_server::clock::SystemEntropy;
 use mandate_server::metrics::Metrics;
 use mandate_server::outgoing::Names;
-use mandate_server::service::endpoint::Reach;
+use mandate_server::service::endpoint::EgressPolicy;
 use mandate_server::worker::deliver::Deliverer;
 use mandate_server::worker::dial::{ATTEMPT, Dialer};
 use serde_json::json;
@@ -46,7 +46,7 @@ fn deliverer(world: &World, dialer: &Arc<Dialer>) -> Deliverer {
 async fn an_environment_whose_names_hang_holds_up_no_other() {
     let world = World::new().await;
     let (asked, mut hanging) = mpsc::unbounded_channel();
-    let reach = Reach { loopback: true, networks: Vec::new() };
+    let reach = EgressPolicy { loopback: true, networks: Vec::new() };
     let dialer = Arc::new(Dialer::with(reach, Arc::new(Hanging(asked)), ATTEMPT).unwrap());
 
     // All the names that it may have looked up hang, and go on doing so when nobody waits for them any more.
