@@ -9,7 +9,7 @@ use mandate_server::admin::{self, Failure};
 use mandate_server::app::{App, Hangup, StopSignal};
 use mandate_server::clock::{SystemClock, SystemEntropy};
 use mandate_server::config::{self, Config, Flags, Settings};
-use mandate_server::http::contract::{self, Hosts};
+use mandate_server::http::openapi::{self, Hosts};
 use mandate_server::{dev, logs};
 use tracing::info;
 use tracing::level_filters::LevelFilter;
@@ -128,7 +128,7 @@ fn serve(flags: &Flags) -> Result<(), Failure> {
 }
 
 fn print_contract() -> Result<(), Failure> {
-    let yaml = contract::yaml(Hosts::EXAMPLE).map_err(Failure::failed)?;
+    let yaml = openapi::yaml(Hosts::EXAMPLE).map_err(Failure::failed)?;
     std::io::stdout().write_all(yaml.as_bytes()).map_err(Failure::failed)
 }
 

@@ -10,7 +10,7 @@ use super::{Tasks, Urls, blocking};
 use crate::clock::{Clock, Entropy, Ids, Skew};
 use crate::config::{Config, Settings};
 use crate::error::Fault;
-use crate::http::contract::Hosts;
+use crate::http::openapi::Hosts;
 use crate::http::{
     Api, KEY_SET_PATH, KeyCache, Ops, Public, Rates, Shared, SlowBodies, api_router, ops_router,
     public_router,

@@ -4,13 +4,39 @@ use std::sync::Arc;
 
 use mandate_core::json::{Field, Object};
 use mandate_core::{DecisionId, EscrowId, EscrowState, EventId, Invalid, Timestamp};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::extract::{Admitted, Post};
+use super::openapi::page::{Page, PageParameters};
+use super::openapi::values::{self, ADDRESS, with};
 use super::respond::Failure;
 use crate::model::call::Answer;
 use crate::service::escrows::{self, Address, MAX_ARBITER, MAX_CONDITION, MAX_NOTE};
 
-/// POST /v1/escrows
+/// Open an escrow
+///
+/// Opens an escrow, `funded`, from an `allow` decision. A decision has at most one.
+#[utoipa::path(
+    post, path = "/v1/escrows", operation_id = "createEscrow", tag = "Escrows",
+    security(("organizationKey" = [])),
+    request_body(content = NewEscrow, example = json!(asked())),
+    responses((
+        status = 201, description = "The escrow.", body = Escrow,
+        links(
+            ("getEscrow" = (
+                operation_id = "getEscrow", parameters(("id" = "$response.body#/escrow")),
+                description = "The escrow.",
+            )),
+            ("transitionEscrow" = (
+                operation_id = "transitionEscrow", parameters(("id" = "$response.body#/escrow")),
+                description = "Moving it on.",
+            )),
+        ),
+        example = json!(example()),
+    )),
+)]
 pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let (id, at) = (EscrowId::from_bytes(post.new_id()), post.at());
     let event = EventId::from_bytes(post.new_id());
@@ -37,20 +63,60 @@ pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     answer
 }
 
-/// GET /v1/escrows
+/// List escrows
+///
+/// The escrows of the environment; under an agent's key, those that it buys with.
+#[utoipa::path(
+    get, path = "/v1/escrows", operation_id = "listEscrows", tag = "Escrows",
+    security(("organizationKey" = []), ("agentKey" = [])),
+    params(PageParameters),
+    responses((
+        status = 200, description = "A page, newest first.", body = EscrowPage,
+        example = json!({"data": [example()], "has_more": false}),
+    )),
+)]
 pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
     let (page, cursors) = (request.page()?, request.cursors());
     request.read(move |tx, call| escrows::list(tx, call, &page, &cursors)).await
 }
 
-/// GET /v1/escrows/{id}
+/// Get an escrow
+///
+/// One escrow, with its history. An agent's key reaches those that the agent buys with.
+#[utoipa::path(
+    get, path = "/v1/escrows/{id}", operation_id = "getEscrow", tag = "Escrows",
+    security(("organizationKey" = []), ("agentKey" = [])),
+    params(("id" = values::EscrowId, Path, description = "The escrow's id.")),
+    responses((
+        status = 200, description = "The escrow.", body = Escrow,
+        example = json!(example()),
+    )),
+)]
 pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
     request.no_query()?;
     let id = request.id.clone();
     request.read(move |tx, call| escrows::get(tx, call, &id)).await
 }
 
-/// POST /v1/escrows/{id}/transitions
+/// Move an escrow on
+///
+/// Moves an escrow on. A state that cannot follow is 400, and the message names the one that it stands in.
+#[utoipa::path(
+    post, path = "/v1/escrows/{id}/transitions", operation_id = "transitionEscrow", tag = "Escrows",
+    security(("organizationKey" = [])),
+    params(("id" = values::EscrowId, Path, description = "The escrow's id.")),
+    request_body(content = NewTransition, example = json!({"to": "delivered", "note": "signed for"})),
+    responses((
+        status = 200, description = "The escrow.", body = Escrow,
+        links(
+            ("getEscrow" = (
+                operation_id = "getEscrow", parameters(("id" = "$response.body#/escrow")),
+                description = "The escrow.",
+            )),
+        ),
+        example = json!(delivered()),
+    )),
+)]
 pub(super) async fn transition(post: Post) -> Result<Answer, Failure> {
     let api = Arc::clone(&post.api);
     let settlement = api.settlement.recorded(post.call.caller.environment.kind);
@@ -86,6 +152,109 @@ fn text(field: &Field<'_>, most: usize) -> Result<String, Invalid> {
     } else {
         Err(Invalid::new(field.path(), format!("must be 1 to {most} characters long")))
     }
+}
+
+/// An escrow to be opened.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewEscrow {
+    /// An `allow` decision that has no escrow. Amount, currency, buyer and seller are the decision's.
+    pub decision: values::DecisionId,
+    /// Who is to be asked in a dispute. It is stored and given back.
+    #[schema(required = false, min_length = 1, max_length = 200)]
+    pub arbiter: String,
+    /// What must be met.
+    #[schema(min_length = 1, max_length = 2000)]
+    pub condition: String,
+    /// When the buyer may have the funds back. In the future.
+    pub refund_after: values::Timestamp,
+}
+
+/// Where an escrow is to go.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewTransition {
+    /// What may follow `funded` is `delivered`, `refunded` and `disputed`; `delivered`: `released` and `disputed`;
+    /// `disputed`: `released` and `refunded`.
+    pub to: values::EscrowState,
+    /// What is said with it, to everybody who holds the address.
+    #[schema(required = false, min_length = 1, max_length = 500)]
+    pub note: String,
+}
+
+/// An escrow.
+#[derive(Debug, ToSchema)]
+pub struct Escrow {
+    pub escrow: values::EscrowId,
+    pub contract: values::ContractAddress,
+    pub state: values::EscrowState,
+    /// Whether it was ever disputed.
+    pub disputed: bool,
+    pub decision: values::DecisionId,
+    pub amount: values::Amount,
+    pub currency: values::Currency,
+    pub buyer: values::AgentId,
+    pub seller: values::Recipient,
+    #[schema(required = false)]
+    pub arbiter: String,
+    pub condition: String,
+    pub refund_after: values::Timestamp,
+    /// Every state, oldest first.
+    #[schema(min_items = 1)]
+    pub history: Vec<EscrowEntry>,
+    pub created_at: values::Timestamp,
+}
+
+/// A state that an escrow has entered.
+#[derive(Debug, ToSchema)]
+pub struct EscrowEntry {
+    pub state: values::EscrowState,
+    pub disputed: bool,
+    pub at: values::Timestamp,
+    #[schema(required = false)]
+    pub note: String,
+    /// Whether the funds have moved, in the states that move them.
+    #[schema(required = false)]
+    pub settlement: values::SettlementStatus,
+}
+
+type EscrowPage = Page<Escrow>;
+
+fn funded() -> Value {
+    json!({"state": "funded", "disputed": false, "at": "2026-06-15T12:00:00.000Z", "settlement": "settled"})
+}
+
+fn example() -> Value {
+    json!({
+        "escrow": "esc_01jxs6m2t0f3k9v8q4r7w5x1yz",
+        "contract": ADDRESS,
+        "state": "funded",
+        "disputed": false,
+        "decision": "dec_01jxs6m2t0f3k9v8q4r7w5x1yz",
+        "amount": 40.5,
+        "currency": "USD",
+        "buyer": "agt_buyer",
+        "seller": "vendor:acme",
+        "condition": "goods received",
+        "refund_after": "2027-06-30T00:00:00.000Z",
+        "history": [funded()],
+        "created_at": "2026-06-15T12:00:00.000Z",
+    })
+}
+
+fn asked() -> Value {
+    json!({
+        "decision": "dec_01jxs6m2t0f3k9v8q4r7w5x1yz",
+        "condition": "goods received",
+        "refund_after": "2027-06-30T00:00:00Z",
+    })
+}
+
+fn delivered() -> Value {
+    let delivered = json!({
+        "state": "delivered", "disputed": false, "at": "2026-06-20T09:00:00.000Z", "note": "signed for",
+    });
+    with(example(), json!({"state": "delivered", "history": [funded(), delivered]}))
 }
 
 #[cfg(test)]

@@ -4,10 +4,14 @@ use axum::response::{IntoResponse as _, Response};
 use hyper::header::{self, HeaderValue};
 use mandate_core::json::Object;
 use mandate_core::{AgentId, ExportId, Invalid, Timestamp, Verdict};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use super::accept::preferred;
 use super::extract::{Admitted, Post};
 use super::file::{self, Entity};
+use super::openapi::values::{self, with};
 use super::respond::Failure;
 use crate::error::Fault;
 use crate::model::call::Answer;
@@ -18,7 +22,28 @@ const CSV: &str = "text/csv";
 /// What can be asked for; the first is the record.
 const FORMS: [&str; 3] = ["application/json", NDJSON, CSV];
 
-/// POST /v1/exports
+/// Ask for an export
+///
+/// Asks for the log, or a part of it, as a file. It is built in the background, from one consistent state. An
+/// environment has at most 100 exports at a time.
+#[utoipa::path(
+    post, path = "/v1/exports", operation_id = "createExport", tag = "Exports",
+    security(("organizationKey" = [])),
+    request_body(
+        content = NewExport,
+        example = json!({"format": "ndjson", "agent": "agt_buyer", "since": "2026-06-01T00:00:00Z"}),
+    ),
+    responses((
+        status = 202, description = "The record of the export.", body = Export,
+        links(
+            ("getExport" = (
+                operation_id = "getExport", parameters(("id" = "$response.body#/export")),
+                description = "The export.",
+            )),
+        ),
+        example = json!(example()),
+    )),
+)]
 pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let (id, at) = (ExportId::from_bytes(post.new_id()), post.at());
     let waiting = std::sync::Arc::clone(&post.api.exports);
@@ -49,7 +74,50 @@ fn optional<T>(
     parse(&field.string()?).map(Some).map_err(|e| e.at(name))
 }
 
-/// GET /v1/exports/{id}
+/// Get an export
+///
+/// The record of an export; or, when Accept asks for `application/x-ndjson` or `text/csv`, its content, streamed.
+/// Content that is not ready, or is of the other format, is 400. NDJSON holds the mandates concerned, then one
+/// decision a line, then a signed trailer.
+#[utoipa::path(
+    get, path = "/v1/exports/{id}", operation_id = "getExport", tag = "Exports",
+    security(("organizationKey" = [])),
+    params(
+        ("id" = values::ExportId, Path, description = "The export's id."),
+        ("Range" = String, Header, description = "`bytes=FIRST-LAST`, `bytes=FIRST-` or `bytes=-LENGTH`: a piece of the content."),
+        ("If-Range" = String, Header, description = "The ETag of the content that a piece belongs to; of another, all is sent."),
+    ),
+    responses(
+        (
+            status = 200, description = "The record, or the content.",
+            content(
+                (Export = "application/json", example = json!(ready())),
+                (String = "application/x-ndjson", example = json!(LINES)),
+                (String = "text/csv", example = json!(TABLE)),
+            ),
+            headers(
+                ("ETag" = String, description = "Names the content: its SHA-256."),
+                ("Accept-Ranges" = String, description = "`bytes`: a piece can be asked for."),
+                ("Content-Disposition" = String, description = "The name under which the content is kept."),
+                ("Vary" = String, description = "`Accept`: record and content have one path."),
+            ),
+        ),
+        (
+            status = 206, description = "The bytes of the content that Range asks for.",
+            content(
+                (String = "application/x-ndjson", example = json!(LINES)),
+                (String = "text/csv", example = json!(TABLE)),
+            ),
+            headers(
+                ("Content-Range" = String, description = "Which bytes, of how many."),
+                ("ETag" = String, description = "Names the content: its SHA-256."),
+                ("Accept-Ranges" = String, description = "`bytes`: a piece can be asked for."),
+                ("Content-Disposition" = String, description = "The name under which the content is kept."),
+                ("Vary" = String, description = "`Accept`: record and content have one path."),
+            ),
+        ),
+    ),
+)]
 pub(super) async fn get(request: Admitted) -> Result<Response, Failure> {
     request.no_query()?;
     let (id, now) = (request.id.clone(), request.at());
@@ -75,4 +143,63 @@ pub(super) async fn get(request: Admitted) -> Result<Response, Failure> {
         (header::VARY, HeaderValue::from_name(header::ACCEPT)),
     ]);
     Ok(response)
+}
+
+/// An export to be built. Without filters it holds the whole log.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NewExport {
+    pub format: values::ExportFormat,
+    /// Decisions of this verdict.
+    #[schema(required = false)]
+    pub verdict: values::Verdict,
+    /// Decisions of this agent.
+    #[schema(required = false)]
+    pub agent: values::AgentId,
+    /// Decisions made at this instant or later.
+    #[schema(required = false)]
+    pub since: values::Timestamp,
+    /// Decisions made before this instant, which is after `since`.
+    #[schema(required = false)]
+    pub until: values::Timestamp,
+}
+
+/// The record of an export.
+#[derive(Debug, ToSchema)]
+pub struct Export {
+    pub export: values::ExportId,
+    pub status: values::ExportStatus,
+    pub format: values::ExportFormat,
+    /// How many decisions it holds; when it is ready.
+    #[schema(required = false, minimum = 0)]
+    pub rows: i64,
+    /// The hash of its content; when it is ready.
+    #[schema(required = false)]
+    pub sha256: values::Sha256,
+    pub created_at: values::Timestamp,
+    /// When it is deleted: 7 days later.
+    pub expires_at: values::Timestamp,
+}
+
+/// The content, as examples show it.
+const LINES: &str = "{\"export\":{…}}\n{\"mandate\":{…}}\n{\"decision\":{…}}\n{\"trailer\":\"…\"}\n";
+const TABLE: &str = "decision,iat,verdict,…\r\n";
+
+fn example() -> Value {
+    json!({
+        "export": "exp_01jxs6m2t0f3k9v8q4r7w5x1yz",
+        "status": "pending",
+        "format": "ndjson",
+        "created_at": "2026-06-15T12:00:00.000Z",
+        "expires_at": "2026-06-22T12:00:00.000Z",
+    })
+}
+
+fn ready() -> Value {
+    let ready = json!({
+        "status": "ready",
+        "rows": 1,
+        "sha256": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    });
+    with(example(), ready)
 }

@@ -5,34 +5,35 @@
 //! resource, and [`respond`].
 
 mod accept;
-mod agents;
-mod authorizations;
+pub mod agents;
+pub mod authorizations;
 mod body;
-pub mod contract;
-mod decisions;
+pub mod decisions;
 mod document;
-mod enforcement;
-mod escrows;
-mod events;
-mod exports;
+pub mod enforcement;
+pub mod escrows;
+pub mod events;
+pub mod exports;
 mod extract;
 mod fallback;
 mod file;
 mod gate;
 mod key;
 mod key_cache;
+pub mod key_set;
 mod limit;
 mod log;
-mod mandates;
+pub mod mandates;
+pub mod openapi;
 mod ops;
 mod public;
 mod reference;
 mod respond;
-mod reviews;
+pub mod reviews;
 pub mod router;
 mod serve;
-mod usage;
-mod webhooks;
+pub mod usage;
+pub mod webhooks;
 
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! The public listener: what is published, without a key.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -15,9 +14,10 @@ use tokio::sync::Semaphore;
 
 use super::KEY_SET_PATH;
 use super::accept::preferred;
-use super::contract::{self, CONTRACT_PATH, Hosts};
 use super::document::Document;
 use super::fallback::{no_such_path, on_path};
+use super::key_set::{self, KeySet};
+use super::openapi::{self, CONTRACT_PATH, Hosts};
 use super::reference::{self, REFERENCE_PATH};
 use super::respond::{Failure, JSON, response};
 use crate::clock::Clock;
@@ -26,8 +26,6 @@ use crate::service::escrows::{self, Address};
 use crate::service::signing::Keyring;
 use crate::store::Store;
 
-/// What the key set's Content-Type is (RFC 7517, section 8.5.2).
-const JWK_SET: &str = "application/jwk-set+json";
 /// What the contract's Content-Type is (RFC 9512).
 const YAML: &str = "application/yaml";
 /// Redirects to the reference, for people.
@@ -56,13 +54,6 @@ impl Public {
         Self { keyring, store, clock, room: Semaphore::new(MAX_READING) }
     }
 
-    /// The key set at this moment. Caches may keep it, unless this server does not know whether it has changed.
-    fn key_set(&self) -> Result<Document, Fault> {
-        let key_set = self.keyring.public_key_set(self.clock.now())?;
-        let document = Document::new(JWK_SET, Bytes::from(key_set))?;
-        Ok(if self.keyring.is_current(Instant::now()) { document } else { document.unpromised() })
-    }
-
     /// An escrow's contract, for everyone who has its address: as JSON, or as a token.
     async fn contract(&self, address: &str, headers: &HeaderMap) -> Result<Response, Failure> {
         let address = Address::parse(address).ok_or_else(Refusal::not_found)?;
@@ -86,15 +77,14 @@ pub(crate) fn router(public: Arc<Public>, hosts: Hosts<'_>) -> Result<Router, Fa
         let location = [(header::LOCATION, HeaderValue::from_static(REFERENCE_PATH))];
         response(StatusCode::FOUND, location, Body::empty())
     };
-    let key_set = async |State(public): State<Arc<Public>>, headers: HeaderMap| {
-        Ok::<_, Failure>(public.key_set()?.respond(&headers))
-    };
+    let (keyring, clock) = (public.keyring.clone(), Arc::clone(&public.clock));
+    let key_set = get(key_set::get).with_state(Arc::new(KeySet { keyring, clock }));
     let contract = async |State(public): State<Arc<Public>>, uri: Uri, headers: HeaderMap| {
         public.contract(uri.path().strip_prefix(CONTRACTS).unwrap_or_default(), &headers).await
     };
     let mut router = Router::new()
         .route(ROOT_PATH, on_path(ROOT_PATH, get(root)))
-        .route(KEY_SET_PATH, on_path(KEY_SET_PATH, get(key_set)))
+        .route(KEY_SET_PATH, on_path(KEY_SET_PATH, key_set))
         .route(CONTRACTS, on_path(CONTRACT_OF_ESCROW, get(contract)))
         .route("/contracts/{*address}", on_path(CONTRACT_OF_ESCROW, get(contract)))
         .fallback(no_such_path);
@@ -108,7 +98,7 @@ pub(crate) fn router(public: Arc<Public>, hosts: Hosts<'_>) -> Result<Router, Fa
 
 /// The OpenAPI document and the files of the reference, each with its path.
 fn documents(hosts: Hosts<'_>) -> Result<Vec<(&'static str, Document)>, Fault> {
-    let contract = Document::new(YAML, Bytes::from(contract::yaml(hosts)?))?;
+    let contract = Document::new(YAML, Bytes::from(openapi::yaml(hosts)?))?;
     let files = reference::files()?.into_iter();
     let files = files.map(|(path, content_type, body)| Ok((path, Document::new(content_type, body)?)));
     std::iter::once(Ok((CONTRACT_PATH, contract))).chain(files).collect()

@@ -4,8 +4,14 @@ use std::sync::Arc;
 
 use mandate_core::json::Object;
 use mandate_core::{EventId, Invalid};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
 
+use super::authorizations::{self, Authorization};
+use super::decisions::{self, Decision};
 use super::extract::Post;
+use super::openapi::values::{self, with};
 use super::respond::Failure;
 use crate::model::call::Answer;
 use crate::service::reviews;
@@ -13,7 +19,25 @@ use crate::service::reviews;
 /// The longest reason for a denial, in characters.
 const MAX_REASON_CHARS: usize = 500;
 
-/// POST /v1/reviews/{id}/approve
+/// Approve a review
+///
+/// Evaluates the request again, now, with velocity and review threshold waived. The fresh decision has its own
+/// nonce and expiry, and can be a denial. Exactly one resolution wins; any other is 400 and names the status.
+#[utoipa::path(
+    post, path = "/v1/reviews/{id}/approve", operation_id = "approveReview", tag = "Reviews",
+    security(("organizationKey" = [])),
+    params(("id" = values::ReviewId, Path, description = "The review's id.")),
+    responses((
+        status = 201, description = "The fresh decision's verdict.", body = Authorization,
+        links(
+            ("getDecision" = (
+                operation_id = "getDecision", parameters(("id" = "$response.body#/decision")),
+                description = "The fresh decision.",
+            )),
+        ),
+        example = json!(approved()),
+    )),
+)]
 pub(super) async fn approve(post: Post) -> Result<Answer, Failure> {
     let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
     let engine = Arc::clone(&post.api.engine);
@@ -21,7 +45,25 @@ pub(super) async fn approve(post: Post) -> Result<Answer, Failure> {
     post.write(command, reviews::approve).await
 }
 
-/// POST /v1/reviews/{id}/deny
+/// Deny a review
+///
+/// Ends the review. Exactly one resolution wins; any other is 400 and names the status.
+#[utoipa::path(
+    post, path = "/v1/reviews/{id}/deny", operation_id = "denyReview", tag = "Reviews",
+    security(("organizationKey" = [])),
+    params(("id" = values::ReviewId, Path, description = "The review's id.")),
+    request_body(content = Denying, example = json!({"reason": "not this quarter"})),
+    responses((
+        status = 200, description = "The decision, its review denied.", body = Decision,
+        links(
+            ("getDecision" = (
+                operation_id = "getDecision", parameters(("id" = "$response.body#/jti")),
+                description = "The decision.",
+            )),
+        ),
+        example = json!(denied()),
+    )),
+)]
 pub(super) async fn deny(post: Post) -> Result<Answer, Failure> {
     let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
     let reason = post.parse_optional(reason);
@@ -39,6 +81,31 @@ fn reason(mut body: Object<'_>) -> Result<Option<String>, Invalid> {
         }
         reason => Ok(reason.map(String::from)),
     }
+}
+
+/// Why a review is denied.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Denying {
+    /// What the person says.
+    #[schema(required = false, max_length = 500)]
+    pub reason: String,
+}
+
+fn approved() -> Value {
+    with(authorizations::example(), json!({"supersedes": "dec_01jxs6kx1v5n2m8p0c6t3h9d4e"}))
+}
+
+fn denied() -> Value {
+    let review = json!({
+        "id": "rev_01jxs6m2t0f3k9v8q4r7w5x1yz",
+        "status": "denied",
+        "waits_for": "role:head-of-it",
+        "expires_at": "2026-06-16T12:00:00.000Z",
+        "resolved_at": "2026-06-15T13:00:00.000Z",
+        "reason": "not this quarter",
+    });
+    with(decisions::example(), json!({"verdict": "review", "review": review}))
 }
 
 #[cfg(test)]

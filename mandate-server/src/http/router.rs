@@ -13,7 +13,6 @@ use axum::routing::{MethodRouter, delete, get, post};
 use hyper::header;
 use hyper::{Method, StatusCode};
 
-use super::contract::{self, Operation};
 use super::fallback::{found, no_such_path, on_path, unsupported};
 use super::gate;
 use super::{Api, KEY_SET_PATH};
@@ -26,12 +25,13 @@ pub use super::key::Key;
 
 use Key::{Agent, Any, Organization};
 
-/// How many operations the contract has: the rows of the table, and the key set of the public listener.
+/// How many operations the OpenAPI document has: the rows of the table, and the key set of the public listener.
 pub const OPERATIONS: usize = 29;
 /// How many paths they have.
 pub const PATHS: usize = 23;
 
-/// The table that a newcomer reads as the API: method, path, key class, handler, and what the contract says of it.
+/// The API, a row for each operation: method, path, key class, handler. What OpenAPI says of an operation is above its
+/// handler.
 #[must_use]
 #[rustfmt::skip]
 pub fn table() -> Vec<Route> {
@@ -39,34 +39,34 @@ pub fn table() -> Vec<Route> {
     const GET: Method = Method::GET;
     const POST: Method = Method::POST;
     vec![
-        route(POST,   "/v1/agents",                   Organization, agents::create,         contract::agents::create),
-        route(GET,    "/v1/agents",                   Any,          agents::list,           contract::agents::list),
-        route(GET,    "/v1/agents/{id}",              Any,          agents::get,            contract::agents::get),
-        route(POST,   "/v1/mandates",                 Organization, mandates::create,       contract::mandates::create),
-        route(GET,    "/v1/mandates",                 Any,          mandates::list,         contract::mandates::list),
-        route(GET,    "/v1/mandates/{id}",            Any,          mandates::get,          contract::mandates::get),
-        route(POST,   "/v1/mandates/{id}/revoke",     Organization, mandates::revoke,       contract::mandates::revoke),
-        route(POST,   "/v1/authorizations",           Agent,        authorizations::create, contract::authorizations::create),
-        route(POST,   "/v1/reviews/{id}/approve",     Organization, reviews::approve,       contract::reviews::approve),
-        route(POST,   "/v1/reviews/{id}/deny",        Organization, reviews::deny,          contract::reviews::deny),
-        route(POST,   "/v1/enforcement",              Organization, enforcement::set,       contract::enforcement::set),
-        route(GET,    "/v1/enforcement",              Organization, enforcement::get,       contract::enforcement::get),
-        route(GET,    "/v1/decisions",                Any,          decisions::list,        contract::decisions::list),
-        route(GET,    "/v1/decisions/{id}",           Any,          decisions::get,         contract::decisions::get),
-        route(POST,   "/v1/webhooks",                 Organization, webhooks::create,       contract::webhooks::create),
-        route(GET,    "/v1/webhooks",                 Organization, webhooks::list,         contract::webhooks::list),
-        route(GET,    "/v1/webhooks/{id}",            Organization, webhooks::get,          contract::webhooks::get),
-        route(DELETE, "/v1/webhooks/{id}",            Organization, webhooks::delete,       contract::webhooks::delete),
-        route(POST,   "/v1/webhooks/{id}/ping",       Organization, webhooks::ping,         contract::webhooks::ping),
-        route(GET,    "/v1/events",                   Organization, events::list,           contract::events::list),
-        route(GET,    "/v1/events/{id}",              Organization, events::get,            contract::events::get),
-        route(POST,   "/v1/escrows",                  Organization, escrows::create,        contract::escrows::create),
-        route(GET,    "/v1/escrows",                  Any,          escrows::list,          contract::escrows::list),
-        route(GET,    "/v1/escrows/{id}",             Any,          escrows::get,           contract::escrows::get),
-        route(POST,   "/v1/escrows/{id}/transitions", Organization, escrows::transition,    contract::escrows::transition),
-        route(POST,   "/v1/exports",                  Organization, exports::create,        contract::exports::create),
-        route(GET,    "/v1/exports/{id}",             Organization, exports::get,           contract::exports::get),
-        route(GET,    "/v1/usage",                    Any,          usage::list,            contract::usage::list),
+        route(POST,   "/v1/agents",                   Organization, agents::create),
+        route(GET,    "/v1/agents",                   Any,          agents::list),
+        route(GET,    "/v1/agents/{id}",              Any,          agents::get),
+        route(POST,   "/v1/mandates",                 Organization, mandates::create),
+        route(GET,    "/v1/mandates",                 Any,          mandates::list),
+        route(GET,    "/v1/mandates/{id}",            Any,          mandates::get),
+        route(POST,   "/v1/mandates/{id}/revoke",     Organization, mandates::revoke),
+        route(POST,   "/v1/authorizations",           Agent,        authorizations::create),
+        route(POST,   "/v1/reviews/{id}/approve",     Organization, reviews::approve),
+        route(POST,   "/v1/reviews/{id}/deny",        Organization, reviews::deny),
+        route(POST,   "/v1/enforcement",              Organization, enforcement::set),
+        route(GET,    "/v1/enforcement",              Organization, enforcement::get),
+        route(GET,    "/v1/decisions",                Any,          decisions::list),
+        route(GET,    "/v1/decisions/{id}",           Any,          decisions::get),
+        route(POST,   "/v1/webhooks",                 Organization, webhooks::create),
+        route(GET,    "/v1/webhooks",                 Organization, webhooks::list),
+        route(GET,    "/v1/webhooks/{id}",            Organization, webhooks::get),
+        route(DELETE, "/v1/webhooks/{id}",            Organization, webhooks::delete),
+        route(POST,   "/v1/webhooks/{id}/ping",       Organization, webhooks::ping),
+        route(GET,    "/v1/events",                   Organization, events::list),
+        route(GET,    "/v1/events/{id}",              Organization, events::get),
+        route(POST,   "/v1/escrows",                  Organization, escrows::create),
+        route(GET,    "/v1/escrows",                  Any,          escrows::list),
+        route(GET,    "/v1/escrows/{id}",             Any,          escrows::get),
+        route(POST,   "/v1/escrows/{id}/transitions", Organization, escrows::transition),
+        route(POST,   "/v1/exports",                  Organization, exports::create),
+        route(GET,    "/v1/exports/{id}",             Organization, exports::get),
+        route(GET,    "/v1/usage",                    Any,          usage::list),
     ]
 }
 
@@ -79,14 +79,10 @@ pub struct Route {
     /// Whose key it takes.
     pub key: Key,
     handler: MethodRouter<Arc<Api>>,
-    document: Document,
 }
 
-/// Adds to what follows from the row what is particular to the operation.
-type Document = fn(Operation) -> Operation;
-
 /// A row, whose handler runs once the request has passed the checks of its row.
-fn route<H, T>(method: Method, path: &'static str, key: Key, handler: H, document: Document) -> Route
+fn route<H, T>(method: Method, path: &'static str, key: Key, handler: H) -> Route
 where
     H: Handler<T, Arc<Api>>,
     T: 'static,
@@ -102,14 +98,7 @@ where
         Method::DELETE => delete(admitted),
         _ => get(admitted),
     };
-    Route { method, path, key, handler, document }
-}
-
-impl Route {
-    /// What the contract says of the operation.
-    pub(super) fn documented(&self) -> Operation {
-        (self.document)(Operation::of(&self.method, self.path, self.key))
-    }
+    Route { method, path, key, handler }
 }
 
 impl fmt::Debug for Route {

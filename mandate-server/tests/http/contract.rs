@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use jsonschema::Validator;
 use mandate_server::app::Urls;
-use mandate_server::http::contract::{self, Hosts};
-use mandate_server::http::router::{OPERATIONS, PATHS, table};
+use mandate_server::http::KEY_SET_PATH;
+use mandate_server::http::openapi::{self, Hosts};
+use mandate_server::http::router::{Key, OPERATIONS, PATHS, table};
 use reqwest::Method;
 use serde_json::{Map, Value, json};
 
@@ -34,7 +35,7 @@ impl Contract {
     }
 
     fn new(hosts: Hosts<'_>) -> Self {
-        let mut document = serde_json::to_value(contract::document(hosts)).unwrap();
+        let mut document = serde_json::to_value(openapi::document(hosts)).unwrap();
         close(&mut document);
         Self(document)
     }
@@ -114,7 +115,7 @@ fn matches(template: &str, path: &str) -> bool {
 
 #[test]
 fn the_file_beside_the_code_is_what_the_code_makes() {
-    let made = contract::yaml(Hosts::EXAMPLE).unwrap();
+    let made = openapi::yaml(Hosts::EXAMPLE).unwrap();
     let kept = std::fs::read_to_string(FILE).unwrap();
     assert!(
         made == kept,
@@ -129,6 +130,30 @@ fn every_operation_and_path_is_counted() {
     let paths: BTreeSet<_> = contract.operations().map(|(_, path, _)| path).collect();
     assert_eq!((contract.operations().count(), paths.len()), (OPERATIONS, PATHS));
     assert_eq!(table().len() + 1, OPERATIONS, "the table, and the key set");
+}
+
+#[test]
+fn each_attribute_has_the_method_the_path_and_the_key_of_its_row() {
+    let contract = Contract::new(Hosts::EXAMPLE);
+    let keys = |operation: &Map<String, Value>| -> Vec<String> {
+        let schemes = operation["security"].as_array().unwrap().iter();
+        schemes.map(|scheme| scheme.as_object().unwrap().keys().next().unwrap().clone()).collect()
+    };
+    let described: BTreeSet<_> = contract
+        .operations()
+        .filter(|(_, path, _)| *path != KEY_SET_PATH)
+        .map(|(method, path, operation)| (method.to_uppercase(), path.to_owned(), keys(operation)))
+        .collect();
+    let rows = table().into_iter().map(|row| {
+        let schemes: &[&str] = match row.key {
+            Key::Organization => &["organizationKey"],
+            Key::Agent => &["agentKey"],
+            Key::Any => &["organizationKey", "agentKey"],
+        };
+        let schemes = schemes.iter().map(|scheme| (*scheme).to_owned()).collect();
+        (row.method.to_string(), row.path.to_owned(), schemes)
+    });
+    assert_eq!(described, rows.collect());
 }
 
 #[test]

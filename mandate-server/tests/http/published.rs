@@ -1,6 +1,6 @@
 //! What the public listener publishes beside the key set: the contract, and the reference that shows it.
 
-use mandate_server::http::contract::{self, CONTRACT_PATH, Hosts};
+use mandate_server::http::openapi::{self, CONTRACT_PATH, Hosts};
 use reqwest::{Response, StatusCode};
 
 use crate::world::World;
@@ -26,7 +26,7 @@ async fn the_contract_is_published_with_the_servers_own_addresses() {
     let etag = header(&response, "ETag").to_owned();
     let urls = &world.running.urls;
     let yaml = response.text().await.unwrap();
-    assert_eq!(yaml, contract::yaml(Hosts { base: &urls.base, verdicts: &urls.verdicts }).unwrap());
+    assert_eq!(yaml, openapi::yaml(Hosts { base: &urls.base, verdicts: &urls.verdicts }).unwrap());
     assert!(yaml.contains(&format!("servers:\n- url: {}\n", urls.base.trim_end_matches("/v1"))));
     assert!(yaml.contains(&format!("- url: {}\n", urls.verdicts)));
 

@@ -1,12 +1,39 @@
 //! The error answers: one for each code of the API, with the one envelope.
 
 use serde_json::json;
-use utoipa::ToSchema;
-use utoipa::openapi::{Content, Ref, Response, ResponseBuilder};
+use utoipa::openapi::{Content, Ref, RefOr, Response, ResponseBuilder, Schema};
+use utoipa::{PartialSchema, ToResponse, ToSchema};
 
-use super::operation::{IDEMPOTENCY_REPLAYED, RETRY_AFTER, WWW_AUTHENTICATE, X_REQUEST_ID, header};
-use super::values::{ErrorCode, RequestId};
+use super::values::{self, one_of};
 use crate::error::Code;
+
+pub(super) const X_REQUEST_ID: &str = "X-Request-Id";
+pub(super) const IDEMPOTENCY_REPLAYED: &str = "Idempotency-Replayed";
+pub(super) const RETRY_AFTER: &str = "Retry-After";
+pub(super) const WWW_AUTHENTICATE: &str = "WWW-Authenticate";
+
+/// What kind of error.
+#[derive(Debug)]
+pub struct ErrorCode;
+
+impl PartialSchema for ErrorCode {
+    fn schema() -> RefOr<Schema> {
+        one_of(codes()).description(Some("What kind of error.")).into()
+    }
+}
+
+impl ToSchema for ErrorCode {}
+
+/// The 409 of an operation whose names can be taken: also of those whose idempotency key can be.
+#[derive(Debug)]
+pub struct NameTaken;
+
+impl<'r> ToResponse<'r> for NameTaken {
+    fn response() -> (&'r str, RefOr<Response>) {
+        let name = name(Code::NameTaken);
+        (name, Ref::from_response_name(name).into())
+    }
+}
 
 /// What every error answer carries.
 #[derive(Debug, ToSchema)]
@@ -24,7 +51,7 @@ pub struct ErrorBody {
     pub message: String,
     /// The id of the request; the log tells of it under this id. A kept error that is replayed keeps the id of the request
     /// that was refused.
-    pub request_id: RequestId,
+    pub request_id: values::RequestId,
 }
 
 /// The answer that an operation refers to, and the status that it stands under.
@@ -38,8 +65,20 @@ pub(super) fn fault() -> (String, Ref) {
 }
 
 /// The codes that an error can carry.
-pub(super) fn codes() -> impl Iterator<Item = &'static str> {
+fn codes() -> impl Iterator<Item = &'static str> {
     REFUSALS.iter().map(|(code, ..)| code.as_str()).chain([SERVER_ERROR_CODE])
+}
+
+/// The schemas of the error envelope, by name.
+pub(super) fn schemas() -> Vec<(String, RefOr<Schema>)> {
+    let mut schemas = vec![(Error::name().into(), Error::schema())];
+    Error::schemas(&mut schemas);
+    schemas
+}
+
+/// A reference to a header of the document.
+pub(super) fn header(name: &str) -> Ref {
+    Ref::new(format!("#/components/headers/{name}"))
 }
 
 /// The error answers, each by its name.

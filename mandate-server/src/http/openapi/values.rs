@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::model::records::DeliveryState;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, Type};
 use utoipa::openapi::{KnownFormat, RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
@@ -119,8 +119,6 @@ values! {
     EventType = one_of(mandate_core::EventKind::ALL.map(mandate_core::EventKind::as_str));
     /// Where a delivery stands.
     DeliveryStatus = one_of(DeliveryState::ALL.map(DeliveryState::as_str));
-    /// What kind of error.
-    ErrorCode = one_of(super::errors::codes());
     /// A token: a JWT, signed with ES256.
     Token = ObjectBuilder::new()
         .schema_type(Type::String)
@@ -129,9 +127,9 @@ values! {
 }
 
 /// An address as examples show it.
-pub(super) const ADDRESS: &str = "3f1d8a5c0e7b92461f8d3ca5b7094e6213d8fa5c7be09264f1380dca5b7e9246";
+pub(in crate::http) const ADDRESS: &str = "3f1d8a5c0e7b92461f8d3ca5b7094e6213d8fa5c7be09264f1380dca5b7e9246";
 /// A token as examples show it, cut short.
-pub(super) const TOKEN: &str = "eyJhbGciOiJFUzI1NiJ9.eyJ2ZXJkaWN0IjoiYWxsb3cifQ.c2lnbmF0dXJl";
+pub(in crate::http) const TOKEN: &str = "eyJhbGciOiJFUzI1NiJ9.eyJ2ZXJkaWN0IjoiYWxsb3cifQ.c2lnbmF0dXJl";
 
 fn text(pattern: &str, example: &str) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).examples([json!(example)])
@@ -146,6 +144,14 @@ fn number() -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::Number).maximum(Some(MAX_AMOUNT)).examples([json!(40.5)])
 }
 
-fn one_of(values: impl IntoIterator<Item = &'static str>) -> ObjectBuilder {
+pub(super) fn one_of(values: impl IntoIterator<Item = &'static str>) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String).enum_values(Some(values))
+}
+
+/// An example with more members, or other values.
+pub(in crate::http) fn with(mut example: Value, more: Value) -> Value {
+    if let (Value::Object(example), Value::Object(more)) = (&mut example, more) {
+        example.extend(more);
+    }
+    example
 }
