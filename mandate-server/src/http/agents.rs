@@ -15,7 +15,7 @@ use crate::service::agents;
 
 /// Register an agent
 ///
-/// Registers an agent and gives it a key of its own. This answer is the only place where the key ever stands.
+/// Registers an agent and gives it a key of its own. No later answer shows the key again.
 #[utoipa::path(
     post, path = "/v1/agents", operation_id = "createAgent", tag = "Agents",
     security(("organizationKey" = [])),

@@ -24,7 +24,7 @@ use crate::service::decisions::{self, Filter};
         ("verdict" = values::Verdict, Query, description = "Of this verdict."),
         ("mandate" = values::MandateId, Query, description = "Under this mandate."),
         ("mode" = values::Mode, Query, description = "Made in this mode."),
-        ("review" = values::ReviewStatus, Query, description = "Whose review stands so."),
+        ("review" = values::ReviewStatus, Query, description = "Whose review has this status."),
         ("since" = values::Timestamp, Query, description = "Made at this instant or later."),
         ("until" = values::Timestamp, Query, description = "Made before this instant."),
         PageParameters,
@@ -71,12 +71,12 @@ pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
 /// A decision: the claims of its token, and what is kept beside them.
 #[derive(Debug, ToSchema)]
 pub struct Decision {
-    /// Who signed it: the address under which the key set is published.
+    /// The issuer: the address under which the key set is published.
     pub iss: String,
     pub jti: values::DecisionId,
     /// When it was made.
     pub iat: values::Seconds,
-    /// When its token ends to hold: `iat` + 300.
+    /// When its token expires: `iat` + 300.
     pub exp: values::Seconds,
     pub verdict: values::Verdict,
     /// The mandate that governed. Absent on `deny_no_mandate`.
@@ -116,7 +116,7 @@ pub struct Request {
 pub struct Basis {
     /// What the agent had spent in the calendar month (UTC), in the request's currency.
     pub spent: values::Total,
-    /// Requests of the agent in the 60 seconds before, 10 standing for any number from 10 on.
+    /// Requests of the agent in the 60 seconds before, at most 10: it means 10 or more.
     #[schema(minimum = 0, maximum = 10)]
     pub recent_requests: u32,
 }
@@ -135,7 +135,7 @@ pub struct Review {
     /// The fresh decision; on approved reviews only.
     #[schema(required = false)]
     pub decision: values::DecisionId,
-    /// What was said when it was denied, if anything was.
+    /// The reason that was given when it was denied, if any.
     #[schema(required = false)]
     pub reason: String,
 }

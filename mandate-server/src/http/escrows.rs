@@ -100,7 +100,7 @@ pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
 
 /// Move an escrow on
 ///
-/// Moves an escrow on. A state that cannot follow is 400, and the message names the one that it stands in.
+/// Moves an escrow on. A state that cannot follow is 400, and the message names the present state.
 #[utoipa::path(
     post, path = "/v1/escrows/{id}/transitions", operation_id = "transitionEscrow", tag = "Escrows",
     security(("organizationKey" = [])),
@@ -160,7 +160,7 @@ fn text(field: &Field<'_>, most: usize) -> Result<String, Invalid> {
 pub struct NewEscrow {
     /// An `allow` decision that has no escrow. Amount, currency, buyer and seller are the decision's.
     pub decision: values::DecisionId,
-    /// Who is to be asked in a dispute. It is stored and given back.
+    /// The arbiter of a dispute. It is stored and returned.
     #[schema(required = false, min_length = 1, max_length = 200)]
     pub arbiter: String,
     /// What must be met.
@@ -177,7 +177,7 @@ pub struct NewTransition {
     /// What may follow `funded` is `delivered`, `refunded` and `disputed`; `delivered`: `released` and `disputed`;
     /// `disputed`: `released` and `refunded`.
     pub to: values::EscrowState,
-    /// What is said with it, to everybody who holds the address.
+    /// A note, which everyone who has the address of the contract can read.
     #[schema(required = false, min_length = 1, max_length = 500)]
     pub note: String,
 }

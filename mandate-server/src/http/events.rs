@@ -17,7 +17,7 @@ use crate::service::events;
 
 /// List events
 ///
-/// The events of the environment, whether or not a webhook has heard of them.
+/// The events of the environment, whether or not they were sent to a webhook.
 #[utoipa::path(
     get, path = "/v1/events", operation_id = "listEvents", tag = "Events",
     security(("organizationKey" = [])),

@@ -29,7 +29,7 @@ pub(super) struct KeySet {
 
 /// Get the public keys
 ///
-/// A JWK Set (RFC 7517). Anybody may fetch it, without a key, and keep it for five minutes.
+/// A JWK Set (RFC 7517). No API key is needed. It may be cached for five minutes.
 #[utoipa::path(
     get, path = KEY_SET_PATH, operation_id = "getKeySet", tag = "Key set",
     responses(

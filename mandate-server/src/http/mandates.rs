@@ -133,7 +133,7 @@ pub struct Limits {
     pub currency: values::Currency,
 }
 
-/// Kept and given back; it changes no verdict.
+/// Stored and returned; it changes no verdict.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EscrowTerms {

@@ -87,7 +87,7 @@ fn reason(mut body: Object<'_>) -> Result<Option<String>, Invalid> {
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Denying {
-    /// What the person says.
+    /// The person's reason.
     #[schema(required = false, max_length = 500)]
     pub reason: String,
 }

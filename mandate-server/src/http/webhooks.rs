@@ -15,7 +15,7 @@ use crate::service::webhooks::{self, Subscription};
 
 /// Register a webhook
 ///
-/// Registers an endpoint, which hears of what happens from then on. Each event is an HTTP POST with a signed JWT as
+/// Registers an endpoint for the events that happen from then on. Each event is an HTTP POST with a signed JWT as
 /// its body; a 2xx acknowledges. An environment has at most 16 webhooks.
 #[utoipa::path(
     post, path = "/v1/webhooks", operation_id = "createWebhook", tag = "Webhooks",
@@ -133,7 +133,7 @@ pub struct NewWebhook {
     /// Where events are sent: https, a host that is public, without credentials or fragment.
     #[schema(format = "uri", pattern = "^https://", max_length = 2048)]
     pub url: String,
-    /// What it hears of, without duplicates. A `ping` goes without saying.
+    /// The types of events that it gets, without duplicates. It always gets `ping`.
     #[schema(value_type = HashSet<values::EventType>, min_items = 1)]
     pub events: Vec<values::EventType>,
 }

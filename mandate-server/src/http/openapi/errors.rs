@@ -49,12 +49,12 @@ pub struct ErrorBody {
     pub code: ErrorCode,
     /// A sentence for a person: what is wrong, and what would be accepted.
     pub message: String,
-    /// The id of the request; the log tells of it under this id. A kept error that is replayed keeps the id of the request
+    /// The id of the request, by which it is found in the log. A kept error that is replayed keeps the id of the request
     /// that was refused.
     pub request_id: values::RequestId,
 }
 
-/// The answer that an operation refers to, and the status that it stands under.
+/// The answer that an operation refers to, and its status.
 pub(super) fn refusal(code: Code) -> (String, Ref) {
     (code.status().to_string(), Ref::from_response_name(name(code)))
 }

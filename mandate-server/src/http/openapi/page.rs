@@ -75,7 +75,7 @@ pub(super) fn parameters() -> [(&'static str, Parameter); 4] {
             "StartingAfter",
             query(
                 "starting_after",
-                "Begin behind the object of this id: the way to hold a place beyond 24 hours.",
+                "Begin after the object with this id. Unlike a cursor, it does not expire.",
                 text(),
             ),
         ),
@@ -83,9 +83,9 @@ pub(super) fn parameters() -> [(&'static str, Parameter); 4] {
             "EndingBefore",
             query(
                 "ending_before",
-                "The page before the object of this id, towards the newest. Of `cursor`, `starting_after` and `ending_before` one can be given. \
-                 To follow a list and miss nothing, give the newest id that is a minute old, and pass over what you have: an object may \
-                 come to stand in the list up to a minute after one with a later id.",
+                "The page before the object with this id, towards the newest. Of `cursor`, `starting_after` and `ending_before` one can be given. \
+                 To follow a list and miss nothing, give the newest id that is a minute old, and skip the objects that you have: an object may \
+                 appear in the list up to a minute after one with a later id.",
                 text(),
             ),
         ),

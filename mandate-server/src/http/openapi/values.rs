@@ -60,19 +60,19 @@ values! {
     ExportId = id(mandate_core::ExportId::PREFIX);
     /// A SHA-256, in hexadecimal digits.
     Sha256 = text("^[0-9a-f]{64}$", ADDRESS);
-    /// The address of an escrow's contract. Who holds it may read the contract, without a key.
+    /// The address of an escrow's contract. Everyone who has it may read the contract, without a key.
     ContractAddress = text("^[0-9a-f]{64}$", ADDRESS);
     /// A single-use value.
     Nonce = id(mandate_core::Nonce::PREFIX);
     /// The accountable party, a role.
     Principal = text("^role:[a-z0-9][a-z0-9_.-]{0,63}$", "role:head-of-it");
-    /// Who is to be paid.
+    /// The payee.
     Recipient = text("^vendor:[A-Za-z0-9][A-Za-z0-9_.-]{0,127}$", "vendor:acme");
     /// What the money is for. A mandate allows categories by exact match.
     Category = text("^[a-z0-9][a-z0-9_.-]{0,63}$", "software");
     /// An ISO 4217 code such as `USD`, or a token such as `USDC`.
     Currency = text("^[A-Z][A-Z0-9]{2,7}$", "USD");
-    /// The organization's policy set, of the form `pol_<date>.<n>`. It says nothing of the rules.
+    /// The organization's policy set, of the form `pol_<date>.<n>`. It does not show the rules.
     PolicyVersion = text("^pol_[0-9][0-9.-]{0,59}$", "pol_2026-06-01.1");
     /// An amount of money: greater than 0, exact, at most 15 digits of which at most 8 are fractional. More digits are
     /// refused, never rounded. A string is refused.
@@ -103,21 +103,21 @@ values! {
     Denial = one_of(mandate_core::Verdict::ALL.into_iter().filter(|verdict| verdict.is_denial()).map(mandate_core::Verdict::as_str));
     /// Whether verdicts bind. In `observe` they are recorded and nothing blocks.
     Mode = one_of(["observe", "enforce"]);
-    /// Where a review stands.
+    /// The status of a review.
     ReviewStatus = one_of(mandate_core::ReviewStatus::ALL.map(mandate_core::ReviewStatus::as_str));
-    /// Where a mandate stands.
+    /// The status of a mandate.
     MandateStatus = one_of(["active", "revoked", "replaced", "expired"]);
-    /// Where an escrow stands.
+    /// The state of an escrow.
     EscrowState = one_of(mandate_core::EscrowState::ALL.map(mandate_core::EscrowState::as_str));
     /// Whether funds have moved.
     SettlementStatus = one_of(["pending", "settled", "refused"]);
     /// How an export is written.
     ExportFormat = one_of(["ndjson", "csv"]);
-    /// Where an export stands.
+    /// The status of an export.
     ExportStatus = one_of(["pending", "ready", "failed"]);
     /// What kind of event.
     EventType = one_of(mandate_core::EventKind::ALL.map(mandate_core::EventKind::as_str));
-    /// Where a delivery stands.
+    /// The status of a delivery.
     DeliveryStatus = one_of(DeliveryState::ALL.map(DeliveryState::as_str));
     /// A token: a JWT, signed with ES256.
     Token = ObjectBuilder::new()
