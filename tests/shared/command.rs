@@ -23,6 +23,7 @@ pub struct Ran {
     pub err: String,
 }
 
+#[expect(clippy::return_self_not_must_use, reason = "an assertion may end its chain")]
 impl Ran {
     /// Runs the command with `text` on standard input.
     pub fn with_stdin(command: &mut Command, text: &[u8]) -> Self {
