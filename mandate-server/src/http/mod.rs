@@ -1,8 +1,8 @@
 //! HTTP: three listeners, each an axum router, served over connections with limits of their own.
 //!
-//! Read [`router`] first: the API as one table. A request passes [`serve`] (the connection), [`log`] (its id, and its
-//! line in the log), [`gate`] (key, class, rate), [`extract`] (body and parameters), the handler in the file of its
-//! resource, and [`respond`].
+//! Read [`router`] first: the API as one table. A request passes `serve` (the connection), `log` (its id, and its
+//! line in the log), `gate` (key, class, rate), `extract` (body and parameters), the handler in the file of its
+//! resource, and `respond`.
 
 mod accept;
 pub mod agents;

@@ -76,7 +76,7 @@ impl Pool {
             let (decider, after, count) = (Arc::clone(decider), after.clone(), Arc::default());
             aside.push(Arc::clone(&count));
             let serve = move |worker: ConnectionWorker| {
-                batch_worker::serve(worker, (&*decider, &after, turn, &*count), waiting)
+                batch_worker::serve(worker, (&*decider, &after, turn, &*count), waiting);
             };
             threads.push(thread(format!("batch-worker-{number}"), address, serve)?);
             batch_workers.push(Mutex::new(Some(asked)));

@@ -36,7 +36,7 @@ fn alone(environment: i64, number: u8) -> LeaseRecord {
     lease(environment, number, &format!("{number}.{environment}.example"))
 }
 
-/// FairQueues whose webhooks have all answered often.
+/// Fair queues whose webhooks have all answered often.
 fn known(leases: Vec<LeaseRecord>) -> FairQueues {
     let mut queues = FairQueues::default();
     for lease in &leases {
