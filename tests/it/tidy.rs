@@ -178,7 +178,7 @@ fn each_statement_has_a_name_of_its_own() {
         let code: String = code(&path).into_iter().map(|(_, line)| line + "\n").collect();
         for literal in literals(&code) {
             let begins = |verb: &&str| literal.starts_with(&format!("{} ", verb.trim_end()));
-            if SQL.iter().chain(&["WITH", "TRUNCATE"]).any(|verb| begins(verb)) {
+            if SQL.iter().chain(&["WITH", "TRUNCATE"]).any(begins) {
                 breaches.push(format!("{} has a statement without a name: {literal}", path.display()));
             }
             let name =
