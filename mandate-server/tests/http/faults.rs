@@ -35,7 +35,7 @@ impl Breakable {
 
 impl Clock for Breakable {
     fn now(&self) -> Timestamp {
-        let deciding = |name: &str| ["writer", "ahead"].contains(&name) || name.starts_with("lane");
+        let deciding = |name: &str| ["writer", "ahead"].contains(&name) || name.starts_with("batch-worker");
         self.panic_if(std::thread::current().name().is_some_and(deciding));
         self.clock.now()
     }
