@@ -146,7 +146,9 @@ fn target(module: &Module, path: &Module, modules: &BTreeMap<Module, String>) ->
         "crate" => (Vec::new(), &path[1..]),
         "self" => (module.clone(), &path[1..]),
         "super" => (module[..module.len().saturating_sub(ups)].to_vec(), &path[ups..]),
-        _ if modules.contains_key(&[&module[..], std::slice::from_ref(first)].concat()) => (module.clone(), &path[..]),
+        _ if modules.contains_key(&[&module[..], std::slice::from_ref(first)].concat()) => {
+            (module.clone(), &path[..])
+        }
         _ => return None,
     };
     for name in rest {
