@@ -159,12 +159,9 @@ fn at(row: usize) -> Timestamp {
 
 impl State {
     fn new(plan: &Plan) -> Self {
-        let mandate = |agent: usize, created_at: Timestamp, text: &str| Mandate {
-            id: MandateId::new(created_at, agent as u128 + 1),
-            terms: Terms::read(Object::parse(text.as_bytes()).unwrap()).unwrap(),
-            created_at,
-            revoked_at: None,
-            replaced_by: None,
+        let mandate = |agent: usize, created_at: Timestamp, text: &str| {
+            let terms = Terms::read(Object::parse(text.as_bytes()).unwrap()).unwrap();
+            Mandate::new(MandateId::new(created_at, agent as u128 + 1), terms, created_at)
         };
         let mut mandates: Vec<_> = (0..AGENTS)
             .map(|agent| vec![mandate(agent, at(0), plan.terms.get(&agent).unwrap_or(&terms(agent)))])

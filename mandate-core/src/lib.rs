@@ -70,7 +70,7 @@
 //!     "limits": {"per_transaction": 500, "per_month": 1000, "currency": "USD"}, "review_above": 450
 //! }"#)?)?;
 //! let id = MandateId::new(written, 1);
-//! let mandate = Mandate { id, terms, created_at: written, revoked_at: None, replaced_by: None };
+//! let mandate = Mandate::new(id, terms, written);
 //! let mut store = Store { mandate, spent: HashMap::new(), recent: RecentRequests::default() };
 //! let secret = es256::SecretKey::from_bytes([7; 32])?;
 //! let kid = Kid::for_key(secret.public_key(), EnvironmentKind::Production);

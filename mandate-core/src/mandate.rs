@@ -95,10 +95,10 @@ pub struct EscrowTerms {
 /// #     "limits": {"per_transaction": 500, "currency": "USD"}, "expires": "2026-12-31"}"#;
 /// # let terms = Terms::read(Object::parse(body)?)?;
 /// let now = Timestamp::parse("2026-06-01T12:00:00Z")?;
-/// let mandate =
-///     Mandate { id: MandateId::new(now, 1), terms, created_at: now, revoked_at: None, replaced_by: None };
-/// let revoked = Mandate { revoked_at: Some(now), ..mandate };
+/// let mandate = Mandate::new(MandateId::new(now, 1), terms, now);
+/// let revoked = Mandate { revoked_at: Some(now), revoked_after: Some(3), ..mandate };
 /// assert_eq!(revoked.status(now), MandateStatus::Revoked);
+/// assert!(revoked.governs(4) && revoked.is_revoked_for(4), "it governs, and denies");
 /// # Ok::<(), mandate_core::Invalid>(())
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -113,6 +113,12 @@ pub struct Mandate {
     pub revoked_at: Option<Timestamp>,
     /// The newer mandate of the same agent that took its place, if one did.
     pub replaced_by: Option<MandateId>,
+    /// The first decision that it may govern, by the agent's own sequence 1, 2, 3 …
+    pub governs_from: u64,
+    /// The agent's last decision before the revocation, by sequence; 0 when there was none. Absent: not revoked.
+    pub revoked_after: Option<u64>,
+    /// The last decision that it governed, by sequence: `governs_from` − 1 when it governed none. Absent: not replaced.
+    pub governed_until: Option<u64>,
 }
 
 /// The status of a mandate.
@@ -232,6 +238,66 @@ fn read_categories(field: &Field<'_>) -> Result<Vec<Category>, Invalid> {
 }
 
 impl Mandate {
+    /// A mandate just written for an agent that has made no request: it governs from the first one on.
+    ///
+    /// ```
+    /// use mandate_core::{Mandate, MandateId, Terms, Timestamp, json::Object};
+    /// # let body = br#"{"principal": "role:head-of-it", "agent": "agt_buyer", "categories": ["cloud"],
+    /// #     "limits": {"per_transaction": 500, "currency": "USD"}, "expires": "2026-12-31"}"#;
+    /// # let (terms, created_at) = (Terms::read(Object::parse(body)?)?, Timestamp::from_seconds(0));
+    /// let mandate = Mandate::new(MandateId::new(created_at, 1), terms, created_at);
+    /// assert_eq!((mandate.governs_from, mandate.governed_until), (1, None));
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    #[must_use]
+    pub fn new(id: MandateId, terms: Terms, created_at: Timestamp) -> Self {
+        Self {
+            id,
+            terms,
+            created_at,
+            revoked_at: None,
+            replaced_by: None,
+            governs_from: 1,
+            revoked_after: None,
+            governed_until: None,
+        }
+    }
+
+    /// Whether it governs its agent's decision number `sequence`. A revoked mandate governs until it is replaced: each
+    /// decision names it, and denies.
+    ///
+    /// ```
+    /// use mandate_core::{Mandate, MandateId, Terms, Timestamp, json::Object};
+    /// # let body = br#"{"principal": "role:head-of-it", "agent": "agt_buyer", "categories": ["cloud"],
+    /// #     "limits": {"per_transaction": 500, "currency": "USD"}, "expires": "2026-12-31"}"#;
+    /// # let (terms, created_at) = (Terms::read(Object::parse(body)?)?, Timestamp::from_seconds(0));
+    /// # let id = MandateId::new(created_at, 1);
+    /// let mandate = Mandate { governs_from: 3, governed_until: Some(5), ..Mandate::new(id, terms, created_at) };
+    /// assert_eq!([2, 3, 5, 6].map(|sequence| mandate.governs(sequence)), [false, true, true, false]);
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    #[must_use]
+    pub fn governs(&self, sequence: u64) -> bool {
+        self.governs_from <= sequence && self.governed_until.is_none_or(|last| sequence <= last)
+    }
+
+    /// Whether it was revoked when its agent's decision number `sequence` was made. No clock is asked.
+    ///
+    /// ```
+    /// use mandate_core::{Mandate, MandateId, Terms, Timestamp, json::Object};
+    /// # let body = br#"{"principal": "role:head-of-it", "agent": "agt_buyer", "categories": ["cloud"],
+    /// #     "limits": {"per_transaction": 500, "currency": "USD"}, "expires": "2026-12-31"}"#;
+    /// # let (terms, created_at) = (Terms::read(Object::parse(body)?)?, Timestamp::from_seconds(0));
+    /// # let id = MandateId::new(created_at, 1);
+    /// let mandate = Mandate { revoked_after: Some(7), ..Mandate::new(id, terms, created_at) };
+    /// assert!(!mandate.is_revoked_for(7) && mandate.is_revoked_for(8));
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    #[must_use]
+    pub fn is_revoked_for(&self, sequence: u64) -> bool {
+        self.revoked_after.is_some_and(|last| sequence > last)
+    }
+
     /// The status of the mandate at `now`.
     ///
     /// ```
@@ -240,7 +306,7 @@ impl Mandate {
     /// #     "limits": {"per_transaction": 500, "currency": "USD"}, "expires": "2026-12-31"}"#;
     /// # let (terms, id) = (Terms::read(Object::parse(body)?)?, MandateId::from_bytes([0; 16]));
     /// # let created_at = Timestamp::from_seconds(0);
-    /// let mandate = Mandate { id, terms, created_at, revoked_at: None, replaced_by: None };
+    /// let mandate = Mandate::new(id, terms, created_at);
     /// assert_eq!(mandate.status(Timestamp::parse("2026-12-31T12:00:00Z")?), MandateStatus::Active);
     /// assert_eq!(mandate.status(Timestamp::parse("2027-01-01T00:00:00Z")?), MandateStatus::Expired);
     /// # Ok::<(), mandate_core::Invalid>(())
@@ -266,7 +332,7 @@ impl Mandate {
     /// #     "limits": {"per_transaction": 500, "currency": "USD"}, "expires": "2026-12-31"}"#;
     /// # let (terms, id) = (Terms::read(Object::parse(body)?)?, MandateId::from_bytes([0; 16]));
     /// # let created_at = Timestamp::from_seconds(0);
-    /// let mandate = Mandate { id, terms, created_at, revoked_at: None, replaced_by: None };
+    /// let mandate = Mandate::new(id, terms, created_at);
     /// let shown = serde_json::to_value(mandate.view(created_at))?;
     /// assert_eq!((&shown["agent"], &shown["status"]), (&"agt_buyer".into(), &"active".into()));
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -280,6 +346,9 @@ impl Mandate {
             created_at: self.created_at,
             revoked_at: self.revoked_at,
             replaced_by: self.replaced_by,
+            governs_from: self.governs_from,
+            revoked_after: self.revoked_after,
+            governed_until: self.governed_until,
         }
     }
 }
@@ -296,6 +365,11 @@ pub struct MandateView<'a> {
     revoked_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
     replaced_by: Option<MandateId>,
+    governs_from: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    revoked_after: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    governed_until: Option<u64>,
 }
 
 impl fmt::Display for MandateStatus {
@@ -325,16 +399,22 @@ mod tests {
     fn a_whole_mandate_is_read_and_shown() {
         let created_at = Timestamp::parse("2026-01-01T00:00:00Z").unwrap();
         let id = MandateId::from_bytes([0; 16]);
-        let mandate =
-            Mandate { id, terms: read(WHOLE).unwrap(), created_at, revoked_at: None, replaced_by: None };
+        let mandate = Mandate::new(id, read(WHOLE).unwrap(), created_at);
         assert_eq!(
             serde_json::to_string(&mandate.view(created_at)).unwrap(),
             concat!(
                 r#"{"id":"mnd_00000000000000000000000000","principal":"role:cfo","agent":"agt_a","#,
                 r#""limits":{"per_transaction":500,"per_month":2000,"currency":"USD"},"categories":["b","a"],"#,
                 r#""review_above":200.5,"expires":"2026-12-31","escrow":{"required_above":0},"#,
-                r#""status":"active","created_at":"2026-01-01T00:00:00.000Z"}"#
+                r#""status":"active","created_at":"2026-01-01T00:00:00.000Z","governs_from":1}"#
             )
+        );
+        let (revoked_after, governed_until) = (Some(0), Some(4));
+        let replaced = Mandate { governs_from: 5, revoked_after, governed_until, ..mandate.clone() };
+        assert!(
+            serde_json::to_string(&replaced.view(created_at))
+                .unwrap()
+                .ends_with(r#","governs_from":5,"revoked_after":0,"governed_until":4}"#)
         );
         let last = Timestamp::parse("2026-12-31T23:59:59.999Z").unwrap();
         assert_eq!(mandate.status(last), MandateStatus::Active);
@@ -344,6 +424,18 @@ mod tests {
             mandate.terms.must_hold_at(last.plus_seconds(1)).unwrap_err().to_string(),
             "expires must not be in the past; got `2026-12-31`, today is 2027-01-01 (UTC)"
         );
+    }
+
+    #[test]
+    fn what_a_mandate_governs_and_when_it_was_revoked_needs_no_clock() {
+        let created_at = Timestamp::from_seconds(0);
+        let mandate = Mandate::new(MandateId::from_bytes([0; 16]), read(WHOLE).unwrap(), created_at);
+        assert!([1, u64::MAX].into_iter().all(|sequence| mandate.governs(sequence)));
+        assert!(!mandate.is_revoked_for(u64::MAX));
+        let (revoked_after, governed_until) = (Some(0), Some(4));
+        let mandate = Mandate { governs_from: 5, revoked_after, governed_until, ..mandate };
+        assert!(!(0..10).any(|sequence| mandate.governs(sequence)), "it was replaced before it decided");
+        assert!(!mandate.is_revoked_for(0) && mandate.is_revoked_for(1));
     }
 
     #[test]

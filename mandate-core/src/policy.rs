@@ -21,7 +21,7 @@ use crate::verdict::{Denials, Verdict};
 /// #     "limits": {"per_transaction": 500, "currency": "USD"}, "categories": ["cloud"], "review_above": 200,
 /// #     "expires": "2026-12-31"}"#)?)?;
 /// # let id = MandateId::new(now, 1);
-/// # let mandate = Mandate { id, terms, created_at: now, revoked_at: None, replaced_by: None };
+/// # let mandate = Mandate::new(id, terms, now);
 /// # let body = br#"{"amount": 300, "currency": "USD", "recipient": "vendor:acme", "category": "cloud"}"#;
 /// # let request = Request::read(AgentId::parse("agt_buyer")?, Object::parse(body)?)?;
 /// let basis = Basis { spent: Total::ZERO, recent_requests: 0 };
@@ -107,8 +107,7 @@ pub enum Reason<'a> {
 ///     "principal": "role:head-of-it", "agent": "agt_buyer", "categories": ["software"], "expires": "2026-12-31",
 ///     "limits": {"per_transaction": 500, "per_month": 1000, "currency": "USD"}, "review_above": 200
 /// }"#)?)?;
-/// let mandate =
-///     Mandate { id: MandateId::new(now, 1), terms, created_at: now, revoked_at: None, replaced_by: None };
+/// let mandate = Mandate::new(MandateId::new(now, 1), terms, now);
 /// let ask = |amount: &str| {
 ///     let body = format!(r#"{{"amount":{amount},"currency":"USD","recipient":"vendor:acme","category":"software"}}"#);
 ///     Request::read(AgentId::parse("agt_buyer")?, Object::parse(body.as_bytes())?)
@@ -238,13 +237,7 @@ mod tests {
         let terms = Terms::read(Object::parse(terms).unwrap()).unwrap();
         let body = br#"{"amount":40,"currency":"USD","recipient":"vendor:v","category":"c"}"#;
         Case {
-            mandate: Some(Mandate {
-                id: MandateId::from_bytes([0; 16]),
-                terms,
-                created_at: now,
-                revoked_at: None,
-                replaced_by: None,
-            }),
+            mandate: Some(Mandate::new(MandateId::from_bytes([0; 16]), terms, now)),
             basis: Basis { spent: Total::ZERO, recent_requests: 0 },
             request: Request::read(AgentId::parse("agt_a").unwrap(), Object::parse(body).unwrap()).unwrap(),
             now,

@@ -8,7 +8,7 @@ use crate::harness::{Organization, TestServer, authorization, terms};
 const ACTIVE: &str = concat!(
     r#"{"id":"mnd_*","principal":"role:head-of-it","agent":"agt_buyer","#,
     r#""limits":{"per_transaction":500,"per_month":2000,"currency":"USD"},"categories":["software","cloud"],"#,
-    r#""review_above":200,"expires":"2099-12-31","status":"active","created_at":"TIME"}"#
+    r#""review_above":200,"expires":"2099-12-31","status":"active","created_at":"TIME","governs_from":1}"#
 );
 
 fn revoke(organization: &Organization, id: &str) -> crate::harness::Answer {
@@ -39,7 +39,7 @@ fn what_is_optional_may_be_absent_and_amounts_are_normalised() {
         201,
         concat!(
             r#"{"id":"mnd_*","principal":"role:cfo","agent":"agt_buyer","limits":{"per_transaction":150,"currency":"USDC"},"#,
-            r#""categories":["cloud.compute"],"expires":"2099-02-28","status":"active","created_at":"TIME"}"#
+            r#""categories":["cloud.compute"],"expires":"2099-02-28","status":"active","created_at":"TIME","governs_from":1}"#
         ),
     );
     let body = r#"{"principal":"role:cfo","agent":"agt_buyer","limits":{"per_transaction":0.00000001,"per_month":9.50,"currency":"USD"},
@@ -49,7 +49,7 @@ fn what_is_optional_may_be_absent_and_amounts_are_normalised() {
         concat!(
             r#"{"id":"mnd_*","principal":"role:cfo","agent":"agt_buyer","#,
             r#""limits":{"per_transaction":0.00000001,"per_month":9.5,"currency":"USD"},"categories":["a"],"review_above":0,"#,
-            r#""expires":"2099-02-28","escrow":{"required_above":100},"status":"active","created_at":"TIME"}"#
+            r#""expires":"2099-02-28","escrow":{"required_above":100},"status":"active","created_at":"TIME","governs_from":1}"#
         ),
     );
 }

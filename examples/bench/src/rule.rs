@@ -61,13 +61,8 @@ pub(crate) struct Core {
 impl Core {
     pub(crate) fn new() -> Result<Self, Failure> {
         let now = Timestamp::parse("2026-06-01T12:00:00Z")?;
-        let mandate = Mandate {
-            id: MandateId::new(now, 1),
-            terms: Terms::read(Object::parse(TERMS.as_bytes())?)?,
-            created_at: now,
-            revoked_at: None,
-            replaced_by: None,
-        };
+        let terms = Terms::read(Object::parse(TERMS.as_bytes())?)?;
+        let mandate = Mandate::new(MandateId::new(now, 1), terms, now);
         let basis = Basis { spent: Total::parse(&SPENT.to_string())?, recent_requests: RECENT_REQUESTS };
         Ok(Self { mandate, basis, now })
     }

@@ -183,13 +183,8 @@ fn mandate_of(tx: &Transaction<'_>, hash: &[u8; 32]) -> Result<Mandate, Failure>
     let mut find = tx.prepare_cached("SELECT mandate, terms, since FROM agents WHERE key_hash = ?")?;
     let (mandate, terms, since): (String, String, i64) =
         find.query_one([hash], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
-    Ok(Mandate {
-        id: MandateId::parse(&mandate)?,
-        terms: Terms::read(Object::parse(terms.as_bytes())?)?,
-        created_at: Timestamp::from_millis(since),
-        revoked_at: None,
-        replaced_by: None,
-    })
+    let terms = Terms::read(Object::parse(terms.as_bytes())?)?;
+    Ok(Mandate::new(MandateId::parse(&mandate)?, terms, Timestamp::from_millis(since)))
 }
 
 fn spent(tx: &Transaction<'_>, agent: &str, month: &str, currency: &str) -> Result<Total, Failure> {

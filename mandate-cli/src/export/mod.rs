@@ -154,13 +154,18 @@ pub(crate) fn read_mandate(mut shown: Object<'_>) -> Result<Mandate, Invalid> {
     let created_at = shown.take("created_at").map(instant).transpose()?;
     let revoked_at = shown.take("revoked_at").map(instant).transpose()?;
     let replaced_by = shown.take("replaced_by").map(|f| MandateId::parse(&f.string()?)).transpose()?;
+    let sequence = |field: Field<'_>| {
+        u64::try_from(field.integer()?)
+            .map_err(|_| Invalid::value(field.path(), "must be 0 or greater", field.raw()))
+    };
+    let governs_from = shown.take("governs_from").map(sequence).transpose()?;
+    let revoked_after = shown.take("revoked_after").map(sequence).transpose()?;
+    let governed_until = shown.take("governed_until").map(sequence).transpose()?;
     // What follows from the rest.
     let _ = shown.take("status");
-    Ok(Mandate {
-        id: id.unwrap_or(MandateId::from_bytes([0; 16])),
-        terms: Terms::read(shown)?,
-        created_at: created_at.unwrap_or(Timestamp::from_seconds(0)),
-        revoked_at,
-        replaced_by,
-    })
+    let id = id.unwrap_or(MandateId::from_bytes([0; 16]));
+    let created_at = created_at.unwrap_or(Timestamp::from_seconds(0));
+    let mandate = Mandate::new(id, Terms::read(shown)?, created_at);
+    let governs_from = governs_from.unwrap_or(mandate.governs_from);
+    Ok(Mandate { revoked_at, replaced_by, governs_from, revoked_after, governed_until, ..mandate })
 }

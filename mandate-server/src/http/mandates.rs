@@ -162,6 +162,15 @@ pub struct Mandate {
     /// The mandate that governs the agent instead, if there is one.
     #[schema(required = false)]
     pub replaced_by: values::MandateId,
+    /// The first of the agent's decisions that the mandate may govern, by their `sequence`.
+    #[schema(minimum = 1)]
+    pub governs_from: i64,
+    /// The agent's last decision before the mandate was revoked, by `sequence`: from the next one on it denies. Present when it is revoked.
+    #[schema(required = false, minimum = 0)]
+    pub revoked_after: i64,
+    /// The agent's last decision that the mandate governed, by `sequence`. One less than `governs_from` when it governed none. Present when it is replaced.
+    #[schema(required = false, minimum = 0)]
+    pub governed_until: i64,
 }
 
 type MandatePage = Page<Mandate>;
@@ -182,6 +191,7 @@ fn example() -> Value {
         "id": "mnd_01jxs6m2t0f3k9v8q4r7w5x1yz",
         "status": "active",
         "created_at": "2026-06-15T12:00:00.000Z",
+        "governs_from": 1,
     });
     with(terms(), mandate)
 }

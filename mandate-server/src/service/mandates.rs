@@ -51,13 +51,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
             format!("agent must be one that is registered in this environment; got `{}`", agent.agent);
         return Err(Refusal::invalid(message).into());
     };
-    let mandate = Mandate {
-        id: command.id,
-        terms: command.terms.clone(),
-        created_at: command.at,
-        revoked_at: None,
-        replaced_by: None,
-    };
+    let mandate = Mandate::new(command.id, command.terms.clone(), command.at);
     let expiring_at = expiring_at(&mandate);
     let soon = expiring_at <= command.at;
     sql::mandates::insert(tx, agent.environment, &mandate, (!soon).then_some(expiring_at))?;

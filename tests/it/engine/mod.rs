@@ -116,7 +116,7 @@ struct Service {
 impl Service {
     fn write(&mut self, body: &str, id: MandateId) {
         let terms = Object::parse(body.as_bytes()).and_then(Terms::read).expect(body);
-        self.mandate = Some(Mandate { id, terms, created_at: self.now, revoked_at: None, replaced_by: None });
+        self.mandate = Some(Mandate::new(id, terms, self.now));
     }
 
     fn decide(&mut self, body: &str, evaluation: Evaluation) -> Answer {

@@ -128,11 +128,10 @@ pub fn read_joined(row: &mut Row) -> Result<Option<Mandate>, Fault> {
     if terms.agent.as_str() != agent {
         return Err(Fault::new("database: a mandate's terms name another agent than its row"));
     }
+    let created_at = Timestamp::from_millis(row.integer()?);
     Ok(Some(Mandate {
-        id: MandateId::from_bytes(id),
-        terms,
-        created_at: Timestamp::from_millis(row.integer()?),
         revoked_at: row.maybe_integer()?.map(Timestamp::from_millis),
         replaced_by: row.maybe_bytes()?.map(MandateId::from_bytes),
+        ..Mandate::new(MandateId::from_bytes(id), terms, created_at)
     }))
 }

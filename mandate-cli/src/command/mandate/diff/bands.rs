@@ -136,8 +136,7 @@ mod tests {
     fn decided(terms: &Terms, amount: Total, currency: &str) -> Fate {
         let now = Timestamp::parse("2026-06-01T12:00:00Z").unwrap();
         let id = MandateId::from_bytes([0; 16]);
-        let mandate =
-            Mandate { id, terms: terms.clone(), created_at: now, revoked_at: None, replaced_by: None };
+        let mandate = Mandate::new(id, terms.clone(), now);
         let body =
             format!(r#"{{"amount":{amount},"currency":"{currency}","recipient":"vendor:v","category":"a"}}"#);
         let request =
