@@ -174,7 +174,7 @@ pub use policy::{Evaluation, Outcome, Reason, evaluate};
 pub use request::Request;
 pub use review::{AlreadyResolved, Resolution, ReviewStatus};
 pub use time::{Day, Month, Timestamp};
-pub use usage::{Basis, RecentRequests, VELOCITY_REQUESTS, VELOCITY_WINDOW_SECONDS};
+pub use usage::{Basis, RecentRequests, VELOCITY_AHEAD_SECONDS, VELOCITY_REQUESTS, VELOCITY_WINDOW_SECONDS};
 pub use verdict::{Denials, Verdict};
 
 /// The example of the README is compiled with those of the documentation.

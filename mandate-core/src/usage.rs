@@ -11,10 +11,17 @@ use crate::time::Timestamp;
 pub const VELOCITY_REQUESTS: u32 = 10;
 /// The length of the velocity window, in seconds.
 pub const VELOCITY_WINDOW_SECONDS: i64 = 60;
+/// How far ahead of the clock the instant of an earlier request may lie and still count, in seconds.
+///
+/// A service refuses to decide while its clock is further than this behind an instant by which it decided. An instant further
+/// ahead can therefore only be there after an operator accepted the clock that is behind, because the one before had been
+/// ahead: it must not deny requests until the clock reaches it again.
+pub const VELOCITY_AHEAD_SECONDS: i64 = 5;
 const KEPT: usize = VELOCITY_REQUESTS as usize;
 
 /// The ten latest requests of an agent: enough to decide whether the next is the eleventh within the window. Latest by their
-/// time, not by their arrival: of several servers one may have a clock that is behind.
+/// time, not by their arrival. What it counts is a function of the instants that were recorded, in the order in which they
+/// were: anyone who has them can compute it again.
 ///
 /// ```
 /// use mandate_core::{RecentRequests, Timestamp};
@@ -29,7 +36,8 @@ const KEPT: usize = VELOCITY_REQUESTS as usize;
 pub struct RecentRequests(Vec<Timestamp>);
 
 impl RecentRequests {
-    /// Adds a request made at `at`, and forgets the earliest beyond ten.
+    /// Adds a request made at `at`. Forgets instants more than [`VELOCITY_AHEAD_SECONDS`] ahead of it, then the earliest
+    /// beyond ten.
     ///
     /// ```
     /// use mandate_core::{RecentRequests, Timestamp};
@@ -38,6 +46,7 @@ impl RecentRequests {
     /// assert_eq!(recent.count_at(Timestamp::from_seconds(25)), 10);
     /// ```
     pub fn record(&mut self, at: Timestamp) {
+        self.0.retain(|kept| !is_ahead(*kept, at));
         self.0.insert(self.0.partition_point(|kept| *kept <= at), at);
         if self.0.len() > KEPT {
             self.0.remove(0);
@@ -46,7 +55,8 @@ impl RecentRequests {
 
     /// How many of the known requests lie in the 60 seconds before `now`: 0 to 10.
     ///
-    /// An instant after `now` (a clock was set back) counts, so that no jump of a clock opens the window.
+    /// An instant up to [`VELOCITY_AHEAD_SECONDS`] after `now` counts too, so that a clock that steps back a little opens
+    /// nothing.
     ///
     /// ```
     /// use mandate_core::{RecentRequests, Timestamp};
@@ -54,10 +64,13 @@ impl RecentRequests {
     /// recent.record(Timestamp::from_millis(1_000));
     /// assert_eq!(recent.count_at(Timestamp::from_millis(60_999)), 1);
     /// assert_eq!(recent.count_at(Timestamp::from_millis(61_000)), 0);
+    /// assert_eq!(recent.count_at(Timestamp::from_millis(0)), 1);
     /// ```
     #[must_use]
     pub fn count_at(&self, now: Timestamp) -> u32 {
-        let within = |at: &&Timestamp| now.millis_since(**at) < VELOCITY_WINDOW_SECONDS.saturating_mul(1000);
+        let within = |at: &&Timestamp| {
+            now.millis_since(**at) < VELOCITY_WINDOW_SECONDS.saturating_mul(1000) && !is_ahead(**at, now)
+        };
         u32::try_from(self.0.iter().filter(within).count()).unwrap_or(u32::MAX)
     }
 
@@ -98,6 +111,11 @@ impl RecentRequests {
     }
 }
 
+/// Whether `at` lies so far after `now` that it does not count.
+fn is_ahead(at: Timestamp, now: Timestamp) -> bool {
+    at.millis_since(now) > VELOCITY_AHEAD_SECONDS.saturating_mul(1000)
+}
+
 /// The engine's inputs beside mandate and request. Kept with each decision, so that anyone can compute it again.
 ///
 /// ```
@@ -111,7 +129,8 @@ impl RecentRequests {
 pub struct Basis {
     /// The sum of the agent's `allow` decisions in the request's currency, this calendar month (UTC).
     pub spent: Total,
-    /// How many requests of the agent lie in the 60 seconds before this one, where 10 means 10 or more.
+    /// How many earlier requests of the agent lie in the 60 seconds before this one, where 10 means 10 or more. One up to
+    /// [`VELOCITY_AHEAD_SECONDS`] after it counts too: a clock stepped back.
     pub recent_requests: u32,
 }
 
@@ -139,6 +158,8 @@ impl Basis {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     #[test]
     fn the_window_is_open_at_its_far_end() {
@@ -146,19 +167,83 @@ mod tests {
         recent.record(Timestamp::from_millis(1_000));
         assert_eq!(recent.count_at(Timestamp::from_millis(60_999)), 1);
         assert_eq!(recent.count_at(Timestamp::from_millis(61_000)), 0);
-        assert_eq!(recent.count_at(Timestamp::from_millis(0)), 1, "a clock set back opens nothing");
+    }
+
+    #[test]
+    fn an_instant_counts_up_to_five_seconds_ahead_of_the_clock() {
+        let mut recent = RecentRequests::default();
+        recent.record(Timestamp::from_millis(100_000));
+        assert_eq!(recent.count_at(Timestamp::from_millis(95_000)), 1, "a small step back opens nothing");
+        assert_eq!(recent.count_at(Timestamp::from_millis(94_999)), 0, "a clock was accepted");
+        let mut nearer = recent.clone();
+        nearer.record(Timestamp::from_millis(95_000));
+        assert_eq!(nearer.count_at(Timestamp::from_millis(100_000)), 2);
+        recent.record(Timestamp::from_millis(94_999));
+        assert_eq!(recent.count_at(Timestamp::from_millis(100_000)), 1, "what was ahead is forgotten");
+    }
+
+    /// A clock that mostly goes on, and now and then steps.
+    fn instants() -> impl Strategy<Value = Vec<i64>> {
+        let step = prop_oneof![
+            6 => 0_i64..3_000,
+            3 => prop_oneof![Just(0), Just(4_999), Just(5_000), Just(5_001), Just(59_999), Just(60_000)],
+            3 => prop_oneof![Just(-2), Just(-2_000), Just(-5_000), Just(-5_001), Just(-60_000)],
+            1 => prop_oneof![Just(3_600_000), Just(-3_600_000)],
+        ];
+        vec(step, 1..80).prop_map(|steps| {
+            let mut now = 1_800_000_000_000;
+            steps
+                .into_iter()
+                .map(|step| {
+                    now += step;
+                    now
+                })
+                .collect()
+        })
+    }
+
+    proptest! {
+        /// Computed from all instants at once, with no state: an instant is gone once a later request was made more than 5
+        /// seconds before it; of the others the ten latest are known.
+        #[test]
+        fn a_count_can_be_computed_again_from_the_instants_alone(instants in instants()) {
+            let mut recent = RecentRequests::default();
+            let mut stepped_back = false;
+            let mut latest = i64::MIN;
+            for (number, &now) in instants.iter().enumerate() {
+                let mut known: Vec<i64> = Vec::new();
+                for &at in &instants[..number] {
+                    known.retain(|earlier| earlier - at <= 5_000);
+                    known.push(at);
+                    known.sort_unstable();
+                    known.drain(..known.len().saturating_sub(10));
+                }
+                let count = known.iter().filter(|at| now - **at < 60_000 && **at - now <= 5_000).count();
+                let found = recent.count_at(Timestamp::from_millis(now));
+                prop_assert_eq!(usize::try_from(found).unwrap(), count);
+                stepped_back |= latest > now;
+                latest = latest.max(now);
+                if !stepped_back {
+                    // With a clock that only goes on it is the number of requests in the 60 seconds before.
+                    let before = instants[..number].iter().filter(|at| now - **at < 60_000).count();
+                    prop_assert_eq!(count, before.min(10));
+                }
+                recent.record(Timestamp::from_millis(now));
+                prop_assert_eq!(&RecentRequests::from_bytes(&recent.to_bytes()).unwrap(), &recent);
+            }
+        }
     }
 
     #[test]
     fn an_earlier_request_that_arrives_later_pushes_no_other_out() {
         let mut recent = RecentRequests::default();
         (0..20)
-            .for_each(|number| recent.record(Timestamp::from_seconds(if number % 2 == 0 { 60 } else { 0 })));
-        assert_eq!(recent.count_at(Timestamp::from_seconds(60)), 10);
-        let unordered = [60_000_i64, 0].map(i64::to_be_bytes).concat();
+            .for_each(|number| recent.record(Timestamp::from_seconds(if number % 2 == 0 { 60 } else { 56 })));
+        assert_eq!(recent.count_at(Timestamp::from_seconds(117)), 10);
+        let unordered = [60_000_i64, 56_000].map(i64::to_be_bytes).concat();
         let mut read = RecentRequests::from_bytes(&unordered).unwrap();
         (0..9).for_each(|_| read.record(Timestamp::from_seconds(60)));
-        assert_eq!(read.count_at(Timestamp::from_seconds(60)), 10);
+        assert_eq!(read.count_at(Timestamp::from_seconds(117)), 10);
     }
 
     #[test]

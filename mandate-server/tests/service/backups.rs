@@ -198,12 +198,16 @@ async fn a_clock_set_back_opens_no_limit_and_what_it_leaves_is_sound() {
     let agent = world.agent("a").await;
     world.mandate(&agent, 100, "").await;
     assert_eq!(world.ask(&agent, "90").await["verdict"], "allow");
-    world.clock.advance(-3_600);
+    world.clock.advance(-4);
     assert_eq!(world.ask(&agent, "20").await["verdict"], "deny_limit");
     for _ in 0..8 {
         world.ask(&agent, "1").await;
     }
-    assert_eq!(world.ask(&agent, "1").await["verdict"], "deny_velocity", "an instant in the future counts");
+    assert_eq!(
+        world.ask(&agent, "1").await["verdict"],
+        "deny_velocity",
+        "an instant a few seconds ahead counts"
+    );
     world.clock.advance(40 * 86_400);
     assert_eq!(world.ask(&agent, "90").await["verdict"], "allow", "another month");
     world.store.close();
