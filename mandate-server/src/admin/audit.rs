@@ -55,7 +55,7 @@ pub enum Since {
 }
 
 impl Command {
-    /// Does what the command says.
+    /// Runs the command.
     ///
     /// # Errors
     /// Standard output cannot be written, or the database does not answer.

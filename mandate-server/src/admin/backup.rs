@@ -1,4 +1,5 @@
-//! `backup`: copies of the database taken beside a running server, verified before they have their name, and the way back.
+//! `backup`: copies of the database, made beside a running server and verified before they are named; and how
+//! to restore them.
 
 mod file;
 mod restore;
@@ -19,7 +20,7 @@ use crate::service::check::{self, Finding, Listener};
 use crate::store::sql::check::{SigningKeyRow, signing_keys};
 use crate::store::upkeep;
 
-/// What the name of a backup's manifest ends with, behind the name of the backup.
+/// The suffix that a backup's manifest adds to the name of the backup.
 const MANIFEST_SUFFIX: &str = ".manifest.json";
 
 /// Backups.
@@ -83,10 +84,10 @@ Refused while a server has the database open. If MANDATE_MASTER_KEY or MANDATE_M
 that this master key decrypts the signing keys. Changes made after the backup are lost. A key that was revoked since then
 is valid again: revoke it again.";
 
-/// What is said of a backup.
+/// The manifest of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Manifest {
-    /// When it was begun, RFC 3339: all that was acknowledged before is in it.
+    /// When the backup began, RFC 3339: everything acknowledged before is in it.
     pub taken_at: String,
     /// The version of the program that took it.
     pub server_version: String,
@@ -96,13 +97,13 @@ pub struct Manifest {
     pub bytes: u64,
     /// SHA-256 of all its bytes, hexadecimal.
     pub sha256: String,
-    /// Its newest signing keys: the master key must be that which sealed them.
+    /// Its newest signing keys. The master key must be the one that encrypts them.
     pub signing_keys: Vec<String>,
     /// Rows by table.
     pub rows: BTreeMap<String, i64>,
 }
 
-/// What a backup was found to hold.
+/// The contents of a backup.
 #[derive(Debug)]
 pub(super) struct Contents {
     schema_version: i64,
@@ -111,10 +112,10 @@ pub(super) struct Contents {
 }
 
 impl Command {
-    /// Does what the command says.
+    /// Runs the command.
     ///
     /// # Errors
-    /// What could not be written, or is not sound.
+    /// A file could not be written, or a database or backup is not sound.
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Create { file, common } => {
@@ -138,7 +139,7 @@ impl Command {
 /// Copies `database` into the new file `to`, and writes the manifest beside it.
 ///
 /// # Errors
-/// The file is there, the database cannot be read, or the copy is not sound: then there is no file.
+/// The file exists, the database cannot be read, or the copy is not sound. Then no file is left.
 pub fn create(database: &str, to: &Path) -> Result<Manifest, Fault> {
     let manifest_path = manifest_path(to);
     for path in [to, &manifest_path] {
@@ -156,7 +157,7 @@ pub fn create(database: &str, to: &Path) -> Result<Manifest, Fault> {
     let (sha256, bytes) = file::synced(&unfinished)?;
     let manifest = contents.manifest(taken_at, sha256, bytes);
     let text = serde_json::to_vec_pretty(&manifest).map_err(|e| Fault::new(e.to_string()))?;
-    // The manifest first: a backup never lacks it.
+    // The manifest comes first, so that no backup lacks one.
     file::write(&manifest_path, &text)?;
     if let Err(fault) = file::name(unfinished, to) {
         file::remove(&manifest_path);
@@ -165,10 +166,11 @@ pub fn create(database: &str, to: &Path) -> Result<Manifest, Fault> {
     Ok(manifest)
 }
 
-/// Checks a backup against its manifest, and in itself. One that has lost its manifest gets another, of what it is now.
+/// Checks a backup against its manifest, and its contents. If the manifest is missing, one is made from what
+/// the backup is now.
 ///
 /// # Errors
-/// It is not what its manifest says, or not sound.
+/// The backup does not match its manifest, or is not sound.
 pub(super) fn verify(backup: &Path) -> Result<(Manifest, Contents), Fault> {
     let (sha256, bytes) = file::digest(backup)?;
     let told = file::read(&manifest_path(backup))?;
@@ -194,7 +196,7 @@ pub(super) fn verify(backup: &Path) -> Result<(Manifest, Contents), Fault> {
     Ok((manifest, contents))
 }
 
-/// What a file holds that can be restored: the schema of this program, and nothing damaged.
+/// The contents of a file that can be restored: it has this program's schema, and no damage.
 fn sound(path: &Path) -> Result<Contents, Fault> {
     let name = path.to_str().ok_or_else(|| Fault::new("the name of the backup is not UTF-8"))?;
     let database = format!("{SQLITE}{name}");
@@ -240,7 +242,7 @@ impl Contents {
     }
 }
 
-/// The newest signing key of each kind of environment: what signs next opens under the master key of the day.
+/// The newest signing key of each kind of environment: the master key in use must open these.
 pub(super) fn newest_keys(keys: &[SigningKeyRow]) -> impl Iterator<Item = &SigningKeyRow> {
     let by_kind: BTreeMap<&str, _> = keys.iter().map(|key| (key.kind.as_str(), key)).collect();
     by_kind.into_values()
@@ -280,7 +282,7 @@ fn tell(file: &Path, manifest: &Manifest, json: bool) -> Result<(), Failure> {
     written.map_err(Failure::failed)
 }
 
-/// Keeps what is found.
+/// Collects findings.
 #[derive(Debug, Default)]
 struct Findings(Vec<Finding>);
 
@@ -292,14 +294,14 @@ impl Listener for Findings {
     fn looked_at(&mut self, _: i64, _: i64) {}
 }
 
-/// Says on standard error how far a long work is, at every tenth of it.
+/// Reports the progress of long work on standard error, at every tenth of it.
 #[derive(Debug)]
 pub(super) struct Progress {
     what: &'static str,
     tenths: i64,
 }
 
-/// Below so many steps, work is not long.
+/// Work of fewer steps is not long.
 const LONG: i64 = 50_000;
 
 impl Progress {

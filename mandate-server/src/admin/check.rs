@@ -31,7 +31,7 @@ Each finding is one line: table, row, found, expected. The exit code is 1 if the
 on standard error only, if the database could not be read to its end.";
 
 impl Options {
-    /// Looks, and tells.
+    /// Checks the database and prints the findings.
     ///
     /// # Errors
     /// The database is not sound, or cannot be read.
@@ -40,7 +40,7 @@ impl Options {
         upkeep::must_be_settled(&settings.database).map_err(Failure::failed)?;
         let mut told =
             Told { json: self.common.json, findings: 0, progress: Progress::new("checked decisions") };
-        // A file that cannot be opened is a finding, and a database that cannot be reached is none.
+        // A file that cannot be opened is a finding. A database that cannot be reached is not.
         let mut lost = upkeep::is_remote(&settings.database).map_err(Failure::failed)?;
         let checked = upkeep::snapshot(&settings.database, |tx| {
             let checked =
@@ -75,7 +75,7 @@ impl Listener for Told {
     fn finding(&mut self, finding: Finding) {
         self.findings += 1;
         let mut out = std::io::stdout().lock();
-        // A closed pipe wants no more output; the exit code still tells.
+        // A closed pipe wants no more output. The exit code still reports the result.
         let _ = if self.json {
             serde_json::to_writer(&mut out, &finding).map_err(Into::into).and_then(|()| writeln!(out))
         } else {

@@ -1,4 +1,4 @@
-//! `config`: the settings in force, and where each comes from.
+//! `config`: the settings in force, and the source of each.
 
 use std::io::Write as _;
 
@@ -63,10 +63,10 @@ TLS certificate or key cannot be used, the database has a schema that this progr
 not decrypt its signing keys. Run it as the user of the server: root can read files that this user cannot.";
 
 impl Command {
-    /// Does what the command says.
+    /// Runs the command.
     ///
     /// # Errors
-    /// A setting cannot be used.
+    /// A setting is invalid.
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Print { json, toml, flags } => {
@@ -98,7 +98,7 @@ struct View {
     problem: Option<String>,
 }
 
-/// Does what `serve` does before it listens, and changes nothing.
+/// Checks all that `serve` checks before it listens. Changes nothing.
 fn check(flags: &Flags) -> Result<(), Failure> {
     let settings = Settings::load(flags).map_err(Failure::unusable)?;
     let master_key = config::master_key().map_err(Failure::unusable)?;
@@ -111,7 +111,8 @@ fn check(flags: &Flags) -> Result<(), Failure> {
     opens(&settings.database, &master_key).map_err(Failure::failed)
 }
 
-/// Refuses a database that a server with this master key would refuse. One that is not there is made at the start.
+/// Refuses a database that a server with this master key would refuse. A missing one is accepted: the server
+/// creates it.
 fn opens(database: &str, master_key: &MasterKey) -> Result<(), Fault> {
     let schema = upkeep::schema(database)?;
     schema.must_be_known(&database::redacted(database))?;
@@ -145,7 +146,7 @@ fn print(settings: &[Setting], json: bool, toml: bool) -> std::io::Result<()> {
             _ if !toml => {
                 writeln!(out, "{name:name_width$}  {:value_width$}  {source}", shown(setting))?;
             }
-            // JSON's texts, numbers and booleans are TOML's.
+            // JSON strings, numbers and booleans are valid TOML.
             Some(value) if !setting.is_secret() => writeln!(out, "{name} = {value}  # {source}")?,
             _ => writeln!(out, "# {name}: {}  # {source}", shown(setting))?,
         }

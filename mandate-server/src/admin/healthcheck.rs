@@ -1,4 +1,4 @@
-//! `healthcheck`: whether a server is ready, for containers and scripts that have no HTTP client.
+//! `healthcheck`: asks whether a server is ready, for containers and scripts without an HTTP client.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::{Failure, terminal};
 use crate::config::{Flags, Settings};
 
-/// How long the server may take to answer, in seconds. It itself gives its store one.
+/// How long the server may take to answer, in seconds. The server gives its database one second.
 const ANSWER_SECONDS: u64 = 3;
-/// Where the ops listener says whether the server is ready.
+/// The path on the ops listener that reports readiness.
 const READY_PATH: &str = "/readyz";
 
 /// Whether a server is ready.
@@ -46,7 +46,7 @@ struct View<'a> {
 }
 
 impl Options {
-    /// Asks.
+    /// Asks the server.
     ///
     /// # Errors
     /// The server is not ready, or does not answer.
@@ -65,7 +65,7 @@ impl Options {
     }
 }
 
-/// The address at which this machine reaches a listener; one that listens everywhere, over loopback.
+/// The URL of a listener on this machine. One that listens on all addresses is reached over loopback.
 fn of_listener(mut address: SocketAddr) -> String {
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {
@@ -89,7 +89,7 @@ async fn ask(url: &str) -> Result<(), String> {
     }
 }
 
-/// The innermost reason, which is the one that a person can use.
+/// The innermost error: the one that helps a person.
 fn cause(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

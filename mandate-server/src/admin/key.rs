@@ -17,7 +17,7 @@ use crate::service::keys::DEFAULT_RATE;
 use crate::store::sql::keys::IssuedKey;
 use crate::store::tx::Tx;
 
-/// The longest time that can be said, in days.
+/// The longest duration that is accepted, in days.
 const MAX_DAYS: u64 = 3_660;
 const SECONDS_A_DAY: u64 = 24 * 60 * 60;
 
@@ -131,7 +131,7 @@ Examples:
 
 A revoked key never becomes valid again; `key issue` makes a new one.";
 
-/// A key, as it is shown. Never the secret.
+/// A key as it is shown, without the secret.
 #[derive(Debug, Serialize)]
 pub struct KeyView<'a> {
     key: KeyId,
@@ -152,7 +152,7 @@ pub struct KeyView<'a> {
 }
 
 impl<'a> KeyView<'a> {
-    /// `key` as it is at `now`.
+    /// The view of `key` at `now`.
     #[must_use]
     pub fn of(key: &'a IssuedKey, now: Timestamp) -> Self {
         Self {
@@ -183,10 +183,10 @@ struct Shown<'a> {
 }
 
 impl Command {
-    /// Does what the command says.
+    /// Runs the command.
     ///
     /// # Errors
-    /// It was refused, standard output cannot be written, or the database does not answer.
+    /// The command was refused, standard output cannot be written, or the database does not answer.
     pub fn run(self) -> Result<(), Failure> {
         let by = operator::here();
         match self {
@@ -236,7 +236,7 @@ impl Command {
     }
 }
 
-/// Writes keys below each other.
+/// Writes keys as a table.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -279,7 +279,7 @@ fn show(
     writeln!(out, "\n{secret}\n")
 }
 
-/// What becomes of a key that was replaced.
+/// What happens to a key that was replaced.
 fn fate(old: &IssuedKey) -> String {
     let id = KeyId::of(&old.hash);
     match (old.revoked_at, old.expires_at) {
@@ -311,7 +311,7 @@ fn seconds(time: Duration) -> i64 {
     i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Reads a length of time, such as `24h` or `90d`.
+/// Reads a duration such as `24h` or `90d`.
 fn duration(text: &str) -> Result<Duration, String> {
     let accepted = || format!("must be a length of time such as 30m, 24h or 90d, of at most {MAX_DAYS}d");
     let time = humantime::parse_duration(text).map_err(|_| accepted())?;

@@ -1,4 +1,4 @@
-//! `completions` and `man`: what shells and people read about the command line, made from it.
+//! `completions` and `man`: shell completions and manual pages, generated from the command line.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -36,10 +36,10 @@ Examples:
   mandate-server man --out /usr/local/share/man/man1";
 
 impl Command {
-    /// Writes what is asked for, of this command line.
+    /// Writes the completions or pages of this command line.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// They cannot be written.
     pub fn run(self, mut line: clap::Command) -> Result<(), Failure> {
         match self {
             Self::Completions { shell } => {
@@ -57,7 +57,7 @@ impl Command {
     }
 }
 
-/// Writes the page of `command`, and those of the commands below it that are not hidden.
+/// Writes the page of `command`, and those of its subcommands that are not hidden.
 fn write_pages(command: &clap::Command, out: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_pages(below, out)?;
@@ -66,7 +66,8 @@ fn write_pages(command: &clap::Command, out: &Path) -> io::Result<()> {
     fs::write(out.join(name), text)
 }
 
-/// The name and the text of a command's page: its examples have a section, in which no line is filled.
+/// The file name and text of a command's page. The examples have a section of their own, whose lines are not
+/// joined.
 fn page(command: &clap::Command) -> io::Result<(String, String)> {
     let man = Man::new(command.clone());
     let mut text = Vec::new();

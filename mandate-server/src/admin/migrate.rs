@@ -43,10 +43,10 @@ struct Change<'a> {
 }
 
 impl Options {
-    /// Tells, and unless it is a dry run, changes.
+    /// Prints what is to be done, and does it unless it is a dry run.
     ///
     /// # Errors
-    /// The database cannot be opened, its schema is newer than any known, or a change fails.
+    /// The database cannot be opened, its schema is newer than this program's, or a migration fails.
     pub fn run(self) -> Result<(), Failure> {
         let database = self.common.settings()?.database;
         let looked = if self.dry_run { upkeep::schema(&database) } else { upkeep::migrate(&database) };

@@ -81,10 +81,10 @@ pub enum Command {
 }
 
 impl Command {
-    /// Does what the command says.
+    /// Runs the command.
     ///
     /// # Errors
-    /// What went wrong, with the exit code.
+    /// The reason it failed, with the exit code.
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Organization(command) => command.run(),
@@ -123,10 +123,10 @@ pub struct Common {
 }
 
 impl Common {
-    /// The settings that flags, environment, file and defaults give.
+    /// The settings that result from flags, environment, file and defaults.
     ///
     /// # Errors
-    /// A setting cannot be used.
+    /// A setting is invalid.
     pub fn settings(&self) -> Result<Settings, Failure> {
         let flags =
             Flags { database: self.database.clone(), config: self.config.clone(), ..Flags::default() };
@@ -134,7 +134,7 @@ impl Common {
     }
 }
 
-/// Why a command did not end well.
+/// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     code: u8,
@@ -149,14 +149,14 @@ impl Failure {
         Self { code: FAILED, message: why.to_string() }
     }
 
-    /// The command line or the configuration cannot be used.
+    /// The command line or the configuration is invalid.
     #[must_use]
     #[expect(clippy::needless_pass_by_value, reason = "it is what map_err brings")]
     pub fn unusable(why: impl ToString) -> Self {
         Self { code: USAGE, message: why.to_string() }
     }
 
-    /// Its exit code.
+    /// The exit code.
     #[must_use]
     pub fn code(&self) -> u8 {
         self.code

@@ -1,4 +1,4 @@
-//! Who runs the command: what audit records call them.
+//! The user who runs the command, as audit records name them.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::clock::{Clock as _, SystemClock};
 use crate::config;
 use crate::service::audit::{self, Deed, Operator};
 
-/// Who runs this process, and now: the user of the operating system, and who became that user through sudo.
+/// The user of this process, the user before sudo, and the current time.
 #[must_use]
 pub fn here() -> Operator {
     let uid = uzers::get_current_uid();
@@ -22,20 +22,20 @@ pub fn here() -> Operator {
     Operator { name, at: SystemClock.now() }
 }
 
-/// Writes down, in `database`, what was done to a whole database file.
+/// Writes an audit record into `database`, about an action on a whole database file.
 ///
 /// # Errors
 /// The database does not answer, or its schema is not the newest.
 pub fn record(database: &str, action: &'static str, subject: &Path, details: Value) -> Result<(), Failure> {
-    // A path that tells nothing without the directory that it was said in is of no use.
+    // A relative path means nothing without its directory.
     let subject = std::path::absolute(subject).map_err(Failure::failed)?.display().to_string();
     record_named(database, action, &subject, details)
 }
 
-/// The same of a database that is no file, by its name without a password.
+/// The same for a database that is not a file, named without its password.
 ///
 /// # Errors
-/// As with [`record`].
+/// As for [`record`].
 pub fn record_named(
     database: &str,
     action: &'static str,

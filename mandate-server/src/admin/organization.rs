@@ -1,4 +1,4 @@
-//! `organization`: onboarding, and who is there.
+//! `organization`: creates and lists organizations.
 
 use std::io::{self, Write};
 
@@ -93,10 +93,10 @@ struct Created<'a> {
 }
 
 impl Command {
-    /// Does what the command says.
+    /// Runs the command.
     ///
     /// # Errors
-    /// The name is taken, or not known; standard output cannot be written; or the database does not answer.
+    /// The name is taken or unknown, standard output cannot be written, or the database does not answer.
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::Create { name, common } => create(name, &common),
@@ -114,7 +114,7 @@ pub fn new_key(kind: EnvironmentKind, entropy: &dyn Entropy) -> ApiKey {
     ApiKey::from_random(KeyClass::Organization, kind, &random)
 }
 
-/// What it takes to create the organization `name` at `at`, with new keys.
+/// The record of a new organization `name`, created at `at`, with new keys.
 #[must_use]
 pub fn draw(name: AgentName, at: Timestamp, entropy: &dyn Entropy) -> organizations::Create {
     let [sandbox_key, live_key] = EnvironmentKind::ALL.map(|kind| new_key(kind, entropy));
@@ -155,7 +155,7 @@ fn show(create: &organizations::Create, json: bool, out: &mut dyn Write) -> io::
     writeln!(out, "production key   {live_organization_key}\n")
 }
 
-/// Shows all organizations, or one.
+/// Lists all organizations, or shows one.
 fn list(common: &Common, name: Option<&AgentName>) -> Result<(), Failure> {
     let database = common.settings()?.database;
     let found = terminal::run(&database, |tx| organizations::list(tx, name))?;

@@ -49,7 +49,7 @@ Examples:
   mandate-server rate show --key key_0a1b2c3d4e5f --json";
 
 impl Command {
-    /// Does what the command says.
+    /// Runs the command.
     ///
     /// # Errors
     /// There is no such key in force, or the database does not answer.

@@ -1,4 +1,4 @@
-//! The arguments by which the operator says which API keys are meant.
+//! The arguments that select API keys.
 
 use mandate_core::{AgentName, EnvironmentKind};
 
@@ -43,10 +43,10 @@ pub struct OwnerArguments {
 }
 
 impl KeyArguments {
-    /// The keys meant.
+    /// The selected keys.
     ///
     /// # Errors
-    /// The id has another form; it is not repeated, since it may be the key itself.
+    /// The id is malformed. It is not repeated, since it may be the key itself.
     pub fn selection(self) -> Result<Selection, Failure> {
         match self {
             Self { key: Some(key), .. } => {
@@ -72,7 +72,7 @@ impl From<OwnerArguments> for Owner {
 /// Reads the kind of an environment.
 ///
 /// # Errors
-/// The text is of neither.
+/// The text names neither kind.
 pub fn environment(text: &str) -> Result<EnvironmentKind, String> {
     EnvironmentKind::parse(text).ok_or_else(|| "must be sandbox or production".to_owned())
 }

@@ -50,7 +50,7 @@ struct View<'a> {
 }
 
 impl Command {
-    /// Does what the command says.
+    /// Runs the command.
     ///
     /// # Errors
     /// The escrow has no refused instruction, or the database does not answer.

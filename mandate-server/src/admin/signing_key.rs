@@ -1,4 +1,4 @@
-//! `signing-key` and `master-key`: what signs, and what that is sealed under.
+//! `signing-key` and `master-key`: the keys that sign, and the key that encrypts them.
 
 use std::io::{self, Write};
 
@@ -117,7 +117,7 @@ Running servers continue with the signing keys they have decrypted. Restart them
 the next rotation of a signing key. List cursors issued before the restart become invalid. A backup needs the master key
 of its time.";
 
-/// A signing key, as it is shown. Never its private part.
+/// A signing key as it is shown, without its private part.
 #[derive(Serialize)]
 struct View<'a> {
     kid: &'a str,
@@ -151,10 +151,10 @@ impl<'a> View<'a> {
 }
 
 impl Command {
-    /// Does what the command says.
+    /// Runs the command.
     ///
     /// # Errors
-    /// It was refused, there is no master key, or the database does not answer.
+    /// The command was refused, there is no master key, or the database does not answer.
     pub fn run(self) -> Result<(), Failure> {
         match self {
             Self::List { all, common } => list(all, &common),
@@ -169,10 +169,10 @@ impl Command {
 }
 
 impl MasterCommand {
-    /// Does what the command says.
+    /// Runs the command.
     ///
     /// # Errors
-    /// One of the two keys is missing or of no use, or the database does not answer.
+    /// One of the two keys is missing or invalid, or the database does not answer.
     pub fn run(self) -> Result<(), Failure> {
         let Self::Rotate { yes, common } = self;
         let (by, database) = (operator::here(), common.settings()?.database);

@@ -1,5 +1,5 @@
-//! How the operator's commands talk: tables and JSON out, a question before what cannot be undone, and secrets handed
-//! out before they count.
+//! Input and output of the operator's commands: tables and JSON, a question before what cannot be undone, and
+//! secrets that are shown before they take effect.
 
 use std::io::{self, BufRead as _, IsTerminal as _, Write};
 
@@ -15,13 +15,13 @@ use crate::store::tx::Tx;
 
 /// Spaces between two columns of a table.
 const GAP: usize = 3;
-/// What a table shows where there is nothing.
+/// An empty cell of a table.
 const NOTHING: &str = "-";
 
 /// Runs `script` in one transaction of the database.
 ///
 /// # Errors
-/// It was refused, or the database does not answer.
+/// The script refused, or the database does not answer.
 pub fn run<T>(
     database: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
@@ -29,13 +29,14 @@ pub fn run<T>(
     settled(store::run_once(database, script))
 }
 
-/// Runs a script that makes secrets: once to see that it will be accepted, without effect; then the secrets are written
-/// to standard output; and only when they have arrived there it runs for its effect. So what has an effect was handed out,
-/// and the database is not held while a terminal or a pipe is slow. The script must make the same secrets both times.
+/// Runs a script that makes secrets, twice. The first run has no effect and shows that the script will be
+/// accepted. Then the secrets are written to standard output. Only after that the second run takes effect. So
+/// every secret in force was shown, and a slow terminal or pipe holds no lock. The script must make the same
+/// secrets both times.
 ///
 /// # Errors
-/// It was refused; standard output cannot be written, and nothing was changed; or the database has failed, and it is not
-/// known whether what was written is in force.
+/// The script refused; or standard output cannot be written, and nothing was changed; or the database has
+/// failed, and it is unknown whether the secrets are in force.
 pub fn hand_out<T>(
     database: &str,
     script: impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
@@ -64,7 +65,7 @@ fn settled<T>(ended: Result<Result<T, Refusal>, Fault>) -> Result<T, Failure> {
     ended.map_err(Failure::failed)?.map_err(|refusal| Failure::failed(refusal.message))
 }
 
-/// Writes `value` to standard output: as one line of JSON, or as `tell` writes it for a person.
+/// Writes `value` to standard output: as one line of JSON, or for a person, as `tell` formats it.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -87,7 +88,7 @@ pub fn json(out: &mut dyn Write, value: &impl Serialize) -> io::Result<()> {
     writeln!(out)
 }
 
-/// Writes rows of cells below each other, the first being the heads of the columns.
+/// Writes rows as a table. The first row has the headings.
 ///
 /// # Errors
 /// `out` cannot be written.
@@ -105,23 +106,23 @@ pub fn table<const N: usize>(
     table.flush()
 }
 
-/// The instant as a cell: to the second, or nothing.
+/// The instant as a cell, to the second; empty if there is none.
 #[must_use]
 pub fn instant(at: Option<Timestamp>) -> String {
     let text = at.map(|at| at.to_string()).unwrap_or_default();
     text.split_once('.').map_or(text.clone(), |(seconds, _)| format!("{seconds}Z"))
 }
 
-/// Says something about what was done, beside the output.
+/// Writes a note to standard error, beside the output.
 pub fn note(text: &str) {
-    // A closed standard error wants no output.
+    // If standard error is closed, no output is wanted.
     let _ = writeln!(io::stderr(), "{text}");
 }
 
-/// Asks before what cannot be undone, unless `--yes` has answered.
+/// Asks for confirmation of what cannot be undone, unless `--yes` was given.
 ///
 /// # Errors
-/// The answer is not yes, or there is no terminal to ask at.
+/// The answer is not yes, or there is no terminal.
 pub fn confirm(question: &str, yes: bool) -> Result<(), Failure> {
     if yes {
         return Ok(());

@@ -1,4 +1,4 @@
-//! `transfer`: an installation moved to another database.
+//! `transfer`: moves an installation to another database.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -54,10 +54,10 @@ no server is started on it again. Other users of the machine can read a command 
 --to if the URL has a password.";
 
 impl Options {
-    /// Moves, and tells.
+    /// Moves the installation and prints a summary.
     ///
     /// # Errors
-    /// A server works in the source, the target holds anything else, or the transfer was cut short.
+    /// A server has the source open, the target is not empty, or the transfer was interrupted.
     pub fn run(self) -> Result<(), Failure> {
         let flags = Flags { database: self.to, config: self.config, ..Flags::default() };
         let to = Settings::load(&flags).map_err(Failure::unusable)?.database;
@@ -92,7 +92,7 @@ fn tell(out: &mut dyn Write, summary: &Summary) -> std::io::Result<()> {
     writeln!(out, "verified  {told}")
 }
 
-/// Says on standard error how far it is.
+/// Reports progress on standard error.
 struct Told {
     moving: Option<(String, Progress)>,
     checking: Progress,

@@ -1,4 +1,4 @@
-//! `webhook`: where organizations hear of events, and how that goes.
+//! `webhook`: the webhooks of organizations, and the state of their deliveries.
 
 use clap::Subcommand;
 use mandate_core::{AgentName, EventId, EventKind, Timestamp, WebhookId};
@@ -76,7 +76,7 @@ impl<'a> View<'a> {
 }
 
 impl Command {
-    /// Does what the command says.
+    /// Runs the command.
     ///
     /// # Errors
     /// There is no such organization, or the database does not answer.

@@ -1,8 +1,8 @@
 //! When a delivery is attempted again.
 //!
-//! Attempts are made at about 0 s, 5 s, 30 s, 2 min, 10 min, 30 min and 1 h, then every 2 h, until 24 h have passed. The
-//! place in this schedule follows from the time that has passed, not from the number of attempts: what came late, since a
-//! server was down or a receiver slow, is not hurried after.
+//! Attempts are made at about 0 s, 5 s, 30 s, 2 min, 10 min, 30 min and 1 h, then every 2 h, until 24 h have
+//! passed. The step in this schedule follows from the elapsed time, not from the number of attempts: missed
+//! attempts are not made up for.
 
 use mandate_core::Timestamp;
 
@@ -10,23 +10,24 @@ use crate::service::deliveries::LONGEST_WAIT_SECONDS;
 
 /// How long attempts go on, in seconds.
 pub const PERIOD_SECONDS: i64 = 24 * 60 * 60;
-/// When the first attempts are due, in seconds from the beginning.
+/// When the first attempts are due, in seconds from the start.
 const FIRST_SECONDS: [i64; 7] = [0, 5, 30, 2 * 60, 10 * 60, 30 * 60, 60 * 60];
-/// The time between two attempts after these, in seconds.
+/// The interval after these, in seconds.
 const THEN_EVERY_SECONDS: i64 = 2 * 60 * 60;
 const _: () = assert!(THEN_EVERY_SECONDS + THEN_EVERY_SECONDS / JITTER_PART <= LONGEST_WAIT_SECONDS);
 /// The shortest time between two attempts, in seconds.
 const LEAST_SECONDS: i64 = 5;
-/// Which part of the time since the attempt before may be added at random, so that what failed together does not come
-/// back together: a tenth.
+/// The largest random delay, as a part of the time since the previous attempt: a tenth. It spreads retries of
+/// attempts that failed together.
 const JITTER_PART: i64 = 10;
 
-/// When the next attempt is due after one that ended at `now`, of those that began with `since`. None: it was the last.
+/// When the next attempt is due after one that ended at `now`; the attempts began at `since`. None if it was
+/// the last.
 ///
 /// `random` is evenly distributed over all its values.
 #[must_use]
 pub fn next_attempt(since: Timestamp, now: Timestamp, random: u64) -> Option<Timestamp> {
-    // A clock that was set back hurries nothing, and delays nothing by as much.
+    // A clock that was set back neither brings attempts forward nor delays them by as much.
     let passed = now.millis_since(since).max(0);
     let (last, next) = around(passed);
     let wait = (next - passed).max(LEAST_SECONDS * 1000);
@@ -35,13 +36,13 @@ pub fn next_attempt(since: Timestamp, now: Timestamp, random: u64) -> Option<Tim
     (passed + wait + jitter < end).then(|| Timestamp::from_millis(now.millis() + wait + jitter))
 }
 
-/// Whether the time for attempts that began with `since` is over.
+/// Whether the time for attempts that began at `since` is over.
 #[must_use]
 pub fn is_over(since: Timestamp, now: Timestamp) -> bool {
     now.millis_since(since) >= PERIOD_SECONDS * 1000
 }
 
-/// The places of the schedule before and after `passed`, in milliseconds. A place is before itself.
+/// The steps of the schedule around `passed`, in milliseconds. A step counts as before itself.
 fn around(passed: i64) -> (i64, i64) {
     let mut last = 0;
     for next in FIRST_SECONDS.map(|seconds| seconds * 1000) {
@@ -55,7 +56,7 @@ fn around(passed: i64) -> (i64, i64) {
     (last, last + step)
 }
 
-/// `random` brought down to at least 0 and less than `bound`.
+/// `random`, scaled to at least 0 and less than `bound`.
 fn scaled(random: u64, bound: i64) -> i64 {
     let scaled = (u128::from(random) * u128::from(bound.unsigned_abs())) >> u64::BITS;
     i64::try_from(scaled).unwrap_or_default()
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Seconds from the beginning at which a receiver that never acknowledges is tried.
+    /// When a receiver that never acknowledges is tried, in seconds from the start.
     fn schedule(random: u64) -> Vec<f64> {
         let since = Timestamp::from_millis(1_000_000);
         let mut tried = vec![since];

@@ -1,10 +1,11 @@
-//! Delivers events to webhooks: at least once, many at a time, and shared with the other servers on the database.
+//! Delivers events to webhooks: at least once, many at a time, and shared with the other servers on the
+//! database.
 //!
-//! One task has it all in hand. It takes turns: what became of attempts is written down, webhooks that are done are given
-//! back, and those that are due leased, in one transaction; then what is due to the leased ones is read, in one query
-//! each, and attempts are begun. Of each a little more is read than may be under way: where an attempt ends the next
-//! begins, and what became of many is written in one turn. A delivery that is under way when the server dies is still
-//! pending: when the lease has ended, another server makes it again.
+//! One task does it all, in turns. One transaction stores the results of attempts, gives back finished
+//! webhooks and leases those that are due. Then one query for each leased webhook reads its due deliveries,
+//! and attempts begin. A few more are read than may run at once, so that the next attempt begins when one
+//! ends, and many results are stored in one turn. If the server dies, a running delivery is still pending:
+//! when the lease has ended, another server makes it again.
 
 mod attempt;
 mod fair_queues;
@@ -31,25 +32,26 @@ use crate::service::signing::Keyring;
 use crate::store::Store;
 use crate::traces::Traces;
 
-/// How often it is looked for deliveries that another process has made due, and how long it is waited after a fault. What
-/// is due by this server's own doing is taken up at once.
+/// How often deliveries that another process made due are looked for, and the pause after a fault. What this
+/// server made due is taken up at once.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long a turn is put off at most while attempts go on: each costs a commit and some queries, whatever has ended.
+/// How long a turn may be put off while attempts run: each turn costs a commit and some queries.
 const GATHERING: Duration = Duration::from_millis(20);
-/// How long attempts that are under way may go on when the server stops. Those cut off are made again at the next start.
+/// How long running attempts may continue when the server stops. Attempts that are cut off are made again at
+/// the next start.
 const STOP: Duration = Duration::from_secs(5);
 
-/// Delivers.
+/// The delivery worker.
 pub struct Deliverer {
     store: Store,
     means: Means,
     queues: FairQueues,
     under_way: JoinSet<Ended>,
-    /// What became of attempts, and is not written down yet.
+    /// Results of attempts that are not stored yet.
     tried: Vec<TriedRecord>,
-    /// When webhooks are due that no server has leased, as far as is known.
+    /// When webhooks that no server has leased are due, as far as is known.
     next: Option<Timestamp>,
-    /// The latest time that the clock has shown, since it was last found to have been set back.
+    /// The latest time that the clock has shown since it was last set back.
     latest: Timestamp,
 }
 
@@ -60,7 +62,7 @@ impl fmt::Debug for Deliverer {
 }
 
 impl Deliverer {
-    /// One that posts with `dialer` what is signed with `keyring`.
+    /// A worker that posts with `dialer` and signs with `keyring`.
     #[must_use]
     pub fn new(
         store: Store,
@@ -75,14 +77,14 @@ impl Deliverer {
         Self { store, means, queues, under_way, tried: Vec::new(), next: None, latest }
     }
 
-    /// The same; its attempts are told to `traces`.
+    /// The same, which reports its attempts to `traces`.
     #[must_use]
     pub(crate) fn traced(mut self, traces: Traces) -> Self {
         self.means.traces = traces;
         self
     }
 
-    /// Delivers until `stop` changes; then ends what is under way, within a bound of time.
+    /// Delivers until `stop` changes. Then ends running attempts within a time limit.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -107,7 +109,7 @@ impl Deliverer {
         self.stop().await;
     }
 
-    /// Goes on with what was read, until that time or until nothing is under way.
+    /// Goes on with what was read, until the given time or until no attempt is running.
     async fn gather(&mut self, until: Instant) {
         loop {
             self.begin(self.means.clock.now());
@@ -121,8 +123,8 @@ impl Deliverer {
         }
     }
 
-    /// Delivers until nothing is due any more; says how many deliveries were dealt with, by an attempt or since their
-    /// time is over.
+    /// Delivers until nothing is due any more. Returns how many deliveries were tried or given up because
+    /// their time was over.
     ///
     /// # Errors
     /// The database fails.
@@ -142,18 +144,18 @@ impl Deliverer {
         }
     }
 
-    /// Something may be due, to webhooks that are leased and to others.
+    /// Notes that deliveries may be due, to leased webhooks and to others.
     fn look_again(&mut self) {
         self.queues.look_again();
         self.next = Some(self.means.clock.now());
     }
 
-    /// Gathers what became of an attempt, and of all others that have ended. Says how many.
+    /// Collects the result of an attempt and of all others that have ended. Returns how many.
     fn ended(&mut self, first: Result<Ended, JoinError>) -> usize {
         let before = self.tried.len();
         let mut next = Some(first);
         while let Some(ended) = next {
-            // An attempt catches its own panics, and none is cut off here.
+            // An attempt catches its own panics, and none is aborted here.
             if let Ok(Ended { tried, ending }) = ended {
                 let key = (tried.environment, tried.webhook);
                 self.queues.note(key, ending);
@@ -169,12 +171,12 @@ impl Deliverer {
         self.next.is_some_and(|next| next <= now)
     }
 
-    /// Takes a turn. Says when the next is due, as far as is known, unless attempts have to end before.
+    /// Takes a turn. Returns when the next is due, as far as is known, unless an attempt must end first.
     async fn turn(&mut self) -> Result<Option<Timestamp>, Fault> {
         let now = self.means.clock.now();
         self.write(now).await?;
         self.read(now).await?;
-        // By the clock as it is now: to write and to read may have taken long, and a lease ends.
+        // By the clock as it is now: the database may have been slow, and leases end.
         self.begin(self.means.clock.now());
         if !self.queues.over(now).is_empty() {
             return Ok(Some(now));
@@ -182,7 +184,7 @@ impl Deliverer {
         Ok(self.next.filter(|_| self.queues.room() > 0))
     }
 
-    /// Writes down what was done, and leases what is due.
+    /// Stores the results and leases the webhooks that are due.
     async fn write(&mut self, now: Timestamp) -> Result<(), Fault> {
         let set_back = now.plus_seconds(LEASE_SKEW_SECONDS) < self.latest;
         if set_back {
@@ -212,14 +214,15 @@ impl Deliverer {
                 Ok(())
             }
             failed => {
-                // Until it is written down it is not done: the queues have it in hand, and do not begin it again.
+                // A result that is not stored stays pending: the queues hold on to it and do not begin it
+                // again.
                 self.tried.clone_from(&turn.tried);
                 failed.and_then(|refused| refused.map_err(|e| Fault::new(e.message))).map(|_| ())
             }
         }
     }
 
-    /// Reads what is due to the queues, and notes when more will be.
+    /// Reads the due deliveries for the queues, and notes when more will be due.
     async fn read(&mut self, now: Timestamp) -> Result<(), Fault> {
         let (wanted, began) = (Arc::new(self.queues.wanted(now)), std::time::Instant::now());
         let asked = Arc::clone(&wanted);
@@ -239,14 +242,14 @@ impl Deliverer {
         Ok(())
     }
 
-    /// Begins attempts at what was read, as many as there is room for.
+    /// Begins as many attempts as there is room for.
     fn begin(&mut self, now: Timestamp) {
         for (lease, due) in self.queues.begin(now) {
             self.under_way.spawn(self.means.clone().attempt(lease, due));
         }
     }
 
-    /// Ends what is under way, writes down what became of it, and gives all webhooks back.
+    /// Ends running attempts, stores their results, and gives back all webhooks.
     async fn stop(mut self) {
         let ending = async {
             while let Some(ended) = self.under_way.join_next().await {

@@ -1,9 +1,9 @@
-//! The way to webhooks: one POST, to no address but those that may be reached, within bounds of time and size.
+//! Posts to webhooks: only to addresses that may be reached, within limits of time and size.
 //!
-//! A name is looked up for each connection, and of its addresses only those that may be reached are handed
-//! to the connector, which looks nothing up itself: what was checked is what is connected to. An address that is in
-//! the URL itself never comes by the lookup, and is checked with the URL, at each attempt. A connection that is used again
-//! is still the one to the address that was checked.
+//! A name is looked up for each connection, and only those of its addresses that may be reached are passed to
+//! the connector. It looks nothing up itself, so the address that was checked is the one connected to. An
+//! address in the URL itself skips the lookup, and is checked with the URL at each attempt. A reused
+//! connection still leads to the address that was checked.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -34,7 +34,7 @@ impl fmt::Debug for Dialer {
 }
 
 impl Dialer {
-    /// A dialer that goes as far as `egress`.
+    /// A dialer that reaches what `egress` allows.
     ///
     /// # Errors
     /// The client cannot be set up.
@@ -42,7 +42,7 @@ impl Dialer {
         Self::with(egress, Arc::new(SystemNames), ATTEMPT)
     }
 
-    /// A dialer that asks `names` what a name resolves to, and waits so long for an answer.
+    /// A dialer that looks names up with `names`, and waits up to `attempt` for an answer.
     ///
     /// # Errors
     /// The client cannot be set up.
@@ -53,10 +53,10 @@ impl Dialer {
         Ok(Self { client: client.map_err(|e| Fault::new(format!("deliveries: {e}")))?, egress })
     }
 
-    /// Posts a token to a webhook of an environment; gives the status that was answered.
+    /// Posts a token to a webhook of an environment. Returns the status of the answer.
     ///
     /// # Errors
-    /// No status was answered.
+    /// There was no status.
     pub async fn post(&self, environment: i64, url: &str, token: String) -> Result<u16, NoAnswer> {
         let url = endpoint::parse(url, &self.egress).map_err(|e| NoAnswer::Refused(e.to_string()))?;
         // The status counts, however the body ends.
@@ -65,7 +65,7 @@ impl Dialer {
     }
 }
 
-/// Says of a name only the addresses that may be reached.
+/// Resolves names to the addresses that may be reached, and hides the others.
 struct Guarded {
     names: Arc<dyn Names>,
     egress: Arc<EgressPolicy>,

@@ -1,7 +1,7 @@
-//! Builds the exports that were asked for, one at a time, and deletes those that have expired, and files without an owner.
+//! Builds requested exports one at a time, and deletes expired exports and files without an export.
 //!
-//! A file is complete before its export is ready: it is written under another name, synced, and renamed. What a crash
-//! leaves unfinished is written anew.
+//! A file is complete before its export is ready: it is written under another name, synced, and renamed. What
+//! a crash leaves unfinished is written again.
 
 mod shared;
 
@@ -25,19 +25,19 @@ use crate::service::signing::Keyring;
 use crate::store::Store;
 use crate::store::sql::exports::{Export, ExportStatus};
 
-/// How often it is looked for exports that are to be built, in seconds. New ones are taken up at once.
+/// How often exports to build are looked for, in seconds. New ones are taken up at once.
 const LOOK_SECONDS: u64 = 60;
-/// How many expired exports are deleted in one go.
+/// How many expired exports are deleted at a time.
 const MAX_DELETED: i64 = 100;
 /// An export holds all of an organization's decisions: its owner alone may read it.
 const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-/// How the name of a file ends that is being written.
+/// The suffix of a file that is still being written.
 const UNFINISHED: &str = ".unfinished";
 /// How much is written at a time, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
 
-/// Where exports are, and what wakes the builder.
+/// The files of exports, and how to wake the builder.
 #[derive(Debug)]
 pub struct Exports {
     directory: PathBuf,
@@ -47,13 +47,13 @@ pub struct Exports {
 }
 
 impl Exports {
-    /// Exports in `directory`, which is made when it is needed.
+    /// Exports in `directory`, which is created when it is needed.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
         Self { directory, wake: Notify::new(), fetching: Mutex::new(()) }
     }
 
-    /// Says that an export may have been asked for.
+    /// Wakes the builder: there may be a new export.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
@@ -64,10 +64,10 @@ impl Exports {
         self.directory.join(id.to_string())
     }
 
-    /// The file of an export that is ready, with its content, wherever that was built.
+    /// The file of a ready export, with its content, whichever server built it.
     ///
     /// # Errors
-    /// The content cannot be read, or is not what the record says.
+    /// The content cannot be read, or does not match the record.
     pub async fn content(
         &self,
         store: &Store,
@@ -84,7 +84,7 @@ impl Exports {
     }
 }
 
-/// Builds, until `stop` changes. An export that is being built then is given up, and built at the next start.
+/// Builds exports until `stop` changes. An export in progress is then abandoned, and built at the next start.
 pub(crate) async fn run(
     store: Store,
     exports: Arc<Exports>,
@@ -109,10 +109,10 @@ pub(crate) async fn run(
     }
 }
 
-/// Builds the oldest export that is pending. False when there is none.
+/// Builds the oldest pending export. False if there is none.
 ///
 /// # Errors
-/// The database fails. An export that cannot be written has failed, which is no fault here.
+/// The database fails. An export that cannot be written is marked as failed, which is no error here.
 pub async fn build_next(
     store: &Store,
     exports: &Arc<Exports>,
@@ -154,7 +154,7 @@ pub async fn build_next(
     ended.map(|()| true).map_err(|refusal| Fault::new(refusal.message))
 }
 
-/// Gives a file its name, once it is whole; else it goes.
+/// Gives a complete file its name. Deletes an incomplete one.
 async fn finish(exports: &Exports, export: &Export, built: Result<Written, Fault>) -> Result<Written, Fault> {
     let (unfinished, finished) = (exports.unfinished(export.id), exports.file(export.id));
     blocking(move || match built {
@@ -171,7 +171,7 @@ async fn finish(exports: &Exports, export: &Export, built: Result<Written, Fault
     .await
 }
 
-/// Writes the unfinished file, from one snapshot.
+/// Writes the unfinished file from one snapshot.
 async fn build(
     store: &Store,
     exports: &Arc<Exports>,
@@ -193,7 +193,8 @@ async fn build(
     written.await.and_then(|written| written)
 }
 
-/// Deletes the exports that have expired by `now`: the file first, so that none is left without a record.
+/// Deletes the exports that have expired by `now`: the file before the record, so that no file is left
+/// without one.
 ///
 /// # Errors
 /// The database fails, or a file cannot be deleted.
@@ -208,13 +209,13 @@ pub async fn delete_expired(store: &Store, exports: &Arc<Exports>, now: Timestam
     Ok(())
 }
 
-/// Deletes the files that no export owns: of exports that are not on record, and beginnings of those that are not being
+/// Deletes files without an export: those whose export has no record, and unfinished ones that are not being
 /// built.
 ///
 /// # Errors
 /// The database fails, or a file cannot be deleted.
 pub async fn delete_orphans(store: &Store, exports: &Arc<Exports>) -> Result<(), Fault> {
-    // The files before the records: no file is begun before its export is on record.
+    // List the files before the records: a file is only begun when its export has a record.
     let directory = exports.directory.clone();
     for (path, id, finished) in blocking(move || files(&directory)).await? {
         let status = store.read(move |tx| service::status(tx, id)).await??;
@@ -226,7 +227,7 @@ pub async fn delete_orphans(store: &Store, exports: &Arc<Exports>) -> Result<(),
     Ok(())
 }
 
-/// The files in the directory whose names are those of exports, and whether each is finished.
+/// The files in the directory that are named like exports, and whether each is finished.
 fn files(directory: &Path) -> Result<Vec<(PathBuf, ExportId, bool)>, Fault> {
     let entries = match fs::read_dir(directory) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -253,7 +254,7 @@ fn create(path: &Path) -> Result<File, Fault> {
     file.map_err(|e| unusable(path, &e))
 }
 
-/// Makes a rename last.
+/// Makes a rename durable.
 fn sync_directory(path: &Path) -> Result<(), Fault> {
     let directory = path.parent().unwrap_or(Path::new("."));
     File::open(directory).and_then(|directory| directory.sync_all()).map_err(|e| unusable(directory, &e))

@@ -1,4 +1,4 @@
-//! What goes on beside the requests. No answer depends on it.
+//! Background work. No answer depends on it.
 
 pub mod backoff;
 pub mod deliver;

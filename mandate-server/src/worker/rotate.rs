@@ -1,4 +1,4 @@
-//! Follows what is changed of the signing keys, and rotates them when their time has come.
+//! Reloads signing keys when they change, and rotates them when they are due.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,15 +16,15 @@ use crate::service::signing::rotation::{self, Maker};
 use crate::store::Store;
 use crate::store::tx::Tx;
 
-/// How often it is asked whether a signing key has changed, in milliseconds. Well within
+/// How often changes of signing keys are looked for, in milliseconds. Well within
 /// [`HEAR_SECONDS`](rotation::HEAR_SECONDS).
 const POLL_MILLIS: u64 = 500;
 /// Seconds in a day.
 const DAY_SECONDS: i64 = 24 * 60 * 60;
-/// What audit records call the server itself.
+/// The actor in audit records of the server's own changes.
 const SERVER: &str = "server, on schedule";
 
-/// Reads the keys anew when any has changed, until `stop` changes.
+/// Reloads the keys when any has changed, until `stop` changes.
 pub(crate) async fn follow(store: Store, keyring: Keyring, mut stop: watch::Receiver<bool>) {
     let mut tick = tokio::time::interval(Duration::from_millis(POLL_MILLIS));
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -41,13 +41,13 @@ pub(crate) async fn follow(store: Store, keyring: Keyring, mut stop: watch::Rece
     }
 }
 
-/// When signing keys are rotated, and what new ones are made of.
+/// When signing keys are rotated, and where new ones come from.
 pub struct Rotation {
-    /// After how many days of signing.
+    /// After how many days of signing a key is replaced.
     pub days: u32,
     /// The keys in use, and the master key.
     pub keyring: Keyring,
-    /// Where new ones are drawn from.
+    /// Where new keys are drawn from.
     pub entropy: Arc<dyn Entropy>,
 }
 
@@ -58,7 +58,7 @@ impl std::fmt::Debug for Rotation {
 }
 
 impl Rotation {
-    /// Rotates the keys that have signed for so many days at `now`. Says when the next ones will have.
+    /// Rotates the keys that have signed for that many days at `now`. Returns when the next ones are due.
     pub(super) async fn rotate_due(
         self: Arc<Self>,
         store: &Store,

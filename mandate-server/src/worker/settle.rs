@@ -1,4 +1,4 @@
-//! Carries out the instructions that were recorded, and writes down what became of them.
+//! Sends recorded instructions to the settlement provider, and stores the results.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,23 +18,23 @@ use crate::store::Store;
 use crate::store::sql::escrows::{EntryKey, Escrow, SettlementStatus};
 use crate::store::tx::Tx;
 
-/// How often it is looked for instructions whose time has come, in seconds. New ones are taken up at once.
+/// How often due instructions are looked for, in seconds. New ones are taken up at once.
 const LOOK_SECONDS: u64 = 5;
-/// How many instructions are looked at in one go.
+/// How many instructions are read at a time.
 const MAX_AT_ONCE: i64 = 100;
-/// How many are under way at a time.
+/// How many are being sent at a time.
 const MAX_UNDER_WAY: usize = 8;
-/// How long one server has an instruction to itself where there are several, in seconds: longer than an attempt takes.
+/// How long one of several servers claims an instruction, in seconds: longer than an attempt takes.
 const CLAIM_SECONDS: i64 = 60;
-/// How long after the first attempt the second is made, in seconds; after that, twice as long each time.
+/// The delay before the second attempt, in seconds. It doubles for each attempt that follows.
 const FIRST_RETRY_SECONDS: i64 = 5;
 /// The longest time between two attempts, in seconds.
 const LAST_RETRY_SECONDS: i64 = escrows::LONGEST_WAIT_SECONDS;
 
-/// How long the server waits at its end until what was under way is written down or given back.
+/// How long the server waits at its end for running attempts to be stored or given back.
 const STOP: Duration = Duration::from_secs(5);
 
-/// What has become of an attempt.
+/// The result of an attempt.
 #[derive(Debug, PartialEq, Eq)]
 enum Attempt {
     WrittenDown,
@@ -42,8 +42,8 @@ enum Attempt {
     CutShort,
 }
 
-/// Carries out what is due, until `stop` changes. An attempt that is cut short is given back, and made again by whichever
-/// server looks next.
+/// Sends what is due, until `stop` changes. An attempt that is cut short is given back, for the next server
+/// that looks.
 pub(crate) async fn run(
     store: Store,
     settlement: Arc<Settlement>,
@@ -74,13 +74,13 @@ pub(crate) async fn run(
     }
 }
 
-/// Waits until it is told to stop.
+/// Waits for the signal to stop.
 async fn stopped(mut stop: watch::Receiver<bool>) {
-    // Where the sender is gone, it has stopped too.
+    // If the sender is gone, it has stopped too.
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Carries out the instructions that are due at `now`, each once. Says how many there were.
+/// Sends the instructions that are due at `now`, each once. Returns how many there were.
 ///
 /// # Errors
 /// They cannot be read.
@@ -94,7 +94,7 @@ pub async fn carry_out_due(
     carry_out(store, settlement, metrics, now, &never.subscribe()).await
 }
 
-/// The same, until `stop` becomes true: nothing is taken after that, and what is under way is given back.
+/// The same, until `stop` becomes true: then none is begun, and those under way are given back.
 async fn carry_out(
     store: &Store,
     settlement: &Settlement,
@@ -117,7 +117,7 @@ async fn carry_out(
     Ok(count)
 }
 
-/// What is due at one time, carried out together.
+/// The instructions that are due at one time.
 struct Round<'a> {
     store: &'a Store,
     settlement: &'a Settlement,
@@ -149,7 +149,8 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// Attempts one. The provider may have heard of what is cut short: the same instruction again is the same to it.
+    /// Makes one attempt. The provider may have received one that is cut short: repeating the same
+    /// instruction has no further effect.
     async fn attempt(&self, key: EntryKey, escrow: &Escrow, attempts: i64) -> Result<Attempt, Fault> {
         let instruction = Instruction::of(escrow, key.number);
         let instruction =
@@ -182,7 +183,7 @@ impl Round<'_> {
     }
 }
 
-/// How long to wait after so many attempts and one more.
+/// How long to wait after `attempts` attempts and one more.
 fn retry_seconds(attempts: i64) -> i64 {
     let doublings = u32::try_from(attempts).unwrap_or(u32::MAX);
     let seconds = 2_i64.checked_pow(doublings).and_then(|factor| factor.checked_mul(FIRST_RETRY_SECONDS));

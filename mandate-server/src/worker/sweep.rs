@@ -1,9 +1,9 @@
-//! What the time brings about, from one scheduler.
+//! Scheduled jobs, run by one scheduler.
 //!
-//! [`JOBS`] is the list of it. To add a job, write a script in the service whose changes hold on the condition that
-//! they have not been made, so that it is safe to run twice and on several servers at once; a query through an index for
-//! when it is due next; a method that gives both to `while_due`; and a row in the list. No answer depends on a job: readers
-//! see the time for themselves.
+//! [`JOBS`] lists them. To add a job, write a script in the service whose changes apply only where they have
+//! not been made, so that it is safe to run twice and on several servers at once. Add an indexed query for
+//! when it is due next, a method that passes both to `while_due`, and a row in the list. No answer depends on
+//! a job: readers compare times themselves.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,36 +21,35 @@ use crate::service::{deliveries, exports, idempotency, mandates, rates, reviews}
 use crate::store::Store;
 use crate::store::tx::Tx;
 
-/// The longest time between two looks at what is due, in seconds: what is written meanwhile may be due earlier than all
-/// that was known.
+/// The longest pause between two runs, in seconds: a row written meanwhile may be due before all others.
 const LONGEST_PAUSE_SECONDS: i64 = 10;
-/// The shortest, in seconds.
+/// The shortest pause, in seconds.
 const SHORTEST_PAUSE_SECONDS: i64 = 1;
-/// How many rows a job changes in one transaction: the writer is never held for longer than these take.
+/// How many rows a job changes in one transaction. This bounds how long it occupies the writer.
 const BATCH_ROWS: i64 = 200;
-/// How often it is looked for files that no export owns, in seconds.
+/// How often files without an export are looked for, in seconds.
 const ORPHANS_SECONDS: i64 = 60 * 60;
-/// How often it is looked for pending deliveries without a webhook, in seconds.
+/// How often pending deliveries without a webhook are looked for, in seconds.
 const LEFT_OVER_SECONDS: i64 = 60;
-/// How many of them are ended in one transaction: that changes a word in each, and no transaction waits for their webhook
-/// any more.
+/// How many of them one transaction ends. It changes one word in each, and no transaction waits for their
+/// webhook any more.
 const LEFT_OVER_ROWS: i64 = 1_000;
-/// How many such transactions there are before the other jobs have their turn.
+/// How many such transactions run before the other jobs.
 const LEFT_OVER_PIECES: usize = 20;
 
-/// Something that is done by time.
+/// A scheduled job.
 #[derive(Debug)]
 pub struct Job {
-    /// What it is called in the log.
+    /// Its name in the log.
     pub name: &'static str,
-    /// Does what is due, and says when it is due again; none when that is not known.
+    /// Runs what is due and returns when the job is due again, or none if that is not known.
     run: for<'a> fn(&'a Sweep, Timestamp) -> BoxFuture<'a, Due>,
 }
 
 /// When a job is due next.
 type Due = Result<Option<Timestamp>, Fault>;
 
-/// All that is done by time, in the order in which it is done.
+/// All scheduled jobs, in the order in which they run.
 pub const JOBS: [Job; 8] = [
     // Seven days before a mandate's last day.
     Job {
@@ -65,14 +64,14 @@ pub const JOBS: [Job; 8] = [
     Job { name: "delete exports that have expired", run: |sweep, now| Box::pin(sweep.exports(now)) },
     // Every hour.
     Job { name: "delete files that no export owns", run: |sweep, now| Box::pin(sweep.orphans(now)) },
-    // Every minute, and at once for as long as there is more.
+    // Every minute, and again at once while more are left.
     Job {
         name: "end deliveries whose webhook is gone",
         run: |sweep, now| Box::pin(sweep.left_over_deliveries(now)),
     },
     // When the newest key has signed for as long as the settings say.
     Job { name: "rotate signing keys", run: |sweep, now| Box::pin(sweep.rotate(now)) },
-    // Every minute, where the database asks for it.
+    // Every minute, if the database needs it.
     Job { name: "tend the database", run: |sweep, now| Box::pin(sweep.tend(now)) },
 ];
 
@@ -85,7 +84,7 @@ pub struct Sweep {
     skew: Arc<Skew>,
     orphans: Every,
     left_over: Every,
-    /// When the database was tended, and when it is to be again.
+    /// When the database was last maintained, and when it is due again.
     tended: Mutex<Option<(Timestamp, Timestamp)>>,
     rotation: Option<Arc<Rotation>>,
 }
@@ -105,19 +104,20 @@ impl Sweep {
         Self { store, exports, ids, clock, skew, orphans, left_over, tended, rotation: None }
     }
 
-    /// The same, where others on the same database go by the time too: nothing is done while the clock is too far off.
+    /// The same, for servers that share a database: no job runs while the clock is too far off.
     #[must_use]
     pub fn watching(self, skew: Arc<Skew>) -> Self {
         Self { skew, ..self }
     }
 
-    /// The same, rotating signing keys too, if that is asked for.
+    /// The same, which also rotates signing keys if `rotation` is given.
     #[must_use]
     pub fn rotating(self, rotation: Option<Rotation>) -> Self {
         Self { rotation: rotation.map(Arc::new), ..self }
     }
 
-    /// Does what is due, when it is due, until `stop` changes. A job that is cut short goes on at the next start.
+    /// Runs jobs when they are due, until `stop` changes. A job that is cut short is resumed at the next
+    /// start.
     pub(crate) async fn run(self, mut stop: watch::Receiver<bool>) {
         let work = async {
             loop {
@@ -131,7 +131,8 @@ impl Sweep {
         }
     }
 
-    /// Does all that is due now; says when to look again. A job that fails is logged, and holds up no other.
+    /// Runs all jobs that are due now, and returns when to look again. A job that fails is logged and delays
+    /// no other.
     pub async fn sweep(&self) -> Timestamp {
         let compared = self.compare().await;
         let now = self.clock.now();
@@ -151,7 +152,7 @@ impl Sweep {
         next.max(now.plus_seconds(SHORTEST_PAUSE_SECONDS))
     }
 
-    /// Compares the clock with the database's, where others go by that: it may have been set since the last time.
+    /// If servers share the database, compares the clock with the database's: it may have been set since.
     async fn compare(&self) -> Result<(), Fault> {
         if !self.store.is_shared() {
             return Ok(());
@@ -160,8 +161,8 @@ impl Sweep {
         self.store.read(move |tx| rates::compare(tx, &*clock, &skew)).await?
     }
 
-    /// Runs `script`, which changes a bounded number of rows and says how many, in transactions of their own for as long
-    /// as `next` lies not after `now`. Nothing is written while nothing is due.
+    /// Runs `script`, which changes a bounded number of rows and returns how many, in one transaction after
+    /// another while `next` is not after `now`. Writes nothing if nothing is due.
     async fn while_due<N, S>(&self, now: Timestamp, next: N, script: S) -> Due
     where
         N: Fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault> + Clone + Send + Sync + 'static,
@@ -204,7 +205,7 @@ impl Sweep {
 
     async fn tend(&self, now: Timestamp) -> Due {
         let tended = *self.tended.lock().unwrap_or_else(PoisonError::into_inner);
-        // What was done later than now was done by a clock that was ahead and has been set back.
+        // A run later than now was by a clock that was ahead and has been set back.
         if let Some((_, due)) = tended.filter(|(at, due)| (*at..*due).contains(&now)) {
             return Ok(Some(due));
         }
@@ -243,7 +244,7 @@ impl Sweep {
     }
 }
 
-/// What is looked at now and then.
+/// Something that is checked at intervals.
 #[derive(Debug)]
 struct Every {
     seconds: i64,
@@ -251,19 +252,19 @@ struct Every {
 }
 
 impl Every {
-    /// Every so many seconds, and at once.
+    /// Due at once, then every `seconds`.
     fn new(seconds: i64) -> Self {
         Self { seconds, due: Mutex::new(Timestamp::from_seconds(0)) }
     }
 
-    /// When it is due; none when that is now. A clock that was ahead and is set back puts it off for no longer than the
-    /// pause.
+    /// When it is due; none if now. A clock that was ahead and is set back delays it by no more than the
+    /// interval.
     fn later(&self, now: Timestamp) -> Option<Timestamp> {
         let due = *self.due.lock().unwrap_or_else(PoisonError::into_inner);
         (now < due && due <= now.plus_seconds(self.seconds)).then_some(due)
     }
 
-    /// Notes that it was done; says when it is due again.
+    /// Notes that it was done, and returns when it is due again.
     fn done(&self, now: Timestamp) -> Timestamp {
         let due = now.plus_seconds(self.seconds);
         *self.due.lock().unwrap_or_else(PoisonError::into_inner) = due;

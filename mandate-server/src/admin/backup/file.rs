@@ -1,4 +1,4 @@
-//! Files that are whole before they have their name.
+//! Files that get their name only when they are complete.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
@@ -17,19 +17,19 @@ fn unusable(path: &Path, error: &std::io::Error) -> Fault {
     Fault::new(format!("{} cannot be used: {error}", path.display()))
 }
 
-/// The directory that a file is in.
+/// The directory of a file.
 pub(super) fn directory(path: &Path) -> PathBuf {
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     parent.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// An empty file beside `to`, for its owner alone; it is deleted unless it gets a name.
+/// An empty file beside `to`, readable by its owner alone. It is deleted unless it gets a name.
 pub(super) fn unfinished(to: &Path) -> Result<NamedTempFile, Fault> {
     let directory = directory(to);
     NamedTempFile::with_prefix_in(".mandate-unfinished-", &directory).map_err(|e| unusable(&directory, &e))
 }
 
-/// Makes what was written last; gives its SHA-256 and its size.
+/// Makes a file's content durable. Returns its SHA-256 and size.
 pub(super) fn synced(file: &NamedTempFile) -> Result<(String, u64), Fault> {
     file.as_file().sync_all().map_err(|e| unusable(file.path(), &e))?;
     digest(file.path())
@@ -40,7 +40,7 @@ pub(super) fn digest(path: &Path) -> Result<(String, u64), Fault> {
     copied(path, &mut std::io::sink())
 }
 
-/// Copies a file; gives the SHA-256 and the size of what was copied.
+/// Copies a file. Returns the SHA-256 and size of the copy.
 pub(super) fn copied(from: &Path, to: &mut dyn std::io::Write) -> Result<(String, u64), Fault> {
     let mut file = File::open(from).map_err(|e| unusable(from, &e))?;
     let (mut hash, mut bytes, mut chunk) = (Sha256::new(), 0, vec![0; CHUNK_BYTES]);
@@ -59,7 +59,7 @@ pub(super) fn copied(from: &Path, to: &mut dyn std::io::Write) -> Result<(String
     Ok((Sha256Hex(hash.finalize().into()).to_string(), bytes))
 }
 
-/// Gives a file its name, if nothing has it.
+/// Gives a file its name, unless the name is in use.
 pub(super) fn name(file: NamedTempFile, to: &Path) -> Result<(), Fault> {
     file.persist_noclobber(to).map_err(|e| unusable(to, &e.error))?;
     sync_directory(to)
@@ -82,12 +82,12 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Fault> {
     }
 }
 
-/// Deletes a file that is of no use; no caller is left to hear of a failure.
+/// Deletes a file that is not needed. A failure is ignored: no caller could act on it.
 pub(super) fn remove(path: &Path) {
     let _ = fs::remove_file(path);
 }
 
-/// Makes the names in the directory of `path` last.
+/// Makes the names in the directory of `path` durable.
 pub(super) fn sync_directory(path: &Path) -> Result<(), Fault> {
     let directory = directory(path);
     File::open(&directory).and_then(|opened| opened.sync_all()).map_err(|e| unusable(&directory, &e))

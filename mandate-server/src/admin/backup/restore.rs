@@ -1,4 +1,4 @@
-//! `backup restore`: a backup in the place of the database.
+//! `backup restore`: replaces the database by a backup.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,13 +15,13 @@ use crate::model::database::SQLITE;
 use crate::model::master_key::MasterKey;
 use crate::store::upkeep::{self, Holder};
 
-/// What SQLite keeps beside a database. A log of the one must never meet the other.
+/// The files that SQLite keeps for a database. The log of one database must never be used with another.
 const BESIDE: [&str; 3] = ["", WAL, "-shm"];
 const WAL: &str = "-wal";
-/// What a command holds while it works on a database.
+/// The file that a command keeps locked while it uses a database.
 const LOCK: &str = ".lock";
 
-/// What was done.
+/// The result of a restore.
 #[derive(Serialize)]
 struct Restored<'a> {
     database: &'a Path,
@@ -29,9 +29,9 @@ struct Restored<'a> {
     taken_at: &'a str,
     schema_version: i64,
     signing_keys: &'a [String],
-    /// Whether the master key opens the signing keys; none when no master key is set.
+    /// Whether the master key opens the signing keys. None if no master key is set.
     master_key_opens: Option<bool>,
-    /// Where the database is that was there before.
+    /// Where the previous database is now.
     set_aside: Option<&'a Path>,
 }
 
@@ -61,7 +61,7 @@ pub(super) fn run(backup: &Path, force: bool, common: &Common) -> Result<(), Fai
     restored.tell(common.json).map_err(Failure::failed)
 }
 
-/// Refuses a master key that the newest signing keys are not sealed under.
+/// Refuses a master key that does not open the newest signing keys.
 fn must_open(contents: &Contents, master_key: &MasterKey) -> Result<(), Fault> {
     let closed = contents.newest_keys().find(|key| !master_key.opens(&key.kid, &key.sealed));
     closed.map_or(Ok(()), |key| {
@@ -73,7 +73,7 @@ fn must_open(contents: &Contents, master_key: &MasterKey) -> Result<(), Fault> {
     })
 }
 
-/// Puts a copy of the backup in the place of the database. Says where that is now, if there was one.
+/// Replaces the database by a copy of the backup. Returns where the previous one is now, if there was one.
 fn replace(database: &str, backup: &Path, manifest: &Manifest) -> Result<Option<PathBuf>, Fault> {
     let place = upkeep::file(database)?;
     let mut fresh = file::unfinished(&place)?;
@@ -88,12 +88,12 @@ fn replace(database: &str, backup: &Path, manifest: &Manifest) -> Result<Option<
     upkeep::replace(database)
 }
 
-/// Writes into the copy that it was restored.
+/// Writes an audit record of the restore into the copy.
 fn record(fresh: &NamedTempFile, backup: &Path, manifest: &Manifest) -> Result<(), Fault> {
     let details = json!({ "taken_at": manifest.taken_at, "sha256": manifest.sha256 });
     let database = format!("{SQLITE}{}", fresh.path().display());
     let written = operator::record(&database, "backup.restore", backup, details);
-    // The log of the copy was folded into it when the record was written, unless that went wrong.
+    // Writing the record has emptied the copy's log, unless that failed.
     let folded = !beside(fresh.path(), WAL).exists();
     BESIDE.iter().chain(&[LOCK]).filter(|suffix| !suffix.is_empty()).for_each(|suffix| {
         file::remove(&beside(fresh.path(), suffix));
@@ -104,7 +104,7 @@ fn record(fresh: &NamedTempFile, backup: &Path, manifest: &Manifest) -> Result<(
         .ok_or_else(|| Fault::new("the record of the restore cannot be written into the copy"))
 }
 
-/// The name of a file beside another.
+/// The path of a file with a suffix.
 fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);

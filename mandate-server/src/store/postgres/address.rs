@@ -1,4 +1,4 @@
-//! Where a PostgreSQL database is, as `--database` names it, and how it is reached.
+//! The address of a PostgreSQL database as `--database` names it, and how to connect to it.
 
 use std::fmt;
 use std::str::FromStr as _;
@@ -20,28 +20,28 @@ use super::tls::{self, Trust};
 use crate::error::Fault;
 use crate::model::database::redacted;
 
-/// How a connection is named in the server's own list of them.
+/// The `application_name` of each connection, as `pg_stat_activity` lists it.
 const APPLICATION: &str = "mandate-server";
-/// How long one host may take until it answers a statement: TCP, TLS and who it is included.
+/// How long one host may take to connect: TCP, TLS and authentication together.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long one host alone is tried, before the next is tried beside it.
+/// How long one host is tried alone before the next is tried in parallel.
 const HEAD_START: Duration = Duration::from_secs(1);
-/// How long what was sent may be without an acknowledgement before the connection is given up.
+/// How long sent data may stay unacknowledged before the connection is given up.
 const TCP_USER_TIMEOUT: Duration = Duration::from_secs(6);
-/// After how long without a word it is asked whether the other end is there, and how often.
+/// After how long without traffic TCP probes the peer, and at what interval.
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
 
-/// A database, and the way to it. Its password is not shown.
+/// A database and how to reach it. Its password is never shown.
 pub(super) struct Address {
-    /// The way to each host, in the order of the URL.
+    /// One configuration for each host, in the order of the URL.
     hosts: Vec<Config>,
-    /// The host that was there last, by its place among them: it is tried first.
+    /// The index of the host that answered last: it is tried first.
     last: AtomicUsize,
     connector: MakeRustlsConnect,
-    /// How often a connection was mute for longer than an answer may take.
+    /// How often a connection got no answer in time.
     pub(super) mute: watch::Sender<usize>,
-    /// Whether statements are prepared once in each connection.
+    /// Whether statements are prepared once for each connection.
     pub(super) prepares: bool,
     shown: String,
 }
@@ -58,7 +58,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// What is in a URL for this program, and not for the library that connects.
+/// The parameters of a URL that are this program's, not the library's.
 #[derive(Default)]
 struct Own {
     trust: Option<Trust>,
@@ -72,12 +72,12 @@ impl Address {
     /// Reads a URL: `postgres://user:password@host:port/name?sslmode=…`, with the parameters of libpq.
     ///
     /// # Errors
-    /// It is no such URL, a parameter is unknown, or the certificates that are to be trusted cannot be read. The text
-    /// itself is not repeated: it may hold a password.
+    /// The text is no such URL, a parameter is unknown, or the trusted certificates cannot be read. The
+    /// message does not repeat the text: it may hold a password.
     pub(super) fn parse(url: &str) -> Result<Arc<Self>, Fault> {
         let (own, rest) = Own::take(url)?;
         let unusable = |e: tokio_postgres::Error| {
-            // Its source names the parameter; neither repeats a value.
+            // The source names the parameter; neither message repeats a value.
             let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
             Fault::new(format!("database: the URL cannot be used: {why}"))
         };
@@ -92,7 +92,7 @@ impl Address {
             .keepalives_interval(KEEPALIVE)
             .keepalives_retries(KEEPALIVE_RETRIES);
         if config.get_hosts().len() > 1 {
-            // Of several, the one that can be written to.
+            // Of several hosts, the one that accepts writes.
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         let prepares = !own.unprepared;
@@ -110,11 +110,11 @@ impl Address {
         }))
     }
 
-    /// Tries the hosts in turn, each within a bound of its own, and beginning with the one that was there last: the next when
-    /// one has failed, or has not answered for a while. Gives what came of the first with which it goes well.
+    /// Tries the hosts one after another, each with its own time limit, the one that answered last first. The
+    /// next host is tried when one has failed or has been silent for a while. Returns the first success.
     ///
     /// # Errors
-    /// It goes well with none. Of what went wrong, that is told which may pass.
+    /// All hosts failed. Of their errors, one that may be temporary is returned.
     pub(super) async fn reach<T>(
         &self,
         attempt: impl AsyncFn(&Config) -> Result<T, DatabaseError>,
@@ -126,7 +126,7 @@ impl Address {
             let ended = match hosts.next() {
                 Some((place, host)) => {
                     trying.push(async move { (place, within_time(attempt(host)).await) });
-                    // A host that is slow to answer may still answer while the next is asked.
+                    // A slow host may still answer while the next one is tried.
                     timeout(HEAD_START, trying.next()).await.ok().flatten()
                 }
                 None => match trying.next().await {
@@ -158,14 +158,14 @@ impl Address {
     }
 }
 
-/// What comes of an attempt at one host, within the bound of each.
+/// Runs an attempt at one host within the time limit of a host.
 async fn within_time<T>(attempt: impl Future<Output = Result<T, DatabaseError>>) -> Result<T, DatabaseError> {
     let late = |_| Err(DatabaseError::lost("it cannot be connected to in time"));
     timeout(CONNECT_TIMEOUT, attempt).await.unwrap_or_else(late)
 }
 
 impl Own {
-    /// Takes this program's parameters out of a URL.
+    /// Splits this program's parameters off a URL.
     fn take(url: &str) -> Result<(Self, String), Fault> {
         let mut own = Self::default();
         let Some((before, query)) = url.split_once('?') else { return Ok((own, url.to_owned())) };
@@ -198,7 +198,7 @@ impl Own {
         Ok((own, if left == 0 { before.to_owned() } else { format!("{before}?{rest}") }))
     }
 
-    /// How far TLS goes. Where the URL does not say: to the end where the database is on another machine.
+    /// How strict TLS is. If the URL does not say, a database on another machine must be verified in full.
     fn security(self, config: &Config) -> (SslMode, tls::Roots) {
         let near = config.get_hostaddrs().is_empty() && config.get_hosts().iter().all(is_near);
         let (mode, trust) = match (self.trust, self.disabled, self.preferred) {
@@ -212,8 +212,8 @@ impl Own {
     }
 }
 
-/// The way to each of the hosts alone. Where there are names and addresses, the two of a place belong together, and with
-/// them the port of that place, or the only one.
+/// One configuration for each host. A name and an address at the same index belong together. So does the port
+/// at that index, or the only port.
 fn apart(all: &Config) -> Vec<Config> {
     let (names, addresses, ports) = (all.get_hosts(), all.get_hostaddrs(), all.get_ports());
     let alone = |place: usize| {

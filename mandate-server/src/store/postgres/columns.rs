@@ -1,6 +1,6 @@
-//! Many rows as one array a column, which `unnest` makes rows of again.
+//! Rows as one array for each column, which `unnest` turns into rows again.
 //!
-//! A column holds its values as they are sent: the rows that they come from are gone when the next one is made.
+//! A column holds its values as they are sent, so that no row outlives the making of the next.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::super::tx::Value;
 use super::connection::Parameter;
 use crate::error::Fault;
 
-/// The columns of `rows`. `kinds` has a letter for each: `i` for numbers, `t` for texts, `b` for bytes.
+/// The columns of `rows`. `kinds` has a letter for each: `i` for numbers, `t` for text, `b` for bytes.
 pub(super) fn columns<R: IntoIterator<Item = Value>>(
     kinds: &str,
     rows: impl Iterator<Item = R>,
@@ -29,7 +29,8 @@ pub(super) fn columns<R: IntoIterator<Item = Value>>(
     Ok(columns.into_iter().map(Parameter::from).collect())
 }
 
-/// An array of one dimension. Its elements are in `body` as PostgreSQL reads them: the length, -1 for none, then the bytes.
+/// A one-dimensional array. `body` has its elements in PostgreSQL's binary format: the length (-1 for NULL),
+/// then the bytes.
 struct Column {
     element: Type,
     array: Type,
@@ -38,7 +39,7 @@ struct Column {
     body: BytesMut,
 }
 
-/// What it holds belongs to tenants.
+/// Its values belong to tenants and are not shown.
 impl fmt::Debug for Column {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Column").field("element", &self.element).finish_non_exhaustive()
@@ -89,7 +90,7 @@ impl ToSql for Column {
             return Err(format!("an array of {} where {kind} is wanted", self.element).into());
         }
         out.reserve(20 + self.body.len());
-        // One dimension, whose elements are counted from 1 on.
+        // One dimension, with elements numbered from 1.
         out.put_i32(1);
         out.put_i32(i32::from(self.has_null));
         out.put_u32(self.element.oid());

@@ -1,4 +1,4 @@
-//! One connection: statements prepared once, values in and out, and several statements on their way at a time.
+//! One connection: prepared statements, typed values, and pipelined statements.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,17 +21,17 @@ use super::address::Address;
 use super::database_error::DatabaseError;
 use crate::error::Fault;
 
-/// Draws the number by which a connection names its transactions, and tells whether what is committed is durable.
+/// Draws the number that names the connection's transactions, and asks whether commits are durable.
 const GREET: &str = "/* connection.greet */ SELECT uuid_send(gen_random_uuid()), current_setting('fsync')";
 
-/// A value of a statement, with its type for when the database was not asked for it.
+/// A value of a statement. Its type is needed where the statement was not prepared.
 pub(super) struct Parameter {
     value: Box<dyn ToSql + Sync + Send>,
     kind: Type,
 }
 
 impl Parameter {
-    /// Many values of one type.
+    /// An array of one type.
     pub(super) fn array(values: impl ToSql + Sync + Send + 'static, kind: Type) -> Self {
         Self { value: Box::new(values), kind }
     }
@@ -49,9 +49,9 @@ impl From<Value> for Parameter {
     }
 }
 
-/// Something to be sent.
+/// One message of a pipeline.
 pub(super) enum Step {
-    /// Texts without values and without a result.
+    /// Texts without parameters or results.
     Plain(Cow<'static, str>),
     /// A statement.
     Run(&'static str, Vec<Parameter>),
@@ -63,7 +63,7 @@ impl Step {
     }
 }
 
-/// What has come of a statement.
+/// The result of a statement.
 #[derive(Debug, Default)]
 pub(super) struct Ran {
     pub(super) rows: Vec<Row>,
@@ -77,11 +77,11 @@ pub(super) struct Connection {
     prepared: Option<HashMap<(usize, usize), Statement>>,
     seed: [u8; 16],
     drawn: u64,
-    /// Whether the database says that what it commits outlives a crash.
+    /// Whether the database says that its commits survive a crash.
     pub(super) durable: bool,
-    /// Whether it has warned of something.
+    /// Whether the database has sent a warning.
     warned: Arc<AtomicBool>,
-    /// How often the other end was found to be mute, and how often it had been when this connection was made.
+    /// How often the peer did not answer in time; and that number when this connection was opened.
     mute: watch::Sender<usize>,
     mute_before: usize,
 }
@@ -89,8 +89,8 @@ pub(super) struct Connection {
 type Sent<'a> = Pin<Box<dyn Future<Output = Result<Ran, DatabaseError>> + 'a>>;
 
 impl Connection {
-    /// Connects to whichever host is there, within a bound of time for each. What moves the bytes runs on the runtime that
-    /// this runs on.
+    /// Connects to the first host that answers, within a time limit for each. The current runtime drives the
+    /// connection.
     pub(super) async fn open(address: &Address) -> Result<Self, DatabaseError> {
         address.reach(async |host| Self::greet(address, host).await).await
     }
@@ -102,7 +102,8 @@ impl Connection {
         let warned = Arc::new(AtomicBool::new(false));
         let hears = Arc::clone(&warned);
         tokio::spawn(async move {
-            // The users of the connection hear of its end. What the database says comes before what it answers then.
+            // The connection's users learn of its end from their calls. Messages of the database come before
+            // its answers.
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 if matches!(message, AsyncMessage::Notice(notice) if *notice.code() == SqlState::WARNING) {
                     hears.store(true, Ordering::SeqCst);
@@ -119,22 +120,22 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Whether the other end is known to be gone.
+    /// Whether the connection is known to be closed.
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
     }
 
-    /// Notes that the other end has not answered in time: other connections to it need not wait for that.
+    /// Notes that the peer did not answer in time, so that other connections to it need not wait as long.
     pub(super) fn note_mute(&self) {
         self.mute.send_modify(|times| *times += 1);
     }
 
-    /// Whether the other end has been found to be mute since the connection was made, over this one or another.
+    /// Whether any connection to the peer got no answer in time since this one was opened.
     pub(super) fn is_doubtful(&self) -> bool {
         *self.mute.borrow() != self.mute_before
     }
 
-    /// Waits until that is so.
+    /// Waits until that is the case.
     pub(super) fn doubted(&self) -> impl Future<Output = ()> + 'static {
         let (mut mute, before) = (self.mute.subscribe(), self.mute_before);
         async move {
@@ -144,12 +145,12 @@ impl Connection {
         }
     }
 
-    /// Forgets what the database has warned of.
+    /// Forgets the database's warnings.
     pub(super) fn forget_warnings(&self) {
         self.warned.store(false, Ordering::SeqCst);
     }
 
-    /// Whether the database has warned of anything since.
+    /// Whether the database has sent a warning since.
     pub(super) fn was_warned(&self) -> bool {
         self.warned.load(Ordering::SeqCst)
     }
@@ -160,12 +161,12 @@ impl Connection {
         (u128::from_be_bytes(self.seed) ^ u128::from(self.drawn)).to_be_bytes()
     }
 
-    /// Sends `steps` at once, and waits for all of them. Gives what came of the last, or the first error.
+    /// Sends `steps` in one pipeline and waits for all answers. Returns the last result, or the first error.
     pub(super) async fn send(&mut self, steps: Vec<Step>) -> Result<Ran, DatabaseError> {
         Ok(self.send_all(steps).await?.pop().unwrap_or_default())
     }
 
-    /// Sends `steps` at once, and waits for all of them. Gives what came of each, or the first error.
+    /// Sends `steps` in one pipeline and waits for all answers. Returns each result, or the first error.
     pub(super) async fn send_all(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, DatabaseError> {
         for step in &steps {
             if let Step::Run(sql, _) = step {
@@ -213,7 +214,7 @@ impl Connection {
     }
 }
 
-/// A text that lives as long as the program is known by its address.
+/// A static text is identified by its address and length.
 fn key(sql: &'static str) -> (usize, usize) {
     (sql.as_ptr().addr(), sql.len())
 }

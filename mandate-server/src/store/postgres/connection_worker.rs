@@ -1,9 +1,10 @@
-//! One thread's place at the database: its connection, made anew when it is lost, and transactions tried again.
+//! One thread's connection to the database: reconnects when it is lost, and runs transactions again.
 //!
-//! A transaction is run again when the database has taken it back (a deadlock, a lock that was not had in time) or the
-//! connection was lost before COMMIT was sent. After that its outcome is unknown: the database is asked for the row that
-//! the transaction left in `commits`, with a row of the same number, so that one that has not committed by then never will.
-//! The same is done where a COMMIT was answered without waiting for the standby.
+//! A transaction is run again when the database rolled it back (a deadlock, a lock that was not granted in
+//! time), or when the connection was lost before COMMIT was sent. After COMMIT was sent, the outcome is
+//! unknown. The transaction leaves a row in `commits`; to learn the outcome, a row with the same number is
+//! inserted. If that succeeds, the transaction has not committed and never can. The same is done when a
+//! COMMIT was answered without waiting for the standby.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,22 +22,22 @@ use super::session::{PostgresSession, Scripted, run};
 use crate::error::Fault;
 use crate::model::call::ScriptError;
 
-/// How often a transaction is tried.
+/// How many times a transaction is tried.
 const ATTEMPTS: u32 = 10;
-/// How long it is waited before the second attempt at most; twice as long before each that follows, up to the longest.
+/// The longest pause before the second attempt. It doubles for each attempt that follows, up to the maximum.
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
 const LONGEST_PAUSE: Duration = Duration::from_millis(256);
-/// After so long a transaction is tried no more, and not committed: the ids that it has drawn are of the time before.
+/// After this time a transaction is neither tried again nor committed: its ids carry an old time.
 const TRYING: Duration = Duration::from_secs(20);
-/// How long jobs wait for a database that has just gone away. After that they fail at once, until it is back.
+/// How long jobs wait for a database that has just become unreachable. After that they fail at once.
 const AWAY: Duration = Duration::from_secs(5);
-/// How long it is not tried again to reach a database that is away, so that waiting callers get an error.
+/// How long after a failed connection attempt none is made, so that waiting callers get an error.
 const REST: Duration = Duration::from_millis(500);
-/// How long it is tried to find out how a transaction ended.
+/// How long it is tried to learn the outcome of a transaction.
 const ASKING: Duration = Duration::from_secs(20);
-/// How often a script that reads is run, where the connection is lost beneath it.
+/// How many times a script that reads is run when its connection is lost.
 const READINGS: u32 = 3;
-/// After so long without use a connection is asked whether it is there, before a script that runs once relies on it.
+/// After this idle time a connection is checked before a script that cannot be repeated relies on it.
 const STALE: Duration = Duration::from_millis(500);
 
 pub(super) const LEAVE: &str =
@@ -46,35 +47,35 @@ const ASK: &str = "/* connection_worker.ask */
 const CONFIRM: &str = "/* connection_worker.confirm */ UPDATE commits SET asked = 0 WHERE commit = $1";
 const ANSWER: &str = "/* connection_worker.answer */ SELECT asked FROM commits WHERE commit = $1";
 
-/// A thread's place at the database.
+/// One thread's connection to the database.
 pub(super) struct ConnectionWorker {
     runtime: Runtime,
     address: Arc<Address>,
     connection: Option<Connection>,
     used: Instant,
-    /// Since when it could not be connected to.
+    /// Since when the database could not be reached.
     away: Option<Instant>,
-    /// When that was tried last, and why it failed.
+    /// The last failed attempt to connect: when, and why.
     failed: Option<(Instant, Fault)>,
-    /// How long the last COMMIT took, with what travelled with it.
+    /// How long the last COMMIT took, together with the statements sent with it.
     committing: Duration,
     /// Whether the last transaction ended because another transaction held a lock.
     held: bool,
-    /// How many rows its counted statements changed; nothing when its outcome had to be asked for.
+    /// How many rows the counted statements changed. None if the outcome had to be looked up.
     pub(super) count: Option<usize>,
-    /// How long a transaction is tried.
+    /// How long a transaction may be tried.
     pub(super) trying: Duration,
     random: u64,
 }
 
-/// What has come of an attempt.
+/// The outcome of an attempt.
 enum Ended<T> {
     Done(T),
     Again(Fault),
-    /// The same, where another transaction holds a lock.
+    /// As above, because another transaction holds a lock.
     Held(Fault),
     Failed(Fault),
-    /// The connection was lost while the transaction of this number committed.
+    /// The connection was lost during the COMMIT of the transaction with this number.
     Unknown([u8; 16], T),
 }
 
@@ -98,17 +99,17 @@ impl ConnectionWorker {
         })
     }
 
-    /// Waits for `what`, while the connection stays alive.
+    /// Waits for `what` while the connection stays alive.
     pub(super) fn wait<T>(&self, what: impl Future<Output = T>) -> T {
         self.runtime.block_on(what)
     }
 
-    /// Gives the connection up, whatever state it is in.
+    /// Drops the connection, whatever its state.
     pub(super) fn leave(&mut self) {
         self.connection = None;
     }
 
-    /// Whether the database could not be connected to.
+    /// Whether the database could not be reached.
     pub(super) fn is_away(&self) -> bool {
         self.away.is_some()
     }
@@ -118,12 +119,12 @@ impl ConnectionWorker {
         self.held
     }
 
-    /// How long the last COMMIT took, with what travelled with it.
+    /// How long the last COMMIT took, together with the statements sent with it.
     pub(super) fn committing(&self) -> Duration {
         self.committing
     }
 
-    /// Connects, if need be.
+    /// Connects if there is no connection.
     pub(super) fn connect(&mut self) -> Result<(), Fault> {
         if self
             .connection
@@ -173,7 +174,7 @@ impl ConnectionWorker {
         Ok(())
     }
 
-    /// Runs `script` over one snapshot; over another one and a fresh connection when that was lost beneath it.
+    /// Runs `script` on one snapshot. If the connection is lost, runs it again on a new connection.
     pub(super) fn read<T>(&mut self, script: &impl Fn(&mut Tx<'_>) -> T) -> Result<T, Fault> {
         let mut number = 1;
         loop {
@@ -187,7 +188,7 @@ impl ConnectionWorker {
         }
     }
 
-    /// Runs `script` over one snapshot, once: it may have passed on what it has read.
+    /// Runs `script` on one snapshot, once only: it may have passed on what it has read.
     pub(super) fn look<T>(&mut self, script: impl FnOnce(&mut Tx<'_>) -> T) -> Result<T, Fault> {
         for _ in 0..ATTEMPTS {
             self.connect()?;
@@ -202,7 +203,7 @@ impl ConnectionWorker {
         Err(Fault::Unavailable("database: no connection lasts".to_owned()))
     }
 
-    /// Runs `script` over one snapshot; says what is to be done about what went wrong beneath it.
+    /// Runs `script` on one snapshot. On an error, also returns what to do about it.
     fn look_over<T>(
         &mut self,
         purpose: Purpose,
@@ -213,7 +214,7 @@ impl ConnectionWorker {
             PostgresSession::new(&self.runtime, self.connection.as_mut().ok_or_else(gone)?, purpose);
         let result = script(&mut Tx::new(&mut session));
         let recovery = session.error.take().map_or(Recovery::None, |error| error.recovery);
-        // What was read is true, however the transaction ends.
+        // A read is valid however its transaction ends.
         if recovery == Recovery::Reconnect || (session.began && session.send_plain("COMMIT").is_err()) {
             self.connection = None;
         }
@@ -221,7 +222,7 @@ impl ConnectionWorker {
         Ok((result, recovery))
     }
 
-    /// Runs `script` in one transaction, again where that helps.
+    /// Runs `script` in one transaction, and again where that may help.
     #[cfg(test)]
     pub(super) fn write<T>(
         &mut self,
@@ -230,8 +231,7 @@ impl ConnectionWorker {
         self.transact(&mut |session: &mut PostgresSession<'_>| run(session, script))
     }
 
-    /// Runs `script` in one transaction, again where that helps, and gives it up where a lock is not had within `bound`,
-    /// which is a setting; after `until` nothing is begun or committed.
+    /// Runs `script` in one transaction, again where that may help. `bound` limits waits for locks.
     pub(super) fn write_until<T>(
         &mut self,
         until: Instant,
@@ -244,7 +244,7 @@ impl ConnectionWorker {
         })
     }
 
-    /// Runs `attempt` in one transaction, which commits when it ends well; again where that helps.
+    /// Runs `attempt` in one transaction, which commits on success, and again where that may help.
     pub(super) fn transact<T>(
         &mut self,
         attempt: &mut impl FnMut(&mut PostgresSession<'_>) -> Result<T, Fault>,
@@ -252,7 +252,7 @@ impl ConnectionWorker {
         self.transact_until(Instant::now() + self.trying, Locks::Wait, attempt)
     }
 
-    /// The same; after `until` nothing is begun or committed.
+    /// The same. After `until` nothing is started or committed.
     pub(super) fn transact_until<T>(
         &mut self,
         until: Instant,
@@ -298,7 +298,7 @@ impl ConnectionWorker {
         Err(last)
     }
 
-    /// Runs `attempt` in one transaction and ends that, without trying it again.
+    /// Runs `attempt` in one transaction, once only.
     pub(super) fn once<T>(
         &mut self,
         attempt: impl FnOnce(&mut PostgresSession<'_>) -> Result<T, Fault>,
@@ -347,7 +347,7 @@ impl ConnectionWorker {
                 return ended;
             }
         };
-        // Without an answer the transaction is gone with its connection.
+        // Without an answer, the transaction ends with its connection.
         if recovery == Recovery::Reconnect || (session.began && session.send_plain("ROLLBACK").is_err()) {
             self.connection = None;
         }
@@ -355,7 +355,7 @@ impl ConnectionWorker {
         ended
     }
 
-    /// Whether the transaction of this number has committed. If not, it never will.
+    /// Whether the transaction with this number has committed. If not, it never will.
     pub(super) fn has_committed(&mut self, number: [u8; 16]) -> Result<bool, Fault> {
         let began = Instant::now();
         let mut attempt = 0;
@@ -363,7 +363,7 @@ impl ConnectionWorker {
             self.connection = None;
             let answer = self.connect().and_then(|()| self.ask(number));
             if answer.is_err() {
-                // Whatever has become of the question, the connection where it was asked is not used again.
+                // Whatever the answer, the connection that was asked is not used again.
                 self.connection = None;
             }
             match answer {
@@ -390,32 +390,32 @@ impl ConnectionWorker {
         let mut session =
             PostgresSession::new(&self.runtime, self.connection.as_mut().ok_or_else(lost)?, Purpose::Write);
         let step = |sql| Step::Run(sql, vec![Parameter::from(Value::from(number))]);
-        // A transaction that is under way is waited for.
+        // If the transaction is still in progress, this waits for it.
         let mut answers = session.send(vec![step(ASK), step(ANSWER)])?;
         let row = answers.pop().and_then(|mut answer| answer.rows.pop());
         if row.ok_or_else(|| Fault::new("database: a row just written is not there"))?.integer()? == 0 {
-            // Its row is to be seen, and need not have come to the standbys that COMMIT waits for: after a crash no
-            // caller waits for them any more. What is written here comes after it, and so does its COMMIT.
+            // Its row is visible, but after a crash it may not have reached the standbys that COMMIT waits
+            // for. This row is written later: when its COMMIT returns, both have reached them.
             session.commit(vec![step(CONFIRM)])?;
             return Ok(true);
         }
-        // Once this row is there for good, the transaction cannot leave its own.
+        // Once this row is durable, the transaction can no longer insert its own.
         session.commit(Vec::new()).map(|()| false)
     }
 
-    /// Waits a little, the longer the more attempts were made, and not as long as others do.
+    /// Sleeps for a random time that grows with the number of attempts.
     fn pause(&mut self, attempt: u32) {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let longest = FIRST_PAUSE.saturating_mul(1 << attempt.min(16)).min(LONGEST_PAUSE);
         let part = u32::try_from(self.random >> 40).unwrap_or_default();
         let pause = longest / 2 + (longest / 2).mul_f64(f64::from(part) / f64::from(1 << 24));
-        // The timer belongs to the runtime, and is made within it.
+        // A timer must be made within its runtime.
         self.runtime.block_on(async { tokio::time::sleep(pause).await });
     }
 }
 
-/// Commits; says what came of it, and what is to be done about the connection.
+/// Commits. Returns the outcome and what to do about the connection.
 fn commit<T>(session: &mut PostgresSession<'_>, value: T) -> (Ended<T>, Recovery) {
     if !session.began {
         return (Ended::Done(value), Recovery::None);
@@ -430,7 +430,7 @@ fn commit<T>(session: &mut PostgresSession<'_>, value: T) -> (Ended<T>, Recovery
     let Some(error) = session.error.take() else { return (Ended::Done(value), Recovery::None) };
     let ended = match error.recovery {
         Recovery::Reconnect if session.wrote => Ended::Unknown(number, value),
-        // Whatever became of a transaction that wrote nothing, what it read is true.
+        // The transaction wrote nothing, so its reads are valid whatever its outcome.
         Recovery::Reconnect => Ended::Done(value),
         Recovery::Again | Recovery::Held | Recovery::None => error.ended(),
     };
@@ -438,7 +438,7 @@ fn commit<T>(session: &mut PostgresSession<'_>, value: T) -> (Ended<T>, Recovery
 }
 
 impl DatabaseError {
-    /// What it means for an attempt that has not begun to commit.
+    /// The outcome of an attempt that failed before it began to commit.
     fn ended<T>(&self) -> Ended<T> {
         let fault = self.fault.clone();
         match self.recovery {

@@ -1,25 +1,25 @@
-//! What an error of the database means for the transaction that met it.
+//! What an error of the database means for its transaction.
 
 use tokio_postgres::Error;
 use tokio_postgres::error::{DbError, SqlState};
 
 use crate::error::Fault;
 
-/// What is to be done about an error.
+/// What to do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Recovery {
-    /// The transaction is gone, by the database's own word, and may go well when it is run again.
+    /// The database has rolled the transaction back. Running it again may succeed.
     Again,
-    /// The same, where another transaction has held a lock for longer than this transaction waits.
+    /// As `Again`, because another transaction held a lock for too long.
     Held,
-    /// The connection is of no use any more. Before COMMIT was sent the transaction is gone; after that its outcome is
-    /// unknown.
+    /// The connection cannot be used any more. Before COMMIT was sent, the transaction is gone; after that,
+    /// its outcome is unknown.
     Reconnect,
-    /// Nothing helps.
+    /// Trying again does not help.
     None,
 }
 
-/// An error, told without the values that it may hold.
+/// An error, reported without the values that it may hold.
 #[derive(Debug)]
 pub(super) struct DatabaseError {
     pub(super) recovery: Recovery,
@@ -27,12 +27,12 @@ pub(super) struct DatabaseError {
 }
 
 impl DatabaseError {
-    /// The connection is lost, or of no use any more.
+    /// The connection is lost or cannot be used any more.
     pub(super) fn lost(why: &str) -> Self {
         Self { recovery: Recovery::Reconnect, fault: Fault::Unavailable(format!("database: {why}")) }
     }
 
-    /// Nothing helps.
+    /// Trying again does not help.
     pub(super) fn other(why: impl Into<String>) -> Self {
         Self { recovery: Recovery::None, fault: Fault::new(why) }
     }
@@ -47,7 +47,7 @@ impl From<Fault> for DatabaseError {
 impl From<Error> for DatabaseError {
     fn from(error: Error) -> Self {
         let told = match error.as_db_error() {
-            // Its detail repeats values of rows.
+            // The detail repeats values of rows: it is left out.
             Some(told) => format!("database: {} ({})", told.message(), told.code().code()),
             None => match std::error::Error::source(&error) {
                 Some(source) => format!("database: {error}: {source}"),
@@ -76,13 +76,13 @@ fn recovery(error: &DbError) -> Recovery {
         return Recovery::Held;
     }
     let again = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
-    // A row whose place in a partitioned table was found before a partition was attached; no constraint is named then.
+    // A row was routed before a partition was attached. This error names no constraint.
     let displaced = *code == SqlState::CHECK_VIOLATION && error.constraint().is_none();
     if again.contains(code) || displaced {
         return Recovery::Again;
     }
-    // A server that has become a standby; a plan that was made before the schema changed; a statement that the pooler
-    // in between has forgotten.
+    // The server has become a standby, a plan is older than the schema, or a pooler has forgotten a prepared
+    // statement.
     let useless = [
         SqlState::READ_ONLY_SQL_TRANSACTION,
         SqlState::FEATURE_NOT_SUPPORTED,
@@ -90,7 +90,7 @@ fn recovery(error: &DbError) -> Recovery {
         SqlState::IDLE_IN_TRANSACTION_SESSION_TIMEOUT,
         SqlState::TOO_MANY_CONNECTIONS,
     ];
-    // Who it is, and which database: nothing that passes.
+    // Wrong credentials, or an unknown database: permanent.
     if matches!(code.code().get(..2), Some("28" | "3D")) {
         return Recovery::None;
     }

@@ -1,4 +1,4 @@
-//! What the threads share: authorizations that wait for an answer, and what follows a commit.
+//! What the threads share: authorizations that wait for an answer, and what happens after a commit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,17 +12,17 @@ use super::super::tx::Tally;
 use crate::error::Fault;
 use crate::metrics::Metrics;
 
-/// How many jobs of a kind may wait; more wait at the door.
+/// How many jobs of a kind may be queued. Beyond that, senders wait.
 pub(super) const MAX_WAITING: usize = 4096;
 
-/// An authorization, and who waits for its answer.
+/// An authorization and the channel for its answer.
 pub(super) struct Asked {
     pub(super) authorization: Authorization,
     pub(super) at: Instant,
     pub(super) waiter: Waiter,
 }
 
-/// What follows a commit.
+/// What happens after a commit.
 #[derive(Clone)]
 pub(super) struct After {
     metrics: Metrics,
@@ -30,11 +30,11 @@ pub(super) struct After {
     wake: Arc<Notify>,
     /// How many batch workers have a batch under way.
     at_work: Arc<AtomicUsize>,
-    /// To those who wait for an answer.
+    /// Carries the answers to those who wait for them.
     pub(super) way_back: WayBack,
 }
 
-/// A batch that is under way, until this is dropped.
+/// A batch in progress. It ends when this is dropped.
 pub(super) struct AtWork<'a>(&'a AtomicUsize);
 
 impl Drop for AtWork<'_> {
@@ -48,13 +48,13 @@ impl After {
         Self { metrics, wake, at_work: Arc::default(), way_back: WayBack::here() }
     }
 
-    /// Tells other batch workers that a batch is under way.
+    /// Shows other batch workers that a batch is in progress.
     pub(super) fn at_work(&self) -> AtWork<'_> {
         self.at_work.fetch_add(1, Ordering::Relaxed);
         AtWork(&self.at_work)
     }
 
-    /// Whether a batch worker has a batch under way.
+    /// Whether a batch is in progress.
     pub(super) fn is_at_work(&self) -> bool {
         self.at_work.load(Ordering::Relaxed) > 0
     }
@@ -69,13 +69,13 @@ impl After {
         }
     }
 
-    /// An authorization has been answered so long after it was asked.
+    /// Records how long an authorization took from request to answer.
     pub(super) fn authorized(&self, after: Duration) {
         self.metrics.authorized(after);
     }
 }
 
-/// Why a job is not begun, or not committed, whose time is over.
+/// The error of a job that came too late to be started or committed.
 pub(super) fn overdue() -> Fault {
     Fault::new("database: its turn has not come in time")
 }

@@ -88,7 +88,7 @@ impl Postgres {
         self.pool.waiting()
     }
 
-    /// What the database takes where it is. What is left there it does not tell.
+    /// The size of the database. PostgreSQL does not report the free space.
     pub(super) fn disk_usage(&self) -> Result<DiskUsage, Fault> {
         let size = self.pool.read_here(|tx| {
             let row = tx.row(SIZE, &[])?;
@@ -97,12 +97,13 @@ impl Postgres {
         Ok(DiskUsage { database_bytes: size.unsigned_abs(), log_bytes: None, free_bytes: None })
     }
 
-    /// Does what is due from time to time; says when it is due again.
+    /// Runs the maintenance that is due. Returns when it is due again.
     pub(super) async fn tend(&self, now: Timestamp) -> Result<Timestamp, Fault> {
         for (table, month) in tend::partitions(now)? {
             let make = move |tx: &mut Tx<'_>| Ok(tend::make_partition(tx, table, &month)?);
             if let Err(fault) = self.write(make).await {
-                // A query reads the whole table; there are months of time, and rows have a place meanwhile.
+                // A query reads the whole table. There are months of time left, and until then the default
+                // partition takes the rows.
                 warn!(table, reason = %fault, "a partition is not made yet");
             }
         }
@@ -115,7 +116,7 @@ impl Postgres {
     }
 }
 
-/// Refuses a database of another schema than the newest, and one that is being filled.
+/// Refuses a database whose schema is not the newest, and one that a transfer is filling.
 fn must_be_usable(tx: &mut Tx<'_>, name: &str) -> Result<(), Fault> {
     upkeep::schema_in(tx)?.must_be_newest(name)?;
     transfer::must_be_whole(tx)
@@ -135,7 +136,7 @@ pub(super) fn rehearse<T>(
     apart(url, script, End::Rollback)
 }
 
-/// Runs a script over a connection of its own, and ends its transaction so; after a fault, with a rollback.
+/// Runs a script over a connection of its own and ends the transaction as `end` says. A fault rolls back.
 fn apart<T>(
     url: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,

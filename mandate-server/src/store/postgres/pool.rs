@@ -1,4 +1,4 @@
-//! The threads: a bounded number of connections, each with a thread that has it to itself.
+//! The threads of the store. Each owns one connection, and their number is bounded.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,30 +19,31 @@ use super::scripts::{self, BRIEFLY, Script, Tried};
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, ScriptError};
 
-/// How many threads read. An export has one to itself while it is built.
+/// How many threads read. An export occupies one while it is built.
 const READERS: usize = 5;
-/// How many threads run scripts that write, beside the one that tries again those whose locks another transaction keeps.
+/// How many threads run scripts that write, besides the one for scripts whose locks are held.
 const WRITERS: usize = 4;
-/// How many batches are under way at a time. An agent always goes by the same batch worker, so that batch workers do not
-/// fight over one.
+/// How many batches run at a time. An agent is always served by the same batch worker, so that two never
+/// compete for its row.
 const BATCH_WORKERS: usize = 2;
-/// How long a job may wait for its turn: after that, its caller has given up, and what it would write is of another time.
+/// How long a job may be queued. After that its caller has given up, and its ids would carry an old time.
 pub(super) const TURN: Duration = Duration::from_secs(20);
 
 /// A script that reads.
 type Job = Box<dyn FnOnce(&mut ConnectionWorker) + Send>;
 
-/// The way to some threads: none once they are told to end.
+/// The queue of some threads: none once they are to end.
 type Door<J> = Mutex<Option<mpsc::Sender<J>>>;
 
-/// The threads and the way to them.
+/// The threads and their queues.
 pub(super) struct Pool {
     readers: Door<Job>,
     writers: Door<Script>,
-    /// The scripts whose locks another transaction keeps.
+    /// Scripts whose locks another transaction holds.
     patient: Door<Script>,
     batch_workers: Vec<Door<Asked>>,
-    /// How many jobs each thread has set aside that does so.
+    /// How many jobs are set aside because of a held lock: by the thread for such scripts, and by each batch
+    /// worker.
     aside: Vec<Arc<AtomicUsize>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     after: After,
@@ -50,7 +51,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// Starts the threads. What has waited for longer than `turn` is not begun, and not committed.
+    /// Starts the threads. A job that has waited longer than `turn` is neither started nor committed.
     pub(super) fn start(
         address: &Arc<Address>,
         decider: &Arc<dyn Decider>,
@@ -92,14 +93,14 @@ impl Pool {
     {
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move |worker| {
-            // A caller that has gone away needs no answer.
+            // The caller may have gone away: then no answer is needed.
             let _ = answer.send(worker.read(&script));
         });
         send(&self.readers, job).await?;
         answered.await.map_err(|_| gone())?
     }
 
-    /// Reads, for a thread that may be kept waiting.
+    /// Reads on behalf of a thread that may block.
     pub(super) fn read_here<T: Send + 'static>(
         &self,
         script: impl Fn(&mut Tx<'_>) -> T + Send + 'static,
@@ -157,14 +158,14 @@ impl Pool {
         Ok(answer)
     }
 
-    /// How many jobs wait, for a thread or for a lock that another transaction keeps.
+    /// How many jobs wait for a thread or for a lock.
     pub(super) fn waiting(&self) -> usize {
         let doors = self.batch_workers.iter().map(waiting).sum::<usize>();
         let aside = self.aside.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
         waiting(&self.readers) + waiting(&self.writers) + waiting(&self.patient) + doors + aside
     }
 
-    /// Lets the threads end what waits, and joins them.
+    /// Finishes the queued jobs, then joins the threads.
     pub(super) fn close(&self) {
         drop(self.readers.lock().unwrap_or_else(PoisonError::into_inner).take());
         drop(self.writers.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -196,7 +197,7 @@ fn gone() -> Fault {
     Fault::new("the threads of the store have ended, or a script panicked; see the line before this one")
 }
 
-/// Starts a thread with a place at the database.
+/// Starts a thread with its connection.
 fn thread(
     name: String,
     address: &Arc<Address>,
@@ -207,7 +208,7 @@ fn thread(
     started.map_err(|e| Fault::new(format!("cannot start a thread for the database: {e}")))
 }
 
-/// Starts threads that share what waits.
+/// Starts threads that share one queue.
 fn crew<J: Send + 'static>(
     name: &str,
     count: usize,
@@ -225,9 +226,9 @@ fn crew<J: Send + 'static>(
 }
 
 fn serve(mut worker: ConnectionWorker, waiting: &Turn<mpsc::Receiver<Job>>) {
-    // One thread waits for the next job, the others for their turn.
+    // One thread waits for the next job, the others for the lock on the queue.
     while let Some(job) = worker.wait(async { waiting.lock().await.recv().await }) {
-        // A panic drops the waiter's channel, and the thread goes on.
+        // A panic drops the caller's channel. The thread goes on.
         if catch_unwind(AssertUnwindSafe(|| job(&mut worker))).is_err() {
             worker.leave();
         }

@@ -1,6 +1,6 @@
-//! The threads that run scripts which write. One that meets a lock that another transaction keeps is handed over to a
-//! thread of its own kind, which tries those in turn until their time is over: so that no other script waits for that
-//! lock.
+//! The threads that run scripts which write. A script that meets a lock held by another transaction moves to
+//! a thread of its own kind, which tries such scripts in turn until their time is over. So no other script
+//! waits for that lock.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,28 +12,28 @@ use tokio::sync::mpsc::{Receiver, Sender};
 use super::connection_worker::ConnectionWorker;
 use super::jobs::MAX_WAITING;
 
-/// How long a script waits for a lock, each time that it is tried.
+/// How long one attempt of a script waits for a lock.
 pub(super) const BRIEFLY: &str = "SET LOCAL lock_timeout = '500ms'";
 
-/// A script that writes, to be tried until it has an answer.
+/// A script that writes. It is tried until it has an answer.
 pub(super) type Script = Box<dyn FnMut(&mut ConnectionWorker) -> Tried + Send>;
 
-/// What has come of trying a script.
+/// The outcome of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tried {
     /// The caller has its answer.
     Answered,
-    /// Another transaction holds what it wants, and there is time left.
+    /// Another transaction holds a lock, and there is time left.
     Held,
 }
 
-/// Tries what comes, until no request can come any more. Scripts whose lock is held go to `patient`.
+/// Runs scripts until no request can come any more. Scripts whose lock is held go to `patient`.
 pub(super) fn serve(
     mut worker: ConnectionWorker,
     waiting: &Turn<Receiver<Script>>,
     patient: &Sender<Script>,
 ) {
-    // One thread waits for the next job, the others for their turn.
+    // One thread waits for the next job, the others for the lock on the queue.
     while let Some(mut script) = worker.wait(async { waiting.lock().await.recv().await }) {
         if attempt(&mut worker, &mut script) == Tried::Answered {
             continue;
@@ -45,7 +45,8 @@ pub(super) fn serve(
     }
 }
 
-/// Tries in turn what waits for locks, until nothing does and no request can come any more. `count` tells how many there are.
+/// Tries the scripts that wait for locks in turn, until none is left and no request can come any more.
+/// `count` is their number.
 pub(super) fn serve_patiently(
     mut worker: ConnectionWorker,
     mut waiting: Receiver<Script>,
@@ -71,7 +72,7 @@ pub(super) fn serve_patiently(
     }
 }
 
-/// A panic drops the waiter's channel, and the thread goes on.
+/// A panic drops the caller's channel. The thread goes on.
 fn attempt(worker: &mut ConnectionWorker, script: &mut Script) -> Tried {
     catch_unwind(AssertUnwindSafe(|| script(worker))).unwrap_or_else(|_| {
         worker.leave();

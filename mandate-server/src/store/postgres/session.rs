@@ -1,4 +1,5 @@
-//! A connection as the session of a transaction. What needs no answer at once travels with what does.
+//! A connection in a transaction. Statements whose result is not needed at once are sent with the next that
+//! is.
 
 use std::time::Duration;
 
@@ -12,23 +13,23 @@ use super::purpose::{DOUBTFUL, Purpose};
 use crate::error::{Fault, Refusal};
 use crate::model::call::ScriptError;
 
-/// A transaction on a connection. It begins with the first statement.
+/// A transaction on a connection. It begins with its first statement.
 pub(super) struct PostgresSession<'a> {
     runtime: &'a Runtime,
     connection: &'a mut Connection,
     purpose: Purpose,
     waiting: Vec<Step>,
-    /// The places in `waiting` of what is counted.
+    /// The indexes in `waiting` of the statements whose rows are counted.
     counted: Vec<usize>,
-    /// How many rows those changed that were counted.
+    /// How many rows the counted statements changed.
     pub(super) count: usize,
     /// Whether anything was sent.
     pub(super) began: bool,
     /// Whether anything may have been written.
     pub(super) wrote: bool,
-    /// The number of the transaction, where a statement of its own leaves it.
+    /// The transaction's number, if one of its own statements writes it to `commits`.
     pub(super) left: Option<[u8; 16]>,
-    /// What went wrong first. Nothing can be done in the transaction after that.
+    /// The first error. Nothing more is sent in the transaction after it.
     pub(super) error: Option<DatabaseError>,
 }
 
@@ -48,10 +49,11 @@ impl<'a> PostgresSession<'a> {
         }
     }
 
-    /// Has `step` sent with what is sent next, at the latest with COMMIT.
+    /// Queues `step`. It is sent with the next message, at the latest with COMMIT.
     pub(super) fn later(&mut self, step: Step) {
         match (self.waiting.last_mut(), step) {
-            // Each message is answered by itself, and each answer is sent, and wakes the waiter: texts go as one.
+            // The database answers each message separately, and each answer wakes the reader. So texts are
+            // joined into one.
             (Some(Step::Plain(before)), Step::Plain(text)) => {
                 let before = before.to_mut();
                 before.push_str("; ");
@@ -61,19 +63,19 @@ impl<'a> PostgresSession<'a> {
         }
     }
 
-    /// The same, for a statement that writes.
+    /// Queues a statement that writes.
     pub(super) fn write_later(&mut self, sql: &'static str, parameters: Vec<Parameter>) {
         self.wrote = true;
         self.later(Step::Run(sql, parameters));
     }
 
-    /// The same; how many rows it changes is known once it was sent.
+    /// Queues a statement whose changed rows are counted once it was sent.
     pub(super) fn later_counted(&mut self, step: Step) {
         self.counted.push(self.waiting.len());
         self.waiting.push(step);
     }
 
-    /// Sends what waits and `steps`, at once; gives what came of `steps`.
+    /// Sends the queue and `steps` in one pipeline. Returns the results of `steps`.
     pub(super) fn send(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, Fault> {
         if self.error.is_some() {
             return Err(Fault::new("database: the transaction has met an error before"));
@@ -108,13 +110,13 @@ impl<'a> PostgresSession<'a> {
         }
     }
 
-    /// Asks whether the other end is there. No transaction is begun.
+    /// Checks that the peer answers, without beginning a transaction.
     pub(super) fn ping(&mut self) -> Result<(), Fault> {
         self.send_plain("/* session.ping */ SELECT 1")
     }
 
-    /// Sends `steps` and COMMIT. An answer with a warning is none: an operator has told the database not to wait any
-    /// longer for the standby, and what is committed may be lost with its machine.
+    /// Sends `steps` and COMMIT. An answer with a warning counts as none: an operator has cancelled the wait
+    /// for the standby, and the commit may be lost with its machine.
     pub(super) fn commit(&mut self, mut steps: Vec<Step>) -> Result<(), Fault> {
         self.connection.forget_warnings();
         steps.push(Step::plain("COMMIT"));
@@ -128,7 +130,7 @@ impl<'a> PostgresSession<'a> {
         Err(told)
     }
 
-    /// Sends a text without values and without a result, and nothing else.
+    /// Sends one text without parameters or results, and nothing else.
     pub(super) fn send_plain(&mut self, text: &'static str) -> Result<(), Fault> {
         self.waiting.clear();
         self.counted.clear();
@@ -144,18 +146,19 @@ impl<'a> PostgresSession<'a> {
         self.connection.draw()
     }
 
-    /// Draws the number of this transaction, for a statement that leaves it in `commits` with what else it writes.
+    /// Draws the number of this transaction, for a statement that writes it to `commits` together with other
+    /// rows.
     pub(super) fn leave(&mut self) -> [u8; 16] {
         *self.left.insert(self.connection.draw())
     }
 }
 
-/// How an answer was waited for in vain.
+/// Which time limit an answer exceeded.
 #[derive(PartialEq)]
 enum Mute {
-    /// For as long as it may take.
+    /// The limit of its transaction.
     Found,
-    /// For as long as one may take to a transaction that writes, and the other end is in doubt.
+    /// The shorter limit that holds while the peer is in doubt.
     Doubted,
 }
 
@@ -180,7 +183,7 @@ fn step(sql: &'static str, parameters: &[Value]) -> Step {
     Step::Run(sql, parameters.iter().cloned().map(Parameter::from).collect())
 }
 
-/// Whether a statement, behind its name, is a SELECT.
+/// Whether a statement is a SELECT, after the name in its text.
 fn reads(sql: &str) -> bool {
     let text = sql.split_once("*/").map_or(sql, |(_, text)| text);
     text.trim_start().starts_with("SELECT")
@@ -191,14 +194,15 @@ impl Session for PostgresSession<'_> {
         Backend::Postgres
     }
 
-    /// Not where the database reports damage, or of anything else that remains.
+    /// False if the database reports damage or any other permanent error.
     fn is_lost(&self) -> bool {
         self.error.as_ref().is_some_and(|error| error.recovery != Recovery::None)
     }
 
     fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
         if self.purpose == Purpose::Write {
-            // What is held may be a kept answer that is given again: COMMIT waits for where that has to come to.
+            // A locked row may be a kept answer that is replayed: COMMIT then waits until it has reached the
+            // standby.
             self.wrote = true;
             self.later(step(sql, parameters));
         }
@@ -216,10 +220,10 @@ impl Session for PostgresSession<'_> {
     }
 }
 
-/// What a script has come to, and what it has done.
+/// The result of a script, and what it has counted.
 pub(super) type Scripted<T> = (Result<T, Refusal>, Tally);
 
-/// Runs a script over a transaction.
+/// Runs a script in a transaction.
 pub(super) fn run<T>(
     session: &mut PostgresSession<'_>,
     script: &impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,

@@ -1,51 +1,52 @@
-//! What a database of this kind needs from time to time: partitions before their month begins, and an end of what is only
-//! of use for a while.
+//! Regular maintenance of a PostgreSQL database: it makes partitions before their month begins, and deletes
+//! rows that are needed for a short time only.
 
 use mandate_core::{DecisionId, Timestamp};
 
 use super::super::tx::Tx;
 use crate::error::Fault;
 
-/// How often it is tended, in seconds.
+/// How often maintenance runs, in seconds.
 pub(super) const EVERY_SECONDS: i64 = 60;
-/// How many months there are partitions for: the present one and those that follow.
+/// For how many months there are partitions, the current month included.
 const MONTHS: usize = 3;
 /// Longer than every month, and shorter than two, in days.
 const OVER_A_MONTH_DAYS: i64 = 32;
-/// How many rows go at a time.
+/// How many rows one transaction deletes.
 const ROWS: i64 = 1_000;
 
-/// The tables that have a partition for each month of their ids.
+/// The tables that are partitioned by month, by the time in their ids.
 const PARTITIONED: [&str; 2] = ["decisions", "events"];
 const MAKE: &str = "/* tend.make */ SELECT make_partition($1, $2, $3, $4)";
-/// A connection that is lost while it commits is asked about at once, and a transaction without a connection lives for
-/// seconds: ten minutes are long.
+/// The outcome of a lost commit is looked up at once, and a transaction without a connection lives for
+/// seconds. Ten minutes are more than enough.
 const FORGET: &str = "/* tend.forget */ DELETE FROM commits WHERE commit IN
     (SELECT commit FROM commits WHERE at < (extract(epoch FROM statement_timestamp()) * 1000)::bigint - 600000
     ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED)";
 
-/// Makes the partition of one month of one table, unless it is there, or rows of that month are elsewhere.
+/// Makes a table's partition for one month, unless it exists or the month's rows are in the default
+/// partition.
 pub(super) fn make_partition(tx: &mut Tx<'_>, table: &'static str, month: &Month) -> Result<(), Fault> {
     let Month { name, first, behind } = month;
     tx.query(MAKE, &[table.into(), name.as_str().into(), (*first).into(), (*behind).into()]).map(|_| ())
 }
 
-/// Forgets how transactions ended that no server asks about any more; says whether there may be more of them.
+/// Deletes commit records that no server asks for any more. Returns whether there may be more.
 pub(super) fn forget(tx: &mut Tx<'_>) -> Result<bool, Fault> {
     Ok(i64::try_from(tx.execute(FORGET, &[ROWS.into()])?).unwrap_or(ROWS) >= ROWS)
 }
 
-/// A month, as ids know it.
+/// A month, as a range of ids.
 #[derive(Debug, Clone)]
 pub(super) struct Month {
     name: String,
     /// The smallest id of the month.
     first: [u8; 16],
-    /// The smallest id of the next.
+    /// The smallest id of the next month.
     behind: [u8; 16],
 }
 
-/// The partitions that there should be at `now`.
+/// The partitions that must exist at `now`.
 pub(super) fn partitions(now: Timestamp) -> Result<Vec<(&'static str, Month)>, Fault> {
     let start =
         |at: Timestamp| Timestamp::parse(&format!("{}-01T00:00:00Z", at.month())).map_err(Fault::from);

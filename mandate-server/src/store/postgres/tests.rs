@@ -1,4 +1,4 @@
-//! Transactions against a real cluster: how they end, what they wait for, and what a value is there and back.
+//! Transactions on a real cluster: how they end, what they wait for, and how values are stored.
 
 mod bounds;
 mod filling;
@@ -47,14 +47,14 @@ fn number(worker: &mut ConnectionWorker, sql: &'static str) -> i64 {
     worker.read(&|tx: &mut Tx<'_>| tx.row(sql, &[]).unwrap().unwrap().integer().unwrap()).unwrap()
 }
 
-/// Waits until somebody waits for a lock.
+/// Waits until a transaction waits for a lock.
 fn until_one_waits(worker: &mut ConnectionWorker) {
     while number(worker, WAITING) == 0 {
         thread::yield_now();
     }
 }
 
-/// Leaves the row that tells of a commit.
+/// Writes the row that records a commit.
 fn leave(session: &mut PostgresSession<'_>, number: [u8; 16]) -> Result<(), Fault> {
     session.send(vec![Step::Run(LEAVE, vec![Parameter::from(Value::from(number))])]).map(|_| ())
 }
@@ -105,7 +105,7 @@ fn what_is_read_is_read_again_where_the_connection_is_lost_beneath_it_and_not_fo
         });
         assert_eq!((read.unwrap().is_ok(), run.get()), (found, readings), "{losses} losses");
     }
-    // What was told cannot be taken back: an operator's look is not made twice.
+    // What was passed on cannot be taken back: an operator's reading is not repeated.
     let mut looks = 0;
     let lost = worker.look(|tx| {
         looks += 1;
@@ -124,7 +124,7 @@ fn how_a_transaction_ended_is_told_by_what_it_left() {
     for _ in 0..2 {
         assert!(!asks.has_committed(absent).unwrap(), "asking twice changes nothing");
     }
-    // One that comes late, from a connection that was held to be lost, cannot commit any more.
+    // A late COMMIT, from a connection that counted as lost, fails.
     let late = works.transact(&mut |session| {
         session.send(vec![Step::Run(BUMP[0], Vec::new())])?;
         leave(session, absent)
@@ -179,7 +179,7 @@ fn of_two_that_wait_for_each_other_one_is_run_again() {
         });
         running.map(|thread| thread.join().unwrap()).into()
     });
-    // The one that was taken back may come before the other again.
+    // The transaction that was rolled back may run again before the other.
     assert!(attempts.iter().sum::<u32>() >= 3, "{attempts:?}");
     assert_eq!(number(&mut worker(database.url()), REVISIONS), 4, "each has its effect once");
 }

@@ -1,4 +1,4 @@
-//! TLS to the database: what of its certificate must hold.
+//! TLS to the database: how strictly its certificate is checked.
 
 use std::fmt;
 use std::path::Path;
@@ -13,33 +13,33 @@ use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootC
 
 use crate::error::Fault;
 
-/// What of a certificate must hold.
+/// What is checked of a certificate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Trust {
-    /// Nothing: the connection is encrypted, and the other end is not verified.
+    /// Nothing: the connection is encrypted, but the server is not verified.
     Anything,
-    /// An authority that is trusted has signed it, for whatever name.
+    /// A trusted authority has signed it, for any name.
     Authority,
-    /// That, and it is for the name that is connected to.
+    /// A trusted authority has signed it, for the name that is connected to.
     Name,
 }
 
-/// What is trusted, and whom.
+/// Which authorities are trusted, and for what.
 #[derive(Debug)]
 pub(super) struct Roots {
     pub(super) trust: Trust,
-    /// The authorities' certificates, PEM. None: those that the system trusts.
+    /// The authorities' certificates, PEM. None: the system's.
     pub(super) file: Option<String>,
 }
 
-/// How TLS is spoken to the database.
+/// The TLS configuration for the database.
 pub(super) fn client(roots: &Roots) -> Result<ClientConfig, Fault> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let unusable = |e: &dyn fmt::Display| Fault::new(format!("database: TLS cannot be used: {e}"));
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|e| unusable(&e))?;
-    // As with libpq: authorities that are named are asked, whatever the mode.
+    // As in libpq: if authorities are named, they are checked in any mode.
     if roots.trust == Trust::Anything && roots.file.is_none() {
         let verifier = Arc::new(Believing { provider, chain: None });
         return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
@@ -67,7 +67,7 @@ fn read(file: Option<&str>) -> Result<RootCertStore, Fault> {
     if store.is_empty() { Err(unusable(&"there is no certificate in it")) } else { Ok(store) }
 }
 
-/// Believes a name that the certificate is not for, or, without a chain to look at, any certificate.
+/// Accepts a certificate for another name or, if no authorities are given, any certificate.
 #[derive(Debug)]
 struct Believing {
     provider: Arc<CryptoProvider>,

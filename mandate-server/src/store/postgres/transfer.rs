@@ -1,5 +1,5 @@
-//! A database that is filled from another. The table `transfer` is there for as long as it is not complete, and names what
-//! it is filled from; every process that works in the database looks for it.
+//! A database that a transfer fills. The table `transfer` exists until the transfer is complete, and names
+//! its source. Every process that uses the database checks for it.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::session::PostgresSession;
 use super::{tend, upkeep};
 use crate::error::Fault;
 
-/// Held exclusively to change what the database is, and shared to rely on it.
+/// Taken exclusively to change what the database is, and shared to rely on it.
 const ALONE: &str = "/* postgres_transfer.alone */ SELECT pg_advisory_xact_lock(7239165340126157902)";
 const TOGETHER: &str = "/* postgres_transfer.together */
     SELECT pg_advisory_xact_lock_shared(7239165340126157902)";
@@ -28,22 +28,23 @@ const WRITE: &str = "/* postgres_transfer.write */
 const READ: &str = "/* postgres_transfer.read */ SELECT source, stamp FROM transfer";
 const FORGET: &str = "/* postgres_transfer.forget */ DELETE FROM transfer";
 const UNMARK: &str = "/* postgres_transfer.unmark */ DROP TABLE transfer";
-/// What is there in a database without our schema. The table of its versions comes before the first of them.
+/// Tables in a database without our schema. The table of schema versions is made before the first of ours.
 const STRANGE: &str = "/* postgres_transfer.strange */ SELECT relname FROM pg_class
     WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p', 'v', 'm', 'f')
     AND relname <> 'refinery_schema_history' LIMIT 1";
-/// The stamp of no source, for as long as there are no tables.
+/// The stamp while there are no tables: that of no source.
 const UNSTAMPED: &str = "";
-/// The schema begins with these counters, which the source brings too.
+/// The schema begins with these counters. The source brings them too.
 const BEGINNING: &str = "revisions";
 const EMPTY: &str = "/* postgres_transfer.empty */
     TRUNCATE organizations, environments, revisions, issuers, signing_keys, api_keys, agents, mandates,
     decisions, reviews, usage, idempotency, webhooks, subscriptions, events, deliveries, attempts, escrows, escrow_history,
     exports, export_pieces, audit";
-/// The tables whose partitions hold a month of ids each, the second column of the key.
+/// The tables that are partitioned by month, by the ids in the second column of their key.
 const PARTITIONED: [&str; 2] = ["decisions", "events"];
 
-/// Refuses a database that a transfer has not filled yet, and keeps one from beginning until this transaction ends.
+/// Refuses a database that a transfer is filling, and keeps a transfer from beginning until this transaction
+/// ends.
 pub(super) fn must_be_whole(tx: &mut Tx<'_>) -> Result<(), Fault> {
     tx.hold(TOGETHER, &[])?;
     if !is_marked(tx)? {
@@ -66,18 +67,18 @@ pub(in crate::store) struct Filling {
     worker: ConnectionWorker,
     source: String,
     stamp: String,
-    /// The months that have their partitions.
+    /// The months whose partitions exist.
     months: BTreeSet<String>,
 }
 
 impl Filling {
-    /// Says what a transfer would find. Nothing is changed.
+    /// Reports what a transfer would find. Changes nothing.
     pub(in crate::store) fn look(url: &str) -> Result<Begun, Fault> {
         upkeep::snapshot(url, found)
     }
 
-    /// Marks the database, so that no process works in it from then on, and brings it to the newest schema; or goes on
-    /// where it is marked.
+    /// Marks the database, so that no process uses it from then on, and migrates it to the newest schema. If
+    /// it is marked already, continues.
     pub(in crate::store) fn begin(
         url: &str,
         source: &str,
@@ -92,7 +93,7 @@ impl Filling {
         Ok((Self { worker, source, stamp, months: BTreeSet::new() }, begun))
     }
 
-    /// The key of the last row that has arrived, and how many have.
+    /// The key of the last row that was written, and how many were.
     pub(in crate::store) fn arrived(
         &mut self,
         table: &'static Table,
@@ -125,7 +126,7 @@ impl Filling {
         })
     }
 
-    /// Rows that come before their partition would go into the default partition, and keep theirs from being made.
+    /// Rows written before their partition exists go into the default partition, which then prevents it.
     fn make_partitions(&mut self, table: &'static Table, rows: &[Vec<Value>]) -> Result<(), Fault> {
         if !PARTITIONED.contains(&table.name) {
             return Ok(());
@@ -134,7 +135,7 @@ impl Filling {
             let Some(Value::Blob(id)) = row.get(1) else { continue };
             let Ok(id) = <[u8; 16]>::try_from(id.as_slice()) else { continue };
             let at = DecisionId::from_bytes(id).created_at();
-            // A month that has no name has no partition either.
+            // A time without a month needs no partition.
             let Ok(partitions) = tend::partitions(at) else { continue };
             if !self.months.insert(at.month().to_string()) {
                 continue;
@@ -153,7 +154,7 @@ impl Filling {
         Ok(())
     }
 
-    /// Runs `script`, and takes the mark away.
+    /// Runs `script` and removes the mark.
     pub(in crate::store) fn complete(
         &mut self,
         script: &impl Fn(&mut Tx<'_>) -> Result<(), Fault>,
@@ -171,7 +172,7 @@ impl Filling {
     }
 }
 
-/// What a transfer finds.
+/// What a transfer finds in its target.
 fn found(tx: &mut Tx<'_>) -> Result<Begun, Fault> {
     if is_marked(tx)? {
         return Ok(Begun::GoesOn);
@@ -182,8 +183,8 @@ fn found(tx: &mut Tx<'_>) -> Result<Begun, Fault> {
     must_hold_nothing(tx).map(|()| Begun::Fresh)
 }
 
-/// Marks the database, so that it is certain. There is no table yet that records commits: whether the
-/// answer to one was lost is told by what is found there afterwards, which waits for the process that marks it.
+/// Marks the database for certain. There is no `commits` table yet, so when an answer is lost, the mark
+/// itself is looked up. That waits for any process that is writing it.
 fn claimed(worker: &mut ConnectionWorker, source: &str, at: Timestamp) -> Result<(), Fault> {
     let mut claim = || {
         worker.transact(&mut |session| {
@@ -198,7 +199,7 @@ fn claimed(worker: &mut ConnectionWorker, source: &str, at: Timestamp) -> Result
     Ok(())
 }
 
-/// Marks the database before it has tables, unless it is marked; says what it was.
+/// Marks the database before it has tables, unless it is marked. Returns what it was.
 fn claim(tx: &mut Tx<'_>, source: &str, at: Timestamp) -> Result<Begun, Fault> {
     tx.hold(ALONE, &[])?;
     let found = found(tx)?;
@@ -209,8 +210,8 @@ fn claim(tx: &mut Tx<'_>, source: &str, at: Timestamp) -> Result<Begun, Fault> {
     Ok(found)
 }
 
-/// Writes down what the marked database is filled from, and empties it unless that is what it was. The schema brings counters
-/// of its own.
+/// Records what the marked database is filled from. Empties it first if that was another source. The schema
+/// brings counters of its own.
 fn mark(tx: &mut Tx<'_>, source: &str, stamp: &str, at: Timestamp) -> Result<Begun, Fault> {
     tx.hold(ALONE, &[])?;
     if !is_marked(tx)? {
@@ -227,12 +228,12 @@ fn mark(tx: &mut Tx<'_>, source: &str, stamp: &str, at: Timestamp) -> Result<Beg
     Ok(if was_empty { Begun::Fresh } else { Begun::Anew })
 }
 
-/// The source that is written down, and its stamp.
+/// The recorded source and its stamp.
 fn read(tx: &mut Tx<'_>) -> Result<Option<(String, String)>, Fault> {
     tx.row(READ, &[])?.map(|mut row| Ok((row.text()?, row.text()?))).transpose()
 }
 
-/// Refuses to go on where another transfer has begun meanwhile, or this one was completed by another.
+/// Refuses to continue if another transfer has begun meanwhile, or has completed this one.
 fn must_be_ours(tx: &mut Tx<'_>, source: &str, stamp: &str) -> Result<(), Fault> {
     tx.hold(ALONE, &[])?;
     if is_marked(tx)? && read(tx)?.is_some_and(|(from, of)| (from.as_str(), of.as_str()) == (source, stamp)) {

@@ -1,8 +1,9 @@
-//! Folds the log into the database file beside the writer, so that no COMMIT waits for all of it.
+//! Copies the write-ahead log into the database file in a thread beside the writer, so that no COMMIT waits
+//! for all of it.
 //!
-//! A thread with a connection of its own copies what is in the log while the writer goes on. It never catches up with a
-//! writer that does not pause, and the log begins anew only when nothing in it is left to copy. So the writer copies the
-//! rest, once that is little; and all of it when the thread is far behind.
+//! The thread has its own connection. It never catches up with a writer that does not pause, and SQLite
+//! starts the log anew only when all of it is copied. So the writer copies the last few pages, and all of
+//! them when the thread is far behind.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -18,17 +19,17 @@ use rusqlite::{Connection, ErrorCode, ffi};
 use super::commit::stop;
 use crate::error::Fault;
 
-/// Pages that the log may have before it is folded in.
+/// How many pages the log may have before a checkpoint begins.
 pub(super) const CHECKPOINT_PAGES: c_int = 1000;
-/// Pages that the writer folds in by itself, when no more are left: it takes about as long as a COMMIT.
+/// At most so many remaining pages are copied by the writer: that takes about as long as a COMMIT.
 const REST_PAGES: c_int = 256;
-/// Pages at which the writer waits for no one.
+/// From so many pages on, the writer copies them itself.
 pub(super) const MOST_PAGES: c_int = 4 * CHECKPOINT_PAGES;
 
-/// Copies what is in the log, up to what a reader still needs; says how many of its pages are copied.
+/// Runs a checkpoint up to what readers still need. Returns how many pages of the log are copied.
 pub(in crate::store) type Checkpoint = Box<dyn FnMut(&Connection) -> rusqlite::Result<c_int> + Send>;
 
-/// As SQLite does it, without waiting.
+/// SQLite's passive checkpoint, which waits for no other connection.
 pub(in crate::store) fn checkpoint() -> Checkpoint {
     Box::new(|connection| {
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get("checkpointed"))
@@ -36,35 +37,35 @@ pub(in crate::store) fn checkpoint() -> Checkpoint {
 }
 
 thread_local! {
-    /// Why the log could not be folded in. SQLite reports of a COMMIT only that what follows it has failed.
+    /// Why the checkpoint failed. SQLite reports only that the work after the COMMIT has failed.
     static UNFOLDED: Cell<Option<ffi::Error>> = const { Cell::new(None) };
 }
 
-/// Why the log could not be folded in behind a COMMIT on this thread, if a disk has failed at that. It is told once.
+/// Why the checkpoint after a COMMIT on this thread failed, if a disk error was the reason. Returned once.
 pub(super) fn failed() -> Option<ffi::Error> {
     UNFOLDED.take()
 }
 
-/// The thread that folds, and the way to it.
+/// The checkpoint thread and how to wake it.
 pub(super) struct Checkpointer {
     way: Way,
     thread: JoinHandle<()>,
 }
 
-/// How the writer's connection finds the thread.
+/// The writer's way to the thread.
 #[derive(Clone)]
 struct Way {
     wake: SyncSender<()>,
     log: Arc<Log>,
 }
 
-/// What is known of the log. When it begins anew beside the thread, `folded` may say too much for a while: by it nothing
-/// is left out, it only says who folds.
+/// What is known of the log. If the log starts anew beside the thread, `folded` may be too high for a while.
+/// It only decides which thread copies, so no page is missed.
 #[derive(Default)]
 struct Log {
-    /// Its pages, after the newest COMMIT.
+    /// The pages of the log after the newest COMMIT.
     pages: AtomicI32,
-    /// How many of them are copied, from its beginning on.
+    /// How many of them are copied, counted from the start of the log.
     folded: AtomicI32,
 }
 
@@ -76,7 +77,8 @@ impl Log {
 }
 
 impl Checkpointer {
-    /// Starts the thread: it folds whenever the log of `writer` has grown long. A failing disk sets `stopped`.
+    /// Starts the thread. It runs a checkpoint whenever the log of `writer` is long. A disk error sets
+    /// `stopped`.
     pub(super) fn start(
         connection: Connection,
         checkpoint: Checkpoint,
@@ -94,7 +96,7 @@ impl Checkpointer {
         Ok(Self { way, thread })
     }
 
-    /// Ends the thread after what it has begun. From here on `writer` folds by itself.
+    /// Ends the thread after its current checkpoint. From then on `writer` runs its own.
     pub(super) fn end(self, writer: &mut Connection) -> Result<(), Fault> {
         writer.wal_hook(Some(alone))?;
         drop(self.way);
@@ -105,7 +107,7 @@ impl Checkpointer {
 }
 
 impl Way {
-    /// The writer has committed, and the log has so many pages.
+    /// The writer has committed, and the log has this many pages.
     fn committed(&self, wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
         self.log.pages.store(pages, Ordering::Relaxed);
         if pages < CHECKPOINT_PAGES {
@@ -113,7 +115,7 @@ impl Way {
             return Ok(());
         }
         if self.log.left() > REST_PAGES && pages < MOST_PAGES {
-            // When it is at work, it looks how many are left once it is done.
+            // If the thread is busy, it checks how many pages are left when it is done.
             let _ = self.wake.try_send(());
             return Ok(());
         }
@@ -124,8 +126,8 @@ impl Way {
     }
 }
 
-/// For a connection without a thread: folds the log in once it is long, as SQLite does by itself; but SQLite passes over a
-/// failing disk then. Here the COMMIT that it follows, on the same thread, is told to have failed.
+/// For a connection without a thread: runs a checkpoint once the log is long, as SQLite would. But SQLite
+/// ignores disk errors then; here the COMMIT before it fails.
 pub(super) fn alone(wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
     if pages >= CHECKPOINT_PAGES {
         passive(wal)?;
@@ -133,8 +135,8 @@ pub(super) fn alone(wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
     Ok(())
 }
 
-/// Folds in what can be; says how many pages are copied, unless another thread is at it. Whatever is in the way but a failing
-/// disk, the next COMMIT tries again.
+/// Runs a passive checkpoint. Returns how many pages are copied, or none if another thread is at it. Any
+/// obstacle but a disk error is left to the next COMMIT.
 fn passive(wal: &mut Wal) -> rusqlite::Result<Option<c_int>> {
     match wal.checkpoint_v2(CheckpointMode::PASSIVE) {
         Ok((_, copied)) => Ok(Some(copied)),
@@ -160,7 +162,7 @@ impl Thread {
                 return;
             }
             if self.log.left() <= REST_PAGES {
-                // The rest is the writer's.
+                // The writer copies the rest.
                 continue;
             }
             match (self.checkpoint)(&self.connection) {

@@ -1,4 +1,5 @@
-//! One attempt: the event, signed with the key of the moment, posted, and what follows from the answer.
+//! One delivery attempt: the event is signed with the current key and posted, and the answer decides what
+//! follows.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -21,12 +22,12 @@ use crate::traces::{Span, Traces};
 /// An attempt that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
-    /// What is to be written down.
+    /// The result to store.
     pub(super) tried: TriedRecord,
     pub(super) ending: Ending,
 }
 
-/// What attempts are made with.
+/// What attempts need.
 #[derive(Clone)]
 pub(super) struct Means {
     pub(super) keyring: Keyring,
@@ -38,7 +39,8 @@ pub(super) struct Means {
 }
 
 impl Means {
-    /// Makes the attempt that is due, unless its time is over. One that could never be made is made once, late.
+    /// Makes the attempt that is due, unless its time is over. A delivery that could never be tried is tried
+    /// once, late.
     pub(super) async fn attempt(self, lease: Arc<LeaseRecord>, due: DueRecord) -> Ended {
         let at = self.clock.now();
         if due.attempts > 0 && backoff::is_over(due.since, at) {
@@ -53,7 +55,8 @@ impl Means {
         });
         let ending = Ending::of(&answer, began.elapsed());
         let now = self.clock.now();
-        // By a clock that was ahead the attempts have not begun yet: they would never end, and be made as fast as they can.
+        // To a clock that was ahead the attempts have not begun yet: they would never end, and repeat as fast
+        // as possible.
         let begins_anew = (due.since > now).then_some(at.min(now));
         let since = begins_anew.unwrap_or(due.since);
         let next = match answer {
@@ -103,7 +106,7 @@ impl Means {
     }
 }
 
-/// Tells the span of an attempt what became of it. Of the receiver it tells nothing: a URL can hold a secret.
+/// Completes an attempt's span. The URL is left out: it can hold a secret.
 fn end(mut span: Span, due: &DueRecord, status: Option<i64>, state: DeliveryState) {
     span.tell("mandate.event", due.event.id.to_string());
     span.tell("mandate.event.type", due.event.kind.as_str());
@@ -117,7 +120,7 @@ fn end(mut span: Span, due: &DueRecord, status: Option<i64>, state: DeliveryStat
     }
 }
 
-/// As what an attempt is counted.
+/// How an attempt is counted.
 fn counted(state: DeliveryState) -> Attempted {
     match state {
         DeliveryState::Delivered => Attempted::Delivered,
@@ -126,7 +129,7 @@ fn counted(state: DeliveryState) -> Attempted {
     }
 }
 
-/// What became of a delivery, told to the log and to be written down.
+/// Logs the result of a delivery and returns what to store.
 fn outcome(
     lease: &LeaseRecord,
     due: &DueRecord,

@@ -1,10 +1,10 @@
-//! Who may have how many attempts under way: receivers that are slow, dead or flooded hold up no other.
+//! How many attempts each receiver may have at a time, so that slow, dead or flooded ones delay no other.
 //!
-//! A webhook that this server has leased is a queue. What is free is shared out among the queues that want more, those with
-//! the fewest under way first, within what one webhook, one host and one environment may have. Some of each is kept for
-//! queues that have nothing under way. A queue begins narrow, grows with the answers that come, and shrinks to one attempt at
-//! a time when none has come in time: so what hangs holds little. No queue is kept for long: after its turn a webhook goes to
-//! the end of the due queue, and so it does when one of its attempts has hung.
+//! Each webhook that this server has leased is a queue. Free places go to the queues with the fewest running
+//! attempts first, within the limits of a webhook, a host and an environment. Some places of each limit are
+//! reserved for queues without a running attempt. A queue begins with few places, gets more with each answer,
+//! and falls to one after a timeout, so that a receiver that hangs occupies little. After its turn, or when
+//! an attempt hangs, a webhook goes to the end of the due queue.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::num::NonZeroUsize;
@@ -19,66 +19,65 @@ use super::super::dial::NoAnswer;
 use crate::model::records::{DueRecord, LeaseRecord};
 use crate::service::deliveries::LEASE_SECONDS;
 
-/// How many attempts are under way at a time.
+/// All attempts at a time.
 const ALL: Places = Places { most: 512, kept: 64 };
-/// How many of them to webhooks of one environment.
+/// Attempts at a time to the webhooks of one environment.
 const OF_ENVIRONMENT: Places = Places { most: 128, kept: 16 };
-/// How many of them to one host, whosever webhooks are there.
+/// Attempts at a time to one host, whichever environments its webhooks belong to.
 const OF_HOST: Places = Places { most: 64, kept: 16 };
-/// How many of them to one webhook that answers in no time.
+/// Attempts at a time to one webhook that answers promptly.
 const MAX_WIDTH: usize = 32;
-/// How many to one that takes its time.
+/// Attempts at a time to one that answers slowly.
 const SLOW_WIDTH: usize = 8;
-/// How many to one of which nothing is known.
+/// Attempts at a time to one that has not answered yet.
 const FIRST_WIDTH: usize = 2;
-/// What takes longer is slow.
+/// Answers that take longer are slow.
 const PROMPT: Duration = Duration::from_secs(2);
-/// Of how many webhooks it is remembered how they have answered. One takes about 100 bytes.
+/// For how many webhooks the pace is remembered. One takes about 100 bytes.
 const MAX_PACES: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
 /// How many webhooks are leased at a time.
 const MAX_QUEUES: usize = 1024;
 /// How many deliveries all stocks hold together. One takes about 1 KiB.
 const MAX_STOCKED: usize = 512;
-/// How many times as many as may be under way a queue has in stock.
+/// A queue's stock, as a multiple of the attempts that it may run.
 const STOCKED: usize = 2;
-/// How old a stock may be. What a webhook was to get when it is deleted is begun no later than so long after.
+/// How old a stock may be. So an attempt begins at most this long after its webhook was deleted.
 const STOCK_LASTS: Duration = Duration::from_millis(100);
-/// How long attempts to a webhook are begun before others have their turn, in seconds. Its lease holds well beyond the
-/// end of the last.
+/// How long a webhook's turn lasts, in seconds. Its lease outlasts the last attempt by far.
 const TURN_SECONDS: i64 = 30;
 
 /// The environment and the webhook.
 pub(super) type Key = (i64, WebhookId);
 
-/// How many attempts there may be, and how many of these are kept for queues that have none.
+/// How many attempts may run, and how many of these places are reserved for queues without one.
 struct Places {
     most: usize,
     kept: usize,
 }
 
 impl Places {
-    /// How many more there may be of one queue, where so many are taken.
+    /// How many more attempts a queue may begin when `taken` places are in use.
     fn left(&self, taken: usize, is_first: bool) -> usize {
         let open = (self.most - self.kept).saturating_sub(taken);
         if is_first && taken < self.most { open.max(1) } else { open }
     }
 }
 
-/// How an attempt ended, as far as others are concerned who wait for its place.
+/// How an attempt ended, as far as it matters to others that wait for its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
-    /// With an answer, whatever it says, after so long.
+    /// With an answer of any status, after this time.
     Answered(Duration),
-    /// With none, although it was waited for.
+    /// Without an answer, after waiting for one.
     Hung,
-    /// It was not made, since the name could not be looked up beside others. That says nothing of the receiver.
+    /// It was not made: there was no place to look its name up. That says nothing about the receiver.
     Crowded,
-    /// In no time: no program listened there, or it was not made at all.
+    /// At once: no program listened there, or it was not made at all.
     AtOnce,
 }
 
 impl Ending {
-    /// That of an attempt which has taken so long.
+    /// The ending of an attempt that took `after`.
     pub(super) fn of(answer: &Result<u16, NoAnswer>, after: Duration) -> Self {
         match answer {
             Ok(_) => Self::Answered(after),
@@ -90,11 +89,11 @@ impl Ending {
     }
 }
 
-/// How many attempts a webhook may have under way, by how those before have ended.
+/// How many attempts a webhook may run, given how its last ones ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Pace {
     width: usize,
-    /// The newest one hung, or waited beside lookups that hang: nothing is kept for it.
+    /// The newest attempt hung, or waited behind lookups that hang: no place is reserved for it.
     hangs: bool,
 }
 
@@ -119,14 +118,14 @@ struct Queue {
     lease: Arc<LeaseRecord>,
     host: String,
     under_way: BTreeSet<EventId>,
-    /// Those that have ended, until it is written down what became of them: due as well, as far as the database knows.
+    /// Attempts that have ended but are not stored yet. The database still has them as due.
     ended: BTreeSet<EventId>,
-    /// What is due beyond these, and when it was read.
+    /// Deliveries that are due beyond these, and when they were read.
     stock: VecDeque<DueRecord>,
     read_at: Instant,
-    /// Nothing more was due when it was last looked.
+    /// Nothing more was due at the last look.
     drained: bool,
-    /// Of the attempts that have ended since it was leased the newest has hung: its turn is over.
+    /// The newest attempt since the lease began has hung: the turn is over.
     hung: bool,
 }
 
@@ -134,7 +133,7 @@ struct Queue {
 #[derive(Debug)]
 pub(super) struct FairQueues {
     queues: BTreeMap<Key, Queue>,
-    /// Of webhooks that have queues, and had some before.
+    /// The paces of webhooks that have, or had, a queue.
     paces: LruCache<Key, Pace>,
 }
 
@@ -144,13 +143,13 @@ impl Default for FairQueues {
     }
 }
 
-/// What of a queue is to be read.
+/// What to read for a queue.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) lease: Arc<LeaseRecord>,
-    /// How many that it does not have.
+    /// How many deliveries to read.
     pub(super) more: usize,
-    /// What it has under way, or has ended and not written down.
+    /// Deliveries to leave out: they are running, or have ended and are not stored.
     pub(super) in_hand: BTreeSet<EventId>,
 }
 
@@ -162,12 +161,12 @@ impl Queue {
         Self { lease, host, under_way, ended, stock, read_at, drained: false, hung: false }
     }
 
-    /// How much may be due to it that it has not read: it is unknown.
+    /// How many unread deliveries may be due to it: unknown, unless it is drained.
     fn unread(&self) -> usize {
         if self.drained { 0 } else { usize::MAX }
     }
 
-    /// Throws away what was read too long ago; it is to be read again.
+    /// Discards a stock that is too old. It is read again.
     fn freshen(&mut self) {
         if !self.stock.is_empty() && self.read_at.elapsed() >= STOCK_LASTS {
             self.stock.clear();
@@ -185,13 +184,13 @@ impl FairQueues {
         self.queues.is_empty()
     }
 
-    /// For how many more webhooks there is room.
+    /// How many more webhooks may be leased.
     pub(super) fn room(&self) -> usize {
         MAX_QUEUES.saturating_sub(self.queues.len())
     }
 
-    /// Takes webhooks in hand. What is under way to one that was in hand already, under a lease that the clock has
-    /// overthrown, stays under way.
+    /// Adds leased webhooks. Attempts to a webhook that was leased already, before the clock was set back,
+    /// stay counted.
     pub(super) fn open(&mut self, leases: Vec<LeaseRecord>) {
         for lease in leases {
             let key = (lease.environment, lease.webhook);
@@ -207,7 +206,7 @@ impl FairQueues {
         }
     }
 
-    /// An attempt has ended. What became of it is not written down yet.
+    /// Notes that an attempt has ended. Its result is not stored yet.
     pub(super) fn end(&mut self, key: Key, event: EventId) {
         if let Some(queue) = self.queues.get_mut(&key)
             && queue.under_way.remove(&event)
@@ -216,15 +215,15 @@ impl FairQueues {
         }
     }
 
-    /// It is written down what became of an attempt.
+    /// Notes that the result of an attempt is stored.
     pub(super) fn written(&mut self, key: Key, event: EventId) {
         if let Some(queue) = self.queues.get_mut(&key) {
             queue.ended.remove(&event);
         }
     }
 
-    /// Takes in what was read of a queue from `began` on, in place of its stock. It is drained where that is less than
-    /// was asked for.
+    /// Replaces a queue's stock by what was read from `began` on. If that is less than was wanted, the queue
+    /// is drained.
     pub(super) fn stock(&mut self, wanted: &Wanted, due: Vec<DueRecord>, began: Instant) {
         let key = (wanted.lease.environment, wanted.lease.webhook);
         if let Some(queue) = self.queues.get_mut(&key) {
@@ -234,7 +233,7 @@ impl FairQueues {
         }
     }
 
-    /// Begins as many attempts as there is room for, out of the stocks.
+    /// Takes as many deliveries from the stocks as there is room for, and begins them.
     pub(super) fn begin(&mut self, now: Timestamp) -> Vec<(Arc<LeaseRecord>, DueRecord)> {
         self.queues.values_mut().for_each(Queue::freshen);
         let mut begun = Vec::new();
@@ -248,7 +247,7 @@ impl FairQueues {
         begun
     }
 
-    /// Notes how an attempt has ended.
+    /// Notes how an attempt ended, for the webhook's pace.
     pub(super) fn note(&mut self, key: Key, ending: Ending) {
         let pace = self.pace(key).after(ending);
         self.paces.put(key, pace);
@@ -261,12 +260,12 @@ impl FairQueues {
         self.paces.peek(&key).copied().unwrap_or(Pace::FIRST)
     }
 
-    /// More may be due, in any of them.
+    /// Notes that more may be due to any queue.
     pub(super) fn look_again(&mut self) {
         self.queues.values_mut().for_each(|queue| queue.drained = false);
     }
 
-    /// The leases of queues that have nothing under way, and nothing to begin.
+    /// The leases of queues that have nothing running and nothing to begin.
     pub(super) fn over(&self, now: Timestamp) -> Vec<LeaseRecord> {
         let empty = |queue: &Queue| queue.drained && queue.stock.is_empty();
         let over = |queue: &&Queue| queue.under_way.is_empty() && (empty(queue) || queue.turn_is_over(now));
@@ -278,12 +277,12 @@ impl FairQueues {
         self.queues.values().map(|queue| (*queue.lease).clone()).collect()
     }
 
-    /// What is to be read: of each queue as much as there is room for, and a stock beyond that.
+    /// What to read: for each queue as much as there is room for, and a stock beyond that.
     pub(super) fn wanted(&mut self, now: Timestamp) -> Vec<Wanted> {
         self.queues.values_mut().for_each(Queue::freshen);
         let places: HashMap<_, _> = self.shares(now, Queue::unread).into_iter().collect();
         let lacks = |queue: &Queue| queue.unread() > 0 && !queue.turn_is_over(now);
-        // What is not read now stays in stock.
+        // A stock that is not read again is kept.
         let kept: usize =
             self.queues.values().filter(|queue| !lacks(queue)).map(|queue| queue.stock.len()).sum();
         let mut left = MAX_STOCKED.saturating_sub(kept);
@@ -304,7 +303,7 @@ impl FairQueues {
         wanted
     }
 
-    /// How what is free is shared out among the queues that have something to begin, as `has` tells how much.
+    /// Shares the free places out among the queues that have something to begin. `has` says how much.
     fn shares(&self, now: Timestamp, has: impl Fn(&Queue) -> usize) -> Vec<(Key, usize)> {
         let (mut hosts, mut environments) = (HashMap::new(), HashMap::new());
         let mut taken = 0;

@@ -1,4 +1,4 @@
-//! What is connected to, and what is not, whatever names stand for and receivers answer.
+//! Which addresses are connected to, whatever names resolve to and receivers answer.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,13 +11,13 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::service::endpoint::tests::NOT_PUBLIC;
 
-/// Long enough for what comes, short enough to wait for what does not.
+/// Long enough for an event that happens, short enough to wait for one that must not.
 const SOON: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(30);
-/// Stands for the network in which receivers may be; every other loopback address is inside.
+/// Plays the network that may be reached. Every other loopback address plays an internal one.
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
-/// Answers each question with the next of its lists, and the last one ever after.
+/// Answers each lookup with the next of its lists, and repeats the last.
 #[derive(Debug)]
 struct Listed(Mutex<VecDeque<Vec<IpAddr>>>);
 
@@ -52,7 +52,7 @@ fn developers(attempt: Duration) -> Dialer {
     dialer(EgressPolicy { loopback: true, networks: Vec::new() }, &[&["127.0.0.1"]], attempt)
 }
 
-/// Listens at each address on the same port; hands over who connected where.
+/// Listens at each address on the same port, and reports each connection.
 async fn listen(addresses: &[Ipv4Addr]) -> (u16, mpsc::UnboundedReceiver<(Ipv4Addr, TcpStream)>) {
     let (sender, connected) = mpsc::unbounded_channel();
     let mut port = 0;
@@ -109,7 +109,7 @@ async fn of_a_mix_only_what_may_be_reached_is_connected_to() {
     let url = format!("https://hooks.example:{port}/");
     for _ in 0..3 {
         let (answer, ()) = tokio::join!(dialer.post(1, &url, "token".to_owned()), async {
-            // It is no TLS server: the address is what counts.
+            // It is not a TLS server: only the address matters here.
             let (address, stream) = connected.recv().await.unwrap();
             assert_eq!(address, OUTSIDE);
             drop(stream);
@@ -164,7 +164,7 @@ async fn a_connection_is_used_again_and_a_redirect_is_an_answer() {
     assert!(tokio::join!(receiver, posting).0, "one connection");
 }
 
-/// What an endless answer begins with, what it goes on with, and what is told of it.
+/// The start of an endless answer, what it repeats, and the expected result.
 const ENDLESS: [(&str, &str, Result<u16, NoAnswer>); 7] = [
     ("HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n", "x", Ok(200)),
     ("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n", "1\r\nx\r\n", Ok(200)),

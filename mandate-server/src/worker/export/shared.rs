@@ -1,7 +1,7 @@
-//! Exports where several servers share a database: one of them builds each, and any of them gives it.
+//! Exports where several servers share a database: one server builds each, and any of them serves it.
 //!
-//! The builder holds a lease, which others take over when it has ended. The content is kept in the database, piece by
-//! piece; the files here are what this server has built or been asked for.
+//! The builder holds a lease, which others take over when it has ended. The database keeps the content in
+//! pieces. The files here are those that this server has built or was asked for.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -20,24 +20,24 @@ use crate::store::Store;
 use crate::store::sql::exports::Export;
 use crate::store::tx::Tx;
 
-/// How long one server has an export to itself, in seconds, unless it says again that it is at work.
+/// How long a lease lasts, in seconds, unless it is renewed.
 const LEASE_SECONDS: i64 = 60;
-/// How often it says so, in seconds.
+/// How often it is renewed, in seconds.
 const RENEW_SECONDS: u64 = 15;
 /// How much content a piece holds, in bytes.
 const PIECE_BYTES: u64 = 1024 * 1024;
 
-/// Whether an export may be built.
+/// The result of taking an export to build.
 pub(super) enum Taken {
     /// There is no other server.
     Alone,
-    /// By this one, for a while.
+    /// This server holds the lease.
     Leased(Box<Lease>),
-    /// By another.
+    /// Another server holds the lease.
     ByAnother,
 }
 
-/// An export that this server has to itself for a while.
+/// An export that this server has leased.
 pub(super) struct Lease {
     store: Store,
     export: Export,
@@ -45,7 +45,7 @@ pub(super) struct Lease {
     until: Mutex<Timestamp>,
 }
 
-/// Takes an export, where others could.
+/// Takes an export, if other servers could take it too.
 pub(super) async fn take(store: &Store, export: &Export, now: Timestamp) -> Result<Taken, Fault> {
     if !store.is_shared() {
         return Ok(Taken::Alone);
@@ -61,12 +61,12 @@ pub(super) async fn take(store: &Store, export: &Export, now: Timestamp) -> Resu
 }
 
 impl Lease {
-    /// When the lease ends, as it is in the database.
+    /// When the lease ends, as the database has it.
     fn until(&self) -> Timestamp {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When a lease would end that is renewed now.
+    /// When the lease would end if it were renewed now.
     fn next(&self) -> Timestamp {
         let (at, since) = self.began;
         let passed = i64::try_from(since.elapsed().as_millis()).unwrap_or(i64::MAX);
@@ -77,7 +77,7 @@ impl Lease {
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = to;
     }
 
-    /// Waits for `work`, and says meanwhile that the server is at it.
+    /// Waits for `work`, and renews the lease meanwhile.
     pub(super) async fn keep_while<T>(&self, work: impl Future<Output = T>) -> T {
         let renewing = async {
             let mut tick = tokio::time::interval(Duration::from_secs(RENEW_SECONDS));
@@ -91,7 +91,7 @@ impl Lease {
                     Err(fault) => warn!(reason = %fault, "the lease of an export is not renewed"),
                 }
             }
-            // It is another's now. What is being built is of no use any more, which shows when it is written down.
+            // Another server has the lease now. This one's work is refused when it is stored.
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -100,13 +100,13 @@ impl Lease {
         }
     }
 
-    /// Lets another build it, at once.
+    /// Ends the lease at once, so that another server can build the export.
     pub(super) async fn give_back(&self) -> Result<(), Fault> {
         let (export, from, to) = (self.export.clone(), self.until(), self.began.0);
         write(&self.store, move |tx| service::renew(tx, &export, from, to)).await.map(|_| ())
     }
 
-    /// Writes the content into the database. False when the lease was lost.
+    /// Stores the content in the database. False if the lease was lost.
     async fn upload(&self, mut file: File) -> Result<bool, Fault> {
         for number in 0_i64.. {
             let (rest, piece) = blocking(move || {
@@ -131,7 +131,7 @@ impl Lease {
     }
 }
 
-/// Writes the content into the database, and how building has ended.
+/// Stores the content in the database, and whether the export is ready or failed.
 pub(super) async fn end(exports: &Exports, lease: Lease, built: Result<Written, Fault>) -> Result<(), Fault> {
     let id = lease.export.id;
     let uploaded = match built {
@@ -165,10 +165,10 @@ async fn lost(exports: &Exports, id: ExportId) -> Result<(), Fault> {
     blocking(move || remove(&path)).await
 }
 
-/// Sees to it that the content of an export that is ready is in its file here.
+/// Makes sure that the content of a ready export is in its file here.
 ///
 /// # Errors
-/// It cannot be read, or is not what the record says.
+/// The content cannot be read, or does not match the record.
 pub(super) async fn fetch(
     store: &Store,
     exports: &Exports,

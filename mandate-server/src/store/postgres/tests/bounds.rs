@@ -1,4 +1,4 @@
-//! What has waited for too long is neither begun nor committed, whoever it waited for.
+//! A job that has waited too long is neither started nor committed, whatever it waited for.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -22,24 +22,24 @@ use crate::store::postgres::pool::Pool;
 use crate::store::tx::Tx;
 use crate::store::{Authorization, Decider, Drafted, Found, Loaded, Signed};
 
-/// How long one may wait here.
+/// How long a job may wait here.
 const TURN: Duration = Duration::from_millis(1_500);
-/// For longer than that, and for less than the database lets a transaction stand.
+/// Longer than that, and shorter than the database's own limit for a transaction.
 const TOO_LONG: Duration = Duration::from_secs(3);
-/// All that write.
+/// As many as there are writers.
 const BLOCKERS: usize = 4;
 const BUMP: &str = "UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'";
 const TENANT: &str = "INSERT INTO organizations (organization, name, created_at) VALUES (1, 'a', 0);
     INSERT INTO environments VALUES (1, 1, 'sandbox', 'pol_1', 'enforce', 0);
     INSERT INTO agents VALUES (1, 'agt_a', decode(repeat('00', 16), 'hex'), 0, NULL, '')";
 
-/// Writes an event for each request. The first batch takes longer than anybody may wait.
+/// Writes an event for each request. The first batch takes longer than any job may wait.
 #[derive(Default)]
 struct Slow {
     batches: AtomicUsize,
-    /// How many requests were decided on.
+    /// How many requests were decided.
     requests: AtomicUsize,
-    /// Who hears that the first batch is being decided.
+    /// Receives a message when the first batch is being decided.
     begun: Option<mpsc::Sender<()>>,
 }
 

@@ -1,4 +1,4 @@
-//! A database that is to be filled, where the connection to it is lost at every step until it is marked and has its tables.
+//! A database to be filled: the connection is lost at every step until it is marked and has its tables.
 
 use mandate_core::Timestamp;
 use mandate_tests::cluster::query;
@@ -8,7 +8,8 @@ use mandate_tests::{Kind, Proxy};
 use crate::store::postgres::transfer::Filling;
 use crate::store::transfer::Begun;
 
-/// More round trips than it takes to begin. Up to the first of those after the mark each is lost, and then every tenth.
+/// More round trips than a beginning takes. The connection is lost at each of them up to the first after the
+/// mark, and then at every tenth.
 const MOST_STEPS: usize = 100;
 const MARKING_STEPS: usize = 10;
 const SOURCE: [&str; 2] = ["sqlite:///a", "a stamp"];

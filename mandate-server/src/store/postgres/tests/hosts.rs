@@ -1,4 +1,4 @@
-//! Several hosts in one URL: one that is dead, or says nothing, keeps nobody from the one that is there.
+//! Several hosts in one URL: a dead or silent host does not keep clients from the one that answers.
 
 use std::io::ErrorKind;
 use std::net::{TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use mandate_tests::{Kind, black_hole};
 use super::{REVISIONS, number, worker};
 use crate::store::postgres::upkeep;
 
-/// The URL of a test's database, with another host before its own.
+/// The URL of a test's database, with another host put first.
 fn before(url: &str, port: u16) -> String {
     let (user, place) = url.rsplit_once('@').unwrap();
     format!("{user}@127.0.0.1:{port},{place}")
@@ -18,7 +18,7 @@ fn before(url: &str, port: u16) -> String {
 #[test]
 fn a_host_that_says_nothing_is_passed_over_and_asked_last_from_then_on() {
     let database = Kind::Postgres.fresh();
-    // It takes connections and never answers: the backlog is never emptied.
+    // It accepts connections but never answers: the backlog is never emptied.
     let mute = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = before(database.url(), mute.local_addr().unwrap().port());
     upkeep::migrate(&url).unwrap();

@@ -10,10 +10,10 @@ use crate::store::postgres::address::Address;
 use crate::store::postgres::connection_worker::ConnectionWorker;
 use crate::store::tx::Tx;
 
-/// Says whether the connection that asks is encrypted.
+/// Whether the connection that asks is encrypted.
 const ENCRYPTED: &str = "SELECT count(*) FROM pg_stat_ssl WHERE pid = pg_backend_pid() AND ssl";
 
-/// A certificate for a name and its key, and the authority that has signed it; all PEM.
+/// A certificate for a name and its key, and the authority that has signed it. All are PEM.
 struct Issued {
     certificate: String,
     key: String,
@@ -29,8 +29,8 @@ fn issue(name: &str) -> Issued {
     Issued { certificate: signed.pem(), key: key.serialize_pem(), authority: authority.pem() }
 }
 
-/// Whether what is reached by each of these URLs is reached encrypted, or why it is not reached. All are tried at once: one
-/// that is not reached is tried again for seconds.
+/// For each URL: whether the connection is encrypted, or why there is none. All are tried at once, since a
+/// failing one is retried for seconds.
 fn reach_all<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<Result<bool, String>> {
     thread::scope(|scope| {
         let trying: Vec<_> = urls.into_iter().map(|url| scope.spawn(move || reach(url))).collect();
@@ -71,7 +71,7 @@ fn the_database_is_who_its_certificate_says_as_far_as_the_url_demands() {
     let by_address = cluster.url("postgres");
     let by_name = by_address.replace("@127.0.0.1", "@localhost");
     let cases: [(String, Result<(), &str>); 12] = [
-        // On this machine TLS is taken where there is TLS.
+        // On this machine TLS is used if the database has it.
         (by_name.clone(), Ok(())),
         (format!("{by_name}?sslmode=prefer"), Ok(())),
         (format!("{by_name}?sslmode=require"), Ok(())),
@@ -82,9 +82,9 @@ fn the_database_is_who_its_certificate_says_as_far_as_the_url_demands() {
         (format!("{by_name}?sslmode=verify-full&sslrootcert={trusted}"), Ok(())),
         (format!("{by_address}?sslmode=verify-full&sslrootcert={trusted}"), Err("not valid for name")),
         (format!("{by_name}?sslmode=verify-full&sslrootcert={stranger}"), Err("invalid peer certificate")),
-        // Nobody's certificates but those that the system trusts.
+        // Only the system's authorities are trusted.
         (format!("{by_name}?sslmode=verify-full"), Err("invalid peer certificate")),
-        // The cluster refuses whoever comes without.
+        // The cluster refuses connections without TLS.
         (format!("{by_name}?sslmode=disable"), Err("no encryption")),
     ];
     for ((url, wanted), reached) in cases.iter().zip(reach_all(cases.iter().map(|(url, _)| url.as_str()))) {

@@ -1,4 +1,4 @@
-//! A commit that waits for a standby is told of when a standby has it, whatever ends the wait.
+//! A commit that waits for a standby is acknowledged only when a standby has it, however the wait ends.
 
 use std::thread::{self, ScopedJoinHandle};
 
@@ -9,10 +9,11 @@ use super::{BUMP, REVISIONS, number, worker};
 use crate::store::postgres::upkeep;
 use crate::store::tx::Tx;
 
-/// What cuts a wait short: a function of the database's, told which connection, or a crash of all of it.
+/// What ends a wait early: a function of the database that takes the connection's process id, or a crash of
+/// the cluster.
 const CUTS: [Option<&str>; 3] = [Some("pg_cancel_backend"), Some("pg_terminate_backend"), None];
 
-/// The connection that waits for the standby, another one than `before`.
+/// The connection that waits for the standby, other than `before`.
 fn waiter(cluster: &Cluster, before: &str, works: &ScopedJoinHandle<'_, usize>) -> String {
     loop {
         let waits = cluster.waiting_for_standby().into_iter().find(|waits| waits != before);
@@ -43,7 +44,8 @@ fn a_commit_that_was_not_waited_for_is_confirmed_by_one_that_is() {
             });
             let first = waiter(&cluster, "", &works);
             cut(&first, how);
-            // It has committed, for all to see, and nobody is told: another commit is waited for, however often that is cut.
+            // The commit is visible, but not acknowledged: another commit is waited for, however often that
+            // one is cut short.
             let second = waiter(&cluster, &first, &works);
             assert_eq!(number(&mut worker(&url), REVISIONS), done);
             cut(&second, how);

@@ -1,4 +1,4 @@
-//! What queues may have under way, alone and beside others.
+//! What queues may run, alone and beside others.
 
 use super::*;
 use mandate_core::{EnvironmentKind, EventKind};
@@ -31,12 +31,12 @@ fn lease(environment: i64, number: u8, host: &str) -> LeaseRecord {
     }
 }
 
-/// Of a webhook at a host of its own.
+/// A webhook at a host of its own.
 fn alone(environment: i64, number: u8) -> LeaseRecord {
     lease(environment, number, &format!("{number}.{environment}.example"))
 }
 
-/// Fair queues whose webhooks have all answered often.
+/// Queues whose webhooks have all answered often.
 fn known(leases: Vec<LeaseRecord>) -> FairQueues {
     let mut queues = FairQueues::default();
     for lease in &leases {
@@ -48,7 +48,7 @@ fn known(leases: Vec<LeaseRecord>) -> FairQueues {
     queues
 }
 
-/// Begins so many attempts beside those under way.
+/// Begins `count` attempts besides those running.
 fn begin(queues: &mut FairQueues, key: Key, count: usize) {
     let queue = queues.queues.get_mut(&key).unwrap();
     let had = queue.under_way.len();
@@ -59,7 +59,7 @@ fn event(number: usize) -> EventId {
     EventId::from_bytes(u128::try_from(number).unwrap().to_be_bytes())
 }
 
-/// So many deliveries that are due, from that event on.
+/// Due deliveries of events with these numbers.
 fn due(numbers: std::ops::Range<usize>) -> Vec<DueRecord> {
     let due = |number| DueRecord {
         event: EventRecord {
@@ -75,17 +75,17 @@ fn due(numbers: std::ops::Range<usize>) -> Vec<DueRecord> {
     numbers.map(due).collect()
 }
 
-/// What is wanted of one queue.
+/// What one queue wants to read.
 fn wanted(queues: &mut FairQueues, key: Key) -> Option<Wanted> {
     queues.wanted(at(0)).into_iter().find(|wanted| (wanted.lease.environment, wanted.lease.webhook) == key)
 }
 
-/// Begins what is in stock; gives the numbers of the events.
+/// Begins what is in stock. Returns the events.
 fn begun(queues: &mut FairQueues) -> Vec<EventId> {
     queues.begin(at(0)).into_iter().map(|(_, due)| due.event.id).collect()
 }
 
-/// Begins whatever there is room for; says how many attempts each queue has got.
+/// Begins as many attempts as there is room for. Returns how many each queue has.
 fn begin_all(queues: &mut FairQueues) -> BTreeMap<Key, usize> {
     let shares = shares(queues);
     for (key, more) in &shares {
@@ -103,7 +103,7 @@ fn end_all(queues: &mut FairQueues, key: Key, ending: Ending) {
     }
 }
 
-/// How what is free is shared out where enough is due to each.
+/// How free places are shared out where each queue has enough due.
 fn shares_at(queues: &FairQueues, now: Timestamp) -> Vec<(Key, usize)> {
     queues.shares(now, Queue::unread)
 }
@@ -183,7 +183,7 @@ fn whoever_has_least_comes_first_when_little_is_free() {
     for number in 1..=14 {
         begin(&mut queues, key(number.into(), number), 31);
     }
-    // 434 are under way, 14 are free, and 64 for those that have none: these come first.
+    // 434 are running, 14 are free, and 64 are reserved for queues that have none: these come first.
     let shares = shares(&queues);
     let first: Vec<_> = shares.iter().take(6).map(|((environment, _), _)| *environment).collect();
     assert_eq!(first, [15, 16, 17, 18, 19, 20]);
@@ -194,7 +194,7 @@ fn whoever_has_least_comes_first_when_little_is_free() {
 
 #[test]
 fn whatever_hangs_leaves_places_to_those_that_have_none() {
-    // All that may be under way to webhooks that answered until now, and hang.
+    // As many as may run, to webhooks that answered until now, and hang.
     let flooding = (1..=4).flat_map(|environment| (1..=16).map(move |number| alone(environment, number)));
     let mut queues = known(flooding.collect());
     while !begin_all(&mut queues).is_empty() {}
@@ -210,7 +210,7 @@ fn whatever_hangs_leaves_places_to_those_that_have_none() {
 
 #[test]
 fn nothing_is_kept_for_what_has_hung_before() {
-    // More webhooks than there are places, all of which hang: each has one attempt, none of those that are kept.
+    // More webhooks than places, all of which hang: each has one attempt, and none takes a reserved place.
     let hanging = (1..=32).flat_map(|environment| (1..=16).map(move |number| alone(environment, number)));
     let mut queues = FairQueues::default();
     for lease in hanging.clone() {
@@ -272,7 +272,7 @@ fn a_place_that_becomes_free_is_taken_from_the_stock_and_nothing_is_begun_twice(
     queues.end(key, event(5));
     assert_eq!(begun(&mut queues), [event(MAX_WIDTH)]);
 
-    // What has ended is due, for all that the database knows, until that is written down.
+    // The database has an ended attempt as due until its result is stored.
     let second = wanted(&mut queues, key).unwrap();
     assert_eq!((second.more, second.in_hand.len()), (MAX_WIDTH * STOCKED, MAX_WIDTH + 1));
     queues.stock(&second, due(0..second.more + second.in_hand.len()), Instant::now());
@@ -282,7 +282,7 @@ fn a_place_that_becomes_free_is_taken_from_the_stock_and_nothing_is_begun_twice(
     queues.written(key, event(6));
     assert_eq!(wanted(&mut queues, key).unwrap().in_hand.len(), MAX_WIDTH);
 
-    // Less than was asked for is all that there is; the queue is not given back before its stock is done.
+    // Less than was wanted is all there is. The queue is not given back before its stock is done.
     let third = wanted(&mut queues, key).unwrap();
     queues.stock(&third, due(0..MAX_WIDTH + 3), Instant::now());
     assert!(wanted(&mut queues, key).is_none(), "it is drained");
@@ -319,7 +319,8 @@ fn a_stock_is_begun_from_in_its_turn_alone() {
 
 #[test]
 fn those_that_can_begin_nothing_take_no_reading_from_those_that_can() {
-    // More queues than there are stocks, all at one host that has no place left, and one beside them that has.
+    // More queues than there is stock for, all at one host without a free place, and one at another host with
+    // places.
     let of_host = (1..=600).map(|environment| lease(environment, 1, "a.example"));
     let mut queues = known(of_host.chain([alone(601, 1)]).collect());
     for environment in 1..=64 {
