@@ -1,9 +1,9 @@
-//! Which form of an answer a request asks for (RFC 9110, section 12.5.1).
+//! Which form of an answer a request prefers (RFC 9110, section 12.5.1).
 
 use hyper::header::{self, HeaderMap};
 
-/// The one of `offered` that the request names with the highest weight; the first when it names none. Wildcards take
-/// the first.
+/// The entry of `offered` that the request gives the highest weight, or the first if it names none. Wildcards
+/// match the first.
 pub(super) fn preferred(headers: &HeaderMap, offered: &[&'static str]) -> &'static str {
     let mut best = (offered.first().copied().unwrap_or_default(), 0.0);
     let values = headers.get_all(header::ACCEPT).iter();
@@ -18,7 +18,7 @@ pub(super) fn preferred(headers: &HeaderMap, offered: &[&'static str]) -> &'stat
     best.0
 }
 
-/// The parameter `q`; 1 where it is absent, 0 where it is no number from 0 to 1.
+/// The parameter `q`: 1 if absent, 0 if it is not a number from 0 to 1.
 fn weight(parameters: &str) -> f32 {
     let mut pairs = parameters.split(';').filter_map(|parameter| parameter.trim().split_once('='));
     match pairs.find(|(name, _)| name.eq_ignore_ascii_case("q")) {

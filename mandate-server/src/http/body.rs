@@ -16,19 +16,21 @@ use crate::error::Refusal;
 pub(crate) const MAX_BODY_BYTES: usize = 64 * 1024;
 /// How long a body may take to arrive, in seconds.
 const BODY_READ_SECONDS: u64 = 15;
-/// What comes later is waited for, in milliseconds. Nearly every body is there when its head has been read.
+/// After this time a body counts as slow, in milliseconds. Nearly every body is there when its head has been
+/// read.
 const PROMPT_MILLIS: u64 = 100;
 const JSON: &str = "application/json";
 
 /// A body as it arrived: whole, or its beginning when it is too large.
 pub(super) enum Content {
     Whole(Bytes),
-    /// As much of it as the limit allows, whatever the pieces it came in: an idempotency key is bound to that.
+    /// As much of it as the limit allows, however it was split. An idempotency key is bound to that.
     TooLarge(Bytes),
 }
 
 impl Content {
-    /// What an idempotency key is bound to. That of a body that is too large is longer than any other, and no JSON.
+    /// The bytes that an idempotency key is bound to. Those of a too large body are longer than any other
+    /// body, and not JSON.
     pub(super) fn claimed(&self) -> Cow<'_, [u8]> {
         match self {
             Self::Whole(bytes) => Cow::Borrowed(bytes),
@@ -36,7 +38,7 @@ impl Content {
         }
     }
 
-    /// The body, when it is whole, and JSON by its Content-Type or empty.
+    /// The body, if it is whole, and either empty or JSON by its Content-Type.
     pub(super) fn checked(self, headers: &HeaderMap) -> Result<Bytes, Refusal> {
         match self {
             Self::TooLarge(_) => {
@@ -48,8 +50,8 @@ impl Content {
     }
 }
 
-/// Reads a body, up to the limit and for no longer than is allowed. Where it is not there at once, what `wait` gives is
-/// held until it is.
+/// Reads a body within the limits of size and time. If it is not there at once, the guard that `wait` returns
+/// is held until it is.
 pub(super) async fn read<W, E: From<Refusal>>(
     body: impl Body<Data = Bytes> + Unpin,
     wait: impl FnOnce() -> Result<W, E>,
@@ -71,7 +73,7 @@ async fn collect<B: Body<Data = Bytes> + Unpin>(mut body: B) -> Result<Content, 
     if first.len() > MAX_BODY_BYTES {
         return Ok(limited(first));
     }
-    // Nearly every body comes in one piece.
+    // Nearly every body arrives in one piece.
     let Some(second) = next_chunk(&mut body).await? else { return Ok(Content::Whole(first)) };
     let mut whole = BytesMut::from(first);
     whole.extend_from_slice(&second);
@@ -82,7 +84,7 @@ async fn collect<B: Body<Data = Bytes> + Unpin>(mut body: B) -> Result<Content, 
     Ok(limited(whole.freeze()))
 }
 
-/// The next piece of the body that is data and not empty.
+/// The next piece of the body that holds data.
 async fn next_chunk<B: Body<Data = Bytes> + Unpin>(body: &mut B) -> Result<Option<Bytes>, B::Error> {
     while let Some(frame) = body.frame().await {
         match frame?.into_data() {
@@ -101,7 +103,7 @@ fn limited(mut bytes: Bytes) -> Content {
     Content::TooLarge(bytes)
 }
 
-/// Whether a body is JSON by its Content-Type, and not encoded.
+/// Checks that a body is JSON by its Content-Type, and not encoded.
 fn is_plain_json(headers: &HeaderMap) -> Result<(), Refusal> {
     let mut values = headers.get_all(header::CONTENT_TYPE).iter();
     let value = values.next().filter(|_| values.next().is_none()).and_then(|value| value.to_str().ok());
@@ -118,7 +120,7 @@ fn is_plain_json(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether a parameter of a Content-Type says nothing but UTF-8, which JSON is always in (RFC 8259, section 8.1).
+/// Whether a parameter of a Content-Type is `charset=utf-8`. JSON is always UTF-8 (RFC 8259, section 8.1).
 fn is_utf8(parameter: &str) -> bool {
     let Some((name, value)) = parameter.split_once('=') else { return false };
     name.trim().eq_ignore_ascii_case("charset")
@@ -146,7 +148,7 @@ mod tests {
         unreachable!("the body is there")
     }
 
-    /// How much of a body of these pieces is kept, and whether that is all of it.
+    /// How many bytes of a body in these pieces are kept, and whether that is all of it.
     async fn kept(pieces: Vec<Piece>) -> Result<(usize, bool), String> {
         let body = StreamBody::new(stream::iter(pieces));
         let content = read(body, at_once).await.map_err(|refused| refused.message)?;

@@ -139,7 +139,7 @@ fn transition_body(mut body: Object<'_>) -> Result<(EscrowState, Option<String>)
     body.finish().map(|()| (to, note))
 }
 
-/// What `parse` makes of a text; a refusal names the field.
+/// Applies `parse` to a text. A refusal names the field.
 fn read<T>(field: &Field<'_>, parse: impl FnOnce(&str) -> Result<T, Invalid>) -> Result<T, Invalid> {
     parse(&field.string()?).map_err(|e| e.at(field.path()))
 }

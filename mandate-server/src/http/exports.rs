@@ -19,7 +19,7 @@ use crate::service::exports::{self, Filter, Format, Sha256Hex};
 
 const NDJSON: &str = "application/x-ndjson";
 const CSV: &str = "text/csv";
-/// What can be asked for; the first is the record.
+/// The types that can be asked for. The first is the record.
 const FORMS: [&str; 3] = ["application/json", NDJSON, CSV];
 
 /// Ask for an export

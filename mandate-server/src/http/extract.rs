@@ -1,4 +1,4 @@
-//! Extractors: what handlers take. Body, query and Idempotency-Key become typed values or a refusal.
+//! Extractors: the arguments of handlers. Body, query and Idempotency-Key become typed values or a refusal.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::service::listing::{Cursors, From, Query};
 use crate::store::tx::Tx;
 use crate::traces::Traced;
 
-/// How many objects a page holds by default.
+/// How many objects a page holds unless `limit` says otherwise.
 pub(super) const DEFAULT_LIMIT: u32 = 20;
 /// How many objects a page holds at most.
 pub(super) const MAX_LIMIT: u32 = 100;
@@ -50,7 +50,7 @@ pub(super) struct Admitted {
     pub(super) id: String,
     pub(super) head: Parts,
     body: Body,
-    /// Its place among the requests that are under way.
+    /// Its place among the running requests.
     room: OwnedSemaphorePermit,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Post {
     /// The id in the path, as it was sent.
     pub(super) id: String,
     body: Result<Bytes, Refusal>,
-    /// Its place among the requests that are under way.
+    /// Its place among the running requests.
     #[expect(dead_code, reason = "the place is free again when this is dropped")]
     room: OwnedSemaphorePermit,
 }
@@ -87,8 +87,8 @@ pub(super) struct Post {
 impl FromRequest<Arc<Api>> for Post {
     type Rejection = Failure;
 
-    /// Reads the body. What is wrong with it is kept for the handler, so that it is refused under the idempotency key
-    /// like any other refusal. A request whose body is slow gives its place to others until the body has arrived.
+    /// Reads the body. An invalid body is kept for the handler, so that it is refused under the idempotency
+    /// key like any other request. While a slow body arrives, the request's place is free for others.
     async fn from_request(request: Request, api: &Arc<Api>) -> Result<Self, Failure> {
         let admitted = Admitted::from_request(request, api).await?;
         let Admitted { api, mut call, traced, key, key_hash, id, head, body, room } = admitted;
@@ -117,7 +117,7 @@ fn raw_id(path: &str) -> String {
 }
 
 impl Admitted {
-    /// Runs `script` over what is committed.
+    /// Runs `script` on committed data.
     pub(super) async fn read<S>(self, script: S) -> Result<Answer, Failure>
     where
         S: Fn(&mut Tx<'_>, &Call) -> Scripted + Send + 'static,
@@ -126,7 +126,8 @@ impl Admitted {
         Ok(api.store.read(move |tx| script(tx, &call)).await??)
     }
 
-    /// Runs `script`, which deletes, in one transaction. Made twice, it finds nothing: it needs no idempotency key.
+    /// Runs `script`, which deletes, in one transaction. A repetition finds nothing, so it needs no
+    /// idempotency key.
     pub(super) async fn delete<S>(self, script: S) -> Result<Answer, Failure>
     where
         S: Fn(&mut Tx<'_>, &Call) -> Scripted + Send + 'static,
@@ -140,17 +141,17 @@ impl Admitted {
         self.call.at
     }
 
-    /// What cursors are issued and opened with.
+    /// The key and the time that cursors are made and opened with.
     pub(super) fn cursors(&self) -> Cursors {
         Cursors { key: Arc::clone(&self.api.cursor_key), now: self.call.at }
     }
 
-    /// The page asked for, of a list without filters.
+    /// The requested page of a list without filters.
     pub(super) fn page(&self) -> Result<Query, Refusal> {
         self.filtered([]).map(|(query, [])| query)
     }
 
-    /// The page asked for, and the values of the list's `filters`, in that order.
+    /// The requested page, and the values of the list's `filters`, in that order.
     pub(super) fn filtered<const N: usize>(
         &self,
         filters: [&'static str; N],
@@ -171,12 +172,12 @@ impl Admitted {
         Ok((Query { limit, from }, values))
     }
 
-    /// The values of the parameters `known`, in that order; no others are accepted.
+    /// The values of the parameters `known`, in that order. Others are refused.
     pub(super) fn parameters<const N: usize>(&self, known: [&str; N]) -> Result<Values<N>, Refusal> {
         parameters(self.head.uri.query(), known, []).map(|(values, [])| values)
     }
 
-    /// Checks that nothing is asked for that is not known.
+    /// Checks that there are no query parameters.
     pub(super) fn no_query(&self) -> Result<(), Refusal> {
         no_query(self.head.uri.query())
     }
@@ -200,7 +201,7 @@ impl Post {
         ApiKey::from_random(KeyClass::Agent, self.call.caller.environment.kind, &random)
     }
 
-    /// What `parse` makes of the body, a JSON object.
+    /// Applies `parse` to the body, a JSON object.
     pub(super) fn parse<T>(
         &self,
         parse: impl FnOnce(Object<'_>) -> Result<T, Invalid>,
@@ -212,7 +213,7 @@ impl Post {
         Ok(Object::parse(body).and_then(parse)?)
     }
 
-    /// What `parse` makes of a body that may also be absent, which is the same as `{}`.
+    /// Applies `parse` to the body. An absent body counts as `{}`.
     pub(super) fn parse_optional<T>(
         &self,
         parse: impl FnOnce(Object<'_>) -> Result<T, Invalid>,
@@ -231,8 +232,8 @@ impl Post {
         })
     }
 
-    /// Runs `script` with `command` in one transaction, at most once under one idempotency key. A command that is
-    /// refused is kept under that key like one that is carried out.
+    /// Runs `script` with `command` in one transaction, at most once for each idempotency key. A refused
+    /// command is kept under that key like any other.
     pub(super) async fn write<C, S>(self, command: Result<C, Refusal>, script: S) -> Result<Answer, Failure>
     where
         C: Send + 'static,
@@ -260,11 +261,11 @@ fn claim(head: &Parts, body: &[u8], key: &ApiKey) -> Result<Option<Claim>, Refus
     Claim::new(&text, head.method.as_str(), head.uri.path(), body, key).map(Some)
 }
 
-/// The values of parameters, each if it was given.
+/// The values of parameters, each of them if given.
 pub(super) type Values<const N: usize> = [Option<String>; N];
 
-/// The values of the parameters `first` and `then`, in that order; any other parameter, and any that is given twice, is
-/// refused.
+/// The values of the parameters `first` and `then`, in that order. Any other parameter, and a repeated one,
+/// is refused.
 fn parameters<const N: usize, const M: usize>(
     query: Option<&str>,
     first: [&str; N],
@@ -283,7 +284,7 @@ fn parameters<const N: usize, const M: usize>(
     Ok((found, also))
 }
 
-/// What `parse` makes of a parameter that was given.
+/// Applies `parse` to a parameter, if it was given.
 pub(super) fn parameter<T>(
     name: &'static str,
     value: Option<String>,

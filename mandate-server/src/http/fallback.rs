@@ -1,4 +1,4 @@
-//! The answers where a path or a method does not exist, and the record of which path does.
+//! The answers for an unknown path or method, and the record of the path that was found.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use super::log::RequestLog;
 use super::respond::{Failure, escaped};
 use crate::error::{Code, Refusal};
 
-/// `handlers` on `path`, which is recorded in the request log. Any other method is refused.
+/// `handlers` on `path`, which is recorded in the request log. Other methods are refused.
 pub(super) fn on_path<S: Clone + Send + Sync + 'static>(
     path: &'static str,
     handlers: MethodRouter<S>,
 ) -> MethodRouter<S> {
     let record = move |request: Request, next: Next| async move {
-        // axum takes an empty segment in the middle of a path for an id.
+        // axum would accept an empty segment in the middle of a path as an id.
         if request.uri().path().contains("//") {
             return no_such_path().await.into_response();
         }
@@ -34,13 +34,14 @@ pub(super) fn found(request: &Request, path: &'static str) {
     }
 }
 
-/// The answer where a path has no such method. It is 400, not 405: the codes of the API are a closed set.
+/// The answer for a method that the path does not have. It is 400, not 405: the codes of the API are a closed
+/// set.
 pub(super) async fn unsupported(request: Request) -> Failure {
     let (method, path) = (escaped(request.method().as_str()), escaped(request.uri().path()));
     Refusal::invalid(format!("{method} is not supported on {path}")).into()
 }
 
-/// The answer where there is no such path.
+/// The answer for an unknown path.
 pub(super) async fn no_such_path() -> Failure {
     Refusal::new(Code::NotFound, "no such path").into()
 }

@@ -33,7 +33,7 @@ pub(super) async fn serve(entity: Entity, headers: &HeaderMap) -> Result<Respons
     let unreadable = |e| Fault::new(format!("the file {} cannot be read: {e}", entity.path.display()));
     let mut file = File::open(&entity.path).await.map_err(unreadable)?;
     let size = file.metadata().await.map_err(unreadable)?.len();
-    // A piece of another version would not fit.
+    // A part of another version would not fit.
     let same = headers.get(header::IF_RANGE).is_none_or(|etag| *etag == entity.etag);
     let range = headers.get(header::RANGE).filter(|_| same).and_then(|value| value.to_str().ok());
     let (first, length, status) = match range.map_or(Range::Whole, |text| Range::read(text, size)) {
@@ -64,11 +64,11 @@ pub(super) async fn serve(entity: Entity, headers: &HeaderMap) -> Result<Respons
 /// What a Range header asks for.
 #[derive(Debug, PartialEq, Eq)]
 enum Range {
-    /// Everything: also where the header has a form that is ignored.
+    /// Everything, also where the header is malformed: then it is ignored.
     Whole,
     /// These bytes, both included.
     Part { first: u64, last: u64 },
-    /// Bytes that the content does not have.
+    /// Only bytes that the content does not have.
     Outside,
 }
 

@@ -1,9 +1,9 @@
 //! The checks that every request to the API passes before its handler runs, in their fixed order: key, path, method, key
 //! class, rate.
 //!
-//! The request's id is drawn before ([`super::log`]). axum checks path and method, between [`identify`] and [`admit`].
-//! The extractors read body and parameters after these ([`super::extract`]), and the scripts of the service look objects
-//! up.
+//! The request's id is drawn earlier, in [`super::log`]. axum checks path and method, between [`identify`]
+//! and [`admit`]. After these checks, the extractors read body and parameters ([`super::extract`]), and the
+//! scripts of the service look objects up.
 
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ pub(super) async fn identify(
     Ok(next.run(request).await)
 }
 
-/// The checks behind path and method: the class of the key, and its rate.
+/// The checks after path and method: the class of the key, and its rate.
 pub(super) fn admit(api: &Api, key: Key, request: &Request) -> Result<(), Failure> {
     let unknown = || Fault::new("a request that did not pass the key check");
     let Identified { caller, at, .. } = request.extensions().get().ok_or_else(unknown)?;
@@ -68,7 +68,7 @@ pub(super) fn admit(api: &Api, key: Key, request: &Request) -> Result<(), Failur
 }
 
 impl Api {
-    /// Room for one more request that is under way.
+    /// Makes room for one more request.
     pub(super) fn make_room(&self) -> Result<OwnedSemaphorePermit, Failure> {
         Arc::clone(&self.room).try_acquire_owned().map_err(|_| {
             self.metrics.overloaded();
@@ -76,13 +76,13 @@ impl Api {
         })
     }
 
-    /// The caller that a key belongs to.
+    /// The caller with this key.
     pub(super) async fn caller(&self, key: KeyHash, at: Timestamp) -> Result<Arc<Caller>, Failure> {
         self.keys.find(key, at).await?.ok_or_else(unauthorized)
     }
 }
 
-/// The key of a request, if it has one key, in one header.
+/// The key of a request, if it has exactly one, in one header.
 fn presented(headers: &HeaderMap) -> Option<ApiKey> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let (scheme, key) = values.next()?.to_str().ok()?.split_once(' ')?;

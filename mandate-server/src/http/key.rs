@@ -1,15 +1,15 @@
-//! Whose key an operation takes.
+//! Which class of key an operation accepts.
 
 use mandate_core::api_key::KeyClass;
 
-/// Whose key an operation takes.
+/// Which class of key an operation accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
-    /// An organization's.
+    /// An organization key.
     Organization,
-    /// An agent's.
+    /// An agent key.
     Agent,
-    /// Either; an agent's key reaches only the agent's own objects.
+    /// Either. An agent key reaches only the agent's own objects.
     Any,
 }
 

@@ -1,4 +1,4 @@
-//! The key cache: the callers of the keys that were used lately, dropped as soon as any key has changed.
+//! The key cache: the callers of recently used keys. It is emptied as soon as any key changes.
 //!
 //! The store numbers the changes of its keys. This revision is read every [`POLL_MILLIS`]. When it has changed, the
 //! whole cache is dropped. When it could not be read for [`TRUST_MILLIS`], the cache is not used. So a key that is
@@ -31,7 +31,7 @@ const MAX_CALLERS: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 /// The SHA-256 of a key, by which the store finds it.
 pub(super) type KeyHash = [u8; 32];
 
-/// The callers of the keys that were used lately.
+/// The callers of recently used keys.
 pub(crate) struct KeyCache {
     store: Store,
     metrics: Metrics,
@@ -87,7 +87,7 @@ impl KeyCache {
 /// The callers as of one revision.
 struct Known {
     revision: i64,
-    /// When the store was last known to be at that revision.
+    /// When the store was last confirmed to be at that revision.
     confirmed: Option<Instant>,
     callers: LruCache<KeyHash, Arc<Caller>>,
 }
@@ -103,7 +103,7 @@ impl Known {
         if age > Duration::from_millis(TRUST_MILLIS) { None } else { self.callers.get(hash).cloned() }
     }
 
-    /// The store stood at `revision` after `at`.
+    /// Notes that the store was at `revision` after `at`.
     fn confirm(&mut self, revision: i64, at: Instant) {
         self.move_to(revision);
         if revision == self.revision {
@@ -111,7 +111,7 @@ impl Known {
         }
     }
 
-    /// The store had `caller` at `revision`.
+    /// Keeps `caller`, as the store had it at `revision`.
     fn remember(&mut self, hash: KeyHash, caller: &Arc<Caller>, revision: i64) {
         self.move_to(revision);
         if revision == self.revision {

@@ -48,7 +48,7 @@ pub(super) struct KeySet {
 pub(super) async fn get(State(keys): State<Arc<KeySet>>, headers: HeaderMap) -> Result<Response, Failure> {
     let key_set = keys.keyring.public_key_set(keys.clock.now())?;
     let document = Document::new(JWK_SET, Bytes::from(key_set))?;
-    // Caches may keep it, unless this server does not know whether the keys have changed.
+    // Caches may keep it, unless this server may have missed a change of the keys.
     let document = if keys.keyring.is_current(Instant::now()) { document } else { document.unpromised() };
     Ok(document.respond(&headers))
 }

@@ -23,7 +23,7 @@ use crate::error::{Fault, Refusal};
 use crate::metrics::{Listener, Metrics};
 use crate::traces::{Span, Traced, Traces};
 
-/// What answers the requests of one listener, and what records them.
+/// What answers and records the requests of one listener.
 pub(crate) struct Site {
     pub(crate) name: Listener,
     pub(crate) router: Router,
@@ -32,7 +32,7 @@ pub(crate) struct Site {
     pub(crate) traces: Traces,
 }
 
-/// What log, metrics and trace hold of a request: an extension of the request, shared with its handler.
+/// The data of a request for log, metrics and trace: an extension of the request, shared with its handler.
 #[derive(Debug)]
 pub(super) struct RequestLog {
     /// The id of the request.
@@ -104,7 +104,7 @@ pub(super) async fn answer(
     Ok(response.map(|body| AnswerBody::new(body, state, under_way)))
 }
 
-/// What the router answers. A panic is a fault like any other.
+/// The router's answer. A panic becomes a fault like any other.
 async fn route(site: &Site, mut request: Request<Incoming>, log: Arc<RequestLog>) -> Response {
     request.extensions_mut().insert(log);
     let mut router = site.router.clone();
@@ -160,7 +160,7 @@ fn malformed(request: &Request<Incoming>, state: &ConnectionState) -> Option<Ref
     }
 }
 
-/// The answer that replaces a bare status by which hyper has refused something. A head may take as long as `head_time`.
+/// The answer that replaces a bare status of hyper's. `head_time` is the limit for a head.
 pub(super) fn answer_for_hyper(site: &Site, bare: &[u8], head_time: Duration) -> Vec<u8> {
     let log = RequestLog::new(site.ids.next(), None);
     let (what, bare) = if bare == TIMEOUT {
@@ -177,7 +177,7 @@ pub(super) fn answer_for_hyper(site: &Site, bare: &[u8], head_time: Duration) ->
     amended
 }
 
-/// A bare status with the date behind its other headers.
+/// A bare status with a Date header added after the others.
 fn dated(bare: &[u8], now: Timestamp) -> Vec<u8> {
     let since = Duration::from_millis(u64::try_from(now.millis()).unwrap_or_default());
     let date = format!("\r\ndate: {}\r\n\r\n", httpdate::fmt_http_date(UNIX_EPOCH + since));

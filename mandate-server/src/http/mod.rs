@@ -79,9 +79,9 @@ pub(crate) struct Api {
     pub(crate) metrics: Metrics,
     /// Which addresses webhooks may have.
     pub(crate) webhook_egress: EgressPolicy,
-    /// Room for the requests that are under way behind the gate.
+    /// Room for running requests, after the key check.
     pub(crate) room: Arc<Semaphore>,
-    /// The requests that wait for their bodies, without such room.
+    /// The requests that wait for their bodies, which take none of that room.
     pub(crate) slow_bodies: SlowBodies,
     /// The address of the key set, at the public listener.
     pub(crate) key_set_location: HeaderValue,

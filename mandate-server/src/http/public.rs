@@ -1,4 +1,4 @@
-//! The public listener: what is published, without a key.
+//! The public listener, which needs no key.
 
 use std::sync::Arc;
 
@@ -26,18 +26,18 @@ use crate::service::escrows::{self, Address};
 use crate::service::signing::Keyring;
 use crate::store::Store;
 
-/// What the contract's Content-Type is (RFC 9512).
+/// The Content-Type of the contract (RFC 9512).
 const YAML: &str = "application/yaml";
 /// Redirects to the reference, for people.
 const ROOT_PATH: &str = "/";
 /// The contract of an escrow.
 const CONTRACT_OF_ESCROW: &str = "/contracts/{address}";
-/// The path in front of the address. Whatever follows it is an address, if only one that does not exist.
+/// The prefix of the path of a contract. Whatever follows it is an address, though maybe an unknown one.
 const CONTRACTS: &str = "/contracts/";
 /// The forms of an escrow's contract; the first is sent when none is asked for.
 const CONTRACT_FORMS: [&str; 2] = ["application/json", JWT];
 const JWT: &str = "application/jwt";
-/// Contracts that are read at a time: requests without a key must not take the store from those with one.
+/// How many contracts are read at a time: requests without a key must not crowd out those with one.
 const MAX_READING: usize = 64;
 
 /// The public listener: the key set, a few documents, and the contracts of escrows.
@@ -54,7 +54,7 @@ impl Public {
         Self { keyring, store, clock, room: Semaphore::new(MAX_READING) }
     }
 
-    /// An escrow's contract, for everyone who has its address: as JSON, or as a token.
+    /// An escrow's contract, for anyone who has its address: as JSON, or as a token.
     async fn contract(&self, address: &str, headers: &HeaderMap) -> Result<Response, Failure> {
         let address = Address::parse(address).ok_or_else(Refusal::not_found)?;
         let _room = self.room.try_acquire().map_err(|_| Failure::Overloaded)?;

@@ -18,7 +18,7 @@ use crate::model::records::Mode;
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The header that says that the answer was given before.
 pub const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
-/// After how many seconds a request may be made again when there was no room for it.
+/// After how many seconds a request that was refused for lack of room may be repeated.
 const OVERLOAD_RETRY_AFTER_SECONDS: u32 = 1;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -31,13 +31,13 @@ const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// The longest part of a request that a message repeats, in characters.
 const ESCAPED_CHARS: usize = 200;
 
-/// How many headers an answer gets beside those that it is made with.
+/// How many headers an answer gets besides its own.
 const MAX_ADDED: usize = 5;
 
 /// The last header of a status that hyper has written by itself.
 const NO_BODY: &str = "content-length: 0\r\n";
 
-/// What was decided for a request, and in which mode: an extension of its response, for the trace.
+/// The verdict and the mode of a request: an extension of its response, for the trace.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Decided(pub(super) Verdict, pub(super) Mode);
 
@@ -53,9 +53,9 @@ pub(crate) enum Failure {
     },
     /// The key has too many requests whose bodies are still on their way.
     TooManyBodies,
-    /// There is no room for it now.
+    /// The server has no room for it now.
     Overloaded,
-    /// Something went wrong on this side.
+    /// The server failed.
     Fault(Fault),
 }
 
@@ -106,7 +106,7 @@ impl IntoResponse for Failure {
 }
 
 impl Failure {
-    /// Why `response` was not carried out, if it was not.
+    /// The failure that `response` reports, if it does.
     pub(super) fn of(response: &Response) -> Option<&Self> {
         response.extensions().get::<Arc<Self>>().map(|failure| &**failure)
     }
@@ -173,7 +173,7 @@ pub(super) fn finish(response: Response, id: RequestId) -> Response {
     }
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, NO_SNIFFING);
     headers.entry(header::CACHE_CONTROL).or_insert(NO_STORE);
-    // axum adds both: the first beside every answer of a method router's fallback, the second to empty bodies.
+    // axum adds both: the first to every answer of a method router's fallback, the second to empty bodies.
     headers.remove(header::ALLOW);
     if bare {
         headers.remove(header::CONTENT_LENGTH);
@@ -181,7 +181,8 @@ pub(super) fn finish(response: Response, id: RequestId) -> Response {
     response
 }
 
-/// A status that hyper has written by itself, with the headers and the body that every answer has; and its number.
+/// Turns a bare status that hyper has written into an answer with the headers and body of any other. Also
+/// returns the status.
 pub(super) fn amended(bare: &[u8], refusal: &Refusal, id: RequestId) -> (u16, Vec<u8>) {
     let bare = String::from_utf8_lossy(bare);
     let status = bare.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -226,7 +227,7 @@ fn retry_after(mut response: Response, seconds: u32) -> Response {
     response
 }
 
-/// `text` made safe to repeat in a message: control characters escaped, cut at a bound.
+/// `text` made safe to repeat in a message: control characters are escaped, and a long text is cut.
 pub(super) fn escaped(text: &str) -> String {
     let mut escaped: String = text.chars().take(ESCAPED_CHARS).flat_map(char::escape_debug).collect();
     if text.chars().nth(ESCAPED_CHARS).is_some() {

@@ -1,4 +1,4 @@
-//! The table: every operation of the API. It is what routes.
+//! The table of routes: every operation of the API. It is what routes requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,8 +30,8 @@ pub const OPERATIONS: usize = 29;
 /// How many paths they have.
 pub const PATHS: usize = 23;
 
-/// The API, a row for each operation: method, path, key class, handler. What OpenAPI says of an operation is above its
-/// handler.
+/// The API, one row for each operation: method, path, key class, handler. The OpenAPI description of an
+/// operation is above its handler.
 #[must_use]
 #[rustfmt::skip]
 pub fn table() -> Vec<Route> {
@@ -76,12 +76,12 @@ pub struct Route {
     pub method: Method,
     /// The path; `{id}` is one segment.
     pub path: &'static str,
-    /// Whose key it takes.
+    /// The class of key that it accepts.
     pub key: Key,
     handler: MethodRouter<Arc<Api>>,
 }
 
-/// A row, whose handler runs once the request has passed the checks of its row.
+/// A row. Its handler runs once the request has passed the checks of the row.
 fn route<H, T>(method: Method, path: &'static str, key: Key, handler: H) -> Route
 where
     H: Handler<T, Arc<Api>>,

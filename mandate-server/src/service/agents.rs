@@ -12,14 +12,14 @@ use crate::store::sql;
 use crate::store::sql::agents::Agent;
 use crate::store::tx::Tx;
 
-/// What it takes to register an agent.
+/// The command to register an agent.
 #[derive(Debug)]
 pub struct Create {
     /// Its name.
     pub name: AgentName,
     /// Its key, drawn before.
     pub key: ApiKey,
-    /// Its place in the order of creation.
+    /// Its position in the order of creation.
     pub id: [u8; 16],
     /// When.
     pub at: Timestamp,
@@ -56,7 +56,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     Ok(Answer { secret: true, ..Answer::new(201, &view)? })
 }
 
-/// The agents of the environment; under an agent key, itself.
+/// The agents of the environment. Under an agent key, only that agent.
 ///
 /// # Errors
 /// The cursor does not open, or names another list.
@@ -64,7 +64,7 @@ pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> S
     let environment = call.caller.environment.id;
     let own = call.caller.agent.as_ref();
     let place = |id: &str| match AgentId::parse(id) {
-        // Whether another agent exists is not for an agent to know.
+        // An agent must not learn whether another one exists.
         Ok(id) if own.is_none_or(|own| *own == id) => {
             Ok(sql::agents::find(tx, environment, &id)?.map(|agent| agent.sequence))
         }

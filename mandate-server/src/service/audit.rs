@@ -1,4 +1,4 @@
-//! The record of what operators do, written in the transaction that does it.
+//! The audit records of operators' actions, each written in the transaction of its action.
 
 use mandate_core::{EnvironmentKind, Timestamp};
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::store::tx::Tx;
 /// Who acts, and when.
 #[derive(Debug, Clone)]
 pub struct Operator {
-    /// As the operating system knows them.
+    /// Their user name in the operating system.
     pub name: String,
     /// When.
     pub at: Timestamp,
@@ -20,19 +20,19 @@ pub struct Operator {
 /// What was done, and to what.
 #[derive(Debug)]
 pub struct Deed<'a> {
-    /// The command, as in `key.revoke`.
+    /// The command, such as `key.revoke`.
     pub action: &'static str,
     /// The name of the organization concerned.
     pub organization: Option<&'a str>,
-    /// Which of its environments; or the kind that a signing key signs for.
+    /// Its environment, or the kind of environment that a signing key signs for.
     pub environment: Option<EnvironmentKind>,
-    /// What it was done to.
+    /// What the action changed.
     pub subject: &'a str,
-    /// What else is worth to know: an object. Never a secret.
+    /// Other details, as an object. Never a secret.
     pub details: Value,
 }
 
-/// Writes down what `by` did.
+/// Writes an audit record of what `by` did.
 ///
 /// # Errors
 /// The database fails.

@@ -1,4 +1,4 @@
-//! The record of decisions, as the API shows it.
+//! The log of decisions as the API shows it.
 
 use mandate_core::jwks::Kid;
 use mandate_core::{
@@ -17,7 +17,7 @@ use crate::store::sql::decisions::Whole;
 pub use crate::store::sql::decisions::Filter;
 use crate::store::tx::Tx;
 
-/// How many rows one page's search looks at, at most.
+/// How many rows the search for one page reads at most.
 pub const SEARCHED_ROWS: i64 = 1_000;
 
 /// A review as the API shows it.
@@ -53,7 +53,7 @@ struct View<'a> {
 }
 
 impl<'a> ReviewView<'a> {
-    /// The review as it is at `now`.
+    /// The review's state at `now`.
     #[must_use]
     pub fn of(review: &'a ReviewRecord, now: Timestamp) -> Self {
         let status = review.status.at(review.expires_at, now);
@@ -62,7 +62,7 @@ impl<'a> ReviewView<'a> {
             status,
             waits_for: &review.waits_for,
             expires_at: review.expires_at,
-            // A review that ran out was resolved by its end.
+            // An expired review was resolved at its end.
             resolved_at: review
                 .resolved_at
                 .or((status == ReviewStatus::Expired).then_some(review.expires_at)),
@@ -72,7 +72,7 @@ impl<'a> ReviewView<'a> {
     }
 }
 
-/// The claims that a decision's token holds.
+/// The claims of a decision's token.
 #[must_use]
 pub fn claims(decision: &DecisionRecord, issuer: &str, policy_version: &PolicyVersion) -> VerdictClaims {
     VerdictClaims {
@@ -88,7 +88,7 @@ pub fn claims(decision: &DecisionRecord, issuer: &str, policy_version: &PolicyVe
     }
 }
 
-/// The decision object as JSON, its token rebuilt byte for byte from the signature that was kept.
+/// The decision object as JSON. Its token is rebuilt byte for byte from the stored signature.
 ///
 /// # Errors
 /// A stored value is not valid.
@@ -103,7 +103,7 @@ pub fn show(
     show_signed(decision, whole.review.as_ref(), &claims, &token, now)
 }
 
-/// The decision object as JSON, of a decision whose claims and token are at hand.
+/// The decision object as JSON, of a decision whose claims and token are known.
 ///
 /// # Errors
 /// It cannot be written.
@@ -127,7 +127,7 @@ pub fn show_signed(
     serde_json::value::to_raw_value(&view).map_err(|e| Fault::new(format!("cannot write a decision: {e}")))
 }
 
-/// The decision's token, rebuilt alike.
+/// The decision's token, rebuilt in the same way.
 ///
 /// # Errors
 /// A stored value is not valid.
@@ -139,9 +139,10 @@ fn assemble(whole: &Whole, claims: &VerdictClaims) -> Result<String, Fault> {
     Ok(jwt::assemble(&Kid::parse(&whole.kid)?, &claims.to_json(), &whole.decision.signature))
 }
 
-/// The decisions of the environment that meet `filter`; under an agent key, its own.
+/// The decisions of the environment that match `filter`; under an agent key, its own.
 ///
-/// A search that finds little gives up after [`SEARCHED_ROWS`] and says that there is more: such a page may be empty.
+/// A search that finds little stops after [`SEARCHED_ROWS`] and says that there is more: such a page may be
+/// empty.
 ///
 /// # Errors
 /// The cursor does not open.
@@ -166,7 +167,7 @@ pub fn list(tx: &mut Tx<'_>, call: &Call, filter: &Filter, query: &Query, cursor
     walk.answer(rows, found.reached.map(DecisionId::to_bytes))
 }
 
-/// One text for one set of filters.
+/// One text for each set of filters.
 fn canonical(filter: &Filter) -> String {
     let Filter { agent, verdict, mandate, mode, review, since, until } = filter;
     let parts = [

@@ -1,4 +1,4 @@
-//! Deliveries: who takes them, what became of them, and the operator's second chance.
+//! Deliveries: which server leases them, their results, and the operator's retry.
 
 use std::collections::BTreeSet;
 
@@ -13,33 +13,33 @@ use crate::store::sql;
 use crate::store::sql::left_over::{self, LeftOver};
 use crate::store::tx::Tx;
 
-/// How long one server has a webhook's deliveries to itself, in seconds. When it has died, others take them over then.
+/// How long a server leases a webhook's deliveries, in seconds. If it dies, others take over after that.
 pub const LEASE_SECONDS: i64 = 60;
-/// How far ahead the clock of a server that leases may be, in seconds. A lease that ends later than such a clock would
-/// have it was given by one that was wrong and has been set back: no server holds it.
+/// How far ahead the clock of a leasing server may be, in seconds. A lease that ends later than that was
+/// given by a wrong clock that has been set back: no server holds it.
 pub const LEASE_SKEW_SECONDS: i64 = 60;
 /// The longest time between two attempts, in seconds: two hours and a tenth.
 pub const LONGEST_WAIT_SECONDS: i64 = 2 * 60 * 60 + 12 * 60;
 
-/// What one server has done, and has room for.
+/// What one server reports and asks for in a turn.
 #[derive(Debug, Clone, Default)]
 pub struct Turn {
-    /// What became of deliveries.
+    /// The results of its attempts.
     pub tried: Vec<TriedRecord>,
-    /// Webhooks that it gives back.
+    /// The webhooks that it gives back.
     pub released: Vec<LeaseRecord>,
-    /// For how many more it has room.
+    /// How many more webhooks it can take.
     pub room: i64,
-    /// Its clock was ahead since it began, and has been set back.
+    /// Its clock was ahead since the server started, and has been set back.
     pub set_back: bool,
 }
 
-/// Writes down what was done, gives webhooks back, and leases others that are due.
+/// Stores results, gives webhooks back, and leases others that are due.
 ///
 /// # Errors
 /// The database fails.
 pub fn take_turn(tx: &mut Tx<'_>, turn: &Turn, now: Timestamp) -> Result<Vec<LeaseRecord>, Fault> {
-    // Webhooks before deliveries, in one order: fan-out and deletion take them so too.
+    // Webhooks before deliveries, in key order, as fan-out and deletion lock them.
     let tried = turn.tried.iter().map(|tried| (tried.environment, tried.webhook));
     let released = turn.released.iter().map(|lease| (lease.environment, lease.webhook));
     for (environment, webhook) in tried.chain(released).collect::<BTreeSet<_>>() {
@@ -51,7 +51,7 @@ pub fn take_turn(tx: &mut Tx<'_>, turn: &Turn, now: Timestamp) -> Result<Vec<Lea
     for lease in &turn.released {
         sql::deliveries::release(tx, lease, now)?;
     }
-    // A webhook that is in the due queue by a clock that was ahead would not be looked at.
+    // A webhook that was queued by a clock that was ahead would not be looked at.
     let latest = if turn.set_back { now } else { latest_attempt(now) };
     sql::deliveries::bring_forward(tx, now, latest)?;
     match turn.room {
@@ -60,18 +60,18 @@ pub fn take_turn(tx: &mut Tx<'_>, turn: &Turn, now: Timestamp) -> Result<Vec<Lea
     }
 }
 
-/// When a lease ends at the latest that is given now.
+/// The latest end of a lease that is given now.
 fn latest_lease(now: Timestamp) -> Timestamp {
     now.plus_seconds(LEASE_SECONDS + LEASE_SKEW_SECONDS)
 }
 
-/// When the next attempt is made at the latest of what was tried by now. What is due later was put off by a clock that was
-/// ahead and has been set back: it is due.
+/// The latest time of a next attempt after one made by now. What is due later was put off by a clock that was
+/// ahead and has been set back: it is due now.
 fn latest_attempt(now: Timestamp) -> Timestamp {
     now.plus_seconds(LONGEST_WAIT_SECONDS + LEASE_SKEW_SECONDS)
 }
 
-/// Up to `limit` deliveries to a leased webhook that are due, those first that have waited longest.
+/// Up to `limit` due deliveries to a leased webhook, those first that have waited longest.
 ///
 /// # Errors
 /// The database fails.
@@ -84,7 +84,7 @@ pub fn due(
     sql::deliveries::due(tx, lease, now, latest_attempt(now), limit)
 }
 
-/// When there will be something to deliver, as far as is known, to webhooks that no server has leased.
+/// When something will be due, as far as is known, to webhooks that no server has leased.
 ///
 /// # Errors
 /// The database fails.
@@ -95,7 +95,7 @@ pub fn next_due(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fa
     sql::deliveries::next(tx, now, latest_lease(now))
 }
 
-/// Pending deliveries without a webhook in the due queue, if there are any: of one webhook.
+/// Pending deliveries of one webhook that is missing from the due queue, if there are any.
 ///
 /// # Errors
 /// The database fails.
@@ -103,7 +103,8 @@ pub fn left_over(tx: &mut Tx<'_>) -> Result<Option<LeftOver>, Fault> {
     left_over::first(tx)
 }
 
-/// Ends at most `limit` of them if their webhook is gone, or puts it back into the due queue. Says what of them is left.
+/// If their webhook is gone, ends at most `limit` of them; else puts it back into the due queue. Returns what
+/// is left.
 ///
 /// # Errors
 /// The database fails.
@@ -115,7 +116,7 @@ pub fn end_left_over(tx: &mut Tx<'_>, left: &LeftOver, limit: i64) -> Result<Opt
     left_over::end(tx, left, limit)
 }
 
-/// Makes a delivery again that has failed: at once, and for another 24 hours. For the operator, who is above tenants.
+/// Repeats a failed delivery: at once, and for another 24 hours. For the operator, who works across tenants.
 ///
 /// # Errors
 /// There is no such delivery, its webhook was deleted, or it has not failed.

@@ -1,4 +1,4 @@
-//! Where events may be sent: the form of a webhook's URL, and which addresses are public.
+//! Where events may be sent: valid webhook URLs, and public addresses.
 
 use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -10,23 +10,23 @@ use url::{Host, SyntaxViolation, Url};
 /// The longest URL, in characters.
 pub const MAX_URL_CHARS: usize = 2048;
 
-/// How far deliveries go, beyond public addresses over TLS.
+/// Which addresses may be reached besides public ones over TLS.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EgressPolicy {
-    /// To this machine as well, and there also over plain HTTP: for developers.
+    /// This machine, also over plain HTTP: for developers.
     pub loopback: bool,
-    /// To these networks as well, which the operator has named.
+    /// The networks that the operator allows.
     pub networks: Vec<IpNet>,
 }
 
 impl EgressPolicy {
-    /// To public addresses alone.
+    /// Public addresses only.
     pub const PUBLIC: Self = Self { loopback: false, networks: Vec::new() };
 
     /// Whether a connection may be made to `address`.
     ///
-    /// A network that was named holds its own addresses only: none that is mapped, translated or tunnelled into another
-    /// family.
+    /// An allowed network includes its own addresses only: none that is mapped, translated or tunnelled into
+    /// another address family.
     #[must_use]
     pub fn allows(&self, address: IpAddr) -> bool {
         is_public_address(address)
@@ -34,7 +34,7 @@ impl EgressPolicy {
             || self.networks.iter().any(|network| network.contains(&address))
     }
 
-    /// Whether a connection may be made to `address`, to which `name` resolves just now.
+    /// Whether a connection may be made to `address`, which `name` resolves to now.
     #[must_use]
     pub fn allows_for(&self, name: &str, address: IpAddr) -> bool {
         self.allows(address) && (address.is_loopback() || !is_localhost(name))
@@ -49,14 +49,14 @@ impl EgressPolicy {
     }
 }
 
-/// Reads a webhook's URL; gives it normalised, so that what is shown is where events go.
+/// Reads a webhook's URL and normalises it, so that the URL that is shown is the one that is used.
 ///
-/// What a lenient reader would repair is refused. A host that is a name is not looked up: what it resolves to can change
-/// with each connection. A message never repeats the URL, which may hold a secret.
+/// An URL that a lenient reader would repair is refused. A host name is not looked up: its addresses can
+/// change with each connection. Messages never repeat the URL, which may hold a secret.
 ///
 /// # Errors
-/// The text is not a URL, is too long, holds credentials or a fragment, is not https, or names an address that is not
-/// public, each beyond what `egress` allows.
+/// The text is not a URL, is too long, holds credentials or a fragment, is not https, or names an address
+/// that is not public and that `egress` does not allow.
 pub fn parse(text: &str, egress: &EgressPolicy) -> Result<Url, Invalid> {
     let refused = |problem: &str| Err(Invalid::new("url", problem));
     let too_long = || Err(Invalid::new("url", format!("must be at most {MAX_URL_CHARS} characters long")));
@@ -98,8 +98,8 @@ pub fn parse(text: &str, egress: &EgressPolicy) -> Result<Url, Invalid> {
     if url.as_str().len() > MAX_URL_CHARS { too_long() } else { Ok(url) }
 }
 
-/// Whether `text` names the host as it was read, but for the case of letters: every reader sees
-/// the same. An internationalised name may be in its Unicode form too (RFC 5891), and an IPv6 address in any.
+/// Whether `text` spells the host as it was parsed, apart from case: so all readers see the same host. An
+/// internationalised name may be in its Unicode form too (RFC 5891), and an IPv6 address in any form.
 fn is_as_written(text: &str, host: &Host<&str>) -> bool {
     let authority = text.split_once("://").map_or("", |(_, rest)| rest);
     let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
@@ -126,8 +126,8 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-/// Whether an address can be that of a stranger's server: globally reachable in the IANA registries of special-purpose
-/// addresses (RFC 6890), and no other address in disguise.
+/// Whether an address can belong to a server on the internet: it is globally reachable in the IANA registries
+/// of special-purpose addresses (RFC 6890), and does not embed another address.
 #[must_use]
 pub fn is_public_address(address: IpAddr) -> bool {
     match address {
@@ -153,7 +153,7 @@ const fn v6(a: u16, b: u16) -> Ipv6Addr {
     Ipv6Addr::new(a, b, 0, 0, 0, 0, 0, 0)
 }
 
-/// IPv4 networks that are not public, each with the bits of its prefix.
+/// IPv4 networks that are not public, with their prefix lengths.
 const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 15] = [
     (v4(0, 0, 0), 8),       // this network
     (v4(10, 0, 0), 8),      // private

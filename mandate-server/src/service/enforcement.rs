@@ -1,4 +1,4 @@
-//! The switch between observe and enforce, one an environment.
+//! The switch between observe and enforce. Each environment has its own.
 
 use mandate_core::Timestamp;
 use serde::Serialize;

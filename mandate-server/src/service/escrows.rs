@@ -24,21 +24,21 @@ pub const MAX_ARBITER: usize = 200;
 /// The longest note on a transition, in characters.
 pub const MAX_NOTE: usize = 500;
 
-/// The address of a contract: 32 random bytes, written as 64 lower-case hexadecimal digits. Who holds it may read the
-/// contract.
+/// The address of a contract: 32 random bytes, written as 64 lower-case hexadecimal digits. Anyone who has it
+/// may read the contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address(pub [u8; 32]);
 
-/// What it takes to open an escrow.
+/// The command to open an escrow.
 #[derive(Debug)]
 pub struct Create {
     /// The decision that allows the payment.
     pub decision: DecisionId,
-    /// Who is to be asked in a dispute.
+    /// Who decides a dispute.
     pub arbiter: Option<String>,
-    /// What must be met.
+    /// The condition that must be met.
     pub condition: String,
-    /// When the buyer may have the funds back.
+    /// From when on the buyer may have the funds back.
     pub refund_after: Timestamp,
     /// Its id, drawn before.
     pub id: EscrowId,
@@ -46,22 +46,22 @@ pub struct Create {
     pub contract: Address,
     /// The id of the event that reports it.
     pub event: EventId,
-    /// The state of an instruction that has just been recorded.
+    /// The settlement status that new instructions begin with.
     pub settlement: SettlementStatus,
     /// When.
     pub at: Timestamp,
 }
 
-/// What it takes to move an escrow on.
+/// The command to move an escrow on.
 #[derive(Debug)]
 pub struct Transition {
     /// The escrow's id.
     pub id: String,
-    /// Where it is to go.
+    /// The state to enter.
     pub to: EscrowState,
-    /// What is said with it, to everybody who holds the address.
+    /// A note that anyone with the address can read.
     pub note: Option<String>,
-    /// The state of an instruction that has just been recorded.
+    /// The settlement status that new instructions begin with.
     pub settlement: SettlementStatus,
     /// The id of the event that reports it.
     pub event: EventId,
@@ -69,7 +69,7 @@ pub struct Transition {
     pub at: Timestamp,
 }
 
-/// An escrow as the API shows it; without `escrow` and `decision`, as its contract shows it to strangers.
+/// An escrow as the API shows it. Its public contract lacks `escrow` and `decision`.
 #[derive(Serialize)]
 struct View<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -102,7 +102,7 @@ struct EntryView<'a> {
     settlement: Option<SettlementStatus>,
 }
 
-/// What an event says about an escrow.
+/// The data of an event about an escrow.
 #[derive(Serialize)]
 struct EventView {
     escrow: EscrowId,
@@ -110,7 +110,8 @@ struct EventView {
     disputed: bool,
 }
 
-/// The claims of a contract's token. They have neither `verdict` nor `type`: it passes for neither verdict nor event.
+/// The claims of a contract's token. They have neither `verdict` nor `type`, so that it passes neither for a
+/// verdict nor for an event.
 #[derive(Serialize)]
 struct ContractClaims<'a> {
     iss: &'a str,
@@ -119,7 +120,7 @@ struct ContractClaims<'a> {
 }
 
 impl Address {
-    /// Reads the 64 digits, in their one spelling.
+    /// Reads the 64 digits. Only this spelling is accepted.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (pairs, rest) = text.as_bytes().as_chunks::<2>();
@@ -184,10 +185,10 @@ impl<'a> View<'a> {
     }
 }
 
-/// Opens an escrow, funded, from an allow decision that has none.
+/// Opens an escrow, funded, from an allow decision without one.
 ///
 /// # Errors
-/// There is no such decision, it is no `allow`, it has an escrow, or the funds would be due back at once.
+/// There is no such decision, it is not `allow`, it has an escrow, or `refund_after` is not in the future.
 pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let environment = &call.caller.environment;
     let (id, refund_after) = (command.decision, command.refund_after);
@@ -236,7 +237,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
 /// Moves an escrow on.
 ///
 /// # Errors
-/// There is none of that id, or it cannot go there from its state.
+/// There is none of that id, or the transition is not allowed.
 pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripted {
     let environment = call.caller.environment.id;
     let id = EscrowId::parse(&command.id).map_err(|_| Refusal::not_found())?;
@@ -250,8 +251,8 @@ pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripte
     Ok(Answer::new(200, &View::of(&escrow)?)?)
 }
 
-/// Writes down that an escrow enters a state, with the event that reports it. Every change of every escrow goes through
-/// here.
+/// Writes that an escrow enters a state, with the event that reports it. Every change of every escrow goes
+/// through here.
 fn enter(
     tx: &mut Tx<'_>,
     environment: i64,
@@ -277,13 +278,13 @@ pub const LONGEST_WAIT_SECONDS: i64 = 60 * 60;
 /// How far ahead the clock of another server may be, in seconds.
 const SKEW_SECONDS: i64 = 60;
 
-/// The latest instant that anything can wait for at `now`.
+/// The latest time that any instruction can be waiting for at `now`.
 fn latest(now: Timestamp) -> Timestamp {
     now.plus_seconds(LONGEST_WAIT_SECONDS + SKEW_SECONDS)
 }
 
-/// At most `limit` instructions that are to be sent by `now`, each with its escrow and the number of attempts made. What
-/// is to wait for longer than any does was put off by a clock that was ahead and has been set back: it is due too.
+/// At most `limit` instructions that are due at `now`, each with its escrow and number of attempts. One that is
+/// due later than any can be was put off by a clock that was ahead and has been set back: it is due too.
 ///
 /// # Errors
 /// The database fails.
@@ -297,8 +298,8 @@ pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey,
     Ok(instructions)
 }
 
-/// Takes an instruction that is due at `now`, where several servers could: no other server attempts it before `until`. False
-/// when another has taken it, or it has ended.
+/// Claims an instruction that is due at `now`, so that no other server attempts it before `until`. False if
+/// another server has claimed it, or it has ended.
 ///
 /// # Errors
 /// The database fails.
@@ -306,7 +307,8 @@ pub fn claim(tx: &mut Tx<'_>, key: &EntryKey, now: Timestamp, until: Timestamp) 
     sql::escrows::claim(tx, key, now, latest(now), until)
 }
 
-/// Gives back an instruction that was taken until `until`, and whose attempt was cut short: it is due at `at`.
+/// Gives back an instruction that was claimed until `until` and whose attempt was cut short. It is due at
+/// `at`.
 ///
 /// # Errors
 /// The database fails.
@@ -314,7 +316,8 @@ pub fn give_back(tx: &mut Tx<'_>, key: &EntryKey, until: Timestamp, at: Timestam
     sql::escrows::give_back(tx, key, until, at)
 }
 
-/// Writes down how an attempt at an instruction ended; while it is pending, the next one is made at `next_at`.
+/// Stores the result of an attempt. If the instruction is still pending, the next attempt is made at
+/// `next_at`.
 ///
 /// # Errors
 /// The database fails.

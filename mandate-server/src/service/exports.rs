@@ -1,4 +1,4 @@
-//! Exports: the log, or a part of it, to keep and to verify offline. Asked for here; built by a worker.
+//! Exports: the log, or a part of it, to keep and to verify offline. Requested here, built by a worker.
 
 mod write;
 
@@ -20,7 +20,7 @@ pub const KEPT_SECONDS: i64 = 7 * 24 * 60 * 60;
 /// How many exports an environment may have at a time.
 pub const MAX_EXPORTS: i64 = 100;
 
-/// What it takes to ask for an export.
+/// The command to create an export.
 #[derive(Debug)]
 pub struct Create {
     /// How it is written.
@@ -29,7 +29,7 @@ pub struct Create {
     pub filter: Filter,
     /// Its id, drawn before.
     pub id: ExportId,
-    /// When.
+    /// When it was requested.
     pub at: Timestamp,
 }
 
@@ -76,10 +76,10 @@ impl From<&Export> for View {
     }
 }
 
-/// Asks for an export.
+/// Requests an export.
 ///
 /// # Errors
-/// The environment has [`MAX_EXPORTS`], or the time asked for is empty.
+/// The environment has [`MAX_EXPORTS`], or the requested period is empty.
 pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let environment = &call.caller.environment;
     if let (Some(since), Some(until)) = (command.filter.since, command.filter.until)
@@ -121,7 +121,7 @@ pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripted {
 /// An export whose content can be read in `format`.
 ///
 /// # Errors
-/// There is none of that id, it is not ready, or it is of another format.
+/// There is none of that id, it is not ready, or it has another format.
 pub fn content(
     tx: &mut Tx<'_>,
     call: &Call,
@@ -147,7 +147,7 @@ fn find(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Result<Export
     Ok(export.filter(|export| now < export.expires_at).ok_or_else(Refusal::not_found)?)
 }
 
-/// The oldest export that is to be built.
+/// The oldest pending export.
 ///
 /// # Errors
 /// The database fails.
@@ -155,7 +155,7 @@ pub fn next_pending(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Export>, F
     sql::exports::next_pending(tx, now)
 }
 
-/// Writes down how building an export has ended: with its content, or in vain.
+/// Stores the result of building an export: its content, or that it failed.
 ///
 /// # Errors
 /// The database fails.
@@ -165,7 +165,7 @@ pub fn end(tx: &mut Tx<'_>, export: &Export, written: Option<Written>) -> Result
     sql::exports::end(tx, export, status, content)
 }
 
-/// Leases an export to the server that will build it, where several servers could. False when another has it.
+/// Leases an export to one of several servers, which will build it. False if another has it.
 ///
 /// # Errors
 /// The database fails.
@@ -173,7 +173,7 @@ pub fn lease(tx: &mut Tx<'_>, export: &Export, now: Timestamp, until: Timestamp)
     sql::export_pieces::lease(tx, export, now, until)
 }
 
-/// Moves the end of a lease. False when it is not one's own any more.
+/// Moves the end of a lease. False if the lease was lost.
 ///
 /// # Errors
 /// The database fails.
@@ -181,7 +181,7 @@ pub fn renew(tx: &mut Tx<'_>, export: &Export, from: Timestamp, to: Timestamp) -
     sql::export_pieces::renew(tx, export, from, to)
 }
 
-/// Writes a piece of a leased export's content, and moves the end of the lease. False when it is not one's own any more.
+/// Stores a piece of a leased export's content, and moves the end of the lease. False if the lease was lost.
 ///
 /// # Errors
 /// The database fails.
@@ -199,7 +199,7 @@ pub fn put_piece(
     Ok(true)
 }
 
-/// Writes down how building a leased export has ended. False when the lease is not one's own any more.
+/// Stores the result of building a leased export. False if the lease was lost.
 ///
 /// # Errors
 /// The database fails.
@@ -213,7 +213,7 @@ pub fn end_leased(
     sql::export_pieces::end(tx, export, leased_until, content)
 }
 
-/// A piece of the content of an export that is ready; none behind the last.
+/// A piece of the content of a ready export; none after the last.
 ///
 /// # Errors
 /// The database fails.
@@ -221,7 +221,7 @@ pub fn piece(tx: &mut Tx<'_>, environment: i64, id: ExportId, number: i64) -> Re
     sql::export_pieces::piece(tx, environment, id, number)
 }
 
-/// How far the export of an id is, of any tenant.
+/// The status of the export with this id, whichever tenant owns it.
 ///
 /// # Errors
 /// The database fails.
@@ -237,7 +237,7 @@ pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     sql::exports::next_end(tx)
 }
 
-/// At most `limit` exports that have expired.
+/// At most `limit` expired exports.
 ///
 /// # Errors
 /// The database fails.
@@ -245,7 +245,7 @@ pub fn expired(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Export
     sql::exports::expired(tx, now, limit)
 }
 
-/// Forgets an export whose file is gone.
+/// Deletes the record of an export whose file is gone.
 ///
 /// # Errors
 /// The database fails.

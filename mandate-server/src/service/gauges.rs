@@ -1,4 +1,4 @@
-//! Reads the numbers for the metrics: those of all tenants together, each by an index.
+//! Reads the values of the gauges: totals over all tenants, each through an index.
 
 use mandate_core::Timestamp;
 

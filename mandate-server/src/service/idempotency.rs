@@ -1,7 +1,7 @@
-//! Retries that change nothing: the first answer under a key is kept with its effect, and given again.
+//! Idempotency: the first answer under a key is kept together with its effect, and given again to retries.
 //!
-//! The claim, the effect and the kept answer share one transaction. After a crash at any point a retry finds either
-//! all of it or nothing.
+//! The claim, the effect and the kept answer are in one transaction. After a crash at any point a retry finds
+//! all of them or none.
 
 use mandate_core::Timestamp;
 
@@ -14,8 +14,8 @@ use crate::store::tx::Tx;
 /// How far ahead the clock of another server may be, in seconds.
 const SKEW_SECONDS: i64 = 60;
 
-/// When the oldest answer has been kept for long enough, as is known at `now`: what a clock kept that was ahead is passed
-/// over until that time comes.
+/// When the oldest kept answer expires, as known at `now`. Answers that a clock kept while it was ahead are
+/// passed over until their time comes.
 ///
 /// # Errors
 /// The database fails.
@@ -24,7 +24,7 @@ pub fn next_end(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fa
         .map(|kept| kept.plus_seconds(KEPT_SECONDS)))
 }
 
-/// Forgets answers, at most `limit`, that have been kept for long enough at `now`, oldest first; says how many.
+/// Deletes at most `limit` answers that have expired at `now`, oldest first. Returns how many.
 ///
 /// # Errors
 /// The database fails.
@@ -33,7 +33,7 @@ pub fn forget(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<usize, Faul
     sql::idempotency::forget(tx, until, latest, limit)
 }
 
-/// Runs `script` once under the caller's idempotency key: a second time, its first answer is given again.
+/// Runs `script` once under the caller's idempotency key. A repetition gets the first answer again.
 ///
 /// # Errors
 /// The script ends in a fault. A refusal is an answer, and is kept.
@@ -56,7 +56,7 @@ pub fn once(
     }
 }
 
-/// A refusal is an answer.
+/// A refusal is an answer, too.
 pub(super) fn answered(result: Scripted, call: &Call) -> Result<Answer, Fault> {
     match result {
         Ok(answer) => Ok(answer),

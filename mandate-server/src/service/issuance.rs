@@ -1,4 +1,4 @@
-//! API keys as the operator sees them: issued, listed, rotated, revoked, given a rate. No secret is ever read back.
+//! API keys for the operator: issued, listed, rotated, revoked, given a rate. No secret is ever read back.
 
 use std::fmt;
 
@@ -16,17 +16,17 @@ use crate::store::sql;
 use crate::store::sql::keys::{IssuedKey, NewKey};
 use crate::store::tx::Tx;
 
-/// What the id of a key begins with.
+/// The prefix of a key's id.
 const PREFIX: &str = "key_";
-/// Bytes of the hash that name a key.
+/// How many bytes of the hash the id has.
 const ID_BYTES: usize = 6;
 /// The highest rate that can be set, in requests a minute.
 pub const MAX_RATE: u32 = 1_000_000;
 /// How long a key's name may be, in characters.
 const MAX_NAME_CHARS: usize = 64;
 
-/// What an operator calls a key by: `key_` and the first 12 hexadecimal digits of the key's SHA-256, so that a person who has
-/// found a key can tell which one it is.
+/// The operator's id for a key: `key_` and the first 12 hexadecimal digits of the key's SHA-256. So a person
+/// who finds a key can tell which one it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyId([u8; ID_BYTES]);
 
@@ -58,7 +58,7 @@ impl KeyId {
         Ok(Self(id))
     }
 
-    /// A hash that begins with the id and goes on with `rest`.
+    /// A hash that begins with the id, filled up with `rest`.
     fn filled(self, rest: u8) -> [u8; 32] {
         let mut hash = [rest; 32];
         hash.iter_mut().zip(self.0).for_each(|(to, from)| *to = from);
@@ -79,7 +79,7 @@ impl Serialize for KeyId {
     }
 }
 
-/// Whose keys: an organization's in one of its environments, or one agent's there.
+/// The owner of keys: an organization in one of its environments, or one agent there.
 #[derive(Debug, Clone)]
 pub struct Owner {
     /// The name of the organization.
@@ -90,7 +90,7 @@ pub struct Owner {
     pub agent: Option<AgentName>,
 }
 
-/// Which keys are meant.
+/// A selection of keys.
 #[derive(Debug, Clone)]
 pub enum Selection {
     /// One key.
@@ -99,13 +99,13 @@ pub enum Selection {
     Owner(Owner),
 }
 
-/// Whether a key opens anything.
+/// Whether a key is valid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum KeyStatus {
-    /// It does.
+    /// It is valid.
     InForce,
-    /// Its time is over.
+    /// It has expired.
     Expired,
     /// It was revoked.
     Revoked,
@@ -122,7 +122,7 @@ impl KeyStatus {
         }
     }
 
-    /// The words for a person.
+    /// The status in words.
     #[must_use]
     pub fn as_words(self) -> &'static str {
         match self {
@@ -133,44 +133,44 @@ impl KeyStatus {
     }
 }
 
-/// What it takes to issue a key.
+/// The command to issue a key.
 #[derive(Debug)]
 pub struct Issue {
-    /// To whom.
+    /// The owner of the new key.
     pub owner: Owner,
     /// 32 random bytes, drawn before.
     pub random: Zeroizing<[u8; 32]>,
-    /// What the operator calls it.
+    /// The operator's name for it.
     pub name: Option<String>,
     /// Requests in any 60 seconds.
     pub rate: u32,
-    /// When it stops.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
-/// What it takes to rotate a key.
+/// The command to rotate a key.
 #[derive(Debug)]
 pub struct Rotate {
-    /// The key; of an owner's keys the only one in force.
+    /// The key. An owner must have exactly one in force.
     pub selection: Selection,
     /// 32 random bytes, drawn before.
     pub random: Zeroizing<[u8; 32]>,
     /// How long the old key stays in force, in seconds.
     pub overlap_seconds: i64,
-    /// When the new key stops.
+    /// When the new key expires.
     pub expires_at: Option<Timestamp>,
 }
 
-/// A key that was just issued: the secret, and the row.
+/// A key that was just issued: the secret and the row.
 #[derive(Debug)]
 pub struct Issued {
     /// The key itself, to be shown once.
     pub secret: ApiKey,
-    /// What is stored of it.
+    /// The stored row.
     pub key: IssuedKey,
 }
 
-/// Reads what an operator calls a key.
+/// Reads an operator's name for a key.
 ///
 /// # Errors
 /// It is empty, too long, or has control characters.
@@ -185,7 +185,7 @@ pub fn name(text: &str) -> Result<String, Invalid> {
     ))
 }
 
-/// The keys of an organization, or of all, in force or not, oldest first.
+/// All keys of an organization, or of all organizations, oldest first, including those not in force.
 ///
 /// # Errors
 /// There is no such organization.
@@ -197,7 +197,7 @@ pub fn list(tx: &mut Tx<'_>, organization: Option<&AgentName>) -> Result<Vec<Iss
     Ok(sql::keys::issued(tx, organization.map(AgentName::as_str))?)
 }
 
-/// The keys meant, in force at `now`, oldest first: at least one.
+/// The selected keys that are in force at `now`, oldest first: at least one.
 ///
 /// # Errors
 /// There is no such owner, no such key, or none in force.
@@ -221,7 +221,7 @@ pub fn select(tx: &mut Tx<'_>, selection: &Selection, now: Timestamp) -> Result<
 /// Issues a key.
 ///
 /// # Errors
-/// There is no such owner, or its end lies in the past.
+/// There is no such owner, or the expiry is in the past.
 pub fn issue(tx: &mut Tx<'_>, command: &Issue, by: &Operator) -> Result<Issued, ScriptError> {
     let (environment, agent) = resolve(tx, &command.owner)?;
     let class = if agent.is_some() { KeyClass::Agent } else { KeyClass::Organization };
@@ -241,7 +241,7 @@ pub fn issue(tx: &mut Tx<'_>, command: &Issue, by: &Operator) -> Result<Issued, 
     Ok(Issued { secret, key })
 }
 
-/// Issues a new key in the place of one, which stops after the overlap.
+/// Issues a key that replaces another, which expires after the overlap.
 ///
 /// # Errors
 /// There is no such key in force, or there are several.
@@ -291,7 +291,7 @@ pub fn revoke(tx: &mut Tx<'_>, selection: &Selection, by: &Operator) -> Result<V
     Ok(keys)
 }
 
-/// Gives keys another rate: every server holds them to it within a second.
+/// Sets the rate of keys: every server enforces it within a second.
 ///
 /// # Errors
 /// None of them is in force.
@@ -322,7 +322,7 @@ fn find(tx: &mut Tx<'_>, id: KeyId, now: Timestamp) -> Result<IssuedKey, ScriptE
     }
 }
 
-/// The environment and the agent that an owner means.
+/// The environment and agent of an owner.
 fn resolve(tx: &mut Tx<'_>, owner: &Owner) -> Result<(i64, Option<AgentId>), ScriptError> {
     let organization = sql::environments::find_organization(tx, owner.organization.as_str())?;
     let organization = organization.ok_or_else(|| organizations::unknown(&owner.organization))?;

@@ -7,7 +7,7 @@ use crate::model::call::{Caller, Environment};
 use crate::store::sql;
 use crate::store::tx::Tx;
 
-/// Requests that a key may make in any 60 seconds unless the operator has set another number.
+/// How many requests a key may make in any 60 seconds, unless the operator has set another rate.
 pub const DEFAULT_RATE: u32 = 6_000;
 
 /// The caller behind the key with this hash, if the key is in force.

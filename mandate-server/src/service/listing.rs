@@ -1,7 +1,7 @@
 //! One keyset walk for every list, newest first.
 //!
-//! A page begins behind a position, never at a count of rows: its cost does not grow with its depth, and rows written
-//! meanwhile move nothing.
+//! A page begins after a position, not after a number of rows. So its cost does not grow with its depth, and
+//! rows written meanwhile shift nothing.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{Direction, Position, Slice};
 
-/// Which page is asked for.
+/// Which page is requested.
 #[derive(Debug, Clone)]
 pub struct Query {
     /// How many rows at most, 1 to 100.
@@ -29,15 +29,15 @@ pub struct Query {
 pub enum From {
     /// At the newest row.
     Newest,
-    /// Where the page before has ended: its `next_cursor`.
+    /// After the end of the previous page: its `next_cursor`.
     Cursor(String),
-    /// Behind the object of this id: `starting_after`.
+    /// After the object with this id: `starting_after`.
     After(String),
-    /// Before the object of this id, towards the newest: `ending_before`.
+    /// Before the object with this id, towards the newest: `ending_before`.
     Before(String),
 }
 
-/// What cursors are issued and opened with.
+/// The key and the time that cursors are made and opened with.
 #[derive(Debug, Clone)]
 pub struct Cursors {
     /// The key.
@@ -46,7 +46,7 @@ pub struct Cursors {
     pub now: Timestamp,
 }
 
-/// A walk through one list, at the beginning of one of its pages.
+/// A walk through one list, at the start of a page.
 #[derive(Debug)]
 pub struct Walk<'a> {
     list: &'static str,
@@ -55,7 +55,7 @@ pub struct Walk<'a> {
     caller: String,
     cursors: &'a Cursors,
     limit: usize,
-    /// The rows to look for: one more than the page holds tells whether there are more.
+    /// The rows to look for. One more than the page holds shows whether there are more.
     pub slice: Slice,
 }
 
@@ -68,8 +68,8 @@ struct Page<T> {
 }
 
 impl<'a> Walk<'a> {
-    /// Finds the beginning of the page. `filters` must be one text for one set of filters; `place` gives the position
-    /// of the object with an id, if the id is one of this list.
+    /// Finds the start of the page. `filters` must be one text for each set of filters. `place` returns the
+    /// position of the object with an id, if the id belongs to this list.
     ///
     /// # Errors
     /// The cursor does not open, or an id is not one of this list.
@@ -105,8 +105,8 @@ impl<'a> Walk<'a> {
         Ok(walk)
     }
 
-    /// Answers with the page: `rows` in the order of the walk, at most as many as [`Walk::slice`] asked for. When a search
-    /// was given up before it had found them, `reached` is where it goes on.
+    /// Answers with the page: `rows` in the order of the walk, at most as many as [`Walk::slice`] asked for.
+    /// If a search stopped before it had found them, `reached` is where the next page goes on.
     ///
     /// # Errors
     /// The page cannot be written.

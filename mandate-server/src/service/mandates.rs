@@ -1,4 +1,4 @@
-//! Mandates: written, read and revoked. The newest of an agent governs it.
+//! Mandates: written, read and revoked. An agent's newest mandate governs it.
 
 use mandate_core::{EventId, EventKind, Mandate, MandateId, Terms, Timestamp};
 
@@ -11,24 +11,24 @@ use crate::model::records::{AgentKey, EventRecord};
 use crate::store::sql;
 use crate::store::tx::Tx;
 
-/// How long before the beginning of its last day, UTC, it is told that a mandate is about to expire, in seconds: seven
-/// days.
+/// How long before the start of its last day, UTC, a mandate's `mandate.expiring` event is sent, in seconds:
+/// seven days.
 pub const EXPIRING_SECONDS: i64 = 7 * 24 * 60 * 60;
 
-/// What it takes to write a mandate.
+/// The command to write a mandate.
 #[derive(Debug)]
 pub struct Create {
     /// What is granted.
     pub terms: Terms,
     /// Its id, drawn before.
     pub id: MandateId,
-    /// The id of the event that tells that it is about to expire, drawn before.
+    /// The id of its `mandate.expiring` event, drawn before.
     pub event: EventId,
     /// When.
     pub at: Timestamp,
 }
 
-/// What it takes to revoke a mandate.
+/// The command to revoke a mandate.
 #[derive(Debug)]
 pub struct Revoke {
     /// Its id.
@@ -65,12 +65,12 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     Ok(Answer::new(201, &mandate.view(command.at))?)
 }
 
-/// When it is told that a mandate is about to expire, unless it was written later.
+/// When `mandate.expiring` is sent, unless the mandate was written later.
 fn expiring_at(mandate: &Mandate) -> Timestamp {
     mandate.terms.expires.start().plus_seconds(-EXPIRING_SECONDS)
 }
 
-/// Writes the event that a mandate is about to expire.
+/// Writes the event `mandate.expiring`.
 fn expiring(
     tx: &mut Tx<'_>,
     environment: i64,
@@ -82,7 +82,7 @@ fn expiring(
     outbox::write(tx, &EventRecord { environment, id, kind: EventKind::MandateExpiring, at, data })
 }
 
-/// When the next mandate is about to expire.
+/// When `mandate.expiring` is due next.
 ///
 /// # Errors
 /// The database fails.
@@ -90,13 +90,14 @@ pub fn next_expiring(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     sql::mandates::next_expiring(tx)
 }
 
-/// Announces once that mandates, at most `limit`, are about to expire at `now`; says how many there were.
+/// Writes `mandate.expiring` for at most `limit` mandates for which it is due at `now`. Returns how many
+/// there were.
 ///
 /// # Errors
 /// The database fails.
 pub fn tell_expiring(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<usize, Fault> {
     let mut due = sql::mandates::expiring(tx, now, limit)?;
-    // Events take their environment's webhooks: in one order, whatever the order of the ends.
+    // Events lock their environment's webhooks: always in the same order, whatever the order of expiry.
     due.sort_unstable();
     for (environment, id) in &due {
         if sql::mandates::told_expiring(tx, *environment, *id)? {
@@ -133,17 +134,19 @@ pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripted {
     Ok(Answer::new(200, &mandate.view(now))?)
 }
 
-/// Revokes the mandate that governs its agent: the agent's next request is denied. Revoking it again changes nothing.
+/// Revokes the mandate that governs its agent: the agent's next request is denied. Revoking it again changes
+/// nothing.
 ///
 /// # Errors
-/// There is none of that id, or another one governs the agent, so that revoking this one would stop no agent.
+/// There is none of that id, or another mandate governs the agent, so that revoking this one would have no
+/// effect.
 pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
     let Revoke { id, event, at } = command;
     let agent = find(tx, call, id)?.terms.agent;
     let key = AgentKey { environment: call.caller.environment.id, agent };
     let state = sql::agents::lock(tx, &key)?;
     let governing = state.and_then(|state| state.mandate);
-    // Read again, now that the agent is locked.
+    // Read it again now that the agent is locked.
     let mut mandate = find(tx, call, id)?;
     if mandate.revoked_at.is_some() {
         return Ok(Answer::new(200, &mandate.view(*at))?);

@@ -1,6 +1,6 @@
-//! What the API means: scripts over one transaction each, and the pure middle of the hot path.
+//! What the API means: scripts, each in one transaction, and the pure middle of the hot path.
 //!
-//! Nothing here knows of HTTP, of async or of a database by name.
+//! Nothing here knows of HTTP, of async, or of a particular database.
 
 pub mod agents;
 pub mod audit;

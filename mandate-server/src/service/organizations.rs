@@ -1,4 +1,4 @@
-//! Onboarding: an organization, its two environments, and a key for each; and who was onboarded.
+//! Organizations: each has two environments, with a key for each.
 
 use mandate_core::api_key::ApiKey;
 use mandate_core::{AgentName, EnvironmentKind, PolicyVersion, Timestamp};
@@ -12,7 +12,7 @@ use crate::store::tx::Tx;
 
 pub use crate::store::sql::environments::EnvironmentRecord;
 
-/// What it takes to create an organization.
+/// The command to create an organization.
 #[derive(Debug)]
 pub struct Create {
     /// Its name, of the same form as an agent's.
@@ -61,7 +61,7 @@ pub fn list(tx: &mut Tx<'_>, name: Option<&AgentName>) -> Result<Vec<Environment
     Ok(found)
 }
 
-/// That there is no organization of that name.
+/// The refusal of an unknown name.
 pub(super) fn unknown(name: &AgentName) -> Refusal {
     let message = format!("there is no organization `{name}`; `organization list` shows those there are");
     Refusal::new(Code::NotFound, message)

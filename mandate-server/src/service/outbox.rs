@@ -1,4 +1,5 @@
-//! The outbox: an event is written in the transaction of the change that it reports, with its deliveries.
+//! The outbox: an event and its deliveries are written in the transaction of the change that the event
+//! reports.
 
 use mandate_core::WebhookId;
 use serde::Serialize;
@@ -18,7 +19,7 @@ pub fn write(tx: &mut Tx<'_>, event: &EventRecord) -> Result<(), Fault> {
     sql::deliveries::fan_out(tx, event)
 }
 
-/// Writes an event that is for one webhook only, whatever it subscribes to.
+/// Writes an event for one webhook only, whatever it subscribes to.
 ///
 /// # Errors
 /// The database fails.

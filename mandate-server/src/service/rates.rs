@@ -1,4 +1,5 @@
-//! What servers on one database tell each other of the requests that they have admitted, and how their clocks are.
+//! The reports that servers on one database exchange: the requests that they have admitted, and the state of
+//! their clocks.
 
 use mandate_core::Timestamp;
 
@@ -9,7 +10,7 @@ use crate::store::tx::{Backend, Tx};
 
 pub use crate::store::sql::servers::Told;
 
-/// How long what a server has told is of use: longer than the window of a rate, in milliseconds.
+/// How long a report is kept, in milliseconds: longer than the window of a rate.
 const KEPT_MILLIS: i64 = 65_000;
 
 /// Compares `clock` with the database's, and notes in `skew` how far it is off.
@@ -23,7 +24,7 @@ pub fn compare(tx: &mut Tx<'_>, clock: &dyn Clock, skew: &Skew) -> Result<(), Fa
     Ok(())
 }
 
-/// What the database's clock shows, where several servers go by it.
+/// The time of the database's clock, if several servers share the database.
 ///
 /// # Errors
 /// The database fails.
@@ -34,7 +35,7 @@ pub fn shown(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     }
 }
 
-/// Tells the others for the last time: they divide what is left to a key among themselves from then on.
+/// Sends the last report. From then on the other servers share what is left of a rate.
 ///
 /// # Errors
 /// The database fails.
@@ -42,7 +43,7 @@ pub fn end(tx: &mut Tx<'_>, server: [u8; 16], rates: &[u8]) -> Result<(), Fault>
     servers::tell(tx, server, rates, true)
 }
 
-/// Tells the others, and hears what they have told.
+/// Sends a report, and returns those of the others.
 ///
 /// # Errors
 /// The database fails.

@@ -17,31 +17,31 @@ use crate::store::sql::decisions::Whole;
 use crate::store::sql::reviews::Ended;
 use crate::store::tx::Tx;
 
-/// What it takes to approve.
+/// The command to approve.
 #[derive(Debug)]
 pub struct Approve {
     /// The review's id.
     pub id: String,
-    /// What decides again, and tells the time.
+    /// Evaluates again, and has the clock.
     pub engine: Arc<Engine>,
     /// The id of the event that reports it, drawn before.
     pub event: EventId,
-    /// When it was asked for.
+    /// When the request arrived.
     pub at: Timestamp,
 }
 
-/// What it takes to deny.
+/// The command to deny.
 #[derive(Debug)]
 pub struct Deny {
     /// The review's id.
     pub id: String,
-    /// What tells the time.
+    /// Has the clock.
     pub engine: Arc<Engine>,
-    /// What the person says.
+    /// The person's reason.
     pub reason: Option<String>,
     /// The id of the event that reports it, drawn before.
     pub event: EventId,
-    /// When it was asked for.
+    /// When the request arrived.
     pub at: Timestamp,
 }
 
@@ -53,8 +53,8 @@ struct Pending {
     state: AgentState,
 }
 
-/// Approves: the request is evaluated again, now, with velocity and review threshold waived. What comes out is a fresh
-/// decision, which can be a denial.
+/// Approves: the request is evaluated again, now, with velocity and review threshold waived. The result is a
+/// fresh decision, which can be a denial.
 ///
 /// # Errors
 /// There is no such review, or it is not pending.
@@ -85,7 +85,7 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     Ok(fresh.answer(command.at)?)
 }
 
-/// Denies. The answer is the decision, its review denied.
+/// Denies. The answer is the decision, whose review is now denied.
 ///
 /// # Errors
 /// There is no such review, or it is not pending.
@@ -100,7 +100,7 @@ pub fn deny(tx: &mut Tx<'_>, call: &Call, command: &Deny) -> Scripted {
     Ok(Answer::new(200, &shown)?)
 }
 
-/// When the first of the pending reviews expires.
+/// When the next pending review expires.
 ///
 /// # Errors
 /// The database fails.
@@ -108,14 +108,14 @@ pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     sql::reviews::next_end(tx)
 }
 
-/// Writes down that reviews, at most `limit`, have expired by `now`, and reports each; says how many there were.
-/// Readers have seen them expired since their end.
+/// Resolves at most `limit` reviews that have expired by `now`, and writes an event for each. Returns how
+/// many there were. Readers see a review as expired from its end on.
 ///
 /// # Errors
 /// The database fails.
 pub fn expire(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<usize, Fault> {
     let mut ended = sql::reviews::ended(tx, now, limit)?;
-    // Events take their environment's webhooks: in one order, whatever the order of the ends.
+    // Events lock their environment's webhooks: always in the same order, whatever the order of expiry.
     ended.sort_unstable_by_key(|ended| (ended.environment, ended.review));
     for Ended { environment, policy_version, review, decision } in &ended {
         // Exactly one resolution wins, and reports it.
@@ -128,7 +128,7 @@ pub fn expire(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<
     Ok(ended.len())
 }
 
-/// Writes the event that the review of a decision is resolved; gives the decision as it is shown.
+/// Writes the event that the review of a decision is resolved. Returns the decision as it is shown.
 fn resolved(
     tx: &mut Tx<'_>,
     environment: i64,
@@ -147,8 +147,8 @@ fn lost() -> Fault {
     Fault::new("database: a review's decision or agent is not there")
 }
 
-/// Locks the agent, then the review, and moves the review on: exactly one resolution wins. What was asked for in time and
-/// waited for its turn until the review had expired comes too late: readers have seen it expired.
+/// Locks the agent, then the review, and resolves the review: exactly one resolution wins. A request that
+/// came in time but waited until the review had expired is too late, since readers have seen it expired.
 fn pending(
     tx: &mut Tx<'_>,
     call: &Call,

@@ -1,4 +1,4 @@
-//! Instructions that the provider has refused: the operator's way to send them again.
+//! Refused settlement instructions, and the operator's retry.
 
 use mandate_core::EscrowId;
 use serde_json::json;
@@ -19,10 +19,10 @@ pub fn refused(tx: &mut Tx<'_>) -> Result<Vec<RefusedEntry>, Fault> {
     sql::escrows::refused(tx)
 }
 
-/// Has an escrow's refused instructions sent again, under their old ids. Gives them.
+/// Sends an escrow's refused instructions again, under their old ids. Returns them.
 ///
 /// # Errors
-/// It has none.
+/// There are none.
 pub fn retry(tx: &mut Tx<'_>, escrow: EscrowId, by: &Operator) -> Result<Vec<RefusedEntry>, ScriptError> {
     sql::escrows::hold(tx, escrow)?;
     let mut entries = sql::escrows::refused(tx)?;

@@ -1,7 +1,9 @@
-//! Signing keys: sealed under the master key, opened by every server, and in turn published, signing and retired.
+//! Signing keys: encrypted under the master key, decrypted by every server; each is published, then signs,
+//! then is retired.
 //!
-//! Which key signs and which are published is a matter of the stored windows and of the time: every server switches at
-//! the stored instant, with nothing to be done at the switch. [`rotation`] says how the windows are chosen.
+//! The stored windows and the time decide which key signs and which are published. Every server switches at
+//! the stored instant, and nothing needs to be done at the switch. [`rotation`] says how the windows are
+//! chosen.
 
 pub mod rotation;
 
@@ -21,16 +23,17 @@ use rotation::HEAR_SECONDS;
 
 pub use rotation::ensure;
 
-/// A key that signs, and its number in the store.
+/// A key that signs, with its number in the store.
 #[derive(Debug, Clone)]
 pub struct SigningKey {
     /// Its number.
     pub id: i64,
-    /// What signs.
+    /// Its private part.
     pub signer: Arc<dyn Signer>,
 }
 
-/// The keys that are not revoked, opened, and the name they sign under. Clones share them, and what is read anew.
+/// The keys that are not revoked, decrypted, and the issuer they sign for. Clones share them and their
+/// changes.
 #[derive(Debug, Clone)]
 pub struct Keyring(Arc<Shared>);
 
@@ -46,7 +49,7 @@ struct Shared {
 #[derive(Debug)]
 struct Opened {
     revision: i64,
-    /// When it was last known that the store is at that revision.
+    /// When the store was last confirmed to be at that revision.
     confirmed: Instant,
     keys: Vec<OpenedKey>,
 }
@@ -55,15 +58,15 @@ struct Opened {
 struct OpenedKey {
     record: SigningKeyRecord,
     public: VerificationKey,
-    /// None when it does not open: it is published, and cannot sign.
+    /// None if it cannot be decrypted: it is published, but cannot sign.
     signing: Option<SigningKey>,
 }
 
 impl Keyring {
-    /// Opens the signing keys, to sign in the name of `issuer`.
+    /// Decrypts the signing keys, to sign as `issuer`.
     ///
     /// # Errors
-    /// A key is missing, does not open under `master`, or is not the one published.
+    /// A key is missing, cannot be decrypted with `master`, or does not match its published part.
     pub fn load(tx: &mut Tx<'_>, master: &MasterKey, issuer: &str) -> Result<Self, Fault> {
         let issuer_id = sql::signing_keys::issuer(tx, issuer)?;
         let began = Instant::now();
@@ -80,11 +83,11 @@ impl Keyring {
         Ok(Self(Arc::new(Shared { issuer: issuer.to_owned(), issuer_id, master: master.clone(), opened })))
     }
 
-    /// Reads the keys anew, if any has changed since they were read.
+    /// Reads the keys again if any has changed.
     ///
     /// # Errors
-    /// They cannot be read; or a new one does not open under this server's master key: it is published like the others,
-    /// and nothing is signed when its time has come.
+    /// They cannot be read; or a new one cannot be decrypted with this server's master key. It is published
+    /// like the others, but signing fails when its time comes.
     pub fn refresh(&self, tx: &mut Tx<'_>) -> Result<(), Fault> {
         let began = Instant::now();
         let revision = sql::signing_keys::revision(tx)?;
@@ -116,7 +119,7 @@ impl Keyring {
     /// The key that signs for environments of this kind at `now`.
     ///
     /// # Errors
-    /// It does not open under this server's master key.
+    /// It cannot be decrypted with this server's master key.
     pub fn signing(&self, kind: EnvironmentKind, now: Timestamp) -> Result<SigningKey, Fault> {
         self.read(|opened| {
             let signs = |key: &&OpenedKey| key.record.kind == kind && key.record.signs(now);
@@ -135,7 +138,7 @@ impl Keyring {
         })
     }
 
-    /// The JWK Set (RFC 7517) that verifies what these keys sign, as it is published at `now`.
+    /// The JWK Set (RFC 7517) that is published at `now`.
     ///
     /// # Errors
     /// Never, with the keys that rotations make.
@@ -146,15 +149,14 @@ impl Keyring {
         Ok(KeySet::new(keys)?.to_json())
     }
 
-    /// Whether the keys were read lately enough, at `now`, to promise that what is published holds for the time that
-    /// clients may keep it.
+    /// Whether the keys were read recently enough, at `now`, for clients to cache the key set.
     #[must_use]
     pub fn is_current(&self, now: Instant) -> bool {
         let age = self.read(|opened| now.saturating_duration_since(opened.confirmed));
         age <= Duration::from_secs(HEAR_SECONDS.unsigned_abs())
     }
 
-    /// What tokens name as `iss`.
+    /// The `iss` of tokens.
     #[must_use]
     pub fn issuer(&self) -> &str {
         &self.0.issuer
@@ -166,7 +168,7 @@ impl Keyring {
         self.0.issuer_id
     }
 
-    /// What new keys are sealed under.
+    /// The key that encrypts new signing keys.
     #[must_use]
     pub fn master(&self) -> &MasterKey {
         &self.0.master
@@ -181,11 +183,11 @@ impl Keyring {
     }
 }
 
-/// Every public key that there ever was and that was not revoked, as a JWK Set (RFC 7517), newest first: what verifies
+/// Every public key that ever existed and was not revoked, as a JWK Set (RFC 7517), newest first. It verifies
 /// exports and contracts whose key is no longer published.
 ///
 /// # Errors
-/// The database fails, or there were more keys than a set holds.
+/// The database fails, or there are more keys than a set may hold.
 pub fn archive(tx: &mut Tx<'_>) -> Result<String, Fault> {
     let records = sql::signing_keys::all(tx)?.into_iter().rev().filter(|record| record.revoked_at.is_none());
     Ok(KeySet::new(records.map(|record| public(&record)).collect::<Result<_, _>>()?)?.to_json())

@@ -1,5 +1,5 @@
-//! An installation moved from one database into another: every row, then every row held against what it was, then the whole
-//! checked as any database is. Only when all of that has gone well can a server start on it.
+//! Moves an installation from one database to another: all rows are copied, then compared, then the whole
+//! target is checked like any database. A server can start on it only after all of that has succeeded.
 
 use std::collections::BTreeMap;
 
@@ -16,27 +16,27 @@ use crate::store::transfer::{Begun, Source, Table, Target, must_be_newest, must_
 use crate::store::tx::{Tx, Value};
 use crate::store::upkeep;
 
-/// What audit records call it.
+/// The action in audit records.
 const ACTION: &str = "transfer";
-/// The table whose sums are told.
+/// The table whose sums are reported.
 const USAGE: &str = "usage";
 
-/// Who hears of a transfer while it goes on.
+/// Receives the progress of a transfer.
 pub trait Listener: check::Listener {
-    /// So many of so many rows of a table are in the target for good.
+    /// `rows` of the `of` rows of a table are durable in the target.
     ///
     /// # Errors
-    /// The transfer is to end here. It can be gone on with.
+    /// The transfer must stop here. It can be continued.
     fn moved(&mut self, table: &str, rows: i64, of: i64) -> Result<(), Fault>;
 
-    /// The rows of a table were found to be the same in both.
+    /// The rows of a table are the same in both databases.
     fn compared(&mut self, table: &str, rows: i64);
 }
 
-/// What is spent and asked for, of all months and agents, in one currency.
+/// Spending and requests in one currency, over all months and agents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Sums {
-    /// The sum of what was spent.
+    /// The total spent.
     pub spent: Total,
     /// How many requests were counted.
     pub requests: i64,
@@ -45,13 +45,13 @@ pub struct Sums {
 /// What was moved, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Summary {
-    /// Where it was.
+    /// The source.
     pub from: String,
-    /// Where it is.
+    /// The target.
     pub to: String,
     /// Whether it is complete.
     pub complete: bool,
-    /// What the target was: `empty`, `gone on with`, or `emptied`, since the source had changed.
+    /// The state of the target: `empty`, `gone on with`, or `emptied`, if the source had changed.
     pub target: &'static str,
     /// Rows by table.
     pub rows: BTreeMap<&'static str, i64>,
@@ -59,10 +59,10 @@ pub struct Summary {
     pub usage: BTreeMap<String, Sums>,
 }
 
-/// Says what a transfer would move, beside a server that runs. Nothing is changed.
+/// Reports what a transfer would move, beside a running server. Changes nothing.
 ///
 /// # Errors
-/// The source is not sound, the target holds anything else, or one of them does not answer.
+/// The source is not sound, the target is not empty, or one of them does not answer.
 pub fn rehearse(from: &str, to: &str) -> Result<Summary, Fault> {
     must_be_possible(from, to)?;
     let (rows, usage) = upkeep::snapshot(from, |source| {
@@ -74,12 +74,11 @@ pub fn rehearse(from: &str, to: &str) -> Result<Summary, Fault> {
     Ok(Summary::new(from, to, begun, rows, usage))
 }
 
-/// Moves an installation, `page` rows at a time. What was cut short goes on where it was, or begins again when the source
-/// has changed meanwhile; the source is left as it is.
+/// Moves an installation, `page` rows at a time. An interrupted transfer continues, or starts over if the
+/// source has changed. The source itself is not changed.
 ///
 /// # Errors
-/// A server works in the source, the target holds anything else, what arrived is not what was there, or a database does not
-/// answer.
+/// A server has the source open, the target is not empty, the copies differ, or a database does not answer.
 pub fn run(
     from: &str,
     to: &str,
@@ -127,7 +126,7 @@ impl Summary {
     }
 }
 
-/// What does not go together in the source would not in the target.
+/// Inconsistent references in the source would fail in the target.
 fn must_be_sound(source: &mut Tx<'_>, name: &str) -> Result<(), Fault> {
     must_be_newest(source, name)?;
     let mut first = First::default();
@@ -135,14 +134,14 @@ fn must_be_sound(source: &mut Tx<'_>, name: &str) -> Result<(), Fault> {
     first.refuse("the source is not sound")
 }
 
-/// The whole check, of what is there now.
+/// Runs the whole check on the target.
 fn must_pass(to: &str, listener: &mut dyn Listener) -> Result<(), Fault> {
     let mut first = First { to: Some(listener), ..First::default() };
     upkeep::snapshot(to, |tx| check::full(tx, &mut first))?;
     first.refuse("each row has arrived as it was, and the whole is not sound, nor was the source")
 }
 
-/// Moves what is not there yet of a table.
+/// Copies the rows of a table that are not in the target yet.
 fn fill(
     source: &mut Tx<'_>,
     target: &mut Target,
@@ -162,10 +161,10 @@ fn fill(
     }
 }
 
-/// How many rows each table has, and the sums of the metering.
+/// The number of rows in each table, and the sums of the metering.
 type Compared = (BTreeMap<&'static str, i64>, BTreeMap<String, Sums>);
 
-/// Holds each row of the one against that of the other; tells how many there are, and the sums of the metering.
+/// Compares the rows of both databases. Returns their number and the sums of the metering.
 fn compare(
     source: &mut Tx<'_>,
     arrived: &mut Tx<'_>,
@@ -240,7 +239,7 @@ fn record(tx: &mut Tx<'_>, by: &Operator, summary: &Summary) -> Result<(), Fault
     audit::write(tx, by, &Deed { action: ACTION, organization, environment, subject: &summary.to, details })
 }
 
-/// Keeps the first finding and the number of them, and hands on how far a check is.
+/// Keeps the first finding and the number of findings, and passes on the progress of a check.
 #[derive(Default)]
 struct First<'a> {
     finding: Option<Finding>,

@@ -1,4 +1,5 @@
-//! The metering: what was asked, decided and spent in a month, from counters that are written with each decision.
+//! The metering: requests, decisions and spending of a month, from counters that are written with each
+//! decision.
 
 use mandate_core::cursor::Scope;
 use mandate_core::{AgentId, Amount, Currency, MandateStatus, Month, Timestamp, Total, Verdict};
@@ -12,19 +13,19 @@ use crate::store::sql;
 use crate::store::sql::usage::Metered;
 use crate::store::tx::Tx;
 
-/// How many rows one answer holds at most: an agent has one a currency.
+/// How many rows one answer holds at most. An agent has one for each currency.
 pub const MAX_ROWS: usize = 1_000;
 /// The name of the list, in cursors.
 const LIST: &str = "usage";
 
-/// Whose metering is asked for.
+/// Which metering is requested.
 #[derive(Debug, Clone)]
 pub struct Query {
-    /// The calendar month, UTC; none: the present one.
+    /// The calendar month, UTC. None: the current month.
     pub month: Option<Month>,
-    /// The agent; none: all that the caller may see.
+    /// The agent. None: all that the caller may see.
     pub agent: Option<AgentId>,
-    /// The `next_cursor` of the answer before.
+    /// The `next_cursor` of the previous answer.
     pub cursor: Option<String>,
 }
 
@@ -50,7 +51,7 @@ struct View {
     remaining: Option<Total>,
 }
 
-/// A count for each verdict, 0 included.
+/// A count for each verdict, zeros included.
 struct Verdicts([i64; 8]);
 
 impl Serialize for Verdicts {
@@ -64,7 +65,8 @@ impl Serialize for Verdicts {
 }
 
 impl View {
-    /// The row as it is at `now`. What remains is shown for the present month only: the cap is today's.
+    /// The row as it is at `now`. The remaining amount is shown for the current month only: the cap is
+    /// today's.
     fn of(metered: Metered, month: Month, now: Timestamp) -> Self {
         let Metered { agent, currency, usage, mandate } = metered;
         let governs = mandate.filter(|m| month == now.month() && m.status(now) == MandateStatus::Active);

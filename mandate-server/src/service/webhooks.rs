@@ -1,4 +1,4 @@
-//! Webhooks: where an organization wants to hear of what happens.
+//! Webhooks: the addresses to which an organization's events are delivered.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +19,10 @@ use crate::store::tx::Tx;
 /// How many webhooks an environment may have.
 pub const MAX_WEBHOOKS: i64 = 16;
 
-/// What is to be sent where.
+/// The settings of a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subscription {
-    /// The receiver's address, normalised.
+    /// The receiver's URL, normalised.
     pub url: String,
     /// The types of events.
     pub events: BTreeSet<EventKind>,
@@ -35,16 +35,16 @@ pub struct Overview {
     pub kind: EnvironmentKind,
     /// The webhook.
     pub webhook: WebhookRecord,
-    /// Deliveries that wait for an attempt.
+    /// Deliveries that are still to be attempted.
     pub pending: i64,
-    /// Deliveries that were given up.
+    /// Deliveries that failed for good.
     pub failed: i64,
 }
 
-/// What it takes to register a webhook.
+/// The command to register a webhook.
 #[derive(Debug)]
 pub struct Create {
-    /// What is to be sent where.
+    /// Its settings.
     pub subscription: Subscription,
     /// Its id, drawn before.
     pub id: WebhookId,
@@ -52,7 +52,7 @@ pub struct Create {
     pub at: Timestamp,
 }
 
-/// What it takes to ping a webhook.
+/// The command to ping a webhook.
 #[derive(Debug)]
 pub struct Ping {
     /// Its id.
@@ -81,7 +81,7 @@ impl Subscription {
     /// Reads the body of POST /v1/webhooks.
     ///
     /// # Errors
-    /// A field is missing, unknown, of another type or form.
+    /// A field is missing or unknown, or its type or value is invalid.
     pub fn read(mut body: Object<'_>, egress: &EgressPolicy) -> Result<Self, Invalid> {
         let url = endpoint::parse(&body.require("url")?.string()?, egress)?.into();
         let events = read_events(&body.require("events")?)?;
@@ -117,7 +117,7 @@ impl<'a> View<'a> {
     }
 }
 
-/// Registers a webhook. It hears of what happens from then on.
+/// Registers a webhook. It receives the events that happen from then on.
 ///
 /// # Errors
 /// The environment has [`MAX_WEBHOOKS`] of them.
@@ -156,9 +156,9 @@ pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str) -> Scripted {
     Ok(Answer::new(200, &View::of(&webhook.ok_or_else(Refusal::not_found)?))?)
 }
 
-/// Deletes a webhook. What is pending for it has ended with that, however much it is;
-/// [`super::deliveries::end_left_over`] writes it down afterwards, since a transaction that writes an event for the
-/// webhook waits for this.
+/// Deletes a webhook. Its pending deliveries end with it, however many there are.
+/// [`super::deliveries::end_left_over`] updates their rows later, since transactions that write events for
+/// the webhook wait for this one.
 ///
 /// # Errors
 /// There is none of that id.
@@ -168,7 +168,7 @@ pub fn delete(tx: &mut Tx<'_>, call: &Call, id: &str) -> Scripted {
     Ok(Answer::empty())
 }
 
-/// Sends a ping to a webhook, whatever it subscribes to, and to no other.
+/// Sends a ping to this webhook alone, whatever it subscribes to.
 ///
 /// # Errors
 /// There is none of that id.
@@ -194,7 +194,7 @@ fn lock(tx: &mut Tx<'_>, call: &Call, id: &str) -> Result<WebhookId, ScriptError
     Ok(webhook.ok_or_else(Refusal::not_found)?.id)
 }
 
-/// The webhooks of an organization with the state of its deliveries, newest first in each environment.
+/// The webhooks of an organization with the state of their deliveries, newest first in each environment.
 ///
 /// # Errors
 /// There is no such organization.

@@ -1,10 +1,10 @@
-//! How much of something each of many holders has at a time, so that none can take it all.
+//! How much of something each holder has at a time, so that none can take all of it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// How much each holder has. A holder that has nothing takes no memory.
+/// How much each holder has. A holder without anything takes no memory.
 #[derive(Debug)]
 pub(super) struct ConcurrencyLimits<K>(Mutex<HashMap<K, usize>>);
 

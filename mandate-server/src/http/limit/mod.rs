@@ -1,4 +1,4 @@
-//! What bounds the callers: rates of keys, connections of addresses, and bodies that are slow to arrive.
+//! Limits on callers: rates of keys, connections of addresses, and slow bodies.
 
 mod concurrency;
 pub(super) mod peers;

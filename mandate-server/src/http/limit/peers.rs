@@ -1,11 +1,11 @@
-//! How many connections each address has, so that one cannot take them all.
+//! How many connections each address has, so that one cannot take all of them.
 
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::concurrency::{ConcurrencyLimits, Permit};
 
-/// One customer of a provider gets a whole network of IPv6 addresses: those with the same first 64 bits.
+/// A provider's customer gets a whole IPv6 network: the addresses with the same first 64 bits.
 const NETWORK: u128 = !0 << 64;
 
 /// The connections of each address.

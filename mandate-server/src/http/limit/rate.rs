@@ -1,12 +1,12 @@
 //! How many requests a key may make in any 60 seconds.
 //!
-//! Requests are counted by the second. The window is the present second and the 60 before it, so that it covers every
-//! interval of 60 seconds that ends now: never are more than the rate admitted in any of them. The price is that a
-//! request stays counted for up to a second longer than it must.
+//! Requests are counted by the second. The window is the current second and the 60 before it. It covers every
+//! interval of 60 seconds that ends now, so none ever exceeds the rate. The price is that a request counts
+//! for up to a second longer than necessary.
 //!
-//! Several servers on one database exchange what they have admitted, once a second: a round. What others admit
-//! within a round is not known here. So in each round a server admits its share of what is left, and no more: all of
-//! them together one and a half times the rate at most, and one request more each.
+//! Several servers on one database exchange their counts once a second: a round. What the others admit during
+//! a round is not known here. So in each round a server admits only its share of what is left. Together they
+//! admit at most one and a half times the rate, and one request more each.
 
 mod shared;
 
@@ -21,12 +21,13 @@ pub(crate) use shared::Shared;
 
 /// The length of the window, in seconds.
 const WINDOW_SECONDS: usize = 60;
-/// The present second and the window before it.
+/// The current second and the window before it.
 const SLOTS: usize = WINDOW_SECONDS + 1;
-/// Keys whose requests are counted; the one idle for longest is forgotten beyond that. A key takes about 300 bytes.
+/// For how many keys requests are counted. Beyond that, the key that was idle the longest is dropped. A key
+/// takes about 300 bytes.
 const MAX_KEYS: NonZeroUsize = NonZeroUsize::new(65_536).unwrap();
 
-/// After how many seconds the next round has begun for certain.
+/// After this many seconds the next round has certainly begun.
 const NEXT_ROUND_SECONDS: u32 = 2;
 
 /// The windows of all keys.
@@ -36,18 +37,18 @@ pub(crate) struct Rates {
 
 struct Books {
     own: LruCache<i64, Window>,
-    /// What the other servers have admitted, by their reports.
+    /// What the other servers have admitted, from their reports.
     others: HashMap<i64, Window>,
-    /// How many servers there are, this one too.
+    /// The number of servers, this one included.
     servers: u32,
-    /// How many exchanges there were.
+    /// The number of exchanges so far.
     round: u64,
 }
 
 /// A key has used up its rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Exceeded {
-    /// After how many seconds a request will be admitted, if none is made until then.
+    /// After how many seconds a request will be admitted if there is none before.
     pub(crate) retry_after_seconds: u32,
 }
 
@@ -57,8 +58,8 @@ impl Rates {
         Self { books: Mutex::new(Books { own, others: HashMap::new(), servers: 1, round: 0 }) }
     }
 
-    /// Counts a request of `key` at `now`, unless the key has made `rate` requests in the window. What is not admitted
-    /// does not count.
+    /// Counts a request of `key` at `now`, unless the key has made `rate` requests in the window. A refused
+    /// request does not count.
     pub(crate) fn admit(&self, key: i64, rate: u32, now: Timestamp) -> Result<(), Exceeded> {
         let mut books = self.books();
         let Books { own, others, servers, round } = &mut *books;
@@ -83,7 +84,7 @@ struct Window {
     /// Requests admitted in that second, in the one before it, and so on.
     counts: [u32; SLOTS],
     total: u32,
-    /// How many more may be admitted in which round, where there are other servers.
+    /// How many more may be admitted in this round, if there are other servers: the round and the number.
     share: (u64, u32),
 }
 
@@ -117,7 +118,8 @@ impl Window {
         Ok(())
     }
 
-    /// Counts requests that were admitted so many seconds before the newest; those that have left the window do not count.
+    /// Counts requests that were admitted `age` seconds before the newest. Those outside the window do not
+    /// count.
     fn add(&mut self, age: usize, count: u32) {
         if let Some(counted) = self.counts.get_mut(age) {
             *counted = counted.saturating_add(count);
@@ -125,8 +127,8 @@ impl Window {
         }
     }
 
-    /// Forgets what is older than the window. A clock that was set back forgets nothing: what was counted then counts
-    /// as if it were made now.
+    /// Drops what is older than the window. If the clock was set back, nothing is dropped: earlier requests
+    /// count as if they were made now.
     fn advance(&mut self, second: i64) {
         let steps = usize::try_from(second.saturating_sub(self.second)).unwrap_or(0).min(SLOTS);
         self.second = second;
@@ -140,7 +142,7 @@ impl Window {
         }
     }
 
-    /// How long it takes until enough of `total` has left the window, oldest first.
+    /// How many seconds it takes until enough of `total` has left the window, oldest first.
     fn seconds_until_below(&self, rate: u32, total: u32, others: Option<&Self>) -> u32 {
         let mut left = total;
         let ages = (0..SLOTS).rev().map(|age| {

@@ -1,5 +1,5 @@
-//! Bodies that are slow to arrive. A request that waits for its body takes no room from requests that can be carried
-//! out. Such requests are bounded for each key and each environment instead.
+//! Bodies that arrive slowly. A request that waits for its body takes no room from requests that are ready.
+//! Instead, slow bodies are limited for each key and each environment.
 
 use std::sync::Arc;
 
@@ -8,7 +8,8 @@ use crate::model::call::Caller;
 
 /// How many slow bodies one key may have at a time.
 pub(crate) const MAX_OF_KEY: usize = 64;
-/// How many slow bodies all keys of one environment may have: an organization makes as many agents' keys as it likes.
+/// How many slow bodies all keys of one environment may have: an organization can create any number of agent
+/// keys.
 const MAX_OF_ENVIRONMENT: usize = 512;
 
 /// The slow bodies of each key and environment.

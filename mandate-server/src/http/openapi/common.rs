@@ -80,7 +80,7 @@ fn add_to(operation: &mut Operation, path: &str, is_post: bool, components: &Com
     }
 }
 
-/// The headers of the answers that are an operation's own. Those of the error answers are in the components.
+/// The headers of an operation's own answers. Those of the error answers are in the components.
 fn add_headers(operation: &mut Operation, is_post: bool) {
     for response in operation.responses.responses.values_mut() {
         let RefOr::T(response) = response else { continue };
@@ -91,7 +91,8 @@ fn add_headers(operation: &mut Operation, is_post: bool) {
     }
 }
 
-/// A parameter that several operations share becomes a reference. Outside the path, every parameter is optional.
+/// Turns a parameter that several operations share into a reference. Outside the path, every parameter is
+/// optional.
 fn shared(own: RefOr<Parameter>) -> RefOr<Parameter> {
     let RefOr::T(mut own) = own else { return own };
     let is_same = |shared: &Parameter| shared.name == own.name && shared.parameter_in == own.parameter_in;
@@ -104,7 +105,7 @@ fn shared(own: RefOr<Parameter>) -> RefOr<Parameter> {
     RefOr::T(own)
 }
 
-/// Whether a body has members that it must have. One without such members may be absent.
+/// Whether a body has required members. One without them may be absent.
 fn has_required_members(content: &RefOr<utoipa::openapi::Content>, components: &Components) -> bool {
     let RefOr::T(content) = content else { return true };
     let Some(RefOr::Ref(reference)) = &content.schema else { return true };

@@ -24,7 +24,7 @@ impl PartialSchema for ErrorCode {
 
 impl ToSchema for ErrorCode {}
 
-/// The 409 of an operation whose names can be taken: also of those whose idempotency key can be.
+/// The 409 of an operation that can meet a taken name, or an idempotency key that is in use.
 #[derive(Debug)]
 pub struct NameTaken;
 
@@ -54,12 +54,12 @@ pub struct ErrorBody {
     pub request_id: values::RequestId,
 }
 
-/// The answer that an operation refers to, and its status.
+/// The response that an operation refers to, and its status.
 pub(super) fn refusal(code: Code) -> (String, Ref) {
     (code.status().to_string(), Ref::from_response_name(name(code)))
 }
 
-/// The status of every fault, and its answer.
+/// The status of every fault, and its response.
 pub(super) fn fault() -> (String, Ref) {
     ("5XX".to_owned(), Ref::from_response_name("ServerError"))
 }

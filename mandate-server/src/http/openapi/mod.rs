@@ -31,7 +31,7 @@ const ABOUT: &str = "Decides whether an autonomous agent may spend money, and re
     is 400 `invalid_request`, and a denial is no error: it is a 201 that carries the verdict. Amounts are exact \
     decimals of at most 15 digits, of which at most 8 are fractional.";
 
-/// Who answers under which address.
+/// The addresses of a server.
 #[derive(Debug, Clone, Copy)]
 pub struct Hosts<'a> {
     /// The API's address, which ends in `/v1`.
@@ -41,7 +41,7 @@ pub struct Hosts<'a> {
 }
 
 impl Hosts<'static> {
-    /// The addresses in the copy that is kept beside the code.
+    /// The addresses in `docs/openapi.yaml`.
     pub const EXAMPLE: Self =
         Self { base: "https://api.example.com/v1", verdicts: "https://verdicts.example.com" };
 }
@@ -56,7 +56,7 @@ pub fn yaml(hosts: Hosts<'_>) -> Result<String, Fault> {
         .map_err(|e| Fault::new(format!("the contract cannot be written: {e}")))
 }
 
-/// Quotes the dates among the values: a reader of YAML 1.1 takes a bare one for something else than text.
+/// Quotes dates: a reader of YAML 1.1 would not take a bare one for text.
 fn dates_as_text(yaml: &str) -> String {
     let quoted = |line: &str| match line.split_once(": ") {
         Some((name, value)) if value.starts_with("20") && value.chars().nth(4) == Some('-') => {

@@ -21,21 +21,21 @@ use crate::http::limit::peers::{PeerPermit, Peers};
 use crate::http::log::{Site, answer, answer_for_hyper};
 use crate::metrics::NoConnection;
 
-/// Connections that a listener holds at a time. Those beyond wait in the operating system's queue.
+/// How many connections a listener holds at a time. Others wait in the operating system's queue.
 const MAX_CONNECTIONS: usize = 16_384;
-/// Connections that one address may have at a time, where no proxy is in front.
+/// How many connections one address may have at a time, if no proxy is in front.
 pub(crate) const MAX_CONNECTIONS_PER_PEER: usize = 1024;
 /// How long a TLS handshake may take, in seconds.
 const HANDSHAKE_SECONDS: u64 = 10;
-/// How long the head of a request may take to arrive, in seconds; hence also how long a connection may be idle.
+/// How long the head of a request may take to arrive, in seconds; hence how long a connection may be idle.
 const HEAD_READ_SECONDS: u64 = 30;
-/// How long a peer may read nothing of what is written to it, in seconds.
+/// How long a peer may go without reading what is written to it, in seconds.
 const STALLED_SECONDS: u64 = 30;
-/// How much of what a connection has sent is held in memory, in bytes.
+/// How much received data of a connection is buffered, in bytes.
 const MAX_BUFFER_BYTES: usize = 64 * 1024;
-/// How long requests that are under way may take when the server stops, in seconds.
+/// How long running requests may take when the server stops, in seconds.
 const DRAIN_SECONDS: u64 = 15;
-/// The pause after the operating system has failed to give a connection, in milliseconds.
+/// The pause after `accept` has failed, in milliseconds.
 const ACCEPT_PAUSE_MILLIS: u64 = 50;
 
 /// The limits of a listener.
@@ -43,7 +43,7 @@ const ACCEPT_PAUSE_MILLIS: u64 = 50;
 pub(crate) struct Limits {
     /// Connections at a time.
     pub(crate) connections: usize,
-    /// Connections of one address at a time; absent where all come from a proxy.
+    /// Connections of one address at a time. None where all connections come from a proxy.
     pub(crate) connections_per_peer: Option<usize>,
     /// For a TLS handshake.
     pub(crate) handshake: Duration,
@@ -68,12 +68,12 @@ impl Default for Limits {
 /// What serves the connections of one socket.
 pub(crate) struct Listener {
     pub(crate) site: Site,
-    /// Speaks TLS; absent for plain HTTP.
+    /// Accepts TLS. None for plain HTTP.
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) limits: Limits,
 }
 
-/// Serves `socket` until `stop` changes. Then requests that are under way have up to [`DRAIN_SECONDS`] to end.
+/// Serves `socket` until `stop` changes. Then running requests have up to [`DRAIN_SECONDS`] to end.
 pub(crate) async fn serve(socket: TcpListener, listener: Arc<Listener>, mut stop: watch::Receiver<bool>) {
     let connections = GracefulShutdown::new();
     let slots = Arc::new(Semaphore::new(listener.limits.connections));
@@ -120,12 +120,12 @@ async fn accept(
     }
 }
 
-/// Counts a connection for its address, where that is bounded.
+/// Counts a connection for its address, if connections of an address are limited.
 fn admit(peers: &Peers, peer: IpAddr, most: Option<usize>) -> Result<Option<PeerPermit>, ()> {
     most.map(|most| peers.admit(peer, most).ok_or(())).transpose()
 }
 
-/// One connection, from its handshake to its end. An error on it is not logged: any peer can cause one at will.
+/// One connection, from its handshake to its end. Its errors are not logged: any peer can cause them at will.
 async fn connection(
     listener: Arc<Listener>,
     stream: TcpStream,
@@ -146,8 +146,8 @@ async fn connection(
     }
 }
 
-/// The requests of one connection, one after the other. When the server stops, a request that is under way is answered,
-/// and one whose head is not complete is not waited for.
+/// The requests of one connection, one after another. When the server stops, a running request is answered,
+/// but an incomplete head is not waited for.
 async fn requests<T>(listener: Arc<Listener>, stream: T, watcher: Watcher, mut stop: watch::Receiver<bool>)
 where
     T: AsyncRead + AsyncWrite + Send + 'static,
@@ -175,7 +175,7 @@ where
 
 fn http() -> http1::Builder {
     let mut http = http1::Builder::new();
-    // The time for a head runs in [`Wire`].
+    // [`Wire`] limits the time for a head.
     http.timer(TokioTimer::new())
         .header_read_timeout(None)
         .max_header_size(MAX_HEAD_BYTES)

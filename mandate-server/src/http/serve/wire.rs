@@ -1,10 +1,10 @@
-//! The stream between hyper and the socket, which knows in which phase the connection is.
+//! The stream between hyper and the socket, which knows the phase of the connection.
 //!
-//! hyper refuses by itself, with a bare status, what is not HTTP or has too large a head. No handler runs then. So what
-//! hyper writes while no request is under way is such a status, and here it becomes an answer like any other, with an id
-//! and the error envelope. hyper also drops the Content-Length of a request that has a Transfer-Encoding; the head is
-//! kept here until that has been checked. The time that a head may take runs here too, since hyper would close the
-//! connection without an answer.
+//! hyper itself refuses anything that is not HTTP or has too large a head, with a bare status, and no handler
+//! runs. So whatever hyper writes while no request is being answered is such a status. Here it becomes an
+//! answer like any other, with an id and the error envelope. hyper also drops the Content-Length of a request
+//! with a Transfer-Encoding, so the head is kept here until that has been checked. The time limit for a head
+//! is here too, since hyper would close the connection without an answer.
 
 use std::io;
 use std::pin::Pin;
@@ -21,10 +21,10 @@ use crate::metrics::Held;
 
 /// The largest head of a request, in bytes.
 pub(in crate::http) const MAX_HEAD_BYTES: usize = 16 * 1024;
-/// The headers that a request may have: as many as hyper takes.
+/// The most headers that a request may have: hyper's own limit.
 pub(in crate::http) const MAX_HEADERS: usize = 100;
 
-/// What hyper would write, except for the date, if it answered a head that is late (RFC 9110, section 15.5.9).
+/// What hyper would write, except for the date, to refuse a late head (RFC 9110, section 15.5.9).
 pub(in crate::http) const TIMEOUT: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
@@ -38,7 +38,7 @@ pub(in crate::http) struct ConnectionState(Arc<Mutex<State>>);
 #[derive(Default)]
 struct State {
     phase: Phase,
-    /// What was read in [`Phase::ReadingHead`], up to the largest head.
+    /// The bytes read in [`Phase::ReadingHead`], up to the largest head.
     head: Vec<u8>,
 }
 
@@ -68,8 +68,8 @@ impl ConnectionState {
         self.lock().phase = Phase::Answering;
     }
 
-    /// Whether the head of the request under way may have a Content-Length, which hyper drops where there is a
-    /// Transfer-Encoding too. The head of a pipelined request is not known here; it may have one.
+    /// Whether the head of the current request may have a Content-Length, which hyper drops if there is a
+    /// Transfer-Encoding too. The head of a pipelined request is not known here, so it may.
     pub(in crate::http) fn may_have_length(&self) -> bool {
         let state = self.lock();
         let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
@@ -86,9 +86,9 @@ pub(super) struct Wire<S> {
     amend: Amend,
     /// How long a head may take, from the end of the answer before it.
     head_time: Duration,
-    /// When it has taken too long.
+    /// When that time is over.
     deadline: Pin<Box<Sleep>>,
-    /// What is sent instead of hyper's bare status, and how much of it has been sent.
+    /// The answer that replaces hyper's bare status, and how much of it has been sent.
     own: Vec<u8>,
     sent: usize,
 }
@@ -104,7 +104,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Self { stream, state, amend: Box::new(amend), head_time, deadline, own: Vec::new(), sent: 0 }
     }
 
-    /// Closes the connection because the time for a head is over: with an answer if a head has begun, or else without.
+    /// Closes the connection because the time for a head is over. Answers first if a head has begun.
     fn poll_too_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.own.is_empty() && !self.state.lock().head.is_empty() {
             self.own = (self.amend)(TIMEOUT);
@@ -114,7 +114,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
-    /// Whether only hyper itself can have written what comes now.
+    /// Whether what is written now can only come from hyper itself.
     fn is_written_by_hyper(&self) -> bool {
         self.state.is_reading_head()
     }
@@ -138,7 +138,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         if self.is_written_by_hyper() && self.deadline.as_mut().poll(cx).is_ready() {
-            // Zero bytes read: hyper takes the peer to be gone.
+            // Zero bytes read: hyper assumes that the peer is gone.
             return self.poll_too_late(cx);
         }
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;

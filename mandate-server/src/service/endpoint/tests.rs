@@ -1,4 +1,4 @@
-//! What a webhook's URL must be, and every known spelling of an address that is not public.
+//! Which URLs webhooks may have, and every known spelling of an address that is not public.
 
 use super::*;
 
@@ -98,8 +98,8 @@ fn a_host_that_would_have_to_be_normalised_is_refused() {
     assert_eq!(refusal("https://[2606:4700:0:0::1111]:8443/", &EgressPolicy::PUBLIC), None);
 }
 
-/// Hosts that are this machine or in a network that is not public, in the spellings by which filters are known to have
-/// been passed.
+/// Hosts on this machine or in a network that is not public, in the spellings that are known to have passed
+/// filters.
 pub(crate) const NOT_PUBLIC: &[&str] = &[
     // Every special-purpose network of IPv4, at both ends.
     "0.0.0.0",
@@ -192,7 +192,7 @@ pub(crate) const NOT_PUBLIC: &[&str] = &[
     "[2001::1]",
     "[2001:0:4136:e378:8000:63bf:3fff:fdd2]",
     "[fe80::5efe:127.0.0.1]",
-    // The other special-purpose networks of IPv6, and what nobody has been given.
+    // The other special-purpose networks of IPv6, and unassigned addresses.
     "[100::1]",
     "[100:0:0:1::1]",
     "[2001:2::1]",
@@ -213,7 +213,7 @@ pub(crate) const NOT_PUBLIC: &[&str] = &[
     "[ff0e::1]",
 ];
 
-/// What no reader takes for a host.
+/// Texts that no reader accepts as a host.
 const NO_HOSTS: &[&str] = &[
     "[fe80::1%25lo]",
     "[::1%lo]",

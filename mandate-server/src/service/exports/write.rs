@@ -1,11 +1,11 @@
 //! Writes an export, from one snapshot, a page of the log at a time.
 //!
-//! NDJSON is a JSON object a line, each with one member that names its kind: first `export`, what was asked for; then each
-//! `mandate` that one of the decisions was made under; then each `decision`, oldest first, as the API shows it; at the end
-//! `trailer`, an ES256 JWT of `iss`, `iat`, `export`, `rows` and `sha256`, the hash of all bytes before its line. CSV is
-//! a table with a row for each decision.
+//! NDJSON has one JSON object on each line, each with one member that names its kind: first `export`, the
+//! request; then each `mandate` that governed one of the decisions; then each `decision`, oldest first, as
+//! the API shows it; last `trailer`, an ES256 JWT of `iss`, `iat`, `export`, `rows` and `sha256`, the hash of
+//! all bytes before its line. CSV is a table with one row for each decision.
 //!
-//! Memory does not grow with the log: what is held is a page, and the ids of the mandates concerned.
+//! Memory does not grow with the log: only one page and the ids of the mandates are held.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -24,9 +24,9 @@ use crate::store::sql::decisions::Whole;
 use crate::store::sql::exports::{Export, Format};
 use crate::store::tx::Tx;
 
-/// Decisions that are read at a time.
+/// How many decisions are read at a time.
 const PAGE: i64 = 500;
-/// The cells of a CSV row, in their order.
+/// The columns of the CSV, in order.
 const COLUMNS: [&str; 20] = [
     "decision",
     "iat",
@@ -50,21 +50,21 @@ const COLUMNS: [&str; 20] = [
     "verdict_token",
 ];
 
-/// What it takes to write an export.
+/// What is needed to write an export.
 #[derive(Debug)]
 pub struct Build<'a> {
-    /// What was asked for.
+    /// The request.
     pub export: &'a Export,
-    /// What signs the trailer.
+    /// Signs the trailer.
     pub keyring: &'a Keyring,
-    /// The time as of which mandates and reviews are shown.
+    /// The time at which the state of mandates and reviews is shown.
     pub now: Timestamp,
 }
 
-/// What was written.
+/// The result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
-    /// How many decisions.
+    /// The number of decisions.
     pub rows: i64,
     /// The SHA-256 of all bytes.
     pub sha256: [u8; 32],
@@ -96,10 +96,11 @@ enum Line<'a, T> {
     Trailer(T),
 }
 
-/// Writes the export to `out`. Between two pages `go_on` is asked; when it says no, the export is given up.
+/// Writes the export to `out`. After each page `go_on` is called; if it returns false, the export is
+/// abandoned.
 ///
 /// # Errors
-/// The database fails, `out` cannot be written, or the export was given up.
+/// The database fails, `out` cannot be written, or the export was abandoned.
 pub fn write(
     tx: &mut Tx<'_>,
     build: &Build<'_>,
@@ -212,12 +213,12 @@ fn cells(whole: &Whole, build: &Build<'_>) -> Result<[String; COLUMNS.len()], Fa
     ])
 }
 
-/// The cell as a text: a spreadsheet would run one that begins like a formula.
+/// Makes sure that a spreadsheet reads the cell as text, and never as a formula.
 fn harmless(cell: String) -> String {
     if cell.starts_with(['=', '+', '-', '@', '\t', '\r']) { format!("'{cell}") } else { cell }
 }
 
-/// Goes over the export's decisions, oldest first; says how many there are.
+/// Passes each of the export's decisions on, oldest first. Returns how many there are.
 fn walk(
     tx: &mut Tx<'_>,
     export: &Export,
@@ -241,7 +242,7 @@ fn walk(
     }
 }
 
-/// Hashes what is written.
+/// Hashes what is written through it.
 struct Hashed<W> {
     out: W,
     hash: Sha256,

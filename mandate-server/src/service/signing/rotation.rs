@@ -1,12 +1,12 @@
 //! The life of a signing key, and how its windows are chosen.
 //!
-//! A key is *incoming* (published, not yet signing), *signing*, *outgoing* (published, no longer signing), and at last
-//! *retired*: kept, unpublished, to verify what was exported. Of the keys of one kind that are not revoked exactly one
-//! signs at any instant: where one window ends the next begins, and the first one has no beginning. So a server whose
-//! clock steps back still signs.
+//! A key is *incoming* (published, not yet signing), *signing*, *outgoing* (published, no longer signing),
+//! and at last *retired*: kept, unpublished, to verify exports. Of the keys of one kind that are not revoked,
+//! exactly one signs at any instant: each window begins where the one before it ends, and the first has no
+//! beginning. So a server whose clock steps back still signs.
 //!
-//! No client that keeps the key set for [`CACHE_SECONDS`] ever meets a token that it cannot verify. The instants are
-//! written by one clock and read by others; any two of them may lie [`CLOCK_MARGIN_SECONDS`] apart.
+//! No client that keeps the key set for [`CACHE_SECONDS`] ever meets a token that it cannot verify. One clock
+//! writes the instants and others read them; any two may differ by [`CLOCK_MARGIN_SECONDS`].
 
 use mandate_core::es256::SecretKey;
 use mandate_core::jwks::Kid;
@@ -27,19 +27,20 @@ use crate::store::tx::Tx;
 
 /// How long clients may keep the key set, in seconds: its `max-age`.
 pub const CACHE_SECONDS: i64 = 300;
-/// How far any two clocks may lie apart, in seconds: of servers, of the machine on which a command runs, of clients.
+/// How far any two clocks may differ, in seconds: those of servers, operators' machines and clients.
 pub const CLOCK_MARGIN_SECONDS: i64 = 60;
-/// How soon a server hears of a change, in seconds. One that does not promises nothing of what it publishes.
+/// How soon a server learns of a change, in seconds. A server that does not makes no promise about its key
+/// set.
 pub const HEAR_SECONDS: i64 = 5;
-/// How long a key is published before it signs, in seconds: until every server publishes it, and every client that has
-/// asked before that asks again.
+/// How long a key is published before it signs, in seconds: until every server publishes it, and every client
+/// that has fetched the key set before has fetched it again.
 pub const INCOMING_SECONDS: i64 = CACHE_SECONDS + HEAR_SECONDS + CLOCK_MARGIN_SECONDS;
-/// How long a key is published after it has signed, in seconds: until no client accepts its last token any longer, and
-/// one more cache time, for those who look at a token after it was used.
+/// How long a key is published after it has signed, in seconds: until its last token has expired for every
+/// client, and one cache time more, for those who look at a token after its use.
 pub const OUTGOING_SECONDS: i64 =
     VERDICT_LIFETIME_SECONDS + MAX_LEEWAY_SECONDS + CLOCK_MARGIN_SECONDS + CACHE_SECONDS;
 
-/// How often a secret is drawn before the source of randomness is held to be broken. One draw in 2³² fails.
+/// How many times a secret is drawn before the source of randomness counts as broken. One draw in 2³² fails.
 const DRAWS: usize = 4;
 
 /// The state of a key.
@@ -52,9 +53,9 @@ pub enum KeyState {
     Signing,
     /// Published, no longer signing.
     Outgoing,
-    /// Neither; kept to verify what was exported.
+    /// Neither; kept to verify exports.
     Retired,
-    /// Neither; not to be believed.
+    /// Neither; its signatures must not be trusted.
     Revoked,
 }
 
@@ -75,7 +76,7 @@ impl KeyState {
         }
     }
 
-    /// The word for a person.
+    /// The state as a word.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -88,10 +89,10 @@ impl KeyState {
     }
 }
 
-/// What new keys are made of.
+/// What new keys need.
 #[derive(Clone, Copy)]
 pub struct Maker<'a> {
-    /// What their private parts are sealed under.
+    /// The key that encrypts their private parts.
     pub master: &'a MasterKey,
     /// Where they are drawn from.
     pub entropy: &'a dyn Entropy,
@@ -122,7 +123,7 @@ pub fn ensure(
     Ok(())
 }
 
-/// All signing keys that there ever were, oldest first.
+/// All signing keys that ever existed, oldest first.
 ///
 /// # Errors
 /// The database fails.
@@ -130,10 +131,11 @@ pub fn list(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRecord>, Fault> {
     sql::signing_keys::all(tx)
 }
 
-/// Publishes a new key of each of these kinds, which signs from the stored instant on in the place of the present one.
+/// Publishes a new key of each of these kinds. It signs from a stored instant on, in place of the current
+/// key.
 ///
 /// # Errors
-/// One is incoming already, or the present keys were sealed under another master key.
+/// One is incoming already, or the current keys are encrypted under another master key.
 pub fn rotate(
     tx: &mut Tx<'_>,
     maker: Maker<'_>,
@@ -165,10 +167,11 @@ pub fn rotate(
     Ok(made)
 }
 
-/// Rotates the keys that have signed for `every_seconds`. Safe to run twice, and on several servers. Gives the new ones.
+/// Rotates the keys that have signed for `every_seconds`. Safe to run twice, and on several servers. Returns
+/// the new keys.
 ///
 /// # Errors
-/// As with [`rotate`].
+/// As for [`rotate`].
 pub fn rotate_due(
     tx: &mut Tx<'_>,
     maker: Maker<'_>,
@@ -195,21 +198,21 @@ pub fn next_due(tx: &mut Tx<'_>, every_seconds: i64) -> Result<Timestamp, Fault>
     next.ok_or_else(|| Fault::new("database: there is no signing key"))
 }
 
-/// What a revocation has changed.
+/// The result of a revocation.
 #[derive(Debug)]
 pub struct Revoked {
     /// The key.
     pub key: SigningKeyRecord,
-    /// The key that signs at once in its place; none if another signs anyway.
+    /// The key that takes over at once; none if another signs anyway.
     pub successor: Option<SigningKeyRecord>,
 }
 
-/// Unpublishes a key at once. If it signs, the incoming one takes its place at once, or a new one if there is none. Clients
-/// that have kept the key set refuse the tokens of a new key until they ask again, and go on to accept those of the
-/// revoked one.
+/// Unpublishes a key at once. If it is signing, the incoming key takes over at once, or a new one if there is
+/// none. Clients with a cached key set refuse tokens of a new key, and accept those of the revoked one, until
+/// they fetch the key set again.
 ///
 /// # Errors
-/// There is no such key, it was revoked before, or the present keys were sealed under another master key.
+/// There is no such key, it is revoked already, or the current keys are encrypted under another master key.
 pub fn revoke(tx: &mut Tx<'_>, maker: Maker<'_>, kid: &str, by: &Operator) -> Result<Revoked, ScriptError> {
     sql::signing_keys::revision(tx)?;
     let key = find(tx, kid, by.at)?;
@@ -242,7 +245,7 @@ pub fn revoke(tx: &mut Tx<'_>, maker: Maker<'_>, kid: &str, by: &Operator) -> Re
 /// The key of that name, which can be revoked.
 ///
 /// # Errors
-/// There is none, or it was revoked before.
+/// There is none, or it is revoked already.
 pub fn find(tx: &mut Tx<'_>, kid: &str, now: Timestamp) -> Result<SigningKeyRecord, ScriptError> {
     let found = sql::signing_keys::all(tx)?.into_iter().find(|key| key.kid == kid);
     let unknown = || {
@@ -258,10 +261,10 @@ pub fn find(tx: &mut Tx<'_>, kid: &str, now: Timestamp) -> Result<SigningKeyReco
     }
 }
 
-/// Seals every private part anew, under `new`. Says how many there are.
+/// Encrypts every private part again, under `new`. Returns how many there are.
 ///
 /// # Errors
-/// A key was not sealed under `old`; nothing is changed then.
+/// A key is not encrypted under `old`. Then nothing is changed.
 pub fn reseal(tx: &mut Tx<'_>, old: &MasterKey, new: Maker<'_>, by: &Operator) -> Result<usize, ScriptError> {
     sql::signing_keys::revision(tx)?;
     let keys = sql::signing_keys::all(tx)?;
@@ -295,8 +298,8 @@ impl SigningKeyRecord {
         self.publish_until.is_none_or(|end| now < end)
     }
 
-    /// From when on it signs, and until when, exclusive, as far as that is known; a revocation ends that. None for a key
-    /// that was revoked before it signed.
+    /// When it begins to sign and when it ends, exclusive, as far as that is known; a revocation ends it.
+    /// None for a key that was revoked before it signed.
     #[must_use]
     pub fn window(&self) -> Option<(Timestamp, Option<Timestamp>)> {
         let from = self.signing_since();
@@ -304,7 +307,7 @@ impl SigningKeyRecord {
         (self.revoked_at.is_none() || until > Some(from)).then_some((from, until))
     }
 
-    /// Since when it signs, or from when on: a window can reach back to before the key was made.
+    /// When it begins or began to sign: a window can begin before the key was made.
     #[must_use]
     pub fn signing_since(&self) -> Timestamp {
         self.sign_from.max(self.created_at)
@@ -318,7 +321,7 @@ fn of_kind(tx: &mut Tx<'_>, kind: EnvironmentKind) -> Result<Vec<SigningKeyRecor
     Ok(keys)
 }
 
-/// The key of a kind that nothing is to follow yet.
+/// The key of a kind that no other follows yet.
 fn last(tx: &mut Tx<'_>, kind: EnvironmentKind) -> Result<SigningKeyRecord, ScriptError> {
     let last = of_kind(tx, kind)?.into_iter().find(|key| key.sign_until.is_none());
     Ok(last
@@ -374,7 +377,7 @@ fn draw(entropy: &dyn Entropy) -> Result<SecretKey, Fault> {
     Err(Fault::new("the source of randomness gives no usable key"))
 }
 
-/// Writes down what was done to a key.
+/// Writes an audit record of what was done to a key.
 fn record(
     tx: &mut Tx<'_>,
     by: &Operator,

@@ -1,5 +1,5 @@
-//! Rates where several servers share a database. Once a second each server writes what it has admitted, and reads what
-//! the others have. It also compares its clock with the database's then.
+//! Rates where several servers share a database. Once a second each server writes what it has admitted and
+//! reads what the others have admitted. It also compares its clock with the database's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     under_way: Option<Exchange>,
     /// Whether the last exchange failed.
     alone: bool,
-    /// The last state of the clock that was logged.
+    /// The state of the clock that was logged last.
     said: Bearing,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Shared {
 enum Bearing {
     Right,
     Off,
-    /// Too far for decisions to be dated by it.
+    /// Too far off to date decisions.
     Unbearable,
 }
 
@@ -62,7 +62,8 @@ impl Shared {
         Self { rates, store, clock, skew, server, under_way, alone, said }
     }
 
-    /// Runs before the first request, so that the rate of the other servers counts for it, and the clock is right.
+    /// Exchanges reports before the first request, so that the rates of other servers count for it, and the
+    /// clock is checked.
     ///
     /// # Errors
     /// The database does not answer.
@@ -123,7 +124,7 @@ impl Shared {
         })
     }
 
-    /// A report that is under way must be written before the last one, or never.
+    /// A running report must be written before the last one, or never.
     async fn end(mut self) {
         if let Some(under_way) = self.under_way.take() {
             let _ = wait_for(under_way).await;
@@ -135,7 +136,7 @@ impl Shared {
         }
     }
 
-    /// Logs once when the clock goes wrong, and once when it is right again.
+    /// Logs once when the clock is wrong, and once when it is right again.
     fn say_how_the_clock_is(&mut self) {
         let ahead_millis = self.skew.ahead_millis();
         let bearing = match ahead_millis.abs() {
@@ -166,7 +167,7 @@ impl Shared {
     }
 }
 
-/// Waits for the exchange under way, or gives it back when that takes too long.
+/// Waits for the running exchange, or returns it if that takes too long.
 async fn wait_for(mut under_way: Exchange) -> Result<Result<Vec<Told>, Fault>, Exchange> {
     match timeout(PATIENCE, &mut under_way).await {
         Ok(reports) => Ok(reports.unwrap_or_else(|e| Err(Fault::new(e.to_string())))),
@@ -175,8 +176,8 @@ async fn wait_for(mut under_way: Exchange) -> Result<Result<Vec<Told>, Fault>, E
 }
 
 impl Rates {
-    /// What was admitted here by `second`: of each key its number, how many seconds follow, and of each of these how long ago
-    /// it was and how many requests it had.
+    /// The requests admitted here until `second`: for each key its number, how many seconds follow, and for
+    /// each of these its age and its number of requests.
     fn report(&self, second: i64) -> Vec<u8> {
         let mut books = self.books();
         let mut busy: Vec<(i64, Window)> = books
@@ -202,7 +203,7 @@ impl Rates {
         report
     }
 
-    /// Takes the reports of the others at `second` into account, and begins a round.
+    /// Counts the reports of the other servers at `second`, and begins a round.
     fn merge(&self, reports: &[Told], second: i64) {
         let mut others: std::collections::HashMap<i64, Window> = std::collections::HashMap::new();
         for Told { age_millis, rates, .. } in reports {
@@ -222,13 +223,13 @@ impl Rates {
         books.round += 1;
     }
 
-    /// Begins a round without reports of the others.
+    /// Begins a round without reports.
     fn renew(&self) {
         self.books().round += 1;
     }
 }
 
-/// The next key of a report, and its seconds; none at the end, or where the report cannot be read.
+/// The next key of a report, and its seconds. None at the end, or if the report is invalid.
 fn read(rest: &mut &[u8]) -> Option<(i64, Vec<(usize, u32)>)> {
     let key = i64::from_be_bytes(take(rest)?);
     let [seconds] = take(rest)?;
@@ -300,15 +301,15 @@ mod tests {
         rates.merge(&[Told { age_millis: 0, ended: false, rates: Vec::new() }], at(0).seconds());
         assert_eq!((0..20).filter(|_| rates.admit(2, 10, at(0)).is_ok()).count(), 5);
         assert_eq!(rates.admit(2, 10, at(0)), Err(super::super::Exceeded { retry_after_seconds: 2 }));
-        // The database is away: half of what is left, again and again.
+        // The database is unreachable: half of what is left, again and again.
         for left in [3, 1, 1, 0, 0] {
             rates.renew();
             assert_eq!((0..20).filter(|_| rates.admit(2, 10, at(0)).is_ok()).count(), left);
         }
     }
 
-    /// Any number of servers, that exchange reports in any order once a second, and any requests: in no 60 seconds are more
-    /// than one and a half times the rate admitted, and one more by each server.
+    /// Any number of servers exchange reports once a second in any order, with any requests between. In no 60
+    /// seconds do they admit more than one and a half times the rate, and one more each.
     #[test]
     fn servers_together_stay_within_the_bound() {
         let mut seed = 11_u64;
@@ -321,11 +322,11 @@ mod tests {
             let rate = 120;
             let servers: Vec<_> = (0..count).map(|_| Rates::new()).collect();
             let mut reports = vec![Vec::new(); count];
-            // All know of each other.
+            // All servers know each other.
             (0..2 * count).for_each(|turn| exchange(&servers, &mut reports, turn % count, at(0)));
             let mut admitted = Vec::new();
             for second in 1..400 {
-                // Each reports once in a second, and requests come before, between and after.
+                // Each server reports once a second, with requests before, between and after.
                 let mut order: Vec<_> = (0..count).collect();
                 (0..count).for_each(|place| order.swap(place, draw(count)));
                 let greed = [0, 1, 3, 200][draw(4)];

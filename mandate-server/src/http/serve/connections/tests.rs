@@ -1,4 +1,4 @@
-//! Connections over real sockets, with limits that end within a test.
+//! Connections over real sockets, with short limits.
 
 use std::sync::LazyLock;
 
@@ -22,17 +22,17 @@ use crate::traces::Traces;
 
 /// A deadline that a test can wait for.
 const SHORT: Duration = Duration::from_millis(100);
-/// An answer that no buffer between two sockets holds.
+/// An answer too large for the buffers between two sockets.
 static LARGE: LazyLock<Vec<u8>> = LazyLock::new(|| vec![b'x'; 64 * 1024 * 1024]);
 
-/// Through which handlers and tests wait for each other.
+/// How handlers and tests wait for each other.
 #[derive(Default)]
 struct Probe {
     entered: Notify,
     leave: Notify,
 }
 
-/// A router that panics, that waits until a test lets it go on, that answers at length, or that answers.
+/// A router whose handlers panic, wait for the test, answer at length, or just answer.
 fn router(probe: Arc<Probe>) -> Router {
     let panic = async || -> Response { panic!("by request") };
     let wait = async |State(probe): State<Arc<Probe>>| {
@@ -80,12 +80,12 @@ async fn start_with(limits: Limits, tls: Option<TlsAcceptor>) -> Listening {
 }
 
 impl Listening {
-    /// What is answered to a request that is the last one of its connection.
+    /// The answer to the only request of a connection.
     async fn get(&self, path: &str, headers: &str) -> String {
         get(self.address, path, headers).await
     }
 
-    /// What is answered to these bytes, until the server closes the connection.
+    /// The answer to these bytes, until the server closes the connection.
     async fn answered(&self, bytes: &str) -> String {
         let mut stream = TcpStream::connect(self.address).await.unwrap();
         stream.write_all(bytes.as_bytes()).await.unwrap();
@@ -106,12 +106,12 @@ async fn get(address: SocketAddr, path: &str, headers: &str) -> String {
 
 async fn rest(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
-    // A server that closes before it has read all resets the connection, after its answer.
+    // A server that closes before it has read everything resets the connection, after its answer.
     let _ = stream.read_to_end(&mut answer).await;
     String::from_utf8(answer).unwrap()
 }
 
-/// Asserts that an answer has this status, an id, and the envelope that names it.
+/// Asserts that an answer has this status, an id, and an error envelope with the same id.
 #[track_caller]
 fn assert_refused(answer: &str, status: &str) {
     assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{answer}");
@@ -257,7 +257,7 @@ async fn a_peer_that_does_not_ask_in_time_is_closed() {
         let _ = reading.read_to_end(&mut answer).await;
         String::from_utf8(answer).unwrap()
     };
-    // What is still on its way in can push the answer out of the way.
+    // Unread input can make the reset overtake the answer.
     tokio::select! {
         answer = ended => assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 4"), "{answer}"),
         () = trickle => {}
@@ -281,7 +281,7 @@ async fn one_address_has_so_many_connections_and_no_more() {
     let server = start_with(Limits { connections_per_peer: Some(2), ..Limits::default() }, None).await;
     let first = TcpStream::connect(server.address).await.unwrap();
     let second = TcpStream::connect(server.address).await.unwrap();
-    // The operating system queues them in order: the third is accepted after these two.
+    // The operating system queues connections in order: the third is accepted after these two.
     assert_eq!(rest(&mut TcpStream::connect(server.address).await.unwrap()).await, "");
     assert!(
         server.counted("mandate_http_connections_refused_total{listener=\"api\",reason=\"peer_limit\"} 1")
@@ -306,7 +306,7 @@ fn acceptor() -> TlsAcceptor {
 async fn a_handshake_ends_by_its_deadline_or_when_it_is_none() {
     let limits = Limits { handshake: SHORT, ..Limits::default() };
     let server = start_with(limits, Some(acceptor())).await;
-    // A TLS record that is only begun.
+    // The beginning of a TLS record.
     for (said, reason) in [
         ("", "handshake_timeout"),
         ("\u{16}\u{3}\u{1}", "handshake_timeout"),
@@ -332,7 +332,7 @@ async fn what_is_under_way_is_ended_when_the_server_stops() {
         rest(&mut stream).await
     });
     probe.entered.notified().await;
-    // Neither who is silent nor who has sent half a head is waited for.
+    // The server waits neither for a silent peer nor for one that has sent half a head.
     let idle = TcpStream::connect(address).await.unwrap();
     let mut half = TcpStream::connect(address).await.unwrap();
     half.write_all(b"GET / HTTP/1.1\r\nHost: x").await.unwrap();

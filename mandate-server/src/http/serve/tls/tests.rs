@@ -1,4 +1,4 @@
-//! Which certificates are taken from the files, when, and what is logged.
+//! Which certificates are read from the files, when, and what is logged.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ impl Files {
         TlsFiles { certificate: at("tls.pem"), key: at("tls.key") }
     }
 
-    /// Puts a certificate there that holds from this year to that one.
+    /// Writes a certificate that is valid between these two years.
     fn hold(&self, years: [i32; 2]) {
         let key = KeyPair::generate().unwrap();
         let mut parameters = CertificateParams::new(["localhost".to_owned()]).unwrap();
@@ -29,7 +29,7 @@ impl Files {
         std::fs::write(self.names().key, key.serialize_pem()).unwrap();
     }
 
-    /// Files with a certificate that holds now, and the identity that is read from them.
+    /// Files with a certificate that is valid now, and the identity read from them.
     fn read() -> (Self, Identity) {
         let files = Self(tempfile::tempdir().unwrap());
         files.hold([2020, 2090]);
@@ -76,7 +76,7 @@ fn each_reason_for_refusing_a_pair_is_reported_once() {
     assert_eq!(renew(year(2026)), Ok(false), "the pair in use is there again");
     std::fs::write(files.names().key, "").unwrap();
     assert!(renew(year(2026)).is_err(), "a pair that was good and is bad again is reported again");
-    // A certificate that is not valid yet may have ended when it is looked at again: that is another reason.
+    // A certificate that is not valid yet may have expired at the next look: that is another reason.
     files.hold([2027, 2028]);
     assert!(renew(year(2026)).unwrap_err().contains("is not valid before"));
     assert!(renew(year(2029)).unwrap_err().contains("has expired"));
