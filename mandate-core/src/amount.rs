@@ -1,7 +1,8 @@
 //! Exact decimal money, held by `rust_decimal`. No value ever passes through a float.
 //!
-//! Reading is ours: `rust_decimal` rounds text of more than 28 digits, and its serde reads strings as numbers. So is the upper
-//! bound of a [`Total`]: beyond 96 bits its addition drops digits, and 10²⁰ with 8 fractional digits needs 94.
+//! Reading is our own code: `rust_decimal` rounds text of more than 28 digits, and its serde reads strings as
+//! numbers. The upper bound of a [`Total`] is ours too: beyond 96 bits, `rust_decimal`'s addition drops
+//! digits, and 10²⁰ with 8 fractional digits needs 94 bits.
 
 use std::fmt;
 
@@ -11,11 +12,11 @@ use serde_json::value::RawValue;
 
 use crate::error::Invalid;
 
-/// Digits behind the point.
+/// The most digits after the decimal point.
 const FRACTION_DIGITS: u32 = 8;
-/// The largest number of 15 digits: IEEE 754 doubles keep all numbers of that length apart.
+/// The largest number of 15 digits: IEEE 754 doubles distinguish all numbers of that length.
 const MAX_MANTISSA: i128 = 999_999_999_999_999;
-/// The longest number text that is looked at.
+/// The longest number text that is read, in bytes.
 const MAX_TEXT: usize = 64;
 
 /// An amount of money: greater than 0, exact, with at most 8 fractional digits and at most 15 digits in all.
@@ -36,7 +37,7 @@ pub struct Amount(Decimal);
 
 /// A sum of amounts: from 0 to 10²⁰, exact, with at most 8 fractional digits.
 ///
-/// A sum that would be greater stays at 10²⁰, which every limit is far below.
+/// A larger sum stays at 10²⁰. Every limit is far below that.
 ///
 /// ```
 /// use mandate_core::{Amount, Total};
@@ -75,7 +76,8 @@ impl Amount {
         }
     }
 
-    /// The difference `self - other`, if that is an amount: greater than 0, and of at most 15 digits.
+    /// The difference `self - other`, if it is an amount: greater than 0, with at most 15 digits. Otherwise
+    /// `None`.
     ///
     /// ```
     /// use mandate_core::Amount;
@@ -91,7 +93,7 @@ impl Amount {
 }
 
 impl Total {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Self = Self(Decimal::ZERO);
 
     /// 10²⁰, at which additions stop.
@@ -123,7 +125,7 @@ impl Total {
         })
     }
 
-    /// The total with `amount` added, exactly. Stops at [`Total::MAX`].
+    /// The total plus `amount`, exactly. Stops at [`Total::MAX`].
     ///
     /// ```
     /// use mandate_core::{Amount, Total};
@@ -150,7 +152,7 @@ impl Total {
         self.0 > limit.0
     }
 
-    /// What is left up to `limit`: 0 when the total has reached it.
+    /// What is left up to `limit`: 0 if the total has reached it.
     ///
     /// ```
     /// use mandate_core::{Amount, Total};
@@ -165,7 +167,7 @@ impl Total {
         Self(limit.0.checked_sub(self.0).unwrap_or_default().max(Decimal::ZERO))
     }
 
-    /// Of two numbers of at most 10²⁰ with 8 fractional digits the sum fits 96 bits, so that no digit is lost.
+    /// Two numbers of at most 10²⁰ with 8 fractional digits have a sum that fits 96 bits: no digit is lost.
     fn added(self, other: Decimal) -> Self {
         self.0.checked_add(other).map_or(Self::MAX, Self).min(Self::MAX)
     }
@@ -204,7 +206,7 @@ impl From<Amount> for Decimal {
     }
 }
 
-/// Takes a number that keeps the bounds of an amount; trailing zeros do not count. Nothing is rounded.
+/// Accepts a number within the bounds of an amount. Trailing zeros do not count, and nothing is rounded.
 ///
 /// ```
 /// use mandate_core::Amount;
@@ -248,7 +250,7 @@ fn number(text: &str) -> Option<(&str, &str, i32)> {
             if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
                 return None;
             }
-            // An exponent too large to hold is as far out of range as the largest one held.
+            // An exponent too large for `i32` is as far out of range as the largest that fits.
             let size = digits.parse::<i32>().unwrap_or(i32::MAX);
             (mantissa, if exponent.starts_with('-') { size.saturating_neg() } else { size })
         }
@@ -266,7 +268,7 @@ fn number(text: &str) -> Option<(&str, &str, i32)> {
     Some((whole, fraction, exponent))
 }
 
-/// The value of the text of a JSON number, without trailing zeros and without its sign.
+/// The value of a JSON number's text, without trailing zeros and without its sign.
 fn read(text: &str) -> Result<Decimal, Unreadable> {
     let (whole, fraction, exponent) = number(text).ok_or(Unreadable::NotANumber)?;
     if text.len() > MAX_TEXT {
@@ -281,7 +283,7 @@ fn read(text: &str) -> Result<Decimal, Unreadable> {
     let mantissa = digits.by_ref().take(significant).try_fold(0_i64, |mantissa, digit| {
         mantissa.checked_mul(10)?.checked_add(i64::from(digit.wrapping_sub(b'0')))
     });
-    // The power of ten by which the last significant digit counts.
+    // The power of ten of the last significant digit.
     let power = i64::from(exponent)
         .saturating_add_unsigned(zeros as u64)
         .saturating_sub_unsigned(fraction.len() as u64);
@@ -293,7 +295,7 @@ fn read(text: &str) -> Result<Decimal, Unreadable> {
     value.and_then(|value| Decimal::try_new(value, scale).ok()).ok_or(Unreadable::TooLong)
 }
 
-/// Whether a number without trailing zeros has no more digits than an amount.
+/// Whether a number without trailing zeros has no more digits than an amount may have.
 fn fits(value: &Decimal) -> bool {
     value.scale() <= FRACTION_DIGITS && value.mantissa() <= MAX_MANTISSA
 }
@@ -312,7 +314,8 @@ macro_rules! money {
             }
         }
 
-        /// Written as a JSON number. Only `serde_json` can do that without loss; another format sees a wrapped string.
+        /// Written as a JSON number. Only `serde_json` does that without loss; other formats get a wrapped
+        /// string.
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
                 let text = RawValue::from_string(self.to_string()).map_err(serde::ser::Error::custom)?;

@@ -1,8 +1,9 @@
-//! API keys: their text, and the checksum by which a mistyped key is found without asking a server.
+//! API keys: their text form, and a checksum that reveals a mistyped key without asking a server.
 //!
-//! A key is a prefix that names its class and its kind of environment, 32 random bytes in 43 characters of base62, and 6
-//! characters of checksum: the first 8 bytes of the SHA-256 of all before them, modulo 62⁶, in base62. Secret scanners
-//! can therefore recognise a key reliably. A service keeps only [`ApiKey::hash`].
+//! A key is a prefix that names its class and its kind of environment, 32 random bytes as 43 characters of
+//! base62, and 6 characters of checksum: the first 8 bytes of the SHA-256 of all characters before them,
+//! modulo 62⁶, in base62. So secret scanners can recognise a key reliably. A service stores only
+//! [`ApiKey::hash`].
 //!
 //! ```
 //! use mandate_core::{EnvironmentKind, api_key::{ApiKey, KeyClass}};
@@ -24,7 +25,7 @@ use crate::EnvironmentKind;
 /// The digits of base62, in ASCII order.
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Characters that hold 32 bytes in base62: 62⁴³ > 2²⁵⁶.
+/// How many base62 characters 32 bytes take: 62⁴³ > 2²⁵⁶.
 const SECRET_CHARS: usize = 43;
 
 /// Characters of the checksum.
@@ -48,7 +49,7 @@ pub enum KeyClass {
     Agent,
 }
 
-/// A key, whole. Wiped from memory when dropped, and never shown by `Debug`.
+/// A complete key. It is wiped from memory when dropped, and `Debug` never shows it.
 ///
 /// ```
 /// use mandate_core::{EnvironmentKind, api_key::{ApiKey, KeyClass}};
@@ -76,7 +77,7 @@ pub enum ApiKeyRefused {
     /// It begins with none of the four prefixes.
     #[error("an API key begins with sk_sandbox_, sk_live_, ak_sandbox_ or ak_live_")]
     Prefix,
-    /// What follows the prefix is not of the right length, as when a part was not copied.
+    /// The length after the prefix is wrong, for example because a part was not copied.
     #[error("an API key has 49 characters after its prefix; got {found}")]
     Length {
         /// How many bytes follow the prefix.
@@ -85,13 +86,13 @@ pub enum ApiKeyRefused {
     /// It has a character that is neither a letter nor a digit.
     #[error("an API key has only letters and digits after its prefix")]
     Character,
-    /// The checksum is that of another text, as when a character was mistyped.
+    /// The checksum does not match, for example because a character was mistyped.
     #[error("the API key is mistyped: its checksum does not match")]
     Checksum,
 }
 
 impl KeyClass {
-    /// Both.
+    /// Both classes.
     pub const ALL: [Self; 2] = [Self::Organization, Self::Agent];
 
     /// `organization` or `agent`.
@@ -103,7 +104,7 @@ impl KeyClass {
         }
     }
 
-    /// What a key of this class begins with in an environment of this kind, for example `sk_live_`.
+    /// The prefix of a key of this class in an environment of this kind, for example `sk_live_`.
     ///
     /// ```
     /// use mandate_core::{EnvironmentKind, api_key::KeyClass};
@@ -127,7 +128,7 @@ impl fmt::Display for KeyClass {
 }
 
 impl ApiKey {
-    /// The key that these bytes make; they must come from a cryptographic random generator.
+    /// The key made from these 32 bytes. They must come from a cryptographic random generator.
     ///
     /// ```
     /// use mandate_core::{EnvironmentKind, api_key::{ApiKey, KeyClass}};
@@ -161,8 +162,8 @@ impl ApiKey {
     /// ```
     ///
     /// # Errors
-    /// The text does not have the form of a key, or its checksum is wrong. Only the service
-    /// knows whether the key was ever issued.
+    /// The text does not have the form of a key, or its checksum is wrong. Only the service knows whether the
+    /// key was ever issued.
     pub fn parse(text: &str) -> Result<Self, ApiKeyRefused> {
         let (class, kind, rest) = split_prefix(text).ok_or(ApiKeyRefused::Prefix)?;
         if !rest.bytes().all(|b| b.is_ascii_alphanumeric()) {
@@ -178,7 +179,7 @@ impl ApiKey {
         Ok(Self { class, kind, text: Zeroizing::new(text.to_owned()) })
     }
 
-    /// Whose key it is.
+    /// The class of the key's owner.
     #[must_use]
     pub fn class(&self) -> KeyClass {
         self.class
@@ -190,8 +191,8 @@ impl ApiKey {
         self.kind
     }
 
-    /// The SHA-256 of the whole text: what a service keeps in the key's place. The key has 256 random bits, so that a
-    /// plain hash is as good as a slow one.
+    /// The SHA-256 of the whole text, which a service stores instead of the key. The key has 256 random bits,
+    /// so a plain hash is as safe as a slow one.
     ///
     /// ```
     /// use std::collections::HashMap;
@@ -206,7 +207,7 @@ impl ApiKey {
         Sha256::digest(self.text.as_bytes()).into()
     }
 
-    /// The key itself: show it once to its owner, or send it as a bearer token.
+    /// The text of the key. Show it once to its owner, or send it as a bearer token (RFC 6750).
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.text
@@ -227,7 +228,7 @@ fn split_prefix(text: &str) -> Option<(KeyClass, EnvironmentKind, &str)> {
     })
 }
 
-/// The checksum of the text before it.
+/// The checksum of a key's other characters.
 fn checksum(before: &[u8]) -> [u8; CHECKSUM_CHARS] {
     let hash = Sha256::digest(before);
     let first = hash.first_chunk().copied().map_or(0, u64::from_be_bytes);
@@ -268,7 +269,7 @@ mod tests {
             (KeyClass::Agent, EnvironmentKind::Production, "ak_live_"),
         ] {
             for (random, secret) in [
-                // Computed apart, with Python's integers.
+                // Computed separately, with Python's integers.
                 ([0; 32], "0000000000000000000000000000000000000000000"),
                 ([255; 32], "yhjskwdA6OZ1AL1YmHWZWm8LLG7HjnuCA2j5rOw8Xp1"),
             ] {

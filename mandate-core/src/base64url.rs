@@ -1,4 +1,5 @@
-//! base64url as JOSE writes it (RFC 7515, section 2): no padding, and one spelling only for each string of bytes.
+//! base64url as JOSE writes it (RFC 7515, section 2): without padding, and with exactly one spelling for each
+//! sequence of bytes.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,12 +13,12 @@ pub(crate) fn encode_onto(text: &mut String, bytes: &[u8]) {
     URL_SAFE_NO_PAD.encode_string(bytes, text);
 }
 
-/// The bytes of `text`, or what is wrong with it, as the end of a sentence.
+/// The bytes of `text`; or what is wrong with it, as the end of a sentence.
 pub(crate) fn decode(text: &str) -> Result<Vec<u8>, &'static str> {
     URL_SAFE_NO_PAD.decode(text).map_err(|error| problem(&error))
 }
 
-/// The bytes of `text`, which must be exactly as many as the array holds.
+/// The bytes of `text`, if there are exactly as many as the array holds.
 pub(crate) fn decode_array<const N: usize>(text: &str) -> Option<[u8; N]> {
     let mut bytes = [0; N];
     match URL_SAFE_NO_PAD.decode_slice(text, &mut bytes) {

@@ -1,6 +1,6 @@
-//! What a token says: the claims of a verdict and of an event, in one fixed order.
+//! The claims of a verdict and of an event, in a fixed order.
 //!
-//! The two kinds cannot be taken for each other: a verdict has `verdict` and no `type`, an event has `type` and `data`
+//! The two kinds cannot be confused: a verdict has `verdict` and no `type`, an event has `type` and `data`
 //! and no `verdict`, and each reader accepts only its own kind.
 
 use std::fmt::Write as _;
@@ -18,7 +18,7 @@ use crate::verdict::Verdict;
 /// How long a verdict's token is valid, in seconds: `exp` = `iat` + 300.
 pub const VERDICT_LIFETIME_SECONDS: i64 = 300;
 
-/// More than the claims of most verdicts take as JSON, in bytes.
+/// More than most verdicts' claims take as JSON, in bytes.
 const TYPICAL_BYTES: usize = 512;
 
 /// The claims of a verdict (RFC 7519 for `iss`, `jti`, `iat`, `exp`), in the order in which they are written.
@@ -45,13 +45,13 @@ const TYPICAL_BYTES: usize = 512;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct VerdictClaims {
-    /// Who signed: the address under which the key set is published.
+    /// The issuer: the address under which the key set is published.
     pub iss: String,
     /// The decision's id.
     pub jti: DecisionId,
     /// When the decision was made, seconds since the Unix epoch.
     pub iat: i64,
-    /// When the token stops being valid: [`VERDICT_LIFETIME_SECONDS`] after `iat`.
+    /// When the token expires, seconds since the Unix epoch: [`VERDICT_LIFETIME_SECONDS`] after `iat`.
     pub exp: i64,
     /// The verdict.
     pub verdict: Verdict,
@@ -60,13 +60,13 @@ pub struct VerdictClaims {
     pub mandate: Option<MandateId>,
     /// The organization's policy set.
     pub policy_version: PolicyVersion,
-    /// A single-use value: one seen before marks a replay.
+    /// A single-use value. One that was seen before marks a replay.
     pub nonce: Nonce,
-    /// What was asked.
+    /// The request that was decided.
     pub request: Request,
 }
 
-/// The claims of an event, as a webhook receives it.
+/// The claims of an event, as a webhook receives it (RFC 7519 for `iss`, `jti`, `iat`).
 ///
 /// ```
 /// use mandate_core::{EventClaims, EventId, EventKind, Timestamp};
@@ -83,21 +83,21 @@ pub struct VerdictClaims {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EventClaims<D> {
-    /// Who signed.
+    /// The issuer.
     pub iss: String,
-    /// The event's id; unchanged across retries, hence usable for de-duplication.
+    /// The event's id. It stays the same across retries, so that receivers can recognise duplicates.
     pub jti: EventId,
     /// The time of the event, seconds since the Unix epoch.
     pub iat: i64,
-    /// What happened, for example `mandate.revoked`.
+    /// The type of event, for example `mandate.revoked`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// The object the event is about, as the API returns it.
+    /// The object that the event is about, as the API returns it.
     pub data: D,
 }
 
 impl VerdictClaims {
-    /// The claims as JSON, byte for byte the same each time.
+    /// The claims as JSON, always byte for byte the same.
     ///
     /// ```
     /// use mandate_core::{VerdictClaims, es256, jwks::Kid, jwt};
@@ -115,7 +115,8 @@ impl VerdictClaims {
         let Self { iss, jti, iat, exp, verdict, mandate, policy_version, nonce, request } = self;
         let Request { agent, amount, currency, recipient, category } = request;
         let iss = serde_json::to_string(iss).unwrap_or_default();
-        // What serde writes, in half the time: but for the issuer nothing here can hold what is to be escaped.
+        // The same as serde writes, in half the time: only the issuer can contain characters that need
+        // escaping.
         let mut json = String::with_capacity(TYPICAL_BYTES);
         let _ = write!(json, r#"{{"iss":{iss},"jti":"{jti}","iat":{iat},"exp":{exp},"verdict":"{verdict}""#);
         if let Some(mandate) = mandate {
@@ -128,7 +129,7 @@ impl VerdictClaims {
         json
     }
 
-    /// Reads claims. Unknown names are ignored, since fields may be added under one version.
+    /// Reads claims from JSON. Unknown names are ignored, since fields may be added within a version.
     ///
     /// ```
     /// use mandate_core::VerdictClaims;
@@ -137,8 +138,8 @@ impl VerdictClaims {
     /// ```
     ///
     /// # Errors
-    /// The bytes are not strict JSON, a claim is missing, appears twice, or is of another type or form; `exp` does not
-    /// follow from `iat`; or the claims are those of an event.
+    /// The bytes are not strict JSON; a claim is missing, appears twice, or has the wrong type or form; `exp`
+    /// does not follow from `iat`; or the claims are those of an event.
     pub fn read(bytes: &[u8]) -> Result<Self, Invalid> {
         let mut claims = Object::parse_as("claims", bytes)?;
         if claims.take("type").is_some() {
@@ -194,7 +195,7 @@ impl<D: Serialize> EventClaims<D> {
 }
 
 impl EventClaims<String> {
-    /// Reads claims; `data` is handed over as its JSON text, an object.
+    /// Reads claims from JSON. `data` is kept as its JSON text, an object.
     ///
     /// ```
     /// use mandate_core::EventClaims;
@@ -203,8 +204,8 @@ impl EventClaims<String> {
     /// ```
     ///
     /// # Errors
-    /// The bytes are not strict JSON, a claim is missing, appears twice, or is of another type; or the claims are those
-    /// of a verdict.
+    /// The bytes are not strict JSON; a claim is missing, appears twice, or has the wrong type; or the claims
+    /// are those of a verdict.
     pub fn read(bytes: &[u8]) -> Result<Self, Invalid> {
         let mut claims = Object::parse_as("claims", bytes)?;
         if claims.take("verdict").is_some() {

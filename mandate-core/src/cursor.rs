@@ -1,8 +1,9 @@
-//! Cursors: signed places in a list, so that a list can be walked page by page without state on the server.
+//! Cursors: signed positions in a list, so that clients can page through a list without state on the server.
 //!
-//! A cursor is `cur_` and base64url of: the time of issue (8 bytes, milliseconds, big-endian), the name of the list, a
-//! zero byte, the position, and an HMAC-SHA256 (32 bytes). The MAC also covers the filters, and the class and
-//! identity of the caller: a cursor opens only for the walk that it was issued in, and for 24 hours.
+//! A cursor is `cur_` and base64url of: the time of issue (8 bytes, milliseconds, big-endian), the name of
+//! the list, a zero byte, the position, and an HMAC-SHA256 (RFC 2104, 32 bytes). The MAC also covers the
+//! filters, and the class and identity of the caller: a cursor opens only for the query it was issued for,
+//! and for 24 hours.
 //!
 //! ```
 //! use mandate_core::Timestamp;
@@ -31,28 +32,29 @@ use crate::api_key::KeyClass;
 use crate::base64url;
 use crate::time::Timestamp;
 
-/// How long a cursor opens, in seconds: 24 hours.
+/// How long a cursor is valid, in seconds: 24 hours.
 pub const CURSOR_LIFETIME_SECONDS: i64 = 24 * 60 * 60;
 
-/// How far ahead of the opening clock the issuing one may be, in seconds, where several servers share a key.
+/// How far ahead of the reading server's clock the issuing server's may be, in seconds, if servers share a
+/// key.
 pub const CURSOR_SKEW_SECONDS: i64 = 60;
 
-/// The longest cursor that is looked at, in bytes.
+/// The longest cursor that is read, in bytes.
 pub const MAX_CURSOR_BYTES: usize = 1024;
 
-/// What the text of a cursor begins with.
+/// The prefix of every cursor.
 const PREFIX: &str = "cur_";
 
-/// Says what the MAC is for, so that the same key could not be made to sign something else.
+/// Names the purpose of the MAC, so that the key cannot be made to sign anything else.
 const DOMAIN: &[u8] = b"mandate cursor 1";
 
-/// Bytes of a block of SHA-256: what HMAC pads a shorter key to, with zeros (RFC 2104, section 2).
+/// The block size of SHA-256 in bytes: HMAC pads a shorter key to it with zeros (RFC 2104, section 2).
 const BLOCK_BYTES: usize = 64;
 
 /// Separates the list's name from the position.
 const SEPARATOR: u8 = 0;
 
-/// The key that cursors are signed under. Wiped from memory when dropped, and never shown by `Debug`.
+/// The key that signs cursors. It is wiped from memory when dropped, and `Debug` never shows it.
 ///
 /// ```
 /// use mandate_core::cursor::CursorKey;
@@ -63,7 +65,7 @@ const SEPARATOR: u8 = 0;
 #[derive(Clone)]
 pub struct CursorKey(Zeroizing<[u8; BLOCK_BYTES]>);
 
-/// The walk that a cursor belongs to. All of it must be the same when the cursor is opened.
+/// The query that a cursor belongs to. All of it must be the same when the cursor is opened.
 ///
 /// ```
 /// use mandate_core::{Timestamp, api_key::KeyClass, cursor::{CursorKey, Scope}};
@@ -76,15 +78,15 @@ pub struct CursorKey(Zeroizing<[u8; BLOCK_BYTES]>);
 pub struct Scope<'a> {
     /// The name of the list, without a zero byte.
     pub list: &'a str,
-    /// The filters, in a spelling that is the same whenever the filters are.
+    /// The filters, in one spelling for each set of filters.
     pub filters: &'a str,
     /// The class of the caller's key.
     pub class: KeyClass,
-    /// Who calls: the environment or agent behind the key, in any spelling that differs between callers.
+    /// The environment or agent behind the key, in any spelling that differs between callers.
     pub caller: &'a str,
 }
 
-/// The one answer to every cursor that does not open. It does not say why.
+/// The only error of a cursor that does not open. It does not say why.
 ///
 /// ```
 /// use mandate_core::{Timestamp, api_key::KeyClass, cursor::{CursorKey, CursorRefused, Scope}};
@@ -97,7 +99,7 @@ pub struct Scope<'a> {
 pub struct CursorRefused;
 
 impl CursorKey {
-    /// The key of these 32 bytes, which must be secret and random.
+    /// A key of 32 bytes, which must be secret and random.
     #[must_use]
     pub fn new(key: [u8; 32]) -> Self {
         let key = Zeroizing::new(key);
@@ -106,9 +108,9 @@ impl CursorKey {
         Self(block)
     }
 
-    /// The cursor behind `position`, the last id of a page for instance.
+    /// The cursor for the page after `position`, which is usually the last id of a page.
     ///
-    /// A position so long that the cursor passes [`MAX_CURSOR_BYTES`] never opens; ids are far from that.
+    /// A position so long that the cursor exceeds [`MAX_CURSOR_BYTES`] never opens. Ids are much shorter.
     ///
     /// ```
     /// use mandate_core::{Timestamp, api_key::KeyClass, cursor::{CursorKey, Scope}};
@@ -166,7 +168,7 @@ impl CursorKey {
         String::from_utf8(position.to_vec()).ok()
     }
 
-    /// Each part goes in with its length before it, so that no two scopes read alike.
+    /// The length precedes each part, so that no two scopes have the same input.
     fn mac(&self, scope: &Scope<'_>, payload: &[u8]) -> Hmac<Sha256> {
         let mut mac = <Hmac<Sha256> as KeyInit>::new((&*self.0).into());
         let class = scope.class.as_str();
@@ -231,7 +233,7 @@ mod tests {
             Scope { class: KeyClass::Agent, ..SCOPE },
             Scope { caller: "env_2", ..SCOPE },
             Scope { filters: "verdict=allowo", caller: "env_1", ..SCOPE },
-            // The same bytes, parted otherwise.
+            // The same bytes, split differently.
             Scope { list: "decisionsv", filters: "erdict=allow", ..SCOPE },
         ] {
             assert_eq!(key().open(&cursor, &other, at(0)), Err(CursorRefused), "{other:?}");
@@ -267,7 +269,8 @@ mod tests {
         assert_eq!(CursorRefused.to_string(), "cursor expired or malformed");
     }
 
-    /// Every character of the text, replaced by every other character that a URL can hold, cut off, or doubled.
+    /// Every character of the text is replaced by every other character that a URL can hold, removed, or
+    /// doubled.
     #[test]
     fn every_change_of_a_character_is_refused() {
         for position in ["", "d", "de", "dec_01kjm6n2z80000000000000001"] {

@@ -1,8 +1,8 @@
-//! The two kinds of environment: where nothing is real, and where it is.
+//! The two kinds of environment: for trials, and for real money.
 
 use std::fmt;
 
-/// Whether an environment is for trying things out or for real money. Keys of one kind never act on the other.
+/// Whether an environment is for trials or for real money. Keys of one kind never work in the other.
 ///
 /// ```
 /// use mandate_core::EnvironmentKind;
@@ -10,14 +10,14 @@ use std::fmt;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EnvironmentKind {
-    /// For trying things out. Its API keys say `sandbox`, and so do the names of its signing keys.
+    /// For trials. Its API keys contain `sandbox`, and so do the names of its signing keys.
     Sandbox,
-    /// For real money. Its API keys say `live`.
+    /// For real money. Its API keys contain `live`.
     Production,
 }
 
 impl EnvironmentKind {
-    /// Both, sandbox first.
+    /// Both kinds, sandbox first.
     pub const ALL: [Self; 2] = [Self::Sandbox, Self::Production];
 
     /// `sandbox` or `production`.
@@ -29,7 +29,7 @@ impl EnvironmentKind {
         }
     }
 
-    /// The kind that [`EnvironmentKind::as_str`] calls `text`.
+    /// The kind whose [`EnvironmentKind::as_str`] is `text`, if there is one.
     ///
     /// ```
     /// use mandate_core::EnvironmentKind;

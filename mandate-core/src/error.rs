@@ -1,11 +1,11 @@
-//! The message about input that is refused.
+//! The error for refused input.
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// An input that was refused: which field, and what is wrong with it in words that say what would be accepted.
+/// A refused input: its field, and what is wrong with it, in words that say what would be accepted.
 ///
-/// The message reads as a sentence that begins with the field, so that it can be shown to a person as it is.
+/// The message is a sentence that begins with the field. It can be shown to a person as it is.
 ///
 /// ```
 /// use mandate_core::{Amount, Invalid};
@@ -19,11 +19,11 @@ pub struct Invalid {
     problem: String,
 }
 
-/// The longest piece of the caller's own input that a message repeats, in characters.
+/// The longest part of the input that a message repeats, in characters.
 const ECHO_CHARS: usize = 80;
 
 impl Invalid {
-    /// A refusal of `field` for the reason `problem`, which continues the sentence that the field's name begins.
+    /// Refuses `field` because of `problem`, which continues the sentence that the field's name begins.
     ///
     /// ```
     /// use mandate_core::Invalid;
@@ -34,7 +34,7 @@ impl Invalid {
         Self { field: field.into(), problem: problem.into() }
     }
 
-    /// A refusal of `value` for `field`: says what is `accepted` and repeats what came, shortened and escaped.
+    /// Refuses `value` for `field`: says what is `accepted`, and repeats the value, shortened and escaped.
     ///
     /// ```
     /// use mandate_core::Invalid;
@@ -45,7 +45,7 @@ impl Invalid {
         Self::new(field, format!("{accepted}; got `{}`", echo(value)))
     }
 
-    /// The same refusal, for another field.
+    /// The same refusal for another field.
     ///
     /// ```
     /// use mandate_core::{Day, Invalid};
@@ -58,7 +58,8 @@ impl Invalid {
         self
     }
 
-    /// The path of the field, for example `limits.currency` or `categories[2]`; `body` for the whole.
+    /// The path of the field, for example `limits.currency` or `categories[2]`; `body` for the whole
+    /// document.
     #[must_use]
     pub fn field(&self) -> &str {
         &self.field
@@ -73,7 +74,7 @@ impl fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-/// `value` made safe to repeat in a message: control characters escaped, cut at a bound.
+/// `value` made safe to repeat in a message: control characters are escaped, and a long value is cut.
 pub(crate) fn echo(value: &str) -> String {
     let mut shown: String = value.chars().take(ECHO_CHARS).flat_map(char::escape_debug).collect();
     if value.chars().nth(ECHO_CHARS).is_some() {

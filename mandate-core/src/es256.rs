@@ -1,13 +1,14 @@
 //! ES256: ECDSA on P-256 with SHA-256 (RFC 7518, section 3.4), behind one trait to sign and one to verify.
 //!
-//! Two backends do the arithmetic, each a module with a `Signer` and a `Verifier`, and each compiled in by the cargo
-//! feature of its name: `p256`, pure Rust, the default; and `aws-lc-rs`, several times faster, which needs a C compiler.
-//! [`signer`] and [`verifier`] take the fastest that is there. A key kept elsewhere, in an HSM say, is a [`Signer`] of
-//! the embedder's own.
+//! Two backends do the arithmetic. Each is a module with a `Signer` and a `Verifier`, and is compiled in by
+//! the cargo feature of its name: `p256`, pure Rust, the default; and `aws-lc-rs`, several times faster,
+//! which needs a C compiler. [`signer`] and [`verifier`] use the fastest one compiled in. For a key that is
+//! kept elsewhere, such as in an HSM, implement [`Signer`].
 //!
-//! A signature is the 64 bytes `r ‖ s`; the DER form is refused. `r` and `s` must lie between 1 and n − 1. Beyond that
-//! ECDSA is malleable: with `(r, s)` also `(r, n − s)` verifies, so the holder of one token can write a second one with
-//! the same claims. A replay is therefore known by the nonce in the claims, never by the bytes of a token.
+//! A signature is the 64 bytes `r ‖ s`; the DER form is refused. `r` and `s` must be from 1 to n − 1. Within
+//! these bounds ECDSA is still malleable: if `(r, s)` verifies, so does `(r, n − s)`, so the holder of one
+//! token can write a second with the same claims. A replay is therefore recognised by the nonce in the
+//! claims, never by the bytes of a token.
 //!
 //! ```
 //! use mandate_core::es256::{self, SecretKey};
@@ -44,10 +45,10 @@ use crate::kid::Kid;
 #[cfg(not(any(feature = "p256", feature = "aws-lc-rs")))]
 compile_error!("mandate-core needs a backend for ES256: turn on the feature `p256` or `aws-lc-rs`");
 
-/// Bytes of a coordinate, of a secret key, and of each half of a signature.
+/// The size of a coordinate, of a secret key, and of each half of a signature, in bytes.
 const FIELD_BYTES: usize = 32;
 
-/// Bytes of a signature: `r` and `s`, each a big-endian number of 32 bytes.
+/// The size of a signature in bytes: `r` and `s`, each a big-endian number of 32 bytes.
 pub const SIGNATURE_BYTES: usize = 64;
 
 /// The order n of the base point of P-256 (NIST SP 800-186, section 3.2.1.3).
@@ -56,12 +57,12 @@ const ORDER: [u8; FIELD_BYTES] = [
     0xe6, 0xfa, 0xad, 0xa7, 0x17, 0x9e, 0x84, 0xf3, 0xb9, 0xca, 0xc2, 0xfc, 0x63, 0x25, 0x51,
 ];
 
-/// What marks a point that is written with both coordinates (SEC 1, section 2.3.3).
+/// The first byte of a point that is written with both coordinates (SEC 1, section 2.3.3).
 const UNCOMPRESSED: u8 = 4;
 
-/// Signs messages under a key that has a name.
+/// Signs messages with a named key.
 ///
-/// A key in a module of its own, which can be out of reach:
+/// A key that is kept elsewhere and may be unreachable:
 ///
 /// ```
 /// use mandate_core::es256::{self, PublicKey, SIGNATURE_BYTES, Signer, SigningFailed};
@@ -121,15 +122,15 @@ pub enum InvalidKey {
     /// The secret is 0, or not below the order of the curve. Draw 32 new random bytes.
     #[error("the secret key must lie between 1 and n - 1, n being the order of P-256")]
     SecretOutOfRange,
-    /// The two coordinates belong to no point of P-256.
+    /// The coordinates are not those of a point on P-256.
     #[error("the public key must be a point on P-256")]
     NotOnCurve,
-    /// The backend refused a key that is good.
+    /// The backend refused a valid key.
     #[error("the signing backend could not take the key")]
     Backend,
 }
 
-/// A point on P-256 that verifies signatures. Holding one is the proof that it lies on the curve.
+/// A public key: a point on P-256. Every value of this type is known to be on the curve.
 ///
 /// ```
 /// use mandate_core::es256::{PublicKey, SecretKey};
@@ -143,7 +144,7 @@ pub struct PublicKey {
     y: [u8; FIELD_BYTES],
 }
 
-/// The number that signs. Wiped from memory when dropped, and never shown by `Debug`.
+/// A secret key. It is wiped from memory when dropped, and `Debug` never shows it.
 ///
 /// ```
 /// use mandate_core::es256::SecretKey;
@@ -158,7 +159,7 @@ pub struct SecretKey {
     public: PublicKey,
 }
 
-/// A signer of the fastest backend that is compiled in.
+/// A signer of the fastest backend that is compiled in. The key set publishes its key as `kid`.
 ///
 /// ```
 /// use mandate_core::{es256::{self, SecretKey}, jwks::Kid};
@@ -202,7 +203,7 @@ impl PublicKey {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidKey::NotOnCurve`].
+    /// [`InvalidKey::NotOnCurve`], if the coordinates are not those of a point on P-256.
     pub fn from_coordinates(x: [u8; FIELD_BYTES], y: [u8; FIELD_BYTES]) -> Result<Self, InvalidKey> {
         let key = Self { x, y };
         match fastest::Verifier::new(&key) {
@@ -237,7 +238,7 @@ impl PublicKey {
 }
 
 impl SecretKey {
-    /// The key whose secret are these 32 bytes, which must come from a cryptographic random generator.
+    /// The secret key with these 32 bytes, which must come from a cryptographic random generator.
     ///
     /// ```
     /// use mandate_core::es256::{InvalidKey, SecretKey};
@@ -246,11 +247,11 @@ impl SecretKey {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidKey::SecretOutOfRange`], which random bytes meet about once in 2³² draws: draw again.
+    /// [`InvalidKey::SecretOutOfRange`]. About one in 2³² random draws is out of range: then draw again.
     pub fn from_bytes(secret: [u8; FIELD_BYTES]) -> Result<Self, InvalidKey> {
         let secret = Zeroizing::new(secret);
-        // Big-endian numbers of one length compare as bytes do. The time of the comparison reveals at most that the
-        // key's first 32 bits are all set.
+        // Big-endian numbers of one length compare like their bytes. The time of the comparison reveals at
+        // most that the key's first 32 bits are all set.
         if *secret == [0; FIELD_BYTES] || *secret >= ORDER {
             return Err(InvalidKey::SecretOutOfRange);
         }
@@ -264,7 +265,7 @@ impl SecretKey {
         &self.public
     }
 
-    /// The secret itself, to be stored encrypted.
+    /// The 32 bytes of the secret, to be stored encrypted.
     #[must_use]
     pub fn expose(&self) -> &[u8; FIELD_BYTES] {
         &self.secret

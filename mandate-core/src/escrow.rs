@@ -39,17 +39,17 @@ pub enum EscrowState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("an escrow that is {from} cannot become {to}; {}", Next(*from))]
 pub struct NoTransition {
-    /// The state that it has.
+    /// The current state.
     pub from: EscrowState,
-    /// The state that was asked for.
+    /// The requested state.
     pub to: EscrowState,
 }
 
-/// What may follow, in words.
+/// The states that may follow, in words.
 struct Next(EscrowState);
 
 impl EscrowState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 5] =
         [Self::Funded, Self::Delivered, Self::Released, Self::Refunded, Self::Disputed];
 
@@ -82,12 +82,12 @@ impl EscrowState {
     /// ```
     ///
     /// # Errors
-    /// `to` may not follow.
+    /// `to` is not one of [`EscrowState::next`].
     pub fn transition(self, to: Self) -> Result<Self, NoTransition> {
         if self.next().contains(&to) { Ok(to) } else { Err(NoTransition { from: self, to }) }
     }
 
-    /// The word, as bodies and events carry it.
+    /// The word in bodies and events.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -109,7 +109,7 @@ impl EscrowState {
     /// ```
     ///
     /// # Errors
-    /// The text is none of the five.
+    /// The text is not one of the five states.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let wanted = "must be funded, delivered, released, refunded or disputed";
         Self::ALL

@@ -16,9 +16,9 @@ use crate::escrow::EscrowState;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
-    /// A verdict came back review and waits for a person.
+    /// A request needs a review, which waits for a person.
     DecisionReviewPending,
-    /// A review was approved, denied or has expired.
+    /// A review was approved or denied, or has expired.
     DecisionResolved,
     /// A mandate was revoked.
     MandateRevoked,
@@ -39,7 +39,7 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// All of them.
+    /// All types.
     pub const ALL: [Self; 10] = [
         Self::DecisionReviewPending,
         Self::DecisionResolved,
@@ -53,7 +53,7 @@ impl EventKind {
         Self::Ping,
     ];
 
-    /// The word, as claims and bodies carry it under `type`.
+    /// The word in claims and bodies, under `type`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl EventKind {
     /// ```
     ///
     /// # Errors
-    /// The text is none of the ten.
+    /// The text is not one of the ten types.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
             let wanted = "must be decision.review_pending, decision.resolved, mandate.revoked, mandate.expiring, \
@@ -89,7 +89,7 @@ impl EventKind {
     }
 }
 
-/// An escrow that has reached a state.
+/// The event of an escrow that has entered a state.
 impl From<EscrowState> for EventKind {
     fn from(state: EscrowState) -> Self {
         match state {

@@ -1,7 +1,7 @@
-//! The end of an export: what the issuer signs of a file of decisions, and a file compared with it.
+//! The trailer of an export, which the issuer signs, and the comparison of a file with its trailer.
 //!
-//! An NDJSON export ends with a line that holds its trailer, an ES256 JWT. A reader of the lines before it who
-//! trusts the issuer's keys knows that the file is whole and unchanged.
+//! An NDJSON export ends with a line that holds its trailer, an ES256 JWT. A reader who trusts the issuer's
+//! keys learns from it that the lines before are complete and unchanged.
 
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -14,11 +14,11 @@ use crate::json::Object;
 use crate::jwks::KeySet;
 use crate::jwt::{TokenRefused, Unverified};
 
-/// What the line of a trailer begins with.
+/// The first bytes of a trailer's line.
 pub const TRAILER_PREFIX: &[u8] = br#"{"trailer":"#;
-/// The longest line that is taken for a trailer, in bytes, its line break not counted.
+/// The longest line that is read as a trailer, in bytes, without its line break.
 pub const MAX_TRAILER_BYTES: usize = 16 * 1024;
-/// What the line of a decision begins with.
+/// The first bytes of a decision's line.
 const DECISION_PREFIX: &[u8] = br#"{"decision":"#;
 
 /// The claims of a trailer, in the order in which they are written. They have neither `verdict` nor `type`, so that a
@@ -39,13 +39,13 @@ const DECISION_PREFIX: &[u8] = br#"{"decision":"#;
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Trailer {
-    /// Who signed.
+    /// The issuer.
     pub iss: String,
-    /// When, in seconds since the Unix epoch.
+    /// When it was signed, in seconds since the Unix epoch.
     pub iat: i64,
-    /// Which export it ends.
+    /// The id of the export.
     pub export: ExportId,
-    /// How many decisions it holds.
+    /// How many decisions the export holds.
     pub rows: u64,
     /// The SHA-256 of all bytes before the trailer's line, in lower-case hexadecimal digits.
     pub sha256: String,
@@ -55,16 +55,16 @@ pub struct Trailer {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum TrailerRefused {
-    /// It is not a token that one of the keys has signed.
+    /// It is not a token, or none of the keys has signed it.
     #[error(transparent)]
     Token(#[from] TokenRefused),
-    /// What is signed is no trailer.
+    /// The signed claims are not those of a trailer.
     #[error(transparent)]
     Claims(#[from] Invalid),
-    /// Another issuer has signed.
+    /// The issuer is not one of those accepted.
     #[error("the trailer is that of the issuer `{found}`")]
     Issuer {
-        /// The issuer that it names.
+        /// The claim `iss`.
         found: String,
     },
 }
@@ -73,28 +73,28 @@ pub enum TrailerRefused {
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Difference {
-    /// The trailer is that of another export.
+    /// The trailer belongs to another export.
     #[error("its trailer is that of the export {said}, and this is {found}")]
     Export {
-        /// What the trailer says.
+        /// The trailer's export id.
         said: ExportId,
-        /// What the file says.
+        /// The file's export id.
         found: ExportId,
     },
-    /// There are more decisions, or fewer.
+    /// The number of decisions differs.
     #[error("it has {found} decisions, and its trailer says {said}")]
     Rows {
-        /// What the trailer says.
+        /// The trailer's number of decisions.
         said: u64,
-        /// What the file has.
+        /// The file's number of decisions.
         found: u64,
     },
-    /// The hashes differ: something in the file was changed.
+    /// The hashes differ: the file was changed.
     #[error("its SHA-256 is {found}, and its trailer says {said}")]
     Sha256 {
-        /// What the trailer says.
+        /// The trailer's hash, in lower-case hexadecimal digits.
         said: String,
-        /// What the file has.
+        /// The file's hash, in lower-case hexadecimal digits.
         found: String,
     },
 }
@@ -106,10 +106,11 @@ impl Trailer {
         serde_json::to_string(self).unwrap_or_default()
     }
 
-    /// Reads claims. Names that are not known are passed over, since fields may be added.
+    /// Reads claims from JSON. Unknown names are ignored, since fields may be added.
     ///
     /// # Errors
-    /// The bytes are not strict JSON, a claim is missing or of another form, or the claims are those of another kind.
+    /// The bytes are not strict JSON, a claim is missing or malformed, or the claims are those of another
+    /// kind of token.
     pub fn read(bytes: &[u8]) -> Result<Self, Invalid> {
         let mut claims = Object::parse_as("trailer", bytes)?;
         for other in ["verdict", "type"] {
@@ -127,11 +128,11 @@ impl Trailer {
         })
     }
 
-    /// The trailer in `token`, once its signature verifies and its issuer is one of `issuers`; and the kind of environment
-    /// whose key has signed.
+    /// The trailer in `token`, if its signature verifies and its issuer is one of `issuers`; and the kind of
+    /// environment of the key that signed.
     ///
     /// # Errors
-    /// The token is refused, what it signs is no trailer, or the issuer is none of those.
+    /// The token is refused, its claims are not those of a trailer, or the issuer is another.
     pub fn verify(
         token: &str,
         keys: &KeySet,
@@ -148,7 +149,8 @@ impl Trailer {
         }
     }
 
-    /// What differs from the file: the export's id, if that is known, the count of decisions, the hash.
+    /// The differences between trailer and file: the export's id, if that is known, the number of decisions,
+    /// and the hash.
     #[must_use]
     pub fn differences(&self, export: Option<ExportId>, rows: u64, sha256: &str) -> Vec<Difference> {
         let export = export.filter(|export| *export != self.export);
@@ -165,8 +167,8 @@ impl Trailer {
     }
 }
 
-/// An export's bytes as they come, in pieces of any length: their hash, how many decisions they hold, and the trailer.
-/// What is kept does not grow with the file.
+/// Reads an export in pieces of any length: computes its hash, counts its decisions, and keeps its trailer.
+/// The memory used does not grow with the file.
 ///
 /// ```
 /// use mandate_core::export::Content;
@@ -178,17 +180,17 @@ impl Trailer {
 /// ```
 #[derive(Debug, Clone, Default)]
 pub struct Content {
-    /// Of everything but `head`.
+    /// The hash of everything except `head`.
     hash: Sha256,
     rows: u64,
-    /// The beginning of a line whose kind is not known yet.
+    /// The start of a line whose kind is not known yet.
     head: Vec<u8>,
     kind: Kind,
-    /// The last line, and the hash of all before it, if it is a trailer's.
+    /// If the last line is a trailer: the hash of everything before it, and the line.
     trailer: Option<([u8; 32], Vec<u8>)>,
 }
 
-/// What kind of line is being read.
+/// The kind of line that is being read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Kind {
     #[default]
@@ -198,7 +200,7 @@ enum Kind {
 }
 
 impl Content {
-    /// Takes in the next bytes.
+    /// Reads the next bytes.
     pub fn take(&mut self, bytes: &[u8]) {
         for part in bytes.split_inclusive(|byte| *byte == b'\n') {
             let rest = if self.kind == Kind::Unknown { self.begin(part) } else { part };
@@ -213,7 +215,7 @@ impl Content {
         }
     }
 
-    /// Takes the beginning of a line, until the kind of line is known. Gives what is left of the part.
+    /// Collects the start of a line until its kind is known. Returns the rest of the part.
     fn begin<'a>(&mut self, part: &'a [u8]) -> &'a [u8] {
         self.trailer = None;
         let wanted = DECISION_PREFIX.len().saturating_sub(self.head.len()).min(part.len());
@@ -234,7 +236,7 @@ impl Content {
         rest
     }
 
-    /// How many lines of decisions there were.
+    /// How many decisions were read.
     #[must_use]
     pub fn rows(&self) -> u64 {
         self.rows
@@ -246,16 +248,17 @@ impl Content {
         hex(&self.hash.clone().chain_update(&self.head).finalize())
     }
 
-    /// The SHA-256 of all bytes before the trailer's line; nothing while the last line is another.
+    /// The SHA-256 of all bytes before the trailer's line, in lower-case hexadecimal digits. `None` if the
+    /// last line is not a trailer.
     #[must_use]
     pub fn sha256_before(&self) -> Option<String> {
         self.trailer.as_ref().map(|(before, _)| hex(before))
     }
 
-    /// The token of the trailer, which must be the last line.
+    /// The token of the trailer.
     ///
     /// # Errors
-    /// The last line is another, or holds more than the trailer.
+    /// The last line is not a trailer, or holds more than a trailer.
     pub fn trailer(&self) -> Result<String, Invalid> {
         let (_, line) =
             self.trailer.as_ref().ok_or_else(|| Invalid::new("trailer", "must be the last line"))?;
@@ -320,7 +323,7 @@ mod tests {
                 (content.sha256(), content.sha256_before(), content.rows(), content.trailer())
             };
             assert_eq!(found(&pieces), found(&whole), "{cut}");
-            // A file that ends too early has no trailer, or not all of it.
+            // A truncated file has no trailer, or only a part of one.
             let early = taken(&[a]).trailer();
             assert_eq!(early.is_ok(), cut >= file.len() - 1, "{cut}");
         }
@@ -336,7 +339,7 @@ mod tests {
             let content = taken(&[LINES.as_bytes(), line.as_bytes(), behind.as_bytes()]);
             assert!(content.trailer().is_err() && content.sha256_before().is_none(), "{behind:?}");
         }
-        // The last of two is the end, and its hash is that of the first one, too.
+        // The second of two trailers is the last line, and its hash covers the first.
         let twice = taken(&[LINES.as_bytes(), line.as_bytes(), line.as_bytes()]);
         assert_eq!(twice.sha256_before(), Some(taken(&[LINES.as_bytes(), line.as_bytes()]).sha256()));
         let long = format!("{{\"trailer\":\"{}\"}}\n", "a".repeat(MAX_TRAILER_BYTES));

@@ -1,7 +1,7 @@
 //! Object ids: a prefix that names the kind, and 26 characters that sort by creation.
 //!
-//! The characters are lower-case Crockford base32 over 48 bits of milliseconds and 80 random bits. The caller brings
-//! both, so that this library needs neither clock nor randomness.
+//! The characters are lower-case Crockford base32 of 48 bits of milliseconds and 80 random bits. The caller
+//! passes both in, so this library needs neither clock nor randomness.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use crate::error::Invalid;
 use crate::time::Timestamp;
 
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// Characters behind the prefix.
+/// The number of characters after the prefix.
 const TEXT_LEN: usize = 26;
 /// Random bits below the milliseconds.
 const RANDOM_BITS: u32 = 80;
@@ -28,7 +28,7 @@ fn write_base32(value: u128, f: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn read_base32(text: &str) -> Option<u128> {
-    // 26 characters hold 130 bits; the first one therefore stops at 7.
+    // 26 characters hold 130 bits, so the first is at most 7.
     if text.len() != TEXT_LEN || !matches!(text.as_bytes().first(), Some(b'0'..=b'7')) {
         return None;
     }
@@ -54,7 +54,7 @@ macro_rules! ids {
         pub struct $name(u128);
 
         impl $name {
-            /// What the text of such an id begins with.
+            /// The prefix of such an id.
             pub const PREFIX: &'static str = $prefix;
 
             /// The id of something created at `at`. The upper 48 bits of `random` are not used.
@@ -79,7 +79,7 @@ macro_rules! ids {
             /// ```
             ///
             /// # Errors
-            /// Another prefix, length or alphabet.
+            /// The prefix, the length or a character is wrong.
             pub fn parse(text: &str) -> Result<Self, Invalid> {
                 text.strip_prefix(Self::PREFIX).and_then(read_base32).map(Self).ok_or_else(|| {
                     let wanted = concat!("must be `", $prefix, "` and 26 characters of lower-case Crockford base32");
@@ -98,7 +98,7 @@ macro_rules! ids {
                 Self(u128::from_be_bytes(bytes))
             }
 
-            /// The 128 bits, most significant byte first: they sort as the text does.
+            /// The 128 bits, most significant byte first. They sort like the text.
             #[must_use]
             pub fn to_bytes(self) -> [u8; 16] {
                 self.0.to_be_bytes()
@@ -139,7 +139,8 @@ ids! {
     DecisionId = "dec_";
     /// The id of a review, `rev_…`.
     ReviewId = "rev_";
-    /// The single-use value of a verdict, `n_…`. A counterparty that saw it before refuses the token.
+    /// The single-use value of a verdict, `n_…`. A counterparty refuses a token whose nonce it has seen
+    /// before.
     Nonce = "n_";
     /// The id of an event, `evt_…`; the `jti` of its token.
     EventId = "evt_";

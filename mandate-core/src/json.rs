@@ -1,9 +1,9 @@
 //! Strict JSON reading: ambiguous input is refused, and the message names the field.
 //!
-//! RFC 8259 leaves duplicate names, very deep nesting and the precision of numbers to the implementation; money and
-//! signatures cannot. [`Object::parse`] refuses duplicate names, trailing bytes, byte order marks, invalid UTF-8 and
-//! nesting beyond [`MAX_DEPTH`]; [`Object::finish`] refuses unknown names; numbers are returned as
-//! the text that was written, never as a float.
+//! RFC 8259 leaves duplicate names, very deep nesting and the precision of numbers to the implementation.
+//! Money and signatures cannot. [`Object::parse`] refuses duplicate names, trailing bytes, byte order marks,
+//! invalid UTF-8 and nesting beyond [`MAX_DEPTH`]. [`Object::finish`] refuses unknown names. Numbers are
+//! returned as they were written, never as a float.
 //!
 //! ```
 //! use mandate_core::json::Object;
@@ -63,8 +63,9 @@ impl<'a> Object<'a> {
     /// Reads a whole document that must be one JSON object.
     ///
     /// # Errors
-    /// Bytes that are not UTF-8 (with their position), text that is not JSON, a byte order mark, anything behind the
-    /// object, nesting over [`MAX_DEPTH`], a name that appears twice, or a document that is not an object.
+    /// The bytes are not UTF-8 (the message gives the position) or not JSON; there is a byte order mark, or
+    /// anything after the object; the nesting exceeds [`MAX_DEPTH`]; a name appears twice; or the document is
+    /// not an object.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Invalid> {
         Self::parse_as("body", bytes)
     }
@@ -72,7 +73,7 @@ impl<'a> Object<'a> {
     /// Like [`Object::parse`], with messages that call the document `whole` (for example `header`).
     ///
     /// # Errors
-    /// As [`Object::parse`].
+    /// As for [`Object::parse`].
     pub fn parse_as(whole: &'static str, bytes: &'a [u8]) -> Result<Self, Invalid> {
         let text = std::str::from_utf8(bytes).map_err(|e| {
             Invalid::new(whole, format!("must be UTF-8; the byte at position {} is not", e.valid_up_to()))
@@ -116,12 +117,12 @@ impl<'a> Object<'a> {
     /// ```
     ///
     /// # Errors
-    /// It is not there.
+    /// There is no such member.
     pub fn require(&mut self, name: &'static str) -> Result<Field<'a>, Invalid> {
         self.take(name).ok_or_else(|| Invalid::new(join(&self.path, name), "is required"))
     }
 
-    /// Ends the reading.
+    /// Ends reading.
     ///
     /// ```
     /// let body = mandate_core::json::Object::parse(br#"{"agent": "agt_buyer"}"#)?;
@@ -144,7 +145,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// The names of the members that were not taken, in the order of the document.
+    /// The names of the members that were not taken, in document order.
     pub fn remaining(&self) -> impl Iterator<Item = &str> {
         self.members.iter().filter(|(_, raw)| raw.is_some()).map(|(name, _)| name.as_ref())
     }
@@ -172,7 +173,7 @@ impl<'a> Field<'a> {
     /// The value as a string.
     ///
     /// # Errors
-    /// It is of another type, or holds an unpaired surrogate.
+    /// It has another type, or holds an unpaired surrogate.
     pub fn string(&self) -> Result<Cow<'a, str>, Invalid> {
         if !self.raw.starts_with('"') {
             return Err(self.wrong_type("a string"));
@@ -186,7 +187,7 @@ impl<'a> Field<'a> {
     /// The value as the text of a number, as written.
     ///
     /// # Errors
-    /// It is of another type.
+    /// It has another type.
     pub fn number(&self) -> Result<&'a str, Invalid> {
         match self.raw.as_bytes().first() {
             Some(b'-' | b'0'..=b'9') => Ok(self.raw),
@@ -240,7 +241,7 @@ impl<'a> Field<'a> {
     /// The value as `true` or `false`.
     ///
     /// # Errors
-    /// It is of another type.
+    /// It has another type.
     pub fn boolean(&self) -> Result<bool, Invalid> {
         match self.raw {
             "true" => Ok(true),
@@ -252,7 +253,7 @@ impl<'a> Field<'a> {
     /// The value as an object.
     ///
     /// # Errors
-    /// It is of another type, or a name appears in it twice.
+    /// It has another type, or a name in it appears twice.
     pub fn object(&self) -> Result<Object<'a>, Invalid> {
         if !self.raw.starts_with('{') {
             return Err(self.wrong_type("an object"));
@@ -266,7 +267,7 @@ impl<'a> Field<'a> {
     /// The elements of the value, an array.
     ///
     /// # Errors
-    /// It is of another type.
+    /// It has another type.
     pub fn array(&self) -> Result<Vec<Field<'a>>, Invalid> {
         if !self.raw.starts_with('[') {
             return Err(self.wrong_type("an array"));
@@ -369,9 +370,9 @@ impl<'de> Deserialize<'de> for Text<'de> {
     }
 }
 
-/// The position of the bracket that goes beyond [`MAX_DEPTH`], if there is one.
+/// The position of the first bracket that exceeds [`MAX_DEPTH`], if there is one.
 fn too_deep(bytes: &[u8]) -> Option<usize> {
-    // Few documents have so many brackets, and to count them is quickly done.
+    // Few documents have so many brackets, and counting them is cheap.
     if bytes.iter().filter(|byte| matches!(byte, b'{' | b'[')).count() <= MAX_DEPTH {
         return None;
     }
@@ -424,7 +425,7 @@ fn nested(path: &str, error: &serde_json::Error) -> Invalid {
     }
 }
 
-/// The name out of the message of a duplicate, which ends in ` at line L column C`.
+/// The name in the message about a duplicate, which ends in ` at line L column C`.
 fn duplicate(message: &str) -> Option<&str> {
     let name = message.strip_prefix(DUPLICATE)?;
     Some(name.rfind(" at line ").and_then(|end| name.get(..end)).unwrap_or(name))

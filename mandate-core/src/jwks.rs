@@ -1,4 +1,4 @@
-//! JSON Web Key Sets (RFC 7517): the public keys, by name, that a stranger checks tokens with.
+//! JSON Web Key Sets (RFC 7517): the public keys, by name, with which anyone can verify tokens.
 //!
 //! ```
 //! use mandate_core::jwks::{KeySet, Kid};
@@ -26,10 +26,10 @@ pub use crate::kid::{Kid, MAX_KID_CHARS};
 /// The longest key set that is read, in bytes.
 pub const MAX_KEY_SET_BYTES: usize = 64 * 1024;
 
-/// How many keys a set may have, those that are passed over included.
+/// How many keys a set may have, including those that are skipped.
 pub const MAX_KEYS: usize = 64;
 
-/// Members of a JWK that are secret, of every key type: those of RFC 7518, section 6, and `priv` of `AKP` keys.
+/// The secret members of JWKs of every key type (RFC 7518, section 6), and `priv` of `AKP` keys.
 const SECRET_MEMBERS: [&str; 9] = ["d", "k", "p", "q", "dp", "dq", "qi", "oth", "priv"];
 
 /// A published key, ready to verify.
@@ -101,7 +101,7 @@ impl VerificationKey {
         &self.kid
     }
 
-    /// The point.
+    /// The public key.
     #[must_use]
     pub fn public_key(&self) -> &PublicKey {
         &self.public
@@ -122,7 +122,7 @@ impl VerificationKey {
 }
 
 impl KeySet {
-    /// A set of `keys`.
+    /// A set of these keys, to be published in this order.
     ///
     /// ```
     /// use mandate_core::{es256::SecretKey, jwks::{KeySet, Kid, VerificationKey}};
@@ -134,7 +134,7 @@ impl KeySet {
     /// ```
     ///
     /// # Errors
-    /// Two have one name, or there are more than [`MAX_KEYS`].
+    /// Two keys have the same name, or there are more than [`MAX_KEYS`].
     pub fn new(keys: Vec<VerificationKey>) -> Result<Self, Invalid> {
         if keys.len() > MAX_KEYS {
             return Err(Invalid::new(
@@ -152,10 +152,10 @@ impl KeySet {
 
     /// Reads a JWK Set.
     ///
-    /// Keys for other purposes are passed over, as RFC 7517, section 5 asks: those whose `kty`, `crv`, `alg`, `use` or
-    /// `key_ops` say that they don't verify ES256. So is a key for ES256 whose `kid` is absent or has a form that
-    /// [`Kid`] does not: no token can name it. Members that are not known, of the set or of a key, are ignored;
-    /// `x5u` and its like are never followed.
+    /// Keys for other purposes are skipped, as RFC 7517, section 5 demands: those whose `kty`, `crv`, `alg`,
+    /// `use` or `key_ops` exclude verifying ES256. So are ES256 keys without a valid [`Kid`]: no token can
+    /// name them. Unknown members, of the set or of a key, are ignored; `x5u` and the like are never
+    /// followed.
     ///
     /// ```
     /// use mandate_core::jwks::KeySet;
@@ -164,9 +164,9 @@ impl KeySet {
     /// ```
     ///
     /// # Errors
-    /// More than [`MAX_KEY_SET_BYTES`] or [`MAX_KEYS`]; not strict JSON; no array `keys`; a member of the wrong type; a
-    /// secret member (`d`, `k`, `p` and so on) in any key; coordinates that are not 32 bytes in base64url or not on the
-    /// curve; two keys for ES256 with one name.
+    /// The document exceeds [`MAX_KEY_SET_BYTES`] or [`MAX_KEYS`]; it is not strict JSON or has no array
+    /// `keys`; a member has the wrong type; any key has a secret member (`d`, `k`, `p` and so on);
+    /// coordinates are not 32 bytes in base64url or not on the curve; or two ES256 keys have the same name.
     pub fn parse(document: &[u8]) -> Result<Self, Invalid> {
         if document.len() > MAX_KEY_SET_BYTES {
             let length = document.len();
@@ -184,7 +184,7 @@ impl KeySet {
         Self::new(keys?)
     }
 
-    /// The set as a JWK Set, to be published.
+    /// The set as a JWK Set (RFC 7517, section 5), to be published.
     ///
     /// ```
     /// use mandate_core::{EnvironmentKind, es256::SecretKey, jwks::{KeySet, Kid, VerificationKey}};
@@ -201,7 +201,7 @@ impl KeySet {
         format!(r#"{{"keys":[{}]}}"#, keys.join(","))
     }
 
-    /// The key of that name.
+    /// The key with that name.
     ///
     /// ```
     /// use mandate_core::{es256::SecretKey, jwks::{KeySet, Kid, VerificationKey}};
@@ -237,7 +237,7 @@ impl KeySet {
         self.keys.len()
     }
 
-    /// Whether the set has no key, so that it verifies nothing.
+    /// Whether the set has no key, and so verifies nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
@@ -257,7 +257,7 @@ fn write_jwk(key: &VerificationKey) -> String {
     format!(r#"{{"kty":"EC","crv":"P-256","x":"{x}","y":"{y}","kid":"{kid}","alg":"ES256","use":"sig"}}"#)
 }
 
-/// One element of `keys`: nothing when the key is for another purpose, or has no name that a token could give.
+/// One element of `keys`. `None` if the key is for another purpose, or has no name that a token could give.
 fn read_jwk(field: &Field<'_>) -> Result<Option<VerificationKey>, Invalid> {
     let mut jwk = field.object()?;
     for name in SECRET_MEMBERS {
@@ -285,7 +285,7 @@ fn read_jwk(field: &Field<'_>) -> Result<Option<VerificationKey>, Invalid> {
         .map_err(|e| Invalid::new(field.path(), format!("is refused: {e}")))
 }
 
-/// Whether `key_ops` (RFC 7517, section 4.3) lets the key verify.
+/// Whether `key_ops` (RFC 7517, section 4.3) allows the key to verify.
 fn verifies(key_ops: &Field<'_>) -> Result<bool, Invalid> {
     let mut found = false;
     for operation in key_ops.array()? {

@@ -1,16 +1,17 @@
 //! JSON Web Tokens in the one form this service writes: compact JWS (RFC 7515, section 7.1) signed with ES256.
 //!
-//! [`sign`] writes, [`Unverified::parse`] reads. Reading is strict, because JWT libraries disagree on what lies outside
-//! the plain case, and a token that two readers see differently is a hole in one of them. A token of this service has
-//! exactly one header, one spelling, and nothing that a reader would have to follow or guess:
+//! [`sign`] writes, [`Unverified::parse`] reads. Reading is strict, because JWT libraries disagree outside
+//! the plain case, and a token that two readers understand differently is a vulnerability. A token of this
+//! service has exactly one header, one spelling, and nothing that a reader would have to follow or guess:
 //!
-//! - at most [`MAX_TOKEN_BYTES`], three parts, base64url without padding, whitespace or bits behind the last byte;
+//! - at most [`MAX_TOKEN_BYTES`], three parts, base64url without padding, whitespace or bits after the last
+//!   byte;
 //! - a header that is strict JSON (no name twice) with `alg`, `kid` and optionally `typ`, and no other name: `crit`,
 //!   `b64`, `jku`, `jwk`, `x5u`, `x5c`, `zip` and the like are refused, never followed;
 //! - `alg` is `ES256`, `typ` is `JWT` in any case (RFC 7519, section 5.1), `kid` names a key of the given set;
 //! - a signature of exactly 64 bytes, `r ‖ s`, that verifies under that key.
 //!
-//! [`verify`](crate::verify) checks what the claims mean.
+//! [`verify`](crate::verify) checks the claims.
 //!
 //! ```
 //! use mandate_core::jwks::{KeySet, Kid, VerificationKey};
@@ -39,13 +40,13 @@ use crate::kid::Kid;
 /// The longest token that is read, in bytes.
 pub const MAX_TOKEN_BYTES: usize = 16 * 1024;
 
-/// The only algorithm there is.
+/// The only supported algorithm.
 const ALGORITHM: &str = "ES256";
 
-/// What a DER signature begins with: the tag of a sequence.
+/// The first byte of a DER signature: the tag of a sequence.
 const DER_SEQUENCE: u8 = 0x30;
 
-/// A token whose form is right. Nothing is known yet of who wrote it.
+/// A well-formed token. Its signature is not checked yet.
 ///
 /// ```
 /// use mandate_core::{es256, jwks::Kid, jwt};
@@ -64,7 +65,7 @@ pub struct Unverified<'a> {
     signature: [u8; SIGNATURE_BYTES],
 }
 
-/// What stood in a token whose signature verified.
+/// The claims of a token whose signature was verified.
 ///
 /// ```
 /// use mandate_core::{es256, jwks::{KeySet, Kid, VerificationKey}, jwt};
@@ -92,9 +93,9 @@ pub enum Part {
     Signature,
 }
 
-/// Which check a token failed. No message repeats the token; of the header at most a short piece is named.
+/// The check that a token failed. No message repeats the token; at most a short part of the header is named.
 ///
-/// The checks are made in this order.
+/// The variants are in the order of the checks.
 ///
 /// ```
 /// use mandate_core::jwt::{TokenRefused, Unverified};
@@ -107,7 +108,7 @@ pub enum TokenRefused {
     /// It is longer than [`MAX_TOKEN_BYTES`].
     #[error("the token must be at most {MAX_TOKEN_BYTES} bytes; got {bytes}")]
     Size {
-        /// How long it is.
+        /// Its length.
         bytes: usize,
     },
     /// It does not have three parts.
@@ -119,7 +120,7 @@ pub enum TokenRefused {
     /// A part is not base64url in its one spelling.
     #[error("the {part} of the token must be base64url without padding; it {problem}")]
     Encoding {
-        /// The part.
+        /// Which part.
         part: Part,
         /// What is wrong, as the end of a sentence.
         problem: &'static str,
@@ -133,10 +134,10 @@ pub enum TokenRefused {
     /// `kid` is absent or not the name of a key.
     #[error("the header is refused: {0}")]
     KeyId(Invalid),
-    /// `typ` is there and not `JWT`.
+    /// `typ` is present but not `JWT`.
     #[error("the header is refused: {0}")]
     Type(Invalid),
-    /// The header has a name that would change what the token means.
+    /// The header has a name that would change the meaning of the token.
     #[error("the header is refused: {0}")]
     HeaderName(Invalid),
     /// The signature is not 64 bytes.
@@ -147,16 +148,16 @@ pub enum TokenRefused {
     SignatureForm {
         /// How many bytes it has.
         bytes: usize,
-        /// Whether they look like ASN.1 DER, which many libraries write by default.
+        /// Whether they look like ASN.1 DER, the default of many libraries.
         der: bool,
     },
-    /// The key set has no key of that name.
+    /// The key set has no key with that name.
     #[error("the key set has no key for ES256 named `{kid}`")]
     UnknownKey {
         /// The name that the header gives.
         kid: Kid,
     },
-    /// The signature is not one of this header and these claims under the key.
+    /// The signature does not match header and claims under the key.
     #[error("the signature does not verify under the key `{kid}`")]
     Signature {
         /// The name of the key.
@@ -164,7 +165,7 @@ pub enum TokenRefused {
     },
 }
 
-/// The token of `claims`, a JSON object, signed.
+/// The signed token of `claims`, which must be a JSON object.
 ///
 /// ```
 /// use mandate_core::{es256, jwks::Kid, jwt};
@@ -180,8 +181,8 @@ pub fn sign(signer: &dyn Signer, claims: &str) -> Result<String, SigningFailed> 
     sign_kept(signer, claims).map(|(token, _)| token)
 }
 
-/// The token of `claims`, a JSON object, signed; and the signature alone, which is all that must be kept for [`assemble`]
-/// to make the token again.
+/// The signed token of `claims`, which must be a JSON object; and the signature alone. To rebuild the token
+/// with [`assemble`], only the signature must be kept.
 ///
 /// ```
 /// use mandate_core::{es256, jwks::Kid, jwt};
@@ -202,7 +203,7 @@ pub fn sign_kept(
     Ok((append(input, &signature), signature))
 }
 
-/// What is signed: header and claims in base64url, a full stop between them (RFC 7515, section 5.1).
+/// The signed bytes: header and claims in base64url, with a full stop between them (RFC 7515, section 5.1).
 ///
 /// ```
 /// use mandate_core::{jwks::Kid, jwt};
@@ -213,7 +214,7 @@ pub fn sign_kept(
 #[must_use]
 pub fn signing_input(kid: &Kid, claims: &str) -> String {
     let header = format!(r#"{{"alg":"{ALGORITHM}","kid":"{kid}","typ":"JWT"}}"#);
-    // With room for the signature.
+    // Leaves room for the signature.
     let bytes = header.len().saturating_add(claims.len());
     let room = bytes.saturating_add(bytes.div_ceil(3)).saturating_add(SIGNATURE_CHARS).saturating_add(4);
     let mut input = String::with_capacity(room);
@@ -223,7 +224,7 @@ pub fn signing_input(kid: &Kid, claims: &str) -> String {
     input
 }
 
-/// The token again, byte for byte, from what [`sign`] was given and the signature that it made.
+/// Rebuilds a token byte for byte from the arguments of [`sign`] and the signature.
 ///
 /// ```
 /// use mandate_core::{es256::{self, Signer}, jwks::Kid, jwt};
@@ -241,7 +242,7 @@ pub fn assemble(kid: &Kid, claims: &str, signature: &[u8; SIGNATURE_BYTES]) -> S
     append(signing_input(kid, claims), signature)
 }
 
-/// Characters of a signature in base64url.
+/// The length of a signature in base64url, in characters.
 const SIGNATURE_CHARS: usize = 86;
 
 fn append(mut input: String, signature: &[u8; SIGNATURE_BYTES]) -> String {
@@ -260,7 +261,7 @@ impl<'a> Unverified<'a> {
     /// ```
     ///
     /// # Errors
-    /// The first of the checks that fails, of those of [`TokenRefused`] up to `SignatureForm`.
+    /// The first check that fails, among those of [`TokenRefused`] up to `SignatureForm`.
     pub fn parse(token: &'a str) -> Result<Self, TokenRefused> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenRefused::Size { bytes: token.len() });
@@ -278,13 +279,13 @@ impl<'a> Unverified<'a> {
         Ok(Self { signing_input, kid, claims, signature })
     }
 
-    /// The name of the key that the token says it is signed under.
+    /// The name of the key that the token claims to be signed with.
     #[must_use]
     pub fn kid(&self) -> &Kid {
         &self.kid
     }
 
-    /// What the token claims. It may be anything: the signature is not checked yet. Show them, but do not act on them.
+    /// The claims, before the signature is checked: they may say anything. Show them, but do not act on them.
     #[must_use]
     pub fn unverified_claims(&self) -> &[u8] {
         &self.claims
@@ -308,7 +309,7 @@ impl<'a> Unverified<'a> {
     /// ```
     ///
     /// # Errors
-    /// [`TokenRefused::UnknownKey`] and [`TokenRefused::Signature`].
+    /// [`TokenRefused::UnknownKey`] or [`TokenRefused::Signature`].
     pub fn verify(self, keys: &KeySet) -> Result<Verified, TokenRefused> {
         let Some(key) = keys.find(&self.kid) else {
             return Err(TokenRefused::UnknownKey { kid: self.kid });
@@ -328,7 +329,7 @@ impl Verified {
         &self.kid
     }
 
-    /// The name alone.
+    /// The name of the key, by value.
     #[must_use]
     pub fn into_kid(self) -> Kid {
         self.kid

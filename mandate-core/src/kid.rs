@@ -8,10 +8,10 @@ use crate::error::Invalid;
 /// The longest key id, in characters.
 pub const MAX_KID_CHARS: usize = 128;
 
-/// What the id of a sandbox key begins with.
+/// The prefix of the names of sandbox keys.
 const SANDBOX: &str = "sandbox-";
 
-/// The name of a signing key: 1 to 128 printable ASCII characters but the space, `"` and `\`.
+/// The name of a signing key: 1 to 128 printable ASCII characters except the space, `"` and `\`.
 ///
 /// The names of this service's own keys are RFC 7638 thumbprints, see [`Kid::for_key`].
 ///
@@ -35,7 +35,7 @@ impl Kid {
     /// ```
     ///
     /// # Errors
-    /// It is empty, too long, or has another character.
+    /// It is empty, too long, or has a character that is not accepted.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let fits = (1..=MAX_KID_CHARS).contains(&text.len());
         if fits && text.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\') {

@@ -4,15 +4,17 @@
 //! a [`Request`]. [`evaluate`] returns an [`Outcome`] with one of eight [`Verdict`]s. Signed, a verdict is a token that
 //! anyone can verify offline.
 //!
-//! This library has no clock, no randomness, no I/O and no async code. The caller passes the time and random bytes in, so
-//! every function returns the same result for the same arguments. Input is read strictly, each type holds only valid
-//! values, and amounts are exact decimals. No cryptographic primitive is its own: ES256 comes from `p256` or `aws-lc-rs`.
+//! This library has no clock, no randomness, no I/O and no async code. The caller passes the time and random
+//! bytes in, so every function returns the same result for the same arguments. Input is read strictly, each
+//! type holds only valid values, and amounts are exact decimals. The library implements no cryptographic
+//! primitive itself: ES256 comes from `p256` or `aws-lc-rs`.
 //!
 //! # Where to begin
 //!
-//! - **Deciding in a service of your own**: read a mandate with [`Terms::read`], a request with [`Request::read`], keep
-//!   [`RecentRequests`] and the month's [`Total`] for each agent, and call [`evaluate`].
-//! - **Verifying in a checkout of your own**: [`jwks::KeySet::parse`], [`verify::verify_verdict`], and a
+//! - **Deciding in your own service**: read a mandate with [`Terms::read`] and a request with
+//!   [`Request::read`], keep [`RecentRequests`] and the month's [`Total`] for each agent, and call
+//!   [`evaluate`].
+//! - **Verifying in your own checkout**: [`jwks::KeySet::parse`], [`verify::verify_verdict`], and a
 //!   [`replay::NonceStore`], so that no verdict is settled twice.
 //! - **Signing**: [`VerdictClaims::to_json`] and [`jwt::sign`], under a key of [`es256`].
 //! - **Reading bodies strictly**: [`json::Object`].
@@ -177,7 +179,7 @@ pub use time::{Day, Month, Timestamp};
 pub use usage::{Basis, RecentRequests, VELOCITY_AHEAD_SECONDS, VELOCITY_REQUESTS, VELOCITY_WINDOW_SECONDS};
 pub use verdict::{Denials, Verdict};
 
-/// The example of the README is compiled with those of the documentation.
+/// Compiles the README's example together with those of the documentation.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 mod readme {}

@@ -14,7 +14,7 @@ use crate::time::{Day, Timestamp};
 /// How many categories a mandate may hold.
 pub const MAX_CATEGORIES: usize = 64;
 
-/// What an organization writes: who may spend, how much, on what, until when. Serialized, it is what was read.
+/// The terms of a mandate: who may spend, how much, on what, and until when. Serializing gives what was read.
 ///
 /// ```
 /// use mandate_core::{Terms, json::Object};
@@ -38,12 +38,12 @@ pub struct Terms {
     pub agent: AgentId,
     /// How much it may spend.
     pub limits: Limits,
-    /// On what: 1 to [`MAX_CATEGORIES`], no duplicates.
+    /// What it may be spent on: 1 to [`MAX_CATEGORIES`], without duplicates.
     pub categories: Vec<Category>,
-    /// Amounts above this wait for a person. Absent: none does.
+    /// Amounts above this wait for a person. Absent: no amount does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub review_above: Option<Total>,
-    /// The last day, UTC, on which the mandate holds.
+    /// The last day, UTC, on which the mandate is valid.
     pub expires: Day,
     /// Stored and returned; the engine does not read it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -66,7 +66,7 @@ pub struct Terms {
 pub struct Limits {
     /// The most that one authorization may allow.
     pub per_transaction: Amount,
-    /// The most that a calendar month (UTC) may sum up to. Absent: no such cap.
+    /// The most that may be spent in a calendar month (UTC). Absent: no such cap.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per_month: Option<Amount>,
     /// The currency of all limits.
@@ -83,7 +83,7 @@ pub struct Limits {
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct EscrowTerms {
-    /// Above this an escrow is wanted. Informative.
+    /// Amounts above this should use an escrow. Informative.
     pub required_above: Total,
 }
 
@@ -105,13 +105,13 @@ pub struct EscrowTerms {
 pub struct Mandate {
     /// Its id.
     pub id: MandateId,
-    /// What was granted.
+    /// What it grants.
     pub terms: Terms,
     /// When it was written.
     pub created_at: Timestamp,
-    /// When it was revoked, if it was.
+    /// When it was revoked, if ever.
     pub revoked_at: Option<Timestamp>,
-    /// The newer mandate of the same agent that took its place, if one did.
+    /// The agent's newer mandate that replaced it, if any.
     pub replaced_by: Option<MandateId>,
     /// The first decision that it may govern, by the agent's own sequence 1, 2, 3 …
     pub governs_from: u64,
@@ -150,7 +150,7 @@ impl Terms {
     /// ```
     ///
     /// # Errors
-    /// A field is missing, unknown, of another type or form; or two fields contradict each other.
+    /// A field is missing or unknown, its type or value is invalid, or two fields contradict each other.
     pub fn read(mut body: Object<'_>) -> Result<Self, Invalid> {
         let principal = Principal::parse(&body.require("principal")?.string()?)?;
         let agent = AgentId::parse(&body.require("agent")?.string()?)?;
@@ -168,7 +168,7 @@ impl Terms {
         Ok(Self { principal, agent, limits, categories, review_above, expires, escrow })
     }
 
-    /// Refuses terms that have expired before they are written.
+    /// Refuses terms that have already expired at `now`.
     ///
     /// ```
     /// use mandate_core::{Terms, Timestamp, json::Object};
@@ -181,7 +181,7 @@ impl Terms {
     /// ```
     ///
     /// # Errors
-    /// `expires` lies before the day of `now`.
+    /// `expires` is before the day of `now`.
     pub fn must_hold_at(&self, now: Timestamp) -> Result<(), Invalid> {
         if self.expires.contains_or_follows(now) {
             return Ok(());
@@ -211,7 +211,7 @@ impl EscrowTerms {
     }
 }
 
-/// An amount or 0; a threshold of 0 holds for every amount.
+/// An amount or 0. A threshold of 0 applies to every amount.
 fn threshold(field: &Field<'_>) -> Result<Total, Invalid> {
     match field.number()? {
         "0" => Ok(Total::ZERO),
@@ -353,7 +353,7 @@ impl Mandate {
     }
 }
 
-/// A mandate as the API shows it.
+/// A mandate as the API shows it. Serialize it to get the JSON object.
 #[derive(Debug, Serialize)]
 pub struct MandateView<'a> {
     id: MandateId,

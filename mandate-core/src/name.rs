@@ -11,7 +11,8 @@ fn is_lower_alnum(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
 }
 
-/// `text` without `prefix`, when it is 1 to `most` bytes of which the first meets `first` and the others `rest`.
+/// Whether `text` is `prefix` and 1 to `most` bytes, the first of which satisfies `first` and the others
+/// `rest`.
 fn shaped(text: &str, prefix: &str, most: usize, first: fn(u8) -> bool, rest: fn(u8) -> bool) -> bool {
     let Some(name) = text.strip_prefix(prefix) else { return false };
     let mut bytes = name.bytes();
@@ -22,7 +23,7 @@ macro_rules! names {
     ($($(#[$doc:meta])* $name:ident, $field:literal, $wanted:literal, $shape:expr;)*) => {$(
         $(#[$doc])*
         #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        // Shared: a request's names go from thread to thread, and are copied more often than they are read.
+        // Shared: names pass from thread to thread, and are copied more often than read.
         pub struct $name(Arc<str>);
 
         impl $name {
@@ -34,7 +35,7 @@ macro_rules! names {
             /// ```
             ///
             /// # Errors
-            /// The text has another form; the message says which is accepted.
+            /// The text has another form. The message says which form is accepted.
             pub fn parse(text: &str) -> Result<Self, Invalid> {
                 let shape: fn(&str) -> bool = $shape;
                 if shape(text) { Ok(Self(text.into())) } else { Err(Invalid::value($field, $wanted, text)) }
@@ -137,7 +138,7 @@ names! {
         |t| t.len() >= 3 && shaped(t, "", 8, |b| b.is_ascii_uppercase(),
             |b| b.is_ascii_uppercase() || b.is_ascii_digit());
 
-    /// The organization's policy set, `pol_<date>.<n>`. It is stamped on decisions and says nothing of the rules.
+    /// The organization's policy set, `pol_<date>.<n>`. Decisions carry it; it does not reveal the rules.
     ///
     /// ```
     /// use mandate_core::PolicyVersion;
@@ -150,10 +151,10 @@ names! {
 }
 
 impl AgentId {
-    /// What the text of such an id begins with.
+    /// The prefix of such an id.
     pub const PREFIX: &'static str = "agt_";
 
-    /// The id of the agent of that name.
+    /// The id of the agent with that name.
     #[must_use]
     pub fn of(name: &AgentName) -> Self {
         Self(format!("{}{name}", Self::PREFIX).into())

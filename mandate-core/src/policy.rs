@@ -1,4 +1,4 @@
-//! The policy engine: one function, pure and total, read from top to bottom.
+//! The policy engine: one pure and total function, to be read from top to bottom.
 
 use std::fmt;
 
@@ -32,9 +32,9 @@ use crate::verdict::{Denials, Verdict};
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Evaluation {
-    /// A request of the agent: all rules.
+    /// A request of the agent: all rules apply.
     Request,
-    /// A person has approved the request after a review: velocity and review threshold are waived.
+    /// A person has approved the request: velocity and review threshold are waived.
     Approval,
 }
 
@@ -58,7 +58,7 @@ pub struct Outcome<'a> {
     pub verdict: Verdict,
     /// Every denial that held, the winning one first.
     pub denials: Denials,
-    /// Why the winning denial held; absent on `allow` and `review`.
+    /// Why the winning denial held. Absent on `allow` and `review`.
     pub reason: Option<Reason<'a>>,
 }
 
@@ -94,9 +94,9 @@ pub enum Reason<'a> {
 
 /// Decides on one request.
 ///
-/// `mandate` is the one that governs the agent, that is, the newest; `basis` is what the agent did before. The rules
-/// are evaluated in order: the first that holds gives the verdict, and every denial that holds is listed.
-/// The same inputs give the same outcome, anywhere and at any time.
+/// `mandate` is the one that governs the agent, that is, the newest. `basis` is what the agent did before.
+/// The rules are evaluated in order: the first that holds gives the verdict, and every denial that holds is
+/// listed. The same inputs always give the same outcome.
 ///
 /// ```
 /// use mandate_core::{evaluate, AgentId, Basis, Evaluation, Mandate, MandateId, Request, Terms, Timestamp, Total, Verdict};
@@ -168,7 +168,7 @@ pub fn evaluate<'a>(
     Outcome { verdict, denials, reason }
 }
 
-/// The first limit that the request passes: currency, transaction, month.
+/// The first limit that the request exceeds: currency, transaction, month.
 fn over_limit<'a>(mandate: &'a Mandate, basis: &Basis, request: &'a Request) -> Option<Reason<'a>> {
     let limits = &mandate.terms.limits;
     let amount = request.amount;
@@ -228,7 +228,7 @@ mod tests {
         now: Timestamp,
     }
 
-    /// A case in which everything is allowed, to be spoilt rule by rule.
+    /// A case in which everything is allowed. Tests break one rule at a time.
     fn allowed() -> Case {
         let now = Timestamp::parse("2026-06-15T12:00:00Z").unwrap();
         let terms =
@@ -326,7 +326,7 @@ mod tests {
                 let mut wanted = vec![*first];
                 wanted.extend((second != first && second.is_denial()).then_some(*second));
                 assert_eq!(listed, wanted, "{first} before {second}");
-                // The month's sentence names the amount, which the second rule may have changed.
+                // The month's reason names the amount, which the second rule may have changed.
                 if !reason.starts_with("amount 40 ") && *first != Verdict::Review {
                     assert_eq!(found.reason.unwrap().to_string(), *reason);
                 }

@@ -1,8 +1,8 @@
-//! Replay: a verdict is good for one settlement, and its nonce shows whether it was used before.
+//! Replay: a verdict may be settled once, and its nonce shows whether it was used before.
 //!
-//! A counterparty keeps the nonces that it has accepted, by issuer, until the tokens that carry them cannot verify any
-//! more. They are kept in a [`NonceStore`]: [`MemoryNonces`] serves one process; several processes need one that they
-//! share, a table with a unique key for example.
+//! A counterparty keeps the nonces that it has accepted, by issuer, until the tokens that carry them have
+//! expired for every verifier. They are kept in a [`NonceStore`]. [`MemoryNonces`] serves one process.
+//! Several processes need a store that they share, such as a table with a unique key.
 //!
 //! ```
 //! use mandate_core::Timestamp;
@@ -22,22 +22,23 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::time::Timestamp;
 
-/// How many nonces a [`MemoryNonces`] keeps by default: about 150 MB, and 3,000 a second for 330 seconds.
+/// How many nonces a [`MemoryNonces`] keeps by default: about 150 MB, enough for 3,000 a second over 330
+/// seconds.
 pub const DEFAULT_MAX_NONCES: usize = 1_000_000;
 
 /// Whether a nonce was seen before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use = "a replayed nonce must not be settled"]
 pub enum Claimed {
-    /// It was not, and now belongs to the caller.
+    /// It was not, and is now claimed by the caller.
     Fresh,
     /// It was: the token is a replay.
     Replayed,
 }
 
-/// Remembers nonces by issuer.
+/// Stores nonces by issuer.
 ///
-/// A store of one's own, over a table with a unique key:
+/// A store of your own, over a table with a unique key:
 ///
 /// ```
 /// use mandate_core::{Timestamp, replay::{Claimed, NonceStore}};
@@ -63,13 +64,15 @@ pub trait NonceStore {
     /// Why the store could not answer.
     type Error: std::error::Error;
 
-    /// Claims the nonce of an issuer, if it was not claimed before. Of any number of concurrent callers, one
-    /// receives [`Claimed::Fresh`].
+    /// Claims the nonce of an issuer, if it was not claimed before. Of any number of concurrent callers,
+    /// exactly one receives [`Claimed::Fresh`].
     ///
-    /// The entry must be kept through the whole of `until`, and may be forgotten when `now` is later. `until` already
-    /// includes every leeway: see [`VerifiedVerdict::claim_nonce`](crate::verify::VerifiedVerdict::claim_nonce).
+    /// The entry must be kept through the whole of `until`, and may be deleted when `now` is later. `until`
+    /// already includes every leeway: see
+    /// [`VerifiedVerdict::claim_nonce`](crate::verify::VerifiedVerdict::claim_nonce).
     ///
     /// # Errors
+    /// The store cannot answer. The caller must not settle.
     /// The store cannot answer, and the caller must not settle.
     fn claim(
         &self,
@@ -80,8 +83,8 @@ pub trait NonceStore {
     ) -> Result<Claimed, Self::Error>;
 }
 
-/// A [`NonceStore`] in memory, for one process. It forgets when the process ends: a token that was accepted shortly
-/// before a restart can be accepted once more after it.
+/// A [`NonceStore`] in memory, for one process. Its content is lost when the process ends: a token that was
+/// accepted shortly before a restart can be accepted once more after it.
 ///
 /// ```
 /// use mandate_core::{Timestamp, replay::{Claimed, MemoryNonces, NonceStore}};
@@ -95,7 +98,7 @@ pub struct MemoryNonces {
     most: usize,
 }
 
-/// A [`MemoryNonces`] is full of nonces that cannot be forgotten yet. Nothing is accepted until some can.
+/// A [`MemoryNonces`] is full of nonces that must still be kept. Nothing is accepted until some expire.
 ///
 /// ```
 /// use mandate_core::{Timestamp, replay::{MemoryNonces, NonceStore, NoncesFull}};
@@ -106,7 +109,7 @@ pub struct MemoryNonces {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the nonce store is full: it keeps at most {most}, and none of them has expired")]
 pub struct NoncesFull {
-    /// How many it keeps.
+    /// How many it can keep.
     pub most: usize,
 }
 
@@ -116,7 +119,7 @@ type Name = Arc<(Box<str>, Box<str>)>;
 #[derive(Default)]
 struct Kept {
     names: HashSet<Name>,
-    /// The same names, the one that is forgotten first on top.
+    /// The same names, with the one that expires first on top.
     by_time: BinaryHeap<Reverse<(Timestamp, Name)>>,
 }
 
@@ -143,7 +146,7 @@ impl MemoryNonces {
         Self { kept: Mutex::default(), most }
     }
 
-    /// How many nonces are kept. Those that have expired are counted until the next claim.
+    /// How many nonces are kept. Expired ones count until the next claim.
     #[must_use]
     pub fn len(&self) -> usize {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner).names.len()

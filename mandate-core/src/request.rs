@@ -1,4 +1,4 @@
-//! What an agent asks for.
+//! The request of an agent.
 
 use serde::Serialize;
 
@@ -18,20 +18,20 @@ use crate::name::{AgentId, Category, Currency, Recipient};
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Request {
-    /// Who asks.
+    /// The agent that asks.
     pub agent: AgentId,
-    /// How much.
+    /// The amount to spend.
     pub amount: Amount,
-    /// In which currency.
+    /// The currency of the amount.
     pub currency: Currency,
-    /// For whom.
+    /// The payee.
     pub recipient: Recipient,
-    /// What for.
+    /// What the money is for.
     pub category: Category,
 }
 
 impl Request {
-    /// Reads the body of POST /v1/authorizations. The agent is the one that the key names, never the body.
+    /// Reads the body of POST /v1/authorizations. The agent comes from the API key, never from the body.
     ///
     /// ```
     /// use mandate_core::{AgentId, Request, json::Object};
@@ -42,7 +42,7 @@ impl Request {
     /// ```
     ///
     /// # Errors
-    /// A field is missing, unknown, of another type, or of a form that is not accepted.
+    /// A field is missing or unknown, or its type or value is invalid.
     pub fn read(agent: AgentId, mut body: Object<'_>) -> Result<Self, Invalid> {
         let amount = body.require("amount")?.amount()?;
         let currency = Currency::parse(&body.require("currency")?.string()?)?;

@@ -1,4 +1,4 @@
-//! The state machine of a review: pending until one resolution wins or its time has passed.
+//! The state machine of a review: pending until a resolution wins or the review expires.
 
 use std::fmt;
 
@@ -20,7 +20,7 @@ use crate::time::Timestamp;
 pub enum ReviewStatus {
     /// A person has not answered yet.
     Pending,
-    /// Approved: the request was evaluated again and a fresh decision made.
+    /// Approved: the request was evaluated again, and a fresh decision made.
     Approved,
     /// Denied.
     Denied,
@@ -28,7 +28,7 @@ pub enum ReviewStatus {
     Expired,
 }
 
-/// What a person answers.
+/// A person's answer.
 ///
 /// ```
 /// use mandate_core::{Resolution, ReviewStatus};
@@ -37,13 +37,13 @@ pub enum ReviewStatus {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Resolution {
-    /// Let the request be evaluated again, threshold waived.
+    /// Evaluate the request again, without the threshold.
     Approve,
-    /// Refuse it.
+    /// Refuse the request.
     Deny,
 }
 
-/// A review was resolved before: it keeps this status.
+/// The review is already resolved, with this status.
 ///
 /// ```
 /// use mandate_core::{AlreadyResolved, ReviewStatus};
@@ -55,11 +55,11 @@ pub enum Resolution {
 pub struct AlreadyResolved(pub ReviewStatus);
 
 impl ReviewStatus {
-    /// All of them.
+    /// All statuses.
     pub const ALL: [Self; 4] = [Self::Pending, Self::Approved, Self::Denied, Self::Expired];
 
-    /// What a review recorded as `self`, that ends at `expires_at`, is at `now`. A pending review whose time has
-    /// passed is expired whether or not that was recorded.
+    /// The status at `now` of a review that is recorded as `self` and ends at `expires_at`. A pending review
+    /// whose time has passed is expired, whether or not that was recorded.
     ///
     /// ```
     /// use mandate_core::{ReviewStatus, Timestamp};
@@ -92,7 +92,7 @@ impl ReviewStatus {
         }
     }
 
-    /// The word, as bodies carry it.
+    /// The word in bodies.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -113,7 +113,7 @@ impl ReviewStatus {
     /// ```
     ///
     /// # Errors
-    /// The text is none of the four.
+    /// The text is not one of the four statuses.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let wanted = "must be pending, approved, denied or expired";
         Self::ALL

@@ -1,4 +1,4 @@
-//! Instants, calendar days and months, all UTC. Nothing here asks a clock: the caller says what time it is.
+//! Instants, calendar days and months, all in UTC. Nothing here reads a clock: the caller passes the time in.
 
 use std::fmt;
 
@@ -59,7 +59,8 @@ pub struct Month {
 }
 
 impl Timestamp {
-    /// The instant `millis` milliseconds after the Unix epoch; what lies outside 1970 to 9999 becomes its nearer end.
+    /// The instant `millis` milliseconds after the Unix epoch. A value outside 1970 to 9999 becomes the
+    /// nearer bound.
     ///
     /// ```
     /// use mandate_core::Timestamp;
@@ -82,7 +83,7 @@ impl Timestamp {
         Self::from_millis(seconds.saturating_mul(SECOND))
     }
 
-    /// Reads RFC 3339 text with any offset; fractions below a millisecond are cut off.
+    /// Reads RFC 3339 text with any offset. Digits below a millisecond are cut off.
     ///
     /// ```
     /// use mandate_core::Timestamp;
@@ -117,7 +118,7 @@ impl Timestamp {
         self.0.div_euclid(SECOND)
     }
 
-    /// The instant `seconds` later.
+    /// The instant `seconds` later, or earlier if negative; bounded as in [`Timestamp::from_millis`].
     ///
     /// ```
     /// use mandate_core::Timestamp;
@@ -131,7 +132,7 @@ impl Timestamp {
         Self::from_millis(self.0.saturating_add(seconds.saturating_mul(SECOND)))
     }
 
-    /// How many milliseconds after `earlier` this is; negative when it is before.
+    /// How many milliseconds after `earlier` this is. Negative if it is before.
     ///
     /// ```
     /// use mandate_core::Timestamp;
@@ -176,7 +177,7 @@ impl Timestamp {
 }
 
 impl Day {
-    /// Reads `YYYY-MM-DD`, a day that the calendar has, from 1970 on.
+    /// Reads `YYYY-MM-DD`, a day of the calendar, from 1970 on.
     ///
     /// ```
     /// use mandate_core::Day;
@@ -187,7 +188,7 @@ impl Day {
     /// ```
     ///
     /// # Errors
-    /// The text has another form or names no day.
+    /// The text has another form or is not a day.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let plain = text.len() == 10 && text.bytes().all(|b| b.is_ascii_digit() || b == b'-');
         let date = Date::parse(text, DAY_FORMAT).ok().filter(|d| plain && d.year() >= 1970);
@@ -195,7 +196,7 @@ impl Day {
             .ok_or_else(|| Invalid::value("date", "must be a calendar date in the form YYYY-MM-DD", text))
     }
 
-    /// Whether `at` lies in this day or before it.
+    /// Whether `at` is in this day or before it.
     ///
     /// ```
     /// use mandate_core::{Day, Timestamp};
@@ -234,7 +235,7 @@ impl Month {
     /// ```
     ///
     /// # Errors
-    /// The text has another form or names no month from 1970 on.
+    /// The text has another form or is not a month from 1970 on.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         let first = Day::parse(&format!("{text}-01"));
         let first =

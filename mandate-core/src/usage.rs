@@ -1,4 +1,4 @@
-//! What the engine needs to know about an agent's past: ten instants and one sum.
+//! What the engine must know of an agent's past: ten instants and one sum.
 
 use serde::Serialize;
 
@@ -7,7 +7,7 @@ use crate::error::Invalid;
 use crate::json::Object;
 use crate::time::Timestamp;
 
-/// How many requests an agent may make in one [`VELOCITY_WINDOW_SECONDS`]; the next is denied.
+/// How many requests an agent may make within [`VELOCITY_WINDOW_SECONDS`]. The next one is denied.
 pub const VELOCITY_REQUESTS: u32 = 10;
 /// The length of the velocity window, in seconds.
 pub const VELOCITY_WINDOW_SECONDS: i64 = 60;
@@ -53,7 +53,7 @@ impl RecentRequests {
         }
     }
 
-    /// How many of the known requests lie in the 60 seconds before `now`: 0 to 10.
+    /// How many of the known requests are in the 60 seconds before `now`: 0 to 10.
     ///
     /// An instant up to [`VELOCITY_AHEAD_SECONDS`] after `now` counts too, so that a clock that steps back a little opens
     /// nothing.
@@ -74,7 +74,7 @@ impl RecentRequests {
         u32::try_from(self.0.iter().filter(within).count()).unwrap_or(u32::MAX)
     }
 
-    /// The instants as bytes to be stored: 8 each (milliseconds, most significant first), oldest first.
+    /// The instants as bytes to store: 8 for each (milliseconds, most significant byte first), oldest first.
     ///
     /// ```
     /// use mandate_core::{RecentRequests, Timestamp};
@@ -98,7 +98,7 @@ impl RecentRequests {
     /// ```
     ///
     /// # Errors
-    /// Not a whole number of instants, or more than ten.
+    /// The bytes are not a whole number of instants, or more than ten.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, Invalid> {
         let (instants, rest) = bytes.as_chunks::<8>();
         if !rest.is_empty() || instants.len() > KEPT {
@@ -127,7 +127,7 @@ fn is_ahead(at: Timestamp, now: Timestamp) -> bool {
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub struct Basis {
-    /// The sum of the agent's `allow` decisions in the request's currency, this calendar month (UTC).
+    /// The sum of the agent's `allow` decisions in the request's currency in this calendar month (UTC).
     pub spent: Total,
     /// How many earlier requests of the agent lie in the 60 seconds before this one, where 10 means 10 or more. One up to
     /// [`VELOCITY_AHEAD_SECONDS`] after it counts too: a clock stepped back.
@@ -145,7 +145,7 @@ impl Basis {
     /// ```
     ///
     /// # Errors
-    /// A field is missing or of another type.
+    /// A field is missing or has another type.
     pub fn read(mut basis: Object<'_>) -> Result<Self, Invalid> {
         let spent = basis.require("spent")?.total()?;
         let field = basis.require("recent_requests")?;

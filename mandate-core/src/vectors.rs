@@ -1,6 +1,7 @@
-//! The test vectors for other languages, `tests/vectors/*.json`: written from the tables here, and read back.
+//! The test vectors for other languages, `vectors/*.json`: made from the tables here, and read back.
 //!
-//! After a change of a table, `MANDATE_WRITE_VECTORS=1 cargo test -p mandate-core vectors` writes the files anew.
+//! After a change of a table, write the files again:
+//! `MANDATE_WRITE_VECTORS=1 cargo test -p mandate-core vectors`.
 
 mod claims;
 mod tokens;
@@ -13,7 +14,7 @@ use crate::es256::{PublicKey, SecretKey, Signer, p256};
 use crate::jwks::{KeySet, Kid, VerificationKey};
 use crate::jwt;
 
-/// A key that signs vectors: deterministic, and its secret is public.
+/// A key that signs vectors. It is deterministic, and its secret is public.
 fn signer(byte: u8, environment: EnvironmentKind) -> p256::Signer {
     let secret = SecretKey::from_bytes([byte; 32]).unwrap();
     let kid = Kid::for_key(secret.public_key(), environment);
@@ -28,7 +29,7 @@ fn production() -> p256::Signer {
     signer(8, EnvironmentKind::Production)
 }
 
-/// The keys of both environments, and one for another algorithm (RFC 8037, appendix A.2), that is passed over.
+/// The keys of both environments, and one for another algorithm (RFC 8037, appendix A.2), which readers skip.
 fn jwks() -> Value {
     let keys = [sandbox(), production()]
         .map(|s| VerificationKey::new(s.kid().clone(), PublicKey::clone(s.public_key())).unwrap());
@@ -39,14 +40,14 @@ fn jwks() -> Value {
     set
 }
 
-/// Header and claims, signed under the key of the sandbox, whatever they say.
+/// A token with this header and these claims, signed with the sandbox's key, whatever they say.
 fn signed(header: impl AsRef<[u8]>, claims: impl AsRef<[u8]>) -> String {
     let input = format!("{}.{}", base64url::encode(header.as_ref()), base64url::encode(claims.as_ref()));
     let signature = sandbox().sign(input.as_bytes()).unwrap();
     format!("{input}.{}", base64url::encode(&signature))
 }
 
-/// Compares the committed file with what the tables say.
+/// Compares the committed file with the tables.
 fn check_file(name: &str, committed: &str, wanted: &Value) {
     let text = serde_json::to_string_pretty(wanted).unwrap() + "\n";
     if option_env!("MANDATE_WRITE_VECTORS").is_some() {

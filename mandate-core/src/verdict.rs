@@ -1,4 +1,4 @@
-//! The eight verdicts, and the set of denials that held.
+//! The eight verdicts, and sets of denials.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use crate::error::Invalid;
 
-/// What the service answers to a request for money.
+/// The service's answer to a request to spend.
 ///
 /// ```
 /// use mandate_core::Verdict;
@@ -26,16 +26,16 @@ pub enum Verdict {
     DenyRevoked,
     /// The governing mandate is past its last day.
     DenyExpired,
-    /// Another currency, or more than the mandate's limit for a transaction or a month.
+    /// The currency is another, or the amount exceeds the mandate's limit for a transaction or a month.
     DenyLimit,
-    /// A category that the mandate does not hold.
+    /// The category is not among the mandate's.
     DenyCategory,
-    /// More than 10 requests of the agent in 60 seconds.
+    /// The agent made more than 10 requests in 60 seconds.
     DenyVelocity,
 }
 
 impl Verdict {
-    /// All verdicts; the denials in the order in which the engine looks for them.
+    /// All verdicts. The denials are in the order of evaluation.
     pub const ALL: [Self; 8] = [
         Self::Allow,
         Self::Review,
@@ -47,7 +47,7 @@ impl Verdict {
         Self::DenyVelocity,
     ];
 
-    /// The code, as claims and bodies carry it.
+    /// The code in claims and bodies.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -72,7 +72,7 @@ impl Verdict {
     /// ```
     ///
     /// # Errors
-    /// The text is none of the eight codes.
+    /// The text is not one of the eight codes.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         Self::ALL.into_iter().find(|v| v.as_str() == text).ok_or_else(|| {
             let wanted = "must be allow, review, deny_no_mandate, deny_revoked, deny_expired, deny_limit, \
@@ -132,7 +132,7 @@ impl Serialize for Verdict {
 pub struct Denials(u8);
 
 impl Denials {
-    /// Adds a denial. `allow` and `review` are none and change nothing.
+    /// Adds a denial. `allow` and `review` are not denials and change nothing.
     ///
     /// ```
     /// use mandate_core::{Denials, Verdict};
@@ -156,7 +156,7 @@ impl Denials {
         Verdict::ALL.into_iter().filter(move |v| self.0 & v.bit() != 0)
     }
 
-    /// The denial that wins, if any held.
+    /// The denial that gives the verdict, if there is one.
     ///
     /// ```
     /// use mandate_core::{Denials, Verdict};
@@ -169,13 +169,13 @@ impl Denials {
         self.iter().next()
     }
 
-    /// Whether none held.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0 == 0
     }
 
-    /// Reads codes parted by single spaces, as [`Denials`] is displayed; the empty text is the empty set.
+    /// Reads codes separated by single spaces, as [`Denials`] is displayed. The empty text is the empty set.
     ///
     /// ```
     /// use mandate_core::Denials;

@@ -1,8 +1,8 @@
-//! The counterparty's procedure: a token, a key set and what is to be settled in; a verified verdict out, or the one
-//! check that failed. It needs neither an account nor the service itself.
+//! Verification by a counterparty: from a token, a key set and what is to be settled, it makes a verified
+//! verdict or names the check that failed. It needs neither an account nor the service itself.
 //!
-//! [`verify_verdict`] makes these checks, in this order, and stops at the first that fails; [`VerifyError::name`] is the
-//! word in the first column.
+//! [`verify_verdict`] makes these checks in this order, and stops at the first that fails.
+//! [`VerifyError::name`] is the word in the first column.
 //!
 //! | Check | Passes when |
 //! |---|---|
@@ -18,10 +18,11 @@
 //! | `verdict` | it is `allow` |
 //! | `amount`, `currency`, `recipient`, `mandate` | if expected: the signed one is equal |
 //!
-//! The last check is `replay`: [`VerifiedVerdict::claim_nonce`] refuses a verdict that was settled before. It is a call of
-//! its own, to be made last, since it uses the verdict up.
+//! The last check is `replay`: [`VerifiedVerdict::claim_nonce`] refuses a verdict that was settled before. It
+//! is a separate call, to be made last, since it uses the verdict up.
 //!
-//! [`verify_event`] checks a webhook's body alike; an event never passes for a verdict, nor the reverse.
+//! [`verify_event`] checks a webhook's body in the same way. An event never passes for a verdict, nor a
+//! verdict for an event.
 //!
 //! ```
 //! use mandate_core::jwks::KeySet;
@@ -69,10 +70,10 @@ pub use self::error::{NotClaimed, TokenKind, VerifyError};
 pub use self::expected::{Expected, Leeway, MAX_LEEWAY_SECONDS};
 pub use self::verified::{AuditedVerdict, Check, EVENT_ARRIVAL_SECONDS, VerifiedEvent, VerifiedVerdict};
 
-/// Claims that RFC 7519 forbids to ignore, and that these tokens never have.
+/// Claims that RFC 7519 (sections 4.1.3 and 4.1.5) forbids to ignore. These tokens never have them.
 const BINDING_CLAIMS: [&str; 2] = ["aud", "nbf"];
 
-/// Verifies the token of a verdict that is about to be settled. The [module](self) says which checks are made.
+/// Verifies the token of a verdict that is about to be settled. The [module](self) lists the checks.
 ///
 /// ```
 /// use mandate_core::verify::{Expected, verify_verdict};
@@ -110,7 +111,8 @@ pub fn verify_verdict(
     Ok(VerifiedVerdict { kid, claims, checks: checks.0 })
 }
 
-/// Verifies the body of a webhook's request. Of what is expected only `issuer`, `now`, `leeway` and `environment` count.
+/// Verifies the body of a webhook's request. Of `expected`, only `issuer`, `now`, `leeway` and `environment`
+/// are used.
 ///
 /// An event has no expiry. [`VerifiedEvent::claim_id`] refuses an event that arrives twice, or very late.
 ///
@@ -145,10 +147,10 @@ pub fn verify_event(
     Ok(VerifiedEvent { kid, claims, checks: checks.0 })
 }
 
-/// Verifies that a verdict was signed by the service at some time, whatever it says and however long ago it expired.
+/// Verifies that the service has ever signed a verdict, whatever it says and however long ago it expired.
 ///
-/// For looking into the past: an export, a dispute. **Never settle on it**: neither the expiry nor the verdict nor the
-/// request is checked.
+/// For looking into the past: an export, a dispute. **Never settle on it**: neither the expiry nor the
+/// verdict nor the request is checked.
 ///
 /// ```
 /// use mandate_core::verify::audit_verdict_ignoring_expiry;
@@ -162,7 +164,7 @@ pub fn verify_event(
 /// ```
 ///
 /// # Errors
-/// The first check that failed, of those up to `issuer`.
+/// The first check that failed, among those up to `issuer`.
 pub fn audit_verdict_ignoring_expiry(
     token: &str,
     keys: &KeySet,
@@ -182,7 +184,7 @@ impl Checks {
     }
 }
 
-/// From `size` to `kind`.
+/// The checks from `size` to `kind`.
 fn signed(token: &str, keys: &KeySet, kind: TokenKind, checks: &mut Checks) -> Result<Verified, VerifyError> {
     let unverified = Unverified::parse(token)?;
     checks.passed("algorithm", &"ES256");
@@ -196,7 +198,7 @@ fn signed(token: &str, keys: &KeySet, kind: TokenKind, checks: &mut Checks) -> R
     Ok(verified)
 }
 
-/// From `size` to `issuer`.
+/// The checks from `size` to `issuer`.
 fn signed_verdict(
     token: &str,
     keys: &KeySet,

@@ -1,4 +1,4 @@
-//! What is read as an amount, how amounts are written, and that sums are exact.
+//! How amounts are read and written, and that sums are exact.
 
 use super::*;
 use proptest::prelude::*;
@@ -54,7 +54,7 @@ fn refuses_what_it_cannot_hold() {
     }
 }
 
-/// The rendering of so many units of the last decimal place.
+/// The text of a number of units of the last decimal place.
 fn rendered(units: i128) -> String {
     let plain = format!("{}.{:08}", units / 100_000_000, units % 100_000_000);
     plain.trim_end_matches('0').trim_end_matches('.').to_owned()
@@ -102,7 +102,7 @@ proptest! {
         prop_assert_eq!(Total::parse(&amount.to_string()).unwrap(), Total::from(amount));
         prop_assert_eq!(Amount::parse(&format!("{whole}{fraction:08}e-8")).unwrap(), amount);
         prop_assert_eq!(Amount::try_from(Decimal::from(amount)).unwrap(), amount);
-        // Two amounts that differ stay apart in a double.
+        // Two different amounts are different as doubles, too.
         if let Ok(next) = Amount::try_from(amount.0 + Decimal::new(1, 8)) {
             let float = |a: Amount| a.to_string().parse::<f64>().unwrap();
             prop_assert_ne!(float(amount).to_bits(), float(next).to_bits());

@@ -1,4 +1,4 @@
-//! The fast backend of ES256. It draws the randomness of each signature itself, from the operating system.
+//! The fast backend of ES256. It draws the random number of each signature itself, from the operating system.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use zeroize::Zeroizing;
 use super::{InvalidKey, PublicKey, SIGNATURE_BYTES, SecretKey, SigningFailed};
 use crate::kid::Kid;
 
-/// An `ECPrivateKey` (RFC 5915, section 3) in DER, up to the 32 bytes of the secret: a sequence of the version 1 and
-/// an octet string. The optional public key is left out, so that the library computes it.
+/// The start of an `ECPrivateKey` (RFC 5915, section 3) in DER, up to the 32 bytes of the secret: a sequence
+/// of the version 1 and an octet string. The optional public key is left out, and the library computes it.
 const BEFORE_SECRET: [u8; 7] = [0x30, 0x31, 0x02, 0x01, 0x01, 0x04, 0x20];
-/// And behind them: the parameters, with the object identifier of P-256 (RFC 5480, section 2.1.1.1).
+/// Its end: the parameters, with the object identifier of P-256 (RFC 5480, section 2.1.1.1).
 const AFTER_SECRET: [u8; 12] = [0xa0, 0x0a, 0x06, 0x08, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x03, 0x01, 0x07];
 
 /// Signs with AWS-LC.

@@ -1,4 +1,5 @@
-//! The pure-Rust backend of ES256. Its signatures are deterministic (RFC 6979): one message, one signature.
+//! The pure-Rust backend of ES256. Its signatures are deterministic (RFC 6979): the same message gives the
+//! same signature.
 
 use std::fmt;
 
@@ -23,7 +24,7 @@ impl Signer {
     /// A signer under `secret`, published as `kid`.
     ///
     /// # Errors
-    /// None for a [`SecretKey`]; the signature is that of every backend.
+    /// None for a [`SecretKey`]. All backends have the same signature.
     pub fn new(secret: &SecretKey, kid: Kid) -> Result<Self, InvalidKey> {
         Ok(Self { kid, public: secret.public, key: signing_key(secret.expose())? })
     }
@@ -48,7 +49,7 @@ impl Verifier {
     /// A verifier under `key`.
     ///
     /// # Errors
-    /// None for a [`PublicKey`]; the signature is that of every backend.
+    /// None for a [`PublicKey`]. All backends have the same signature.
     pub fn new(key: &PublicKey) -> Result<Self, InvalidKey> {
         VerifyingKey::from_sec1_bytes(&key.sec1()).map(Self).map_err(|_| InvalidKey::Backend)
     }
@@ -70,7 +71,7 @@ fn signing_key(secret: &[u8; 32]) -> Result<SigningKey, InvalidKey> {
     SigningKey::from_slice(secret).map_err(|_| InvalidKey::Backend)
 }
 
-/// The public key of a secret in range. Unused when a faster backend is there to do it.
+/// The public key of a secret in range. Not used if the faster backend is compiled in.
 #[cfg_attr(feature = "aws-lc-rs", allow(dead_code))]
 pub(super) fn public_key(secret: &[u8; 32]) -> Result<PublicKey, InvalidKey> {
     PublicKey::from_sec1(signing_key(secret)?.verifying_key().to_sec1_point(false).as_bytes())

@@ -35,7 +35,7 @@ fn hex<const N: usize>(text: &str) -> [u8; N] {
     std::array::from_fn(|i| u8::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap())
 }
 
-/// The half of `signature` that begins at `start`, replaced.
+/// `signature` with the half that begins at `start` replaced.
 fn with_half(signature: &[u8; SIGNATURE_BYTES], start: usize, half: &[u8; 32]) -> [u8; SIGNATURE_BYTES] {
     let mut changed = *signature;
     changed[start..start + 32].copy_from_slice(half);

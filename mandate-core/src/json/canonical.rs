@@ -1,4 +1,4 @@
-//! One spelling for all documents that mean the same, so that they can be compared.
+//! One spelling for all documents with the same meaning, so that they can be compared.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,8 @@ use super::{Field, Object, join_owned};
 use crate::amount::Amount;
 use crate::error::Invalid;
 
-/// One spelling of a document for all that mean the same: members sorted by name, no white space, amounts normalised.
+/// The document in the one spelling for its meaning: members sorted by name, no white space, amounts
+/// normalised.
 ///
 /// ```
 /// use mandate_core::json::canonical;
@@ -18,7 +19,7 @@ use crate::error::Invalid;
 /// ```
 ///
 /// # Errors
-/// As [`Object::parse`], and for duplicate names at any depth.
+/// As for [`Object::parse`]; and a name appears twice, at any depth.
 pub fn canonical(bytes: &[u8]) -> Result<String, Invalid> {
     let mut out = String::with_capacity(bytes.len());
     write_object(Object::parse(bytes)?, &mut out)?;

@@ -1,4 +1,4 @@
-//! What is read and what is refused.
+//! Which documents are read and which are refused.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Which sets are read, which keys of them are taken, and what is said of the others.
+//! Which sets are read, which of their keys are used, and what becomes of the others.
 
 use super::*;
 use crate::es256::SecretKey;
@@ -6,7 +6,7 @@ use crate::es256::SecretKey;
 const X: &str = "l8tFrhx-34tV3hRICRDY9zCkDlpBhF42UQUfWVAWBFs";
 const Y: &str = "9VE4jf_Ok_o64zbTTlcuNJajHmt6v9TDVrU0CdvGRDA";
 
-/// A JWK for ES256 with `changes` over its members; `null` removes one.
+/// An ES256 JWK with `changes` to its members; `null` removes one.
 fn jwk(changes: &serde_json::Value) -> serde_json::Value {
     let mut jwk = serde_json::json!({"kty": "EC", "crv": "P-256", "kid": "a", "x": X, "y": Y});
     for (name, value) in changes.as_object().unwrap() {

@@ -1,4 +1,5 @@
-//! What the vectors don't say: the exact form that is written, rebuilding, messages, and every flipped bit.
+//! What the vectors do not cover: the exact form of what is written, rebuilding, messages, and every flipped
+//! bit.
 
 use super::*;
 use crate::es256::{self, SecretKey};

@@ -1,4 +1,4 @@
-//! `verdicts.json` and `events.json`: the counterparty's whole procedure.
+//! `verdicts.json` and `events.json`: all checks of a counterparty.
 
 use super::*;
 use crate::verify::{Expected, Leeway, VerifyError, verify_event, verify_verdict};

@@ -1,4 +1,4 @@
-//! `tokens.json`: the form, the header and the signature, whatever the claims.
+//! `tokens.json`: form, header and signature. The claims do not matter.
 
 use super::*;
 use crate::jwt::Unverified;
@@ -14,7 +14,7 @@ fn good() -> String {
     jwt::sign(&sandbox(), CLAIMS).unwrap()
 }
 
-/// A token whose header has `members` behind `alg` and `kid`.
+/// A token whose header has `members` after `alg` and `kid`.
 fn with_members(members: &str) -> String {
     signed(format!(r#"{{"alg":"ES256","kid":"{}",{members}}}"#, kid()), CLAIMS)
 }
@@ -27,7 +27,7 @@ fn with_kid(kid: &str) -> String {
     signed(format!(r#"{{"alg":"ES256","kid":{kid}}}"#), CLAIMS)
 }
 
-/// The good token with other bytes for its signature.
+/// The valid token with a changed signature.
 fn with_signature(change: impl FnOnce(&mut Vec<u8>)) -> String {
     let token = good();
     let (input, signature) = token.rsplit_once('.').unwrap();
@@ -36,7 +36,7 @@ fn with_signature(change: impl FnOnce(&mut Vec<u8>)) -> String {
     format!("{input}.{}", base64url::encode(&signature))
 }
 
-/// The good token with one of its parts changed as text.
+/// The valid token with one of its parts changed as text.
 fn with_part(place: usize, change: impl FnOnce(&str) -> String) -> String {
     with_part_of(&good(), place, change)
 }
@@ -47,7 +47,7 @@ fn with_part_of(token: &str, place: usize, change: impl FnOnce(&str) -> String) 
     parts.join(".")
 }
 
-/// The text with the lowest bit of its last character's value set: the same bytes to a lenient decoder.
+/// The text with the lowest bit of its last character flipped: a lenient decoder reads the same bytes.
 fn trailing_bit(text: &str) -> String {
     assert_ne!(text.len() % 4, 0, "the part has no spare bits");
     let alphabet = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";

@@ -1,4 +1,4 @@
-//! What verification says when it fails: one check, what was expected, what was found.
+//! The errors of verification: one check, what was expected, and what was found.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use crate::name::{Currency, Recipient};
 use crate::time::Timestamp;
 use crate::verdict::Verdict;
 
-/// What a signed token is about, according to its claims.
+/// The kind of a signed token, according to its claims.
 ///
 /// ```
 /// use mandate_core::verify::{TokenKind, VerifyError};
@@ -25,7 +25,7 @@ pub enum TokenKind {
     Verdict,
     /// It has `type` and no `verdict`.
     Event,
-    /// Neither, or both.
+    /// It has neither, or both.
     Other,
 }
 
@@ -41,34 +41,34 @@ pub enum VerifyError {
     /// The token itself: its form, its key or its signature.
     #[error(transparent)]
     Token(#[from] TokenRefused),
-    /// It is signed, and of another kind.
+    /// It is signed, but of another kind.
     #[error("the token must be {expected}; it is {found}")]
     Kind {
-        /// The kind that was asked for.
+        /// The expected kind.
         expected: TokenKind,
-        /// The kind that the claims have.
+        /// The kind of the claims.
         found: TokenKind,
     },
-    /// A claim is absent, appears twice, or is of another type or form.
+    /// A claim is absent, appears twice, or has the wrong type or form.
     #[error("the claims are refused: {0}")]
     Claims(Invalid),
-    /// Another service signed.
+    /// Another issuer has signed.
     #[error("the issuer must be `{expected}`; the token has `{}`", echo(found))]
     Issuer {
-        /// The issuer that was asked for.
+        /// The expected issuer.
         expected: String,
         /// The claim `iss`.
         found: String,
     },
-    /// A key of the other kind of environment signed.
+    /// A key of the other kind of environment has signed.
     #[error("the token must be of the {expected} environment; its key is `{kid}`")]
     Environment {
-        /// The kind that was asked for.
+        /// The expected kind.
         expected: EnvironmentKind,
-        /// The name of the key. Those of the sandbox begin with `sandbox-`.
+        /// The name of the key. Names of sandbox keys begin with `sandbox-`.
         kid: Kid,
     },
-    /// It is not issued yet: one of the two clocks is wrong.
+    /// It is issued in the future: one of the two clocks is wrong.
     #[error("the token is issued in the future, at {issued_at}; now is {now}")]
     IssuedAt {
         /// The claim `iat`.
@@ -76,7 +76,7 @@ pub enum VerifyError {
         /// The caller's time.
         now: Timestamp,
     },
-    /// It is not valid any more.
+    /// It has expired.
     #[error("the token has expired, at {expires_at}; now is {now}")]
     Expiry {
         /// The claim `exp`.
@@ -114,17 +114,17 @@ pub enum VerifyError {
         /// The claim `request.recipient`.
         found: Recipient,
     },
-    /// Another mandate governs.
+    /// The verdict was given under another mandate.
     #[error("the mandate must be {expected}; the signed one is {}", shown(*found))]
     Mandate {
-        /// The mandate that was asked for.
+        /// The expected mandate.
         expected: MandateId,
         /// The claim `mandate`.
         found: Option<MandateId>,
     },
 }
 
-/// Why a nonce could not be claimed. Nothing may be settled.
+/// Why a nonce could not be claimed. In any case, do not settle.
 ///
 /// ```
 /// use mandate_core::{replay::NoncesFull, verify::NotClaimed};
@@ -139,7 +139,7 @@ pub enum NotClaimed<E> {
         /// The nonce of the verdict, or the id of the event.
         nonce: String,
     },
-    /// It is so old that a store may have forgotten it.
+    /// The token is so old that a store may have deleted its nonce.
     #[error("too late to tell whether this is a replay: the token expired too long ago")]
     Expired,
     /// The store failed.
@@ -148,7 +148,7 @@ pub enum NotClaimed<E> {
 }
 
 impl VerifyError {
-    /// The name of the check, which stays the same from version to version.
+    /// The name of the check. It stays the same in all versions.
     ///
     /// ```
     /// use mandate_core::{jwks::KeySet, Timestamp, verify::{Expected, verify_verdict}};
@@ -176,7 +176,7 @@ impl VerifyError {
 }
 
 impl<E> NotClaimed<E> {
-    /// The name of the check, which stays the same from version to version.
+    /// The name of the check. It stays the same in all versions.
     ///
     /// ```
     /// use mandate_core::{replay::NoncesFull, verify::NotClaimed};

@@ -7,10 +7,10 @@ use crate::id::MandateId;
 use crate::name::{Currency, Recipient};
 use crate::time::Timestamp;
 
-/// The most that two clocks may differ by, in seconds, however lenient the caller.
+/// The largest leeway, in seconds.
 pub const MAX_LEEWAY_SECONDS: i64 = 30;
 
-/// How far the caller's clock and the issuer's may differ: 0 seconds unless said otherwise.
+/// How far the caller's and the issuer's clocks may differ: by default 0 seconds.
 ///
 /// ```
 /// use mandate_core::verify::Leeway;
@@ -21,7 +21,7 @@ pub const MAX_LEEWAY_SECONDS: i64 = 30;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Leeway(i64);
 
-/// What a counterparty is about to settle, and when. What is `None` is not checked.
+/// What a counterparty is about to settle, and when. A field that is `None` is not checked.
 ///
 /// ```
 /// use mandate_core::verify::{Expected, Leeway};
@@ -38,20 +38,20 @@ pub struct Leeway(i64);
 /// ```
 #[derive(Debug, Clone)]
 pub struct Expected<'a> {
-    /// The address of the service that signs, `{verdicts_url}`, character for character.
+    /// The issuer's address, `{verdicts_url}`, compared character for character.
     pub issuer: &'a str,
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
     /// How far the two clocks may differ.
     pub leeway: Leeway,
-    /// The kind of environment. A caller that moves real money must expect [`EnvironmentKind::Production`]: one key set
-    /// publishes the keys of the sandbox too, where anyone may be allowed anything.
+    /// The kind of environment. A caller that moves real money must expect [`EnvironmentKind::Production`]:
+    /// the key set also publishes the keys of the sandbox, in which anyone can be allowed anything.
     pub environment: Option<EnvironmentKind>,
-    /// The amount, equal in value.
+    /// The amount, compared by value.
     pub amount: Option<Amount>,
-    /// The currency. An amount without it is only half a comparison.
+    /// The currency. An amount should always be checked together with it.
     pub currency: Option<Currency>,
-    /// Who is to be paid.
+    /// The payee.
     pub recipient: Option<Recipient>,
     /// The mandate under which the agent spends.
     pub mandate: Option<MandateId>,
@@ -69,7 +69,7 @@ impl Leeway {
     /// ```
     ///
     /// # Errors
-    /// It is negative or greater.
+    /// It is negative, or greater than [`MAX_LEEWAY_SECONDS`].
     pub fn from_seconds(seconds: i64) -> Result<Self, Invalid> {
         if (0..=MAX_LEEWAY_SECONDS).contains(&seconds) {
             return Ok(Self(seconds));
@@ -86,7 +86,7 @@ impl Leeway {
 }
 
 impl<'a> Expected<'a> {
-    /// A token of `issuer` that is valid `now`, without leeway, whatever the request.
+    /// Expects a token of `issuer` that is valid at `now`, without leeway, for any request.
     ///
     /// ```
     /// use mandate_core::{Timestamp, verify::Expected};

@@ -1,4 +1,4 @@
-//! What the vectors don't say: the list of checks, messages, replay, audits, every flipped bit.
+//! What the vectors do not cover: the list of checks, messages, replay, audits, every flipped bit.
 
 use super::*;
 use crate::amount::Amount;
@@ -77,7 +77,7 @@ fn the_checks_are_listed_in_their_order() {
     let live = jwt::sign(&*signer("live-1"), VERDICT).unwrap();
     let verdict = verify_verdict(&live, &keys(), &Expected::new(ISSUER, at(1010))).unwrap();
     assert!(!verdict.kid_is_sandbox());
-    // What is not expected is not claimed to have been checked.
+    // A check without an expectation is not listed as passed.
     let names: Vec<_> = verdict.checks().iter().map(|check| check.name).collect();
     assert_eq!(names, ["algorithm", "signature", "kind", "issuer", "issued_at", "expiry", "verdict"]);
 
@@ -86,7 +86,7 @@ fn the_checks_are_listed_in_their_order() {
     assert_eq!(names, ["algorithm", "signature", "kind", "issuer", "environment", "issued_at"]);
 }
 
-/// A token that fails every check from some place on fails the one that comes first.
+/// A token that fails every check from one check on fails the first of them.
 #[test]
 fn the_first_check_that_fails_is_reported() {
     let mut expected = everything();
@@ -140,15 +140,15 @@ fn a_verdict_is_settled_once() {
     assert_eq!(verdict.claim_nonce(&nonces, at(1010)), Ok(()));
     let replayed = verdict.claim_nonce(&nonces, at(1010)).unwrap_err();
     assert_eq!(replayed.to_string(), "this is a replay: `n_00000000000000000000000003` was seen before");
-    // Another token of the same nonce is the same verdict.
+    // Another token with the same nonce is the same verdict.
     let again = verify(&VERDICT.replace("dec_00000000000000000000000001", "dec_00000000000000000000000008"));
     assert_eq!(again.claim_nonce(&nonces, at(1010)).unwrap_err().name(), "replay");
-    // It is remembered for as long as any verifier could take it, and refused when it may be forgotten.
+    // It is kept as long as any verifier accepts it, and refused once it may be deleted.
     assert_eq!(verdict.claim_nonce(&nonces, at(1330)).unwrap_err().name(), "replay");
     let later = Timestamp::from_millis(1_330_001);
     assert_eq!(verdict.claim_nonce(&nonces, later), Err(NotClaimed::Expired));
     assert_eq!(verdict.claim_nonce(&MemoryNonces::new(), later), Err(NotClaimed::Expired));
-    // A store that fails must stop the settlement.
+    // If the store fails, the settlement must stop.
     let full = verdict.claim_nonce(&MemoryNonces::with_limit(0), at(1010)).unwrap_err();
     assert_eq!((full.name(), full), ("nonce_store", NotClaimed::Store(NoncesFull { most: 0 })));
 }

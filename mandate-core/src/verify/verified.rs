@@ -1,4 +1,4 @@
-//! What is known of a token that verified.
+//! Tokens that were verified.
 
 use crate::claims::{EventClaims, VerdictClaims};
 use crate::kid::Kid;
@@ -8,19 +8,19 @@ use crate::time::Timestamp;
 use super::error::NotClaimed;
 use super::expected::MAX_LEEWAY_SECONDS;
 
-/// How long after an event its token may still arrive, in seconds: 24 hours of retries, and an hour to spare.
+/// How long after its event a token may still arrive, in seconds: 24 hours of retries, and one hour more.
 pub const EVENT_ARRIVAL_SECONDS: i64 = 25 * 60 * 60;
 
-/// One check that was made and passed, for a person to read.
+/// A check that passed, for a person to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Check {
-    /// The check's name, as [`VerifyError::name`](super::VerifyError::name) would give it.
+    /// The name of the check, as in [`VerifyError::name`](super::VerifyError::name).
     pub name: &'static str,
-    /// What was found, and found good.
+    /// The value that was checked.
     pub value: String,
 }
 
-/// An `allow` that was signed by the service, is valid now, and says what was expected.
+/// An `allow` that the service has signed, that is valid now, and that matches what was expected.
 ///
 /// ```
 /// use mandate_core::verify::{Expected, verify_verdict};
@@ -41,7 +41,7 @@ pub struct VerifiedVerdict {
     pub(super) checks: Vec<Check>,
 }
 
-/// An event that was signed by the service.
+/// An event that the service has signed.
 ///
 /// ```
 /// use mandate_core::verify::{Expected, verify_event};
@@ -62,8 +62,8 @@ pub struct VerifiedEvent {
     pub(super) checks: Vec<Check>,
 }
 
-/// A verdict that was signed by the service at some time: of any code, and in all likelihood expired. Nothing may be
-/// settled on it.
+/// A verdict that the service has signed at some time: it may have any code, and has probably expired. Never
+/// settle on it.
 #[derive(Debug, Clone)]
 pub struct AuditedVerdict {
     pub(super) kid: Kid,
@@ -71,7 +71,7 @@ pub struct AuditedVerdict {
 }
 
 impl VerifiedVerdict {
-    /// What was signed.
+    /// The signed claims.
     #[must_use]
     pub fn claims(&self) -> &VerdictClaims {
         &self.claims
@@ -83,7 +83,7 @@ impl VerifiedVerdict {
         &self.kid
     }
 
-    /// Whether the verdict is of the sandbox, so that no real money may move on it.
+    /// Whether the verdict is of the sandbox: then no real money may move.
     #[must_use]
     pub fn kid_is_sandbox(&self) -> bool {
         self.kid.is_sandbox()
@@ -108,10 +108,11 @@ impl VerifiedVerdict {
         &self.checks
     }
 
-    /// Uses the verdict up: the last step before settling. Of any number of calls with tokens of one nonce, on stores
-    /// that share what they know, one succeeds.
+    /// Uses the verdict up: the last step before settling. Of any number of calls with the same nonce, on
+    /// stores that share their entries, exactly one succeeds.
     ///
-    /// The nonce is remembered until no verifier would take the token any more: [`MAX_LEEWAY_SECONDS`] after its expiry.
+    /// The nonce is kept until no verifier accepts the token any more: [`MAX_LEEWAY_SECONDS`] after its
+    /// expiry.
     ///
     /// ```
     /// use mandate_core::{replay::MemoryNonces, verify::{Expected, verify_verdict}};
@@ -128,8 +129,8 @@ impl VerifiedVerdict {
     /// ```
     ///
     /// # Errors
-    /// The nonce was seen before (`replay`), the verdict has expired since it was verified (`expiry`), or the store
-    /// cannot answer (`nonce_store`).
+    /// The nonce was seen before (`replay`), the verdict has expired since it was verified (`expiry`), or the
+    /// store cannot answer (`nonce_store`).
     pub fn claim_nonce<S: NonceStore>(&self, store: &S, now: Timestamp) -> Result<(), NotClaimed<S::Error>> {
         let until = Timestamp::from_seconds(self.claims.exp).plus_seconds(MAX_LEEWAY_SECONDS);
         claim(store, &self.claims.iss, &self.claims.nonce.to_string(), until, now)
@@ -137,7 +138,7 @@ impl VerifiedVerdict {
 }
 
 impl VerifiedEvent {
-    /// What was signed; `data` is the JSON text of an object.
+    /// The signed claims. `data` is the JSON text of an object.
     #[must_use]
     pub fn claims(&self) -> &EventClaims<String> {
         &self.claims
@@ -155,7 +156,7 @@ impl VerifiedEvent {
         &self.checks
     }
 
-    /// Takes note of the event's id, which is the same at every attempt to deliver it.
+    /// Claims the event's id, which is the same in every attempt to deliver it.
     ///
     /// ```
     /// use mandate_core::{replay::MemoryNonces, verify::{Expected, verify_event}};
@@ -172,8 +173,8 @@ impl VerifiedEvent {
     /// ```
     ///
     /// # Errors
-    /// The event came before (`replay`: answer 2xx and do nothing), it is older than [`EVENT_ARRIVAL_SECONDS`]
-    /// (`expiry`), or the store cannot answer (`nonce_store`).
+    /// The event arrived before (`replay`: answer 2xx and do nothing), it is older than
+    /// [`EVENT_ARRIVAL_SECONDS`] (`expiry`), or the store cannot answer (`nonce_store`).
     pub fn claim_id<S: NonceStore>(&self, store: &S, now: Timestamp) -> Result<(), NotClaimed<S::Error>> {
         let until = Timestamp::from_seconds(self.claims.iat).plus_seconds(EVENT_ARRIVAL_SECONDS);
         claim(store, &self.claims.iss, &self.claims.jti.to_string(), until, now)
@@ -181,7 +182,7 @@ impl VerifiedEvent {
 }
 
 impl AuditedVerdict {
-    /// What was signed.
+    /// The signed claims.
     #[must_use]
     pub fn claims(&self) -> &VerdictClaims {
         &self.claims
@@ -201,7 +202,7 @@ fn claim<S: NonceStore>(
     until: Timestamp,
     now: Timestamp,
 ) -> Result<(), NotClaimed<S::Error>> {
-    // A store may forget what has passed; it could not distinguish a first use from a second.
+    // A store may have deleted such entries, so it could not tell a first use from a second.
     if now > until {
         return Err(NotClaimed::Expired);
     }
