@@ -101,7 +101,7 @@ impl VerdictClaims {
     ///
     /// ```
     /// use mandate_core::{VerdictClaims, es256, jwks::Kid, jwt};
-    /// # let text = include_str!("../../tests/vectors/verdicts.json");
+    /// # let text = include_str!("../vectors/verdicts.json");
     /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
     /// # let token = jwt::Unverified::parse(vectors["vectors"][0]["token"].as_str().unwrap())?;
     /// # let claims = VerdictClaims::read(token.unverified_claims())?;

@@ -51,12 +51,12 @@ fn signed(header: impl AsRef<[u8]>, claims: impl AsRef<[u8]>) -> String {
 fn check_file(name: &str, committed: &str, wanted: &Value) {
     let text = serde_json::to_string_pretty(wanted).unwrap() + "\n";
     if option_env!("MANDATE_WRITE_VECTORS").is_some() {
-        let path = format!("{}/../tests/vectors/{name}", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/vectors/{name}", env!("CARGO_MANIFEST_DIR"));
         std::fs::write(path, text).unwrap();
         return;
     }
     assert!(
         text == committed,
-        "tests/vectors/{name} is not what the tables say; the module says how to write it"
+        "mandate-core/vectors/{name} is not what the tables say; the module says how to write it"
     );
 }

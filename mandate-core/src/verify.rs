@@ -30,7 +30,7 @@
 //! use mandate_core::verify::{Expected, verify_verdict};
 //! use mandate_core::{Amount, Currency, EnvironmentKind, Recipient, Timestamp};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! # let vectors = include_str!("../../tests/vectors/verdicts.json");
+//! # let vectors = include_str!("../vectors/verdicts.json");
 //! # let vectors: serde_json::Value = serde_json::from_str(vectors)?;
 //! # let (key_set, token) = (vectors["jwks"].to_string(), vectors["vectors"][0]["token"].as_str().unwrap());
 //! # let now = Timestamp::parse("2026-03-01T12:00:10Z")?;
@@ -77,7 +77,7 @@ const BINDING_CLAIMS: [&str; 2] = ["aud", "nbf"];
 ///
 /// ```
 /// use mandate_core::verify::{Expected, verify_verdict};
-/// # let text = include_str!("../../tests/vectors/verdicts.json");
+/// # let text = include_str!("../vectors/verdicts.json");
 /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
 /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
 /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
@@ -118,7 +118,7 @@ pub fn verify_verdict(
 ///
 /// ```
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let vectors = include_str!("../../tests/vectors/events.json");
+/// # let vectors = include_str!("../vectors/events.json");
 /// # let vectors: serde_json::Value = serde_json::from_str(vectors)?;
 /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
 /// # let body = vectors["vectors"][0]["token"].as_str().unwrap();
@@ -154,7 +154,7 @@ pub fn verify_event(
 ///
 /// ```
 /// use mandate_core::verify::audit_verdict_ignoring_expiry;
-/// # let text = include_str!("../../tests/vectors/verdicts.json");
+/// # let text = include_str!("../vectors/verdicts.json");
 /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
 /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
 /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();

@@ -32,7 +32,7 @@ fn run(command: &mut Command) -> Ran {
 
 #[test]
 fn the_package_builds_in_an_empty_folder() {
-    // Kept from one run to the next, so that the dependencies are checked once.
+    // Kept from one run to the next, so that the dependencies are built once.
     let output = target().join("library");
     run(&mut cargo(
         root(),
@@ -49,6 +49,7 @@ fn the_package_builds_in_an_empty_folder() {
         assert!(package.join(file).is_file(), "the package has no {file}");
     }
     run(&mut cargo(&package, &output, &["check"]));
+    run(&mut cargo(&package, &output, &["test", "--no-run"]));
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn neither_kind_passes_for_the_other() {
 
 #[test]
 fn published_vectors() {
-    let text = include_str!("../../../tests/vectors/events.json");
+    let text = include_str!("../../../mandate-core/vectors/events.json");
     let document: Value = serde_json::from_str(text).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let jwks = folder.path().join("jwks.json");

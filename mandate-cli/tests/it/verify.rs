@@ -300,7 +300,8 @@ fn without_issuer_or_keys_it_says_what_to_pass() {
 
 #[test]
 fn published_vectors() {
-    let document: Value = serde_json::from_str(include_str!("../../../tests/vectors/verdicts.json")).unwrap();
+    let document: Value =
+        serde_json::from_str(include_str!("../../../mandate-core/vectors/verdicts.json")).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let jwks = folder.path().join("jwks.json");
     std::fs::write(&jwks, document["jwks"].to_string()).unwrap();

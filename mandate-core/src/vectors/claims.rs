@@ -4,8 +4,8 @@ use super::*;
 use crate::verify::{Expected, Leeway, VerifyError, verify_event, verify_verdict};
 use crate::{Amount, Currency, MandateId, Recipient, Timestamp};
 
-const VERDICTS: &str = include_str!("../../../tests/vectors/verdicts.json");
-const EVENTS: &str = include_str!("../../../tests/vectors/events.json");
+const VERDICTS: &str = include_str!("../../vectors/verdicts.json");
+const EVENTS: &str = include_str!("../../vectors/events.json");
 const ISSUER: &str = "https://verdicts.example";
 
 /// Issued at 2026-03-01T12:00:00Z.

@@ -3,7 +3,7 @@
 use super::*;
 use crate::jwt::Unverified;
 
-const FILE: &str = include_str!("../../../tests/vectors/tokens.json");
+const FILE: &str = include_str!("../../vectors/tokens.json");
 const CLAIMS: &str = r#"{"iss":"https://verdicts.example","text":"£ and €!"}"#;
 
 fn kid() -> String {

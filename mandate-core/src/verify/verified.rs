@@ -24,7 +24,7 @@ pub struct Check {
 ///
 /// ```
 /// use mandate_core::verify::{Expected, verify_verdict};
-/// # let text = include_str!("../../../tests/vectors/verdicts.json");
+/// # let text = include_str!("../../vectors/verdicts.json");
 /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
 /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
 /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
@@ -45,7 +45,7 @@ pub struct VerifiedVerdict {
 ///
 /// ```
 /// use mandate_core::verify::{Expected, verify_event};
-/// # let text = include_str!("../../../tests/vectors/events.json");
+/// # let text = include_str!("../../vectors/events.json");
 /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
 /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
 /// # let body = vectors["vectors"][0]["token"].as_str().unwrap();
@@ -93,7 +93,7 @@ impl VerifiedVerdict {
     ///
     /// ```
     /// use mandate_core::verify::{Expected, verify_verdict};
-    /// # let text = include_str!("../../../tests/vectors/verdicts.json");
+    /// # let text = include_str!("../../vectors/verdicts.json");
     /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
     /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
     /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
@@ -116,7 +116,7 @@ impl VerifiedVerdict {
     ///
     /// ```
     /// use mandate_core::{replay::MemoryNonces, verify::{Expected, verify_verdict}};
-    /// # let text = include_str!("../../../tests/vectors/verdicts.json");
+    /// # let text = include_str!("../../vectors/verdicts.json");
     /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
     /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
     /// # let token = vectors["vectors"][0]["token"].as_str().unwrap();
@@ -160,7 +160,7 @@ impl VerifiedEvent {
     ///
     /// ```
     /// use mandate_core::{replay::MemoryNonces, verify::{Expected, verify_event}};
-    /// # let text = include_str!("../../../tests/vectors/events.json");
+    /// # let text = include_str!("../../vectors/events.json");
     /// # let vectors: serde_json::Value = serde_json::from_str(text)?;
     /// # let keys = mandate_core::jwks::KeySet::parse(vectors["jwks"].to_string().as_bytes())?;
     /// # let body = vectors["vectors"][0]["token"].as_str().unwrap();
