@@ -11,6 +11,8 @@ use crate::output::Output;
 const WORDS: &str = include_str!("reference.md");
 /// Where the commands are inserted.
 const PLACE: &str = "{commands}\n";
+/// The longest line of a paragraph, in characters.
+const WIDTH: usize = 120;
 
 pub(super) fn run(mut tree: Command, output: &mut Output) -> Exit {
     tree.build();
@@ -34,13 +36,32 @@ fn write(text: &mut String, parent: &Command) {
         let name = command.get_bin_name().unwrap_or_default();
         let _ = writeln!(text, "### `{name}`\n");
         let about = command.get_long_about().or(command.get_about());
-        let _ =
-            writeln!(text, "{}.\n", about.map(ToString::to_string).unwrap_or_default().trim_end_matches('.'));
+        let about = format!("{}.", about.map(ToString::to_string).unwrap_or_default().trim_end_matches('.'));
+        let _ = writeln!(text, "{}\n", wrapped(&about));
         options(text, command.get_arguments().filter(|arg| !arg.is_global_set()));
         if let Some(help) = command.get_after_help() {
             let _ = writeln!(text, "```text\n{help}\n```\n");
         }
     }
+}
+
+/// Paragraphs, each a line, broken into lines of at most [`WIDTH`] characters.
+fn wrapped(paragraphs: &str) -> String {
+    let mut text = String::new();
+    for paragraph in paragraphs.split_inclusive('\n') {
+        let mut column = 0_usize;
+        for word in paragraph.split_inclusive([' ', '\n']) {
+            let length = word.trim_end().chars().count();
+            if column.saturating_add(length) > WIDTH {
+                text.truncate(text.trim_end_matches(' ').len());
+                text.push('\n');
+                column = 0;
+            }
+            text.push_str(word);
+            column = column.saturating_add(word.chars().count());
+        }
+    }
+    text
 }
 
 /// A table of arguments and options.
