@@ -140,6 +140,7 @@ pub struct EscrowTerms {
     pub required_above: values::AmountOrZero,
 }
 
+// Not `NewMandate` flattened: its `additionalProperties: false` would refuse the fields that follow.
 /// A mandate.
 #[derive(Debug, ToSchema)]
 pub struct Mandate {
