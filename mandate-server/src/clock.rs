@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_grow_although_the_clock_stands_or_goes_back() {
+    fn ids_ascend_even_if_the_clock_stops_or_goes_back() {
         let ids = Ids::new(Arc::new(SystemEntropy));
         let mut last = [0; 16];
         for millis in [1000, 1000, 1000, 1001, 400, 1002] {

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::harness::{Agent, Client, TestServer};
 
 #[test]
-fn an_agent_is_registered_and_its_key_told_once() {
+fn an_agent_is_registered_and_its_key_shown_once() {
     let server = TestServer::start();
     let organization = server.demo();
     let created = organization.client.post("/agents", &json!({ "name": "buyer" }));

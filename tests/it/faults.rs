@@ -49,7 +49,7 @@ fn servers_that_are_killed_leave_nothing_half_done(kind: Kind) {
 
 /// A machine is moved, or swaps: one server is stopped in the midst of its transactions, and goes on with what it knew.
 #[test]
-fn servers_go_on_while_one_stands_still_and_it_goes_on_behind_them() {
+fn servers_go_on_while_one_is_frozen_and_it_catches_up() {
     let database = Kind::Postgres.fresh();
     let replicas = Replicas::start(database.url(), SERVERS);
     let mut ledger = Ledger::open(&replicas, campaign::seed("standstill"));

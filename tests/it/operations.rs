@@ -116,7 +116,7 @@ fn a_restore_puts_the_backup_in_the_place_of_what_is_there_and_loses_nothing() {
 }
 
 #[test]
-fn a_restore_that_was_cut_short_is_ended_by_whoever_opens_the_database_next() {
+fn an_interrupted_restore_is_completed_by_the_next_program_that_opens_the_database() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("mandate.db");
     let database = format!("sqlite://{}", place.display());
@@ -151,7 +151,7 @@ fn a_restore_that_was_cut_short_is_ended_by_whoever_opens_the_database_next() {
 }
 
 #[test]
-fn a_check_tells_each_finding_in_a_line_and_ends_with_1() {
+fn a_check_prints_each_finding_on_a_line_and_exits_with_1() {
     let server = TestServer::start();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("damaged.db");
@@ -177,7 +177,7 @@ fn a_check_tells_each_finding_in_a_line_and_ends_with_1() {
 }
 
 #[test]
-fn health_is_told_by_the_exit_code() {
+fn the_exit_code_reports_health() {
     let mut server = TestServer::start();
     let url = server.ready("ops_url").to_owned();
     let ask = |form: &[&str]| {

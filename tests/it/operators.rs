@@ -250,7 +250,7 @@ fn organizations_are_listed_and_shown() {
 }
 
 #[test]
-fn webhooks_are_listed_with_how_their_deliveries_stand() {
+fn webhooks_are_listed_with_the_state_of_their_deliveries() {
     let server = TestServer::start();
     let hook = json!({ "url": "https://example.com/hook", "events": ["mandate.revoked"] });
     let created = server.demo().client.post("/webhooks", &hook);

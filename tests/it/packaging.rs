@@ -220,7 +220,7 @@ fn what_the_package_names_is_there_or_can_be_made() {
 }
 
 #[test]
-fn the_container_runs_as_nobody_in_particular_and_tells_of_its_health() {
+fn the_container_runs_unprivileged_and_reports_its_health() {
     let file = packaged("Containerfile");
     let last = file.rsplit("\nFROM ").next().unwrap();
     for line in

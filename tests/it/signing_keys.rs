@@ -149,7 +149,7 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn files_are_for_their_owner_alone_and_an_exposed_master_key_is_told_of() {
+fn files_are_readable_by_their_owner_alone_and_an_exposed_master_key_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let (key, log) = (folder.path().join("master.key"), folder.path().join("stderr.log"));
     std::fs::write(&key, "0f".repeat(32)).unwrap();

@@ -131,7 +131,7 @@ pub(crate) fn code(path: &Path) -> Vec<(usize, String)> {
 }
 
 #[test]
-fn nobody_knows_whom_they_should_not() {
+fn no_part_names_what_it_must_not() {
     let mut breaches = Vec::new();
     for rule in RULES {
         for path in sources(rule.path) {

@@ -224,7 +224,7 @@ fn order_and_duplicates() {
 }
 
 #[test]
-fn a_nonce_stands_once() {
+fn a_repeated_nonce_is_found() {
     let mut lines = export();
     let at = find(&lines, allowed);
     let nonce = |line: &str| decision(line)["nonce"].clone();
@@ -263,7 +263,7 @@ fn the_chain_of_approvals() {
 }
 
 #[test]
-fn a_row_that_is_missing_is_told_of_once_by_each_check() {
+fn a_missing_row_is_reported_once_by_each_check() {
     let mut lines = export();
     let at = find(&lines, |d| allowed(d) && d["basis"]["recent_requests"] == 0);
     let agent = "agt_4";

@@ -145,7 +145,7 @@ fn what_cannot_be_repeated_alone_gives_no_idempotency_key() {
 }
 
 #[test]
-fn what_trigger_has_made_is_told_when_it_fails() {
+fn trigger_prints_what_it_has_made_when_it_fails() {
     let agent = format!(r#"{{"id":"agt_trigger-1","agent_key":"{}"}}"#, agent_key());
     let service = Service::new(&[
         ("201 Created", &agent),

@@ -140,7 +140,7 @@ fn a_closed_pipe_does_not_stop_sending() {
 }
 
 #[test]
-fn an_expression_that_does_not_fit_tells_no_secret_and_that_the_change_was_made() {
+fn a_failing_expression_shows_no_secret_and_says_that_the_change_was_made() {
     let service = Service::new(&[("201 Created", AGENT)]);
     let command = service.organization(&["agent", "create", "buyer", "--jq", ".agent_key|tonumber"]);
     let ran =

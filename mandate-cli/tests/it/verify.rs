@@ -331,7 +331,7 @@ fn published_vectors() {
 }
 
 #[test]
-fn a_token_that_was_meant_to_be_read_is_told_of() {
+fn a_file_given_as_a_token_gets_advice() {
     let folder = tempfile::tempdir().unwrap();
     let jwks = jwks_file(folder.path());
     let file = folder.path().join("token.txt");

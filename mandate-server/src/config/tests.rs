@@ -198,7 +198,7 @@ fn plain_http_beyond_this_machine_must_be_asked_for_in_so_many_words() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_told_with_its_source() {
+fn a_missing_file_is_reported_with_its_source() {
     Jail::expect_with(|jail| {
         jail.set_env("MANDATE_CONFIG", "absent.toml");
         let message = Settings::load(&Flags::default()).unwrap_err().to_string();

@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_mistyped_variable_is_told_with_the_name_that_it_resembles() {
+    fn a_mistyped_variable_is_reported_with_a_similar_name() {
         let names = [
             "PATH",
             "MANDATE_DATABSE",

@@ -114,7 +114,7 @@ async fn what_comes_through_tls_without_end_is_heard_to_a_bound() {
 }
 
 #[tokio::test]
-async fn whoever_has_no_certificate_for_the_name_is_told_nothing() {
+async fn a_peer_without_a_certificate_for_the_name_receives_nothing() {
     let other = Other::new().await;
     let answering = async {
         let (stream, _) = other.listener.accept().await.unwrap();

@@ -32,7 +32,7 @@ fn make(traces: &Traces, spans: usize) {
 }
 
 #[test]
-fn where_nobody_collects_no_span_is_made() {
+fn without_a_collector_no_span_is_made() {
     let off = Traces::default();
     assert!(off.attempt().is_none());
     assert!(off.request(&Method::GET, &HeaderMap::new(), true).is_none());

@@ -96,7 +96,7 @@ async fn a_retry_opens_no_second_escrow() {
 }
 
 #[tokio::test]
-async fn whoever_holds_the_address_reads_the_contract() {
+async fn anyone_with_the_address_reads_the_contract() {
     let server = Server::start().await;
     let agent = server.agent("a").await;
     let decision = server.ask(&agent, json!(40.5)).await;

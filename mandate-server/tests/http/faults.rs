@@ -121,7 +121,7 @@ impl Entropy for Blocking {
 
 /// The test blocks one thread of the server's: others answer.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn a_request_that_there_is_no_room_for_is_told_to_come_again() {
+async fn a_request_without_room_gets_a_retry_after() {
     let ((there, arrived), (go_on, on)) = (sync_channel(1), sync_channel(1));
     let (clock, on) = (noon(), Mutex::new(on));
     let blocking = Arc::new(Blocking { clock, blocks: AtomicBool::new(false), there, on });

@@ -102,7 +102,7 @@ async fn a_path_is_what_was_sent() {
 }
 
 #[tokio::test]
-async fn the_rate_is_told_with_the_time_to_wait() {
+async fn a_rate_limited_request_gets_the_time_to_wait() {
     let world = World::start().await;
     let key = world.agent("a").await;
     let hash = ApiKey::parse(&key).unwrap().hash();

@@ -57,7 +57,7 @@ async fn a_body_that_is_too_deep_by_far() {
 }
 
 #[tokio::test]
-async fn a_name_that_stands_twice() {
+async fn a_duplicate_name() {
     refused(JSON, b"{\"name\":\"a\",\"name\":\"a\"}", "name").await;
 }
 

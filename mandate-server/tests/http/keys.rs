@@ -39,7 +39,7 @@ async fn a_key_works_at_once_although_it_was_unknown_before() {
 }
 
 #[tokio::test]
-async fn who_waits_as_long_as_the_new_rate_says_is_admitted() {
+async fn a_caller_that_waits_as_the_new_rate_says_is_admitted() {
     let world = World::start().await;
     let key = world.agent("a").await;
     for _ in 0..4 {

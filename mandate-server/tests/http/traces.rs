@@ -169,7 +169,7 @@ async fn a_decision_is_traced_from_its_caller_to_the_commit() {
 }
 
 #[tokio::test]
-async fn requests_that_decide_nothing_are_told_by_their_route() {
+async fn requests_without_a_decision_are_traced_by_their_route() {
     let traced = Traced::start(1.0).await;
     let world = &traced.world;
     world.agent("buyer").await;

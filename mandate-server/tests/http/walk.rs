@@ -73,7 +73,7 @@ async fn a_key_of_the_wrong_class_is_403() {
 }
 
 #[tokio::test]
-async fn what_belongs_to_somebody_else_is_as_absent_as_what_is_not_there() {
+async fn objects_of_another_tenant_are_answered_like_unknown_ones() {
     let Tenants { ours, theirs, .. } = &Tenants::new().await;
     for route in table().iter().filter(|route| route.path.contains("{id}")) {
         let (own, foreign) = (fresh(ours, route).await, fresh(theirs, route).await);
@@ -98,7 +98,7 @@ async fn what_belongs_to_somebody_else_is_as_absent_as_what_is_not_there() {
 }
 
 #[tokio::test]
-async fn lists_hold_nothing_of_somebody_else() {
+async fn lists_hold_nothing_of_another_tenant() {
     let Tenants { ours, theirs, .. } = &Tenants::new().await;
     // One of everything, by making each operation possible.
     for route in table() {

@@ -65,7 +65,7 @@ async fn a_mandate_ends_with_its_last_day() {
 }
 
 #[tokio::test]
-async fn a_mandate_for_nobody_is_refused() {
+async fn a_mandate_for_an_unknown_agent_is_refused() {
     let world = World::new().await;
     let body = r#"{"principal":"role:cfo","agent":"agt_ghost","categories":["c"],"expires":"2026-12-31",
         "limits":{"per_transaction":5,"currency":"USD"}}"#;
@@ -76,7 +76,7 @@ async fn a_mandate_for_nobody_is_refused() {
 }
 
 #[tokio::test]
-async fn an_agent_sees_itself_and_nobody_else() {
+async fn an_agent_sees_only_itself() {
     let world = World::new().await;
     let (a, b) = (world.agent("a").await, world.agent("b").await);
     let of_b = world.mandate(&b, 1_000, "").await;

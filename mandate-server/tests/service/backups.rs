@@ -104,7 +104,7 @@ async fn a_damaged_database_is_not_backed_up() {
 }
 
 #[tokio::test]
-async fn a_database_that_is_open_can_be_replaced_by_nobody() {
+async fn an_open_database_cannot_be_replaced() {
     let world = World::new().await;
     let refused = upkeep::claim(&world.database, Holder::Alone).unwrap_err().to_string();
     assert!(refused.ends_with("is in use: stop the server first"), "{refused}");

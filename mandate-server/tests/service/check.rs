@@ -60,7 +60,7 @@ pub(crate) async fn lived_in() -> World {
 }
 
 #[tokio::test]
-async fn what_nobody_has_damaged_is_sound() {
+async fn an_undamaged_database_is_sound() {
     let world = lived_in().await;
     assert_eq!(found(&world.database), Vec::<String>::new());
     assert_eq!(world.change("UPDATE decisions SET amount = '11' WHERE amount = '10'"), 1);

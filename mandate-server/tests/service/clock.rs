@@ -77,7 +77,7 @@ fn every_job_of_the_scheduler_has_its_test_here() {
 }
 
 #[tokio::test]
-async fn mandates_and_reviews_are_told_of_once_through_a_jump_and_back() {
+async fn mandates_and_reviews_have_one_event_when_the_clock_jumps_and_goes_back() {
     let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
     let agent = world.agent("a").await;
     world.mandate(&agent, 1_000_000, r#","review_above":200"#).await;

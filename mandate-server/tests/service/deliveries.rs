@@ -206,7 +206,7 @@ async fn what_was_never_tried_is_tried_once_however_late() {
 }
 
 #[tokio::test]
-async fn no_answer_is_told_as_an_error_without_the_url() {
+async fn a_failed_attempt_is_reported_without_the_url() {
     let world = World::new().await;
     let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
     let id = webhook(&world, &format!("http://{free}/s3cret")).await;

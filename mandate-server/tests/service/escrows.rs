@@ -195,7 +195,7 @@ async fn an_agent_sees_the_escrows_it_pays_into() {
 }
 
 #[tokio::test]
-async fn every_state_that_an_escrow_enters_is_told_of() {
+async fn every_state_that_an_escrow_enters_has_an_event() {
     let world = World::new().await;
     let agent = world.agent("a").await;
     world.mandate(&agent, 1_000, "").await;

@@ -93,7 +93,7 @@ async fn deliveries(world: &World, id: &Value) -> Vec<(String, String)> {
 }
 
 #[tokio::test]
-async fn a_review_is_told_of_when_it_begins_and_when_it_is_resolved() {
+async fn a_review_has_an_event_when_it_begins_and_when_it_is_resolved() {
     let world = World::new().await;
     let agent = world.agent("a").await;
     world.mandate(&agent, 10_000, REVIEWED).await;
@@ -127,7 +127,7 @@ async fn a_review_is_told_of_when_it_begins_and_when_it_is_resolved() {
 }
 
 #[tokio::test]
-async fn a_revocation_is_told_of_once() {
+async fn a_revocation_has_one_event() {
     let world = World::new().await;
     let agent = world.agent("a").await;
     let first = world.mandate(&agent, 1_000, "").await;
@@ -161,7 +161,7 @@ async fn a_change_whose_event_cannot_be_written_does_not_happen() {
 }
 
 #[tokio::test]
-async fn a_replayed_request_tells_of_nothing_again() {
+async fn a_replayed_request_writes_no_second_event() {
     let world = World::new().await;
     let agent = world.agent("a").await;
     world.mandate(&agent, 10_000, REVIEWED).await;

@@ -107,7 +107,7 @@ async fn the_rows_of_deliveries_whose_webhook_is_gone_are_ended_in_pieces() {
 }
 
 #[tokio::test]
-async fn what_a_deletion_leaves_is_ended_by_whoever_sweeps_next() {
+async fn what_a_deletion_leaves_is_ended_by_the_next_sweep() {
     let world = World::new().await;
     let (id, event) = flooded(&world).await;
     let sweep = sweeper(&world);

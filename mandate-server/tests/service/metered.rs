@@ -29,7 +29,7 @@ async fn ask_in(world: &World, caller: &Arc<Caller>, currency: &str) {
 }
 
 #[tokio::test]
-async fn whatever_stands_in_an_agents_row_counts_once() {
+async fn every_request_in_an_agents_row_counts_once() {
     let world = World::new().await;
     let agent = world.agent("a").await;
     world.mandate(&agent, 1_000, r#","review_above":200"#).await;

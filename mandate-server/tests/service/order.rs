@@ -110,7 +110,7 @@ async fn sweeps(world: &World, rounds: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_waits_for_whoever_waits_for_him() {
+async fn no_transactions_wait_for_each_other() {
     let world = World::new().await;
     let rounds = ROUNDS * scale() as usize;
     let mut agents = Vec::new();

@@ -45,7 +45,7 @@ fn move_to(world: &World, instant: &str, seconds: i64) {
 }
 
 #[tokio::test]
-async fn a_mandate_is_told_of_once_seven_days_before_its_last_day() {
+async fn the_expiry_of_a_mandate_is_announced_once_seven_days_before() {
     let world = World::new().await;
     let agent = world.agent("a").await;
     let mandate = world.mandate(&agent, 1_000, "").await;
@@ -66,7 +66,7 @@ async fn a_mandate_is_told_of_once_seven_days_before_its_last_day() {
 }
 
 #[tokio::test]
-async fn a_mandate_that_was_revoked_or_replaced_is_not_told_of() {
+async fn the_expiry_of_a_revoked_or_replaced_mandate_is_not_announced() {
     let world = World::new().await;
     let (a, b) = (world.agent("a").await, world.agent("b").await);
     world.revoke(&world.mandate(&a, 1_000, "").await).await;
@@ -79,7 +79,7 @@ async fn a_mandate_that_was_revoked_or_replaced_is_not_told_of() {
 }
 
 #[tokio::test]
-async fn a_mandate_for_less_than_seven_days_is_told_of_when_it_is_written() {
+async fn a_mandate_for_less_than_seven_days_is_announced_when_it_is_written() {
     let world = World::new().await;
     world.agent("a").await;
     move_to(&world, "2026-12-24T00:00:00Z", 0);
@@ -114,7 +114,7 @@ async fn pending(count: usize) -> (World, Vec<Value>) {
 }
 
 #[tokio::test]
-async fn a_review_that_expires_is_resolved_and_told_of_once() {
+async fn an_expired_review_is_resolved_with_one_event() {
     let (world, decisions) = pending(1).await;
     world.clock.advance(REVIEW_SECONDS - 7 - 1);
     let next = sweeper(&world).sweep().await;

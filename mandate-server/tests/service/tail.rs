@@ -310,7 +310,7 @@ async fn two_servers_on_a_file_know_of_each_others_decisions_and_one_takes_over(
 }
 
 #[tokio::test]
-async fn the_end_of_the_log_that_is_read_stays_short_whoever_writes() {
+async fn the_end_of_the_log_that_is_read_stays_short_under_any_writer() {
     let mut world = World::new().await;
     let agents = agents(&world, 3).await;
     let since = |world: &World| apart::snapshot(&world.database, owed::since).unwrap();

@@ -69,7 +69,7 @@ async fn the_counters_tell_what_was_decided_and_spent() {
 }
 
 #[tokio::test]
-async fn what_remains_is_told_only_where_a_cap_holds() {
+async fn the_remaining_amount_is_shown_only_under_a_cap() {
     let world = World::new().await;
     let agent = world.agent("a").await;
     let first = world.mandate(&agent, 1_000, "").await;

@@ -25,7 +25,7 @@ fn tables_fit_the_width_and_lose_nothing_in_a_pipe() {
 }
 
 #[test]
-fn colour_is_for_whom_it_is_wanted() {
+fn colour_is_used_only_where_it_is_wanted() {
     let server = TestServer::start();
     let organization = server.demo();
     let shell = Shell::new(&server, &organization);

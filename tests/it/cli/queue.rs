@@ -285,7 +285,7 @@ fn the_queue_ends_with_its_terminal() {
 }
 
 #[test]
-fn whoever_logs_in_is_asked_and_the_key_is_not_shown() {
+fn login_asks_for_the_key_and_does_not_show_it() {
     let (server, home) = (TestServer::start(), tempfile::tempdir().unwrap());
     let organization = server.demo();
     let (base, key) = (server.ready("base_url"), organization.client.key());

@@ -88,7 +88,7 @@ fn what_is_pasted_answers_nothing() {
 }
 
 #[test]
-fn a_mandate_is_shown_as_it_stands_now() {
+fn a_mandate_is_shown_in_its_current_state() {
     let server = TestServer::start();
     let organization = server.demo();
     let agent = organization.agent("buyer");

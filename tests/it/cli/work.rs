@@ -171,7 +171,7 @@ fn webhooks_events_escrows_exports_and_the_rest() {
 }
 
 #[test]
-fn whoever_waits_gets_the_fresh_token() {
+fn waiting_for_a_review_returns_the_fresh_token() {
     let server = TestServer::start();
     let organization = server.demo();
     let agent = organization.buyer("buyer");
@@ -200,7 +200,7 @@ fn whoever_waits_gets_the_fresh_token() {
 }
 
 #[test]
-fn what_trigger_makes_is_told() {
+fn trigger_prints_what_it_has_made() {
     let server = TestServer::start();
     let organization = server.demo();
     let shell = Shell::new(&server, &organization);

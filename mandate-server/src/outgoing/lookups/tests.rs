@@ -91,7 +91,7 @@ async fn names_that_hang_hold_up_no_other_environment() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_place_gets_the_next_and_leaves_nothing_when_it_gives_up() {
+async fn a_waiting_lookup_gets_the_next_place_and_frees_it_when_it_gives_up() {
     let (names, lookups) = hanging();
     flood(&lookups, 1, MAX_OF_ENVIRONMENT).await;
     let asked = names.asked.load(Ordering::SeqCst);

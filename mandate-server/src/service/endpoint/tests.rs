@@ -277,7 +277,7 @@ fn networks_that_the_operator_names_are_reached_and_no_more() {
 }
 
 #[test]
-fn a_name_of_this_machine_never_stands_for_another() {
+fn a_name_of_this_machine_never_means_another() {
     let egress = EgressPolicy { loopback: true, networks: Vec::new() };
     let public = "8.8.8.8".parse().unwrap();
     assert!(egress.allows_for("hooks.example", public) && !egress.allows_for("a.localhost", public));

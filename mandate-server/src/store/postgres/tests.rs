@@ -115,7 +115,7 @@ fn what_is_read_is_read_again_where_the_connection_is_lost_beneath_it_and_not_fo
 }
 
 #[test]
-fn how_a_transaction_ended_is_told_by_what_it_left() {
+fn the_outcome_of_a_transaction_is_known_by_the_row_it_left() {
     let database = fresh();
     let (mut works, mut asks) = (worker(database.url()), worker(database.url()));
     let (committed, absent) = ([1; 16], [2; 16]);
@@ -249,7 +249,7 @@ fn what_is_read_after_a_lock_is_what_was_committed_before_it() {
 }
 
 #[test]
-fn a_month_has_its_partition_unless_its_rows_stand_elsewhere() {
+fn a_month_gets_a_partition_unless_its_rows_are_elsewhere() {
     const INSERT: &str =
         "INSERT INTO events (environment, event, type, created_at, data) VALUES (1, $1, 'ping', 0, '{}')";
     const PARTITIONS: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass";

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_gets_nobody_round_the_lock() {
+    fn a_link_does_not_get_around_the_lock() {
         let folder = tempfile::tempdir().unwrap();
         let (real, link) = (folder.path().join("mandate.db"), folder.path().join("link.db"));
         fs::write(&real, "").unwrap();

@@ -90,7 +90,7 @@ async fn no_spelling_of_an_address_that_is_not_public_is_dialled() {
 }
 
 #[tokio::test]
-async fn a_name_that_stands_for_such_an_address_is_not_connected_to() {
+async fn a_name_that_resolves_to_such_an_address_is_not_connected_to() {
     for host in NOT_PUBLIC {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let Ok(address) = bare.parse::<IpAddr>() else { continue };

@@ -56,7 +56,7 @@ fn a_host_to_which_no_connection_is_made_or_refused_is_passed_over() {
 }
 
 #[test]
-fn where_no_host_answers_that_is_told_in_time() {
+fn if_no_host_answers_the_error_comes_in_time() {
     let mute = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
     let ports = mute.each_ref().map(|mute| mute.local_addr().unwrap().port());
     let url = format!("postgres://u@127.0.0.1:{},127.0.0.1:{}/d", ports[0], ports[1]);

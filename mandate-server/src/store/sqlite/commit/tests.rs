@@ -239,7 +239,7 @@ async fn what_a_commit_that_failed_was_to_owe_is_forgotten_with_the_next() {
 }
 
 #[test]
-fn failures_are_told_once_in_a_while() {
+fn repeated_failures_are_logged_at_intervals() {
     let mut committer = Committer::new(commit(), Arc::default());
     let start = Instant::now();
     let told = [0, 1, TELL_SECONDS - 1, TELL_SECONDS, TELL_SECONDS + 1, 2 * TELL_SECONDS]

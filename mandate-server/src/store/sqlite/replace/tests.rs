@@ -109,7 +109,7 @@ fn what_was_set_aside_before_is_never_overwritten() {
 }
 
 #[test]
-fn nobody_reads_a_database_whose_place_another_is_to_take() {
+fn a_database_that_is_being_replaced_cannot_be_read() {
     let scene = Scene::new(true);
     let refused = super::super::upkeep::schema(&scene.path).unwrap_err().to_string();
     assert!(refused.contains("a restore of it was interrupted"), "{refused}");

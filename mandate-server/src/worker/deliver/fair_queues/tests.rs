@@ -153,7 +153,7 @@ fn a_lane_grows_with_the_answers_that_come_and_shrinks_when_none_does() {
 }
 
 #[test]
-fn how_an_attempt_ended_is_told_by_its_answer_and_its_time() {
+fn the_ending_of_an_attempt_follows_from_its_answer_and_time() {
     let (soon, late) = (Duration::from_millis(5), PROMPT);
     for (answer, after, ending) in [
         (Ok(200), soon, Ending::Answered(soon)),
@@ -178,7 +178,7 @@ fn one_host_and_one_environment_have_theirs() {
 }
 
 #[test]
-fn whoever_has_least_comes_first_when_little_is_free() {
+fn the_queue_with_the_fewest_attempts_comes_first_when_little_is_free() {
     let mut queues = known((1..=20).map(|number| alone(number.into(), number)).collect());
     for number in 1..=14 {
         begin(&mut queues, key(number.into(), number), 31);
