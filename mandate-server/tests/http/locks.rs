@@ -9,11 +9,11 @@ use serde_json::json;
 use crate::wire::exchange;
 use crate::world::{World, spend};
 
-/// More than go by one lane, so that some share the one of the agent that is held.
+/// More agents than batch workers, so that some share that of the held agent.
 const OTHERS: usize = 8;
-/// Requests for the agent that is held.
+/// Requests for the held agent.
 const LATE: usize = 5;
-/// So many that trying them all takes longer than any other request should wait.
+/// So many held agents that trying them all takes longer than any other request should wait.
 const MANY: usize = 100;
 /// How long others wait at most while agents are tried, with room for a slow machine.
 const BRIEF: Duration = Duration::from_secs(2);

@@ -127,7 +127,7 @@ fn one_webhook_has_its_share_and_no_more() {
 }
 
 #[test]
-fn a_lane_grows_with_the_answers_that_come_and_shrinks_when_none_does() {
+fn a_queue_grows_with_the_answers_that_come_and_shrinks_when_none_does() {
     let slow = Ending::Answered(PROMPT);
     for (endings, width) in [
         (&[][..], FIRST_WIDTH),
@@ -231,7 +231,7 @@ fn nothing_is_kept_for_what_has_hung_before() {
 }
 
 #[test]
-fn a_lane_is_over_when_nothing_is_left_or_its_turn_has_passed_or_something_hung() {
+fn a_queue_is_over_when_nothing_is_left_or_its_turn_has_passed_or_something_hung() {
     let mut queues = known(vec![alone(1, 1)]);
     let key = key(1, 1);
     assert_eq!(queues.over(at(0)), []);
