@@ -1,4 +1,4 @@
-//! The service's API: requests with their key, their idempotency key, their retries, and errors in full.
+//! Requests to the service's API: with key, idempotency key and retries, and errors in full.
 
 mod refusal;
 mod stream;
@@ -24,29 +24,29 @@ use crate::prompt;
 use crate::service::{Change, Service};
 use crate::style::LIVE;
 
-/// Pauses before the second, third and fourth attempt, unless the service asks for another one.
+/// The pauses before the second, third and fourth attempt, unless the service asks for another.
 const PAUSES: [Duration; 3] =
     [Duration::from_millis(250), Duration::from_millis(500), Duration::from_secs(1)];
-/// The longest pause that the service may ask for; a longer one is left to the caller.
+/// The longest pause that the service may ask for. A longer one is left to the caller.
 const MAX_RETRY_AFTER: Duration = Duration::from_mins(1);
 /// A pause of this length or more is announced.
 const NOTICEABLE: Duration = Duration::from_secs(2);
-/// What is escaped in a query: all but the unreserved characters (RFC 3986, section 2.3).
+/// The characters that are escaped in a query: all but the unreserved ones (RFC 3986, section 2.3).
 const QUERY: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
 
-/// A connection to the service in the name of one key.
+/// A client of the service, with one key.
 #[derive(Debug)]
 pub(crate) struct Client {
     transport: Transport,
     access: Access,
     idempotency_key: String,
-    /// Changes are made without asking.
+    /// Changes are made without asking for confirmation.
     unasked: bool,
 }
 
-/// A request to be made.
+/// A request to be sent.
 pub(crate) struct Call<'a> {
     method: Method,
     path: &'a str,
@@ -54,14 +54,14 @@ pub(crate) struct Call<'a> {
     body: Option<&'a str>,
 }
 
-/// An answer of any status.
+/// An answer with any status.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
     pub(crate) body: String,
     retry_after: Option<Duration>,
-    /// Whether it was sent before, and it is not known with what effect.
+    /// Whether the request was sent before, with unknown effect.
     is_repeated: bool,
 }
 
@@ -81,12 +81,12 @@ impl<'a> Call<'a> {
 }
 
 impl Client {
-    /// The client that options, environment and profiles describe, with a key of `class`.
+    /// The client that options, environment and profiles describe, with a key of class `class`.
     pub(crate) fn new(service: &Service, global: &Global, class: Class) -> Result<Self, Failure> {
         Self::marked(Access::find(service, global, class)?, None, global)
     }
 
-    /// The same, for a change.
+    /// The same, for a command that makes a change.
     pub(crate) fn for_change(change: &Change, global: &Global, class: Class) -> Result<Self, Failure> {
         Self::marked(Access::find(&change.service, global, class)?, change.idempotency_key.clone(), global)
     }
@@ -99,7 +99,7 @@ impl Client {
         Self::with(access, idempotency_key, global.yes)
     }
 
-    /// The client for an access that is there.
+    /// The client for a known access.
     pub(crate) fn with(
         access: Access,
         idempotency_key: Option<String>,
@@ -112,12 +112,12 @@ impl Client {
         Ok(Self { transport: access.base.transport()?, access, idempotency_key, unasked })
     }
 
-    /// Where, and in whose name.
+    /// The address and the key.
     pub(crate) fn access(&self) -> &Access {
         &self.access
     }
 
-    /// Asks a person at a terminal before `change` is made to a live environment. Scripts are not asked.
+    /// Asks a person at a terminal to confirm `change` in a live environment. Scripts are not asked.
     pub(crate) fn confirm(&self, change: &str) -> Result<(), Failure> {
         if !self.access.is_live() || self.unasked || !prompt::can_ask() {
             return Ok(());
@@ -128,12 +128,12 @@ impl Client {
         Err(Failure::new(Exit::Declined, format!("not confirmed: {change}")).note("sent", "nothing"))
     }
 
-    /// Gets what is at `path`.
+    /// Gets the object or list at `path`.
     pub(crate) fn get(&self, path: &str, query: &[(&str, String)]) -> Result<String, Failure> {
         self.call(&Call::new(Method::GET, path, query, None))
     }
 
-    /// Deletes what is at `path`. That it is not there is as good, when an earlier request may have deleted it.
+    /// Deletes the object at `path`. If an earlier attempt may have deleted it, a 404 is a success.
     pub(crate) fn delete(&self, path: &str) -> Result<(), Failure> {
         let call = Call::new(Method::DELETE, path, &[], None);
         let reply = self.exchange(&call)?;
@@ -144,7 +144,7 @@ impl Client {
         }
     }
 
-    /// Posts `body`, which is JSON, or nothing; the body of a 2xx comes back as it came.
+    /// Posts `body`, which is JSON, or nothing. Returns the body of a 2xx unchanged.
     pub(crate) fn post(&self, path: &str, body: Option<&str>) -> Result<String, Failure> {
         self.call(&Call::new(Method::POST, path, &[], body))
     }
@@ -164,14 +164,14 @@ impl Client {
         Err(self.failed(call, &reply))
     }
 
-    /// The failure that an answer other than 2xx is.
+    /// The failure for an answer other than 2xx.
     pub(crate) fn failed(&self, call: &Call<'_>, reply: &Reply) -> Failure {
         let refused = self.refused(call, reply);
         if call.is_post() { self.with_idempotency_key(refused) } else { refused }
     }
 
-    /// The issuer that the service points to: where its own host redirects those who ask it for the key set. Nothing when it
-    /// does not say.
+    /// The issuer that the service names: the address to which it redirects a request for the key set. None
+    /// if it names none.
     pub(crate) fn issuer(&self) -> Option<String> {
         let host = self.access.base.without(VERSION_PATH)?;
         let request = self.transport.get(host.join(WELL_KNOWN).as_str()).ok()?;
@@ -180,7 +180,7 @@ impl Client {
         Some(location.strip_suffix(WELL_KNOWN)?.to_owned())
     }
 
-    /// Sends the request, again where that may do better, and gives the last answer, whatever its status.
+    /// Sends the request, and again if that may help. Returns the last answer, whatever its status.
     pub(crate) fn exchange(&self, call: &Call<'_>) -> Result<Reply, Failure> {
         let mut is_repeated = false;
         let tried = patiently(
@@ -203,12 +203,12 @@ impl Client {
         }
     }
 
-    /// The failure with the key under which the request can be repeated.
+    /// Adds the key with which the request can be repeated.
     pub(crate) fn with_idempotency_key(&self, failure: Failure) -> Failure {
         failure.note("idempotency key", &self.idempotency_key)
     }
 
-    /// What failed after the change was made: that it was, and how to have the answer again.
+    /// A failure after the change was made: says that it was made, and how to get the answer again.
     pub(crate) fn made(&self, failure: Failure) -> Failure {
         let key = &self.idempotency_key;
         self.with_idempotency_key(failure).note("done", "the change was made").next(format_args!(
@@ -216,7 +216,7 @@ impl Client {
         ))
     }
 
-    /// Notes how to have the answer again, in case it cannot be shown.
+    /// Notes how to get the answer again, in case it cannot be printed.
     pub(crate) fn note_if_lost(&self, output: &mut Output) {
         let key = &self.idempotency_key;
         output.note_if_lost("idempotency key", key);
@@ -242,7 +242,7 @@ impl Client {
         Ok(Reply { status, headers, body, retry_after, is_repeated: false })
     }
 
-    /// A request with the key, which no log of headers shows.
+    /// A request with the key, marked so that no log of headers shows it.
     fn request(&self, method: Method, url: &str, accept: &str) -> Result<RequestBuilder, http::Error> {
         let request = self.transport.request(method, url)?;
         Ok(request.bearer_auth(self.access.key.expose()).header("accept", accept))
@@ -256,7 +256,7 @@ impl Client {
     }
 }
 
-/// What is put behind `path` for the query to hold these fields, too; nothing for none.
+/// The query with these fields, to be appended to `path`. Empty if there are none.
 fn encoded(path: &str, query: &[(&str, String)]) -> String {
     query.iter().enumerate().fold(String::new(), |mut text, (at, (name, value))| {
         text.push(if at == 0 && !path.contains('?') { '?' } else { '&' });
@@ -266,7 +266,8 @@ fn encoded(path: &str, query: &[(&str, String)]) -> String {
     })
 }
 
-/// Tries, and again for as long as `worth_another` gives a pause that is short enough, and gives the last outcome.
+/// Tries once, and again while `worth_another` returns a pause that is short enough. Returns the last
+/// outcome.
 fn patiently<T>(
     mut attempt: impl FnMut() -> Result<T, http::Error>,
     mut worth_another: impl FnMut(&Result<T, http::Error>) -> Option<Option<Duration>>,
@@ -282,8 +283,8 @@ fn patiently<T>(
     attempt()
 }
 
-/// Whether another attempt may do better, and the pause that the service asks for. `facts` gives an answer's status and the pause
-/// that it asks for.
+/// Whether another attempt may succeed, and the pause that the service asks for. `facts` returns an answer's
+/// status and pause.
 #[expect(clippy::option_option, reason = "whether, and if so how long if that is known")]
 fn worth_another<T>(
     tried: &Result<T, http::Error>,
@@ -311,7 +312,7 @@ fn wait(pause: Duration) {
     thread::sleep(pause);
 }
 
-/// `pause`, longer by a random part of itself, so that many clients don't come back together.
+/// `pause`, extended by a random part of itself, so that many clients do not return together.
 fn jittered(pause: Duration) -> Duration {
     let [part] = environment::random::<1>().unwrap_or_default();
     pause.saturating_add(pause.saturating_mul(u32::from(part)) / 256)

@@ -1,5 +1,5 @@
-//! Finds the service's address and the API key: by options, in the environment, in a profile. A key is never taken from the
-//! command line.
+//! Finds the service's address and the API key, in options, the environment or a profile. A key is never a
+//! command-line argument.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ pub(crate) const VERSION_PATH: &str = "/v1";
 /// The longest key file, in bytes: more than any key with its line break.
 const MAX_KEY_FILE_BYTES: usize = 256;
 
-/// Whose key a command takes: that of one class, or any.
+/// The class of key that a command needs, or any.
 pub(crate) type Class = Option<KeyClass>;
 
 /// An address, and a key for it.
@@ -31,13 +31,14 @@ pub(crate) struct Access {
     pub(crate) base: Address,
     /// The key.
     pub(crate) key: ApiKey,
-    /// The profile that the key is from, if it is from one.
+    /// The profile that the key is from, if any.
     pub(crate) profile: Option<String>,
 }
 
 impl Access {
-    /// What `service`, the environment and the profiles give, with a key of `class`. An option goes before the
-    /// environment, and that before the current profile; a profile that was named goes before the environment.
+    /// The access from `service`, the environment and the profiles, with a key of class `class`. An option
+    /// overrides the environment, which overrides the current profile. A named profile overrides the
+    /// environment.
     pub(crate) fn find(service: &Service, global: &Global, class: Class) -> Result<Self, Failure> {
         let base = known_address(service, global)?.ok_or_else(|| {
             Failure::new(Exit::Usage, "the service's base URL is not known")
@@ -46,7 +47,7 @@ impl Access {
         Self::at(base, service, global, class)?.ok_or_else(|| missing(class))
     }
 
-    /// The same for the service at `base`; nothing when no key is there.
+    /// The same for the service at `base`. None if there is no key.
     pub(crate) fn at(
         base: Address,
         service: &Service,
@@ -78,13 +79,13 @@ impl Access {
         Ok(Some(Self { base, key, profile: Some(name) }))
     }
 
-    /// Whether it is production that the key acts on.
+    /// Whether the key is for production.
     pub(crate) fn is_live(&self) -> bool {
         self.key.kind() == EnvironmentKind::Production
     }
 }
 
-/// The profile that counts, read when it is needed.
+/// The profile that applies, read when it is needed.
 struct Chosen<'a> {
     asked: Option<&'a str>,
 }
@@ -117,7 +118,7 @@ pub(crate) fn address(text: &str, name: &str) -> Result<Address, Failure> {
     if address.as_str().ends_with(VERSION_PATH) { Ok(address) } else { Err(refused("it must end in /v1")) }
 }
 
-/// The service's address, by an option, the environment or a profile, if one of them has it.
+/// The service's address from an option, the environment or a profile, if there is one.
 pub(crate) fn known_address(service: &Service, global: &Global) -> Result<Option<Address>, Failure> {
     let profile = Chosen::new(global.profile.as_deref());
     if let Some(text) = &service.base_url {
@@ -131,7 +132,7 @@ pub(crate) fn known_address(service: &Service, global: &Global) -> Result<Option
     Ok(profile.load()?.map(|(_, address, _)| address))
 }
 
-/// The names of the two variables that may hold a key of `class`, and the path of a file with one.
+/// The two variables for a key of `class`: the key itself, and the path of a file with it.
 fn variables(class: KeyClass) -> (&'static str, &'static str) {
     match class {
         KeyClass::Organization => ("MANDATE_ORGANIZATION_KEY", "MANDATE_ORGANIZATION_KEY_FILE"),
@@ -139,7 +140,7 @@ fn variables(class: KeyClass) -> (&'static str, &'static str) {
     }
 }
 
-/// The key in the environment; where any class will do, the organization's goes first.
+/// The key in the environment. If any class will do, the organization's is used first.
 fn from_environment(class: Class) -> Result<Option<ApiKey>, Failure> {
     for sought in KeyClass::ALL.into_iter().filter(|sought| class.is_none_or(|class| class == *sought)) {
         let (direct, file) = variables(sought);
@@ -166,7 +167,7 @@ fn missing(class: Class) -> Failure {
     };
     let (direct, file) = set;
     let failure = Failure::new(Exit::Unauthorized, format!("this command needs {key}, and there is none"));
-    // A key of the other class is set: without this note, the user would look for a misspelling.
+    // A key of the other class is set. Without this note, the user would look for a misspelling.
     let others = KeyClass::ALL.into_iter().filter(|other| class.is_some_and(|class| class != *other));
     let is_set = |name: &&'static str| matches!(variable(name), Ok(Some(_)));
     let other = others.flat_map(|other| <[_; 2]>::from(variables(other))).find(is_set);
@@ -179,7 +180,7 @@ fn missing(class: Class) -> Failure {
     ))
 }
 
-/// Reads a key from a file, or standard input.
+/// Reads a key from a file or standard input.
 pub(crate) fn read(source: &Source, class: Class) -> Result<ApiKey, Failure> {
     let text = source.read("the API key", MAX_KEY_FILE_BYTES, Exit::Unauthorized)?;
     if let Source::File(path) = source {
@@ -212,7 +213,7 @@ fn must_be_of(class: Class, key: &ApiKey, place: &str) -> Result<(), Failure> {
     }
 }
 
-/// Warns of a key that other users of the machine can read.
+/// Warns about a key file that other users of the machine can read.
 #[cfg(unix)]
 fn warn_if_exposed(path: &Path) {
     use std::os::unix::fs::PermissionsExt as _;

@@ -1,4 +1,5 @@
-//! Where this program keeps files of its own: what can be fetched again, and what must not be lost.
+//! The directories of this program: a cache for what can be fetched again, and configuration that must not be
+//! lost.
 
 use std::fmt::Write as _;
 use std::fs::OpenOptions;
@@ -11,15 +12,15 @@ use sha2::{Digest as _, Sha256};
 use crate::environment::variable;
 use crate::exit::{Exit, Failure};
 
-/// The folder of this program, within those of the person.
+/// The name of this program's directory within the user's.
 const NAME: &str = "mandate";
 
-/// For what can be fetched again; nothing when there is no home directory, as in many containers.
+/// The cache directory. None without a home directory, as in many containers.
 pub(crate) fn cache() -> Result<Option<PathBuf>, Failure> {
     Ok(base()?.map(|base| base.cache_dir().join(NAME)))
 }
 
-/// For what the person has decided.
+/// The configuration directory.
 pub(crate) fn config() -> Result<PathBuf, Failure> {
     config_if_any()?.ok_or_else(|| {
         Failure::new(Exit::Usage, "there is no home directory to keep this in")
@@ -27,7 +28,7 @@ pub(crate) fn config() -> Result<PathBuf, Failure> {
     })
 }
 
-/// The same, where it is known: in `MANDATE_CONFIG_DIR`, or in the person's home.
+/// The same, if it is known: from `MANDATE_CONFIG_DIR`, or in the user's home.
 pub(crate) fn config_if_any() -> Result<Option<PathBuf>, Failure> {
     match variable("MANDATE_CONFIG_DIR")? {
         Some(named) => Ok(Some(PathBuf::from(named.as_str()))),
@@ -44,7 +45,7 @@ fn base() -> Result<Option<impl etcetera::BaseStrategy>, Failure> {
     Ok(None)
 }
 
-/// A file's name for any text.
+/// A file name for any text.
 pub(crate) fn file_name(text: &str) -> String {
     format!("{}.json", hex(&Sha256::digest(text)))
 }
@@ -57,7 +58,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Writes the whole file or none of it, for its owner alone.
+/// Writes the whole file or nothing, readable by its owner alone.
 pub(crate) fn write(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     create(folder)?;
@@ -68,7 +69,7 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Makes a directory, and those above it, for their owner alone.
+/// Makes a directory and its parents, accessible by their owner alone.
 #[cfg(unix)]
 pub(crate) fn create(folder: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt as _;
@@ -80,7 +81,7 @@ pub(crate) fn create(folder: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(folder)
 }
 
-/// Has files that are made with `options` belong to their owner alone.
+/// Makes files created with `options` accessible by their owner alone.
 #[cfg(unix)]
 pub(crate) fn private(options: &mut OpenOptions) {
     use std::os::unix::fs::OpenOptionsExt as _;

@@ -1,4 +1,4 @@
-//! The only place that asks the machine for the time, for random bytes and for variables.
+//! The only place that reads the clock, random bytes and environment variables.
 #![expect(clippy::disallowed_methods, reason = "this is the home of clock, randomness and environment")]
 
 use std::time::{SystemTime, UNIX_EPOCH};

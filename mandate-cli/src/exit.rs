@@ -103,12 +103,12 @@ impl Failure {
         Self { exit, message: message.into(), notes: Vec::new(), answer: None }
     }
 
-    /// A person has ended the command: nothing is said of it.
+    /// A person has ended the command: nothing more is printed.
     pub(crate) fn interrupted() -> Self {
         Self::new(Exit::Interrupted, "interrupted")
     }
 
-    /// The same failure, counted as another kind.
+    /// The same failure with another exit code.
     pub(crate) fn of_kind(self, exit: Exit) -> Self {
         Self { exit, ..self }
     }

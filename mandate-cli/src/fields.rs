@@ -1,4 +1,5 @@
-//! JSON by paths of member names, for columns and `--json=fields`. Values stay as they were written: an amount keeps its digits.
+//! JSON by paths of member names, for columns and `--json=fields`. Values stay as written: an amount keeps
+//! its digits.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -7,7 +8,7 @@ use serde_json::value::RawValue;
 
 type Members<'a> = BTreeMap<Cow<'a, str>, &'a RawValue>;
 
-/// The value at `path`, names with full stops between; `null` counts as absent.
+/// The value at `path`, names separated by full stops. `null` counts as absent.
 pub(crate) fn at<'a>(json: &'a str, path: &str) -> Option<&'a str> {
     let found = path.split('.').try_fold(json, |json, name| {
         let members: Members<'_> = serde_json::from_str(json).ok()?;
@@ -16,7 +17,7 @@ pub(crate) fn at<'a>(json: &'a str, path: &str) -> Option<&'a str> {
     found.filter(|value| *value != "null")
 }
 
-/// The text at `path`: a string's own, everything else as JSON, several strings with commas between.
+/// The text at `path`: a string's own, anything else as JSON, several strings separated by commas.
 pub(crate) fn text(json: &str, path: &str) -> Option<String> {
     let value = at(json, path)?;
     if let Ok(text) = serde_json::from_str::<String>(value) {
@@ -34,8 +35,8 @@ pub(crate) fn items<'a>(json: &'a str, path: &str) -> Option<Vec<&'a str>> {
     Some(items.into_iter().map(RawValue::get).collect())
 }
 
-/// An object of the values at `paths`, under the paths as names; `null` for what is absent. Of an array, each
-/// element so.
+/// An object with the values at `paths`, named by their paths, and `null` for absent ones. For an array, one
+/// for each element.
 pub(crate) fn select(json: &str, paths: &[String]) -> String {
     if let Ok(elements) = serde_json::from_str::<Vec<&RawValue>>(json) {
         let elements: Vec<String> =

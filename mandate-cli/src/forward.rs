@@ -1,4 +1,4 @@
-//! Sends events on to a receiver, as their issuer would.
+//! Forwards events to a receiver, as their issuer would.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::http::{self, Address, Transport};
 /// How long the receiver may take: as long as an issuer waits.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Where events are sent on.
+/// Where events are forwarded to.
 #[derive(Debug)]
 pub(crate) struct Forward {
     transport: Transport,
@@ -18,12 +18,12 @@ pub(crate) struct Forward {
 }
 
 impl Forward {
-    /// Fails when a proxy is to be used that cannot be.
+    /// Fails if the proxy for this address cannot be used.
     pub(crate) fn new(address: Address) -> Result<Self, Failure> {
         Ok(Self { transport: address.transport()?, address })
     }
 
-    /// Posts the token; gives the status.
+    /// Posts the token. Returns the status.
     pub(crate) fn send(&self, token: &str) -> Result<u16, String> {
         let sent = self.transport.request(Method::POST, self.address.as_str()).and_then(|request| {
             let request = request.header("content-type", "application/jwt").body(token.to_owned());

@@ -1,4 +1,4 @@
-//! The HTTP transport: which addresses are talked to, with which limits.
+//! The HTTP transport: which addresses may be reached, and with which limits.
 
 mod error;
 mod transport;
@@ -19,7 +19,8 @@ use crate::proxy::Via;
 
 const INCOMPLETE: &str = "it must be a complete URL: https://, or on this machine http://";
 
-/// An address that may be talked to: https anywhere, http on loopback only, without user, password, query or fragment.
+/// An address that may be reached: https anywhere, http on loopback only; without user, password, query or
+/// fragment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Address {
     text: String,
@@ -31,7 +32,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let uri = Uri::from_str(text).map_err(|e| {
-            // Without a scheme, the parser reports only an invalid format.
+            // Without a scheme, the parser would only report an invalid format.
             if text.contains("://") { format!("it is not a URL: {e}") } else { INCOMPLETE.to_owned() }
         })?;
         let (Some(authority), Some(host)) = (uri.authority(), uri.host().filter(|h| !h.is_empty())) else {
@@ -57,12 +58,12 @@ impl fmt::Display for Address {
 }
 
 impl Address {
-    /// The address with `path`, which begins with a slash, behind it.
+    /// The address with `path`, which begins with a slash, appended.
     pub(crate) fn join(&self, path: &str) -> Self {
         Self { text: format!("{}{path}", self.text), plain: self.plain }
     }
 
-    /// The address without `path`, which must be its end.
+    /// The address without `path`, if it ends with it.
     pub(crate) fn without(&self, path: &str) -> Option<Self> {
         Some(Self { text: self.text.strip_suffix(path)?.to_owned(), plain: self.plain })
     }
@@ -72,27 +73,27 @@ impl Address {
         &self.text
     }
 
-    /// Whether it is spoken to without TLS, on this machine.
+    /// Whether it is reached without TLS, on this machine.
     pub(crate) fn is_plain(&self) -> bool {
         self.plain
     }
 
-    /// Connections to this address. Redirects are not followed: neither a key nor the trust in a key set moves to an address
-    /// that the caller has not named.
+    /// A client for this address. It does not follow redirects: neither a key nor the trust in a key set
+    /// moves to an address that the caller has not named.
     ///
     /// # Errors
     ///
-    /// When the variable that names the proxy names none that can be used.
+    /// The variable that names the proxy names none that can be used.
     pub(crate) fn transport(&self) -> Result<Transport, Failure> {
         Ok(Transport::new(self.plain, self.via()?))
     }
 
-    /// The proxy on the way. Through one, a plain request would leave the machine: there is none for it.
+    /// The proxy for this address. A plain request must not leave the machine, so it never has one.
     fn via(&self) -> Result<Option<Via>, Failure> {
         if self.plain { Ok(None) } else { Via::find(&self.text) }
     }
 
-    /// Why nothing came of a request, to be put behind what was tried: the proxy on the way, if there is one, and the error.
+    /// Why a request failed, to be appended to what was tried: the proxy, if there is one, and the error.
     pub(crate) fn why(&self, error: &Error) -> String {
         if let Some(places) = rootless(error) {
             return format!(": no root certificates were found {places}");
@@ -103,7 +104,7 @@ impl Address {
         }
     }
 
-    /// What to do about `error` where it need not be the address's own: a proxy is on the way, or no root is known.
+    /// What to do about `error`, if a proxy or missing root certificates may be the reason.
     pub(crate) fn remedy(&self, error: &Error) -> Option<String> {
         if rootless(error).is_some() {
             let advice = "install root certificates, or set SSL_CERT_FILE to a PEM file of them";
@@ -122,8 +123,8 @@ pub(crate) fn date(text: &str) -> Option<Timestamp> {
     Some(Timestamp::from_seconds(i64::try_from(since_epoch.as_secs()).ok()?))
 }
 
-/// The pause that a `Retry-After` header asks for at `now`: a number of seconds, or the time at which it ends (RFC 9110, section
-/// 10.2.3). A time that is over asks for none.
+/// The pause that a `Retry-After` header asks for at `now`: a number of seconds, or the time at which it ends
+/// (RFC 9110, section 10.2.3). A time in the past asks for none.
 pub(crate) fn pause(text: &str, now: Timestamp) -> Option<Duration> {
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
@@ -132,7 +133,7 @@ pub(crate) fn pause(text: &str, now: Timestamp) -> Option<Duration> {
     Some(Duration::from_millis(u64::try_from(left).unwrap_or(0)))
 }
 
-/// Where root certificates were looked for, when `error` says that there are none.
+/// Where root certificates were looked for, if `error` says that there are none.
 fn rootless(error: &Error) -> Option<String> {
     if !error.is_without_roots() {
         return None;

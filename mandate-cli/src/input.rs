@@ -1,4 +1,4 @@
-//! Files and standard input, each read up to a bound.
+//! Files and standard input, each read up to a limit.
 
 use std::fmt;
 use std::fs::File;
@@ -25,8 +25,8 @@ impl From<&str> for Source {
 }
 
 impl Source {
-    /// Reads UTF-8 text, at most `most` bytes. `what` names it in messages; `unfit` is the exit code of text that is
-    /// too long or not UTF-8.
+    /// Reads UTF-8 text of at most `most` bytes. `what` names it in messages. `unfit` is the exit code for
+    /// text that is too long or not UTF-8.
     pub(crate) fn read(&self, what: &str, most: usize, unfit: Exit) -> Result<Zeroizing<String>, Failure> {
         let read = match self {
             Self::Stdin => bounded(io::stdin().lock(), most),
@@ -51,13 +51,13 @@ impl fmt::Display for Source {
     }
 }
 
-/// The text without the one line break that a file, a variable or `echo` may have behind it.
+/// The text without one line break at its end, as files, variables and `echo` may add.
 pub(crate) fn without_line_break(text: &str) -> &str {
     text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
 }
 
 fn bounded(source: impl Read, most: usize) -> io::Result<Zeroizing<String>> {
-    // The room is taken at once: a buffer that grows would leave copies of a secret behind.
+    // All the room is allocated at once: a buffer that grows would leave copies of a secret behind.
     let mut text = Zeroizing::new(String::with_capacity(most.saturating_add(1)));
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
     source.take(limit).read_to_string(&mut text)?;

@@ -40,8 +40,8 @@ impl Filter {
         Ok(Self { text: text.to_owned(), compiled })
     }
 
-    /// What the expression gives for `json`, a line each: strings as they are, everything else as JSON. What is wrong with a
-    /// value is reported without the value, which may be a secret.
+    /// The results of the expression for `json`, one on each line: strings as they are, everything else as
+    /// JSON. Errors do not show values, which may be secret.
     pub(crate) fn apply(&self, json: &str) -> Result<String, Failure> {
         let failed = || Failure::new(Exit::Io, format!("--jq `{}` does not fit the answer", self.text));
         let input = read::parse_single(json.as_bytes()).map_err(|_| failed())?;

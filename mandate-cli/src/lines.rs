@@ -1,4 +1,4 @@
-//! Lines of a file or of standard input, each up to a bound, however many there are.
+//! Lines of a file or of standard input, each up to a limit, however many there are.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -6,9 +6,10 @@ use std::io::{self, BufRead, BufReader};
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
 
-/// The longest line that is kept, in bytes. A longer one is passed over, and said to be too long.
+/// The longest line that is kept, in bytes. A longer one is skipped and marked as too long.
 pub(crate) const MAX_LINE_BYTES: usize = 256 * 1024;
-/// How much is read at a time, and about as much is a block: some hundred tokens, whose nonces reach the disk together.
+/// How much is read at a time. A block is about as long: some hundred tokens, whose nonces are written to
+/// disk together.
 const BUFFER_BYTES: usize = 256 * 1024;
 
 /// One line, without its line break.
@@ -16,20 +17,20 @@ const BUFFER_BYTES: usize = 256 * 1024;
 pub(crate) struct Line {
     /// Its number, from 1.
     pub(crate) number: u64,
-    /// Its content; nothing of a line that is too long.
+    /// Its content. Empty if it is too long.
     pub(crate) bytes: Vec<u8>,
     /// Whether it is longer than [`MAX_LINE_BYTES`].
     pub(crate) too_long: bool,
 }
 
-/// A source, a line at a time.
+/// A source that is read line by line.
 pub(crate) struct Lines {
     reader: BufReader<Box<dyn io::Read + Send>>,
     number: u64,
 }
 
 impl Lines {
-    /// The lines of `source`; `what` names it in messages.
+    /// The lines of `source`. `what` names it in messages.
     pub(crate) fn open(source: &Source, what: &str) -> Result<Self, Failure> {
         let reader: Box<dyn io::Read + Send> = match source {
             Source::Stdin => Box::new(io::stdin()),
@@ -43,7 +44,7 @@ impl Lines {
         Self { reader: BufReader::with_capacity(BUFFER_BYTES, reader), number: 0 }
     }
 
-    /// The next line; `see` is shown every byte of it as it comes, its line break included.
+    /// The next line. `see` gets every byte of it as it arrives, line break included.
     pub(crate) fn next(&mut self, mut see: impl FnMut(&[u8])) -> io::Result<Option<Line>> {
         let mut line = Line { number: self.number.saturating_add(1), bytes: Vec::new(), too_long: false };
         let mut any = false;
@@ -76,7 +77,7 @@ impl Lines {
         Ok(Some(line))
     }
 
-    /// The next lines: at least one, and as many more as have arrived; none at the end.
+    /// The next lines: at least one, and as many more as have arrived. Empty at the end.
     pub(crate) fn block(&mut self) -> io::Result<Vec<Line>> {
         let mut block = Vec::new();
         while let Some(line) = self.next(|_| {})? {

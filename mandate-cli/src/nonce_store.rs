@@ -1,12 +1,14 @@
-//! The nonces that were accepted, in a file that any number of processes share.
+//! Accepted nonces, in a file that any number of processes share.
 //!
-//! One SQLite table, keyed by issuer and nonce. A claim is one transaction that begins with the write lock (`BEGIN
-//! IMMEDIATE`), so that of any number of processes one finds the nonce fresh, and it is on the disk before anyone hears
-//! so: a process or machine that dies after its claim leaves a nonce that is used, one that dies before leaves none.
+//! The file is one SQLite table, keyed by issuer and nonce. A claim is one transaction that begins with the
+//! write lock (`BEGIN IMMEDIATE`). So of any number of processes exactly one finds the nonce fresh, and the
+//! claim is on disk before the result is shown. A process that dies after its claim leaves a used nonce; one
+//! that dies before leaves none.
 //!
-//! The journal is SQLite's rollback journal, not a write-ahead log: a process makes one small transaction and ends, which
-//! a log would answer with two more files and a checkpoint each time. Under `synchronous=EXTRA` the journal's removal,
-//! which is the commit, is on the disk as well; `FULL` could bring the journal back after a power cut, and undo the claim.
+//! The journal is SQLite's rollback journal, not a write-ahead log: a process makes one small transaction and
+//! ends, for which a log would need two more files and a checkpoint each time. Under `synchronous=EXTRA` the
+//! removal of the journal, which is the commit, is on disk as well. Under `FULL` a power cut could bring the
+//! journal back, and undo the claim.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -21,7 +23,8 @@ use crate::exit::{Exit, Failure};
 const APPLICATION_ID: i32 = 0x4d4e_446e;
 /// How long a claim waits for the claims of other processes.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
-/// How much longer than needed a nonce is kept, so that a clock that is set back brings no replay through.
+/// How much longer than necessary a nonce is kept, in seconds, so that a clock that is set back lets no
+/// replay pass.
 const GRACE_SECONDS: i64 = 24 * 60 * 60;
 
 const SCHEMA: &str = "
@@ -40,14 +43,14 @@ pub(crate) struct FileNonces {
     clock: Timestamp,
 }
 
-/// Claims that reach the disk together, at [`Together::commit`]. Until then no answer may be given.
+/// Claims that are written to disk together, at [`Together::commit`]. No answer may be given before.
 #[derive(Debug)]
 pub(crate) struct Together<'a> {
     transaction: Transaction<'a>,
     clock: Timestamp,
 }
 
-/// Why the store cannot be read. Nothing may be accepted then.
+/// Why the store cannot be used. Nothing may be accepted then.
 #[derive(Debug)]
 pub(crate) enum NonceFileError {
     /// The path names something else.
@@ -59,8 +62,8 @@ pub(crate) enum NonceFileError {
 }
 
 impl FileNonces {
-    /// Opens the store, or makes it. `clock` is the machine's time, by which nonces are forgotten, whatever time is
-    /// verified for.
+    /// Opens the store, or creates it. `clock` is the machine's time, by which nonces are deleted, even if
+    /// tokens are verified as of another time.
     pub(crate) fn open(path: &Path, clock: Timestamp) -> Result<Self, NonceFileError> {
         // An absolute path is never one of SQLite's special names, such as `:memory:`.
         let path = std::path::absolute(path).map_err(|e| NonceFileError::Unusable(path.to_owned(), e))?;
@@ -70,7 +73,7 @@ impl FileNonces {
         let connection = Connection::open_with_flags(&path, flags)?;
         let metadata = std::fs::metadata(&path).map_err(|e| NonceFileError::Unusable(path.clone(), e))?;
         if !metadata.is_file() {
-            // A device takes every write and keeps none.
+            // A device accepts every write and keeps nothing.
             return Err(NonceFileError::NotAStore(path));
         }
         connection.busy_timeout(BUSY_TIMEOUT)?;
@@ -83,10 +86,10 @@ impl FileNonces {
         }
     }
 
-    /// Makes the table in a file that is still empty. Says whether the file is a store then.
+    /// Creates the table if the file is still empty. Returns whether the file is a store then.
     fn create(&self) -> rusqlite::Result<bool> {
         let transaction = self.begin()?;
-        // Another process may have been here first.
+        // Another process may have been faster.
         let id = self.application_id()?;
         let objects: i64 =
             transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
@@ -135,7 +138,7 @@ impl NonceStore for FileNonces {
 }
 
 impl Together<'_> {
-    /// Puts the claims on the disk.
+    /// Writes the claims to disk.
     pub(crate) fn commit(self) -> Result<(), NonceFileError> {
         Ok(self.transaction.commit()?)
     }

@@ -1,7 +1,7 @@
-//! What a command says: results on standard output, everything else on standard error.
+//! The output of a command: results on standard output, everything else on standard error.
 //!
-//! Styles are dropped for pipes and under `NO_COLOR`. A reader that closes the pipe early is no error: the rest is
-//! dropped, and the command ends with the code that it would have ended with.
+//! Styles are dropped for pipes and under `NO_COLOR`. If a reader closes the pipe early, that is not an
+//! error: the rest is dropped, and the exit code stays the same.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,9 +23,9 @@ const LABEL_WIDTH: usize = 13;
 #[derive(Debug)]
 pub(crate) struct Output {
     format: Format,
-    /// Whether `--format` says so.
+    /// Whether `--format` was given.
     is_chosen: bool,
-    /// The fields that are wanted; all when there are none.
+    /// The fields to print. Empty: all.
     fields: Vec<String>,
     filter: Option<Filter>,
     closed: bool,
@@ -34,7 +34,7 @@ pub(crate) struct Output {
 }
 
 impl Output {
-    /// What the flags ask for. Fields and a filter are of JSON, and ask for it.
+    /// The output that the flags ask for. Fields and a filter apply to JSON, and imply it.
     pub(crate) fn new(global: &Global) -> Result<Self, Failure> {
         let json = global.json.is_some() || global.jq.is_some();
         let format = match global.format {
@@ -57,7 +57,7 @@ impl Output {
         self.format
     }
 
-    /// What follows has no end: in a pipe, and where JSON was asked for, each object is a line.
+    /// What follows has no end: in a pipe, and with JSON, each object is printed on a line.
     pub(crate) fn stream(&mut self) {
         let is_seen = io::stdout().is_terminal() || self.is_chosen;
         if self.format == Format::Json || !is_seen {
@@ -65,7 +65,7 @@ impl Output {
         }
     }
 
-    /// What follows is lines of JSON, whatever is asked for of each; a table of it there is not.
+    /// What follows is lines of JSON. A table is refused.
     pub(crate) fn only_lines(&mut self) -> Result<(), Failure> {
         if self.is_chosen && self.format == Format::Table {
             return Err(Failure::new(
@@ -83,17 +83,17 @@ impl Output {
         self.format != Format::Table
     }
 
-    /// Whether a jq expression is to be applied.
+    /// Whether there is a jq expression.
     pub(crate) fn has_filter(&self) -> bool {
         self.filter.is_some()
     }
 
-    /// A fact that helps when standard output cannot be written; otherwise it is not mentioned.
+    /// A fact to report only if standard output cannot be written.
     pub(crate) fn note_if_lost(&mut self, label: &'static str, value: impl fmt::Display) {
         self.notes.push((label, value.to_string()));
     }
 
-    /// Whether something could not be written.
+    /// Whether any output was lost.
     pub(crate) fn is_lost(&self) -> bool {
         self.failure.is_some()
     }
@@ -103,18 +103,18 @@ impl Output {
         self.closed || self.failure.is_some()
     }
 
-    /// A labelled line. The value may carry styles but no control characters of foreign origin.
+    /// A labelled line. The value may have styles, but no control characters from elsewhere.
     pub(crate) fn line(&mut self, label: &str, value: impl fmt::Display) {
         self.text(&format!("{label:<LABEL_WIDTH$}{value}\n"));
     }
 
-    /// A labelled line of a foreign value, in colour if it is a state.
+    /// A labelled line with a value from elsewhere, in colour if it is a state.
     pub(crate) fn field(&mut self, label: &str, value: &str, is_state: bool) {
         let style = if is_state { style_of(value) } else { Style::new() };
         self.line(label, format_args!("{style}{}{style:#}", printable(value)));
     }
 
-    /// A value as one line of JSON, with the fields and through the expression that were asked for.
+    /// A value as one line of JSON, after fields and expression were applied.
     pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         match serde_json::to_string(value) {
             Ok(text) => self.body(&text),
@@ -125,14 +125,14 @@ impl Output {
         }
     }
 
-    /// The service's answer as it came, with a line break behind it; or what was asked for of it.
+    /// The service's answer unchanged, with a line break; or what was selected from it.
     pub(crate) fn body(&mut self, body: &str) -> Result<(), Failure> {
         let lines = self.rendered(body)?;
         self.text(&lines);
         Ok(())
     }
 
-    /// What is asked for of `body`, as the lines that are printed of it.
+    /// The lines that are printed for `body`.
     pub(crate) fn rendered(&self, body: &str) -> Result<String, Failure> {
         let selected = self.selected(body);
         match &self.filter {
@@ -141,7 +141,7 @@ impl Output {
         }
     }
 
-    /// The fields of `body` that were asked for.
+    /// The selected fields of `body`.
     pub(crate) fn selected<'a>(&self, body: &'a str) -> Cow<'a, str> {
         if self.fields.is_empty() { Cow::Borrowed(body) } else { fields::select(body, &self.fields).into() }
     }
@@ -159,7 +159,7 @@ impl Output {
         }
     }
 
-    /// Reports a failure; with JSON output, the service's answer goes to standard output as well.
+    /// Reports a failure. With JSON output, the service's answer also goes to standard output.
     pub(crate) fn failure(&mut self, failure: &Failure) -> Exit {
         if let Some(answer) = failure.answer().filter(|_| self.is_json()) {
             self.text(&format!("{}\n", answer.trim_end_matches('\n')));
@@ -170,7 +170,7 @@ impl Output {
         failure.exit
     }
 
-    /// The end of the run: lost output is reported, and turns a success into a failure.
+    /// Ends the run. Lost output is reported, and turns a success into a failure.
     pub(crate) fn finish(self, exit: Exit) -> Exit {
         let Some(e) = self.failure else { return exit };
         let failure = Failure::new(Exit::Io, format!("standard output cannot be written: {e}"));
@@ -180,12 +180,12 @@ impl Output {
     }
 }
 
-/// Something the person should know, on standard error.
+/// A warning on standard error.
 pub(crate) fn warn(message: impl fmt::Display) {
     say(&format!("{CAUTION}warning:{CAUTION:#} {message}\n"));
 }
 
-/// Text for standard error. A failure to write it cannot be reported.
+/// Writes to standard error. A failure to do so cannot be reported.
 pub(crate) fn say(text: &str) {
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }

@@ -1,18 +1,19 @@
-//! Work on all cores, with its results in the order of its input, and no more in memory than a few blocks.
+//! Work on all cores, with results in the order of the input, and only a few blocks in memory.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-/// Blocks that wait at each end of a worker.
+/// How many blocks may be queued at each end of a worker.
 const WAITING: usize = 4;
-/// The most workers; beyond, one reader cannot feed them.
+/// The most workers. One reader cannot feed more.
 const MAX_WORKERS: usize = 16;
 
-/// Reads blocks on one thread, turns each into a result on one of the others, and takes the results here, in the order
-/// of the blocks, until there are no more or `take` breaks off.
+/// Reads blocks on one thread, processes each on one of several others, and passes the results to `take`
+/// here, in the order of the blocks, until there are no more or `take` stops.
 ///
-/// Block and result go round: the first worker has the first, so that nothing has to be put back into order.
+/// Blocks are dealt to the workers in turn, and results collected in the same turn, so nothing must be
+/// sorted.
 pub(crate) fn ordered<T: Send, R: Send>(
     blocks: impl Iterator<Item = T> + Send,
     work: impl Fn(T) -> R + Sync,
@@ -37,7 +38,7 @@ pub(crate) fn ordered<T: Send, R: Send>(
                 break;
             }
         }
-        // Workers that still send see the closed channel.
+        // Workers that still send will see the closed channel.
         drop(outputs);
     });
 }

@@ -1,4 +1,4 @@
-//! Profiles: an address and a key under a name, in a file that only its owner can read.
+//! Profiles: an address and a key with a name, in a file that only its owner can read.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,22 +13,22 @@ use crate::directory;
 use crate::environment::variable;
 use crate::exit::{Exit, Failure};
 
-/// Where the profiles are, among what the person has decided.
+/// The file of the profiles, in the configuration directory.
 const FILE: &str = "profiles.json";
 /// A process locks this file while it changes the profiles.
 const LOCK_FILE: &str = "profiles.lock";
-/// The most that is read of the file, in bytes.
+/// The longest file that is read, in bytes.
 const MAX_FILE_BYTES: u64 = 1024 * 1024;
 /// The longest name.
 const MAX_NAME: usize = 64;
 
-/// The file's content.
+/// The content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Profiles {
-    /// The one that is used when none is named.
+    /// The profile that is used when none is named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) current: Option<String>,
-    /// All, by name.
+    /// All profiles, by name.
     #[serde(default)]
     pub(crate) profiles: BTreeMap<String, Profile>,
 }
@@ -68,7 +68,7 @@ impl Profile {
 }
 
 impl Profiles {
-    /// Reads the file; without one there are no profiles.
+    /// Reads the file. Without one there are no profiles.
     pub(crate) fn load() -> Result<Self, Failure> {
         let Some(path) = directory::config_if_any()?.map(|folder| folder.join(FILE)) else {
             return Ok(Self::default());
@@ -84,8 +84,7 @@ impl Profiles {
         serde_json::from_str(&text).map_err(|e| unreadable(&path, &e))
     }
 
-    /// The same for a change, which no other process makes at the same time: each waits for the one before it, until what is
-    /// given here is dropped.
+    /// The same for a change. Other processes that make a change wait until the lock is dropped.
     pub(crate) fn for_change() -> Result<(Lock, Self), Failure> {
         let folder = directory::config()?;
         let path = folder.join(LOCK_FILE);
@@ -103,7 +102,7 @@ impl Profiles {
         Ok((lock, Self::load()?))
     }
 
-    /// Writes the file anew, readable by its owner alone from its first byte on.
+    /// Writes the file again. Only its owner can read it, from the first byte on.
     pub(crate) fn save(&self, _: &Lock) -> Result<PathBuf, Failure> {
         let path = directory::config()?.join(FILE);
         let text = serde_json::to_string_pretty(self).map(Zeroizing::new);
@@ -114,7 +113,7 @@ impl Profiles {
         }
     }
 
-    /// The profile called `name`.
+    /// The profile with this name.
     pub(crate) fn named(&self, name: &str) -> Result<&Profile, Failure> {
         self.profiles.get(name).ok_or_else(|| {
             let known: Vec<&str> = self.profiles.keys().map(String::as_str).collect();
@@ -126,7 +125,7 @@ impl Profiles {
         })
     }
 
-    /// The name of the profile that counts: the one that was `asked` for, that of the environment, or the current one.
+    /// The name of the profile that applies: the one `asked` for, the environment's, or the current one.
     pub(crate) fn chosen(&self, asked: Option<&str>) -> Result<Option<String>, Failure> {
         if let Some(name) = asked {
             return Ok(Some(name.to_owned()));

@@ -1,4 +1,4 @@
-//! Questions to a person at a terminal. Without a terminal there is no question.
+//! Questions to a person at a terminal. Without a terminal nothing is asked.
 
 use std::fs::File;
 use std::io::{IsTerminal as _, stderr, stdin};
@@ -8,7 +8,8 @@ use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Failure};
 
-/// The process's own terminal, whatever its standard streams are. A process that was not started from a terminal has none.
+/// The process's own terminal, whatever its standard streams are. A process that was not started from a
+/// terminal has none.
 const TERMINAL: &str = "/dev/tty";
 
 /// Whether standard error is a terminal.
@@ -16,25 +17,25 @@ pub(crate) fn is_seen() -> bool {
     stderr().is_terminal()
 }
 
-/// Whether a person can answer: at standard input, or, when that is a pipe or a file, at the terminal that the process
-/// was started from, where questions are then answered.
+/// Whether a person can answer: at standard input or, if that is a pipe or a file, at the terminal that the
+/// process was started from.
 pub(crate) fn can_ask() -> bool {
     is_seen() && (stdin().is_terminal() || File::options().read(true).write(true).open(TERMINAL).is_ok())
 }
 
-/// A yes, or a no, which is what an empty answer means.
+/// Asks for yes or no. An empty answer means no.
 pub(crate) fn confirm(question: &str) -> Result<bool, Failure> {
     Confirm::new(question).with_default(false).prompt().map_err(|e| unanswered(&e))
 }
 
-/// A text; an empty answer means `default`.
+/// Asks for a text. An empty answer means `default`.
 pub(crate) fn text(question: &str, default: Option<&str>) -> Result<String, Failure> {
     let prompt = Text::new(question);
     let prompt = default.into_iter().fold(prompt, Text::with_default);
     prompt.prompt().map_err(|e| unanswered(&e))
 }
 
-/// A text that is not shown.
+/// Asks for a text that is not shown.
 pub(crate) fn secret(question: &str) -> Result<Zeroizing<String>, Failure> {
     let prompt =
         Password::new(question).without_confirmation().with_display_mode(PasswordDisplayMode::Masked);

@@ -10,10 +10,10 @@ use zeroize::Zeroizing;
 use crate::environment::variable;
 use crate::exit::{Exit, Failure};
 
-/// The variables that name a proxy. The first that is set counts, and none behind it.
+/// The variables that name a proxy. Only the first that is set counts.
 const NAMING: [&str; 6] =
     ["ALL_PROXY", "all_proxy", "HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"];
-/// The variables that list the hosts which are reached without it. The first that is set counts.
+/// The variables that list the hosts that are reached without a proxy. Only the first that is set counts.
 const SPARING: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
 /// An HTTP proxy that can be used, and the variable that names it. It is shown without user and password.
@@ -33,11 +33,11 @@ struct Proxy {
 }
 
 impl Via {
-    /// The proxy on the way to `address`, if there is to be one.
+    /// The proxy for `address`, if there is one.
     ///
     /// # Errors
     ///
-    /// When the variable that counts names anything but an HTTP proxy: bypassing it would be a surprise.
+    /// The variable that counts does not name an HTTP proxy. It must not be bypassed silently.
     pub(crate) fn find(address: &str) -> Result<Option<Self>, Failure> {
         let Some((variable, text)) = first(&NAMING)? else { return Ok(None) };
         if first(&SPARING)?.is_some_and(|(_, hosts)| is_spared(&hosts, address)) {
@@ -51,7 +51,7 @@ impl Via {
         Ok(Some(Self { variable, proxy }))
     }
 
-    /// The proxy as the client takes it, with its user and password.
+    /// The proxy for the client, with user and password.
     pub(crate) fn proxy(&self) -> reqwest::Result<reqwest::Proxy> {
         reqwest::Proxy::all(self.proxy.url.as_str())
     }
@@ -79,7 +79,8 @@ fn first(names: &[&'static str]) -> Result<Option<(&'static str, Zeroizing<Strin
     Ok(None)
 }
 
-/// The proxy that `text` names, or why it names none. The reason holds nothing of the text, which may hold a password.
+/// The proxy that `text` names, or why it names none. The reason shows nothing of the text, which may hold a
+/// password.
 fn read(text: &str) -> Result<Proxy, &'static str> {
     const NO_ADDRESS: &str = "it is not the address of an HTTP proxy";
     let url = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
@@ -102,8 +103,8 @@ fn read(text: &str) -> Result<Proxy, &'static str> {
     Ok(Proxy { host: authority.host().to_owned(), port, url: Zeroizing::new(url) })
 }
 
-/// Whether `hosts`, a list with commas between, has the host of `address`: by its whole name, by its end (`.example.com`,
-/// `*.example.com`), by its beginning (`10.1.*`), or as `*`.
+/// Whether `hosts`, separated by commas, has the host of `address`: by its whole name, by its end
+/// (`.example.com`, `*.example.com`), by its start (`10.1.*`), or as `*`.
 fn is_spared(hosts: &str, address: &str) -> bool {
     let Ok(address) = Uri::from_str(address) else { return false };
     let host = address.host().unwrap_or_default().to_ascii_lowercase();

@@ -1,12 +1,12 @@
-//! A small HTTP/1.1 receiver on loopback: bounded in connections, bytes and time. It reads whole requests, hands each over
-//! on its connection's thread, and sends the answer that it is given.
+//! A small HTTP/1.1 receiver on loopback, limited in connections, bytes and time. It reads whole requests,
+//! passes each on in the thread of its connection, and sends the answer it gets.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How many connections are served at a time; more wait in the listener's queue.
+/// How many connections are served at a time. Others wait in the listener's queue.
 const MAX_CONNECTIONS: usize = 8;
 /// The longest head of a request, in bytes.
 const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -14,12 +14,12 @@ const MAX_HEAD_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
 /// The longest body, in bytes.
 pub(crate) const MAX_BODY_BYTES: usize = 64 * 1024;
-/// How long a request may take to arrive, and its answer to leave.
+/// How long a request may take to arrive, and its answer to be sent.
 const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
 /// How much is read at a time.
 const PIECE_BYTES: usize = 8 * 1024;
 
-/// A status, and a word about it.
+/// A status, and a short text.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
@@ -32,8 +32,9 @@ impl Answer {
     }
 }
 
-/// Receives POST requests on `port` of 127.0.0.1, 0 for a free one, whatever their path, and answers each as `answer` says
-/// to its body. Several may be asked about at a time. Gives the address. It goes on until the process ends.
+/// Receives POST requests on `port` of 127.0.0.1, 0 for a free one, on any path, and answers each as `answer`
+/// says for its body. `answer` may run on several threads at once. Returns the address. It runs until the
+/// process ends.
 pub(crate) fn receive(
     port: u16,
     answer: impl Fn(&[u8]) -> Answer + Clone + Send + 'static,
@@ -44,7 +45,7 @@ pub(crate) fn receive(
         let (listener, answer) = (listener.try_clone()?, answer.clone());
         thread::Builder::new().name("receiver".to_owned()).spawn(move || {
             for stream in listener.incoming().flatten() {
-                // Who goes away in the middle has said nothing.
+                // A peer that disconnects early has sent nothing.
                 let _ = serve(stream, &answer);
             }
         })?;
@@ -52,7 +53,7 @@ pub(crate) fn receive(
     Ok(address)
 }
 
-/// Serves the one request of a connection.
+/// Serves the only request of a connection.
 fn serve(mut stream: TcpStream, answer: impl FnOnce(&[u8]) -> Answer) -> io::Result<()> {
     let deadline = Instant::now().checked_add(TRANSFER_TIMEOUT);
     stream.set_write_timeout(Some(TRANSFER_TIMEOUT))?;
@@ -62,7 +63,7 @@ fn serve(mut stream: TcpStream, answer: impl FnOnce(&[u8]) -> Answer) -> io::Res
     };
     let Answer { status, text } = answer;
     let length = text.len();
-    // No status but these two goes without a body, and neither is one that a text is given for.
+    // Only these two statuses have no body, and neither is used with a text.
     let head = if matches!(status, 204 | 304) {
         format!("HTTP/1.1 {status} \r\nconnection: close\r\n\r\n")
     } else {
@@ -73,7 +74,7 @@ fn serve(mut stream: TcpStream, answer: impl FnOnce(&[u8]) -> Answer) -> io::Res
     stream.write_all(head.as_bytes())
 }
 
-/// Reads a request up to its end; gives its body, or why it is refused.
+/// Reads a request to its end. Returns its body, or why it is refused.
 fn read(stream: &mut TcpStream, deadline: Option<Instant>) -> io::Result<Result<Vec<u8>, Answer>> {
     let mut bytes = Vec::new();
     loop {
@@ -98,7 +99,7 @@ fn read(stream: &mut TcpStream, deadline: Option<Instant>) -> io::Result<Result<
     }
 }
 
-/// The lengths of head and body, once the head is there.
+/// The lengths of head and body, once the head is complete.
 fn expected(bytes: &[u8]) -> Result<Option<(usize, usize)>, Answer> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut request = httparse::Request::new(&mut headers);

@@ -1,4 +1,4 @@
-//! Events in a file: a line of JSON for each, with the token as it came.
+//! Events in a file: one line of JSON for each, with the token as it arrived.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -14,23 +14,23 @@ use crate::exit::{Exit, Failure};
 use crate::input::Source;
 use crate::lines::Lines;
 
-/// An event as it was received, verified.
+/// A received and verified event.
 #[derive(Debug, Serialize)]
 pub(crate) struct Received {
     /// The event's id.
     pub(crate) event: EventId,
-    /// What happened.
+    /// The type of event.
     #[serde(rename = "type")]
     pub(crate) kind: String,
     /// When it happened.
     pub(crate) issued_at: String,
-    /// Whose key has signed: one of production, or of a sandbox.
+    /// The kind of environment whose key has signed.
     pub(crate) environment: &'static str,
-    /// What the event is about.
+    /// The object that the event is about.
     pub(crate) data: Option<Box<RawValue>>,
-    /// The token, as it came.
+    /// The token as it arrived.
     pub(crate) token: String,
-    /// What the one that it was forwarded to answered.
+    /// The status that the receiver answered when it was forwarded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) forwarded: Option<u16>,
 }
@@ -51,12 +51,12 @@ impl Received {
     }
 }
 
-/// What is read again of a recorded event.
+/// What is read back of a recorded event.
 #[derive(Debug, Deserialize)]
 pub(crate) struct Recorded {
     /// The event's id.
     pub(crate) event: String,
-    /// What happened.
+    /// The type of event.
     #[serde(rename = "type")]
     pub(crate) kind: String,
     /// The token.
@@ -71,8 +71,9 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// Opens the file, or makes it, for its owner alone, and passes each event in it to `there`. One whose last line has
-    /// no end, or that holds something else, is left as it is, and refused; so is one that another process records in.
+    /// Opens or creates the file, accessible by its owner alone, and passes each event in it to `there`. A
+    /// file whose last line is incomplete, or that holds something else, is refused and left unchanged. So is
+    /// one that another process is recording to.
     pub(crate) fn open(path: &Path, mut there: impl FnMut(EventId)) -> Result<Self, Failure> {
         let name = path.display().to_string();
         let unusable =
@@ -116,7 +117,7 @@ impl Recording {
         Ok(Self { file, name })
     }
 
-    /// Appends an event. Once this has succeeded, it is on the disk.
+    /// Appends an event. On success it is on disk.
     pub(crate) fn append(&mut self, received: &Received) -> Result<(), Failure> {
         let before = self.file.metadata().map(|metadata| metadata.len());
         let line = serde_json::to_string(received).map_err(io::Error::from);
@@ -125,7 +126,7 @@ impl Recording {
             self.file.sync_data()
         });
         written.map_err(|e| {
-            // Half a line would make the file one that is refused.
+            // Half a line would make the file unreadable.
             let _ = before.and_then(|length| self.file.set_len(length));
             Failure::new(Exit::Io, format!("the event cannot be recorded in {}: {e}", self.name))
                 .next("the issuer delivers it again")

@@ -1,4 +1,4 @@
-//! What commands print of the service's objects: one, or a list of them, as text or as JSON.
+//! How commands print the service's objects: one or a list, as text or JSON.
 
 use std::fmt::Display;
 
@@ -13,28 +13,28 @@ use crate::output::{Output, say};
 use crate::service::Service;
 use crate::table::{Field, Tabular};
 
-/// A kind of object that the service has.
+/// A kind of object.
 #[derive(Debug)]
 pub(crate) struct Resource {
-    /// Where its list is.
+    /// The path of its list.
     pub(crate) path: &'static str,
-    /// The class of key that may read it; any class for none.
+    /// The class of key that may read it. None: any class.
     pub(crate) class: Class,
-    /// The member that holds an object's id, if it has one.
+    /// The member with an object's id, if there is one.
     pub(crate) id: Option<&'static str>,
-    /// What a list shows of each.
+    /// The columns of a list.
     pub(crate) columns: &'static [Field],
-    /// What is shown of one.
+    /// The lines of one object.
     pub(crate) lines: &'static [Field],
-    /// Arrays of objects in it, each with a title and what is shown of an element.
+    /// Arrays of objects within it, each with a title and its columns.
     pub(crate) tables: &'static [(&'static str, &'static [Field])],
 }
 
-/// A filter of a list: the parameter's name, and its value if one was given.
+/// A filter of a list: the parameter's name, and its value if given.
 pub(crate) type Filter = (&'static str, Option<String>);
 
 impl Resource {
-    /// Shows one object, which is what `body` holds.
+    /// Shows the object in `body`.
     pub(crate) fn show(&self, body: &str, output: &mut Output) -> Result<Exit, Failure> {
         if output.is_json() {
             output.body(body)?;
@@ -64,7 +64,7 @@ impl Resource {
         Ok(Exit::Success)
     }
 
-    /// Gets and shows the object called `id`.
+    /// Gets and shows the object with this `id`.
     pub(crate) fn get(
         &self,
         service: &Service,
@@ -77,7 +77,7 @@ impl Resource {
         self.show(&body, output)
     }
 
-    /// Makes a change by a POST to `path`, and shows the object that the service answers with.
+    /// Posts a change to `path`, and shows the object in the answer.
     pub(crate) fn change(
         &self,
         client: &Client,
@@ -90,7 +90,7 @@ impl Resource {
         self.show(&body, output).map_err(|failure| client.made(failure))
     }
 
-    /// Lists what passes the filters, as far as it is wanted.
+    /// Lists the objects that match the filters, as many as are wanted.
     pub(crate) fn list(
         &self,
         client: &Client,
@@ -124,7 +124,7 @@ pub(crate) struct ListOptions {
 }
 
 impl ListOptions {
-    /// Lists the objects of `resource` that pass the filters.
+    /// Lists the objects of `resource` that match the filters.
     pub(crate) fn run(
         &self,
         resource: &Resource,
@@ -142,11 +142,11 @@ pub(crate) fn given(filters: Vec<Filter>) -> Vec<(&'static str, String)> {
     filters.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
 }
 
-/// A list on its way to standard output: a table, a JSON array, or a line of JSON for each.
+/// A list that is printed as a table, a JSON array, or lines of JSON.
 pub(crate) struct Listing<'a> {
     output: &'a mut Output,
     table: Tabular,
-    /// What `--jq` over the whole array waits for.
+    /// Objects kept for `--jq` over the whole array.
     kept: Vec<Box<RawValue>>,
     shown: usize,
 }
@@ -156,7 +156,7 @@ impl<'a> Listing<'a> {
         Self { output, table: Tabular::new(columns), kept: Vec::new(), shown: 0 }
     }
 
-    /// Prints a page. False when standard output is closed.
+    /// Prints a page. False if standard output is closed.
     pub(crate) fn page(&mut self, items: &[Box<RawValue>]) -> Result<bool, Failure> {
         match self.output.format() {
             Format::Table if items.is_empty() => {}
@@ -184,7 +184,7 @@ impl<'a> Listing<'a> {
         Ok(!self.output.is_over())
     }
 
-    /// The end of the list. Gives how many there were.
+    /// Ends the list. Returns how many objects there were.
     pub(crate) fn end(self) -> Result<usize, Failure> {
         match self.output.format() {
             Format::Json if self.output.has_filter() => {

@@ -1,4 +1,4 @@
-//! Colours for terminals, and the escaping of text that comes from elsewhere.
+//! Colours for terminals, and the escaping of text from elsewhere.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -11,14 +11,14 @@ pub(crate) const GOOD: Style = AnsiColor::Green.on_default().bold();
 pub(crate) const CAUTION: Style = AnsiColor::Yellow.on_default().bold();
 pub(crate) const ERROR: Style = AnsiColor::Red.on_default().bold();
 
-/// Marks production, where money moves.
+/// The style that marks production, where real money moves.
 pub(crate) const LIVE: Style =
     AnsiColor::White.on_default().bold().bg_color(Some(Color::Ansi(AnsiColor::Red)));
 
-/// What marks production, to people.
+/// The word that marks production.
 pub(crate) const LIVE_MARK: &str = "LIVE";
 
-/// Green for what goes well, yellow for what waits, red for what was refused.
+/// Green for success, yellow for what waits, red for refusals.
 pub(crate) fn style_of(state: &str) -> Style {
     match state {
         "allow" | "active" | "approved" | "delivered" | "ready" | "released" | "enforce" => GOOD,
@@ -30,7 +30,7 @@ pub(crate) fn style_of(state: &str) -> Style {
     }
 }
 
-/// `text` with everything escaped that could steer a terminal or reorder what it shows.
+/// `text` with everything escaped that could control a terminal or reorder its output.
 pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     if !text.contains(is_deceptive) {
         return Cow::Borrowed(text);
@@ -41,7 +41,7 @@ pub(crate) fn printable(text: &str) -> Cow<'_, str> {
     }))
 }
 
-/// Control characters, and the invisible ones that change direction or hide text.
+/// Control characters, and invisible ones that change direction or hide text.
 pub(crate) fn is_deceptive(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')

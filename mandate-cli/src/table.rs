@@ -1,4 +1,4 @@
-//! Tables for people: as wide as the terminal, plain text in pipes.
+//! Tables for people: as wide as the terminal, or plain text in pipes.
 
 use std::io::{IsTerminal as _, stdout};
 
@@ -11,44 +11,45 @@ use crate::style::{CAUTION, ERROR, GOOD, LIVE, LIVE_MARK, printable, style_of};
 
 /// The text of an absent value.
 const ABSENT: &str = "-";
-/// The same, where the absence of a cap means that there is none, or that of a threshold that nothing waits.
+/// The text of an absent cap or threshold, which means that there is none.
 pub(crate) const NO_LIMIT: &str = "no limit";
 pub(crate) const NONE: &str = "none";
-/// Narrower than this no column of running text gets, unless its content is: the last columns are left out instead.
+/// The narrowest column of running text, unless its content is narrower. Otherwise the last columns are left
+/// out.
 const MIN_WIDTH: u16 = 12;
-/// Between two columns.
+/// The space between two columns.
 const GAP: u16 = 2;
 
-/// A column, or a line, of a resource.
+/// A column of a table, or a line of an object.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Field {
-    /// What it is called.
+    /// Its label.
     pub(crate) label: &'static str,
-    /// Where its value is: a path of names; or several, with spaces between, shown side by side. The first one is the value:
-    /// without it the others are not shown.
+    /// Where its value is: a path of names; or several, separated by spaces, which are shown side by side.
+    /// Without a value at the first, the others are not shown.
     pub(crate) path: &'static str,
-    /// What kind of text it is.
+    /// The kind of text.
     pub(crate) kind: Kind,
-    /// What is shown when it is absent.
+    /// The text if it is absent.
     absent: Option<&'static str>,
 }
 
-/// What kind of text a value is.
+/// The kind of text of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// It can be shortened.
+    /// It may be shortened.
     Text,
-    /// It is of no use when it is shortened, as ids.
+    /// It is useless when shortened, such as an id.
     Whole,
     /// Seconds since the epoch.
     Seconds,
     /// A state.
     State,
-    /// A kind of environment: where money is real, a mark.
+    /// A kind of environment. Production gets a mark.
     Environment,
 }
 
-/// A field that can be shortened.
+/// A field that may be shortened.
 pub(crate) const fn text(label: &'static str, path: &'static str) -> Field {
     Field { label, path, kind: Kind::Text, absent: None }
 }
@@ -74,7 +75,7 @@ pub(crate) const fn environment(label: &'static str, path: &'static str) -> Fiel
 }
 
 impl Field {
-    /// The same, with what is shown when it is absent.
+    /// The same, with a text for an absent value.
     pub(crate) const fn or(self, absent: &'static str) -> Self {
         Self { absent: Some(absent), ..self }
     }
@@ -84,7 +85,7 @@ impl Field {
         matches!(self.kind, Kind::State | Kind::Environment)
     }
 
-    /// The value in `json`, fit for a terminal; nothing when it is absent, unless there is a text for that.
+    /// The value in `json`, escaped for a terminal. None if it is absent and there is no text for that.
     pub(crate) fn value(&self, json: &str) -> Option<String> {
         let mut paths = self.path.split(' ').map(|path| fields::text(json, path));
         let Some(first) = paths.next().flatten() else { return self.absent.map(str::to_owned) };
@@ -111,11 +112,11 @@ fn colour(state: &str) -> Option<Color> {
         .find_map(|(style, colour)| (style_of(state) == style).then_some(colour))
 }
 
-/// A table that is printed page by page; the head is printed above the first one.
+/// A table that is printed page by page. The head is printed above the first page.
 #[derive(Debug)]
 pub(crate) struct Tabular {
     columns: &'static [Field],
-    /// The widths of the pages so far, so that the next ones align with them.
+    /// The column widths so far, so that the next pages align.
     widths: Vec<u16>,
 }
 
@@ -154,7 +155,7 @@ impl Tabular {
                 _ if column.kind == Kind::Text => ColumnConstraint::LowerBoundary(Width::Fixed(least)),
                 _ => ColumnConstraint::Absolute(Width::Fixed(whole)),
             });
-            // Behind a column that is left out none comes.
+            // After a column that is left out, no other follows.
             left = left.saturating_sub(least);
         }
         let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned() + "\n").collect();
@@ -172,8 +173,8 @@ fn one_line(cells: impl Iterator<Item = Cell>) -> Row {
     row
 }
 
-/// The columns of the terminal; `COLUMNS` goes before, also for pipes and files, where no line is shortened otherwise. Nothing for
-/// a terminal that does not know its size and says 0.
+/// The columns of the terminal. `COLUMNS` overrides them, also for pipes and files, where lines are otherwise
+/// not shortened. None for a terminal of unknown size, which reports 0.
 pub(crate) fn width() -> Option<u16> {
     let set = variable("COLUMNS").ok().flatten().and_then(|text| text.parse().ok());
     let seen = || {

@@ -1,4 +1,4 @@
-//! `tail`: the newest objects of a list, and each new one as it comes, once.
+//! `tail`: the newest objects of a list, and each new one once.
 
 use std::collections::BTreeMap;
 use std::io::stdout;
@@ -16,9 +16,10 @@ use crate::fields;
 use crate::output::{Output, say};
 use crate::resource::{Filter, Listing, Resource, given};
 
-/// How many objects the first look takes in.
+/// How many objects the first request reads.
 const FIRST_LOOK: u32 = 100;
-/// An object may become visible so much later than one with a greater id: both were made at about the same time.
+/// An object may become visible this much later than one with a greater id, if both were made at about the
+/// same time.
 const OVERLAP: Duration = Duration::from_secs(10);
 
 /// What `tail` shows.
@@ -43,7 +44,7 @@ fn interval(text: &str) -> Result<Duration, &'static str> {
     }
 }
 
-/// What was shown already, as far as it can come again.
+/// What was already shown, as far as it can appear again.
 #[derive(Default)]
 struct Seen {
     ids: BTreeMap<String, Instant>,
@@ -52,7 +53,7 @@ struct Seen {
 }
 
 impl Seen {
-    /// The objects that are new, oldest first. Ids sort by creation.
+    /// The new objects, oldest first. Ids sort by creation.
     fn take_new(&mut self, items: Vec<Box<RawValue>>, id: &str, now: Instant) -> Vec<Box<RawValue>> {
         let mut fresh = BTreeMap::new();
         for item in items {
@@ -65,7 +66,7 @@ impl Seen {
         fresh.into_values().collect()
     }
 
-    /// Moves the anchor up to where nothing older can appear any more, and forgets what lies below it.
+    /// Moves the anchor up to where nothing older can appear any more, and forgets what is below.
     fn advance(&mut self, now: Instant) {
         let settled = |at: &Instant| now.saturating_duration_since(*at) >= OVERLAP;
         let Some(last) = self.ids.iter().take_while(|(_, at)| settled(at)).last().map(|(id, _)| id.clone())
@@ -78,7 +79,7 @@ impl Seen {
 }
 
 impl Following {
-    /// Shows the newest of `resource`, and follows if that was asked for. Ends when standard output is closed.
+    /// Shows the newest objects of `resource`, and follows if asked to. Ends when standard output is closed.
     pub(crate) fn run(
         &self,
         client: &Client,
@@ -127,8 +128,8 @@ impl Following {
     }
 }
 
-/// Whether standard output is closed, which shows before something is written to it: at a pipe or a terminal. A
-/// file cannot be asked, and is always there.
+/// Whether standard output is closed, which a pipe or terminal shows before anything is written. A file
+/// cannot be asked, and is always open.
 fn is_hung_up() -> bool {
     let asked = || -> std::io::Result<bool> {
         let (mut poll, mut events) = (Poll::new()?, Events::with_capacity(1));
@@ -139,7 +140,7 @@ fn is_hung_up() -> bool {
     asked().unwrap_or(false)
 }
 
-/// Everything that is newer than the anchor; everything, when there is none yet.
+/// Everything newer than the anchor, or everything if there is none yet.
 fn look(
     client: &Client,
     resource: &Resource,

@@ -1,4 +1,4 @@
-//! What arguments are read with: times, amounts, sources, keys of idempotency.
+//! Parsers of arguments: times, amounts, sources, idempotency keys.
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mandate_core::verify::Leeway;
@@ -8,7 +8,7 @@ use crate::input::Source;
 
 /// The longest idempotency key.
 const MAX_IDEMPOTENCY_KEY: usize = 255;
-/// What the ids of all objects but agents begin with.
+/// The prefixes of the ids of all objects except agents.
 const ID_PREFIXES: [&str; 9] = ["mnd_", "dec_", "rev_", "whk_", "evt_", "esc_", "exp_", "req_", "cur_"];
 
 #[expect(clippy::unnecessary_wraps, reason = "the shape of a value parser")]
@@ -21,10 +21,10 @@ pub(crate) fn amount_text(text: &str) -> Result<String, Invalid> {
     Amount::parse(text).map(|_| text.to_owned())
 }
 
-/// An agent by its id, or by its name alone.
+/// An agent, by its id or by its name.
 pub(crate) fn agent(text: &str) -> Result<AgentId, Invalid> {
     AgentId::parse(text).or_else(|refused| {
-        // The id of something else is a mistake, though it could be a name.
+        // The id of another object is a mistake, although it could be a name.
         let is_id = ID_PREFIXES.iter().any(|prefix| text.starts_with(prefix));
         match AgentName::parse(text) {
             Ok(name) if !is_id => AgentId::parse(&format!("agt_{name}")),

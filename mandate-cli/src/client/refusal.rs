@@ -1,4 +1,4 @@
-//! What it means that the service refused, failed, or could not be reached, and what to do next.
+//! Failures: the service refused, failed, or could not be reached; and what to do next.
 
 use mandate_core::json::Object;
 
@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 use crate::http::Error;
 
 impl Client {
-    /// The failure that an answer other than 2xx is.
+    /// The failure for an answer other than 2xx.
     pub(super) fn refused(&self, call: &Call<'_>, reply: &Reply) -> Failure {
         let Some((code, message, request_id)) = envelope(&reply.body) else {
             return self.foreign(call, reply);
@@ -49,7 +49,7 @@ impl Client {
         }
     }
 
-    /// An error that is not the service's own, but that of a proxy, or of another server altogether.
+    /// An error that is not the service's: a proxy's, or another server's.
     fn foreign(&self, call: &Call<'_>, reply: &Reply) -> Failure {
         let what =
             format!("{} answered HTTP {}, but not in the form of this API", self.access.base, reply.status);
@@ -63,7 +63,7 @@ impl Client {
         }
     }
 
-    /// What to do when it is not known whether the request took effect.
+    /// What to do when it is unknown whether the request took effect.
     fn again(&self, call: &Call<'_>) -> String {
         if call.is_post() {
             format!(
@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    /// The failure of a connection.
+    /// The failure for a connection that failed.
     pub(super) fn unreachable(&self, call: &Call<'_>, error: &Error) -> Failure {
         let base = &self.access.base;
         let failure = Failure::new(Exit::Unreachable, format!("{base} cannot be reached{}", base.why(error)));
@@ -90,7 +90,7 @@ impl Client {
                 "check that the service runs there, then {}; mandate doctor looks for the cause",
                 self.again(call)
             )),
-            // That will be so the next time, too.
+            // The next attempt would fail in the same way.
             e if e.is_untrusted() => failure.next(
                 "check the address, and its certificate: mandate doctor says more; to trust a root certificate of your own, set SSL_CERT_FILE to its file",
             ),
@@ -107,7 +107,7 @@ fn is_collection(path: &str) -> bool {
     path.rfind('/') == Some(0)
 }
 
-/// Code, message and request id out of an error's body.
+/// Code, message and request id from the body of an error.
 fn envelope(body: &str) -> Option<(String, String, String)> {
     let mut error = Object::parse(body.as_bytes()).ok()?.take("error")?.object().ok()?;
     let mut text = |name| error.take(name)?.string().ok().map(std::borrow::Cow::into_owned);

@@ -1,4 +1,4 @@
-//! Answers that are too long to be held: read as they come.
+//! Long answers, which are read as they arrive.
 
 use std::time::Duration;
 
@@ -10,21 +10,22 @@ use crate::http::{self, Response};
 
 /// How long a stream may take to begin.
 const BEGIN_TIMEOUT: Duration = Duration::from_secs(30);
-/// How long one answer is read at most. The caller then requests the rest, which also detects a service that has gone silent.
+/// How long one answer is read at most. The caller then requests the rest, which also reveals a service that
+/// has gone silent.
 const READ_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Where a stream goes on.
+/// Where a stream resumes.
 #[derive(Debug)]
 pub(crate) struct Resume {
-    /// The first byte that is wanted.
+    /// The first byte that is requested.
     pub(crate) from: u64,
-    /// The content that the bytes before belong to; of another, all is wanted.
+    /// The ETag of the content that the earlier bytes belong to. If it has changed, everything is sent.
     pub(crate) etag: String,
 }
 
 impl Client {
-    /// Opens a stream of what is at `path`, or of the rest of it, without a bound on its length. It is read for a minute; then
-    /// reading fails with a timeout, and the stream can be resumed.
+    /// Opens a stream of the content at `path`, or of the rest of it, of any length. After a minute, reading
+    /// fails with a timeout, and the stream can be resumed.
     pub(crate) fn stream(
         &self,
         path: &str,

@@ -1,4 +1,4 @@
-//! Lists: a walk from page to page, newest first, that outlives its cursors.
+//! Lists: fetched page by page, newest first, even when a cursor expires meanwhile.
 
 use reqwest::Method;
 use serde::Deserialize;
@@ -8,14 +8,14 @@ use super::{Call, Client};
 use crate::exit::{Exit, Failure};
 use crate::value::count;
 
-/// The most that one page holds.
+/// The most objects on one page.
 const MAX_PAGE: u32 = 100;
-/// How many are shown when nothing is said.
+/// How many objects are shown by default.
 const USUAL: u32 = 20;
-/// What the service says of a cursor after 24 hours.
+/// The service's message about an expired cursor.
 const CURSOR_REFUSED: &str = "cursor expired or malformed";
 
-/// How much of a list is wanted.
+/// How many objects of a list are shown.
 #[derive(Debug, Clone, clap::Args)]
 #[command(next_help_heading = "List")]
 pub(crate) struct Paging {
@@ -33,9 +33,9 @@ pub(crate) struct Walk<'a> {
     client: &'a Client,
     path: &'a str,
     filters: Vec<(&'static str, String)>,
-    /// The member that holds an object's id, by which the walk goes on when a cursor has expired.
+    /// The member with an object's id, from which the walk goes on when a cursor has expired.
     id: Option<&'static str>,
-    /// How many are still wanted; nothing means all.
+    /// How many objects are still wanted. None: all.
     left: Option<u32>,
     from: From,
 }
@@ -55,7 +55,7 @@ struct Page {
 }
 
 impl<'a> Walk<'a> {
-    /// From the newest on.
+    /// Begins at the newest object.
     pub(crate) fn new(
         client: &'a Client,
         path: &'a str,
@@ -67,7 +67,7 @@ impl<'a> Walk<'a> {
         Self { client, path, filters, id, left, from: From::Beginning }
     }
 
-    /// From the object called `id` towards the newest.
+    /// Begins after the object with this `id`, towards the newest.
     pub(crate) fn newer_than(
         client: &'a Client,
         path: &'a str,
@@ -84,12 +84,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Whether the list goes on behind what was given so far.
+    /// Whether more objects follow.
     pub(crate) fn has_more(&self) -> bool {
         !matches!(self.from, From::End)
     }
 
-    /// The next page, which can be empty; nothing at the end.
+    /// The next page, which can be empty. None at the end.
     pub(crate) fn page(&mut self) -> Result<Option<Vec<Box<RawValue>>>, Failure> {
         if !self.has_more() || self.left == Some(0) {
             return Ok(None);
@@ -104,7 +104,7 @@ impl<'a> Walk<'a> {
         let last = page.data.last().and_then(|item| crate::fields::text(item.get(), self.id?));
         self.from = match (page.next_cursor, &self.from) {
             (Some(cursor), _) if page.has_more && last.is_some() => From::Cursor { cursor, last },
-            // A search that found nothing on this page remembers what the page before ended with.
+            // A search without results on this page keeps the last object of the previous page.
             (Some(cursor), From::Cursor { last, .. }) if page.has_more => {
                 From::Cursor { cursor, last: last.clone() }
             }
@@ -119,7 +119,7 @@ impl<'a> Walk<'a> {
 
     fn fetch(&self) -> Result<String, Failure> {
         let mut query = self.filters.clone();
-        // The one list without ids, the metering, has pages of a size of its own.
+        // Only the metering has no ids, and it has its own page size.
         if self.id.is_some() || matches!(self.from, From::Id { .. }) {
             query.push(("limit", self.left.map_or(MAX_PAGE, |left| left.min(MAX_PAGE)).to_string()));
         }
@@ -131,7 +131,7 @@ impl<'a> Walk<'a> {
         self.client.call(&Call::new(Method::GET, self.path, &query, None))
     }
 
-    /// Leaves a cursor that has expired behind for the id of the last object, if there was one.
+    /// Replaces an expired cursor by the id of the last object, if there is one.
     fn can_go_on_by_id(&mut self) -> bool {
         let From::Cursor { last: Some(last), .. } = &self.from else { return false };
         self.from = From::Id { direction: "starting_after", id: last.clone() };

@@ -1,4 +1,4 @@
-//! `mandate agent`: register agents, and see them.
+//! `mandate agent`: register agents, and show them.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use clap::Subcommand;

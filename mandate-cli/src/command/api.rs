@@ -1,4 +1,4 @@
-//! `mandate api`: any request to the API, with the key, the retries and the idempotency key of every command.
+//! `mandate api`: any request to the API, with the key, the retries and the idempotency key of all commands.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::collections::BTreeMap;
@@ -115,7 +115,7 @@ impl Api {
     }
 }
 
-/// An object that fields make.
+/// An object made of fields.
 type Members = BTreeMap<String, Member>;
 
 /// A member of such an object.
@@ -123,11 +123,11 @@ type Members = BTreeMap<String, Member>;
 #[serde(untagged)]
 enum Member {
     Object(Members),
-    /// A value as it was typed: numbers keep their digits, objects all of their members.
+    /// A value as it was typed: numbers keep their digits, and objects all members.
     Typed(Box<RawValue>),
 }
 
-/// The object that the fields make.
+/// The object made of these fields.
 fn body(fields: &[(String, String)]) -> Result<String, Failure> {
     let unsendable = |e: serde_json::Error| Failure::new(Exit::Usage, e.to_string());
     let mut body = Members::new();
@@ -155,7 +155,7 @@ fn put(object: &mut Members, path: &str, value: Box<RawValue>) -> Option<()> {
     }
 }
 
-/// The members of an object that was typed; nothing when it is none, or has two members of a name.
+/// The members of a typed object. None if it is not an object, or has a name twice.
 fn members(typed: &RawValue) -> Option<Members> {
     Object::parse(typed.get().as_bytes()).ok()?;
     let members: BTreeMap<String, Box<RawValue>> = serde_json::from_str(typed.get()).ok()?;

@@ -1,4 +1,4 @@
-//! `mandate authorize`: ask whether money may be spent.
+//! `mandate authorize`: requests an authorization to spend.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::borrow::Cow;
@@ -69,9 +69,9 @@ Exit codes:
   0 allow (in observe mode any verdict, unless --strict)    20 denied    21 review, or not resolved in time
   2 usage    30 to 38 no verdict; see docs/cli.md";
 
-/// Between two looks at a review.
+/// The pause between two requests for a review.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
-/// The mode in which a verdict is advice.
+/// The mode in which a verdict is only advice.
 const OBSERVE: &str = "observe";
 
 #[derive(Serialize)]
@@ -108,8 +108,8 @@ impl Authorize {
         self.exit(&answer)
     }
 
-    /// Waits until the review of the decision `id` is resolved, and shows what came of it; nothing when it was not resolved
-    /// in time.
+    /// Waits until the review of the decision `id` is resolved, and shows the result. None if it was not
+    /// resolved in time.
     fn resolved(&self, client: &Client, id: &str, output: &mut Output) -> Result<Option<Exit>, Failure> {
         let Some(resolved) = self.follow(client, id)? else { return Ok(None) };
         output.note_if_lost("next", made(id));
@@ -117,8 +117,8 @@ impl Authorize {
         self.exit(&resolved).map(Some)
     }
 
-    /// Looks at the decision `id` until its review is resolved. Gives the fresh decision, or the first one if there is none;
-    /// nothing when it was not resolved in time. A look that fails is followed by another one where that may do better.
+    /// Requests the decision `id` until its review is resolved. Returns the fresh decision, or the first one
+    /// if there is none. None if it was not resolved in time. A failed request is repeated if that may help.
     fn follow(&self, client: &Client, id: &str) -> Result<Option<String>, Failure> {
         let deadline = Instant::now().checked_add(Duration::from_secs(self.timeout));
         let mut is_reported = false;
@@ -144,11 +144,11 @@ impl Authorize {
         }
     }
 
-    /// The code for an authorization, or for the decision that came of it.
+    /// The exit code for an authorization, or for the decision that followed its review.
     fn exit(&self, answer: &str) -> Result<Exit, Failure> {
         let verdict = fields::text(answer, "verdict").unwrap_or_default();
         let verdict = Verdict::parse(&verdict).map_err(|e| unknown(&e.to_string()))?;
-        // A review that was denied, or has expired, leaves its decision's verdict as it was.
+        // If a review was denied or has expired, its decision keeps the verdict.
         let exit = match fields::text(answer, "review.status").as_deref() {
             Some("denied" | "expired") => Exit::Denied,
             _ => exit_of(verdict),
@@ -165,7 +165,7 @@ impl Authorize {
     }
 }
 
-/// The decision `id` once its review is resolved, or the fresh one that came of it; nothing while the review is pending.
+/// The decision `id` once its review is resolved, or the fresh decision. None while the review is pending.
 fn look(client: &Client, id: &str) -> Result<Option<String>, Failure> {
     let decision = client.get(&format!("/decisions/{id}"), &[])?;
     match fields::text(&decision, "review.status").as_deref() {
@@ -179,7 +179,8 @@ fn look(client: &Client, id: &str) -> Result<Option<String>, Failure> {
     }
 }
 
-/// A failure after the decision was made: with what names it, and the advice to look at it. Asking again is another decision.
+/// A failure after the decision was made: adds its id and how to see it. Another request would be another
+/// decision.
 fn decided(failure: Failure, client: &Client, id: &str, answer: &str) -> Failure {
     let mut failure = failure.unadvised().note("decision", id);
     if let Some(review) = fields::text(answer, "review.id") {
@@ -201,7 +202,7 @@ pub(super) fn exit_of(verdict: Verdict) -> Exit {
     }
 }
 
-/// The request. The amount goes out as the text that was typed.
+/// The body of the request. The amount is sent as it was typed.
 fn body(args: &Authorize) -> Result<String, Failure> {
     let unsendable = |e: serde_json::Error| Failure::new(Exit::Usage, e.to_string());
     let amount = RawValue::from_string(args.amount.clone()).map_err(unsendable)?;
@@ -209,7 +210,7 @@ fn body(args: &Authorize) -> Result<String, Failure> {
     serde_json::to_string(&Body { amount: &amount, currency, recipient, category }).map_err(unsendable)
 }
 
-/// Says what the service answered; gives verdict and mode.
+/// Prints the service's answer. Returns verdict and mode.
 pub(super) fn print<'a>(answer: &'a str, output: &mut Output) -> Result<(Verdict, Cow<'a, str>), Failure> {
     let mut authorization = Answer::read(answer)?;
     let verdict = Verdict::parse(&authorization.text("verdict")?).map_err(|e| unknown(&e.to_string()))?;

@@ -1,4 +1,4 @@
-//! `mandate decision`: what was decided.
+//! `mandate decision`: lists and shows decisions.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use clap::{Subcommand, ValueEnum};
@@ -14,7 +14,7 @@ use crate::table::{seconds, state, text, whole};
 use crate::tail::Following;
 use crate::value::{agent, instant};
 
-/// Decisions, as lists and `show` print them.
+/// How lists and `show` print decisions.
 pub(super) const DECISIONS: Resource = Resource {
     path: "/decisions",
     class: None,

@@ -1,4 +1,4 @@
-//! `mandate doctor`: whether this machine, its settings and the service fit together, and what to do where they don't.
+//! `mandate doctor`: checks this machine, its settings and the service, and suggests what to do.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use mandate_core::Timestamp;
@@ -19,11 +19,11 @@ use crate::output::Output;
 use crate::service::Service;
 use crate::style::{CAUTION, DIM, ERROR, GOOD, printable};
 
-/// How far this clock may be from the service's, in seconds, before that gives a warning.
+/// How far this clock may differ from the service's before there is a warning, in seconds.
 const WARN_CLOCK_SECONDS: i64 = 5;
-/// As far as no leeway helps any more: a verdict seems expired, or not yet valid.
+/// From this difference on, no leeway helps: a verdict seems expired, or not yet valid. In seconds.
 const MAX_CLOCK_SECONDS: i64 = 30;
-/// The most that is read of an answer, in bytes.
+/// The longest answer that is read, in bytes.
 const MAX_BODY_BYTES: u64 = 1024 * 1024;
 
 /// Check clock, addresses, TLS, API key, mode and key set, and suggest what to do
@@ -59,7 +59,7 @@ enum State {
     Fail,
 }
 
-/// A check, and how it went.
+/// A check and its result.
 #[derive(Debug, Serialize)]
 struct Line {
     check: &'static str,
@@ -79,7 +79,7 @@ struct Examined {
     is_clock_known: bool,
 }
 
-/// What a host answered.
+/// A host's answer.
 struct Answer {
     status: u16,
     headers: HeaderMap,
@@ -111,7 +111,7 @@ impl Doctor {
         Ok(if examined.healthy { Exit::Success } else { Exit::Unhealthy })
     }
 
-    /// The service and the key, if they are known.
+    /// Checks the service and the key, if they are known.
     fn api(&self, global: &Global, examined: &mut Examined) {
         let base = match known_address(&self.service, global) {
             Ok(Some(base)) => base,
@@ -124,7 +124,7 @@ impl Doctor {
                 return examined.fail("api", failure.message(), failure.advice().unwrap_or(next));
             }
         };
-        // Without a key: what answers is seen before a key is sent to it.
+        // Without a key first: it is known who answers before a key is sent.
         let answer = examined.reach("api", &base, "/agents");
         let is_there = match answer {
             Some(answer) if answer.status == 401 => true,
@@ -152,7 +152,7 @@ impl Doctor {
         }
     }
 
-    /// The issuer's key set.
+    /// Checks the issuer's key set.
     fn verdicts(&self, examined: &mut Examined) -> Result<(), Failure> {
         let Some(issuer) = given(self.issuer.as_deref(), "MANDATE_ISSUER")? else {
             let next = "pass --issuer URL, or set MANDATE_ISSUER";
@@ -172,7 +172,7 @@ impl Doctor {
         Ok(())
     }
 
-    /// The host of the contract.
+    /// Checks the docs host.
     fn docs(&self, examined: &mut Examined) -> Result<(), Failure> {
         let Some(url) = given(self.docs_url.as_deref(), "MANDATE_DOCS_URL")? else {
             examined.warn("docs", "no docs host is named", "pass --docs-url URL, or set MANDATE_DOCS_URL");
@@ -209,7 +209,7 @@ impl Examined {
         self.line(check, State::Fail, found, Some(next.into()));
     }
 
-    /// Sends a request to a host, and checks whether it answers, over TLS or not, and what its clock says.
+    /// Sends a request to a host. Checks that it answers, whether it uses TLS, and its clock.
     fn reach(&mut self, check: &'static str, address: &Address, path: &str) -> Option<Answer> {
         let before = environment::now();
         let transport = match address.transport() {
@@ -240,8 +240,8 @@ impl Examined {
         }
     }
 
-    /// Compares this clock with the answer's `Date`, which is exact to a second, and was written between two times. A
-    /// cache's answer is older than that, and says nothing.
+    /// Compares this clock with the answer's `Date`, which is exact to a second and was written between two
+    /// instants. The answer of a cache is older, and is ignored.
     fn clock(&mut self, answer: &Answer, before: Timestamp, after: Timestamp) {
         let date = answer.header("date").filter(|_| answer.header("age").is_none()).and_then(http::date);
         let Some(date) = date.filter(|_| !self.is_clock_known) else { return };
@@ -269,7 +269,7 @@ impl Examined {
         }
     }
 
-    /// Whose key it is, and what the service says of it.
+    /// Checks the key with the service, and shows its owner.
     fn key(&mut self, access: Access, is_there: bool) {
         let class = access.key.class();
         let environment = if access.is_live() { "LIVE, where money moves" } else { "sandbox" };
@@ -307,7 +307,7 @@ impl Examined {
         }
     }
 
-    /// What is published at `place`: keys, and for how long they may be kept.
+    /// Checks the keys published at `place`, and how long they may be cached.
     fn key_set(&mut self, place: &Address, answer: &Answer) {
         let next = "is this the issuer's address? the service's operator knows it";
         if answer.status != 200 {
@@ -344,7 +344,7 @@ impl Examined {
     }
 }
 
-/// What an option gives, or a variable.
+/// The value of an option, or of a variable.
 fn given(option: Option<&str>, name: &'static str) -> Result<Option<String>, Failure> {
     match option {
         Some(text) => Ok(Some(text.to_owned())),
@@ -352,7 +352,7 @@ fn given(option: Option<&str>, name: &'static str) -> Result<Option<String>, Fai
     }
 }
 
-/// One request without a key. With `etag`, only for what has changed.
+/// One request without a key. With `etag`, it asks only for changed content.
 fn get(transport: &Transport, address: &Address, etag: Option<&str>) -> Result<Answer, http::Error> {
     let request = transport.get(address.as_str())?;
     let request = etag.into_iter().fold(request, |request, etag| request.header("if-none-match", etag));

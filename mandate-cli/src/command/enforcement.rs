@@ -1,4 +1,4 @@
-//! `mandate enforcement`: whether verdicts count.
+//! `mandate enforcement`: shows and switches the mode.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use clap::Subcommand;

@@ -1,4 +1,4 @@
-//! `mandate event`: what has happened, whether or not a webhook has heard of it.
+//! `mandate event`: lists and shows events, whether or not they were delivered to a webhook.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use clap::Subcommand;
@@ -15,7 +15,7 @@ use crate::table::{state, text, whole};
 use crate::tail::Following;
 use crate::value::event_kind;
 
-/// Events, as lists, `show` and a ping print them.
+/// How lists, `show` and a ping print events.
 pub(super) const EVENTS: Resource = Resource {
     path: "/events",
     class: Some(KeyClass::Organization),

@@ -30,7 +30,7 @@ pub(crate) struct Inspect {
     pub(crate) token: String,
 }
 
-/// Reads what `verify` refuses, too: malformed tokens are the ones that need inspecting.
+/// Accepts what `verify` refuses: malformed tokens are the ones that need inspecting.
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
     &URL_SAFE,
     GeneralPurposeConfig::new()
@@ -99,7 +99,7 @@ fn raw(json: &str) -> Result<Box<RawValue>, Failure> {
     RawValue::from_string(laid_out(json, Layout::OneLine)).map_err(malformed)
 }
 
-/// The claim `name`, when it is the seconds of an instant.
+/// The claim `name`, if it is the seconds of an instant.
 fn instant(claims: &str, name: &'static str) -> Option<Timestamp> {
     let seconds = Object::parse(claims.as_bytes()).ok()?.take(name)?.integer().ok()?;
     Some(Timestamp::from_seconds(seconds)).filter(|at| at.seconds() == seconds)
@@ -111,8 +111,8 @@ enum Layout {
     OneLine,
 }
 
-/// JSON text with other whitespace. Numbers, order and duplicate names stay as they are, since a reader who sees a
-/// tidied copy misses what is wrong; characters that could deceive a terminal are escaped.
+/// JSON text with other whitespace. Numbers, order and duplicate names stay as they are, since a tidied copy
+/// would hide what is wrong. Characters that could deceive a terminal are escaped.
 fn laid_out(json: &str, layout: Layout) -> String {
     let mut out = String::with_capacity(json.len().saturating_mul(2));
     let (mut depth, mut in_string, mut escaped) = (0_usize, false, false);
@@ -160,7 +160,7 @@ fn laid_out(json: &str, layout: Layout) -> String {
     out
 }
 
-/// `c` inside a JSON string, escaped where it could deceive.
+/// Appends `c` of a JSON string, escaped if it could deceive.
 fn push_safely(out: &mut String, c: char) {
     if is_deceptive(c) {
         for unit in c.encode_utf16(&mut [0; 2]) {

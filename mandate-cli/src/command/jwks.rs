@@ -1,4 +1,4 @@
-//! `mandate jwks`: an issuer's public keys, and which of them this person trusts.
+//! `mandate jwks`: an issuer's public keys, and which of them are pinned.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::io::{BufRead as _, IsTerminal as _};
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &Jwks, output: &mut Output) -> Result<Exit, Failure> {
 }
 
 fn pin(args: &PinKeys, output: &mut Output) -> Result<(), Failure> {
-    // Under another spelling of the issuer the keys would never be found again.
+    // With another spelling of the issuer, the keys would never be found again.
     let address = published_at(&args.issuer)?;
     if address.without(WELL_KNOWN).is_none_or(|address| address.as_str() != args.issuer) {
         return Err(Failure::new(
@@ -144,7 +144,7 @@ fn pin(args: &PinKeys, output: &mut Output) -> Result<(), Failure> {
     )
 }
 
-/// The keys that are to be pinned, confirmed in one of three ways.
+/// The keys to pin, confirmed in one of three ways.
 fn chosen(args: &PinKeys, published: &KeySet, before: Option<&Pin>) -> Result<KeySet, Failure> {
     let other = |message: String| Failure::new(Exit::Findings, message);
     if published.is_empty() {

@@ -1,4 +1,4 @@
-//! `mandate listen`: receives webhooks on this machine, verifies them, shows them, and sends them on.
+//! `mandate listen`: receives webhook requests on this machine, verifies, shows and forwards them.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::collections::BTreeMap;
@@ -28,9 +28,9 @@ use crate::service::Service;
 use crate::style::{CAUTION, DIM, ERROR, GOOD, printable};
 use crate::value::{event_kind, leeway};
 
-/// How many requests wait to be shown, beside those whose connections wait.
+/// How many requests may be queued for display. Other connections wait.
 const WAITING: usize = 1;
-/// How many events are remembered, so that none is shown twice. The oldest is forgotten first.
+/// How many events are remembered, so that none is shown twice. The oldest is dropped first.
 const MAX_REMEMBERED: usize = 100_000;
 
 /// Receive webhooks on this machine: verify, show, record and forward them
@@ -77,28 +77,28 @@ pub(crate) struct Listen {
     service: Service,
 }
 
-/// What the listener hears.
+/// A message to the loop that shows events.
 enum Message {
     Taken(Taken),
     /// Ctrl-C was pressed.
     Stop,
 }
 
-/// A request that was looked at, and the way on for its answer: it leaves once the event was shown.
+/// A checked request, and the channel for its answer, which is sent once the event was shown.
 struct Taken {
     what: What,
     shown: SyncSender<()>,
 }
 
-/// What a request was.
+/// What a request contained.
 enum What {
-    /// An event, and what is answered.
+    /// An event, and the status of its answer.
     Event(Box<Shown>, u16),
-    /// Something else, for this reason.
+    /// Something else: why it was refused.
     Refused(String),
-    /// Only to be reported.
+    /// A message to show.
     Note(String),
-    /// It could not be kept.
+    /// The event could not be recorded.
     Failed(Failure),
 }
 
@@ -107,18 +107,18 @@ enum What {
 struct Shown {
     #[serde(flatten)]
     received: Received,
-    /// Why it could not be forwarded, where that was to be done.
+    /// Why it could not be forwarded, if it should have been.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
-/// A webhook that lives as long as this command.
+/// A webhook that exists as long as this command runs.
 struct Registration {
     client: Client,
     id: String,
 }
 
-/// What is done with each event, by any number of threads.
+/// Handles each event, on any number of threads.
 struct Listener {
     issuer: Issuer,
     leeway: Leeway,
@@ -127,21 +127,21 @@ struct Listener {
     kept: Mutex<Kept>,
 }
 
-/// What is known of the events so far.
+/// The state of the events so far.
 struct Kept {
     recording: Option<Recording>,
-    /// The events that came. Ids sort by creation.
+    /// The events that arrived. Ids sort by creation.
     seen: BTreeMap<EventId, Stage>,
 }
 
-/// How far it has come with an event.
+/// How far an event was handled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It came before, and the receiver did not take it: it will come again.
+    /// It arrived before, but the receiver did not accept it: it will arrive again.
     Open,
     /// It is being forwarded.
     UnderWay,
-    /// It is done with.
+    /// It is done.
     Done,
 }
 
@@ -176,8 +176,8 @@ impl Listen {
         ended
     }
 
-    /// What an earlier run has recorded: it is not recorded again. Whether a receiver has taken it is not known, so that it is
-    /// forwarded if it comes again.
+    /// The events that an earlier run has recorded: they are not recorded again. Whether a receiver accepted
+    /// them is unknown, so they are forwarded if they arrive again.
     fn kept(&self) -> Result<Kept, Failure> {
         let mut kept = Kept { recording: None, seen: BTreeMap::new() };
         let stage = if self.forward_to.is_some() { Stage::Open } else { Stage::Done };
@@ -188,13 +188,13 @@ impl Listen {
     }
 }
 
-/// Has Ctrl-C, and a request to end, end the loop and not the process.
+/// Lets Ctrl-C, and a request to terminate, end the loop rather than the process.
 fn stop_on_interrupt(send: SyncSender<Message>) -> Result<Arc<AtomicBool>, Failure> {
     let stopped = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&stopped);
     let handler = move || {
         flag.store(true, Ordering::Release);
-        // When there is no room the loop is busy, and looks at the flag next.
+        // If the queue is full, the loop is busy and will check the flag next.
         let _ = send.try_send(Message::Stop);
     };
     ctrlc::set_handler(handler)
@@ -228,7 +228,7 @@ impl Registration {
     }
 }
 
-/// Shows what the requests were, until it is interrupted or standard output is closed.
+/// Shows the requests until it is interrupted or standard output is closed.
 fn show_all(
     messages: &Receiver<Message>,
     stopped: &AtomicBool,
@@ -243,7 +243,7 @@ fn show_all(
             What::Refused(why) => say(&format!("{ERROR}refused{ERROR:#} {}\n", printable(&why))),
             What::Note(note) => say(&format!("{DIM}{}{DIM:#}\n", printable(&note))),
             What::Failed(failure) => {
-                // Its sender hears that it was not kept, if there is time.
+                // If there is time, its sender learns that it was not recorded.
                 let _ = shown.send(());
                 return Err(failure);
             }
@@ -257,7 +257,7 @@ fn show_all(
 }
 
 impl Listener {
-    /// What is answered to a request with this body, once what it was has been shown.
+    /// The answer to a request with this body, once the request was shown.
     fn answer(&self, body: &[u8], to: &SyncSender<Message>) -> Answer {
         let (what, answer) = self.take(body);
         let (shown, wait) = sync_channel(1);
@@ -265,7 +265,7 @@ impl Listener {
         if is_taken { answer } else { Answer::new(503, "this receiver is ending") }
     }
 
-    /// Looks at a request: verifies, records, forwards.
+    /// Handles a request: verifies, records, forwards.
     fn take(&self, body: &[u8]) -> (What, Answer) {
         let (token, event) = match self.verify(body) {
             Ok(verified) => verified,
@@ -327,7 +327,7 @@ impl Listener {
 }
 
 impl Kept {
-    /// Begins with an event: records it when it is there for the first time. Gives how far it had come.
+    /// Starts on an event, and records it if it is new. Returns its previous stage.
     fn begin(&mut self, received: &Received) -> Result<Option<Stage>, Failure> {
         let before = self.seen.get(&received.event).copied();
         if let Some(recording) = self.recording.as_mut().filter(|_| before.is_none()) {
@@ -347,7 +347,7 @@ impl Kept {
     }
 }
 
-/// An event, in a line.
+/// Shows an event in a line.
 fn show(shown: &Shown, status: u16, output: &mut Output) -> Result<(), Failure> {
     if output.is_json() {
         return output.json(shown);

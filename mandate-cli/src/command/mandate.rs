@@ -1,4 +1,4 @@
-//! `mandate mandate`: write, see and revoke mandates.
+//! `mandate mandate`: create, show and revoke mandates.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 mod diff;
@@ -21,10 +21,10 @@ use crate::service::{Change, Service};
 use crate::table::{NO_LIMIT, NONE, state, text, whole};
 use crate::value::source;
 
-/// The longest body that the service takes, in bytes.
+/// The longest body that the service accepts, in bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// The fields that a person writes; what the service adds to a mandate is left out.
+/// The fields that a person writes, without those that the service adds.
 const WRITTEN: [&str; 7] =
     ["principal", "agent", "limits", "categories", "review_above", "expires", "escrow"];
 
@@ -140,7 +140,7 @@ impl Mandate {
     }
 }
 
-/// Checks the mandate by the service's own rules, then sends it as it was written.
+/// Checks the mandate by the service's rules, then sends it as it was written.
 fn create(file: &Source, change: &Change, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
     if *file == Source::Stdin && change.service.key_file == Some(Source::Stdin) {
         return Err(super::both_from_standard_input("the mandate", "the key"));

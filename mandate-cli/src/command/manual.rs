@@ -1,4 +1,4 @@
-//! `completions` and `man`: what shells and people read about the command line, made from it.
+//! `completions` and `man`: shell completions and manual pages, generated from the command line.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -36,7 +36,7 @@ Examples:
   mandate completions bash > ~/.local/share/bash-completion/completions/mandate
   source <(mandate completions zsh)";
 
-/// Writes what is asked for about the command line `line`.
+/// Writes the completions or pages of the command line `line`.
 pub(super) fn run(manual: &Manual, mut line: Command, output: &mut Output) -> Result<Exit, Failure> {
     match manual {
         Manual::Completions { shell } => {
@@ -58,7 +58,7 @@ pub(super) fn run(manual: &Manual, mut line: Command, output: &mut Output) -> Re
     Ok(Exit::Success)
 }
 
-/// Writes the page of `command`, and those of the commands below it that are not hidden.
+/// Writes the page of `command`, and those of its subcommands that are not hidden.
 fn write_pages(command: &Command, out: &Path) -> io::Result<()> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
         write_pages(below, out)?;
@@ -67,8 +67,8 @@ fn write_pages(command: &Command, out: &Path) -> io::Result<()> {
     fs::write(out.join(name), text)
 }
 
-/// The name and the text of a command's page. The text after a command's options is written here: by the renderer,
-/// its lines would be filled, and its hyphens could not be copied.
+/// The file name and text of a command's page. The text after the options is written here: the renderer would
+/// join its lines, and its hyphens could not be copied.
 fn page(command: &Command) -> io::Result<(String, Vec<u8>)> {
     let behind = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let man = Man::new(command.clone().after_help(Resettable::Reset));
@@ -85,7 +85,7 @@ fn sections(help: &str) -> String {
         let (heading, body) =
             match (paragraph.strip_prefix("Examples:"), paragraph.strip_prefix("Exit codes:")) {
                 (Some(body), _) => ("EXAMPLES", body.lines().map(literal).collect::<Vec<_>>()),
-                // In the help several codes share a line.
+                // In the help, several codes share a line.
                 (_, Some(body)) => (
                     "EXIT CODES",
                     body.lines()
@@ -106,11 +106,11 @@ fn sections(help: &str) -> String {
     text
 }
 
-/// A line of text in roff that is shown character by character, without the two spaces that the help indents it by.
+/// A line of text in roff, shown character by character, without the help's indentation of two spaces.
 fn literal(line: &str) -> String {
     let mut text = String::new();
     let line = line.strip_prefix("  ").unwrap_or(line).trim_end();
-    // A request begins so.
+    // A roff request begins like that.
     if line.starts_with(['.', '\'']) {
         text.push_str("\\&");
     }

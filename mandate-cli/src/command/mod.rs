@@ -1,4 +1,4 @@
-//! The commands, one noun a file: its arguments, its help, and what it does.
+//! The commands, one file for each noun: arguments, help and action.
 
 pub(crate) mod agent;
 pub(crate) mod api;
@@ -40,7 +40,7 @@ use crate::input::{Source, without_line_break};
 use crate::output::Output;
 use crate::style::printable;
 
-/// Room for a token of the longest size and the line break behind it; a longer text is refused without being kept.
+/// Room for the longest token and a line break. A longer text is refused without being read whole.
 const MAX_TOKEN_INPUT: usize = mandate_core::jwt::MAX_TOKEN_BYTES + 2;
 
 /// Runs the command that was typed.
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &Args, output: &mut Output) -> Result<Exit, Failure> {
     }
 }
 
-/// The token that an argument gives, or the file behind an `@`, or standard input when it is `-`.
+/// The token that an argument gives, or the file after an `@`, or standard input for `-`.
 fn token(argument: &str) -> Result<Zeroizing<String>, Failure> {
     let source = match (argument, argument.strip_prefix('@')) {
         ("-", _) => Source::Stdin,
@@ -104,7 +104,7 @@ fn token(argument: &str) -> Result<Zeroizing<String>, Failure> {
     Ok(Zeroizing::new(token.to_owned()))
 }
 
-/// An answer of the service, a JSON object of which the known members are looked at.
+/// An answer of the service: a JSON object whose known members are read.
 struct Answer<'a>(Object<'a>);
 
 impl<'a> Answer<'a> {
@@ -122,7 +122,7 @@ impl<'a> Answer<'a> {
         self.0.take(name).map(|f| f.string()).transpose().map_err(|e| unknown(&e.to_string()))
     }
 
-    /// A line for the member `name`, if it is there.
+    /// Prints a line for the member `name`, if it is there.
     fn show(&mut self, label: &str, name: &'static str, output: &mut Output) -> Result<(), Failure> {
         if let Some(text) = self.optional(name)? {
             output.line(label, printable(&text));
@@ -130,7 +130,7 @@ impl<'a> Answer<'a> {
         Ok(())
     }
 
-    /// The object that is the member `name`, if it is there.
+    /// The object in the member `name`, if it is there.
     fn object(&mut self, name: &'static str) -> Result<Option<Self>, Failure> {
         self.0.take(name).map(|f| f.object().map(Self)).transpose().map_err(|e| unknown(&e.to_string()))
     }
@@ -141,7 +141,7 @@ fn unknown(why: &str) -> Failure {
         .next("check that --base-url (or MANDATE_BASE_URL) is the service's address, and that this program is not older than it")
 }
 
-/// Why two things cannot be read: there is one standard input.
+/// Two things cannot both be read from standard input.
 fn both_from_standard_input(one: &str, other: &str) -> Failure {
     Failure::new(Exit::Usage, format!("{one} and {other} cannot both come from standard input"))
         .next("name a file for one of them")

@@ -1,4 +1,4 @@
-//! `mandate login`, `whoami`, `switch`, `logout`, `profile`: an address and a key under a name.
+//! `mandate login`, `whoami`, `switch`, `logout`, `profile`: an address and a key with a name.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use clap::Subcommand;
@@ -133,7 +133,7 @@ impl Identity {
         }
     }
 
-    /// What the service says of the key: whose it is, and which mode is in force.
+    /// Asks the service for the owner of the key and the mode.
     fn ask(client: &Client) -> Result<Self, Failure> {
         let Access { base, key, profile } = client.access();
         let mut identity = Self::new(profile.clone(), base.to_string(), key);
@@ -206,7 +206,7 @@ impl Login {
     }
 }
 
-/// A key is shown once, when it is made: one that may be the only copy is not written over, unless the service no longer takes it.
+/// Refuses to overwrite a key that may be the only copy, unless the service no longer accepts it.
 fn must_not_hide_another(
     profiles: &Profiles,
     name: &str,
@@ -226,7 +226,7 @@ fn must_not_hide_another(
         .next(format_args!("give this one another name, mandate login NAME; or first mandate logout {name}")))
 }
 
-/// Whether the service no longer takes this key.
+/// Whether the service no longer accepts this key.
 fn is_refused(base: &Address, key: ApiKey) -> Result<bool, Failure> {
     let client = Client::with(Access { base: base.clone(), key, profile: None }, None, true)?;
     Ok(Identity::ask(&client).is_err_and(|failure| failure.exit == Exit::Unauthorized))

@@ -1,4 +1,4 @@
-//! `mandate reference`: `docs/cli.md`, made from the command tree and the words around it.
+//! `mandate reference`: `docs/cli.md`, made from the command tree and the text around it.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, Command};
 use crate::exit::Exit;
 use crate::output::Output;
 
-/// The words around the commands.
+/// The text around the commands.
 const WORDS: &str = include_str!("reference.md");
 /// Where the commands are inserted.
 const PLACE: &str = "{commands}\n";
@@ -78,7 +78,7 @@ fn options<'a>(text: &mut String, arguments: impl Iterator<Item = &'a Arg>) {
     text.push('\n');
 }
 
-/// How it is typed.
+/// The option as it is typed.
 fn spelling(arg: &Arg) -> String {
     let value = match arg.get_action() {
         ArgAction::Set | ArgAction::Append => arg.get_value_names().map(|names| names.join(" ")),
@@ -110,7 +110,7 @@ fn meaning(arg: &Arg) -> String {
     meaning
 }
 
-/// Fit for a table.
+/// Escaped for a table.
 fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
 }

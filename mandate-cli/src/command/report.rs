@@ -1,4 +1,4 @@
-//! `mandate report`: what enforcing would have blocked, while it was only observed.
+//! `mandate report`: what enforce mode would have blocked.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::borrow::Cow;
@@ -15,7 +15,7 @@ use crate::style::{BOLD, GOOD};
 use crate::table::{Field, Tabular, text, whole};
 use crate::value::source;
 
-/// The mode in which verdicts are recorded and nothing blocks.
+/// The mode in which verdicts are recorded, but nothing is blocked.
 const OBSERVE: &str = "observe";
 
 /// Show what enforce mode would have blocked, by agent, category and rule
@@ -41,7 +41,7 @@ pub(crate) struct Report {
     export: Source,
 }
 
-/// What a request ran into. In the order in which they are shown.
+/// Why a request would have been blocked, in the order in which it is shown.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 struct Key {
     agent: String,
@@ -68,15 +68,15 @@ struct Row {
 struct Totals {
     /// Requests that were decided in observe mode.
     observed: u64,
-    /// Those that would have gone through.
+    /// Those that would have been allowed.
     allowed: u64,
-    /// Those that would have waited for a person, and were allowed after an approval.
+    /// Those that would have needed a review, and were allowed after an approval.
     approved: u64,
-    /// Those that a person has approved, and of which the export does not hold the decision that came of it.
+    /// Those that a person approved, if the resulting decision is not in the export.
     outside: u64,
-    /// Those that would have been stopped, or would wait.
+    /// Those that would have been denied, or would wait.
     blocked: u64,
-    /// What those come to, by currency.
+    /// The sums of their amounts, by currency.
     amounts: BTreeMap<String, Total>,
 }
 
@@ -85,11 +85,11 @@ struct Totals {
 struct Observed {
     rows: BTreeMap<Key, Sum>,
     totals: Totals,
-    /// Requests that were approved, by the decisions that are to come of that: each goes when its decision comes.
+    /// Approved requests, by the decision that must follow. Each is removed when its decision is read.
     awaited: HashMap<DecisionId, Request>,
 }
 
-/// What the table shows of each row.
+/// The columns of the table.
 const COLUMNS: [Field; 5] = [
     text("AGENT", "agent"),
     text("CATEGORY", "category"),
@@ -126,7 +126,7 @@ fn add(count: &mut u64) {
 
 impl Observed {
     fn take(&mut self, prologue: &Prologue, line: u64, decision: &Decision) -> Result<(), Failure> {
-        // What came of an approval is no request, in whichever mode it was made.
+        // The result of an approval is not a request, in any mode.
         if decision.supersedes.is_some() {
             let Some(request) = self.awaited.remove(&decision.claims.jti) else { return Ok(()) };
             if decision.claims.verdict == Verdict::Allow {
@@ -181,7 +181,7 @@ impl Observed {
         sum.amount = sum.amount.plus(request.amount);
     }
 
-    /// The end: of what has not come, nothing is known.
+    /// Ends the report. The outcome of approvals without a decision is unknown.
     fn end(mut self) -> (Vec<Row>, Totals) {
         for request in std::mem::take(&mut self.awaited).into_values() {
             self.outside(&request);
@@ -190,7 +190,7 @@ impl Observed {
     }
 }
 
-/// The rule that decided, more closely than the verdict's code names it.
+/// The rule that decided, more precise than the verdict's code.
 fn rule(
     prologue: &Prologue,
     line: u64,

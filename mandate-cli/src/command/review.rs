@@ -1,4 +1,4 @@
-//! `mandate review`: payments that wait for a person.
+//! `mandate review`: lists and resolves payments that wait for a person.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 mod watch;
@@ -17,7 +17,7 @@ use crate::resource::{ListOptions, Resource};
 use crate::service::Change;
 use crate::table::{text, whole};
 
-/// A review is seen through the decision that it is about.
+/// A review is shown as the decision that it belongs to.
 const REVIEWS: Resource = Resource {
     path: "/decisions",
     class: Some(KeyClass::Organization),

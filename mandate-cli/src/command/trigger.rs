@@ -1,4 +1,4 @@
-//! `mandate trigger`: makes an event happen in a sandbox, by the changes that it reports.
+//! `mandate trigger`: causes an event in a sandbox, by making the change that it reports.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::thread;
@@ -23,20 +23,20 @@ use crate::service::Service;
 use crate::table::{text, whole};
 use crate::value::event_kind;
 
-/// What the mandate allows, and from where on a person is asked.
+/// The limit of the mandate. Its review threshold is lower.
 const LIMIT: u32 = 100;
 const REVIEW_ABOVE: u32 = 50;
-/// A payment that passes, and one that waits for a person.
+/// A payment that is allowed, and one that needs a review.
 const SMALL: u32 = 10;
 const LARGE: u32 = 60;
 const SECONDS_A_DAY: i64 = 24 * 60 * 60;
-/// How long the mandate lasts; one that is to expire soon, and what an escrow waits for.
+/// How long the mandate lasts; one that expires soon; and the refund time of an escrow. In days.
 const DAYS: i64 = 365;
 const EXPIRING_DAYS: i64 = 3;
-/// How long the event may take to appear, and the pause between two looks.
+/// How long the event may take to appear, and the pause between two requests.
 const TIMEOUT: Duration = Duration::from_mins(1);
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
-/// Among how many of the newest events it is looked for.
+/// How many of the newest events are searched.
 const NEWEST: u32 = 100;
 
 const TRIGGERED: Resource = Resource {
@@ -79,7 +79,7 @@ pub(crate) struct Trigger {
     service: Service,
 }
 
-/// What was made.
+/// What was created.
 #[derive(Debug, Default, Serialize)]
 struct Made {
     #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
@@ -100,7 +100,7 @@ struct Made {
     webhook: Option<String>,
 }
 
-/// The organization's hand on the sandbox.
+/// The organization's client in the sandbox.
 struct Hand {
     client: Client,
     made: Made,
@@ -125,7 +125,7 @@ impl Trigger {
         TRIGGERED.show(&body, output)
     }
 
-    /// Does what the event reports; gives the event's id.
+    /// Makes the change that the event reports. Returns the event's id.
     fn make(&self, hand: &mut Hand) -> Result<String, Failure> {
         match self.event {
             EventKind::Ping => hand.ping(self.webhook),
@@ -149,7 +149,7 @@ impl Trigger {
 }
 
 impl Made {
-    /// A failure that says what was made before it, and stays.
+    /// Adds to a failure what was created before it, and remains.
     fn told_by(&self, failure: Failure) -> Failure {
         let Self { kind: _, event: _, agent, mandate, decision, review, escrow, webhook: _ } = self;
         [
@@ -166,12 +166,12 @@ impl Made {
 }
 
 impl Hand {
-    /// A change of its own, under an idempotency key of its own.
+    /// One change, with its own idempotency key.
     fn act(&self, path: &str, body: Option<&Value>) -> Result<String, Failure> {
         again(self.client.afresh()?.post(path, body.map(Value::to_string).as_deref()))
     }
 
-    /// An agent with a mandate for so many days; gives the mandate and the agent's key.
+    /// Creates an agent with a mandate for `days` days. Returns the mandate and the agent's key.
     fn mandate(&mut self, days: i64) -> Result<(String, ApiKey), Failure> {
         let name = format!("trigger-{}", hex(&environment::random::<4>()?));
         let created = self.act("/agents", Some(&json!({ "name": name })))?;
@@ -191,7 +191,7 @@ impl Hand {
         Ok((mandate, key))
     }
 
-    /// Has a new agent ask for so much; gives the answer.
+    /// Lets a new agent request `amount`. Returns the answer.
     fn authorize(&mut self, amount: u32) -> Result<String, Failure> {
         let (_, key) = self.mandate(DAYS)?;
         let access = Access { key, profile: None, ..self.client.access().clone() };
@@ -202,7 +202,7 @@ impl Hand {
         Ok(answer)
     }
 
-    /// A payment that waits for a person, who approves it if that is what is asked for.
+    /// A payment that needs a review, which is approved if the event requires it.
     fn review(&mut self, kind: EventKind) -> Result<String, Failure> {
         let answer = self.authorize(LARGE)?;
         let (decision, review) = (member(&answer, "decision")?, member(&answer, "review.id")?);
@@ -244,7 +244,7 @@ impl Hand {
         Ok(event)
     }
 
-    /// Waits for the event that is about the object whose `name` is `id`.
+    /// Waits for the event about the object whose `name` is `id`.
     fn seen(&self, name: &str, id: &str) -> Result<String, Failure> {
         let kind = self.made.kind.map(|kind| kind.to_string()).unwrap_or_default();
         let query = [("type", kind.clone()), ("limit", NEWEST.to_string())];
@@ -264,7 +264,7 @@ impl Hand {
     }
 }
 
-/// Says how to go on after a change that failed.
+/// Adds how to go on after a change that failed.
 fn again(answer: Result<String, Failure>) -> Result<String, Failure> {
     answer.map_err(|failure| failure.only_next("run the command again; what it has made so far may stay"))
 }

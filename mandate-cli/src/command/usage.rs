@@ -1,4 +1,4 @@
-//! `mandate usage`: what agents have asked for and spent in a month.
+//! `mandate usage`: agents' requests and spending in a month.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use mandate_core::{AgentId, Month};

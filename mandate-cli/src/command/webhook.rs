@@ -1,4 +1,4 @@
-//! `mandate webhook`: who hears of events.
+//! `mandate webhook`: creates, lists, pings and deletes webhooks.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use clap::Subcommand;

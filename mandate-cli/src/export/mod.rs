@@ -1,7 +1,7 @@
-//! An export of decisions, as the service writes it: what each of its lines holds.
+//! An export of decisions, as the service writes it.
 //!
-//! A line is a JSON object with one member: first `export`, what was asked for; then each `mandate` that one of the
-//! decisions was made under; then each `decision`, oldest first; at the end the `trailer`, a JWT.
+//! Each line is a JSON object with one member: first `export`, the request; then each `mandate` that governed
+//! one of the decisions; then each `decision`, oldest first; last the `trailer`, a JWT.
 
 mod reader;
 mod recent;
@@ -20,7 +20,7 @@ pub(crate) use self::reader::{Prologue, Raw, Reader};
 pub(crate) use self::recent::Recent;
 pub(crate) use self::walk::walk;
 
-/// What was asked for.
+/// The request for the export.
 #[derive(Debug, Clone)]
 pub(crate) struct Header {
     pub(crate) id: ExportId,
@@ -44,11 +44,11 @@ pub(crate) struct Decision {
     pub(crate) verdict_token: String,
 }
 
-/// The review that a decision waits for, or waited.
+/// The review of a decision.
 #[derive(Debug, Clone)]
 pub(crate) struct Review {
     pub(crate) status: ReviewStatus,
-    /// The decision that came of its approval.
+    /// The decision that resulted from its approval.
     pub(crate) decision: Option<DecisionId>,
 }
 
@@ -95,12 +95,12 @@ impl Header {
         })
     }
 
-    /// Whether every decision of its agents and its time is there.
+    /// Whether the export has every decision of its agents and its period.
     pub(crate) fn is_complete(&self) -> bool {
         self.verdict.is_none()
     }
 
-    /// Whether a decision made at `at` would be there, by its time.
+    /// Whether a decision made at `at` would be in the export's period.
     pub(crate) fn covers(&self, at: Timestamp) -> bool {
         self.since.is_none_or(|since| since <= at) && self.until.is_none_or(|until| at < until)
     }
@@ -127,12 +127,12 @@ impl Decision {
         })
     }
 
-    /// When it was made, to the second: enough for the day and the month that rules ask for.
+    /// When it was made, to the second: enough for the day and the month in the rules.
     pub(crate) fn at(&self) -> Timestamp {
         Timestamp::from_seconds(self.claims.iat)
     }
 
-    /// The time within its id, to the millisecond; never earlier than [`Decision::at`].
+    /// The time in its id, to the millisecond. It is never earlier than [`Decision::at`].
     pub(crate) fn drawn_at(&self) -> Timestamp {
         self.claims.jti.created_at()
     }
@@ -147,7 +147,7 @@ impl Review {
     }
 }
 
-/// A mandate as the API shows it, or only its terms, as a person writes them.
+/// A mandate as the API shows it, or only its terms.
 pub(crate) fn read_mandate(mut shown: Object<'_>) -> Result<Mandate, Invalid> {
     let instant = |field: Field<'_>| Timestamp::parse(&field.string()?).map_err(|e| e.at(field.path()));
     let id = shown.take("id").map(|f| MandateId::parse(&f.string()?)).transpose()?;

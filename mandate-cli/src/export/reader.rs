@@ -1,4 +1,4 @@
-//! Goes through an export once: its beginning here, its decisions in blocks that can be worked on elsewhere.
+//! Reads an export once: its start here, its decisions in blocks for other threads.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,10 +12,10 @@ use crate::exit::{Exit, Failure};
 use crate::input::Source;
 use crate::lines::{Line, Lines, unreadable};
 
-/// About how many bytes of lines go to a worker at once.
+/// About how many bytes of lines a worker gets at a time.
 const BLOCK_BYTES: usize = 128 * 1024;
 
-/// A line, and on a trailer's line what was before it.
+/// A line, and for a trailer's line the hash of what came before.
 #[derive(Debug)]
 pub(crate) struct Raw {
     pub(crate) line: Line,
@@ -50,7 +50,7 @@ impl Reader {
         Ok(Self::of(Written::AsTheyStand(Lines::open(source, "the export")?), source))
     }
 
-    /// Opens an export whose lines are in any order, if `sort` says so.
+    /// Opens an export. With `sort`, its lines may be in any order.
     pub(crate) fn open_in_order(source: &Source, sort: bool) -> Result<Self, Failure> {
         if sort { Ok(Self::of(Written::InOrder(Sorted::open(source)?), source)) } else { Self::open(source) }
     }
@@ -72,7 +72,7 @@ impl Reader {
         Self { lines, content: Content::default(), waiting: VecDeque::new(), progress }
     }
 
-    /// What shows the progress: cleared before anything else is written.
+    /// The progress bar. It must be cleared before anything else is printed.
     pub(crate) fn progress(&self) -> ProgressBar {
         self.progress.clone()
     }
@@ -90,7 +90,7 @@ impl Reader {
                     return Err(Failure::new(Exit::Findings, format!("{source} is no export: {e}"))
                         .next("pass what `mandate export download` wrote, in NDJSON"));
                 }
-                // Decisions, and whatever is not in its place, are for those who look at each line.
+                // Decisions and misplaced lines are checked later, line by line.
                 _ => {
                     self.waiting.push_back(raw);
                     break;
@@ -125,7 +125,7 @@ impl Reader {
         Ok(line.map(|line| Raw { line, before: self.content.sha256_before() }))
     }
 
-    /// The next lines; none at the end.
+    /// The next lines. Empty at the end.
     pub(crate) fn block(&mut self) -> io::Result<Vec<Raw>> {
         let (mut block, mut bytes) = (Vec::new(), 0_usize);
         while bytes < BLOCK_BYTES {
@@ -136,7 +136,7 @@ impl Reader {
         Ok(block)
     }
 
-    /// The blocks that remain.
+    /// The remaining blocks.
     pub(crate) fn blocks(mut self) -> impl Iterator<Item = io::Result<Vec<Raw>>> + Send {
         std::iter::from_fn(move || match self.block() {
             Ok(block) if block.is_empty() => None,

@@ -1,4 +1,4 @@
-//! How often each agent has asked in the last minute, rebuilt from the decisions themselves.
+//! How many requests each agent made in the last minute, rebuilt from the decisions.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -15,7 +15,8 @@ pub(crate) struct Recent {
     agents: HashMap<AgentId, VecDeque<Span>>,
 }
 
-/// When a request was decided: some time from `from` to `to`. The claim has the second, the id is never earlier.
+/// When a request was decided: between `from` and `to`. The claim has only seconds, and the id is never
+/// earlier.
 #[derive(Debug, Clone, Copy)]
 struct Span {
     from: Timestamp,
@@ -31,9 +32,9 @@ impl Span {
 }
 
 impl Recent {
-    /// Takes the next decision. Gives how many requests of its agent the engine may have seen in the 60 seconds before it:
-    /// one number, unless a request lies so near to the window's edge that the seconds of the claims leave it open. `since` is
-    /// when the export begins: what was before is not known.
+    /// Adds the next decision. Returns how many requests of its agent the engine may have counted in the 60
+    /// seconds before it. It is one number, unless a request is so near the edge of the window that the
+    /// claims' seconds leave it open. `since` is when the export begins: earlier requests are unknown.
     pub(crate) fn take(&mut self, decision: &Decision, since: Option<Timestamp>) -> RangeInclusive<u32> {
         let recent = self.agents.entry(decision.claims.request.agent.clone()).or_default();
         let now = Span::of(decision);
@@ -43,7 +44,7 @@ impl Recent {
         let least = count(recent.iter().filter(surely).count());
         let begun = since.is_none_or(|since| now.from.millis_since(since) >= WINDOW_MILLIS);
         let most = if begun { count(recent.iter().filter(perhaps).count()) } else { VELOCITY_REQUESTS };
-        // What came of an approval is no request.
+        // The result of an approval is not a request.
         if decision.supersedes.is_none() {
             if recent.len() >= usize::try_from(VELOCITY_REQUESTS).unwrap_or(usize::MAX) {
                 recent.pop_front();

@@ -1,4 +1,4 @@
-//! An export whose lines are in any order, read in the order in which the service writes them.
+//! Reads an export with lines in any order as if the service had written it.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -11,10 +11,10 @@ use crate::exit::{Exit, Failure};
 use crate::input::Source;
 use crate::lines::{Line, Lines, MAX_LINE_BYTES, unreadable};
 
-/// The lines of a file, by their places.
+/// The lines of a file, by position.
 pub(super) struct Sorted {
     file: File,
-    /// Where the file is read next without looking for a place.
+    /// Where the file would be read next without a seek.
     at: u64,
     places: std::vec::IntoIter<Place>,
 }
@@ -41,7 +41,7 @@ enum Kind {
     Last,
 }
 
-/// The part of a line that decides its place.
+/// The part of a line that decides its position.
 #[derive(Deserialize)]
 struct Shape {
     export: Option<IgnoredAny>,
@@ -55,7 +55,7 @@ struct Id {
 }
 
 impl Sorted {
-    /// Goes through the source once, to learn where its lines are. Standard input is copied into a temporary file before.
+    /// Reads the source once to find its lines. Standard input is copied to a temporary file first.
     pub(super) fn open(source: &Source) -> Result<Self, Failure> {
         let failed = |e: io::Error| unreadable("the export", source, &e);
         let mut file = match source {
@@ -102,7 +102,7 @@ impl Sorted {
     }
 }
 
-/// Standard input as a private temporary file.
+/// Copies standard input to a private temporary file.
 fn copied() -> io::Result<File> {
     let mut file = tempfile::tempfile()?;
     io::copy(&mut io::stdin().lock(), &mut file)?;

@@ -1,4 +1,4 @@
-//! Every decision of an export, in its order: read on all cores, taken one after the other.
+//! Every decision of an export in order: parsed on all cores, handled one after another.
 
 use std::cmp::Ordering;
 use std::io;
@@ -13,7 +13,7 @@ use crate::lines::unreadable;
 use crate::output::warn;
 use crate::parallel;
 
-/// Hands each decision to `take`, with its line and the export's header, oldest first.
+/// Passes each decision to `take`, with its line and the export's header, oldest first.
 pub(crate) fn walk(
     mut reader: Reader,
     source: &Source,
@@ -80,7 +80,7 @@ fn not_as_written(line: u64, why: &str) -> Failure {
 }
 
 impl Prologue {
-    /// The mandate that a decision was made under, revoked if the decision says that it was.
+    /// The mandate that governed a decision, revoked if the decision says so.
     pub(crate) fn governing(&self, line: u64, decision: &Decision) -> Result<Option<Mandate>, Failure> {
         let Some(id) = decision.claims.mandate else { return Ok(None) };
         let mandate = self.mandates.get(&id);

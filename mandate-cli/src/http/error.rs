@@ -1,20 +1,20 @@
-//! Why an HTTP request brought no answer, or only a part of one.
+//! Why an HTTP request got no answer, or only a part of one.
 
 use std::error::Error as StdError;
 use std::{fmt, io};
 
-/// Why an HTTP request brought no answer, or only a part of one. It never shows the URL, a header or a body.
+/// Why an HTTP request got no answer, or only a part of one. It never shows the URL, a header or a body.
 #[derive(Debug)]
 pub(crate) enum Error {
     /// The client could not be set up, or the connection, the request or the answer failed.
     Failed(reqwest::Error),
-    /// The answer took longer than it may.
+    /// The answer took too long.
     Timeout,
     /// The body is longer than this many bytes.
     TooLong(u64),
     /// The body is not UTF-8.
     NotUtf8,
-    /// The system gives no event loop to wait on.
+    /// The system provides no event loop.
     NoRuntime(String),
 }
 
@@ -27,7 +27,7 @@ impl From<reqwest::Error> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // What reqwest and hyper put around the cause says less than the cause does.
+            // The innermost cause is more helpful than what reqwest and hyper add around it.
             Self::Failed(error) => match causes(error).last() {
                 Some(cause) => write!(f, "{cause}"),
                 None => write!(f, "{error}"),
@@ -41,8 +41,7 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// Whether the same request may succeed a moment later. TLS that failed fails again, and a proxy that refuses to connect
-    /// refuses again.
+    /// Whether the same request may succeed a moment later. Failed TLS and a refusing proxy fail again.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
             Self::Timeout => true,
@@ -51,7 +50,7 @@ impl Error {
         }
     }
 
-    /// Whether the answer took longer than it may.
+    /// Whether the answer took too long.
     pub(crate) fn is_timeout(&self) -> bool {
         match self {
             Self::Timeout => true,
@@ -60,7 +59,7 @@ impl Error {
         }
     }
 
-    /// Whether the host's name has no address. Name resolution says so in words alone.
+    /// Whether the host name has no address. The resolver reports that only in words.
     pub(crate) fn is_unknown_host(&self) -> bool {
         self.io().is_some_and(|e| e.to_string().starts_with("failed to lookup address information"))
     }
@@ -70,17 +69,17 @@ impl Error {
         self.io().is_some_and(|e| e.kind() == io::ErrorKind::ConnectionRefused)
     }
 
-    /// Whether TLS failed: something answered that is not trusted, or does not speak TLS.
+    /// Whether TLS failed: the server is not trusted, or does not use TLS.
     pub(crate) fn is_untrusted(&self) -> bool {
         self.tls().is_some()
     }
 
-    /// Whether what answered the TLS handshake does not speak TLS.
+    /// Whether the server does not use TLS.
     pub(crate) fn is_no_tls(&self) -> bool {
         matches!(self.tls(), Some(rustls::Error::InvalidMessage(_)))
     }
 
-    /// Whether no root certificate was found to trust.
+    /// Whether no root certificate was found.
     pub(crate) fn is_without_roots(&self) -> bool {
         matches!(self, Self::Failed(e) if e.is_builder())
             && matches!(self.tls(), Some(rustls::Error::General(_)))
@@ -97,13 +96,13 @@ impl Error {
     }
 }
 
-/// Whether a proxy answered and did not connect. The type of this error is not public, but its words are.
+/// Whether a proxy answered without connecting. This error has no public type, so its words are compared.
 fn is_refused_by_proxy(error: &reqwest::Error) -> bool {
     const REFUSALS: [&str; 2] = ["tunnel error: unsuccessful", "tunnel error: proxy authorization required"];
     causes(error).any(|cause| REFUSALS.contains(&cause.to_string().as_str()))
 }
 
-/// The causes below `error`, the nearest first. What an `io::Error` wraps counts as its cause.
+/// The causes of `error`, the nearest first. What an `io::Error` wraps counts as its cause.
 fn causes<'a>(error: &'a reqwest::Error) -> impl Iterator<Item = &'a (dyn StdError + 'static)> {
     std::iter::successors(error.source(), |cause: &&'a (dyn StdError + 'static)| {
         let cause: &'a (dyn StdError + 'static) = *cause;

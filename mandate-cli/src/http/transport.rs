@@ -1,5 +1,5 @@
-//! HTTP requests for a program that waits for each: reqwest's asynchronous client, since only there a body that stalls can be
-//! timed out, on one event loop.
+//! Blocking HTTP requests over reqwest's asynchronous client on one event loop: only there a stalled body can
+//! be timed out.
 
 use std::io;
 use std::sync::{LazyLock, OnceLock};
@@ -14,15 +14,15 @@ use super::Error;
 use crate::proxy::Via;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// For one request and its whole answer.
+/// The time limit of a request with its whole answer.
 pub(crate) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 const USER_AGENT: &str = concat!("mandate/", env!("CARGO_PKG_VERSION"));
 
-/// Runs on whichever thread waits. It lives as long as the process: dropping it would wait for name resolution that hangs.
+/// Runs on whichever thread waits. It is never dropped: that would wait for a hanging name resolution.
 static RUNTIME: LazyLock<io::Result<Runtime>> =
     LazyLock::new(|| Builder::new_current_thread().enable_all().build());
 
-/// Connections to one address. They are set up when the first request is made.
+/// A client for one address. It is set up with the first request.
 #[derive(Debug, Clone)]
 pub(crate) struct Transport {
     /// Whether the address is reached without TLS, so that no root certificate is needed.
@@ -31,7 +31,7 @@ pub(crate) struct Transport {
     client: OnceLock<Client>,
 }
 
-/// An answer of any status, of which the body has yet to be read.
+/// An answer of any status, whose body is still to be read.
 #[derive(Debug)]
 pub(crate) struct Response {
     response: reqwest::Response,
@@ -64,14 +64,14 @@ impl Transport {
             Some(via) => builder.proxy(via.proxy()?),
             None => builder,
         };
-        // The system's root certificates take time to read, and may be missing: loopback needs none.
+        // The system's root certificates take time to read, and may be missing. Loopback needs none.
         let builder = if self.is_plain { builder.tls_certs_only([]) } else { builder };
         let client = builder.build()?;
         Ok(self.client.get_or_init(|| client))
     }
 }
 
-/// Sends a request and waits for the head of its answer. Head and body together must come within `limit`.
+/// Sends a request and waits for the head of its answer. Head and body together must arrive within `limit`.
 pub(crate) fn send(request: RequestBuilder, limit: Duration) -> Result<Response, Error> {
     let deadline = Instant::now() + limit;
     let response = wait(deadline, request.send())?;
@@ -91,22 +91,22 @@ impl Response {
         self.response.headers()
     }
 
-    /// The text of a header, if it is there and is ASCII.
+    /// The text of a header, if it is present and ASCII.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         self.headers().get(name)?.to_str().ok()
     }
 
-    /// The same answer, with this much time from now on for its body.
+    /// The same answer, with a new time limit for its body.
     pub(crate) fn within(self, limit: Duration) -> Self {
         Self { deadline: Instant::now() + limit, ..self }
     }
 
-    /// The next bytes of the body; nothing at its end.
+    /// The next bytes of the body. None at its end.
     pub(crate) fn piece(&mut self) -> Result<Option<Vec<u8>>, Error> {
         Ok(wait(self.deadline, self.response.chunk())?.map(Vec::from))
     }
 
-    /// The body, which may be `limit` bytes long.
+    /// The body, at most `limit` bytes long.
     pub(crate) fn bytes(mut self, limit: u64) -> Result<Vec<u8>, Error> {
         let mut body = Vec::new();
         while let Some(piece) = self.piece()? {
@@ -118,7 +118,7 @@ impl Response {
         Ok(body)
     }
 
-    /// The body as text, which may be `limit` bytes long.
+    /// The body as text, at most `limit` bytes long.
     pub(crate) fn text(self, limit: u64) -> Result<String, Error> {
         String::from_utf8(self.bytes(limit)?).map_err(|_| Error::NotUtf8)
     }
@@ -141,13 +141,14 @@ mod tests {
 
     use super::*;
 
-    /// Sends a request to a server that writes `answer` and then keeps the connection open until the client ends it.
+    /// Sends a request to a server that writes `answer` and keeps the connection open until the client closes
+    /// it.
     fn answered(answer: &'static str, limit: Duration) -> Result<Response, Error> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}/", listener.local_addr().unwrap());
         thread::spawn(move || {
             let (mut stream, _): (TcpStream, _) = listener.accept().unwrap();
-            // An answer that comes before the request is an error of its own.
+            // An answer before the request would be another error.
             assert!(stream.read(&mut [0; 1024]).unwrap() > 0);
             stream.write_all(answer.as_bytes()).unwrap();
             let _ = stream.read_to_end(&mut Vec::new());

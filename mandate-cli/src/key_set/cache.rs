@@ -1,6 +1,6 @@
-//! Key sets that were fetched, kept in the cache directory for as long as their issuer says.
+//! Fetched key sets, cached for as long as their issuer says.
 //!
-//! A cache that cannot be written is none: the key set is then fetched each time.
+//! If the cache cannot be written, the key set is fetched each time.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,19 +13,20 @@ use crate::directory;
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
 
-/// The longest that a key set is kept, whatever its issuer says: a key that is withdrawn is withdrawn within the hour.
+/// The longest time that a key set is cached, whatever its issuer says: a withdrawn key is gone within the
+/// hour.
 const MAX_KEPT_SECONDS: i64 = 60 * 60;
-/// The longest file: a key set in base64, and what is said of it.
+/// The longest file: a key set in base64, and its metadata.
 const MAX_FILE_BYTES: usize = MAX_KEY_SET_BYTES * 2;
 
-/// A key set out of the cache.
+/// A cached key set.
 pub(super) struct Kept {
     pub(super) document: Vec<u8>,
     pub(super) fetched_at: Timestamp,
     pub(super) max_age_seconds: i64,
 }
 
-/// What was fetched from `address` and is still good at `now`.
+/// What was fetched from `address` and is still fresh at `now`.
 pub(super) fn find(address: &str, now: Timestamp) -> Result<Option<Kept>, Failure> {
     let Some(folder) = directory::cache()? else { return Ok(None) };
     let file = Source::File(folder.join("jwks").join(directory::file_name(address)));
@@ -35,7 +36,7 @@ pub(super) fn find(address: &str, now: Timestamp) -> Result<Option<Kept>, Failur
     }))
 }
 
-/// A file of another form, or of another address, is none.
+/// Reads a cache file. None if it has another form, or is for another address.
 fn read(text: &str, address: &str) -> Option<Kept> {
     let mut file = Object::parse(text.as_bytes()).ok()?;
     if file.take("address")?.string().ok()? != address {
@@ -48,7 +49,7 @@ fn read(text: &str, address: &str) -> Option<Kept> {
     })
 }
 
-/// Keeps what was fetched from `address` at `now`, if it may be kept.
+/// Caches what was fetched from `address` at `now`, if that is allowed.
 pub(super) fn keep(address: &str, now: Timestamp, fetched: &Fetched) -> Result<(), Failure> {
     let Some(folder) = directory::cache()?.filter(|_| fetched.max_age_seconds > 0) else { return Ok(()) };
     let file = serde_json::json!({
@@ -62,7 +63,7 @@ pub(super) fn keep(address: &str, now: Timestamp, fetched: &Fetched) -> Result<(
     Ok(())
 }
 
-/// The seconds that `Cache-Control` (RFC 9111, section 5.2.2) lets an answer be kept.
+/// For how many seconds `Cache-Control` (RFC 9111, section 5.2.2) lets an answer be cached.
 pub(crate) fn max_age_seconds(cache_control: &str) -> i64 {
     let directives = || cache_control.split(',').map(str::trim);
     let is = |name: &str| directives().any(|directive| directive.eq_ignore_ascii_case(name));

@@ -1,4 +1,4 @@
-//! Where the issuer's public keys come from: its published address, another one, a file, or what was pinned.
+//! Where the issuer's public keys come from: its published address, another one, a file, or the pinned keys.
 
 mod cache;
 pub(crate) mod pins;
@@ -16,25 +16,25 @@ use crate::exit::{Exit, Failure};
 use crate::http::{self, Address, REQUEST_TIMEOUT};
 use crate::input::Source;
 
-/// Where an issuer publishes its keys, behind its own address.
+/// The path at which an issuer publishes its keys.
 pub(crate) const WELL_KNOWN: &str = "/.well-known/jwks.json";
-/// How often keys are fetched at most, whatever tokens name and whatever the issuer says of their age or fails with.
+/// The shortest time between two fetches, whatever tokens name and whatever the issuer answers, in seconds.
 const MIN_REFETCH_SECONDS: i64 = 30;
 
 /// An issuer, and where its keys are read.
 #[derive(Debug)]
 pub(crate) struct Issuer {
-    /// What `iss` must be.
+    /// The expected `iss`.
     pub(crate) name: String,
     place: Place,
     known: Mutex<Known>,
 }
 
-/// What is known of an issuer's keys.
+/// The state of an issuer's keys.
 #[derive(Debug, Default)]
 struct Known {
     held: Option<Held>,
-    /// When and why they could not be fetched the last time.
+    /// When and why the last fetch failed.
     failed: Option<(Timestamp, Failure)>,
 }
 
@@ -50,22 +50,22 @@ enum Place {
 #[derive(Debug, Clone)]
 struct Held {
     keys: Arc<KeySet>,
-    /// When they were fetched, and how many seconds they stay good; nothing for keys that do not age.
+    /// When they were fetched, and for how many seconds they are fresh. None for keys that do not age.
     fetched: Option<(Timestamp, i64)>,
 }
 
-/// What an issuer answered.
+/// An issuer's answer.
 #[derive(Debug)]
 pub(crate) struct Fetched {
     /// The key set's text.
     pub(crate) document: Vec<u8>,
-    /// How many seconds it may be kept, by its `max-age`; 0 when it says nothing.
+    /// For how many seconds it may be cached, by its `max-age`; 0 if there is none.
     pub(crate) max_age_seconds: i64,
 }
 
 impl Issuer {
-    /// Puts together what was given. A command-line option goes before the environment, and an issuer's own key set
-    /// before that of a variable.
+    /// The issuer from options and environment. An option overrides the environment, and an issuer's own key
+    /// set overrides a variable's.
     pub(crate) fn find(issuer: Option<&str>, jwks: Option<&str>) -> Result<Self, Failure> {
         let keys = match (jwks, issuer) {
             (Some(text), _) => Some(Place::read(text)?),
@@ -88,7 +88,7 @@ impl Issuer {
         }
     }
 
-    /// The issuer under the keys that were pinned for it.
+    /// The issuer with its pinned keys.
     pub(crate) fn pinned(issuer: Option<&str>) -> Result<Self, Failure> {
         named(issuer)?.map(|name| Self::of(name, Place::Pinned)).ok_or_else(|| {
             Failure::new(Exit::Usage, "the issuer whose keys are pinned is not known")
@@ -100,7 +100,7 @@ impl Issuer {
         Self { name, place, known: Mutex::default() }
     }
 
-    /// The keys: read once, and again when they have aged.
+    /// The keys. They are read once, and again when they have aged.
     pub(crate) fn keys(&self) -> Result<Arc<KeySet>, Failure> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let now = environment::now();
@@ -113,8 +113,8 @@ impl Issuer {
         }
     }
 
-    /// The keys for `token`. When they lack the one that it names, they are fetched once more, unless that was done, or has
-    /// failed, a moment ago: tokens with invented keys cause no storm.
+    /// The keys for `token`. If they lack the one it names, they are fetched again, unless that was done or
+    /// failed a moment ago: tokens with invented keys cannot cause many requests.
     pub(crate) fn keys_for(&self, token: &str) -> Result<Arc<KeySet>, Failure> {
         let keys = self.keys()?;
         let Ok(unverified) = Unverified::parse(token) else { return Ok(keys) };
@@ -158,7 +158,7 @@ impl Issuer {
 }
 
 impl Known {
-    /// The keys as they are published now; the last failure when that was a moment ago.
+    /// The keys as published now; or the last failure, if that was a moment ago.
     fn fetched(&mut self, address: &Address, now: Timestamp) -> Result<Held, Failure> {
         if let Some((at, failure)) = &self.failed
             && is_a_moment_ago(*at, now)
@@ -166,7 +166,7 @@ impl Known {
             return Err(failure.clone());
         }
         let fetched = fetch_and_keep(address, now);
-        // A failure may have taken its time: the moment begins with its end.
+        // A failed fetch may take long: the moment begins at its end.
         self.failed = fetched.as_ref().err().map(|failure| (environment::now(), failure.clone()));
         fetched
     }
@@ -184,7 +184,7 @@ impl Held {
     }
 }
 
-/// Whether a fetch at `at` is too young for another one.
+/// Whether a fetch at `at` is too recent for another.
 fn is_a_moment_ago(at: Timestamp, now: Timestamp) -> bool {
     (0..MIN_REFETCH_SECONDS.saturating_mul(1000)).contains(&now.millis_since(at))
 }
@@ -194,7 +194,7 @@ impl Place {
         if text.contains("://") { address(text).map(Self::Url) } else { Ok(Self::File(Source::from(text))) }
     }
 
-    /// The issuer that publishes its keys here, when this is such an address.
+    /// The issuer that publishes its keys here, if this is such an address.
     fn publisher(&self) -> Option<String> {
         match self {
             Self::Url(address) => address.as_str().strip_suffix(WELL_KNOWN).map(str::to_owned),
@@ -210,7 +210,7 @@ fn named(issuer: Option<&str>) -> Result<Option<String>, Failure> {
     }
 }
 
-/// The text of a key set at a file or an address that a person names.
+/// The text of a key set in a file or at an address that a person names.
 pub(crate) fn document(place: &str) -> Result<Vec<u8>, Failure> {
     match Place::read(place)? {
         Place::Url(address) => Ok(fetch(&address)?.document),
@@ -224,7 +224,7 @@ pub(crate) fn published_at(issuer: &str) -> Result<Address, Failure> {
     Ok(address(issuer)?.join(WELL_KNOWN))
 }
 
-/// The key set that `document` is, which was read at `place`.
+/// Parses the key set `document`, which was read from `place`.
 pub(crate) fn parse(document: &[u8], place: &str) -> Result<KeySet, Failure> {
     KeySet::parse(document).map_err(|e| {
         Failure::new(Exit::KeySet, format!("the key set is refused: {e}")).note("read from", place)

@@ -1,4 +1,4 @@
-//! Keys that a person has said to trust, each issuer's in a file of its own, which nothing but `mandate jwks` changes.
+//! Pinned keys: each issuer's in its own file, which only `mandate jwks` changes.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,12 +11,12 @@ use crate::directory;
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
 
-/// The longest file: a key set, and what is said of it.
+/// The longest file: a key set and its metadata.
 const MAX_FILE_BYTES: usize = MAX_KEY_SET_BYTES * 2;
 
-/// The keys that are trusted for one issuer.
+/// The pinned keys of one issuer.
 pub(crate) struct Pin {
-    /// Whose keys they are.
+    /// The issuer.
     pub(crate) issuer: String,
     /// When they were pinned.
     pub(crate) pinned_at: Timestamp,
@@ -24,7 +24,7 @@ pub(crate) struct Pin {
     pub(crate) keys: KeySet,
 }
 
-/// A key's RFC 7638 thumbprint, in whichever environment it signs.
+/// A key's RFC 7638 thumbprint, for keys of any environment.
 pub(crate) fn thumbprint(key: &VerificationKey) -> String {
     Kid::for_key(key.public_key(), EnvironmentKind::Production).as_str().to_owned()
 }
@@ -37,7 +37,7 @@ fn path(issuer: &str) -> Result<PathBuf, Failure> {
     Ok(folder()?.join(directory::file_name(issuer)))
 }
 
-/// What is pinned for `issuer`.
+/// The pinned keys of `issuer`.
 pub(crate) fn find(issuer: &str) -> Result<Option<Pin>, Failure> {
     let path = path(issuer)?;
     if !path.exists() {
@@ -50,7 +50,7 @@ pub(crate) fn find(issuer: &str) -> Result<Option<Pin>, Failure> {
     Err(Failure::new(Exit::KeySet, format!("the file of `{issuer}`'s pins holds those of `{}`", pin.issuer)))
 }
 
-/// Everything that is pinned, by issuer.
+/// All pinned keys, by issuer.
 pub(crate) fn all() -> Result<Vec<Pin>, Failure> {
     let folder = folder()?;
     let unreadable = |e: io::Error| Failure::new(Exit::Io, format!("{}: {e}", folder.display()));
@@ -69,7 +69,7 @@ pub(crate) fn all() -> Result<Vec<Pin>, Failure> {
     Ok(pins)
 }
 
-/// Pins `keys` for `issuer`, in place of what was pinned before.
+/// Pins `keys` for `issuer`, and replaces those pinned before.
 pub(crate) fn write(issuer: &str, keys: &KeySet, pinned_at: Timestamp) -> Result<(), Failure> {
     let keys = keys.to_json();
     let issuer_text = serde_json::to_string(issuer).unwrap_or_default();
@@ -79,7 +79,7 @@ pub(crate) fn write(issuer: &str, keys: &KeySet, pinned_at: Timestamp) -> Result
         .map_err(|e| Failure::new(Exit::Io, format!("the pins cannot be written: {}: {e}", path.display())))
 }
 
-/// Forgets what is pinned for `issuer`. Says whether there was anything.
+/// Removes the pinned keys of `issuer`. Returns whether there were any.
 pub(crate) fn remove(issuer: &str) -> Result<bool, Failure> {
     let path = path(issuer)?;
     match std::fs::remove_file(&path) {

@@ -1,4 +1,4 @@
-//! What holds between decisions: their order, their nonces, and each approval with what it supersedes.
+//! Checks across decisions: their order, their nonces, and each approval with the decision it supersedes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -6,17 +6,17 @@ use mandate_core::{DecisionId, Nonce, Request, ReviewStatus};
 
 use super::{Finding, Step};
 
-/// How far the time within a nonce may lie from that within its decision's id, in milliseconds. Of nonces that keep to
-/// this, no two can be equal that are further apart than twice as much: those alone have to be remembered.
+/// How far the time in a nonce may differ from that in its decision's id, in milliseconds. Equal nonces that
+/// keep to this are at most twice as far apart, so only recent nonces must be kept.
 const NONCE_MILLIS: i64 = 60_000;
 
-/// The decisions so far, as much of them as matters for those to come.
+/// The state after the decisions so far.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     last: Option<DecisionId>,
-    /// The nonces of the last moments, with their lines.
+    /// The recent nonces, with their lines.
     nonces: BTreeMap<Nonce, u64>,
-    /// Decisions that approvals must bring, each with what it supersedes.
+    /// Decisions that approvals must lead to, each with the decision it supersedes.
     awaited: HashMap<DecisionId, Approved>,
     outside: u64,
 }
@@ -29,7 +29,7 @@ struct Approved {
 }
 
 impl Chain {
-    /// Takes the next decision. Says whether it is one, and not the one before again.
+    /// Checks the next decision. Returns false if it is not a decision, or repeats the previous one.
     pub(super) fn take(&mut self, step: &mut Step<'_>) -> bool {
         let id = step.decision.claims.jti;
         match self.last {
@@ -66,7 +66,7 @@ impl Chain {
         }
     }
 
-    /// A decision that says that it came of an approval.
+    /// A decision that results from an approval.
     fn supersedes(&mut self, step: &mut Step<'_>) {
         let (decision, header) = (step.decision, step.header);
         let awaited = self.awaited.remove(&decision.claims.jti);
@@ -96,7 +96,7 @@ impl Chain {
         }
     }
 
-    /// A decision whose review was approved: what came of it must follow.
+    /// A decision whose review was approved: the resulting decision must follow.
     fn approved(&mut self, step: &mut Step<'_>) {
         let (line, decision, header) = (step.line, step.decision, step.header);
         let Some(review) = &decision.review else { return };
@@ -118,7 +118,7 @@ impl Chain {
         }
     }
 
-    /// The end: what has not come.
+    /// Reports at the end what did not follow.
     pub(super) fn end(&mut self, findings: &mut Vec<Finding>) {
         let mut missing: Vec<_> = self.awaited.drain().collect();
         missing.sort_by_key(|(fresh, _)| *fresh);
@@ -133,7 +133,7 @@ impl Chain {
         }
     }
 
-    /// How many approvals could not be followed to their first decision.
+    /// How many approvals supersede a decision that is not in the export.
     pub(super) fn outside(&self) -> u64 {
         self.outside
     }

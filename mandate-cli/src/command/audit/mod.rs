@@ -1,4 +1,4 @@
-//! `mandate audit`: an export, verified line by line and as a whole, and every verdict computed again.
+//! `mandate audit`: verifies an export line by line and as a whole, and computes every verdict again.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 mod chain;
@@ -64,7 +64,7 @@ Examples:
 Exit codes:
   0 nothing found    23 findings, or no export    19 no key set    2 usage    3 cannot be read";
 
-/// Something that is not as it should be.
+/// A finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
     line: u64,
@@ -98,7 +98,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Something that is not as it should be with the decision.
+    /// Adds a finding about the decision.
     fn found(&mut self, check: &'static str, found: impl ToString, expected: impl ToString) {
         let id = self.decision.claims.jti;
         self.findings.push(Finding::new(self.line, Some(&id), check, found, expected));
@@ -107,12 +107,12 @@ impl Step<'_> {
 
 #[derive(Debug, Default, Serialize)]
 struct Summary {
-    /// `sandbox` or `production`, as the export's header says.
+    /// `sandbox` or `production`, from the export's header.
     #[serde(skip_serializing_if = "Option::is_none")]
     environment: Option<String>,
     decisions: u64,
     mandates: usize,
-    /// Approvals whose first decision lies outside the export.
+    /// Approvals whose first decision is not in the export.
     outside: u64,
     findings: u64,
     by_check: BTreeMap<&'static str, u64>,
@@ -125,7 +125,7 @@ enum Said<'a> {
     Summary(&'a Summary),
 }
 
-/// What is known of the whole, line after line.
+/// The state of the whole export, updated line by line.
 struct Whole<'a> {
     header: Option<&'a Header>,
     chain: Chain,
@@ -176,7 +176,7 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
     whole.conclude(output)
 }
 
-/// The issuers that may have signed, and all their keys.
+/// The accepted issuers, and all their keys.
 fn keys(args: &Audit) -> Result<(Vec<String>, KeySet), Failure> {
     if args.export == Source::Stdin && args.jwks.iter().any(|place| place == "-") {
         return Err(super::both_from_standard_input("the key set", "the export"));
@@ -223,7 +223,7 @@ impl<'a> Whole<'a> {
         }
     }
 
-    /// What is found of one more line.
+    /// The findings for one more line.
     fn take(&mut self, row: Audited) -> Vec<Finding> {
         let Audited { line, decision, trailer, mut findings } = row;
         self.trailer.passed(line, trailer.is_some(), &mut findings);

@@ -1,4 +1,4 @@
-//! What can be said of one line by itself, on any thread: its form, its signature, and its verdict computed again.
+//! Checks of a single line, on any thread: its form, its signature, and its verdict computed again.
 
 use mandate_core::jwks::KeySet;
 use mandate_core::verify::audit_verdict_ignoring_expiry;
@@ -8,11 +8,11 @@ use super::Finding;
 use super::trailer::Sealed;
 use crate::export::{Decision, Entry, Header, Mandates, Raw};
 
-/// How much earlier than its commit a revocation's time may lie, in milliseconds: decisions that were waiting before it
-/// are made first.
+/// How much earlier than its commit a revocation's time may be, in milliseconds: decisions that waited before
+/// it are made first.
 const REVOCATION_MILLIS: i64 = 30_000;
 
-/// What every line is compared with.
+/// What every line is checked against.
 #[derive(Clone, Copy)]
 pub(super) struct Auditor<'a> {
     pub(super) issuers: &'a [String],
@@ -21,7 +21,7 @@ pub(super) struct Auditor<'a> {
     pub(super) mandates: &'a Mandates,
 }
 
-/// A line that was looked at.
+/// A checked line.
 pub(super) struct Audited {
     pub(super) line: u64,
     pub(super) decision: Option<Box<Decision>>,
@@ -30,7 +30,7 @@ pub(super) struct Audited {
 }
 
 impl Auditor<'_> {
-    /// Looks at a line.
+    /// Checks a line.
     pub(super) fn audit(&self, raw: &Raw) -> Audited {
         let line = raw.line.number;
         let mut audited = Audited { line, decision: None, trailer: None, findings: Vec::new() };
@@ -110,7 +110,7 @@ impl Auditor<'_> {
         }
     }
 
-    /// Whether the decision is one that was asked for.
+    /// Whether the decision matches the export's filter.
     fn filter(
         &self,
         decision: &Decision,
@@ -157,7 +157,8 @@ fn again(
     }
 }
 
-/// The mandate at the time of the decision: revoked, or not yet. In the moment of the revocation the decision itself says.
+/// The mandate at the time of the decision: revoked or not. Close to the revocation, the decision itself
+/// decides.
 fn as_it_stood(mandate: &Mandate, decision: &Decision) -> Mandate {
     let at = decision.drawn_at();
     let said = decision.denials.iter().any(|denial| denial == Verdict::DenyRevoked);
@@ -168,7 +169,7 @@ fn as_it_stood(mandate: &Mandate, decision: &Decision) -> Mandate {
     Mandate { revoked_at: mandate.revoked_at.filter(was_revoked), ..mandate.clone() }
 }
 
-/// The first claim that the row has otherwise than the token: its name, what the row says, what is signed.
+/// The first claim in which the row differs from the token: its name, the row's value, the signed value.
 fn difference(row: &VerdictClaims, signed: &VerdictClaims) -> Option<(&'static str, String, String)> {
     if row == signed {
         return None;

@@ -1,4 +1,5 @@
-//! The basis of each decision, from the decisions before it: the month's spending, and the recent requests.
+//! Checks the basis of each decision against the earlier decisions: the month's spending, and the recent
+//! requests.
 
 use std::collections::HashMap;
 
@@ -18,15 +19,15 @@ pub(super) struct Spending {
 #[derive(Debug)]
 struct Spent {
     month: Month,
-    /// What the decisions add up to; nothing while it is not known what was before the export.
+    /// The sum of the decisions. None while the spending before the export is unknown.
     sum: Option<Total>,
-    /// What the last basis that disagreed would add up to. If the next one agrees with it, a decision is missing, and is
-    /// reported once.
+    /// The sum that the last disagreeing basis implies. If the next basis agrees with it, a decision is
+    /// missing, which is reported once.
     other: Option<Total>,
 }
 
 impl Spending {
-    /// Takes the next decision.
+    /// Checks the next decision.
     pub(super) fn take(&mut self, step: &mut Step<'_>) {
         if step.header.is_none_or(|h| h.is_complete() || h.verdict == Some(Verdict::Allow)) {
             self.spent(step);

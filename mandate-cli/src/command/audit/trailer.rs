@@ -1,4 +1,4 @@
-//! The trailer: that there is one, at the end, signed, and that it counts and hashes what comes before it.
+//! Checks the trailer: that it is there, at the end, signed, and that it matches the lines before it.
 
 use mandate_core::export::{Difference, Trailer as Signed};
 
@@ -6,14 +6,14 @@ use super::Finding;
 use super::row::Auditor;
 use crate::export::Header;
 
-/// Whether the trailer has passed, and what came after it.
+/// Whether the trailer was read, and what came after it.
 #[derive(Debug, Default)]
 pub(super) struct Trailer {
     at: Option<u64>,
     last: u64,
 }
 
-/// What a trailer says, once its signature holds, and the hash that the file has.
+/// The claims of a verified trailer, and the hash of the file.
 #[derive(Debug)]
 pub(super) struct Sealed {
     said: Option<Signed>,
@@ -21,7 +21,7 @@ pub(super) struct Sealed {
 }
 
 impl Trailer {
-    /// Takes note of a line.
+    /// Notes a line.
     pub(super) fn passed(&mut self, line: u64, is_trailer: bool, findings: &mut Vec<Finding>) {
         self.last = line;
         if let Some(at) = self.at {
@@ -38,7 +38,7 @@ impl Trailer {
         }
     }
 
-    /// The end of the file.
+    /// Reports a missing trailer at the end of the file.
     pub(super) fn end(&self, findings: &mut Vec<Finding>) {
         if self.at.is_none() {
             findings.push(Finding::new(self.last, None, "trailer", "the end of the file", "a trailer"));
@@ -47,7 +47,7 @@ impl Trailer {
 }
 
 impl Sealed {
-    /// Opens a trailer.
+    /// Verifies a trailer.
     pub(super) fn open(
         line: u64,
         token: &str,
@@ -66,7 +66,7 @@ impl Sealed {
         Self { said: said.ok(), sha256: before.unwrap_or_default().to_owned() }
     }
 
-    /// Compares what it says with what was read.
+    /// Compares its claims with the file.
     pub(super) fn compare(
         &self,
         line: u64,

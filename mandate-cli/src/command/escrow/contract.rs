@@ -11,12 +11,12 @@ use crate::key_set::Issuer;
 use crate::output::{Output, warn};
 use crate::resource::Resource;
 
-/// How long an address is: 32 bytes in hexadecimal digits.
+/// The length of an address: 32 bytes in hexadecimal digits.
 const ADDRESS_DIGITS: usize = 64;
 /// The longest answer that is read, in bytes.
 const MAX_ANSWER_BYTES: u64 = 1024 * 1024;
 
-/// It has what the escrow has, but for what only its sides know.
+/// It shows what the escrow shows, except for what only its parties may see.
 const CONTRACT: Resource = Resource {
     path: "",
     class: None,
@@ -76,7 +76,7 @@ impl Contract {
         CONTRACT.show(contract, output)
     }
 
-    /// The claims of the token, once signature, issuer and environment are known to be right.
+    /// The claims of the token, after signature, issuer and environment were checked.
     fn verified(&self, token: &str, issuer: &Issuer) -> Result<String, Failure> {
         let keys = issuer.keys_for(token)?;
         let unverified = Unverified::parse(token).map_err(|e| malformed(&e.to_string()))?;

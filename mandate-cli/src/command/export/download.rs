@@ -1,4 +1,5 @@
-//! `mandate export download`: waits until the export is ready, goes on where a download has stopped, and believes nothing unverified.
+//! `mandate export download`: waits until the export is ready, resumes interrupted downloads, and verifies
+//! the file.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -26,9 +27,9 @@ use crate::output::{Output, warn};
 use crate::service::Service;
 use crate::style::printable;
 
-/// Between two looks at an export that is being built.
+/// The pause between two requests for an export that is being built.
 const LOOK_PAUSE: Duration = Duration::from_millis(500);
-/// Read at a time, in bytes.
+/// How many bytes are read at a time.
 const PIECE: usize = 64 * 1024;
 
 /// Download an export once it is ready, and verify it
@@ -63,12 +64,12 @@ pub(crate) struct Download {
     service: Service,
 }
 
-/// Whose signature counts.
+/// Whose signature is accepted.
 struct Trusted {
     issuer: Issuer,
-    /// What kind of environment is exported.
+    /// The kind of environment that was exported.
     kind: EnvironmentKind,
-    /// Whether a person has named the issuer, and not the service.
+    /// Whether a person has named the issuer, rather than the service.
     is_named: bool,
 }
 
@@ -87,7 +88,7 @@ impl Download {
         let part = part_of(&file);
         // Held until the file has its name.
         let mut claimed = claim(&part)?;
-        // Another download may have ended since.
+        // Another download may have finished meanwhile.
         refuse_if_there(&file)?;
         let accept = if format == "csv" { "text/csv" } else { "application/x-ndjson" };
         let fetched = self.fetch(&client, &record, accept, &part, &mut claimed);
@@ -112,7 +113,7 @@ impl Download {
         Ok(Exit::Success)
     }
 
-    /// The issuer that was named; otherwise the one that the service names, whose key is used here, too.
+    /// The issuer that was named; otherwise the one that the service names.
     fn trusted(&self, client: &Client) -> Result<Option<Trusted>, Failure> {
         let kind = client.access().key.kind();
         let is_named = self.issuer.is_some() || self.jwks.is_some() || variable("MANDATE_ISSUER")?.is_some();
@@ -148,8 +149,8 @@ impl Download {
         }
     }
 
-    /// Reads what is not there yet. Gives what is there then, seen once on its way. A connection that ends before its time, or goes
-    /// silent, is followed by another for the rest, for as long as each brings something.
+    /// Reads what is missing. Returns the complete content, which was hashed once as it arrived. If a
+    /// connection ends early or goes silent, another requests the rest, as long as each brings something.
     fn fetch(
         &self,
         client: &Client,
@@ -159,10 +160,10 @@ impl Download {
         file: &mut File,
     ) -> Result<Content, Failure> {
         let path = format!("{}/{}", EXPORTS.path, self.id);
-        // Of another content the rest would be of no use.
+        // The rest of another content would be useless.
         let etag = format!("\"{}\"", fields::text(record, "sha256").unwrap_or_default());
         let there = file.metadata().map_err(|e| unwritable(part, &e))?.len();
-        // The last byte is fetched again: a range behind the last one is refused.
+        // The last byte is requested again: a range after the end is refused.
         let mut taken = Taken { file, part, from: there.saturating_sub(1), content: None };
         let bar = bar(ProgressBar::no_length(), "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
         loop {
@@ -175,7 +176,7 @@ impl Download {
             let ended = response.and_then(|response| taken.take(response, &bar));
             match ended.inspect_err(|_| bar.finish_and_clear())? {
                 None => break,
-                // Nothing has come for as long as one connection is read.
+                // Nothing has arrived for as long as one connection is read.
                 Some(why) if taken.from <= from => {
                     bar.finish_and_clear();
                     return Err(Failure::new(Exit::Unreachable, format!("the download has stopped: {why}"))
@@ -191,18 +192,18 @@ impl Download {
     }
 }
 
-/// What has come, in its file.
+/// What has arrived, in its file.
 struct Taken<'a> {
     file: &'a mut File,
     part: &'a Path,
-    /// How many bytes are there: where the next connection begins.
+    /// How many bytes have arrived: the next connection begins there.
     from: u64,
-    /// The same, seen on its way; nothing until a connection says what of the file counts.
+    /// The same bytes, hashed. None until an answer shows how much of the file is valid.
     content: Option<Content>,
 }
 
 impl Taken<'_> {
-    /// Takes what an answer brings. Says why it ended, if that was before its end.
+    /// Reads an answer to its end. If it ended early, returns why.
     fn take(&mut self, mut response: Response, bar: &ProgressBar) -> Result<Option<String>, Failure> {
         let unwritable = |e: io::Error| unwritable(self.part, &e);
         let begun = if response.status() == 206 { self.from } else { 0 };
@@ -243,14 +244,14 @@ fn refuse_if_there(file: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The name of `file` until it is verified: no other file's.
+/// The name of `file` until it is verified. No other file has it.
 fn part_of(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".part");
     PathBuf::from(name)
 }
 
-/// Opens the file, for its owner alone, and keeps other downloads away for as long as it is open.
+/// Opens the file for its owner alone, and keeps other downloads away while it is open.
 fn claim(part: &Path) -> Result<File, Failure> {
     let mut options = OpenOptions::new();
     options.create(true).read(true).write(true).truncate(false);
@@ -258,7 +259,7 @@ fn claim(part: &Path) -> Result<File, Failure> {
     loop {
         let file = options.open(part).map_err(|e| unwritable(part, &e))?;
         match file.try_lock() {
-            // What was opened may have got its name since, or have been removed.
+            // The opened file may have been renamed or removed meanwhile.
             Ok(()) if is_at(&file, part) => return Ok(file),
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -286,15 +287,15 @@ fn is_at(_: &File, path: &Path) -> bool {
     path.exists()
 }
 
-/// Of a download that has not begun nothing is left.
+/// Removes the file of a download that has not begun.
 fn remove_if_empty(part: &Path, file: &File) {
     if file.metadata().is_ok_and(|meta| meta.len() == 0) {
-        // At worst an empty file stays, with which the next download begins.
+        // At worst an empty file remains, which the next download continues.
         let _ = fs::remove_file(part);
     }
 }
 
-/// Takes in the first bytes of the file, and leaves out what follows them.
+/// Reads the valid start of the file, and drops what follows.
 fn begin(file: &mut File, bytes: u64) -> io::Result<Content> {
     file.set_len(bytes)?;
     let mut content = Content::default();
@@ -307,8 +308,9 @@ fn begin(file: &mut File, bytes: u64) -> io::Result<Content> {
     }
 }
 
-/// Compares the content with the record, and with its own trailer if the issuer is known. Gives the reason if the trailer's
-/// signature cannot be verified: no issuer was named, and the service names none or its keys cannot be fetched.
+/// Compares the content with the record and, if the issuer is known, with its own trailer. If the trailer's
+/// signature cannot be verified, returns why: no issuer was named, and the service names none or its keys
+/// cannot be fetched.
 fn verify(content: &Content, record: &str, trusted: Option<&Trusted>) -> Result<Option<String>, Failure> {
     let differs = |what: &dyn std::fmt::Display| {
         Failure::new(Exit::Mismatch, format!("the file is not what was exported: {what}"))
@@ -355,7 +357,7 @@ fn unwritable(path: &Path, why: &io::Error) -> Failure {
     Failure::new(Exit::Io, format!("{} cannot be written: {why}", path.display()))
 }
 
-/// Progress on standard error, seen on terminals only.
+/// A progress bar on standard error, shown on terminals only.
 fn bar(bar: ProgressBar, template: &str) -> ProgressBar {
     bar.set_draw_target(ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template(template) {

@@ -1,4 +1,4 @@
-//! `mandate mandate diff`: what one mandate allows, denies or has reviewed that another does not.
+//! `mandate mandate diff`: what two mandates decide differently.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 mod bands;
@@ -43,7 +43,7 @@ pub(crate) struct Diff {
     service: Service,
 }
 
-/// One field that differs.
+/// A field that differs.
 #[derive(Debug, Serialize, PartialEq, Eq)]
 struct Difference {
     field: &'static str,
@@ -52,7 +52,7 @@ struct Difference {
     effect: String,
 }
 
-/// A mandate, and whether it grants what it says.
+/// A mandate, and whether it is in force.
 struct Side {
     terms: Terms,
     status: MandateStatus,
@@ -97,7 +97,7 @@ impl Diff {
 
 impl Side {
     fn read(text: &str, now: Timestamp) -> Result<Self, mandate_core::Invalid> {
-        // What `mandate show --json` prints is a mandate, too.
+        // The output of `mandate show --json` is a mandate, too.
         let recorded = fields::at(text, "id").is_some();
         let terms = if recorded { written(text) } else { text.to_owned() };
         let terms = Terms::read(Object::parse(terms.as_bytes())?)?;
@@ -105,7 +105,7 @@ impl Side {
         let status = match recorded_status.as_deref() {
             Some("revoked") => MandateStatus::Revoked,
             Some("replaced") => MandateStatus::Replaced,
-            // One that was active when it was kept may have expired since.
+            // One that was active when it was saved may have expired since.
             _ if !terms.expires.contains_or_follows(now) => MandateStatus::Expired,
             _ => MandateStatus::Active,
         };
@@ -113,7 +113,7 @@ impl Side {
     }
 }
 
-/// A recorded mandate as it was written.
+/// The terms of a recorded mandate, as they were written.
 fn written(recorded: &str) -> String {
     let members: Vec<String> = WRITTEN
         .iter()
@@ -122,7 +122,7 @@ fn written(recorded: &str) -> String {
     format!("{{{}}}", members.join(","))
 }
 
-/// Every field that differs, and what comes of it.
+/// Every field that differs, and its effect.
 fn compare(before: &Side, after: &Side) -> Vec<Difference> {
     let mut differences = Vec::new();
     let mut differ = |field, before: String, after: String, effect: String| {
@@ -184,7 +184,7 @@ fn compare(before: &Side, after: &Side) -> Vec<Difference> {
     differences
 }
 
-/// What comes of it that one of the two grants nothing, whatever it says.
+/// The effect when one of the two grants nothing.
 fn becomes_of(before: &Side, after: &Side) -> String {
     let agent = &after.terms.agent;
     match (before.status, after.status) {
@@ -200,7 +200,7 @@ fn becomes_of(before: &Side, after: &Side) -> String {
     }
 }
 
-/// What comes of another currency: nothing that was allowed goes on, and all that is allowed is new.
+/// The effect of another currency: nothing that was allowed is still allowed, and all that is allowed is new.
 fn other_currency(before: &Terms, after: &Terms) -> String {
     let (was, is) = (&before.limits.currency, &after.limits.currency);
     let mut effects = vec![format!("denied from now on: every payment in {was}")];
@@ -211,7 +211,7 @@ fn other_currency(before: &Terms, after: &Terms) -> String {
     effects.join("; ")
 }
 
-/// What comes of other amounts, for each of the fields that hold one.
+/// The effects of other amounts, for each field that has one.
 struct Amounts {
     per_transaction: String,
     per_month: String,
@@ -235,7 +235,8 @@ impl Amounts {
         let or_nothing = |effects: Vec<String>| {
             if effects.is_empty() { NOTHING.to_owned() } else { effects.join("; ") }
         };
-        // What one payment may be follows from both limits; where the payment limit stays, the month's line shows it.
+        // The limit of one payment follows from both limits. If the payment limit is unchanged, the month's
+        // line shows it.
         let by_month = was.per_transaction == is.per_transaction;
         let mut month = vec![match (was.per_month, is.per_month) {
             (_, None) => "no longer denied: anything for the month's sum".to_owned(),
@@ -249,7 +250,7 @@ impl Amounts {
             month.extend(texts(&capped));
         }
         let review = match texts(&asked) {
-            // Payments that are reviewed now and were denied are shown with the limit that denied them.
+            // Payments that were denied and are reviewed now are shown with the limit that denied them.
             effects if effects.is_empty() && !capped.is_empty() => "no other effect".to_owned(),
             effects => or_nothing(effects),
         };
@@ -398,7 +399,7 @@ mod tests {
             status("writing it makes it govern agt_a again, instead of the newer mandate")
         );
         assert_eq!(effects(BEFORE, &recorded("revoked")), status("denied: everything, since it is revoked"));
-        // Kept while it was active, and expired since.
+        // Saved while it was active, and expired since.
         let expired = recorded("active").replace("2027-01-01", "2026-05-31");
         let [status, day] = &effects(&expired, BEFORE)[..] else { panic!("{:?}", effects(&expired, BEFORE)) };
         assert_eq!((status.0, status.1.as_str(), day.0), ("status", again, "expires"));

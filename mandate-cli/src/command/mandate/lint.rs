@@ -1,4 +1,4 @@
-//! `mandate mandate lint`: every problem of a mandate at once, without any network.
+//! `mandate mandate lint`: finds all problems of a mandate at once, offline.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ use crate::output::Output;
 use crate::style::{CAUTION, ERROR, GOOD, printable};
 use crate::value::source;
 
-/// Problems beyond this many are not looked for.
+/// At most this many problems are looked for.
 const MAX_PROBLEMS: usize = 200;
-/// A mandate that ends within this many days gives a warning.
+/// A mandate that expires within this many days gets a warning.
 const SOON_DAYS: i64 = 7;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
@@ -57,9 +57,9 @@ struct Finding {
 
 #[derive(Debug, Serialize)]
 struct Report {
-    /// Whether the service would take it.
+    /// Whether the service would accept it.
     valid: bool,
-    /// Whether it passes: with `--strict`, without warnings too.
+    /// Whether it passes. With `--strict`, warnings count too.
     passes: bool,
     findings: Vec<Finding>,
 }
@@ -101,7 +101,7 @@ impl Report {
     }
 }
 
-/// Everything that is wrong or odd with a mandate.
+/// Every problem and oddity of a mandate.
 fn examine(text: &str, now: Timestamp) -> Vec<Finding> {
     let (terms, mut findings) = problems(text, now);
     if findings.is_empty() {
@@ -110,7 +110,8 @@ fn examine(text: &str, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-/// The service's own rules stop at the first problem: each is noted, corrected in a copy, and the copy read again.
+/// The service's rules stop at the first problem. So each is noted and corrected in a copy, which is read
+/// again.
 fn problems(text: &str, now: Timestamp) -> (Option<Terms>, Vec<Finding>) {
     let mut findings = Vec::new();
     let mut copy = text.to_owned();
@@ -143,7 +144,7 @@ fn problems(text: &str, now: Timestamp) -> (Option<Terms>, Vec<Finding>) {
 
 type Members = BTreeMap<String, Box<RawValue>>;
 
-/// `text` with something harmless in the place of what `problem` names; nothing when that cannot be done.
+/// `text` with a harmless value in place of the one that `problem` names. None if that is impossible.
 fn correct(text: &str, problem: &Invalid) -> Option<String> {
     let mut members: Members = serde_json::from_str(text).ok()?;
     let path = problem.field();
@@ -160,7 +161,7 @@ fn correct(text: &str, problem: &Invalid) -> Option<String> {
         put(&mut members, name, kept.as_deref().or(harmless(name)))?;
     } else if let Some(index) = rest.split(']').next().and_then(|index| index.parse::<usize>().ok()) {
         let mut elements: Vec<Box<RawValue>> = serde_json::from_str(members.get(name)?.get()).ok()?;
-        // The others keep their places, and none of them is this one.
+        // The other members keep their places.
         let mut fresh = (0_usize..).map(|n| format!("\"lint-{n}\""));
         let fresh = fresh.find(|name| !elements.iter().any(|element| element.get() == name))?;
         *elements.get_mut(index)? = RawValue::from_string(fresh).ok()?;
@@ -179,10 +180,10 @@ fn correct(text: &str, problem: &Invalid) -> Option<String> {
     serde_json::to_string(&members).ok()
 }
 
-/// The name that the rules give to the whole document.
+/// The name of the whole document in messages.
 const WHOLE: &str = "body";
 
-/// The member of the object `parent` that is not known and that messages call `path`. They shorten and escape names.
+/// The unknown member of the object `parent` that messages call `path`. Messages shorten and escape names.
 fn unknown(members: &Members, parent: &str, path: &str) -> Option<String> {
     let unknown = members.keys().filter(|name| !known(parent).contains(&name.as_str()));
     let called = |name: &String| {
@@ -193,7 +194,7 @@ fn unknown(members: &Members, parent: &str, path: &str) -> Option<String> {
     unknown.into_iter().find(|name| called(name).as_deref() == Some(path)).cloned()
 }
 
-/// The members that an object of a mandate can have.
+/// The members that an object of a mandate may have.
 fn known(parent: &str) -> &'static [&'static str] {
     match parent {
         "limits" => &["per_transaction", "per_month", "currency"],
@@ -207,14 +208,14 @@ fn read_alone(name: &str, value: &RawValue) -> Result<(), Invalid> {
     Object::parse(alone.as_bytes()).map(|_| ())
 }
 
-/// Of an array with more elements than there may be categories, as many as there may.
+/// The first elements of an array, as many as there may be categories.
 fn first_elements(value: Option<&RawValue>) -> Option<String> {
     let elements: Vec<Box<RawValue>> = serde_json::from_str(value?.get()).ok()?;
     let kept = elements.get(..MAX_CATEGORIES).filter(|kept| kept.len() < elements.len())?;
     serde_json::to_string(kept).ok()
 }
 
-/// Sets the member, or takes it away where there is nothing to set.
+/// Sets the member, or removes it if there is no value.
 fn put(members: &mut Members, name: &str, value: Option<&str>) -> Option<()> {
     match value {
         Some(value) => members.insert(name.to_owned(), RawValue::from_string(value.to_owned()).ok()?),
@@ -223,12 +224,12 @@ fn put(members: &mut Members, name: &str, value: Option<&str>) -> Option<()> {
     Some(())
 }
 
-/// A value that no rule refuses, for a member that must be there.
+/// A value that every rule accepts, for a required member.
 fn harmless(path: &str) -> Option<&'static str> {
     Some(match path {
         "principal" => r#""role:a""#,
         "agent" => r#""agt_a""#,
-        // So large that no threshold lies above it.
+        // So large that no threshold is above it.
         "limits" => r#"{"per_transaction":999999999999999,"currency":"USD"}"#,
         "limits.currency" => r#""USD""#,
         "limits.per_transaction" => "999999999999999",
@@ -260,7 +261,7 @@ fn suggestion(path: &str) -> &'static str {
     }
 }
 
-/// What is allowed, and may not be meant.
+/// What is valid, but may be unintended.
 fn oddities(terms: &Terms, now: Timestamp) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut warn = |field: &str, message: String, suggestion| {
@@ -368,7 +369,7 @@ mod tests {
         // Names that look like paths, and a name that messages shorten.
         let odd = format!(r#","a.b":1,"limits[0]":1,"{}":1,"body":1,"escrow":{{}}"#, "n".repeat(90));
         assert_eq!(fields(&mandate(&odd)).len(), 5);
-        // Without limits no threshold is too high.
+        // Without limits, no threshold is too high.
         let unlimited = mandate(r#","review_above":200"#)
             .replace(r#""limits":{"per_transaction":500,"currency":"USD"},"#, "");
         assert_eq!(fields(&unlimited), ["limits"]);

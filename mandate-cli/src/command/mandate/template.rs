@@ -1,4 +1,4 @@
-//! `mandate mandate template`: a mandate to begin with.
+//! `mandate mandate template`: a mandate to start from.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 use mandate_core::{AgentId, Currency, Timestamp};

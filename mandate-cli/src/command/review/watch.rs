@@ -1,4 +1,4 @@
-//! `mandate review watch`: a full-screen queue of what waits for a person, with one-key answers.
+//! `mandate review watch`: a full-screen queue of pending reviews, with one-key answers.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 mod screen;
@@ -21,12 +21,12 @@ use crate::fields;
 use crate::global::Global;
 use crate::service::Service;
 
-/// How long a key is waited for before the screen is drawn again.
+/// How long to wait for a key before the screen is drawn again.
 const FRAME: Duration = Duration::from_millis(50);
-/// How long a choice or a question has to be on the screen, without a key, before a key can answer it: what comes earlier was
-/// pressed before it was read.
+/// How long a selection or a question must be on the screen, without a key, before a key can answer it. An
+/// earlier key was pressed before the person could read it.
 const SETTLE: Duration = Duration::from_millis(300);
-/// The longest reason that the service keeps, in characters.
+/// The longest reason that the service accepts, in characters.
 const MAX_REASON: usize = 500;
 
 const ASKING: &str = "asking the service ...";
@@ -52,7 +52,7 @@ pub(crate) struct Watch {
     service: Service,
 }
 
-/// A request that waits, as it was on the screen when it was chosen.
+/// A waiting request, as it was shown when it was selected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Payment {
     review: String,
@@ -64,31 +64,31 @@ struct Payment {
 struct Queue {
     live: bool,
     address: String,
-    /// Decisions that wait, oldest first, as the service lists them.
+    /// Waiting decisions, oldest first, as the service lists them.
     waiting: Vec<String>,
     chosen: Option<Payment>,
     /// The position of the selected one, or its last position.
     place: usize,
-    /// The mandate of the chosen one, once it is read.
+    /// The mandate of the selected request, once it was read.
     mandate: Option<String>,
     asking: Asking,
-    /// Since when choice and question are on the screen and no key has come too early; nothing until they are drawn.
+    /// Since when selection and question are on the screen without an early key. None until they are drawn.
     settling_since: Option<Instant>,
     message: String,
     looked: bool,
 }
 
-/// What is being asked of the person.
+/// What the person is asked.
 enum Asking {
-    /// For a choice.
+    /// To select.
     Nothing,
-    /// Why it is denied.
+    /// For the reason of a denial.
     Reason(Payment, String),
-    /// Whether the answer is meant.
+    /// For a confirmation.
     Confirmation(Answer),
 }
 
-/// What a key leads to.
+/// The effect of a key.
 enum Step {
     GoOn,
     Give(Order),
@@ -112,7 +112,7 @@ impl Watch {
         if stdin().is_terminal() {
             return ended;
         }
-        // What fails on a terminal that is gone is its end, and no failure. Dropped, ratatui's would write to it, and panic.
+        // If the terminal is gone, errors are ignored. ratatui's destructor would write to it and panic.
         std::mem::forget(terminal);
         Ok(Exit::Interrupted)
     }
@@ -181,7 +181,7 @@ impl Queue {
         }
     }
 
-    /// Takes in what the service said. A key that it does not take ends the watch.
+    /// Handles a report of the service. A refused key ends the watch.
     fn hear(&mut self, report: Report) -> Result<Step, Failure> {
         match report {
             Report::Waiting(waiting) => {
@@ -226,12 +226,12 @@ impl Queue {
         self.place_of(&self.chosen.as_ref()?.review)
     }
 
-    /// Whether a review waits no more, as far as is known.
+    /// Whether a review is known to wait no more.
     fn is_gone(&self, payment: &Payment) -> bool {
         self.place_of(&payment.review).is_none()
     }
 
-    /// Whether choice and question have been on the screen for long enough to be answered.
+    /// Whether selection and question have been shown long enough to be answered.
     fn is_settled(&self) -> bool {
         self.settling_since.is_some_and(|since| since.elapsed() >= SETTLE)
     }
@@ -255,7 +255,7 @@ impl Queue {
         Step::Give(Order::Choose(mandate))
     }
 
-    /// Nothing is chosen, until a person does it.
+    /// Clears the selection. A person must select again.
     fn unchoose(&mut self) -> Step {
         self.place = self.position().unwrap_or(self.place);
         (self.chosen, self.mandate) = (None, None);
@@ -301,7 +301,7 @@ impl Queue {
         }
     }
 
-    /// A key that comes before the review can have been read does nothing, nor do the keys that come with it.
+    /// An early key does nothing, nor do the keys that come with it.
     fn too_early(&mut self) -> Step {
         self.settling_since = Some(Instant::now());
         Step::GoOn
@@ -344,7 +344,7 @@ impl Queue {
         self.ask(Asking::Nothing)
     }
 
-    /// What is pasted is part of a reason, or nothing.
+    /// Pasted text becomes part of a reason, or is ignored.
     fn paste(&mut self, text: &str) -> Step {
         if let Asking::Reason(_, reason) = &mut self.asking {
             let room = MAX_REASON.saturating_sub(reason.chars().count());
@@ -353,7 +353,7 @@ impl Queue {
         Step::GoOn
     }
 
-    /// Approves, or denies with a reason, which can be empty; asks before where money is real.
+    /// Approves, or denies with a reason, which can be empty. Asks for confirmation in a live environment.
     fn answer(&mut self, answer: Answer) -> Step {
         if self.live {
             return self.ask(Asking::Confirmation(answer));
@@ -372,7 +372,7 @@ fn broken(error: &io::Error) -> Failure {
     Failure::new(Exit::Io, format!("the terminal cannot be used: {error}"))
 }
 
-/// The thread that talks to the service has ended, which it never does of its own.
+/// The thread that talks to the service has ended, which it never does by itself.
 fn gone() -> Failure {
     Failure::new(Exit::Io, "the connection has ended")
         .next("run the command again; the answers so far are kept")

@@ -1,4 +1,4 @@
-//! `mandate simulate`: the decisions that were, made again under another mandate.
+//! `mandate simulate`: decides recorded requests again under another mandate.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 mod replay;
@@ -14,7 +14,7 @@ use crate::output::{Output, warn};
 use crate::style::{BOLD, CAUTION, GOOD};
 use crate::value::{agent, source};
 
-/// The longest mandate that is read, in bytes; as the service.
+/// The longest mandate that is read, in bytes: the service's limit.
 const MAX_MANDATE_BYTES: usize = 64 * 1024;
 
 /// Replay recorded requests under another mandate, and show which verdicts change

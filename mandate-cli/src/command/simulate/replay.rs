@@ -1,4 +1,4 @@
-//! The replay: recorded requests in, verdicts under other mandates out, and what differs.
+//! The simulation: recorded requests are decided under other mandates, and compared.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
@@ -22,9 +22,9 @@ pub(super) struct Replay {
     recent: Recent,
     /// When the first decision was made.
     begun: Option<Timestamp>,
-    /// Decisions of approvals that take place in the simulation, too.
+    /// Decisions of approvals that also happen in the simulation.
     approvals: HashSet<DecisionId>,
-    /// Decisions of approvals that were recorded and do not take place.
+    /// Decisions of recorded approvals that do not happen in the simulation.
     dropped: HashSet<DecisionId>,
     verdicts: BTreeMap<(&'static str, &'static str), Pair>,
     money: BTreeMap<String, Money>,
@@ -36,13 +36,13 @@ pub(super) struct Replay {
 #[derive(Debug, Clone, Copy)]
 struct Spent {
     month: Month,
-    /// By the verdicts of the record.
+    /// By the recorded verdicts.
     recorded: Total,
-    /// By those of the simulation.
+    /// By the simulated verdicts.
     simulated: Total,
 }
 
-/// Decisions of which the record says otherwise than the decisions before them.
+/// Decisions whose recorded basis does not follow from the earlier decisions.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Inconsistent {
     pub(super) decisions: u64,
@@ -57,7 +57,7 @@ pub(super) struct Pair {
     pub(super) count: u64,
 }
 
-/// What was allowed, and what would have been.
+/// What was allowed, and what would have been allowed.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Money {
     pub(super) currency: Currency,
@@ -65,7 +65,7 @@ pub(super) struct Money {
     pub(super) simulated: Total,
 }
 
-/// One decision that would have been another.
+/// A decision whose verdict would change.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Change {
     line: u64,
@@ -80,14 +80,14 @@ pub(super) struct Change {
     reason: Option<String>,
 }
 
-/// What came out.
+/// The result.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Simulated {
     pub(super) requests: u64,
     pub(super) approvals: u64,
-    /// Recorded approvals of requests that do not wait in the simulation.
+    /// Recorded approvals of requests that need no review in the simulation.
     pub(super) without_approval: u64,
-    /// Requests that wait in the simulation and are not approved.
+    /// Requests that need a review in the simulation and are not approved.
     pub(super) waiting: u64,
     pub(super) changed: u64,
     pub(super) verdicts: Vec<Pair>,
@@ -130,7 +130,7 @@ impl Replay {
         })
     }
 
-    /// Makes one decision again.
+    /// Decides one request again.
     pub(super) fn take(
         &mut self,
         prologue: &Prologue,
@@ -176,7 +176,8 @@ impl Replay {
         Ok(self.compare(line, decision, simulated, reason))
     }
 
-    /// A recorded approval: made again if its request waits in the simulation, too, or lies before the export.
+    /// Repeats a recorded approval, if its request needs a review in the simulation too, or is not in the
+    /// export.
     fn approval(
         &mut self,
         line: u64,
@@ -196,12 +197,12 @@ impl Replay {
         self.compare(line, decision, simulated, reason)
     }
 
-    /// The state in which the engine was: begins a month, compares the record with what the decisions before it come to, and
-    /// counts what was recorded as spent. Gives the requests of the last minute.
+    /// Rebuilds the engine's state: begins a month, compares the record with the earlier decisions, and adds
+    /// the recorded spending. Returns the number of requests in the last minute.
     fn rebuild(&mut self, prologue: &Prologue, line: u64, decision: &Decision) -> u32 {
         let request = &decision.claims.request;
         let since = prologue.header.as_ref().and_then(|header| header.since);
-        // A window cut out of an export lacks the minute before it.
+        // A part of an export lacks the minute before it.
         let begun = *self.begun.get_or_insert(decision.at());
         let counts = self.recent.take(decision, Some(begun));
         let (month, basis) = (decision.at().month(), &decision.basis);
@@ -217,7 +218,7 @@ impl Replay {
             *spent = begins();
         }
         let follows = spent.recorded == basis.spent && counts.contains(&basis.recent_requests);
-        // From here on as the record has it, so that one gap is reported once.
+        // From here on the record counts, so that a gap is reported once.
         spent.recorded = basis.spent;
         if decision.claims.verdict == Verdict::Allow {
             spent.recorded = spent.recorded.plus(request.amount);
@@ -229,7 +230,7 @@ impl Replay {
         basis.recent_requests.clamp(*counts.start(), *counts.end())
     }
 
-    /// The engine's verdict; what it allows is spent.
+    /// The engine's verdict. An allowed amount counts as spent.
     fn decide(
         &mut self,
         decision: &Decision,
@@ -317,7 +318,7 @@ fn kind(verdict: Verdict) -> &'static str {
 }
 
 impl Simulated {
-    /// Whether `what` is so.
+    /// Whether `what` applies.
     pub(super) fn is(&self, what: FailOn) -> bool {
         let newly = |kind| self.newly.get(kind).copied().unwrap_or_default();
         match what {

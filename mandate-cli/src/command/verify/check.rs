@@ -1,4 +1,4 @@
-//! The checks of one token: the core's procedure, and a line for each of its steps.
+//! The checks of one token: the core's verification, with a line for each step.
 
 use mandate_core::jwks::{KeySet, Kid};
 use mandate_core::jwt::{TokenRefused, Unverified};
@@ -17,7 +17,7 @@ use super::report::{Line, Report, SANDBOX, Status};
 use crate::exit::{Exit, Failure};
 use crate::nonce_store::NonceFileError;
 
-/// What a token has to be for.
+/// What a token is expected to be for.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Wanted {
     pub(super) amount: Option<Amount>,
@@ -27,14 +27,14 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// What the options say.
+    /// The expectations from the options.
     pub(super) fn of(args: &Verify) -> Self {
         let Verify { amount, currency, recipient, mandate, .. } = args;
         Self { amount: *amount, currency: currency.clone(), recipient: recipient.clone(), mandate: *mandate }
     }
 }
 
-/// A token that passed every check but that of its nonce.
+/// A token that passed every check except that of its nonce.
 pub(super) enum Verified {
     Verdict(VerifiedVerdict),
     Event(VerifiedEvent),
@@ -47,7 +47,7 @@ pub(super) struct Verifier<'a> {
     pub(super) issuer: &'a str,
 }
 
-/// The claims that a token is expected to have.
+/// The claims of a verified token, by its kind.
 enum Said<'a> {
     Verdict(&'a VerdictClaims),
     Event(&'a EventClaims<String>),
@@ -55,7 +55,7 @@ enum Said<'a> {
 }
 
 impl Verifier<'_> {
-    /// Every check of `token` but the last.
+    /// Makes every check of `token` except the last.
     pub(super) fn check(
         &self,
         token: &str,
@@ -98,11 +98,11 @@ impl Verifier<'_> {
         }
     }
 
-    /// The report of a token that failed `error`: the checks before it, and it.
+    /// The report of a token that failed with `error`: the checks before it, and the failed one.
     fn refused(&self, token: &str, expected: &Expected<'_>, error: &VerifyError) -> Report {
         let mut lines = Vec::new();
         if let Ok(unverified) = Unverified::parse(token) {
-            // What the claims say is shown for checks that come after the signature's, hence as signed.
+            // The claims are shown for checks after the signature's, so they were signed.
             let claims = unverified.unverified_claims();
             lines = if self.args.event {
                 let claims = EventClaims::read(claims).ok();
@@ -124,7 +124,7 @@ impl Verifier<'_> {
         report
     }
 
-    /// All checks that have a value to show, in the order in which they are made, as if they had passed.
+    /// All checks with a value to show, in order, as if they had passed.
     fn lines(&self, kid: &Kid, said: &Said<'_>, expected: &Expected<'_>) -> Vec<Line> {
         let line = Line::new;
         let compared = |is_expected| if is_expected { Status::Passed } else { Status::NotCompared };
@@ -170,7 +170,7 @@ impl Verifier<'_> {
     }
 }
 
-/// The last check: that the nonce, or the event, is there for the first time.
+/// Makes the last check: that the nonce, or the event, is new.
 pub(super) fn claim<S: NonceStore<Error = NonceFileError>>(
     report: &mut Report,
     verified: &Verified,
@@ -201,7 +201,7 @@ pub(super) fn claim<S: NonceStore<Error = NonceFileError>>(
     Ok(())
 }
 
-/// The claims of a token that has verified, as they were signed.
+/// The claims of a verified token, as they were signed.
 fn raw(token: &str) -> Option<Box<RawValue>> {
     let unverified = Unverified::parse(token).ok()?;
     let text = std::str::from_utf8(unverified.unverified_claims()).ok()?;

@@ -1,4 +1,4 @@
-//! `--explain`: of each check what it is, where it is written down, and what was compared with what.
+//! `--explain`: for each check what it is, which document defines it, and what was compared.
 
 use mandate_core::Timestamp;
 use serde::Serialize;
@@ -6,19 +6,19 @@ use serde::Serialize;
 use super::Verify;
 use super::check::Wanted;
 
-/// One check, explained.
+/// An explained check.
 #[derive(Serialize)]
 pub(super) struct Explained {
     /// What the check is.
     pub(super) what: &'static str,
-    /// Where it is written down.
+    /// The document that defines it.
     pub(super) source: &'static str,
-    /// What was compared with what.
+    /// What was compared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) compared: Option<String>,
 }
 
-/// The checks by name, each with what it is and where it is written down.
+/// The checks by name, each with what it is and the document that defines it.
 const CHECKS: [(&str, &str, &str); 27] = [
     ("size", "a token is at most 16,384 bytes long", "RFC 8725, section 2.4"),
     ("parts", "a compact JWS has three parts, separated by full stops", "RFC 7515, section 7.1"),
@@ -81,7 +81,7 @@ const CHECKS: [(&str, &str, &str); 27] = [
     ("nonce_store", "the store shows whether a nonce was used", "the help of `mandate verify`"),
 ];
 
-/// What there is to say of `check`.
+/// The explanation of `check`.
 pub(super) fn explained(
     check: &str,
     issuer: &str,

@@ -1,4 +1,4 @@
-//! Many tokens: a line in, a line out, in order, on all cores.
+//! Many tokens: one line of output for each line of input, in order, on all cores.
 
 use std::ops::ControlFlow;
 
@@ -17,7 +17,7 @@ use crate::nonce_store::{FileNonces, Together};
 use crate::output::Output;
 use crate::parallel;
 
-/// What is said of one line.
+/// The answer to one line.
 struct Answer {
     line: u64,
     id: Option<String>,
@@ -26,7 +26,7 @@ struct Answer {
     now: Timestamp,
 }
 
-/// One line as it was asked.
+/// One line of input.
 struct Asked {
     id: Option<String>,
     token: String,
@@ -68,7 +68,8 @@ pub(super) fn run(args: &Verify, source: &Source, output: &mut Output) -> Result
     ended
 }
 
-/// Claims the block's nonces, in order, and then gives its answers. The exit code is that of the first that is not valid.
+/// Claims the nonces of the block in order, then prints its answers. The exit code is that of the first
+/// invalid line.
 fn print(
     mut answers: Vec<Answer>,
     args: &Verify,
@@ -94,7 +95,7 @@ fn print(
     Ok(exits.into_iter().find(|exit| *exit != Exit::Success).unwrap_or(Exit::Success))
 }
 
-/// The failure with the lines whose nonces were claimed, and whose results were not printed.
+/// The failure, with the lines whose nonces were claimed but whose results were not printed.
 fn lost(failure: Failure, answers: &[Answer]) -> Failure {
     let claimed = answers.iter().filter(|answer| answer.report.claimed().is_some());
     let lines: Vec<String> = claimed.map(|answer| answer.line.to_string()).collect();
@@ -104,7 +105,7 @@ fn lost(failure: Failure, answers: &[Answer]) -> Failure {
     failure.note("used up", format_args!("the nonces of the lines {}", lines.join(", ")))
 }
 
-/// The answer to one line; a blank one has none.
+/// The answer to one line. None for a blank line.
 fn answer(verifier: Verifier<'_>, issuer: &Issuer, line: &Line) -> Option<Answer> {
     if line.bytes.is_empty() && !line.too_long {
         return None;
@@ -147,7 +148,7 @@ fn read(line: &Line, args: &Verify) -> Result<Asked, Invalid> {
     let id = asked.take("id").map(|f| f.string()).transpose()?.map(std::borrow::Cow::into_owned);
     if !args.event {
         if let Some(field) = asked.take("amount") {
-            // Who writes amounts as text is as exact as who writes numbers.
+            // An amount as text is as exact as a number.
             let text = if field.raw().starts_with('"') { field.string()? } else { field.number()?.into() };
             wanted.amount = Some(Amount::parse(&text)?);
         }

@@ -1,4 +1,4 @@
-//! `mandate verify`: the counterparty's check of signed verdicts, and of webhooks' events.
+//! `mandate verify`: verifies signed verdicts and webhook events, for counterparties.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
 mod check;
@@ -135,7 +135,7 @@ pub(crate) fn run(args: &Verify, output: &mut Output) -> Result<Exit, Failure> {
             }
             Ok(report.exit())
         }
-        // Nothing is known of the token. Who reads JSON hears that it is not valid, all the same.
+        // The token could not be checked. JSON readers still get `valid: false`.
         Err(failure) => {
             if output.is_json() {
                 let refusal = Refusal::new(None, failure.message().to_owned(), failure.exit);
@@ -165,7 +165,7 @@ fn one(args: &Verify) -> Result<Report, Failure> {
     let nonces =
         args.nonce_store.as_deref().map(|path| FileNonces::open(path, environment::now())).transpose()?;
     let keys = issuer.keys_for(&token)?;
-    // Fetching takes a while; what counts is the time at which the verdict is used.
+    // Fetching takes a while. What counts is the time at which the verdict is used.
     let now = args.at.unwrap_or_else(environment::now);
     let verifier = Verifier { args, issuer: &issuer.name };
     let wanted = Wanted::of(args);

@@ -1,4 +1,4 @@
-//! What is said of a token: lines of text, or one JSON object.
+//! The report on a token: lines of text, or one JSON object.
 
 use mandate_core::Timestamp;
 use serde::Serialize;
@@ -11,17 +11,17 @@ use crate::exit::Exit;
 use crate::output::Output;
 use crate::style::{CAUTION, DIM, ERROR, GOOD, printable};
 
-/// What is said of a sandbox, wherever it is mentioned.
+/// The note on every verdict of a sandbox.
 pub(crate) const SANDBOX: &str = "sandbox - not real money";
 
-/// How one check ended.
+/// The result of a check.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Status {
     Passed,
-    /// Nothing to compare with was given.
+    /// There was nothing to compare with.
     NotCompared,
-    /// No check, but to be known.
+    /// Not a check, but worth knowing.
     Noted,
     Failed,
 }
@@ -35,7 +35,7 @@ pub(super) struct Line {
     explained: Option<Explained>,
 }
 
-/// What is said of a token.
+/// The report on a token.
 #[derive(Serialize)]
 pub(super) struct Report {
     valid: bool,
@@ -48,7 +48,7 @@ pub(super) struct Report {
     claimed: Option<String>,
 }
 
-/// A line of the answer to many.
+/// A line of the output for many tokens.
 #[derive(Serialize)]
 pub(super) struct Brief<'a> {
     line: u64,
@@ -65,7 +65,7 @@ pub(super) struct Brief<'a> {
 
 #[derive(Serialize)]
 pub(super) struct Refusal {
-    /// Absent when no check could be made.
+    /// Absent if no check could be made.
     #[serde(skip_serializing_if = "Option::is_none")]
     check: Option<&'static str>,
     message: String,
@@ -87,12 +87,12 @@ impl Refusal {
 }
 
 impl Report {
-    /// That these checks have passed.
+    /// A report that these checks have passed.
     pub(super) fn passed(checks: Vec<Line>, claims: Option<Box<RawValue>>) -> Self {
         Self { valid: true, checks, claims, error: None, claimed: None }
     }
 
-    /// That no check could be made.
+    /// A report that no check could be made.
     pub(super) fn failed(refusal: Refusal) -> Self {
         Self { valid: false, checks: Vec::new(), claims: None, error: Some(refusal), claimed: None }
     }
@@ -108,12 +108,12 @@ impl Report {
         self.error = Some(Refusal::new(Some(check), message, exit));
     }
 
-    /// Remembers what was used up.
+    /// Notes which nonce was claimed.
     pub(super) fn note_claim(&mut self, id: String) {
         self.claimed = Some(id);
     }
 
-    /// The nonce, or the event's id, that was used up.
+    /// The nonce, or the event's id, that was claimed.
     pub(super) fn claimed(&self) -> Option<&str> {
         self.claimed.as_deref()
     }
@@ -126,14 +126,14 @@ impl Report {
         self.error.as_ref().map_or(Exit::Success, |refusal| refusal.exit)
     }
 
-    /// Says of each check what it is.
+    /// Adds the explanation of each check.
     pub(super) fn explain(&mut self, issuer: &str, args: &Verify, wanted: &Wanted, now: Timestamp) {
         for line in &mut self.checks {
             line.explained = Some(explained(line.check, issuer, args, wanted, now));
         }
     }
 
-    /// The same, in a line of many.
+    /// The report as one line among many.
     pub(super) fn brief<'a>(&'a self, line: u64, id: Option<&'a str>, with_checks: bool) -> Brief<'a> {
         Brief {
             line,
@@ -145,7 +145,7 @@ impl Report {
         }
     }
 
-    /// The lines, and the last one.
+    /// Prints the lines, and the conclusion.
     pub(super) fn print(&self, output: &mut Output) {
         for line in &self.checks {
             let value = printable(&line.value);

@@ -2,7 +2,8 @@
 
 use mandate_core::{Terms, Total};
 
-/// What becomes of one payment, if nothing else speaks against it: the first in a month, in the mandate's currency.
+/// The verdict on a payment that is the first of its month, in the mandate's currency and an allowed
+/// category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
     Allowed,
@@ -10,7 +11,7 @@ pub(super) enum Fate {
     Denied,
 }
 
-/// The amounts above `low` and up to `high`, of which something becomes that did not before.
+/// The amounts above `low` and up to `high`, on which the verdict changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Band {
     pub(super) low: Total,
@@ -19,11 +20,11 @@ pub(super) struct Band {
     pub(super) is: Fate,
 }
 
-/// Where a mandate's amounts divide payments.
+/// How a mandate's amounts divide payments.
 struct Division {
-    /// The most that one payment may be: a month that is empty has to hold it, too.
+    /// The largest payment: an empty month must have room for it, too.
     most: Total,
-    /// From where on a person is asked.
+    /// Payments above this amount need a review.
     above: Option<Total>,
 }
 
@@ -34,7 +35,7 @@ impl Division {
         Self { most: most.into(), above: terms.review_above }
     }
 
-    /// What becomes of the amounts up to `high` that no bound divides.
+    /// The verdict on amounts up to `high`, with no bound below it in the range.
     fn fate(&self, high: Total) -> Fate {
         if high > self.most {
             Fate::Denied
@@ -50,21 +51,21 @@ impl Division {
     }
 }
 
-/// Every payment, in one currency, of which `after` makes something else than `before`.
+/// Every payment, in one currency, that `after` decides differently from `before`.
 pub(super) fn bands(before: &Terms, after: &Terms) -> Vec<Band> {
     let (before, after) = (Division::of(before), Division::of(after));
     let bounds = before.bounds().chain(after.bounds());
     between(bounds, |high| (before.fate(high), after.fate(high)))
 }
 
-/// Every payment that a mandate does not deny, where all were denied before.
+/// Every payment that a mandate does not deny, if all were denied before.
 pub(super) fn openings(after: &Terms) -> Vec<Band> {
     let after = Division::of(after);
     between(after.bounds(), |high| (Fate::Denied, after.fate(high)))
 }
 
-/// The ranges between the bounds in which the two fates differ; those that adjoin and have the same fates are one. Above the
-/// highest bound everything is denied.
+/// The ranges between the bounds in which the two verdicts differ. Adjacent ranges with the same verdicts are
+/// merged. Above the highest bound everything is denied.
 fn between(bounds: impl Iterator<Item = Total>, fates: impl Fn(Total) -> (Fate, Fate)) -> Vec<Band> {
     let mut bounds: Vec<Total> = bounds.filter(|bound| *bound > Total::ZERO).collect();
     bounds.sort_unstable();
@@ -83,12 +84,12 @@ fn between(bounds: impl Iterator<Item = Total>, fates: impl Fn(Total) -> (Fate, 
 }
 
 impl Band {
-    /// Whether it is asking a person that makes the difference, and no limit.
+    /// Whether the difference is only whether a review is needed.
     pub(super) fn is_about_reviews(&self) -> bool {
         self.was != Fate::Denied && self.is != Fate::Denied
     }
 
-    /// The text of the output; `unit` follows each amount.
+    /// The text of the output. `unit` follows each amount.
     pub(super) fn text(&self, unit: &str) -> String {
         let becomes = match (self.was, self.is) {
             (Fate::Denied, Fate::Reviewed) => "reviewed, no longer denied",
@@ -117,7 +118,7 @@ mod tests {
 
     use super::*;
 
-    /// Terms of a limit, a monthly cap (0: none) and a threshold, the amounts in halves.
+    /// Terms with a limit, a monthly cap (0: none) and a threshold. Amounts are in halves.
     fn terms(limit: u32, month: u32, review: Option<u32>, currency: &str) -> Terms {
         let halves = |n: u32| format!("{}.{}", n / 2, 5 * (n % 2));
         let month = if month == 0 { String::new() } else { format!(r#""per_month":{},"#, halves(month)) };
@@ -132,7 +133,7 @@ mod tests {
         Terms::read(Object::parse(text.as_bytes()).unwrap()).unwrap()
     }
 
-    /// What the engine makes of the first payment of a month.
+    /// The engine's verdict on the first payment of a month.
     fn decided(terms: &Terms, amount: Total, currency: &str) -> Fate {
         let now = Timestamp::parse("2026-06-01T12:00:00Z").unwrap();
         let id = MandateId::from_bytes([0; 16]);
@@ -164,7 +165,7 @@ mod tests {
         amounts
     }
 
-    /// What the bands say of an amount.
+    /// The verdicts that the bands give for an amount.
     fn fates_of(bands: &[Band], amount: Total) -> Option<(Fate, Fate)> {
         let mut holding = bands.iter().filter(|band| band.low < amount && amount <= band.high);
         let found = holding.next().map(|band| (band.was, band.is));
@@ -184,7 +185,7 @@ mod tests {
             for amount in amounts([&was, &is]) {
                 let fates = (decided(&was, amount, "USD"), decided(&is, amount, "USD"));
                 prop_assert_eq!(fates_of(&changes, amount), (fates.0 != fates.1).then_some(fates), "{}", amount);
-                // In another currency all was denied that is not denied now, and the other way round.
+                // In another currency, everything was denied that is not denied now, and the other way round.
                 let fates = (decided(&was, amount, "JPY"), decided(&other, amount, "JPY"));
                 prop_assert_eq!(fates_of(&opened, amount), (fates.0 != fates.1).then_some(fates), "{}", amount);
                 prop_assert_eq!(decided(&other, amount, "USD"), Fate::Denied);

@@ -1,4 +1,5 @@
-//! How the queue looks: what waits above, the chosen request beside its mandate below, keys and questions in the last line.
+//! The screen: the queue above, the selected request beside its mandate below, keys and questions in the last
+//! line.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -10,12 +11,12 @@ use super::{Asking, Payment, Queue};
 use crate::style::printable;
 use crate::table::{Field, NO_LIMIT, NONE, seconds, text};
 
-/// Lines of the details, frame included.
+/// The height of the details, with their frame.
 const DETAILS_HEIGHT: u16 = 11;
-/// Lines of a question at most; of a longer one the end is shown.
+/// The most lines of a question. Of a longer one the end is shown.
 const QUESTION_HEIGHT: usize = 6;
 
-/// What is asked for.
+/// The rows about the request.
 const REQUEST: [Field; 8] = [
     text("amount", "request.amount request.currency"),
     text("recipient", "request.recipient"),
@@ -26,7 +27,7 @@ const REQUEST: [Field; 8] = [
     text("spent", "basis.spent"),
     text("review", "review.id"),
 ];
-/// What was granted.
+/// The rows about the mandate.
 const MANDATE: [Field; 7] = [
     text("limit", "limits.per_transaction limits.currency"),
     text("per month", "limits.per_month limits.currency").or(NO_LIMIT),
@@ -36,7 +37,7 @@ const MANDATE: [Field; 7] = [
     text("principal", "principal"),
     text("status", "status"),
 ];
-/// The text of one line of the queue.
+/// The columns of one line of the queue.
 const LINE: [Field; 3] =
     [text("", "request.amount request.currency"), text("", "request.agent"), text("", "request.recipient")];
 
@@ -110,7 +111,7 @@ fn panel<'a>(title: &'a str, fields: &[Field], json: &str) -> Paragraph<'a> {
     Paragraph::new(lines).wrap(Wrap { trim: false }).block(Block::bordered().title(title))
 }
 
-/// What is asked, what was said, and which keys there are.
+/// The question, the last message, and the keys.
 fn foot(queue: &Queue, width: u16) -> Text<'_> {
     let style = Style::new().fg(Color::Yellow).add_modifier(Modifier::BOLD);
     let question = |asked: String, keys: &'static str| {
@@ -147,7 +148,7 @@ fn named(payment: &Payment) -> String {
     format!("{amount}, {agent} -> {recipient}, {}", printable(&payment.review))
 }
 
-/// The text in lines of so many columns.
+/// The text in lines of at most `width` columns.
 fn broken(text: &str, width: usize) -> Vec<String> {
     let (mut lines, mut columns) = (vec![String::new()], 0_usize);
     for c in text.chars() {
@@ -166,7 +167,7 @@ fn broken(text: &str, width: usize) -> Vec<String> {
 
 const GONE_KEYS: &str = "this review is gone: Esc";
 const KEYS: &str = "a approve  d deny  up/down select  r refresh  q quit";
-/// The same, until what is chosen has been on the screen for a moment.
+/// The same, while the selection is too recent to be approved.
 const KEYS_BUT_APPROVE: &str = "           d deny  up/down select  r refresh  q quit";
 const KEYS_FOR_NOTHING: &str = "up/down select  r refresh  q quit";
 

@@ -1,4 +1,4 @@
-//! The queue's terminal: taken for the whole screen, and given back as it was.
+//! The terminal of the queue: takes the whole screen, and restores it.
 
 use std::io::{self, IsTerminal as _, stdin, stdout};
 use std::sync::Arc;
@@ -12,17 +12,18 @@ use ratatui::crossterm::execute;
 
 use crate::exit::{Exit, Failure};
 
-/// How often it is looked whether the terminal is still there, and how long the loop then has to end by itself.
+/// How often it is checked whether the terminal is still there; and how long the loop then has to end by
+/// itself.
 const WATCHDOG: Duration = Duration::from_secs(1);
 
-/// Takes the whole screen. What is pasted comes as such from then on, and not as keys.
+/// Takes the whole screen. Pasted text then arrives as such, not as keys.
 pub(super) fn take() -> io::Result<(DefaultTerminal, Restored)> {
     let taken = (ratatui::try_init()?, Restored);
     execute!(stdout(), EnableBracketedPaste)?;
     Ok(taken)
 }
 
-/// Gives the terminal back as it was, however the queue ends: ratatui's own hook does so before a panic is printed.
+/// Restores the terminal, however the queue ends. ratatui's own hook restores it before a panic is printed.
 pub(super) struct Restored;
 
 impl Drop for Restored {
@@ -32,12 +33,12 @@ impl Drop for Restored {
 }
 
 fn restore() {
-    // A failure cannot be shown when the terminal is gone: ratatui::restore would, and panic.
+    // If the terminal is gone, the failure cannot be shown. ratatui::restore would try, and panic.
     let _ = execute!(stdout(), DisableBracketedPaste);
     let _ = ratatui::try_restore();
 }
 
-/// Has a signal that asks the process to end, as SIGTERM, end the loop, so that the terminal is given back. Ctrl-C is a key here.
+/// Lets a signal such as SIGTERM end the loop, so that the terminal is restored. Ctrl-C is a key here.
 pub(super) fn on_signal() -> Result<Arc<AtomicBool>, Failure> {
     let asked = Arc::new(AtomicBool::new(false));
     let flag = Arc::clone(&asked);
@@ -46,7 +47,8 @@ pub(super) fn on_signal() -> Result<Arc<AtomicBool>, Failure> {
     Ok(asked)
 }
 
-/// Ends the process where its loop cannot: crossterm goes on reading from a terminal that is gone, and never comes back.
+/// Ends the process when its loop cannot: crossterm keeps reading from a terminal that is gone, and never
+/// returns.
 pub(super) fn end_without_it(asked_to_end: Arc<AtomicBool>) {
     thread::spawn(move || {
         while stdin().is_terminal() && !asked_to_end.load(Ordering::Acquire) {

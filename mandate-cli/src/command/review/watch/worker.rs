@@ -1,4 +1,4 @@
-//! The queue's connection to the service, on a thread of its own: a slow answer holds up no key.
+//! The queue's connection to the service, on its own thread: a slow answer blocks no key.
 
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
@@ -9,46 +9,47 @@ use crate::client::{Client, Paging, Walk};
 use crate::exit::Failure;
 use crate::fields;
 
-/// More than these are not shown at once.
+/// The most reviews that are shown.
 const MOST: u32 = 500;
 
 /// A person's answer to a review.
 pub(super) struct Answer {
     pub(super) payment: Payment,
-    /// Denied, with this reason, which can be empty.
+    /// The reason of a denial, which can be empty. None: approved.
     pub(super) denied: Option<String>,
 }
 
-/// What the service is to be asked.
+/// What to ask the service.
 pub(super) enum Order {
-    /// What waits.
+    /// To list the waiting reviews.
     Look,
     /// Fetch this mandate, now and with each refresh, until another is selected.
     Choose(Option<String>),
-    /// To take an answer.
+    /// To resolve a review.
     Resolve(Answer),
 }
 
-/// What the service said.
+/// What the service answered.
 pub(super) enum Report {
-    /// What waits, oldest first.
+    /// The waiting decisions, oldest first.
     Waiting(Vec<String>),
     /// The current state of the selected request's mandate.
     Mandate { id: String, mandate: String },
-    /// What became of an answer.
+    /// The result of an answer.
     Message(String),
-    /// It said no, or nothing.
+    /// The service refused, or did not answer.
     Failed(Failure),
 }
 
 struct Worker {
     client: Client,
     reports: Sender<Report>,
-    /// The mandate of what is chosen.
+    /// The mandate of the selected request.
     chosen: Option<String>,
 }
 
-/// Starts looking, now and whenever so much time has passed. Ends when the sender of orders is dropped.
+/// Starts the thread, which refreshes at once and after each interval. It ends when the sender of orders is
+/// dropped.
 pub(super) fn start(client: Client, refresh: Duration) -> (Sender<Order>, Receiver<Report>) {
     let (orders, to_do) = mpsc::channel();
     let (sender, reports) = mpsc::channel();
@@ -65,7 +66,7 @@ impl Worker {
                 Err(RecvTimeoutError::Timeout) => Order::Look,
                 Err(RecvTimeoutError::Disconnected) => return,
             };
-            // Of many choices in a row the last one counts.
+            // Of several selections in a row the last one counts.
             while let Order::Choose(mandate) = &order {
                 self.chosen.clone_from(mandate);
                 match to_do.try_recv() {
@@ -83,7 +84,7 @@ impl Worker {
         }
     }
 
-    /// A closed channel shows at the wait for the next order.
+    /// If the channel is closed, the wait for the next order ends the thread.
     fn report(&self, report: Report) {
         let _ = self.reports.send(report);
     }
@@ -93,7 +94,7 @@ impl Worker {
             Order::Choose(_) => return self.mandate(),
             Order::Look => {}
             Order::Resolve(answer) => {
-                // The answer alone is reported here: a failed refresh shows at the next one.
+                // Only the answer is reported here. A failed refresh shows at the next one.
                 let report = self.resolve(answer).map_or_else(Report::Failed, Report::Message);
                 if let Ok(waiting) = self.waiting() {
                     self.report(Report::Waiting(waiting));
@@ -107,7 +108,7 @@ impl Worker {
         self.mandate()
     }
 
-    /// Reads the mandate of what is chosen: it may have been revoked since.
+    /// Reads the mandate of the selected request: it may have been revoked since.
     fn mandate(&self) -> Result<(), Failure> {
         if let Some(id) = &self.chosen {
             let mandate = self.client.get(&format!("/mandates/{id}"), &[])?;
@@ -129,7 +130,7 @@ impl Worker {
     }
 
     fn resolve(&self, answer: &Answer) -> Result<String, Failure> {
-        // Each answer is a change of its own, under an idempotency key of its own.
+        // Each answer is a separate change, with its own idempotency key.
         let client = self.client.afresh()?;
         let review = &answer.payment.review;
         let Some(reason) = &answer.denied else {
