@@ -159,7 +159,7 @@ impl Tasks {
         Self { stop: watch::Sender::new(false), running: Vec::new() }
     }
 
-    /// Becomes true when the tasks are told to end.
+    /// Becomes true when the tasks must end.
     fn stopping(&self) -> watch::Receiver<bool> {
         self.stop.subscribe()
     }

@@ -66,7 +66,7 @@ impl Entropy for SystemEntropy {
     }
 }
 
-/// A clock that does not move until it is told to move.
+/// A clock that moves only when a test moves it.
 #[derive(Debug)]
 pub struct TestClock {
     shown: watch::Sender<Timestamp>,

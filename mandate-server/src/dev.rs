@@ -62,7 +62,7 @@ struct Ready<'a> {
     database: &'a str,
 }
 
-/// Sets the service up, demonstrates it, and serves until it is told to stop.
+/// Sets the service up, demonstrates it, and serves until it is stopped.
 ///
 /// # Errors
 /// The directory cannot be used, a port is taken, or the demonstration does not go as it must.

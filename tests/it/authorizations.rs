@@ -72,7 +72,7 @@ fn the_eleventh_request_within_a_minute_is_too_fast() {
         assert_eq!(agent.client.post_text("/authorizations", "{}").status, 400);
     }
     agent.ask(1).is(201, &denial("deny_velocity", "more than 10 requests in 60 seconds"));
-    // What denies before wins, and both are told in the decision.
+    // The earlier rule wins, and the decision lists both.
     let both = agent.ask(900).is(201, &denial("deny_limit", "amount 900 exceeds per_transaction limit 500"));
     let decision = agent.client.get(&format!("/decisions/{}", both.text("/decision"))).json();
     assert_eq!(decision["denials"], json!(["deny_limit", "deny_velocity"]));

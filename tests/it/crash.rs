@@ -26,7 +26,7 @@ struct Asked {
     answer: Option<String>,
 }
 
-/// Asks on and on until no answer comes. Each request is told once it is answered or lost.
+/// Asks on and on until no answer comes. Each request is reported once it is answered or lost.
 fn ask_on(round: u32, agent: usize, client: &Client, amounts: &[u32], told: &mpsc::Sender<Asked>) {
     for (number, amount) in amounts.iter().cycle().enumerate() {
         let (key, body) = (format!("{round}-{agent}-{number}"), authorization(*amount));

@@ -58,7 +58,7 @@ fn a_rate_holds_within_a_second_for_the_keys_it_was_set_for() {
     assert!((1..=61).contains(&seconds), "{seconds}");
 
     let key = id(agent.key());
-    of_sandbox(&server, &["rate", "set"], &["--agent", "nobody", "9"]).code(1);
+    of_sandbox(&server, &["rate", "set"], &["--agent", "unknown", "9"]).code(1);
     server.operate(&["rate", "set", "--key", &key, "6000"]).code(0);
     becomes(&agent, 200, Instant::now());
     let shown = of_sandbox(&server, &["rate", "show"], &["--agent", "buyer", "--json"]).code(0).json();
@@ -260,7 +260,7 @@ fn webhooks_are_listed_with_the_state_of_their_deliveries() {
     let hook = &listed[0];
     assert_eq!((&hook["webhook"], &hook["environment"]), (&json!(id), &json!("sandbox")));
     assert_eq!((&hook["pending"], &hook["failed"]), (&json!(1), &json!(0)));
-    server.operate(&["webhook", "list", "--organization", "nobody"]).code(1);
+    server.operate(&["webhook", "list", "--organization", "unknown"]).code(1);
     let events = server.demo().client.get("/events").json();
     let event = events["data"][0]["event"].as_str().unwrap();
     let refused = server.operate(&["webhook", "retry", event, &id]).code(1);

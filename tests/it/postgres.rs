@@ -1,4 +1,4 @@
-//! The tests' own tools: a cluster comes and goes, and the proxy loses what it is told to.
+//! The tests' own tools: a cluster comes and goes, and the proxy drops what a test tells it to.
 
 use mandate_tests::cluster::{query, run};
 use mandate_tests::{Cluster, Kind};

@@ -162,7 +162,7 @@ fn a_hangup_ends_nothing_and_a_second_sign_to_stop_ends_at_once() {
     assert_eq!(client.get("/agents").status, 401);
     server.signal("TERM");
     server.await_line("stopping");
-    assert_eq!(client.get("/agents").status, 401, "requests are taken while load balancers are told");
+    assert_eq!(client.get("/agents").status, 401, "requests are accepted while load balancers are notified");
     server.signal("TERM");
     let (code, log) = server.ended();
     assert_eq!(code, Some(1), "{log}");

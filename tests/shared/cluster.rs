@@ -210,7 +210,7 @@ rm -rf "$0""#;
         command
     }
 
-    /// `pg_ctl`, which waits until what it is told to do is done.
+    /// `pg_ctl`, which waits until its command is done.
     pub(crate) fn pg_ctl(&self, action: &str) -> Command {
         let mut command = binary("pg_ctl");
         command.args([action, "--wait", "--silent", "--timeout", "60", "--pgdata"]).arg(self.data());

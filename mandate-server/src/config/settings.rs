@@ -58,7 +58,7 @@ pub struct Settings {
     pub drain_delay_seconds: u64,
     /// How long a review waits, in seconds.
     pub review_expiry_seconds: i64,
-    /// Requests that are under way behind the gate at a time; those beyond are told to come again.
+    /// How many requests run at a time after the key check. Others get a 503 with `Retry-After`.
     pub max_under_way: usize,
     /// Whether webhooks may be on this machine, over plain HTTP. Only the developer mode says so: no flag, variable or
     /// file does.

@@ -1,4 +1,4 @@
-//! Precedence, and what is said of settings that cannot be used.
+//! Precedence of settings, and the messages about invalid ones.
 #![expect(clippy::result_large_err, reason = "the shape of figment's own test harness")]
 
 use figment::Jail;
@@ -41,7 +41,7 @@ fn a_flag_wins_over_a_variable_over_the_file_over_the_default() {
         assert_eq!((from_file.api_address.port(), from_file.review_expiry_seconds), (1, 7));
         jail.set_env("MANDATE_API_ADDRESS", "127.0.0.1:2");
         jail.set_env("MANDATE_REVIEW_EXPIRY_SECONDS", "8");
-        jail.set_env("MANDATE_AGENT_KEY", "somebody else's variable");
+        jail.set_env("MANDATE_AGENT_KEY", "another program's variable");
         let from_variables = Settings::load(&Flags::default()).unwrap();
         assert_eq!((from_variables.api_address.port(), from_variables.review_expiry_seconds), (2, 8));
         let typed =

@@ -15,7 +15,7 @@ use crate::model::gauges::Stored;
 /// A number with a fraction: an instant, in seconds.
 type Seconds = Gauge<f64, AtomicU64>;
 
-/// A number that is not there before it is told: not every database tells it.
+/// A gauge that is absent until it has a value: not every database has one.
 type Untold = Family<Vec<(String, String)>, Gauge>;
 
 /// What was read for one occasion. What could not be read keeps the value that it had.

@@ -16,7 +16,7 @@ use super::*;
 const HOST: &str = "hooks.example";
 const LONG: Duration = Duration::from_secs(30);
 
-/// Every name stands for this machine.
+/// Every name resolves to this machine.
 struct Here;
 
 impl Names for Here {
@@ -25,7 +25,7 @@ impl Names for Here {
     }
 }
 
-/// Somebody at [`HOST`], and a client that trusts its certificate.
+/// A server at [`HOST`], and a client that trusts its certificate.
 struct Other {
     listener: TcpListener,
     tls: TlsAcceptor,

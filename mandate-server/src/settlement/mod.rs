@@ -115,7 +115,7 @@ impl Settlement {
         self.wake.notify_one();
     }
 
-    /// Waits until it is told to stop.
+    /// Waits for the signal to stop.
     pub async fn woken(&self) {
         self.wake.notified().await;
     }

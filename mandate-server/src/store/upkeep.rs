@@ -112,7 +112,7 @@ impl Schema {
         )))
     }
 
-    /// What the database has that another than the newest schema is told by.
+    /// What shows that the database has another schema than the newest.
     #[must_use]
     pub fn found(&self) -> String {
         match &self.unknown {

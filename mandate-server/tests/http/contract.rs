@@ -40,7 +40,7 @@ impl Contract {
         Self(document)
     }
 
-    /// Every operation: method, path, and what is said of it.
+    /// Every operation: method, path and description.
     fn operations(&self) -> impl Iterator<Item = (&str, &str, &Map<String, Value>)> {
         self.0["paths"].as_object().unwrap().iter().flat_map(|(path, item)| {
             let operations = item.as_object().unwrap().iter();

@@ -13,7 +13,7 @@ fn body(decision: &Value) -> Value {
     json!({"decision": decision["decision"], "condition": "delivered", "refund_after": "2026-07-01T00:00:00Z"})
 }
 
-/// What a stranger who holds the address is told.
+/// What anyone with the address can read.
 async fn read(server: &Server, address: &str, accept: &str) -> Response {
     let url = format!("{}/contracts/{address}", server.running.urls.verdicts);
     server.http.get(url).header("accept", accept).send().await.unwrap()

@@ -98,7 +98,7 @@ async fn a_batch_that_panics_is_a_500_with_an_id() {
     assert_eq!(retried.json()["verdict"], "allow");
 }
 
-/// Blocks a handler that draws a key, once it is told to: says that it is there, and waits.
+/// Blocks a handler that draws a key, once a test wants it: reports that it is there, and waits.
 struct Blocking {
     clock: Arc<TestClock>,
     blocks: AtomicBool,

@@ -83,7 +83,7 @@ async fn a_server_that_stops_leaves_its_database_whole() {
     assert!(std::fs::metadata(log).map_or(true, |log| log.len() == 0));
 }
 
-/// Load balancers are told first; only then no more requests are taken.
+/// Load balancers are notified first. Only then are no more requests accepted.
 #[tokio::test]
 async fn the_server_says_that_it_stops_before_it_does() {
     let world = World::start_with(|settings| settings.drain_delay_seconds = 1).await;

@@ -142,7 +142,7 @@ async fn busy() -> (World, Vec<String>) {
     let approve = format!("/v1/reviews/{review}/approve");
     assert_eq!(world.send("POST", &approve, &world.organization_key, "", "").await.status, 201);
     assert_eq!(world.post(&agent, "/v1/authorizations", &spend(250)).await.json()["verdict"], "review");
-    assert_eq!(world.get("nobody's key", "/v1/agents").await.status, 401);
+    assert_eq!(world.get("an unknown key", "/v1/agents").await.status, 401);
     assert_eq!(world.send("BREW", "/v1/agents", &agent, "", "").await.status, 400);
     assert_eq!(
         world.post(&world.organization_key, &format!("/v1/webhooks/{webhook}/ping"), &json!({})).await.status,

@@ -1,4 +1,4 @@
-//! Operations as a trace has them: drawn at random, about objects that earlier answers have told of, some of them refused.
+//! Operations as a trace has them: drawn at random, about objects from earlier answers, some of them refused.
 
 use std::collections::BTreeMap;
 

@@ -10,7 +10,7 @@ use crate::check::{Found, found, lived_in};
 
 const SIGNATURE: &str = "decisions: a signature that KEY has not made";
 
-/// A statement, and all that is found after it. `KEY` stands for the sandbox's signing key, `ID` for any id.
+/// A statement, and all that is found after it. `KEY` replaces the sandbox's signing key, `ID` any id.
 const DAMAGE: &[(&str, &[&str])] = &[
     ("UPDATE decisions SET signature = zeroblob(64) WHERE amount = '10'", &[SIGNATURE]),
     ("UPDATE decisions SET recipient = 'vendor:w' WHERE amount = '501'", &[SIGNATURE]),
@@ -186,7 +186,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
 async fn each_kind_of_damage_is_found_and_nothing_else() {
     let world = lived_in().await;
     let path = Path::new(world.database.strip_prefix("sqlite://").unwrap());
-    assert_eq!(found(&world.database), Vec::<String>::new(), "what nobody has damaged is sound");
+    assert_eq!(found(&world.database), Vec::<String>::new(), "an undamaged database is sound");
     let keys: Vec<String> =
         serde_json::from_str::<serde_json::Value>(&world.keyring.public_key_set(world.clock.now()).unwrap())
             .unwrap()["keys"]

@@ -275,7 +275,7 @@ async fn a_lease_that_only_a_wrong_clock_can_have_given_holds_up_nothing() {
     let mut receiver = Receiver::start(Answers::Once(Arc::new(Semaphore::new(0)))).await;
     let id = webhook(&world, &receiver.url).await;
     let event = pinged(&world, &id).await;
-    // Leased while the clock was ahead, by one who died: for longer than a server whose clock is right would.
+    // Leased while the clock was ahead, by a server that died: for longer than a server whose clock is right would.
     let ahead = LEASE_SKEW_SECONDS + 1;
     world.clock.advance(ahead);
     let mut first = deliverer(&world);
@@ -429,7 +429,7 @@ async fn deleting_a_webhook_ends_what_is_under_way() {
         assert_eq!(delivery(&world, event).await["status"], "ended");
     }
     let attempts = delivery(&world, &first).await["attempts"].clone();
-    assert_eq!(attempts, json!([{"at": "2026-06-15T12:00:00.000Z", "status": 200}]), "what was done is told");
+    assert_eq!(attempts, json!([{"at": "2026-06-15T12:00:00.000Z", "status": 200}]), "the attempt is shown");
 }
 
 #[tokio::test]
@@ -444,7 +444,7 @@ async fn the_store_says_that_there_is_something_to_deliver_and_only_then() {
         assert_eq!(announced().await, subscribed);
         world.change("INSERT INTO subscriptions SELECT environment, 'decision.review_pending', webhook FROM webhooks WHERE 1 > (SELECT count(*) FROM subscriptions WHERE type <> 'ping')");
     }
-    assert!(world.revoke(&mandate).await.status == 200 && !announced().await, "nobody subscribes to that");
+    assert!(world.revoke(&mandate).await.status == 200 && !announced().await, "no subscription is left");
     pinged(&world, &id).await;
     assert!(announced().await && !announced().await, "once a commit");
 }

@@ -1,4 +1,4 @@
-//! Events: written with the change that they report, and delivered to whoever subscribes.
+//! Events: written with the change that they report, and delivered to the webhooks that subscribe.
 
 use std::sync::Arc;
 

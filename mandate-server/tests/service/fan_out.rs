@@ -15,7 +15,7 @@ const WAITING: &str = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a U
 /// Deliveries of events other than pings.
 const MADE: &str = "SELECT count(*) FROM deliveries d JOIN events e USING (environment, event)
     WHERE d.state = 'pending' AND e.type <> 'ping'";
-/// Those of them that nobody would look at.
+/// Those of them that no server would look at.
 const LOST: &str = "SELECT count(*) FROM deliveries d JOIN events e USING (environment, event)
     LEFT JOIN webhooks w ON w.environment = d.environment AND w.webhook = d.webhook
     WHERE d.state = 'pending' AND e.type <> 'ping' AND w.due_at IS NULL";
@@ -48,7 +48,7 @@ impl Scene {
         Self { world, agent, mandate }
     }
 
-    /// A webhook that stands in the line already.
+    /// A webhook that is in the due queue already.
     async fn webhook(&self) -> String {
         let id = webhook(&self.world).await;
         assert_eq!(ping(&self.world, self.world.call(&self.world.organization), &id).await.status, 202);

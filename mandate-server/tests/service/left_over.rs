@@ -80,7 +80,7 @@ async fn a_deletion_changes_none_of_the_deliveries_and_all_of_them_have_ended() 
     assert_eq!(world.number(PENDING), MANY + 1, "it took no longer than with none");
     let shown = delivery(&world, &event).await;
     assert_eq!((shown["status"].as_str(), shown.get("next_attempt_at")), (Some("ended"), None));
-    assert_eq!(due(&world, &lease).await, 0, "whoever has leased it finds nothing any more");
+    assert_eq!(due(&world, &lease).await, 0, "the server that has leased it finds nothing any more");
     let after = told(&world).await;
     assert_eq!((after.deliveries_pending, after.delivery_due_at), (0, None));
 }

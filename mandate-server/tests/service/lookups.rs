@@ -22,7 +22,7 @@ use crate::world::{World, json as body};
 /// How many names an environment may have looked up at a time, and how many webhooks it may have.
 const MOST: usize = 16;
 
-/// Every name in `localhost` stands for this machine; none other is ever answered for, and each is told of.
+/// Every name in `localhost` resolves to this machine. No other is ever answered, and each is reported.
 struct Hanging(mpsc::UnboundedSender<String>);
 
 impl Names for Hanging {
@@ -49,7 +49,7 @@ async fn an_environment_whose_names_hang_holds_up_no_other() {
     let reach = EgressPolicy { loopback: true, networks: Vec::new() };
     let dialer = Arc::new(Dialer::with(reach, Arc::new(Hanging(asked)), ATTEMPT).unwrap());
 
-    // All the names that it may have looked up hang, and go on doing so when nobody waits for them any more.
+    // As many names as it may look up hang, also when no attempt waits for them any more.
     let mut webhooks = Vec::new();
     for number in 0..MOST {
         let id = webhook(&world, &format!("https://old{number}.example.com/in")).await;

@@ -76,7 +76,7 @@ async fn the_agents_row_follows_its_mandate() {
     world.mandate(&agent, 1_000, "").await;
     assert_eq!(world.number(NOT_REVOKED), 1);
     assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
-    // Whoever writes it, whatever it is.
+    // Whichever statement writes it, whatever it is.
     world.change("UPDATE mandates SET revoked_at = 7");
     assert_eq!(world.number(REVOKED), 1);
     assert_eq!(world.ask(&agent, "1").await["verdict"], "deny_revoked");

@@ -1,5 +1,5 @@
-//! Everything that takes locks, at once and in every order that callers can think of: nobody waits for somebody who waits
-//! for him. The database counts the deadlocks that it had to end.
+//! Everything that takes locks, at once and in every order that callers can cause: no transaction waits for one that waits
+//! for it. The database counts the deadlocks that it had to end.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -74,7 +74,7 @@ async fn comes_and_goes(world: &World, rounds: usize) {
     }
 }
 
-/// Leases webhooks and gives them back, as whoever delivers does.
+/// Leases webhooks and gives them back, as the delivery worker does.
 async fn takes_turns(world: &World, rounds: usize) {
     let mut turn = Turn { room: 3, ..Turn::default() };
     for _ in 0..=rounds {
@@ -130,7 +130,7 @@ async fn no_transactions_wait_for_each_other() {
         switches_and_exports(&world, rounds),
         sweeps(&world, rounds),
     );
-    // What a connection has counted is told when it ends.
+    // A connection reports its counts when it ends.
     let store = world.store.clone();
     tokio::task::spawn_blocking(move || store.close()).await.unwrap();
     let deadlocks = apart::run_once(&world.database, |tx| Ok(tx.row(DEADLOCKS, &[])?.unwrap().integer()?));

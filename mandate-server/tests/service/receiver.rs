@@ -1,4 +1,4 @@
-//! A webhook receiver on this machine, that answers what it is told to and remembers what it was sent.
+//! A webhook receiver on this machine, that answers as the test decides and remembers what it was sent.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -79,7 +79,7 @@ async fn take(
             200
         }
     };
-    // Where it is not followed, nobody hears of it.
+    // A client that followed it would fail the assertions above.
     let moved = if (300..400).contains(&status) { "/elsewhere" } else { "" };
     Ok(Response::builder().status(status).header("location", moved).body(Full::default()).unwrap())
 }

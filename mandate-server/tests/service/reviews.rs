@@ -85,7 +85,7 @@ async fn a_denial_says_why_and_an_old_review_has_expired_for_every_reader() {
     let denied = json(&answer);
     assert_eq!((answer.status, &denied["review"]["status"]), (200, &json!("denied")));
     assert_eq!(denied["review"]["reason"], "too dear");
-    assert_eq!(denied["verdict"], "review", "the decision itself stands as it was signed");
+    assert_eq!(denied["verdict"], "review", "the decision itself stays as it was signed");
     world.clock.advance(86_399);
     assert_eq!(world.decision(&agent, &second["decision"]).await["review"]["status"], "pending");
     world.clock.advance(1);

@@ -1,4 +1,4 @@
-//! Signing keys through their life: nobody who keeps the key set for five minutes ever meets a token that it cannot verify.
+//! Signing keys through their life: no client that keeps the key set for five minutes ever meets a token that it cannot verify.
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -176,7 +176,7 @@ fn a_revoked_key_is_unpublished_at_once_and_another_signs_whatever_the_clocks_sa
         );
     }
     assert!(keys.revoke(&first, 1001).unwrap_err().message.contains("is revoked"));
-    assert!(keys.revoke("sandbox-nobody", 1001).unwrap_err().message.contains("no signing key"));
+    assert!(keys.revoke("sandbox-unknown", 1001).unwrap_err().message.contains("no signing key"));
 
     let third = keys.rotate(SANDBOX, 2000).unwrap()[0].kid.clone();
     let revoked = keys.revoke(&second, 2001).unwrap();
@@ -304,7 +304,7 @@ struct Server {
     signed: Vec<(i64, String)>,
 }
 
-/// Somebody who verifies: asks for the key set at its phase, and every five minutes after that, one server or another.
+/// A client that verifies: asks for the key set at its phase, and every five minutes after that, one server or another.
 struct Client {
     offset: i64,
     leeway: i64,
@@ -384,7 +384,7 @@ fn no_client_with_a_five_minute_cache_ever_meets_a_token_that_it_cannot_verify()
     let clients: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let (offset, leeway) = (random.between(-edge, edge), random.between(0, MAX_LEEWAY_SECONDS));
-            // Every other one accepts tokens for as long as anybody does.
+            // Every other one accepts tokens for as long as any client does.
             let (offset, leeway) =
                 if number % 2 == 0 { (-edge, MAX_LEEWAY_SECONDS) } else { (offset, leeway) };
             Client { offset, leeway, phase: random.below(CACHE_SECONDS) }
@@ -422,7 +422,7 @@ fn no_client_with_a_five_minute_cache_ever_meets_a_token_that_it_cannot_verify()
     println!("rotation: {rotations} rotations, {verified} verifications");
 }
 
-#[expect(clippy::disallowed_methods, reason = "a campaign is set by whoever starts the tests")]
+#[expect(clippy::disallowed_methods, reason = "the caller of the tests sets the campaign")]
 pub(crate) fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("{variable} must be a whole number; got `{text}`")))

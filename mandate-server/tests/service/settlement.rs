@@ -19,7 +19,7 @@ use crate::apart;
 use crate::escrows::{create, get, open};
 use crate::world::{self, World};
 
-/// A provider that answers what it is told to, and remembers what it was sent.
+/// A provider that answers as the test decides, and remembers what it was sent.
 #[derive(Debug, Default, Clone)]
 struct Provider {
     answers: Arc<Mutex<VecDeque<Result<SettlementStatus, &'static str>>>>,

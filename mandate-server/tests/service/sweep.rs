@@ -1,4 +1,4 @@
-//! What the time brings about: each thing once, at its instant and not before, whoever sweeps and however often.
+//! Scheduled jobs: each takes effect once, at its time and not before, whichever server runs it and however often.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -122,7 +122,7 @@ async fn an_expired_review_is_resolved_with_one_event() {
     assert_eq!(json!(next), decisions[0]["review"]["expires_at"]);
     world.clock.advance(1);
     let shown = world.decision(&world.organization, &decisions[0]["decision"]).await;
-    assert_eq!(shown["review"]["status"], "expired", "before anybody has swept");
+    assert_eq!(shown["review"]["status"], "expired", "before any sweep");
     for _ in 0..2 {
         sweeper(&world).sweep().await;
         assert_eq!(told(&world, "decision.resolved").await, std::slice::from_ref(&shown));
@@ -190,7 +190,7 @@ async fn of_a_person_and_the_time_one_resolves_a_review() {
         before.iter().all(|answer| answer.status < 300) && after.iter().all(|answer| answer.status == 400)
     );
     let resolved = told(&world, "decision.resolved").await;
-    assert_eq!(resolved.len(), decisions.len(), "each is told of once");
+    assert_eq!(resolved.len(), decisions.len(), "each has one event");
     for (n, (answer, decision)) in before.iter().chain(&at_once).chain(&after).zip(&decisions).enumerate() {
         let resolution = if n % 2 == 0 { "approved" } else { "denied" };
         let status = if answer.status < 300 { resolution } else { "expired" };
@@ -236,7 +236,7 @@ async fn kept_answers_go_after_a_day_and_not_before() {
     sweeper(&world).sweep().await;
     assert_eq!(kept(), 451);
     world.clock.advance(1);
-    // One that is used again before anybody has swept is kept anew, behind all others.
+    // One that is used again before any sweep is kept anew, behind all others.
     ask("k0").await;
     sweeper(&world).sweep().await;
     assert_eq!(kept(), 2);

@@ -1,4 +1,4 @@
-//! The end of the log that is in no agent's rows yet: nothing lacks for it, whoever reads, and whatever was interrupted.
+//! The end of the log that is in no agent's rows yet: every reader sees all of it, whatever was interrupted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -171,7 +171,7 @@ async fn what_is_oldest_is_settled_when_the_tail_is_too_long() {
         assert!(!unsettled(&world).is_empty());
         assert!(unsettled(&world).iter().all(|(key, _)| Some(&key.agent) != agents[0].agent.as_ref()));
         rests(&world).await;
-        // Those that were left by another server, and are known to nobody.
+        // Those that were left by another server, and are known to no server.
         let _folder = crash(&mut world);
         world.store.close();
         let tail = Tail::bounded(1, 1);

@@ -65,7 +65,7 @@ async fn the_counters_tell_what_was_decided_and_spent() {
     assert_eq!(ask(&world, &world.organization, of("agt_ghost")).await["data"], json!([]));
     assert_eq!(ask(&world, &a, everything()).await["data"], json!([of_a]));
     assert_eq!(ask(&world, &a, of("agt_a")).await["data"], json!([of_a]));
-    assert_eq!(ask(&world, &a, of("agt_b")).await["data"], json!([]), "another agent is nobody to this one");
+    assert_eq!(ask(&world, &a, of("agt_b")).await["data"], json!([]), "another agent is unknown to this one");
 }
 
 #[tokio::test]

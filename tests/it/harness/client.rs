@@ -88,7 +88,7 @@ impl Client {
         self.post_text(path, &body.to_string())
     }
 
-    /// Posts what is said to be JSON.
+    /// Posts a text as JSON.
     pub(crate) fn post_text(&self, path: &str, body: &str) -> Answer {
         self.send("POST", path, &[("content-type", "application/json")], body).unwrap()
     }

@@ -80,7 +80,7 @@ async fn names_that_hang_hold_up_no_other_environment() {
         }
         let under_way = lookups.under_way().len();
         assert!(under_way <= MAX_LOOKUPS && under_way == names.asked.load(Ordering::SeqCst), "{under_way}");
-        // Nobody waits for them any more, and they still hang.
+        // They still hang, although no request waits for them any more.
         let began = Instant::now();
         for number in 0..100 {
             let found = look_up(&lookups, 0, &format!("healthy{number}.example")).await;
@@ -106,7 +106,7 @@ async fn a_waiting_lookup_gets_the_next_place_and_frees_it_when_it_gives_up() {
     };
     let (found, ()) = tokio::join!(look_up(&lookups, 1, "healthy.example"), ending);
     assert_eq!(found, Ok(vec![HERE]));
-    assert_eq!(names.asked.load(Ordering::SeqCst), asked + 1, "for the one that was given up nobody asked");
+    assert_eq!(names.asked.load(Ordering::SeqCst), asked + 1, "the abandoned one was not asked for");
 }
 
 #[tokio::test(start_paused = true)]

@@ -114,7 +114,7 @@ pub fn insert(
     issue(tx, &NewKey { hash, environment, agent, name: None, rate, at, expires_at: None })
 }
 
-/// Writes an API key. No server remembers a key that is not there: none is told.
+/// Writes an API key. No server has to be notified: none caches that a key is absent.
 pub fn issue(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<(), Fault> {
     let row = [
         key.hash.into(),

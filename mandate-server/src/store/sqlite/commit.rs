@@ -18,7 +18,7 @@ pub(super) fn stopped() -> Fault {
 
 /// What is logged of a WAL that cannot become shorter.
 const NOT_FOLDED: &str = "the log cannot be folded into the database";
-/// How often it is told in the log that transactions fail, in seconds. A fault is logged with its request all the same.
+/// The shortest time between two log lines about failing transactions, in seconds. Each request logs its own fault.
 const TELL_SECONDS: u64 = 60;
 
 /// Ends a transaction so that it is durable.
@@ -116,7 +116,7 @@ fn roll_back(connection: &Connection) {
     }
 }
 
-/// The disk has failed: nothing is written any more. It is told once.
+/// The disk has failed: nothing is written any more. Logged once.
 pub(super) fn stop(stopped: &AtomicBool, during: &str, why: &rusqlite::Error) {
     if !stopped.swap(true, Ordering::AcqRel) {
         error!(

@@ -1,9 +1,9 @@
-//! Tells of another server on the same database.
+//! Detects another server on the same database.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
 
-/// What stands behind the database's name in that of the file that a server holds locked. The database file itself is
+/// The suffix of the file that a server keeps locked, after the database's name. The database file itself is
 /// not to be opened beside SQLite: to close it again would give up SQLite's own locks.
 const SUFFIX: &str = "-server";
 const MODE: u32 = 0o600;

@@ -136,7 +136,7 @@ async fn a_name_that_is_bound_anew_to_an_address_inside_leads_nowhere() {
         assert_eq!(answer == Err(NoAnswer::NoAddress), inside, "{answer:?}");
     }
     assert_eq!(outside, 2);
-    assert!(connected.try_recv().is_err(), "nobody came inside");
+    assert!(connected.try_recv().is_err(), "no connection was made inside");
 }
 
 #[tokio::test]
@@ -268,9 +268,9 @@ async fn what_is_said_of_no_answer_names_neither_url_nor_address() {
     };
     let (tls, _) = tokio::join!(dialer.post(1, &tls, "token".to_owned()), plain);
     assert_eq!(tls.unwrap_err().to_string(), "no TLS connection could be made");
-    let nobody = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let nobody = dialer.post(1, &format!("http://{nobody}/s3cret"), "token".to_owned()).await;
-    assert_eq!(nobody.unwrap_err().to_string(), "the connection was refused");
+    let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
+    let closed = dialer.post(1, &format!("http://{closed}/s3cret"), "token".to_owned()).await;
+    assert_eq!(closed.unwrap_err().to_string(), "the connection was refused");
     let inside = dialer.post(1, "https://10.0.0.1/s3cret", "token".to_owned()).await.unwrap_err().to_string();
     assert!(inside.starts_with("not sent: url must have a host that is public"), "{inside}");
     assert!(!inside.contains("s3cret") && !inside.contains("10.0.0.1"), "{inside}");

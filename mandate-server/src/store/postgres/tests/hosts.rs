@@ -32,7 +32,7 @@ fn a_host_that_says_nothing_is_passed_over_and_asked_last_from_then_on() {
     assert!(began.elapsed() < Duration::from_secs(2), "the host that was there last comes first");
     let dead = before(database.url(), mute.local_addr().unwrap().port());
     drop(mute);
-    assert_eq!(number(&mut super::worker(&dead), REVISIONS), 0, "nobody listens at the first");
+    assert_eq!(number(&mut super::worker(&dead), REVISIONS), 0, "no program listens at the first");
 }
 
 #[test]

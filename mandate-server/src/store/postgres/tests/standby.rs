@@ -17,7 +17,7 @@ const CUTS: [Option<&str>; 3] = [Some("pg_cancel_backend"), Some("pg_terminate_b
 fn waiter(cluster: &Cluster, before: &str, works: &ScopedJoinHandle<'_, usize>) -> String {
     loop {
         let waits = cluster.waiting_for_standby().into_iter().find(|waits| waits != before);
-        assert!(!works.is_finished(), "it is told of, and no standby has it");
+        assert!(!works.is_finished(), "it was acknowledged, and no standby has it");
         if let Some(waits) = waits {
             return waits;
         }

@@ -43,7 +43,7 @@ impl Decider for Yes {
     }
 }
 
-/// A store whose next commits end as they are told to: well, or with an error of SQLite.
+/// A store whose next commits succeed or fail with an error of SQLite, as a test decides.
 struct World {
     store: Store,
     path: String,
@@ -123,7 +123,7 @@ impl World {
 const FILLS: i64 = 80;
 /// What one of them writes.
 const FILLED_PAGES: u64 = 200;
-/// A page in the log, with what stands before it.
+/// A page in the log, with its header.
 const PAGE_BYTES: u64 = 4096 + 24;
 
 fn fails(code: c_int) -> Checkpoint {
@@ -138,7 +138,7 @@ async fn the_log_stays_short_however_it_is_folded_in_beside_the_writer() {
         *count.lock().unwrap() += 1;
         truly(connection)
     });
-    // While a slow disk keeps whoever folds at it, the writer goes on.
+    // While a slow disk delays the checkpoint, the writer goes on.
     let long = u64::try_from(MOST_PAGES).unwrap();
     let truly_or_not: [(Checkpoint, u64); 3] =
         [(counted, 2 * long), (Box::new(|_| Ok(0)), long), (fails(ffi::SQLITE_BUSY), long)];

@@ -10,7 +10,7 @@ const TIME: &str = "2026-11-21T16:04:39.330Z";
 /// Set aside the database, its log and its index, sync, name the new one, sync.
 const STEPS: usize = 6;
 
-/// A folder with a database whose last row stands in its log alone, as after a kill, and with a new one that waits.
+/// A folder with a database whose last row is only in its log, as after a kill, and with a new one that waits.
 struct Scene {
     _folder: tempfile::TempDir,
     path: String,
