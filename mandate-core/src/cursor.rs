@@ -241,6 +241,21 @@ mod tests {
         assert_eq!(CursorKey::new([8; 32]).open(&cursor, &SCOPE, at(0)), Err(CursorRefused));
     }
 
+    /// Joined without their lengths, the parts of both scopes are the same bytes.
+    #[test]
+    fn parts_are_not_moved_from_one_to_the_next() {
+        let class = KeyClass::Agent;
+        let long = format!("{class}_1", class = class.as_str());
+        let scope = Scope { filters: "verdict=allow", class, caller: &long, ..SCOPE };
+        let moved = format!("{}{}", scope.filters, class.as_str());
+        let other = Scope { filters: &moved, class, caller: "_1", ..SCOPE };
+        let joined = |scope: &Scope<'_>| [scope.filters, scope.class.as_str(), scope.caller].concat();
+        assert_eq!(joined(&scope), joined(&other));
+        let cursor = key().issue(&scope, "dec_1", at(0));
+        assert_eq!(key().open(&cursor, &scope, at(0)).as_deref(), Ok("dec_1"));
+        assert_eq!(key().open(&cursor, &other, at(0)), Err(CursorRefused));
+    }
+
     #[test]
     fn no_other_spelling_opens() {
         let cursor = key().issue(&SCOPE, "dec_12", at(0));

@@ -357,6 +357,19 @@ mod tests {
     }
 
     #[test]
+    fn every_category_of_the_mandate_is_allowed() {
+        for (category, verdict) in
+            [("c", Verdict::Allow), ("d", Verdict::Allow), ("e", Verdict::DenyCategory)]
+        {
+            let mut case = allowed();
+            case.request.category = Category::parse(category).unwrap();
+            let found =
+                evaluate(case.mandate.as_ref(), &case.basis, &case.request, case.now, Evaluation::Request);
+            assert_eq!(found.verdict, verdict, "{category}");
+        }
+    }
+
+    #[test]
     fn an_approval_waives_velocity_and_review_and_nothing_else() {
         for (verdict, _, spoil) in rules() {
             let mut case = allowed();

@@ -54,6 +54,20 @@ fn refuses_what_it_cannot_hold() {
     }
 }
 
+#[test]
+fn a_total_has_no_exponent_and_no_sign() {
+    for text in ["1e2", "1E2", "1e0", "1.5e1", "10e-1", "0e0", "0e5", "-0", "-1", "1.000000001"] {
+        let refused = Total::parse(text).unwrap_err().to_string();
+        assert!(
+            refused.contains("without exponent") && refused.ends_with(&format!("got `{text}`")),
+            "{refused}"
+        );
+    }
+    for (text, rendered) in [("0", "0"), ("0.0", "0"), ("1.00000001", "1.00000001"), ("100", "100")] {
+        assert_eq!(Total::parse(text).unwrap().to_string(), rendered, "{text}");
+    }
+}
+
 /// The text of a number of units of the last decimal place.
 fn rendered(units: i128) -> String {
     let plain = format!("{}.{:08}", units / 100_000_000, units % 100_000_000);

@@ -42,6 +42,42 @@ fn depth_is_bounded_and_brackets_in_strings_do_not_count() {
 }
 
 #[test]
+fn the_last_level_is_read_whatever_else_there_is() {
+    // More brackets than levels, so that the levels are counted one by one.
+    let deep = |n: usize| format!("{{\"b\":[],\"a\":{}1{},\"c\":[]}}", "[".repeat(n), "]".repeat(n));
+    assert!(Object::parse(deep(31).as_bytes()).is_ok());
+    let document = deep(32);
+    let place = document.find('1').unwrap() - 1;
+    assert_eq!(
+        refused(&document),
+        format!("body must be at most 32 levels deep; the limit is passed at byte {place}")
+    );
+}
+
+#[test]
+fn as_many_members_and_elements_as_are_accepted() {
+    let members = |n: usize| {
+        let members: Vec<_> = (0..n).map(|n| format!("\"m{n}\":{n}")).collect();
+        format!("{{{}}}", members.join(","))
+    };
+    let elements = |n: usize| format!("[{}]", vec!["1"; n].join(","));
+    let within = |value: &str| {
+        let document = format!("{{\"a\":{value}}}");
+        let mut body = Object::parse(document.as_bytes()).unwrap();
+        let field = body.require("a").unwrap();
+        if value.starts_with('[') { field.array().map(|_| ()) } else { field.object().map(|_| ()) }
+    };
+    assert_eq!(Object::parse(members(1024).as_bytes()).unwrap().remaining().count(), 1024);
+    assert_eq!(refused(&members(1025)), "body is too large");
+    for value in [members(1024), elements(1024)] {
+        assert!(within(&value).is_ok());
+    }
+    for value in [members(1025), elements(1025)] {
+        assert_eq!(within(&value).unwrap_err().to_string(), "a has more than 1024 elements");
+    }
+}
+
+#[test]
 fn nested_fields_are_named_by_their_path() {
     let mut body = Object::parse(br#"{"limits":{"currency":7},"list":["a",2],"x":{"a":{},"a":{}}}"#).unwrap();
     let mut limits = body.require("limits").unwrap().object().unwrap();
