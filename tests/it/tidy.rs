@@ -337,6 +337,40 @@ fn what_is_tested_on_one_database_is_tested_on_the_other() {
     }
 }
 
+/// Pages that are read in one sitting: how many lines each may have.
+const SHORT_PAGES: [(&str, usize); 2] = [("docs/architecture.md", 150), ("docs/performance.md", 150)];
+/// How long a line of docs/architecture.md may be, in characters: it is read in an editor, too.
+const MAX_LINE: usize = 120;
+
+#[test]
+fn short_pages_stay_short() {
+    for (page, max) in SHORT_PAGES {
+        let lines = std::fs::read_to_string(root().join(page)).unwrap().lines().count();
+        assert!(lines <= max, "{page} has {lines} lines, more than {max}");
+    }
+    let page = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();
+    let long: Vec<_> = page.lines().filter(|line| line.chars().count() > MAX_LINE).collect();
+    assert!(long.is_empty(), "docs/architecture.md has lines over {MAX_LINE}:\n{}", long.join("\n"));
+}
+
+/// How many sentences a rule has. What is in backticks is one word.
+fn sentences(rule: &str) -> usize {
+    let prose: String = rule.split('`').step_by(2).collect::<Vec<_>>().join("x");
+    let ends = |word: &&str| word.ends_with(['.', '?', '!']);
+    let words: Vec<_> = prose.split_whitespace().collect();
+    words.iter().copied().filter(ends).count() + usize::from(!words.last().is_some_and(ends))
+}
+
+#[test]
+fn a_rule_has_at_most_three_sentences() {
+    assert_eq!(["One.", "One. `a. b`", "One. Two. Three", "1.5 `x.` is one"].map(sentences), [1, 2, 3, 1]);
+    let page = std::fs::read_to_string(root().join("docs/behaviour.md")).unwrap();
+    let rows =
+        page.lines().filter_map(|line| line.strip_prefix("| ")?.trim_end_matches(" |").rsplit_once(" | "));
+    let long: Vec<_> = rows.map(|(rule, _)| rule).filter(|rule| sentences(rule) > 3).collect();
+    assert!(long.is_empty(), "rules of more than three sentences:\n{}", long.join("\n"));
+}
+
 /// A page that was put together from two holds things twice.
 #[test]
 fn no_page_says_a_thing_twice() {
