@@ -36,8 +36,8 @@ pub struct Schema {
     pub newest: i64,
     /// What leads from the one to the other, in order.
     pub missing: Vec<Step>,
-    /// The first change in the database that this program does not know, by its number and name.
-    unknown: Option<Step>,
+    /// The first change in the database that is not this program's.
+    foreign: Option<Foreign>,
 }
 
 /// One change of the schema.
@@ -47,6 +47,22 @@ pub struct Step {
     pub version: i64,
     /// What it is called.
     pub name: String,
+}
+
+/// A change in a database that is not this program's.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Foreign {
+    change: Step,
+    /// Where this program has a change of the same number and name: its checksum in the database, and here.
+    checksums: Option<(String, String)>,
+}
+
+impl Foreign {
+    fn new(applied: &Applied, known: Option<&Migration>) -> Self {
+        let here = known.filter(|known| applied.has_name_of(known)).map(|known| known.checksum().to_string());
+        let checksums = here.map(|here| (applied.checksum.clone(), here));
+        Self { change: step(applied.version, &applied.name), checksums }
+    }
 }
 
 /// A change that has been applied to a database.
@@ -60,10 +76,12 @@ pub(super) struct Applied {
 impl Applied {
     /// Whether it is this one of the changes that this program knows.
     fn is(&self, known: &Migration) -> bool {
-        let Self { version, name, checksum } = self;
-        *version == i64::from(known.version())
-            && name == known.name()
-            && *checksum == known.checksum().to_string()
+        self.has_name_of(known) && self.checksum == known.checksum().to_string()
+    }
+
+    /// Whether it has the number and the name of `known`, whatever its text.
+    fn has_name_of(&self, known: &Migration) -> bool {
+        self.version == i64::from(known.version()) && self.name == known.name()
     }
 }
 
@@ -82,21 +100,31 @@ impl Schema {
             current: applied.last().map_or(0, |applied| applied.version),
             newest: last(runner),
             missing: known.iter().skip(same).map(|m| step(m.version().into(), m.name())).collect(),
-            unknown: applied.get(same).map(|applied| step(applied.version, &applied.name)),
+            foreign: applied.get(same).map(|applied| Foreign::new(applied, known.get(same).copied())),
         }
     }
 
-    /// Refuses a database with a change that this program does not know: one of a newer program, or of another schema.
+    /// Refuses a database with a change that is not this program's: one of a newer program, or of another schema.
     ///
     /// # Errors
     /// It has such a change.
     pub fn must_be_known(&self, database: &str) -> Result<(), Fault> {
-        let Some(Step { version, name }) = &self.unknown else { return Ok(()) };
+        let Some(Foreign { change: Step { version, name }, checksums }) = &self.foreign else {
+            return Ok(());
+        };
+        let difference = match checksums {
+            Some((there, here)) => format!(
+                "its schema change {version} ({name}) has the checksum {there}, where this program's has {here}"
+            ),
+            None => format!(
+                "it has the schema change {version} ({name}), and this program has the changes 1 to {} only",
+                self.newest
+            ),
+        };
         Err(Fault::Schema(format!(
-            "database: {database} has the schema change {version} ({name}), which this program does not know. It accepts \
-             an empty database and the schema changes 1 to {} of its own version. Use the program that made the database, \
-             or name a new database; a database of a version before 0.1.0 cannot be upgraded",
-            self.newest
+            "database: {database} has another schema than this program: {difference}. Nothing is released before 0.1.0, and \
+             until then no schema is upgraded. Make a new database: name one that is empty or does not exist. Or use the \
+             program that made this one"
         )))
     }
 
@@ -115,8 +143,11 @@ impl Schema {
     /// What shows that the database has another schema than the newest.
     #[must_use]
     pub fn found(&self) -> String {
-        match &self.unknown {
-            Some(Step { version, name }) => format!("version {version} ({name})"),
+        match &self.foreign {
+            Some(Foreign { change: Step { version, name }, checksums: Some((there, here)) }) => format!(
+                "version {version} ({name}) of another schema, with the checksum {there} where this program's has {here}"
+            ),
+            Some(Foreign { change: Step { version, name }, .. }) => format!("version {version} ({name})"),
             None => format!("version {}", self.current),
         }
     }
@@ -124,7 +155,7 @@ impl Schema {
     /// Whether it is the newest that this program knows.
     #[must_use]
     pub fn is_newest(&self) -> bool {
-        self.unknown.is_none() && self.missing.is_empty()
+        self.foreign.is_none() && self.missing.is_empty()
     }
 }
 

@@ -137,18 +137,28 @@ async fn a_schema_that_is_not_the_newest_is_refused_in_so_many_words() {
         let migrated = store::migrate(&database).unwrap_err().to_string();
         let used = store::run_once(&database, |_| Ok(())).unwrap_err().to_string();
         assert_eq!(migrated, used);
-        assert!(migrated.contains("It accepts an empty database and the schema changes 1 to "), "{migrated}");
-        assert!(migrated.contains("or name a new database"), "{migrated}");
+        assert!(migrated.contains("m.db has another schema than this program: "), "{migrated}");
+        assert!(migrated.contains("Nothing is released before 0.1.0"), "{migrated}");
+        assert!(
+            migrated.contains("Make a new database: name one that is empty or does not exist"),
+            "{migrated}"
+        );
         migrated
     };
     change("INSERT INTO refinery_schema_history VALUES (99, 'of_tomorrow', '', '')");
     let newer = refusals();
-    assert!(newer.contains("m.db has the schema change 99 (of tomorrow), which this program"), "{newer}");
+    assert!(newer.contains("it has the schema change 99 (of tomorrow), and this program has "), "{newer}");
+    assert_eq!(upkeep::schema(&database).unwrap().found(), "version 99 (of tomorrow)");
     // The same number and name, and another text.
     change("DELETE FROM refinery_schema_history WHERE version = 99");
     change("UPDATE refinery_schema_history SET checksum = '7'");
     let other = refusals();
-    assert!(other.contains("m.db has the schema change 1 (schema), which this program"), "{other}");
+    assert!(
+        other.contains("its schema change 1 (schema) has the checksum 7, where this program's has "),
+        "{other}"
+    );
+    let found = upkeep::schema(&database).unwrap().found();
+    assert!(found.starts_with("version 1 (schema) of another schema, with the checksum 7 where "), "{found}");
     change("DELETE FROM refinery_schema_history");
     let none = store::run_once(&database, |_| Ok(())).unwrap_err().to_string();
     assert!(
