@@ -130,7 +130,7 @@ impl Running {
     pub async fn stop_or_abort(self, again: &mut StopSignal) -> Result<(), Fault> {
         tokio::select! {
             () = self.stop() => Ok(()),
-            () = again.received() => Err(Fault::new("told twice to stop: what was under way was cut off")),
+            () = again.received() => Err(Fault::new("stopped by a second signal; requests in progress were cut off")),
         }
     }
 

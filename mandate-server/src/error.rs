@@ -96,6 +96,12 @@ pub enum Fault {
     /// The disk of the database has failed. Nothing is written until the server is restarted.
     #[error("{0}")]
     DiskFailed(String),
+    /// The work waited too long for a thread of the store, or for a lock. Nothing happened.
+    #[error("{0}")]
+    Overdue(String),
+    /// No key can sign: there is none of that kind, or it does not open under this server's master key.
+    #[error("{0}")]
+    NoSigningKey(String),
     /// The database has a schema that this program does not accept.
     #[error("{0}")]
     Schema(String),
@@ -114,6 +120,22 @@ impl Fault {
     /// A fault that no caller or operator has to tell from others, described by `what`, which must hold no secret.
     pub fn new(what: impl Into<String>) -> Self {
         Self::Internal(what.into())
+    }
+
+    /// The variant, as the field `kind` of a log line carries it, so that alerts can tell faults apart.
+    #[must_use]
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Unavailable(_) => "unavailable",
+            Self::DiskFull(_) => "disk_full",
+            Self::DiskFailed(_) => "disk_failed",
+            Self::Overdue(_) => "overdue",
+            Self::NoSigningKey(_) => "no_signing_key",
+            Self::Schema(_) => "schema",
+            Self::Corrupt(_) => "corrupt",
+            Self::Listen(_) => "listen",
+            Self::Internal(_) => "internal",
+        }
     }
 }
 

@@ -75,6 +75,6 @@ pub fn warn_of_environment() {
         warn!(name, nearest, "this variable is not read; is the nearest one meant?");
     }
     if let Some(exposed) = config::master_key_exposed() {
-        warn!(file = exposed, "the master key is not kept to itself");
+        warn!(file = exposed, "other users can read the master key's file");
     }
 }

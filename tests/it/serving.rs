@@ -166,7 +166,7 @@ fn a_hangup_ends_nothing_and_a_second_sign_to_stop_ends_at_once() {
     server.signal("TERM");
     let (code, log) = server.ended();
     assert_eq!(code, Some(1), "{log}");
-    assert!(log.contains("error: told twice to stop"), "{log}");
+    assert!(log.contains("error: stopped by a second signal"), "{log}");
 }
 
 #[test]

@@ -215,7 +215,7 @@ fn sound(path: &Path) -> Result<Contents, Fault> {
     match findings.first() {
         None => Ok(contents),
         Some(first) => Err(Fault::new(format!(
-            "{name} is not sound: {} in {}, where {} is expected ({} findings; `mandate-server check` tells all)",
+            "{name} is not sound: {} in {}, where {} is expected ({} findings; `mandate-server check` shows all of them)",
             first.found,
             first.table,
             first.expected,

@@ -29,7 +29,7 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// Only tell what would be moved
+    /// Only show what would be moved
     #[arg(long)]
     dry_run: bool,
 

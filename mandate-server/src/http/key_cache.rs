@@ -73,7 +73,7 @@ impl KeyCache {
             match self.store.read(keys::revision).await.and_then(|revision| revision) {
                 Ok(revision) => self.known().confirm(revision, began),
                 Err(fault) => {
-                    warn!(reason = %fault, "the keys' revision cannot be read; every key is looked up");
+                    warn!(kind = fault.kind(), reason = %fault, "the keys' revision cannot be read; every key is looked up");
                 }
             }
         }

@@ -89,7 +89,7 @@ pub(super) async fn answer(
     };
     if let Some(Failure::Fault(fault)) = Failure::of(&response) {
         site.metrics.fault();
-        error!(request_id = %log.id, reason = %fault, "fault");
+        error!(request_id = %log.id, kind = fault.kind(), reason = %fault, "fault");
     }
     let decided = response.extensions().get::<Decided>().copied();
     let mut response = finish(response, log.id);

@@ -25,8 +25,8 @@ pub struct Stored {
 pub struct DiskUsage {
     /// The database file.
     pub database_bytes: u64,
-    /// What was written and not yet folded into it, where it is another file.
+    /// What was written and not yet checkpointed into it, where it is another file.
     pub log_bytes: Option<u64>,
-    /// What is left on the disk for this user, where that can be told.
+    /// What is left on the disk for this user, where it is known.
     pub free_bytes: Option<u64>,
 }

@@ -77,7 +77,9 @@ impl Keyring {
             keys.push(OpenedKey { public: public(&record)?, signing, record });
         }
         if EnvironmentKind::ALL.iter().any(|kind| keys.iter().all(|key| key.record.kind != *kind)) {
-            return Err(Fault::new("there is no signing key; start the server once to make them"));
+            return Err(Fault::NoSigningKey(
+                "there is no signing key; start the server once to make them".to_owned(),
+            ));
         }
         let opened = RwLock::new(Opened { revision, confirmed: began, keys });
         Ok(Self(Arc::new(Shared { issuer: issuer.to_owned(), issuer_id, master: master.clone(), opened })))
@@ -127,9 +129,9 @@ impl Keyring {
                 .keys
                 .iter()
                 .find(signs)
-                .ok_or_else(|| Fault::new(format!("no {kind} key signs now")))?;
+                .ok_or_else(|| Fault::NoSigningKey(format!("no {kind} key signs now")))?;
             let sealed = || {
-                Fault::new(format!(
+                Fault::NoSigningKey(format!(
                     "signing key {} does not open under the master key of this server; start it anew",
                     key.record.kid
                 ))

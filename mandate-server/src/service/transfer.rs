@@ -220,7 +220,9 @@ fn usage(tx: &mut Tx<'_>) -> Result<BTreeMap<String, Sums>, Fault> {
             let [Some(Value::Text(currency)), Some(Value::Text(spent)), Some(Value::Integer(requests))] =
                 columns
             else {
-                return Err(Fault::new("database: a row of the metering is not one"));
+                return Err(Fault::new(
+                    "database: a row of the metering cannot be read: its currency, spending or requests have another type",
+                ));
             };
             let sum = sums.entry(currency.clone()).or_insert(Sums { spent: Total::ZERO, requests: 0 });
             sum.spent = [sum.spent, Total::parse(spent)?].into_iter().sum();
@@ -250,7 +252,7 @@ struct First<'a> {
 impl First<'_> {
     fn refuse(self, what: &str) -> Result<(), Fault> {
         let Some(Finding { table, found, expected, .. }) = self.finding else { return Ok(()) };
-        let (count, remedy) = (self.count, "`mandate-server check` of the source tells all");
+        let (count, remedy) = (self.count, "`mandate-server check` of the source shows all of them");
         Err(Fault::new(format!(
             "{what}: {found} in {table}, where {expected} is expected ({count} findings; {remedy})"
         )))

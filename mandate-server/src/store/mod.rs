@@ -181,11 +181,11 @@ impl Store {
     /// What the database takes on its disk. It asks the file system, or the database, and so may take a while.
     ///
     /// # Errors
-    /// They do not tell.
+    /// The size cannot be read.
     pub fn disk_usage(&self) -> Result<DiskUsage, Fault> {
         match &self.backend {
             Backend::Sqlite(sqlite) => {
-                sqlite.disk_usage().map_err(|e| Fault::new(format!("database: its size is not told: {e}")))
+                sqlite.disk_usage().map_err(|e| Fault::new(format!("database: its size cannot be read: {e}")))
             }
             Backend::Postgres(postgres) => postgres.disk_usage(),
         }
@@ -203,7 +203,7 @@ impl Store {
         }
     }
 
-    /// Ends the threads after what they have begun, and folds the log into the database file.
+    /// Ends the threads after what they have begun, and checkpoints the log into the database file.
     pub fn close(&self) {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.close(),

@@ -98,7 +98,7 @@ impl Source {
         let held = upkeep::claim(from, Holder::Alone)?;
         if !upkeep::snapshot(from, |tx| owed::owing(tx, FIRST, 1))?.is_empty() {
             return Err(Fault::new(format!(
-                "database: {path} was worked in meanwhile: run the command again"
+                "database: {path} was changed during the transfer: run the command again"
             )));
         }
         Ok(Self { database: from.to_owned(), stamp: sqlite::upkeep::stamp(&path)?, _held: held })

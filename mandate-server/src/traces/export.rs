@@ -108,7 +108,7 @@ impl HttpClient for Posting {
 /// Sends what waits, for a bounded time.
 pub(super) fn end(provider: &SdkTracerProvider) {
     if let Err(e) = provider.shutdown_with_timeout(Duration::from_secs(EXPORT_SECONDS)) {
-        warn!(error = %e, "the last traces were not sent");
+        warn!(error = %e, "the last traces were not sent to the collector");
     }
 }
 

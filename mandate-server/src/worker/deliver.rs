@@ -91,7 +91,7 @@ impl Deliverer {
         loop {
             let began = Instant::now();
             let wait_until = self.turn().await.unwrap_or_else(|fault| {
-                error!(reason = %fault, "deliveries cannot be read or written down");
+                error!(kind = fault.kind(), reason = %fault, "deliveries cannot be read or written down");
                 None
             });
             let Self { store, means, under_way, .. } = &mut self;
@@ -265,7 +265,7 @@ impl Deliverer {
         let now = self.means.clock.now();
         let written = self.store.write(move |tx| Ok(deliveries::take_turn(tx, &turn, now)?)).await;
         if let Err(fault) = written {
-            error!(reason = %fault, "what became of the last attempts was not written down: they are made again");
+            error!(kind = fault.kind(), reason = %fault, "the outcomes of the last attempts were not recorded; the attempts are made again");
         }
     }
 }

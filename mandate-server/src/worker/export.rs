@@ -104,7 +104,7 @@ pub(crate) async fn run(
             Ok::<_, Fault>(())
         };
         if let Err(fault) = done.await {
-            error!(reason = %fault, "exports cannot be built");
+            error!(kind = fault.kind(), reason = %fault, "exports cannot be built");
         }
     }
 }
@@ -146,7 +146,7 @@ pub async fn build_next(
             Some(written)
         }
         Err(fault) => {
-            error!(export = %export.id, reason = %fault, "an export could not be built");
+            error!(export = %export.id, kind = fault.kind(), reason = %fault, "an export could not be built");
             None
         }
     };

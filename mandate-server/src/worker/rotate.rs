@@ -36,7 +36,7 @@ pub(crate) async fn follow(store: Store, keyring: Keyring, mut stop: watch::Rece
         let followed = keyring.clone();
         let read = store.read(move |tx| followed.refresh(tx)).await;
         if let Err(fault) = read.and_then(|read| read) {
-            error!(reason = %fault, "the signing keys cannot be read as they are now");
+            error!(kind = fault.kind(), reason = %fault, "the signing keys cannot be read from the database; those read before stay in use");
         }
     }
 }

@@ -60,7 +60,7 @@ pub(crate) async fn run(
                 () = stopped(stop.clone()) => return,
             }
             if let Err(fault) = carry_out(&store, &settlement, &metrics, clock.now(), &stop).await {
-                error!(reason = %fault, "instructions to settle cannot be read");
+                error!(kind = fault.kind(), reason = %fault, "instructions to settle cannot be read");
             }
         }
     };
@@ -70,7 +70,7 @@ pub(crate) async fn run(
     };
     tokio::select! {
         () = work => {}
-        () = late => warn!("what was taken to settle could not be given back in time"),
+        () = late => warn!("leased settlement instructions were not released in time"),
     }
 }
 
@@ -110,7 +110,7 @@ async fn carry_out(
             return;
         }
         if let Err(fault) = round.take_and_attempt(key, &escrow, attempts).await {
-            error!(escrow = %key.escrow, reason = %fault, "the outcome of an instruction was not written down");
+            error!(escrow = %key.escrow, kind = fault.kind(), reason = %fault, "the outcome of an instruction was not written down");
         }
     });
     attempts.await;
@@ -166,7 +166,7 @@ impl Round<'_> {
             }
             Ok(status) => status,
             Err(fault) => {
-                warn!(instruction = instruction.id, reason = %fault, "an instruction is sent again later");
+                warn!(instruction = instruction.id, kind = fault.kind(), reason = %fault, "an instruction is sent again later");
                 SettlementStatus::Pending
             }
         };

@@ -94,12 +94,12 @@ fn record(fresh: &NamedTempFile, backup: &Path, manifest: &Manifest) -> Result<(
     let database = format!("{SQLITE}{}", fresh.path().display());
     let written = operator::record(&database, "backup.restore", backup, details);
     // Writing the record has emptied the copy's log, unless that failed.
-    let folded = !beside(fresh.path(), WAL).exists();
+    let emptied = !beside(fresh.path(), WAL).exists();
     BESIDE.iter().chain(&[LOCK]).filter(|suffix| !suffix.is_empty()).for_each(|suffix| {
         file::remove(&beside(fresh.path(), suffix));
     });
     written.map_err(|why| Fault::new(why.to_string()))?;
-    folded
+    emptied
         .then_some(())
         .ok_or_else(|| Fault::new("the record of the restore cannot be written into the copy"))
 }

@@ -161,7 +161,7 @@ pub(crate) async fn follow(
                 Ok(Ok(true)) => info!(%certificate, ends = %identity.ends(), "a new certificate is in use"),
                 Ok(Err(fault)) => {
                     metrics.reload_failed();
-                    error!(reason = %fault, "the new certificate is not used; the old one stays");
+                    error!(kind = fault.kind(), reason = %fault, "the new certificate is not used; the old one stays");
                 }
                 Err(e) => error!(error = %e, "a certificate could not be checked"),
             }

@@ -195,7 +195,7 @@ pub fn next_due(tx: &mut Tx<'_>, every_seconds: i64) -> Result<Timestamp, Fault>
     let keys = sql::signing_keys::all(tx)?.into_iter();
     let last = keys.filter(|key| key.revoked_at.is_none() && key.sign_until.is_none());
     let next = last.map(|key| key.signing_since().plus_seconds(every_seconds)).min();
-    next.ok_or_else(|| Fault::new("database: there is no signing key"))
+    next.ok_or_else(|| Fault::NoSigningKey("database: there is no signing key".to_owned()))
 }
 
 /// The result of a revocation.

@@ -112,7 +112,7 @@ impl BatchWorker<'_> {
             }
             Err(fault) => fault,
         };
-        tracing::error!(reason = %fault, "a batch could not be decided together");
+        tracing::error!(kind = fault.kind(), reason = %fault, "a batch could not be decided together");
         let hopeless = worker.is_away() || (batch.len() == 1 && !worker.is_held());
         let asked = batch.into_iter().zip(rest);
         for asked in asked.map(|(authorization, (at, waiter))| Asked { authorization, at, waiter }) {

@@ -200,7 +200,7 @@ impl ConnectionWorker {
             }
             self.connection = None;
         }
-        Err(Fault::Unavailable("database: no connection lasts".to_owned()))
+        Err(Fault::Unavailable("database: every new connection was lost before it was used".to_owned()))
     }
 
     /// Runs `script` on one snapshot. On an error, also returns what to do about it.
@@ -370,7 +370,7 @@ impl ConnectionWorker {
                 Ok(committed) => {
                     info!(
                         committed,
-                        "the connection was lost while a transaction committed; it is known how it ended"
+                        "the connection was lost during a COMMIT; the database was asked how the transaction ended"
                     );
                     return Ok(committed);
                 }
@@ -378,7 +378,9 @@ impl ConnectionWorker {
                     let why = "it is not known whether a transaction has committed";
                     return Err(Fault::new(format!("database: {why}: {fault}")));
                 }
-                Err(fault) => debug!(reason = %fault, "it is asked again how a transaction ended"),
+                Err(fault) => {
+                    debug!(reason = %fault, "how a transaction ended cannot be read yet; the database is asked again")
+                }
             }
             self.pause(attempt + 4);
             attempt += 1;

@@ -77,5 +77,7 @@ impl After {
 
 /// The error of a job that came too late to be started or committed.
 pub(super) fn overdue() -> Fault {
-    Fault::new("database: its turn has not come in time")
+    Fault::Overdue(
+        "database: the work waited 20 seconds for a thread or for a lock, and was not done".to_owned(),
+    )
 }

@@ -104,7 +104,7 @@ impl Postgres {
             if let Err(fault) = self.write(make).await {
                 // A query reads the whole table. There are months of time left, and until then the default
                 // partition takes the rows.
-                warn!(table, reason = %fault, "a partition is not made yet");
+                warn!(table, kind = fault.kind(), reason = %fault, "a partition is not made yet");
             }
         }
         while matches!(self.write(|tx| Ok(tend::forget(tx)?)).await?, Ok(true)) {}

@@ -79,8 +79,9 @@ pub(in crate::store) fn migrate(url: &str) -> Result<Schema, Fault> {
         return Ok(before);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|e| Fault::new(format!("cannot start what speaks to the database: {e}")))?;
+    let runtime = runtime.map_err(|e| {
+        Fault::new(format!("cannot start the runtime for the connection to the database: {e}"))
+    })?;
     runtime.block_on(migrate_held(address))
 }
 

@@ -38,12 +38,12 @@ pub(in crate::store) fn checkpoint() -> Checkpoint {
 
 thread_local! {
     /// Why the checkpoint failed. SQLite reports only that the work after the COMMIT has failed.
-    static UNFOLDED: Cell<Option<ffi::Error>> = const { Cell::new(None) };
+    static FAILED: Cell<Option<ffi::Error>> = const { Cell::new(None) };
 }
 
 /// Why the checkpoint after a COMMIT on this thread failed, if a disk error was the reason. Returned once.
 pub(super) fn failed() -> Option<ffi::Error> {
-    UNFOLDED.take()
+    FAILED.take()
 }
 
 /// The checkpoint thread and how to wake it.
@@ -59,20 +59,20 @@ struct Way {
     log: Arc<Log>,
 }
 
-/// What is known of the log. If the log starts anew beside the thread, `folded` may be too high for a while.
+/// What is known of the log. If the log starts anew beside the thread, `copied` may be too high for a while.
 /// It only decides which thread copies, so no page is missed.
 #[derive(Default)]
 struct Log {
     /// The pages of the log after the newest COMMIT.
     pages: AtomicI32,
     /// How many of them are copied, counted from the start of the log.
-    folded: AtomicI32,
+    copied: AtomicI32,
 }
 
 impl Log {
     /// Pages that are not copied yet.
     fn left(&self) -> c_int {
-        self.pages.load(Ordering::Relaxed).saturating_sub(self.folded.load(Ordering::Relaxed))
+        self.pages.load(Ordering::Relaxed).saturating_sub(self.copied.load(Ordering::Relaxed))
     }
 }
 
@@ -111,7 +111,7 @@ impl Way {
     fn committed(&self, wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
         self.log.pages.store(pages, Ordering::Relaxed);
         if pages < CHECKPOINT_PAGES {
-            self.log.folded.store(0, Ordering::Relaxed);
+            self.log.copied.store(0, Ordering::Relaxed);
             return Ok(());
         }
         if self.log.left() > REST_PAGES && pages < MOST_PAGES {
@@ -120,7 +120,7 @@ impl Way {
             return Ok(());
         }
         if let Some(copied) = passive(wal)? {
-            self.log.folded.store(copied, Ordering::Relaxed);
+            self.log.copied.store(copied, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -141,7 +141,7 @@ fn passive(wal: &mut Wal) -> rusqlite::Result<Option<c_int>> {
     match wal.checkpoint_v2(CheckpointMode::PASSIVE) {
         Ok((_, copied)) => Ok(Some(copied)),
         Err(e) if e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => {
-            UNFOLDED.set(e.sqlite_error().copied());
+            FAILED.set(e.sqlite_error().copied());
             Err(e)
         }
         Err(_) => Ok(None),
@@ -166,12 +166,12 @@ impl Thread {
                 continue;
             }
             match (self.checkpoint)(&self.connection) {
-                Ok(pages) => self.log.folded.store(pages, Ordering::Relaxed),
+                Ok(pages) => self.log.copied.store(pages, Ordering::Relaxed),
                 Err(e) if e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) => {
-                    stop(&self.stopped, "the log was folded in", &e);
+                    stop(&self.stopped, "the log was checkpointed", &e);
                     return;
                 }
-                Err(e) => tracing::debug!(error = %e, "the log could not be folded in"),
+                Err(e) => tracing::debug!(error = %e, "the log could not be checkpointed"),
             }
         }
     }

@@ -17,7 +17,7 @@ pub(super) fn stopped() -> Fault {
 }
 
 /// What is logged of a WAL that cannot become shorter.
-const NOT_FOLDED: &str = "the log cannot be folded into the database";
+const NOT_CHECKPOINTED: &str = "the log cannot be checkpointed into the database";
 /// The shortest time between two log lines about failing transactions, in seconds. Each request logs its own fault.
 const TELL_SECONDS: u64 = 60;
 
@@ -29,7 +29,7 @@ fn commit() -> Commit {
     Box::new(|connection| {
         checkpoint::failed();
         connection.execute_batch("COMMIT").map_err(|e| match checkpoint::failed() {
-            Some(why) => rusqlite::Error::SqliteFailure(why, Some(format!("{NOT_FOLDED}: {why}"))),
+            Some(why) => rusqlite::Error::SqliteFailure(why, Some(format!("{NOT_CHECKPOINTED}: {why}"))),
             None => e,
         })
     })
@@ -127,10 +127,10 @@ pub(super) fn stop(stopped: &AtomicBool, during: &str, why: &rusqlite::Error) {
     }
 }
 
-/// Leaves the log as it is when the connection is closed: to fold it in would be to write.
+/// Leaves the log as it is when the connection is closed: a checkpoint would write.
 pub(super) fn leave(connection: &Connection) {
     if let Err(e) = connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
-        debug!(error = %e, "the log will be folded in at the end");
+        debug!(error = %e, "the log will be checkpointed when the connection closes");
     }
 }
 

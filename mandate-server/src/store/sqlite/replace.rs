@@ -105,8 +105,9 @@ fn pending(path: &str) -> Result<Option<(PathBuf, String)>, Fault> {
 }
 
 fn is_there(path: &Path) -> Result<bool, Fault> {
-    path.try_exists()
-        .map_err(|e| Fault::new(format!("database: {} cannot be looked at: {e}", path.display())))
+    path.try_exists().map_err(|e| {
+        Fault::new(format!("database: it cannot be read whether {} exists: {e}", path.display()))
+    })
 }
 
 #[cfg(test)]

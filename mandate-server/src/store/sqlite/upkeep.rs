@@ -90,7 +90,7 @@ pub(in crate::store) fn stamp(path: &str) -> Result<String, Fault> {
     let of = |name: &str| match Path::new(name).metadata() {
         Ok(file) if file.len() > 0 => Ok(format!("{} {}.{:09}", file.len(), file.mtime(), file.mtime_nsec())),
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-            Err(Fault::new(format!("database: {name} cannot be looked at: {e}")))
+            Err(Fault::new(format!("database: the size and time of {name} cannot be read: {e}")))
         }
         _ => Ok("0".to_owned()),
     };
@@ -141,7 +141,7 @@ pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)
 /// Copies what is committed into the empty file `to`, which becomes one file without a log beside it.
 ///
 /// One read transaction holds the snapshot for the whole copy. A writer beside it goes on undisturbed: it appends to its
-/// log, which is folded in once the copy has ended. Without that transaction, each commit would start the copy over.
+/// log, which is checkpointed once the copy has ended. Without that transaction, each commit would start the copy over.
 pub(in crate::store) fn copy(from: &str, to: &Path, tell: &mut dyn FnMut(i32, i32)) -> Result<(), Fault> {
     let from = open_to_read(from)?;
     from.execute_batch("BEGIN")?;
@@ -158,7 +158,9 @@ pub(in crate::store) fn copy(from: &str, to: &Path, tell: &mut dyn FnMut(i32, i3
             match step {
                 StepResult::Done => break,
                 StepResult::More => {}
-                _ => return Err(Fault::new("database: the copy was locked out")),
+                _ => {
+                    return Err(Fault::new("database: the copy found the database locked by another process"));
+                }
             }
         }
     }

@@ -27,7 +27,7 @@ use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
 
-/// How many jobs may wait; more wait at the door.
+/// How many jobs may be queued. Beyond that, senders wait.
 const MAX_WAITING: usize = 4096;
 
 /// The two threads and the way to them.
@@ -234,10 +234,10 @@ impl Thread {
         if !self.committer.has_stopped()
             && let Err(fault) = self.settle()
         {
-            tracing::warn!(reason = %fault, "counters were not settled at the end");
+            tracing::warn!(kind = fault.kind(), reason = %fault, "counters were not settled at the end");
         }
         if let Err(fault) = checkpointer.end(&mut self.connection) {
-            tracing::debug!(reason = %fault, "what folds the log was not ended");
+            tracing::debug!(reason = %fault, "the checkpoint thread could not be ended");
         }
         if self.committer.has_stopped() {
             leave(&self.connection);
@@ -245,7 +245,7 @@ impl Thread {
         }
         // So that a copy of the one file is whole after an orderly end.
         if let Err(e) = self.connection.pragma_update(None, "wal_checkpoint", "TRUNCATE") {
-            tracing::debug!(error = %e, "the log was not folded in at the end");
+            tracing::debug!(error = %e, "the last checkpoint of the log failed");
         }
     }
 

@@ -80,7 +80,7 @@ impl Means {
 
     async fn post(&self, lease: &LeaseRecord, due: &DueRecord) -> Result<u16, NoAnswer> {
         let token = self.token(lease, due).map_err(|fault| {
-            error!(event = %due.event.id, reason = %fault, "an event could not be signed");
+            error!(event = %due.event.id, kind = fault.kind(), reason = %fault, "an event could not be signed");
             NoAnswer::Here
         })?;
         self.dialer.post(lease.environment, &lease.url, token).await

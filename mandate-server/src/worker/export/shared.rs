@@ -88,7 +88,9 @@ impl Lease {
                 match write(&self.store, move |tx| service::renew(tx, &export, from, to)).await {
                     Ok(true) => self.moved(to),
                     Ok(false) => break,
-                    Err(fault) => warn!(reason = %fault, "the lease of an export is not renewed"),
+                    Err(fault) => {
+                        warn!(kind = fault.kind(), reason = %fault, "the lease of an export is not renewed")
+                    }
                 }
             }
             // Another server has the lease now. This one's work is refused when it is stored.
@@ -144,7 +146,7 @@ pub(super) async fn end(exports: &Exports, lease: Lease, built: Result<Written, 
             Ok(written)
         }
         Err(fault) => {
-            error!(export = %id, reason = %fault, "an export could not be built");
+            error!(export = %id, kind = fault.kind(), reason = %fault, "an export could not be built");
             Err(fault)
         }
     };
