@@ -106,11 +106,7 @@ impl Recorder {
             (tenant.key.clone(), if tenant.agents.is_empty() { 0 } else { numbers.below(100) });
         let number = self.count;
         match choice {
-            0..4 => {
-                let name =
-                    if numbers.below(5) == 0 { "buyer-1".to_owned() } else { format!("buyer-{number}") };
-                post(numbers, key, "/v1/agents".to_owned(), &json!({ "name": name }))
-            }
+            0..4 => register(numbers, key, number),
             4..10 => {
                 let mandate = tenant.mandate(numbers);
                 post(numbers, key, "/v1/mandates".to_owned(), &mandate)
@@ -154,18 +150,7 @@ impl Recorder {
                 let to = *numbers.of(&["delivered", "released", "refunded", "funded"]);
                 post(numbers, key, path, &json!({ "to": to, "note": "as agreed" }))
             }
-            76..82 => {
-                let (list, prefix) = *numbers.of(&[
-                    ("agents", "agt"),
-                    ("mandates", "mnd"),
-                    ("decisions", "dec"),
-                    ("events", "evt"),
-                    ("escrows", "esc"),
-                    ("webhooks", "whk"),
-                ]);
-                let key = if numbers.below(3) == 0 { tenant.agent(numbers).1 } else { key };
-                get(key, format!("/v1/{list}/{}", tenant.object(prefix, numbers)))
-            }
+            76..82 => show(numbers, tenant, key),
             82 => get(key, "/v1/enforcement".to_owned()),
             83..88 if !tenant.cursors.is_empty() => get(key, numbers.of(&tenant.cursors).clone()),
             _ => {
@@ -298,6 +283,26 @@ fn authorization(numbers: &mut Numbers) -> Value {
         "recipient": format!("vendor:acme-{}", numbers.below(5)),
         "category": *numbers.of(&CATEGORIES),
     })
+}
+
+/// Registers an agent, now and then under a name that is taken.
+fn register(numbers: &mut Numbers, key: String, number: usize) -> Operation {
+    let name = if numbers.below(5) == 0 { "buyer-1".to_owned() } else { format!("buyer-{number}") };
+    post(numbers, key, "/v1/agents".to_owned(), &json!({ "name": name }))
+}
+
+/// Reads an object of any kind.
+fn show(numbers: &mut Numbers, tenant: &Tenant, key: String) -> Operation {
+    let (list, prefix) = *numbers.of(&[
+        ("agents", "agt"),
+        ("mandates", "mnd"),
+        ("decisions", "dec"),
+        ("events", "evt"),
+        ("escrows", "esc"),
+        ("webhooks", "whk"),
+    ]);
+    let key = if numbers.below(3) == 0 { tenant.agent(numbers).1 } else { key };
+    get(key, format!("/v1/{list}/{}", tenant.object(prefix, numbers)))
 }
 
 fn post(numbers: &mut Numbers, key: String, path: String, body: &Value) -> Operation {

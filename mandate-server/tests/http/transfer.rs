@@ -147,6 +147,21 @@ async fn content(world: &World, path: &str) -> Reply {
     world.send("GET", path, &world.organization_key, "Accept: application/x-ndjson\r\n", "").await
 }
 
+/// Rehearses, transfers, and tries a second time.
+fn moves_all_and_only_once(from: &str, to: &str, by: &Operator) {
+    let untouched = bytes(from);
+    let dry = on_a_thread(|| transfer::rehearse(from, to)).unwrap();
+    assert_eq!((dry.complete, dry.target), (false, "empty"));
+    assert_eq!(on_a_thread(|| upkeep::schema(to)).unwrap().current, 0, "a rehearsal changes nothing");
+    let summary = run(from, to, 100, by, &mut Cut::never()).unwrap();
+    assert_eq!((&dry.rows, &dry.usage), (&summary.rows, &summary.usage));
+    let empty: Vec<_> = summary.rows.iter().filter(|(_, rows)| **rows == 0).collect();
+    assert_eq!(empty, [], "a row of each kind was moved");
+    let refused = run(from, to, 100, by, &mut Cut::never()).unwrap_err().to_string();
+    assert!(refused.contains("the target is not empty, it has organizations"), "{refused}");
+    assert!(bytes(from) == untouched, "the source is as it was");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_sees_no_difference() {
     let world = source().await;
@@ -182,21 +197,7 @@ async fn a_client_sees_no_difference() {
     let (from, to) = (world.settings.database.clone(), target.url().to_owned());
     let refused = run(&from, &to, 100, &by, &mut Cut::never()).unwrap_err().to_string();
     assert!(refused.ends_with("is in use: stop the server first"), "{refused}");
-    let world = world
-        .moved(target, |from, to| {
-            let untouched = bytes(from);
-            let dry = on_a_thread(|| transfer::rehearse(from, to)).unwrap();
-            assert_eq!((dry.complete, dry.target), (false, "empty"));
-            assert_eq!(on_a_thread(|| upkeep::schema(to)).unwrap().current, 0, "a rehearsal changes nothing");
-            let summary = run(from, to, 100, &by, &mut Cut::never()).unwrap();
-            assert_eq!((&dry.rows, &dry.usage), (&summary.rows, &summary.usage));
-            let empty: Vec<_> = summary.rows.iter().filter(|(_, rows)| **rows == 0).collect();
-            assert_eq!(empty, [], "a row of each kind was moved");
-            let refused = run(from, to, 100, &by, &mut Cut::never()).unwrap_err().to_string();
-            assert!(refused.contains("the target is not empty, it has organizations"), "{refused}");
-            assert!(bytes(from) == untouched, "the source is as it was");
-        })
-        .await;
+    let world = world.moved(target, |from, to| moves_all_and_only_once(from, to, &by)).await;
 
     assert_eq!(reads(&world).await, before);
     let again = keyed(&world, &agent, "kept", &spend(40)).await;

@@ -70,12 +70,10 @@ fn agents_mandates_decisions_and_reviews() {
 }
 
 #[test]
-fn webhooks_events_escrows_exports_and_the_rest() {
-    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+fn webhooks_and_events() {
+    let server = TestServer::start();
     let organization = server.demo();
     let shell = Shell::new(&server, &organization);
-    let agent = organization.buyer("buyer");
-    let decision = agent.ask(40).text("/decision");
 
     let url = "http://127.0.0.1:9/hooks";
     assert_snapshot!(
@@ -92,6 +90,14 @@ fn webhooks_events_escrows_exports_and_the_rest() {
     assert_snapshot!("event-show", shell.transcript(&["event", "show", &event, "--json=event,type,data"]));
     assert_snapshot!("event-tail", shell.transcript(&["event", "tail", "--json=event,type"]));
     assert_snapshot!("webhook-delete", shell.transcript(&["webhook", "delete", &webhook]));
+}
+
+#[test]
+fn escrows_and_their_contracts() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let shell = Shell::new(&server, &organization);
+    let decision = organization.buyer("buyer").ask(40).text("/decision");
 
     let open = [
         "escrow",
@@ -133,6 +139,15 @@ fn webhooks_events_escrows_exports_and_the_rest() {
     let published = other.stranger("verdicts_url").get("/.well-known/jwks.json").body;
     std::fs::write(&keys, published).unwrap();
     contract(&address, issuer, &["--jwks", keys.to_str().unwrap()]).code(11);
+}
+
+#[test]
+fn exports_and_direct_requests() {
+    let (server, folder) = (TestServer::start(), tempfile::tempdir().unwrap());
+    let organization = server.demo();
+    let shell = Shell::new(&server, &organization);
+    organization.buyer("buyer").ask(40);
+    let issuer = server.ready("verdicts_url");
 
     let export = shell.get(&["export", "create", "--jq", ".export"]);
     let download = |name: &str, more: &[&str]| {

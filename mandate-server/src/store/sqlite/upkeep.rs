@@ -159,7 +159,9 @@ pub(in crate::store) fn copy(from: &str, to: &Path, tell: &mut dyn FnMut(i32, i3
                 StepResult::Done => break,
                 StepResult::More => {}
                 _ => {
-                    return Err(Fault::new("database: the copy found the database locked by another process"));
+                    return Err(Fault::new(
+                        "database: the copy found the database locked by another process",
+                    ));
                 }
             }
         }
