@@ -26,7 +26,8 @@ Organizations and agents start with `mandate login`, or set MANDATE_BASE_URL, an
 API keys are never command-line arguments, which other users of the machine could read.
 
 Examples:
-  mandate verify \"$TOKEN\" --issuer https://verdicts.example.com --amount 40 --currency USD
+  mandate verify \"$TOKEN\" --issuer https://verdicts.example.com --amount 40 \\
+      --currency USD
   mandate login
   mandate agent create buyer
   mandate mandate create -f mandate.json

@@ -192,7 +192,7 @@ impl<'a> Listing<'a> {
                 self.output.body(&format!("[{}]", items.join(",")))?;
             }
             Format::Json => self.output.text(if self.shown == 0 { "[]\n" } else { "]\n" }),
-            Format::Table if self.shown == 0 => say("note: there are none\n"),
+            Format::Table if self.shown == 0 => say("note: the list is empty\n"),
             Format::Table | Format::Ndjson => {}
         }
         Ok(self.shown)

@@ -51,7 +51,8 @@ enum Command {
 
 const SERVE_HELP: &str = "\
 Examples:
-  (umask 077; openssl rand -hex 32 > mandate-master.key)  # once; keep it apart from the database
+  # once; keep it apart from the database
+  (umask 077; openssl rand -hex 32 > mandate-master.key)
   MANDATE_MASTER_KEY_FILE=mandate-master.key mandate-server serve
 
   # server.toml, for: mandate-server serve --config server.toml
@@ -61,7 +62,7 @@ Examples:
   verdicts_url = \"https://verdicts.example.com\"
 
 A flag overrides a MANDATE_* variable, a variable the file, the file the default.
-The master key encrypts the signing keys; it comes from MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE.
+The master key encrypts the signing keys; it comes from MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE. \
 On SIGTERM or Ctrl-C the server finishes the requests in progress and exits.";
 
 const OPENAPI_HELP: &str = "\

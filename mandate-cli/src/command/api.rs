@@ -26,7 +26,8 @@ const MAX_BODY_BYTES: usize = 64 * 1024;
 Examples:
   mandate api get /agents -f limit=100
   mandate api post /mandates --input mandate.json
-  mandate api post /webhooks -f url=https://hooks.example.com/a -f 'events=[\"ping\"]' -i
+  mandate api post /webhooks -f url=https://hooks.example.com/a \\
+      -f 'events=[\"ping\"]' -i
   mandate api delete /webhooks/whk_01hf7yat000000000000000007")]
 pub(crate) struct Api {
     /// GET, POST or DELETE

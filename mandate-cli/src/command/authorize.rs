@@ -60,8 +60,10 @@ pub(crate) struct Authorize {
 const AUTHORIZE_HELP: &str = "\
 Examples:
   mandate authorize 40 USD --to vendor:acme --category software
-  mandate authorize 40.50 USD --to vendor:acme --category software --jq .verdict_token
-  mandate authorize 400 USD --to vendor:acme --category software --wait --timeout 600
+  mandate authorize 40.50 USD --to vendor:acme --category software \\
+      --jq .verdict_token
+  mandate authorize 400 USD --to vendor:acme --category software --wait \\
+      --timeout 600
 
 Needs an agent key: a profile's, MANDATE_AGENT_KEY, MANDATE_AGENT_KEY_FILE or --key-file.
 

@@ -60,7 +60,8 @@ pub(crate) enum Decision {
     #[command(after_help = "\
 Examples:
   mandate decision list --agent agt_buyer --verdict deny_limit
-  mandate decision list --since 2026-06-01T00:00:00Z --all --format ndjson > june.ndjson
+  mandate decision list --since 2026-06-01T00:00:00Z --all --format ndjson \\
+      > june.ndjson
   mandate decision list --all --jq 'map(.request.amount) | add'")]
     List {
         #[command(flatten)]

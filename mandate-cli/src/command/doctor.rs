@@ -34,7 +34,8 @@ const MAX_BODY_BYTES: u64 = 1024 * 1024;
 #[command(after_help = "\
 Examples:
   mandate doctor
-  mandate doctor --issuer https://verdicts.example.com --docs-url https://docs.example.com --json
+  mandate doctor --issuer https://verdicts.example.com \\
+      --docs-url https://docs.example.com --json
 
 Exit codes:
   0 nothing failed    25 a check failed    2 usage")]

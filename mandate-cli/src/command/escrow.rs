@@ -59,7 +59,8 @@ pub(crate) enum Escrow {
     /// Create an escrow from an allowed decision
     #[command(after_help = "\
 Examples:
-  mandate escrow create dec_01hf7yat000000000000000007 --condition 'goods received' --refund-after 2027-06-30T00:00:00Z")]
+  mandate escrow create dec_01hf7yat000000000000000007 \\
+      --condition 'goods received' --refund-after 2027-06-30T00:00:00Z")]
     Create {
         /// The decision's id, `dec_...`; it gives amount, currency, buyer and seller
         #[arg(value_parser = DecisionId::parse)]
@@ -96,7 +97,8 @@ Examples:
     /// Move an escrow to its next state
     #[command(after_help = "\
 Examples:
-  mandate escrow transition esc_01hf7yat000000000000000007 delivered --note 'signed for'
+  mandate escrow transition esc_01hf7yat000000000000000007 delivered \\
+      --note 'signed for'
 
 funded may become delivered, refunded or disputed; delivered: released or disputed; disputed: released or refunded.")]
     Transition {

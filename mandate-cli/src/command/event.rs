@@ -51,7 +51,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   mandate event show evt_01hf7yat000000000000000007
-  mandate event show evt_01hf7yat000000000000000007 --jq '.deliveries[].attempts'")]
+  mandate event show evt_01hf7yat000000000000000007 \\
+      --jq '.deliveries[].attempts'")]
     Show {
         /// The event's id, `evt_...`
         #[arg(value_parser = EventId::parse)]
@@ -63,7 +64,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   mandate event tail --follow
-  mandate event tail -f --type mandate.revoked | while read -r event; do echo \"$event\"; done
+  mandate event tail -f --type mandate.revoked \\
+      | while read -r event; do echo \"$event\"; done
 
 In a pipe, each event is one line of JSON.")]
     Tail {

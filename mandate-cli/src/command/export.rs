@@ -40,7 +40,8 @@ pub(crate) enum Export {
     #[command(after_help = "\
 Examples:
   mandate export create
-  mandate export create --as csv --agent agt_buyer --since 2026-06-01T00:00:00Z --until 2026-07-01T00:00:00Z
+  mandate export create --as csv --agent agt_buyer \\
+      --since 2026-06-01T00:00:00Z --until 2026-07-01T00:00:00Z
   mandate export download \"$(mandate export create --jq .export)\"")]
     Create {
         /// The file format: ndjson can be verified, csv is for spreadsheets

@@ -67,8 +67,10 @@ pub(crate) struct PinKeys {
 const PIN_HELP: &str = "\
 Examples:
   mandate jwks pin https://verdicts.example.com
-  mandate jwks pin https://verdicts.example.com --fingerprint 0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I
-  mandate jwks pin https://verdicts.example.com --jwks jwks.json --trust-on-first-use
+  mandate jwks pin https://verdicts.example.com \\
+      --fingerprint 0ZcOCORZNYy-DWpqq30jZyJGHTN0d2HglBV3uiguA4I
+  mandate jwks pin https://verdicts.example.com --jwks jwks.json \\
+      --trust-on-first-use
 
 Exit codes:
   0 pinned    19 no key set    23 the keys are not those named or pinned    4 not confirmed";

@@ -44,7 +44,8 @@ const MAX_REMEMBERED: usize = 100_000;
 Examples:
   mandate listen --issuer https://verdicts.example.com --port 4000
   mandate listen --register --forward-to http://127.0.0.1:3000/hooks
-  mandate listen --register --events mandate.revoked --record events.ndjson --json
+  mandate listen --register --events mandate.revoked --record events.ndjson \\
+      --json
 
 --register needs a server in developer mode: other servers do not deliver to loopback addresses.
 For those, open a tunnel to this port and register its public URL with mandate webhook create.")]

@@ -29,7 +29,8 @@ use crate::table::{Tabular, environment, state, text, whole};
 #[command(after_help = "\
 Examples:
   mandate login
-  mandate login sandbox --base-url https://api.example.com/v1 --key-file - < organization.key")]
+  mandate login sandbox --base-url https://api.example.com/v1 --key-file - \\
+      < organization.key")]
 pub(crate) struct Login {
     /// The profile's name [default: sandbox or live, depending on the key]
     #[arg(value_parser = name)]
@@ -284,7 +285,7 @@ impl Profile {
         if output.is_json() {
             output.body(&format!("[{}]", rows.join(",")))?;
         } else if rows.is_empty() {
-            say("note: there are none; mandate login makes one\n");
+            say("note: there are no profiles; mandate login makes one\n");
         } else {
             output.text(&Tabular::new(IDENTITY.columns).page(rows.iter().map(String::as_str)));
         }

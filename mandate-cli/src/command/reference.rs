@@ -110,7 +110,12 @@ fn meaning(arg: &Arg) -> String {
     meaning
 }
 
-/// Escaped for a table.
+/// Escaped for a table. In code spans `<` stays as it is: Markdown shows what is written there.
 fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
+    let text = text.replace('|', "\\|").replace('\n', " ");
+    let parts = text.split('`').enumerate();
+    let parts: Vec<_> = parts
+        .map(|(at, part)| if at % 2 == 0 { part.replace('<', "&lt;") } else { part.to_owned() })
+        .collect();
+    parts.join("`")
 }

@@ -21,7 +21,8 @@ use crate::value::source;
 #[command(after_help = "\
 Examples:
   mandate replay events.ndjson --forward-to http://127.0.0.1:3000/hooks
-  mandate replay events.ndjson --forward-to http://127.0.0.1:3000/hooks --jq 'select(.status >= 300).event'
+  mandate replay events.ndjson --forward-to http://127.0.0.1:3000/hooks \\
+      --jq 'select(.status >= 300).event'
 
 Exit codes:
   0 all were answered with 2xx    23 some were not    37 receiver unreachable, the rest was not sent")]

@@ -29,7 +29,8 @@ const OBSERVE: &str = "observe";
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  mandate audit export.ndjson --issuer https://verdicts.example.com && mandate report export.ndjson
+  mandate audit export.ndjson --issuer https://verdicts.example.com \\
+      && mandate report export.ndjson
   mandate report export.ndjson --json
   mandate report - < export.ndjson
 

@@ -57,7 +57,8 @@ Exit codes: 0 allow    20 denied: the mandate was revoked, or the month's limit 
     /// Deny a review
     #[command(after_help = "\
 Examples:
-  mandate review deny rev_01hf7yat000000000000000007 --reason 'ask for the yearly licence'")]
+  mandate review deny rev_01hf7yat000000000000000007 \\
+      --reason 'ask for the yearly licence'")]
     Deny {
         /// The review's id, `rev_...`
         #[arg(value_parser = ReviewId::parse)]

@@ -41,7 +41,8 @@ pub(crate) enum Webhook {
     /// Create a webhook
     #[command(after_help = "\
 Examples:
-  mandate webhook create https://hooks.example.com/mandate --events decision.review_pending,mandate.revoked
+  mandate webhook create https://hooks.example.com/mandate \\
+      --events decision.review_pending,mandate.revoked
   mandate webhook create https://hooks.example.com/all --all-events")]
     Create {
         /// The URL that events are posted to, https

@@ -39,10 +39,11 @@ const LIST_HELP: &str = "\
 Examples:
   mandate-server audit list
   mandate-server audit list --organization acme --since 2026-11-01 --limit 1000
-  mandate-server audit list --since 24h --json | jq '.[] | select(.action == \"key.revoke\")'
+  mandate-server audit list --since 24h --json \\
+      | jq '.[] | select(.action == \"key.revoke\")'
 
-Each command that changes something writes a record in the same transaction: the time, the command, what it changed, and
-the user of the operating system. A backup and a migration are recorded when they have ended, a restore in the restored
+Each command that changes something writes a record in the same transaction: the time, the command, what it changed, and \
+the user of the operating system. A backup and a migration are recorded when they have ended, a restore in the restored \
 database. No record holds a secret.";
 
 /// A moment in the past.

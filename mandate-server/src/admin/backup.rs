@@ -63,10 +63,11 @@ pub enum Command {
 const CREATE_HELP: &str = "\
 Examples:
   mandate-server backup create /backup/mandate-$(date +%F).db
-  mandate-server backup create today.db --database sqlite:///var/lib/mandate/mandate.db --json
+  mandate-server backup create today.db \\
+      --database sqlite:///var/lib/mandate/mandate.db --json
 
-The backup holds everything that was acknowledged before the command began. A running server continues. FILE appears once
-it is complete and verified, readable by its owner only; an existing file is never overwritten. Exports are not included:
+The backup holds everything that was acknowledged before the command began. A running server continues. FILE appears once \
+it is complete and verified, readable by its owner only; an existing file is never overwritten. Exports are not included: \
 request them again. A backup is of no use without the master key: keep that elsewhere.";
 
 const VERIFY_HELP: &str = "\
@@ -78,10 +79,11 @@ Examples:
 const RESTORE_HELP: &str = "\
 Examples:
   mandate-server backup restore /backup/mandate-2026-11-21.db
-  mandate-server backup restore /backup/mandate-2026-11-21.db --force --database sqlite:///var/lib/mandate/mandate.db
+  mandate-server backup restore /backup/mandate-2026-11-21.db --force \\
+      --database sqlite:///var/lib/mandate/mandate.db
 
-Refused while a server has the database open. If MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE is set, the command checks
-that this master key decrypts the signing keys. Changes made after the backup are lost. A key that was revoked since then
+Refused while a server has the database open. If MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE is set, the command checks \
+that this master key decrypts the signing keys. Changes made after the backup are lost. A key that was revoked since then \
 is valid again: revoke it again.";
 
 /// The manifest of a backup.

@@ -24,10 +24,10 @@ Examples:
   mandate-server check --quick --database sqlite:///backup/mandate-2026-11-21.db
   mandate-server check --json | jq -r 'select(.table == \"usage\")'
 
-Reads one snapshot; a server may be running. It checks the pages and indexes of the file, the references between rows, the
-schema, and the chains of mandates and reviews. For every decision it verifies the signature and computes the verdict again
-from the mandate and the recorded basis. It counts the metering again from the log, and reads the answers kept for retries.
-Each finding is one line: table, row, found, expected. The exit code is 1 if there is a finding. It is also 1, with a line
+Reads one snapshot; a server may be running. It checks the pages and indexes of the file, the references between rows, the \
+schema, and the chains of mandates and reviews. For every decision it verifies the signature and computes the verdict again \
+from the mandate and the recorded basis. It counts the metering again from the log, and reads the answers kept for retries. \
+Each finding is one line: table, row, found, expected. The exit code is 1 if there is a finding. It is also 1, with a line \
 on standard error only, if the database could not be read to its end.";
 
 impl Options {

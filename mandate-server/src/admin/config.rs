@@ -56,10 +56,11 @@ Takes the flags of `serve`. A flag overrides a MANDATE_* variable, a variable th
 
 const CHECK_HELP: &str = "\
 Examples:
-  mandate-server config check --config /etc/mandate/server.toml && systemctl restart mandate-server
+  mandate-server config check --config /etc/mandate/server.toml \\
+      && systemctl restart mandate-server
 
-Takes the flags of `serve`, and prints its warnings. Exit code 2: a setting or the master key cannot be used. Exit code 1: a
-TLS certificate or key cannot be used, the database has a schema that this program does not accept, or the master key does
+Takes the flags of `serve`, and prints its warnings. Exit code 2: a setting or the master key cannot be used. Exit code 1: a \
+TLS certificate or key cannot be used, the database has a schema that this program does not accept, or the master key does \
 not decrypt its signing keys. Run it as the user of the server: root can read files that this user cannot.";
 
 impl Command {

@@ -34,7 +34,7 @@ Examples:
   mandate-server healthcheck --url http://127.0.0.1:9090
   HEALTHCHECK CMD [\"mandate-server\", \"healthcheck\"]   # in a Containerfile
 
-Requests /readyz on the ops listener. Exits with 0 and no output if the server is ready, with 1 otherwise.
+Requests /readyz on the ops listener. Exits with 0 and no output if the server is ready, with 1 otherwise. \
 With --json it prints {\"ready\":true,\"url\":…}, or false and the problem.";
 
 #[derive(Serialize)]

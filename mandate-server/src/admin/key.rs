@@ -102,32 +102,40 @@ pub enum Command {
 
 const ISSUE_HELP: &str = "\
 Examples:
-  mandate-server key issue --organization acme --environment production --name ci --expires-in 90d
-  mandate-server key issue --organization acme --environment sandbox --json | jq -r .api_key
-  mandate-server key issue --organization acme --environment sandbox --agent buyer
+  mandate-server key issue --organization acme --environment production \\
+      --name ci --expires-in 90d
+  mandate-server key issue --organization acme --environment sandbox --json \\
+      | jq -r .api_key
+  mandate-server key issue --organization acme --environment sandbox \\
+      --agent buyer
 
-The key is written to standard output first. If that fails, nothing is stored. Only its hash is stored: it cannot be shown
+The key is written to standard output first. If that fails, nothing is stored. Only its hash is stored: it cannot be shown \
 again.";
 
 const LIST_HELP: &str = "\
 Examples:
   mandate-server key list --organization acme
-  mandate-server key list --organization acme --environment production --agent buyer --all
-  printf %s \"$FOUND_KEY\" | sha256sum | cut -c1-12    # the id digits of a key that was found somewhere";
+  mandate-server key list --organization acme --environment production \\
+      --agent buyer --all
+  # the id digits of a key that was found somewhere
+  printf %s \"$FOUND_KEY\" | sha256sum | cut -c1-12";
 
 const ROTATE_HELP: &str = "\
 Examples:
   mandate-server key rotate --key key_0a1b2c3d4e5f --overlap 7d
-  mandate-server key rotate --organization acme --environment production --agent buyer
-  mandate-server key rotate --organization acme --environment sandbox --overlap 0s --json | jq -r .api_key
+  mandate-server key rotate --organization acme --environment production \\
+      --agent buyer
+  mandate-server key rotate --organization acme --environment sandbox \\
+      --overlap 0s --json | jq -r .api_key
 
-The new key has the owner, name and rate of the old one. An idempotency key belongs to the API key it was sent with: under
+The new key has the owner, name and rate of the old one. An idempotency key belongs to the API key it was sent with: under \
 the new key a retry is a new request.";
 
 const REVOKE_HELP: &str = "\
 Examples:
   mandate-server key revoke --key key_0a1b2c3d4e5f
-  mandate-server key revoke --organization acme --environment production --agent buyer --yes
+  mandate-server key revoke --organization acme --environment production \\
+      --agent buyer --yes
 
 A revoked key never becomes valid again; `key issue` makes a new one.";
 

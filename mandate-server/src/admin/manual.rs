@@ -28,7 +28,8 @@ pub enum Command {
 
 const COMPLETIONS_HELP: &str = "\
 Examples:
-  mandate-server completions bash > /usr/share/bash-completion/completions/mandate-server
+  mandate-server completions bash \\
+      > /usr/share/bash-completion/completions/mandate-server
   source <(mandate-server completions zsh)";
 
 const MAN_HELP: &str = "\

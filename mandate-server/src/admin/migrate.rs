@@ -25,7 +25,7 @@ Examples:
   mandate-server migrate --dry-run
   mandate-server migrate --database sqlite:///var/lib/mandate/mandate.db
 
-`serve` does the same when it starts. All changes are made in one transaction. They cannot be undone: take a backup first.
+`serve` does the same when it starts. All changes are made in one transaction. They cannot be undone: take a backup first. \
 Until 0.1.0 a database of another version is refused, not upgraded.";
 
 #[derive(Serialize)]

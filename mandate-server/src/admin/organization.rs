@@ -51,7 +51,8 @@ pub enum Command {
 const CREATE_HELP: &str = "\
 Examples:
   mandate-server organization create acme
-  mandate-server organization create acme --database sqlite:///var/lib/mandate/mandate.db --json
+  mandate-server organization create acme \\
+      --database sqlite:///var/lib/mandate/mandate.db --json
 
 The server may be running. `serve` creates the database: start it once before.
 The keys are written to standard output first. If that fails, nothing is stored.";

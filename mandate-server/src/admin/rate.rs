@@ -37,10 +37,11 @@ pub enum Command {
 const SET_HELP: &str = "\
 Examples:
   mandate-server rate set --organization acme --environment production 12000
-  mandate-server rate set --organization acme --environment sandbox --agent buyer 600
+  mandate-server rate set --organization acme --environment sandbox \\
+      --agent buyer 600
   mandate-server rate set --key key_0a1b2c3d4e5f 600
 
-Each key has its own count. Within a second every server applies the new rate, also to requests already counted. Requests
+Each key has its own count. Within a second every server applies the new rate, also to requests already counted. Requests \
 above the rate get 429 with Retry-After.";
 
 const SHOW_HELP: &str = "\

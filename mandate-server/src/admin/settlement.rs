@@ -36,7 +36,7 @@ const RETRY_HELP: &str = "\
 Examples:
   mandate-server settlement retry esc_01k9x5s7q4w8v3r2m6n0p1t5ya
 
-Use it when the provider has fixed the cause of its refusal. The instruction is sent within seconds under its old id, so
+Use it when the provider has fixed the cause of its refusal. The instruction is sent within seconds under its old id, so \
 that a provider which has executed it in the meantime does not execute it twice.";
 
 #[derive(Serialize)]

@@ -79,7 +79,7 @@ Examples:
   mandate-server signing-key list
   mandate-server signing-key list --all --json
 
-incoming: published, not yet signing. signing. outgoing: published, until its last token has long expired.
+incoming: published, not yet signing. signing. outgoing: published, until its last token has long expired. \
 retired: kept to verify exports. revoked: not trusted any more.";
 
 const ROTATE_HELP: &str = "\
@@ -87,34 +87,37 @@ Examples:
   MANDATE_MASTER_KEY_FILE=mandate-master.key mandate-server signing-key rotate
   mandate-server signing-key rotate --environment production --json
 
-The new key is published at once. About six minutes later no client caches a key set without it, and every server signs
-with it. The old key stays published until its last token has expired. The switch needs no action, and clients do not
+The new key is published at once. About six minutes later no client caches a key set without it, and every server signs \
+with it. The old key stays published until its last token has expired. The switch needs no action, and clients do not \
 notice it. `serve --signing-key-rotation-days 90` rotates automatically.
 The master key comes from MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE.";
 
 const REVOKE_HELP: &str = "\
 Examples:
   mandate-server signing-key list
-  MANDATE_MASTER_KEY_FILE=mandate-master.key mandate-server signing-key revoke sandbox-BASE64URL
+  MANDATE_MASTER_KEY_FILE=mandate-master.key \\
+      mandate-server signing-key revoke sandbox-BASE64URL
 
-For an emergency: `signing-key rotate` has no gap. The key is unpublished at once, and another signs at once. For up to
+For an emergency: `signing-key rotate` has no gap. The key is unpublished at once, and another signs at once. For up to \
 5 minutes, clients with a cached key set refuse new tokens and accept tokens of the revoked key.";
 
 const ARCHIVE_HELP: &str = "\
 Examples:
   mandate-server signing-key archive > keys.json
 
-The server publishes only the keys that valid tokens need. This set also verifies older exports and contracts. It holds no
+The server publishes only the keys that valid tokens need. This set also verifies older exports and contracts. It holds no \
 secret, and no revoked key.";
 
 const MASTER_HELP: &str = "\
 Examples:
   (umask 077; openssl rand -hex 32 > new-master.key)
-  MANDATE_MASTER_KEY_FILE=mandate-master.key MANDATE_NEW_MASTER_KEY_FILE=new-master.key mandate-server master-key rotate
+  MANDATE_MASTER_KEY_FILE=mandate-master.key \\
+      MANDATE_NEW_MASTER_KEY_FILE=new-master.key \\
+      mandate-server master-key rotate
 
-The present key comes from MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE, the new one from MANDATE_NEW_MASTER_KEY_FILE.
-Running servers continue with the signing keys they have decrypted. Restart them with the new master key soon, and before
-the next rotation of a signing key. List cursors issued before the restart become invalid. A backup needs the master key
+The present key comes from MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE, the new one from MANDATE_NEW_MASTER_KEY_FILE. \
+Running servers continue with the signing keys they have decrypted. Restart them with the new master key soon, and before \
+the next rotation of a signing key. List cursors issued before the restart become invalid. A backup needs the master key \
 of its time.";
 
 /// A signing key as it is shown, without its private part.

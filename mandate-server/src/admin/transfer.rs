@@ -40,17 +40,20 @@ pub struct Options {
 
 pub(super) const HELP: &str = "\
 Examples:
-  mandate-server transfer --from sqlite:///var/lib/mandate/mandate.db --to postgres://mandate@db.example.com/mandate --dry-run
-  mandate-server transfer --from sqlite:///var/lib/mandate/mandate.db --to postgres://mandate@db.example.com/mandate
-  mandate-server transfer --from sqlite://mandate.db --to postgres:///mandate?host=/run/postgresql --json | jq .rows
+  mandate-server transfer --from sqlite:///var/lib/mandate/mandate.db \\
+      --to postgres://mandate@db.example.com/mandate --dry-run
+  mandate-server transfer --from sqlite:///var/lib/mandate/mandate.db \\
+      --to postgres://mandate@db.example.com/mandate
+  mandate-server transfer --from sqlite://mandate.db \\
+      --to postgres:///mandate?host=/run/postgresql --json | jq .rows
 
-Stop the server first: the transfer locks the source, and does not change it. Keys, tokens, kept answers, pending
-deliveries and audit records all move; the master key stays the same. Then every row is compared with its source, the
+Stop the server first: the transfer locks the source, and does not change it. Keys, tokens, kept answers, pending \
+deliveries and audit records all move; the master key stays the same. Then every row is compared with its source, the \
 metering is summed in both databases, and the target is checked as `check` does, with every signature.
 
-If a transfer is interrupted, run the same command again: it continues. No server starts on the target until the transfer
-has ended. Then start servers on it, copy the files of the exports directory to each, and put the old file away, so that
-no server is started on it again. Other users of the machine can read a command line: set MANDATE_DATABASE instead of
+If a transfer is interrupted, run the same command again: it continues. No server starts on the target until the transfer \
+has ended. Then start servers on it, copy the files of the exports directory to each, and put the old file away, so that \
+no server is started on it again. Other users of the machine can read a command line: set MANDATE_DATABASE instead of \
 --to if the URL has a password.";
 
 impl Options {

@@ -39,13 +39,15 @@ pub enum Command {
 const LIST_HELP: &str = "\
 Examples:
   mandate-server webhook list --organization acme
-  mandate-server webhook list --organization acme --json | jq '.[] | select(.failed > 0)'
+  mandate-server webhook list --organization acme --json \\
+      | jq '.[] | select(.failed > 0)'
 
 The deliveries are counted, which takes a while if there are many.";
 
 const RETRY_HELP: &str = "\
 Examples:
-  mandate-server webhook retry evt_01k9x5s7q4w8v3r2m6n0p1t5ya whk_01k9x5s7q4w8v3r2m6n0p1t5yb
+  mandate-server webhook retry evt_01k9x5s7q4w8v3r2m6n0p1t5ya \\
+      whk_01k9x5s7q4w8v3r2m6n0p1t5yb
 
 GET /v1/events/{id} shows the deliveries of an event. The receiver recognises the event by its `jti`.";
 

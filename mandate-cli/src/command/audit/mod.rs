@@ -58,7 +58,8 @@ pub(crate) struct Audit {
 const AUDIT_HELP: &str = "\
 Examples:
   mandate audit export.ndjson --issuer https://verdicts.example.com
-  mandate audit export.ndjson --issuer https://verdicts.example.com --jwks jwks.json --jwks retired.json
+  mandate audit export.ndjson --issuer https://verdicts.example.com \\
+      --jwks jwks.json --jwks retired.json
   mandate audit - --issuer https://verdicts.example.com --json < export.ndjson
 
 Exit codes:

@@ -33,7 +33,8 @@ const CONTRACT: Resource = Resource {
 #[command(after_help = "\
 Examples:
   mandate escrow contract \"$ADDRESS\" --issuer https://verdicts.example.com
-  mandate escrow contract \"$ADDRESS\" --issuer https://verdicts.example.com --jq .state
+  mandate escrow contract \"$ADDRESS\" --issuer https://verdicts.example.com \\
+      --jq .state
 
 Exit codes:
   0 shown    10 malformed    11 signature or key    14 issuer    22 of a sandbox

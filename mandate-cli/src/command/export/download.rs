@@ -42,8 +42,10 @@ const PIECE: usize = 64 * 1024;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  mandate export download exp_01hf7yat000000000000000007 --issuer https://verdicts.example.com
-  mandate export download exp_01hf7yat000000000000000007 -o june.ndjson --jwks retired.json
+  mandate export download exp_01hf7yat000000000000000007 \\
+      --issuer https://verdicts.example.com
+  mandate export download exp_01hf7yat000000000000000007 -o june.ndjson \\
+      --jwks retired.json
 
 Exit codes: 0 downloaded and verified    11 the trailer's signature is wrong    14 another issuer
   17 the content differs from the export    19 no key set")]

@@ -3,6 +3,7 @@
 
 mod replay;
 
+use clap::ValueEnum;
 use mandate_core::json::Object;
 use mandate_core::{AgentId, Mandate};
 
@@ -70,10 +71,13 @@ pub(crate) struct Simulate {
 const SIMULATE_HELP: &str = "\
 Examples:
   mandate simulate --mandate candidate.json --decisions export.ndjson
-  mandate simulate --mandate candidate.json --decisions export.ndjson --reviews approve --all
-  mandate simulate --mandate candidate.json --decisions export.ndjson --fail-on more-denials,more-spent
+  mandate simulate --mandate candidate.json --decisions export.ndjson \\
+      --reviews approve --all
+  mandate simulate --mandate candidate.json --decisions export.ndjson \\
+      --fail-on more-denials,more-spent
   mandate simulate --decisions export.ndjson --fail-on any
-  tac export.ndjson | mandate simulate --mandate candidate.json --decisions - --sort
+  tac export.ndjson | mandate simulate --mandate candidate.json --decisions - \\
+      --sort
 
 Exit codes:
   0 simulated    24 a condition of --fail-on is met    23 the export is refused    30 a candidate is refused";
@@ -124,13 +128,14 @@ pub(crate) fn run(args: &Simulate, output: &mut Output) -> Result<Exit, Failure>
             odd.decisions, odd.first_line
         ));
     }
-    let failed = args.fail_on.iter().any(|what| result.is(*what));
+    let met = args.fail_on.iter().filter(|what| result.is(**what)).filter_map(ValueEnum::to_possible_value);
+    let met: Vec<_> = met.map(|value| value.get_name().to_owned()).collect();
     print(&result, output)?;
-    if !failed {
+    if met.is_empty() {
         return Ok(Exit::Success);
     }
     if !output.is_json() {
-        output.text(&format!("{CAUTION}FAILED{CAUTION:#}: what --fail-on names is so\n"));
+        output.text(&format!("{CAUTION}FAILED{CAUTION:#}: {} (--fail-on)\n", met.join(", ")));
     }
     Ok(Exit::Changed)
 }

@@ -103,11 +103,16 @@ const VERIFY_HELP: &str = "\
 Examples:
   mandate verify \"$TOKEN\" --issuer https://verdicts.example.com \\
       --amount 40 --currency USD --recipient vendor:acme --nonce-store nonces.db
-  mandate verify - --issuer https://verdicts.example.com --jwks jwks.json --json < token.txt
-  mandate verify @token.txt --issuer https://verdicts.example.com --pinned --explain
-  mandate verify --tokens orders.ndjson --issuer https://verdicts.example.com > answers.ndjson
-  mandate verify --tokens - --issuer https://verdicts.example.com --jq 'select(.valid | not).line' < tokens.txt
-  mandate verify --event @body.jwt --issuer https://verdicts.example.com --nonce-store events.db
+  mandate verify - --issuer https://verdicts.example.com --jwks jwks.json \\
+      --json < token.txt
+  mandate verify @token.txt --issuer https://verdicts.example.com --pinned \\
+      --explain
+  mandate verify --tokens orders.ndjson --issuer https://verdicts.example.com \\
+      > answers.ndjson
+  mandate verify --tokens - --issuer https://verdicts.example.com \\
+      --jq 'select(.valid | not).line' < tokens.txt
+  mandate verify --event @body.jwt --issuer https://verdicts.example.com \\
+      --nonce-store events.db
 
 Exit codes:
   0 valid    10 malformed    11 signature or key    12 expired    13 not yet valid    14 issuer

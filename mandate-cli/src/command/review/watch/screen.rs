@@ -31,7 +31,7 @@ const REQUEST: [Field; 8] = [
 const MANDATE: [Field; 7] = [
     text("limit", "limits.per_transaction limits.currency"),
     text("per month", "limits.per_month limits.currency").or(NO_LIMIT),
-    text("asks above", "review_above limits.currency").or(NONE),
+    text("review above", "review_above limits.currency").or(NONE),
     text("for", "categories"),
     text("expires", "expires"),
     text("principal", "principal"),
