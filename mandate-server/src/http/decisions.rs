@@ -14,7 +14,7 @@ use crate::service::decisions::{self, Filter};
 
 /// List decisions
 ///
-/// The decisions of the environment; under an agent's key, its own. A search that finds little ends early and says
+/// The decisions of the environment. Under an agent's key: only that agent's. A search that finds little ends early and says
 /// that there is more: such a page can be empty.
 #[utoipa::path(
     get, path = "/v1/decisions", operation_id = "listDecisions", tag = "Decisions",
@@ -52,7 +52,7 @@ pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
 
 /// Get a decision
 ///
-/// One decision, with its token as it was signed. An agent's key reaches the agent's own.
+/// One decision, with its token as it was signed. Under an agent's key: only that agent's decisions.
 #[utoipa::path(
     get, path = "/v1/decisions/{id}", operation_id = "getDecision", tag = "Decisions",
     security(("organizationKey" = []), ("agentKey" = [])),
@@ -101,7 +101,7 @@ pub struct Decision {
     pub verdict_token: values::Token,
 }
 
-/// What was asked for.
+/// The payment that the agent asked for.
 #[derive(Debug, ToSchema)]
 pub struct Request {
     pub agent: values::AgentId,

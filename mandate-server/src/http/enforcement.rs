@@ -59,7 +59,7 @@ pub struct NewEnforcement {
 #[derive(Debug, ToSchema)]
 pub struct Enforcement {
     pub mode: values::Mode,
-    /// Since when.
+    /// The instant from which this mode has been in force.
     pub since: values::Timestamp,
 }
 

@@ -31,7 +31,7 @@ use crate::service::escrows::{self, Address, MAX_ARBITER, MAX_CONDITION, MAX_NOT
             )),
             ("transitionEscrow" = (
                 operation_id = "transitionEscrow", parameters(("id" = "$response.body#/escrow")),
-                description = "Moving it on.",
+                description = "The transition of the escrow to another state.",
             )),
         ),
         example = json!(example()),
@@ -65,7 +65,7 @@ pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
 
 /// List escrows
 ///
-/// The escrows of the environment; under an agent's key, those that it buys with.
+/// The escrows of the environment. Under an agent's key: only those in which the agent is the buyer.
 #[utoipa::path(
     get, path = "/v1/escrows", operation_id = "listEscrows", tag = "Escrows",
     security(("organizationKey" = []), ("agentKey" = [])),
@@ -82,7 +82,7 @@ pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
 
 /// Get an escrow
 ///
-/// One escrow, with its history. An agent's key reaches those that the agent buys with.
+/// One escrow, with its history. Under an agent's key: only an escrow in which the agent is the buyer.
 #[utoipa::path(
     get, path = "/v1/escrows/{id}", operation_id = "getEscrow", tag = "Escrows",
     security(("organizationKey" = []), ("agentKey" = [])),
@@ -98,9 +98,9 @@ pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
     request.read(move |tx, call| escrows::get(tx, call, &id)).await
 }
 
-/// Move an escrow on
+/// Change an escrow's state
 ///
-/// Moves an escrow on. A state that cannot follow is 400, and the message names the present state.
+/// Moves an escrow to another state. A state that cannot follow is 400, and the message names the current state.
 #[utoipa::path(
     post, path = "/v1/escrows/{id}/transitions", operation_id = "transitionEscrow", tag = "Escrows",
     security(("organizationKey" = [])),
@@ -163,19 +163,19 @@ pub struct NewEscrow {
     /// The arbiter of a dispute. It is stored and returned.
     #[schema(required = false, min_length = 1, max_length = 200)]
     pub arbiter: String,
-    /// What must be met.
+    /// The condition for the release of the funds, in words. It is stored and shown.
     #[schema(min_length = 1, max_length = 2000)]
     pub condition: String,
-    /// When the buyer may have the funds back. In the future.
+    /// The instant from which the buyer may have the funds back. It must lie in the future.
     pub refund_after: values::Timestamp,
 }
 
-/// Where an escrow is to go.
+/// A transition of an escrow.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewTransition {
-    /// What may follow `funded` is `delivered`, `refunded` and `disputed`; `delivered`: `released` and `disputed`;
-    /// `disputed`: `released` and `refunded`.
+    /// The new state. `funded` can become `delivered`, `refunded` or `disputed`; `delivered` can become `released` or
+    /// `disputed`; `disputed` can become `released` or `refunded`.
     pub to: values::EscrowState,
     /// A note, which everyone who has the address of the contract can read.
     #[schema(required = false, min_length = 1, max_length = 500)]

@@ -22,7 +22,7 @@ use crate::service::events;
     get, path = "/v1/events", operation_id = "listEvents", tag = "Events",
     security(("organizationKey" = [])),
     params(
-        ("type" = values::EventType, Query, description = "Of this type."),
+        ("type" = values::EventType, Query, description = "Only events of this type."),
         PageParameters,
     ),
     responses((
@@ -63,7 +63,7 @@ pub struct Event {
     /// When it happened.
     pub created_at: values::Timestamp,
     pub data: EventData,
-    /// Its deliveries; where one event is read.
+    /// Its deliveries to webhooks. Present where one event is read.
     #[schema(required = false)]
     pub deliveries: Vec<Delivery>,
 }
@@ -92,21 +92,21 @@ pub struct Pinged {
 pub struct Delivery {
     pub webhook: values::WebhookId,
     pub status: values::DeliveryStatus,
-    /// Oldest first.
+    /// The attempts so far, oldest first.
     pub attempts: Vec<Attempt>,
-    /// When the next attempt is made; while it is pending.
+    /// When the next attempt is made. Present while the delivery is pending.
     #[schema(required = false)]
     pub next_attempt_at: values::Timestamp,
 }
 
-/// One POST.
+/// One attempt to deliver an event: a POST to the webhook's URL.
 #[derive(Debug, ToSchema)]
 pub struct Attempt {
     pub at: values::Timestamp,
-    /// The status of the answer, if there was one.
+    /// The HTTP status of the webhook's answer. Absent if there was no answer.
     #[schema(required = false)]
     pub status: u16,
-    /// Why there was none.
+    /// Why there was no answer. Absent if there was one.
     #[schema(required = false)]
     pub error: String,
 }

@@ -85,7 +85,7 @@ fn optional<T>(
     params(
         ("id" = values::ExportId, Path, description = "The export's id."),
         ("Range" = String, Header, description = "`bytes=FIRST-LAST`, `bytes=FIRST-` or `bytes=-LENGTH`: a piece of the content."),
-        ("If-Range" = String, Header, description = "The ETag of the content that a piece belongs to; of another, all is sent."),
+        ("If-Range" = String, Header, description = "The ETag of the content that the earlier pieces came from. If the content has another ETag, all of it is sent."),
     ),
     responses(
         (
@@ -170,10 +170,10 @@ pub struct Export {
     pub export: values::ExportId,
     pub status: values::ExportStatus,
     pub format: values::ExportFormat,
-    /// How many decisions it holds; when it is ready.
+    /// How many decisions it holds. Present once it is ready.
     #[schema(required = false, minimum = 0)]
     pub rows: i64,
-    /// The hash of its content; when it is ready.
+    /// The hash of its content. Present once it is ready.
     #[schema(required = false)]
     pub sha256: values::Sha256,
     pub created_at: values::Timestamp,

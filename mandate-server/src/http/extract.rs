@@ -295,7 +295,7 @@ pub(super) fn parameter<T>(
 
 fn unknown(name: &str, known: &[&str]) -> Refusal {
     let known = if known.is_empty() {
-        "none is known here".to_owned()
+        "this path takes no parameters".to_owned()
     } else {
         format!("known are {}", known.join(", "))
     };
@@ -342,7 +342,7 @@ mod tests {
         assert!(no_query(Some("")).is_ok());
         assert_eq!(
             no_query(Some("x=1")).unwrap_err().message,
-            "x is not a known parameter; none is known here"
+            "x is not a known parameter; this path takes no parameters"
         );
     }
 

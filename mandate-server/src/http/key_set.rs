@@ -35,11 +35,11 @@ pub(super) struct KeySet {
     responses(
         (
             status = 200,
-            description = "The keys under which verdicts and events are signed now, and those that were until lately.",
+            description = "The public keys of the signing keys in use, and of those replaced so recently that their tokens may still be valid.",
             content((inline(Keys) = "application/jwk-set+json", example = json!(example()))),
             headers(
                 ("Cache-Control" = String, description = "`public, max-age=300`."),
-                ("ETag" = String, description = "For If-None-Match."),
+                ("ETag" = String, description = "The version of the key set, to be sent in If-None-Match."),
             ),
         ),
         (status = 304, description = "The key set is the one that If-None-Match names."),

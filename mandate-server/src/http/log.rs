@@ -17,7 +17,7 @@ use tower_service::Service as _;
 use tracing::{Level, error, event};
 
 use super::respond::{Decided, Failure, amended, finish};
-use super::serve::wire::{AnswerBody, ConnectionState, MAX_HEAD_BYTES, MAX_HEADERS, TIMEOUT};
+use super::serve::wire::{AnswerBody, ConnectionState, MAX_HEAD_BYTES, MAX_HEADERS, TIMEOUT, TOO_LARGE};
 use crate::clock::{Clock, Ids};
 use crate::error::{Fault, Refusal};
 use crate::metrics::{Listener, Metrics};
@@ -167,9 +167,14 @@ pub(super) fn answer_for_hyper(site: &Site, bare: &[u8], head_time: Duration) ->
         let what = format!("the head of the request did not arrive within {} seconds", head_time.as_secs());
         (what, dated(bare, site.ids.clock.now()))
     } else {
-        let what = format!(
-            "this is no HTTP/1.1 request, or its head is larger than {MAX_HEAD_BYTES} bytes or {MAX_HEADERS} headers"
-        );
+        let too_large = bare.starts_with(TOO_LARGE);
+        let what = if too_large {
+            format!(
+                "the head of the request is larger than {MAX_HEAD_BYTES} bytes, or has more than {MAX_HEADERS} headers"
+            )
+        } else {
+            "this is not an HTTP/1.1 request".to_owned()
+        };
         (what, bare.to_vec())
     };
     let (status, amended) = amended(&bare, &Refusal::invalid(what), log.id);

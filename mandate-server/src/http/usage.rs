@@ -14,13 +14,13 @@ use crate::service::usage;
 
 /// Get the metering of a month
 ///
-/// What was asked for, decided and spent in a calendar month (UTC); under an agent's key, the agent's own.
+/// Requests, verdicts and spending in a calendar month (UTC). Under an agent's key: only that agent's.
 #[utoipa::path(
     get, path = "/v1/usage", operation_id = "getUsage", tag = "Usage",
     security(("organizationKey" = []), ("agentKey" = [])),
     params(
-        ("month" = values::Month, Query, description = "The month. Absent: the present one."),
-        ("agent" = values::AgentId, Query, description = "Of this agent."),
+        ("month" = values::Month, Query, description = "The calendar month (UTC). Without it, the current month."),
+        ("agent" = values::AgentId, Query, description = "Only this agent's metering."),
         ("cursor" = String, Query),
     ),
     responses((
@@ -53,7 +53,7 @@ pub struct Usage {
     pub next_cursor: String,
 }
 
-/// What one agent has asked for and spent in one currency.
+/// The requests and the spending of one agent in one currency.
 #[derive(Debug, ToSchema)]
 pub struct UsageRow {
     pub agent: values::AgentId,
@@ -62,12 +62,12 @@ pub struct UsageRow {
     #[schema(minimum = 0)]
     pub requests: i64,
     pub verdicts: VerdictCounts,
-    /// What was allowed, approvals included.
+    /// The sum of the allowed amounts, approvals included.
     pub spent: values::Total,
-    /// The cap of the mandate in force, in the present month.
+    /// The monthly limit of the mandate in force. Present for the current month only.
     #[schema(required = false)]
     pub per_month: values::Amount,
-    /// What remains of it.
+    /// What remains of that limit.
     #[schema(required = false)]
     pub remaining: values::Total,
 }

@@ -25,7 +25,11 @@ async fn bodies_that_are_refused() {
         ("/v1/agents", r#"{"name":"a","x":1}"#, "x is not a known field; known are name"),
         ("/v1/agents", r#"{"name":7}"#, "name must be a string; got a number"),
         ("/v1/agents", &large, "body must be at most 65536 bytes long"),
-        ("/v1/agents?dry=1", r#"{"name":"a"}"#, "dry is not a known parameter; none is known here"),
+        (
+            "/v1/agents?dry=1",
+            r#"{"name":"a"}"#,
+            "dry is not a known parameter; this path takes no parameters",
+        ),
         ("/v1/mandates/mnd_1/revoke", r#"{"x":1}"#, "x is not a known field; none is known here"),
         ("/v1/reviews/rev_1/deny", r#"{"reason":1}"#, "reason must be a string; got a number"),
         ("/v1/enforcement", r#"{"mode":"off"}"#, "mode must be observe or enforce"),

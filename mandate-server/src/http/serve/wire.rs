@@ -27,6 +27,8 @@ pub(in crate::http) const MAX_HEADERS: usize = 100;
 /// What hyper would write, except for the date, to refuse a late head (RFC 9110, section 15.5.9).
 pub(in crate::http) const TIMEOUT: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+/// How hyper begins its refusal of a head with too many bytes or headers (RFC 6585, section 5).
+pub(in crate::http) const TOO_LARGE: &[u8] = b"HTTP/1.1 431 ";
 
 /// Turns a bare status, as hyper writes it, into a complete answer.
 type Amend = Box<dyn Fn(&[u8]) -> Vec<u8> + Send>;

@@ -147,9 +147,13 @@ async fn what_is_turned_away_unread_has_an_id_and_the_envelope() {
     let (large, small) = (MAX_HEAD_BYTES, MAX_HEAD_BYTES - 1000);
     assert_refused(&server.get("/", &format!("X: {}\r\n", "x".repeat(large))).await, "431");
     assert!(server.get("/", &format!("X: {}\r\n", "x".repeat(small))).await.starts_with("HTTP/1.1 200 "));
-    assert_refused(&server.get("/", &"X: x\r\n".repeat(101)).await, "431");
+    let many = server.get("/", &"X: x\r\n".repeat(101)).await;
+    assert_refused(&many, "431");
+    assert!(many.contains("or has more than 100 headers"), "{many}");
     for bytes in ["?\r\n\r\n", "GET / HTTP/1.1\r\nno colon\r\n\r\n", "GET / HTTP/7.0\r\n\r\n", "\0"] {
-        assert_refused(&server.answered(bytes).await, "400");
+        let answer = server.answered(bytes).await;
+        assert_refused(&answer, "400");
+        assert!(answer.contains("this is not an HTTP/1.1 request"), "{answer}");
     }
     assert!(server.counted(
         "mandate_http_requests_total{listener=\"api\",method=\"other\",path=\"\",status=\"4xx\"} 6"
