@@ -178,7 +178,14 @@ pub(in crate::store) fn schema_in(tx: &mut Tx<'_>) -> Result<Schema, Fault> {
 /// The schema that the database has, and what leads from it to the newest one. A file that is not there has version 0.
 pub(in crate::store) fn schema(path: &str) -> Result<Schema, Fault> {
     must_be_settled(path)?;
-    if Path::new(path).exists() { snapshot(path, schema_in) } else { Ok(Schema::of(&[], &runner())) }
+    if !Path::new(path).exists() {
+        return Ok(Schema::of(&[], &runner()));
+    }
+    snapshot(path, schema_in).map_err(|fault| match fault {
+        // SQLite does not name the file.
+        Fault::Corrupt(why) => Fault::Corrupt(format!("{why}: {path}")),
+        other => other,
+    })
 }
 
 /// Brings the database up to the newest schema: all of the way, or not at all. Says what it was before.
