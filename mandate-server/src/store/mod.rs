@@ -3,7 +3,6 @@
 //! Three ways in: [`Store::read`] runs a script over a snapshot, [`Store::write`] runs one in a transaction, and
 //! [`Store::decide`] puts an authorization into the next batch. No answer is given before its COMMIT has returned.
 
-mod answers;
 mod decider;
 mod postgres;
 pub mod sql;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 
 use super::super::Authorization;
-use super::super::answers::{Waiter, WayBack};
 use super::super::tx::Tally;
 use crate::error::Fault;
 use crate::metrics::Metrics;
+use crate::model::call::Answer;
 
 /// How many jobs of a kind may be queued. Beyond that, senders wait.
 pub(super) const MAX_WAITING: usize = 4096;
@@ -19,7 +19,7 @@ pub(super) const MAX_WAITING: usize = 4096;
 pub(super) struct Asked {
     pub(super) authorization: Authorization,
     pub(super) at: Instant,
-    pub(super) waiter: Waiter,
+    pub(super) waiter: oneshot::Sender<Result<Answer, Fault>>,
 }
 
 /// What happens after a commit.
@@ -30,8 +30,6 @@ pub(super) struct After {
     wake: Arc<Notify>,
     /// How many batch workers have a batch under way.
     at_work: Arc<AtomicUsize>,
-    /// Carries the answers to those who wait for them.
-    pub(super) way_back: WayBack,
 }
 
 /// A batch in progress. It ends when this is dropped.
@@ -45,7 +43,7 @@ impl Drop for AtWork<'_> {
 
 impl After {
     pub(super) fn new(metrics: Metrics, wake: Arc<Notify>) -> Self {
-        Self { metrics, wake, at_work: Arc::default(), way_back: WayBack::here() }
+        Self { metrics, wake, at_work: Arc::default() }
     }
 
     /// Shows other batch workers that a batch is in progress.

@@ -31,10 +31,15 @@ pub(super) enum Job {
     Drafts(Drafts),
 }
 
+/// Who waits for the answer to an authorization.
+pub(super) type Waiter = oneshot::Sender<Result<Answer, Fault>>;
+/// The answers of a transaction, each with the one who waits for it.
+pub(super) type Answers = Vec<(Waiter, Result<Answer, Fault>)>;
+
 /// An authorization, and who waits for its answer.
 pub(super) struct Asked {
     pub(super) authorization: Authorization,
-    pub(super) waiter: oneshot::Sender<Result<Answer, Fault>>,
+    pub(super) waiter: Waiter,
 }
 
 /// An authorization, and what was decided on it.

@@ -6,13 +6,12 @@ use std::time::Instant;
 
 use rusqlite::Connection;
 
-use super::super::answers::Told;
 use super::super::sql::owed::Counted;
 use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, sql};
 use super::changes::Changes;
-use super::jobs::{Asked, Draft, Drafts, Job, Outcome, Script, Tell};
+use super::jobs::{Answers, Asked, Draft, Drafts, Job, Outcome, Script, Tell};
 use super::writer::Thread;
 use super::{SqliteSession, hot, whole};
 use crate::error::Fault;
@@ -49,8 +48,8 @@ impl Thread {
         }
         let asked = drafts.iter().flat_map(|batch| &batch.all).map(|draft| &draft.asked.authorization);
         let mut span = traces::batch(asked.filter_map(|authorization| authorization.traced.as_ref()), count);
-        let (mut told, mut tally) = (Told::with_capacity(count), Tally::default());
-        self.write(drafts, &mut told, &mut tally);
+        let (mut answers, mut tally) = (Answers::with_capacity(count), Tally::default());
+        self.write(drafts, &mut answers, &mut tally);
         let tells = self.scripts(scripts, &mut tally);
         self.mark(tally.decided.len());
         let committing = Instant::now();
@@ -83,10 +82,11 @@ impl Thread {
         }
         if let Err(why) = committed {
             // What was a fault before says more.
-            let acknowledged = told.iter_mut().filter(|(_, answer)| answer.is_ok());
+            let acknowledged = answers.iter_mut().filter(|(_, answer)| answer.is_ok());
             acknowledged.for_each(|(_, answer)| *answer = Err(why.clone()));
         }
-        self.way_back.answer(told);
+        // A caller that has gone away needs no answer.
+        answers.into_iter().for_each(|(waiter, answer)| _ = waiter.send(answer));
     }
 
     /// Begins a transaction.
@@ -185,7 +185,7 @@ impl Thread {
     }
 
     /// Writes the drafts that hold, and decides where one falls. Nothing was written in the transaction yet.
-    fn write(&mut self, mut batches: Vec<Drafts>, told: &mut Told, tally: &mut Tally) {
+    fn write(&mut self, mut batches: Vec<Drafts>, answers: &mut Answers, tally: &mut Tally) {
         let Some(oldest) = batches.first() else { return };
         self.changes.known_up_to(oldest.known);
         match self.keep(&mut batches) {
@@ -206,7 +206,7 @@ impl Thread {
                     // On a full disk, among others: the database has undone the whole transaction.
                     let drafts = batches.into_iter().flat_map(|batch| batch.all);
                     let waiters = drafts.map(|draft| draft.asked.waiter);
-                    told.extend(waiters.map(|waiter| (waiter, Err(fault.clone()))));
+                    answers.extend(waiters.map(|waiter| (waiter, Err(fault.clone()))));
                     return;
                 }
             }
@@ -215,15 +215,15 @@ impl Thread {
         let drafts = batches.into_iter().flat_map(|batch| batch.all);
         for Draft { asked: Asked { authorization, waiter }, outcome } in drafts {
             if let Some(Outcome { signed, .. }) = outcome {
-                told.push((waiter, Ok(signed.answer)));
+                answers.push((waiter, Ok(signed.answer)));
             } else {
                 batch.push(authorization);
                 waiters.push(waiter);
             }
         }
-        let answers = self.decide(&batch, tally);
+        let decided = self.decide(&batch, tally);
         self.changes.touched(std::mem::take(&mut tally.touched));
-        told.extend(waiters.into_iter().zip(answers));
+        answers.extend(waiters.into_iter().zip(decided));
     }
 
     /// Writes the drafts that hold; says what was done. The others lose their outcome. In a savepoint each page is copied

@@ -10,7 +10,6 @@ use std::time::Instant;
 use rusqlite::Connection;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::super::answers::WayBack;
 use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
 use super::super::{Authorization, Decider, sql};
@@ -101,7 +100,6 @@ impl Writer {
             unmarked: 0,
             wake,
             ended,
-            way_back: WayBack::here(),
         };
         let spawn = |name: &str, serve: Box<dyn FnOnce() + Send>| {
             let spawned = std::thread::Builder::new().name(name.to_owned()).spawn(serve);
@@ -209,8 +207,6 @@ pub(super) struct Thread {
     pub(super) wake: Arc<Notify>,
     /// Hears of how many more batches the transactions have ended.
     pub(super) ended: Sender<usize>,
-    /// Where those wait who are to be answered.
-    pub(super) way_back: WayBack,
 }
 
 impl Thread {
