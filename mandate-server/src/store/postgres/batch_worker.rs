@@ -39,8 +39,8 @@ const REST: Duration = Duration::from_millis(50);
 struct BatchWorker<'a> {
     decider: &'a dyn Decider,
     after: &'a After,
-    /// How long one may wait for its turn.
-    turn: Duration,
+    /// How long a request may wait before it is decided.
+    max_wait: Duration,
     known: RefCell<hot::Known>,
     /// What waits for an agent that another transaction holds, in the order in which it was asked.
     aside: Vec<Asked>,
@@ -49,10 +49,11 @@ struct BatchWorker<'a> {
 /// Decides on what comes, until no request can come any more; `count` tells how many are set aside.
 pub(super) fn serve(
     mut worker: ConnectionWorker,
-    (decider, after, turn, count): (&dyn Decider, &After, Duration, &AtomicUsize),
+    (decider, after, max_wait, count): (&dyn Decider, &After, Duration, &AtomicUsize),
     mut waiting: mpsc::Receiver<Asked>,
 ) {
-    let mut batch_worker = BatchWorker { decider, after, turn, known: RefCell::default(), aside: Vec::new() };
+    let mut batch_worker =
+        BatchWorker { decider, after, max_wait, known: RefCell::default(), aside: Vec::new() };
     let mut asked = Vec::with_capacity(MAX_BATCH);
     loop {
         if batch_worker.aside.is_empty() {
@@ -70,7 +71,7 @@ pub(super) fn serve(
         let came = std::mem::take(&mut asked);
         let _at_work = after.at_work();
         // A panic beside the decisions themselves drops the waiters' channels, and the batch worker goes on.
-        if catch_unwind(AssertUnwindSafe(|| batch_worker.turn(&mut worker, came))).is_err() {
+        if catch_unwind(AssertUnwindSafe(|| batch_worker.take(&mut worker, came))).is_err() {
             worker.leave();
         }
         count.store(batch_worker.aside.len(), Ordering::Relaxed);
@@ -88,7 +89,7 @@ fn gather(after: &After, waiting: &mpsc::Receiver<Asked>) {
 }
 
 impl BatchWorker<'_> {
-    fn turn(&mut self, worker: &mut ConnectionWorker, came: Vec<Asked>) {
+    fn take(&mut self, worker: &mut ConnectionWorker, came: Vec<Asked>) {
         let (held, free) = came.into_iter().partition(|asked| self.waits(asked));
         self.decide(worker, free);
         self.look_again(worker, held);
@@ -105,7 +106,7 @@ impl BatchWorker<'_> {
         let Some(first) = batch.iter().map(|asked| asked.at).min() else { return };
         let (batch, rest): (Vec<_>, Vec<_>) =
             batch.drain(..).map(|Asked { authorization, at, waiter }| (authorization, (at, waiter))).unzip();
-        let fault = match self.run(worker, &batch, first + self.turn, None) {
+        let fault = match self.run(worker, &batch, first + self.max_wait, None) {
             Ok(answers) => {
                 for ((_, waiter), answer) in rest.into_iter().zip(answers) {
                     // A caller that has gone away needs no answer.
@@ -132,7 +133,7 @@ impl BatchWorker<'_> {
         if self.waits(&asked) {
             return self.put_aside(asked);
         }
-        let until = asked.at + self.turn;
+        let until = asked.at + self.max_wait;
         if Instant::now() >= until {
             let _ = asked.waiter.send(Err(overdue()));
             return;
@@ -184,7 +185,7 @@ impl BatchWorker<'_> {
 
     /// What may still be begun; the others are told.
     fn in_time(&self, mut asked: Vec<Asked>) -> Vec<Asked> {
-        for Asked { waiter, .. } in asked.extract_if(.., |asked| asked.at.elapsed() >= self.turn) {
+        for Asked { waiter, .. } in asked.extract_if(.., |asked| asked.at.elapsed() >= self.max_wait) {
             let _ = waiter.send(Err(overdue()));
         }
         asked

@@ -35,7 +35,7 @@ use crate::model::gauges::DiskUsage;
 use address::Address;
 use connection_worker::ConnectionWorker;
 use jobs::After;
-use pool::{Pool, TURN};
+use pool::{MAX_WAIT, Pool};
 use purpose::End;
 use session::settled;
 pub(super) use transfer::Filling;
@@ -61,7 +61,7 @@ impl Postgres {
         let address = Address::parse(url)?;
         let name = address.to_string();
         ConnectionWorker::new(Arc::clone(&address))?.read(&|tx: &mut Tx<'_>| must_be_usable(tx, &name))??;
-        Ok(Self { pool: Pool::start(&address, decider, After::new(metrics, wake), TURN)? })
+        Ok(Self { pool: Pool::start(&address, decider, After::new(metrics, wake), MAX_WAIT)? })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Mutex as Turn, mpsc, oneshot};
+use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
 
 use super::super::tx::Tx;
 use super::super::{Authorization, Decider};
@@ -27,44 +27,45 @@ const WRITERS: usize = 4;
 /// compete for its row.
 const BATCH_WORKERS: usize = 2;
 /// How long a job may be queued. After that its caller has given up, and its ids would carry an old time.
-pub(super) const TURN: Duration = Duration::from_secs(20);
+pub(super) const MAX_WAIT: Duration = Duration::from_secs(20);
 
 /// A script that reads.
 type Job = Box<dyn FnOnce(&mut ConnectionWorker) + Send>;
 
 /// The queue of some threads: none once they are to end.
-type Door<J> = Mutex<Option<mpsc::Sender<J>>>;
+type Queue<J> = Mutex<Option<mpsc::Sender<J>>>;
 
 /// The threads and their queues.
 pub(super) struct Pool {
-    readers: Door<Job>,
-    writers: Door<Script>,
+    readers: Queue<Job>,
+    writers: Queue<Script>,
     /// Scripts whose locks another transaction holds.
-    patient: Door<Script>,
-    batch_workers: Vec<Door<Asked>>,
+    patient: Queue<Script>,
+    batch_workers: Vec<Queue<Asked>>,
     /// How many jobs are set aside because of a held lock: by the thread for such scripts, and by each batch
     /// worker.
     aside: Vec<Arc<AtomicUsize>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     after: After,
-    turn: Duration,
+    max_wait: Duration,
 }
 
 impl Pool {
-    /// Starts the threads. A job that has waited longer than `turn` is neither started nor committed.
+    /// Starts the threads. A job that has waited longer than `max_wait` is neither started nor committed.
     pub(super) fn start(
         address: &Arc<Address>,
         decider: &Arc<dyn Decider>,
         after: After,
-        turn: Duration,
+        max_wait: Duration,
     ) -> Result<Self, Fault> {
         let mut threads = Vec::with_capacity(READERS + WRITERS + 1 + BATCH_WORKERS);
         let readers = crew("reader", READERS, address, &mut threads, serve)?;
         let (patient, held) = mpsc::channel(MAX_WAITING);
         let writers = {
             let patient = patient.clone();
-            let serve =
-                move |worker: ConnectionWorker, waiting: &Turn<_>| scripts::serve(worker, waiting, &patient);
+            let serve = move |worker: ConnectionWorker, waiting: &AsyncMutex<_>| {
+                scripts::serve(worker, waiting, &patient)
+            };
             crew("writer", WRITERS, address, &mut threads, serve)?
         };
         let mut aside = vec![Arc::new(AtomicUsize::new(0))];
@@ -77,13 +78,13 @@ impl Pool {
             let (decider, after, count) = (Arc::clone(decider), after.clone(), Arc::default());
             aside.push(Arc::clone(&count));
             let serve = move |worker: ConnectionWorker| {
-                batch_worker::serve(worker, (&*decider, &after, turn, &*count), waiting);
+                batch_worker::serve(worker, (&*decider, &after, max_wait, &*count), waiting);
             };
             threads.push(thread(format!("batch-worker-{number}"), address, serve)?);
             batch_workers.push(Mutex::new(Some(asked)));
         }
         let (patient, threads) = (Mutex::new(Some(patient)), Mutex::new(threads));
-        Ok(Self { readers, writers, patient, batch_workers, aside, threads, after, turn })
+        Ok(Self { readers, writers, patient, batch_workers, aside, threads, after, max_wait })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -119,7 +120,7 @@ impl Pool {
         S: Fn(&mut Tx<'_>) -> Result<T, ScriptError> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let (after, until) = (self.after.clone(), Instant::now() + self.turn);
+        let (after, until) = (self.after.clone(), Instant::now() + self.max_wait);
         let mut answer = Some(answer);
         let job: Script = Box::new(move |worker| {
             let ended = if Instant::now() < until {
@@ -151,8 +152,8 @@ impl Pool {
         (caller.environment.id, &caller.agent).hash(&mut hasher);
         let batch_worker =
             usize::try_from(hasher.finish() % self.batch_workers.len().max(1) as u64).unwrap_or_default();
-        let door = self.batch_workers.get(batch_worker).ok_or_else(gone)?;
-        send(door, Asked { authorization, at: began, waiter }).await?;
+        let queue = self.batch_workers.get(batch_worker).ok_or_else(gone)?;
+        send(queue, Asked { authorization, at: began, waiter }).await?;
         let answer = answered.await.map_err(|_| gone())??;
         self.after.authorized(began.elapsed());
         Ok(answer)
@@ -160,9 +161,9 @@ impl Pool {
 
     /// How many jobs wait for a thread or for a lock.
     pub(super) fn waiting(&self) -> usize {
-        let doors = self.batch_workers.iter().map(waiting).sum::<usize>();
+        let queued = self.batch_workers.iter().map(waiting).sum::<usize>();
         let aside = self.aside.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
-        waiting(&self.readers) + waiting(&self.writers) + waiting(&self.patient) + doors + aside
+        waiting(&self.readers) + waiting(&self.writers) + waiting(&self.patient) + queued + aside
     }
 
     /// Finishes the queued jobs, then joins the threads.
@@ -171,8 +172,8 @@ impl Pool {
         drop(self.writers.lock().unwrap_or_else(PoisonError::into_inner).take());
         // What the writers hand over still arrives.
         drop(self.patient.lock().unwrap_or_else(PoisonError::into_inner).take());
-        for door in &self.batch_workers {
-            drop(door.lock().unwrap_or_else(PoisonError::into_inner).take());
+        for queue in &self.batch_workers {
+            drop(queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
         for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = thread.join();
@@ -180,17 +181,17 @@ impl Pool {
     }
 }
 
-fn waiting<J>(door: &Door<J>) -> usize {
-    let door = door.lock().unwrap_or_else(PoisonError::into_inner);
-    door.as_ref().map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
+fn waiting<J>(queue: &Queue<J>) -> usize {
+    let queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+    queue.as_ref().map_or(0, |jobs| jobs.max_capacity() - jobs.capacity())
 }
 
-fn sender<J>(door: &Door<J>) -> Result<mpsc::Sender<J>, Fault> {
-    door.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(gone)
+fn sender<J>(queue: &Queue<J>) -> Result<mpsc::Sender<J>, Fault> {
+    queue.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(gone)
 }
 
-async fn send<J>(door: &Door<J>, job: J) -> Result<(), Fault> {
-    sender(door)?.send(job).await.map_err(|_| gone())
+async fn send<J>(queue: &Queue<J>, job: J) -> Result<(), Fault> {
+    sender(queue)?.send(job).await.map_err(|_| gone())
 }
 
 fn gone() -> Fault {
@@ -214,10 +215,10 @@ fn crew<J: Send + 'static>(
     count: usize,
     address: &Arc<Address>,
     threads: &mut Vec<JoinHandle<()>>,
-    serve: impl Fn(ConnectionWorker, &Turn<mpsc::Receiver<J>>) + Clone + Send + 'static,
-) -> Result<Door<J>, Fault> {
+    serve: impl Fn(ConnectionWorker, &AsyncMutex<mpsc::Receiver<J>>) + Clone + Send + 'static,
+) -> Result<Queue<J>, Fault> {
     let (jobs, waiting) = mpsc::channel(MAX_WAITING);
-    let waiting = Arc::new(Turn::new(waiting));
+    let waiting = Arc::new(AsyncMutex::new(waiting));
     for number in 0..count {
         let (waiting, serve) = (Arc::clone(&waiting), serve.clone());
         threads.push(thread(format!("{name}-{number}"), address, move |worker| serve(worker, &waiting))?);
@@ -225,7 +226,7 @@ fn crew<J: Send + 'static>(
     Ok(Mutex::new(Some(jobs)))
 }
 
-fn serve(mut worker: ConnectionWorker, waiting: &Turn<mpsc::Receiver<Job>>) {
+fn serve(mut worker: ConnectionWorker, waiting: &AsyncMutex<mpsc::Receiver<Job>>) {
     // One thread waits for the next job, the others for the lock on the queue.
     while let Some(job) = worker.wait(async { waiting.lock().await.recv().await }) {
         // A panic drops the caller's channel. The thread goes on.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use tokio::sync::Mutex as Turn;
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::mpsc::{Receiver, Sender};
 
 use super::connection_worker::ConnectionWorker;
@@ -30,7 +30,7 @@ pub(super) enum Tried {
 /// Runs scripts until no request can come any more. Scripts whose lock is held go to `patient`.
 pub(super) fn serve(
     mut worker: ConnectionWorker,
-    waiting: &Turn<Receiver<Script>>,
+    waiting: &AsyncMutex<Receiver<Script>>,
     patient: &Sender<Script>,
 ) {
     // One thread waits for the next job, the others for the lock on the queue.

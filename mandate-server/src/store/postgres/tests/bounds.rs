@@ -23,7 +23,7 @@ use crate::store::tx::Tx;
 use crate::store::{Authorization, Decider, Drafted, Found, Loaded, Signed};
 
 /// How long a job may wait here.
-const TURN: Duration = Duration::from_millis(1_500);
+const MAX_WAIT: Duration = Duration::from_millis(1_500);
 /// Longer than that, and shorter than the database's own limit for a transaction.
 const TOO_LONG: Duration = Duration::from_secs(3);
 /// As many as there are writers.
@@ -106,7 +106,7 @@ fn pool(database: &Database, slow: Slow) -> (Arc<Pool>, Arc<Slow>) {
     let (address, slow) = (Address::parse(database.url()).unwrap(), Arc::new(slow));
     let after = After::new(Metrics::new(), Arc::new(Notify::new()));
     let decider = Arc::clone(&slow) as Arc<dyn Decider>;
-    (Arc::new(Pool::start(&address, &decider, after, TURN).unwrap()), slow)
+    (Arc::new(Pool::start(&address, &decider, after, MAX_WAIT).unwrap()), slow)
 }
 
 #[test]
