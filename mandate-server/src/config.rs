@@ -7,8 +7,8 @@ mod check;
 mod flags;
 mod joint;
 mod master;
+mod redacted;
 mod settings;
-mod shown;
 mod sources;
 mod variables;
 mod written;
@@ -32,7 +32,7 @@ pub use settings::{
     DEFAULT_REVIEW_EXPIRY_SECONDS, DEFAULT_SAMPLING_RATIO, LogFormat, MAX_DRAIN_DELAY_SECONDS,
     MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, Settings,
 };
-pub use sources::{Setting, shown, sources};
+pub use sources::{Setting, redacted, sources};
 pub use variables::Unread;
 
 /// What the names of variables begin with.

@@ -163,14 +163,14 @@ impl Metrics {
 
     /// A request is under way on `listener` until what is returned is dropped.
     #[must_use]
-    pub fn under_way(&self, listener: Listener) -> Held {
-        Held::new(&self.0.under_way.get_or_create(&Listening { listener }))
+    pub fn under_way(&self, listener: Listener) -> Permit {
+        Permit::new(&self.0.under_way.get_or_create(&Listening { listener }))
     }
 
     /// A connection is open on `listener` until what is returned is dropped.
     #[must_use]
-    pub fn connection(&self, listener: Listener) -> Held {
-        Held::new(&self.0.connections.get_or_create(&Listening { listener }))
+    pub fn connection(&self, listener: Listener) -> Permit {
+        Permit::new(&self.0.connections.get_or_create(&Listening { listener }))
     }
 
     /// A connection was closed before its first request could be read.
@@ -321,16 +321,16 @@ impl Registered {
 
 /// One more in a gauge, until it is dropped.
 #[derive(Debug)]
-pub struct Held(Gauge);
+pub struct Permit(Gauge);
 
-impl Held {
+impl Permit {
     fn new(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }
 }
 
-impl Drop for Held {
+impl Drop for Permit {
     fn drop(&mut self) {
         self.0.dec();
     }

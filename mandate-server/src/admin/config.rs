@@ -139,7 +139,7 @@ fn print(settings: &[Setting], json: bool, toml: bool) -> std::io::Result<()> {
         return writeln!(out);
     }
     let name_width = settings.iter().map(|s| s.name.len()).max().unwrap_or(0);
-    let shown = |setting: &Setting| setting.value.as_ref().map_or("-".to_owned(), config::shown);
+    let shown = |setting: &Setting| setting.value.as_ref().map_or("-".to_owned(), config::redacted);
     let value_width = settings.iter().map(|s| shown(s).len()).max().unwrap_or(0);
     for setting in settings {
         let Setting { name, value, source } = setting;

@@ -134,8 +134,8 @@ impl Failure {
 }
 
 impl From<ScriptError> for Failure {
-    fn from(stop: ScriptError) -> Self {
-        match stop {
+    fn from(error: ScriptError) -> Self {
+        match error {
             ScriptError::Refused(refusal) => Self::Refused(refusal),
             ScriptError::Fault(fault) => Self::Fault(fault),
         }

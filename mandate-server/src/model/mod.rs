@@ -1,4 +1,4 @@
-//! The ground floor: what passes between the layers, and is known to all of them.
+//! Types that all layers share, and that pass between them.
 //!
 //! It imports `mandate-core` and the error types, and nothing else of the server.
 

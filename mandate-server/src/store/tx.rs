@@ -179,7 +179,7 @@ pub enum Owing {
     Writing,
 }
 
-/// What a database must offer to be the ground of a transaction.
+/// What a transaction needs of its database.
 pub trait Session {
     /// Which database it is.
     fn backend(&self) -> Backend;

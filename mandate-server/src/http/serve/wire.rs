@@ -17,7 +17,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
-use crate::metrics::Held;
+use crate::metrics::Permit;
 
 /// The largest head of a request, in bytes.
 pub(in crate::http) const MAX_HEAD_BYTES: usize = 16 * 1024;
@@ -188,11 +188,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
 pub(in crate::http) struct AnswerBody {
     body: Body,
     state: ConnectionState,
-    _under_way: Held,
+    _under_way: Permit,
 }
 
 impl AnswerBody {
-    pub(in crate::http) fn new(body: Body, state: ConnectionState, under_way: Held) -> Self {
+    pub(in crate::http) fn new(body: Body, state: ConnectionState, under_way: Permit) -> Self {
         Self { body, state, _under_way: under_way }
     }
 }

@@ -190,8 +190,8 @@ impl Thread {
         self.changes.known_up_to(oldest.known);
         match self.keep(&mut batches) {
             Ok(done) => tally.add(done),
-            Err(stop) => {
-                let fault = fault(stop);
+            Err(error) => {
+                let fault = fault(error);
                 self.committer.tell("a batch that was decided ahead could not be written", &fault);
                 for draft in batches.iter_mut().flat_map(|batch| &mut batch.all) {
                     fall(draft, &mut self.changes);
@@ -340,8 +340,8 @@ fn unanswered() -> Fault {
     Fault::new("a batch of one was decided without an answer")
 }
 
-fn fault(stop: ScriptError) -> Fault {
-    match stop {
+fn fault(error: ScriptError) -> Fault {
+    match error {
         ScriptError::Fault(fault) => fault,
         ScriptError::Refused(refusal) => Fault::new(refusal.message),
     }

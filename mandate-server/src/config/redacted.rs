@@ -1,4 +1,4 @@
-//! Settings as they may be told: without a password.
+//! Settings as `Debug` prints them: without a password.
 
 use std::fmt;
 
