@@ -32,7 +32,7 @@ pub use settings::{
     DEFAULT_REVIEW_EXPIRY_SECONDS, DEFAULT_SAMPLING_RATIO, LogFormat, MAX_DRAIN_DELAY_SECONDS,
     MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, Settings,
 };
-pub use sources::{Setting, redacted, sources};
+pub use sources::{Setting, rendered, sources};
 pub use variables::Unread;
 
 /// What the names of variables begin with.

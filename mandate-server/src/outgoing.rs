@@ -1,10 +1,10 @@
 //! HTTP requests to others: one request at a time, within bounds of time and of bytes.
 //!
-//! What is heard is counted below HTTP and below TLS, from one request to the next: interim answers without end, heads
+//! What is read is counted below HTTP and below TLS, from one request to the next: interim answers without end, heads
 //! and chunks that say nothing, and records of TLS that carry nothing all come to the same end. No redirect is followed, and
 //! no proxy asked.
 
-mod line;
+mod connection;
 mod lookups;
 mod names;
 
@@ -24,7 +24,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::RootCertStore;
 use tokio::time::{Instant, timeout_at};
 
-use self::line::Connector;
+use self::connection::Connector;
 pub use self::lookups::on_behalf_of;
 pub use self::names::{Names, SystemNames};
 use crate::error::Fault;
@@ -33,8 +33,8 @@ use crate::error::Fault;
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 /// How long a head may be, in bytes, each of the interim ones included.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// How much is heard of an answer in all, in bytes on the line; and of a handshake.
-const MAX_HEARD_BYTES: usize = MAX_HEAD_BYTES + MAX_BODY_BYTES;
+/// How much is read of an answer in all, in bytes on the connection; and of a handshake.
+const MAX_READ_BYTES: usize = MAX_HEAD_BYTES + MAX_BODY_BYTES;
 /// How many headers an answer may have.
 const MAX_HEADERS: usize = 100;
 /// How long a connection is kept for the next request. Common servers close theirs after five seconds, and what is sent
@@ -107,7 +107,7 @@ impl Client {
     /// # Errors
     /// TLS cannot be set up.
     pub fn new(names: Arc<dyn Names>, limit: Duration) -> Result<Self, Fault> {
-        Self::trusting(names, limit, line::system_roots())
+        Self::trusting(names, limit, connection::system_roots())
     }
 
     /// The same; it trusts those who have a certificate of `roots`.

@@ -139,17 +139,17 @@ fn print(settings: &[Setting], json: bool, toml: bool) -> std::io::Result<()> {
         return writeln!(out);
     }
     let name_width = settings.iter().map(|s| s.name.len()).max().unwrap_or(0);
-    let shown = |setting: &Setting| setting.value.as_ref().map_or("-".to_owned(), config::redacted);
-    let value_width = settings.iter().map(|s| shown(s).len()).max().unwrap_or(0);
+    let rendered = |setting: &Setting| setting.value.as_ref().map_or("-".to_owned(), config::rendered);
+    let value_width = settings.iter().map(|s| rendered(s).len()).max().unwrap_or(0);
     for setting in settings {
         let Setting { name, value, source } = setting;
         match value {
             _ if !toml => {
-                writeln!(out, "{name:name_width$}  {:value_width$}  {source}", shown(setting))?;
+                writeln!(out, "{name:name_width$}  {:value_width$}  {source}", rendered(setting))?;
             }
             // JSON strings, numbers and booleans are valid TOML.
             Some(value) if !setting.is_secret() => writeln!(out, "{name} = {value}  # {source}")?,
-            _ => writeln!(out, "# {name}: {}  # {source}", shown(setting))?,
+            _ => writeln!(out, "# {name}: {}  # {source}", rendered(setting))?,
         }
     }
     Ok(())

@@ -66,6 +66,6 @@ fn without_password(name: Value) -> Value {
 
 /// A value as it would be typed.
 #[must_use]
-pub fn redacted(value: &Value) -> String {
+pub fn rendered(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }

@@ -1,4 +1,4 @@
-//! A connection: to an address that its names allow, plain or through TLS, and what is heard on it counted.
+//! A connection: to an address that its names allow, plain or through TLS, and what is read from it counted.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -26,7 +26,7 @@ use tower_service::Service;
 use tracing::warn;
 
 use super::lookups::Lookups;
-use super::{MAX_HEARD_BYTES, Names, NoAnswer};
+use super::{MAX_READ_BYTES, Names, NoAnswer};
 use crate::error::Fault;
 
 type BoxError = Box<dyn Error + Send + Sync>;
@@ -70,7 +70,7 @@ fn tls(roots: RootCertStore) -> Result<ClientConfig, Fault> {
 }
 
 impl Service<Uri> for Connector {
-    type Response = TokioIo<Line>;
+    type Response = TokioIo<CountedConnection>;
     type Error = BoxError;
     type Future = BoxFuture<'static, Result<Self::Response, BoxError>>;
 
@@ -83,15 +83,15 @@ impl Service<Uri> for Connector {
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
         let (tls, connecting) = (self.tls.clone(), self.tcp.call(uri));
         let connected = async move {
-            let heard = Arc::new(AtomicUsize::new(0));
-            let counted = Counted { tcp: connecting.await?.into_inner(), heard: Arc::clone(&heard) };
+            let read = Arc::new(AtomicUsize::new(0));
+            let counted = CountedStream { tcp: connecting.await?.into_inner(), read: Arc::clone(&read) };
             let io: Pin<Box<dyn Io>> = if secure {
                 let name = ServerName::try_from(host).map_err(|_| NoAnswer::Tls)?;
                 Box::pin(tls.connect(name, counted).await.map_err(|e| unshaken(&e))?)
             } else {
                 Box::pin(counted)
             };
-            Ok(TokioIo::new(Line { io, heard }))
+            Ok(TokioIo::new(CountedConnection { io, read }))
         };
         let limited = timeout(self.limit, connected);
         Box::pin(async move { limited.await.unwrap_or_else(|_| Err(NoAnswer::Late.into())) })
@@ -129,13 +129,13 @@ trait Io: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Io for T {}
 
-/// A connection that counts what is heard on it, until it breaks off.
-struct Counted {
+/// A stream that counts what is read from it, until it breaks off.
+struct CountedStream {
     tcp: TcpStream,
-    heard: Arc<AtomicUsize>,
+    read: Arc<AtomicUsize>,
 }
 
-impl AsyncRead for Counted {
+impl AsyncRead for CountedStream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -144,15 +144,15 @@ impl AsyncRead for Counted {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.tcp).poll_read(cx, buf))?;
         let more = buf.filled().len() - before;
-        let heard = self.heard.fetch_add(more, Ordering::Relaxed).saturating_add(more);
-        if heard > MAX_HEARD_BYTES {
+        let read = self.read.fetch_add(more, Ordering::Relaxed).saturating_add(more);
+        if read > MAX_READ_BYTES {
             return Poll::Ready(Err(io::Error::other(NoAnswer::TooLong)));
         }
         Poll::Ready(Ok(()))
     }
 }
 
-impl AsyncWrite for Counted {
+impl AsyncWrite for CountedStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.tcp).poll_write(cx, buf)
     }
@@ -168,24 +168,24 @@ impl AsyncWrite for Counted {
 
 /// A connection as HTTP has it. Whatever HTTP says on it is a request, and the count begins anew. What TLS says by itself is
 /// none.
-pub(super) struct Line {
+pub(super) struct CountedConnection {
     io: Pin<Box<dyn Io>>,
-    heard: Arc<AtomicUsize>,
+    read: Arc<AtomicUsize>,
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for CountedConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("heard", &self.heard).finish_non_exhaustive()
+        f.debug_struct("CountedConnection").field("read", &self.read).finish_non_exhaustive()
     }
 }
 
-impl Connection for Line {
+impl Connection for CountedConnection {
     fn connected(&self) -> Connected {
         Connected::new()
     }
 }
 
-impl AsyncRead for Line {
+impl AsyncRead for CountedConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -195,9 +195,9 @@ impl AsyncRead for Line {
     }
 }
 
-impl AsyncWrite for Line {
+impl AsyncWrite for CountedConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        self.heard.store(0, Ordering::Relaxed);
+        self.read.store(0, Ordering::Relaxed);
         self.io.as_mut().poll_write(cx, buf)
     }
 
