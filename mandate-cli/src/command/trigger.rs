@@ -119,7 +119,7 @@ impl Trigger {
         }
         let client = Client::with(access, None, true)?;
         let mut hand = Hand { client, made: Made { kind: Some(self.event), ..Made::default() } };
-        let event = self.make(&mut hand).map_err(|failure| hand.made.told_by(failure))?;
+        let event = self.make(&mut hand).map_err(|failure| hand.made.added_to(failure))?;
         hand.made.event = Some(event);
         let body = serde_json::to_string(&hand.made).map_err(|e| unknown(&e.to_string()))?;
         TRIGGERED.show(&body, output)
@@ -150,7 +150,7 @@ impl Trigger {
 
 impl Made {
     /// Adds to a failure what was created before it, and remains.
-    fn told_by(&self, failure: Failure) -> Failure {
+    fn added_to(&self, failure: Failure) -> Failure {
         let Self { kind: _, event: _, agent, mandate, decision, review, escrow, webhook: _ } = self;
         [
             ("agent", agent),

@@ -38,13 +38,16 @@ impl Options {
     pub fn run(self) -> Result<(), Failure> {
         let settings = self.common.settings()?;
         upkeep::must_be_settled(&settings.database).map_err(Failure::failed)?;
-        let mut told =
-            Told { json: self.common.json, findings: 0, progress: Progress::new("checked decisions") };
+        let mut printer =
+            Printer { json: self.common.json, findings: 0, progress: Progress::new("checked decisions") };
         // A file that cannot be opened is a finding. A database that cannot be reached is not.
         let mut lost = upkeep::is_remote(&settings.database).map_err(Failure::failed)?;
         let checked = upkeep::snapshot(&settings.database, |tx| {
-            let checked =
-                if self.quick { check::quick(tx, &mut told).map(|_| ()) } else { check::full(tx, &mut told) };
+            let checked = if self.quick {
+                check::quick(tx, &mut printer).map(|_| ())
+            } else {
+                check::full(tx, &mut printer)
+            };
             lost = tx.is_lost();
             checked
         });
@@ -53,9 +56,9 @@ impl Options {
             Err(fault) if lost => {
                 return Err(Failure::failed(format!("the database could not be read to its end: {fault}")));
             }
-            Err(fault) => told.finding(check::unreadable(&fault)),
+            Err(fault) => printer.finding(check::unreadable(&fault)),
         }
-        match told.findings {
+        match printer.findings {
             0 if self.common.json => Ok(()),
             0 => writeln!(std::io::stdout(), "sound").map_err(Failure::failed),
             1 => Err(Failure::failed("1 finding")),
@@ -65,13 +68,13 @@ impl Options {
 }
 
 /// Writes findings to standard output as they come.
-struct Told {
+struct Printer {
     json: bool,
     findings: u64,
     progress: Progress,
 }
 
-impl Listener for Told {
+impl Listener for Printer {
     fn finding(&mut self, finding: Finding) {
         self.findings += 1;
         let mut out = std::io::stdout().lock();

@@ -42,7 +42,7 @@ pub fn hand_out<T>(
     script: impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
     show: impl FnOnce(&T, &mut dyn Write) -> io::Result<()>,
 ) -> Result<T, Failure> {
-    let made = settled(store::rehearse(database, &script))?;
+    let made = settled(store::dry_run(database, &script))?;
     let mut out = io::stdout().lock();
     show(&made, &mut out).and_then(|()| out.flush()).map_err(|e| {
         Failure::failed(format!("the key cannot be written to standard output: {e}; nothing was changed"))

@@ -65,9 +65,9 @@ impl Options {
         let flags = Flags { database: self.to, config: self.config, ..Flags::default() };
         let to = Settings::load(&flags).map_err(Failure::unusable)?.database;
         let summary = if self.dry_run {
-            transfer::rehearse(&self.from, &to)
+            transfer::dry_run(&self.from, &to)
         } else {
-            transfer::run(&self.from, &to, PAGE_ROWS, &operator::here(), &mut Told::new())
+            transfer::run(&self.from, &to, PAGE_ROWS, &operator::here(), &mut Reporter::new())
         };
         let summary = summary.map_err(Failure::failed)?;
         terminal::print(self.json, &summary, |out| tell(out, &summary))?;
@@ -91,23 +91,24 @@ fn tell(out: &mut dyn Write, summary: &Summary) -> std::io::Result<()> {
     for (currency, sums) in usage {
         writeln!(out, "usage     {currency}: {} spent, {} requests", sums.spent, sums.requests)?;
     }
-    let told = if *complete { "every row compared, every signature verified" } else { "nothing was moved" };
-    writeln!(out, "verified  {told}")
+    let verified =
+        if *complete { "every row compared, every signature verified" } else { "nothing was moved" };
+    writeln!(out, "verified  {verified}")
 }
 
 /// Reports progress on standard error.
-struct Told {
+struct Reporter {
     moving: Option<(String, Progress)>,
     checking: Progress,
 }
 
-impl Told {
+impl Reporter {
     fn new() -> Self {
         Self { moving: None, checking: Progress::new("checked decisions") }
     }
 }
 
-impl Listener for Told {
+impl Listener for Reporter {
     fn moved(&mut self, table: &str, rows: i64, of: i64) -> Result<(), Fault> {
         if self.moving.as_ref().is_none_or(|(name, _)| name != table) {
             self.moving = Some((table.to_owned(), Progress::new("moved rows")));
@@ -122,7 +123,7 @@ impl Listener for Told {
     fn compared(&mut self, _: &str, _: i64) {}
 }
 
-impl check::Listener for Told {
+impl check::Listener for Reporter {
     fn finding(&mut self, _: Finding) {}
 
     fn looked_at(&mut self, decisions: i64, of: i64) {

@@ -16,7 +16,7 @@ use crate::model::gauges::Stored;
 type Seconds = Gauge<f64, AtomicU64>;
 
 /// A gauge that is absent until it has a value: not every database has one.
-type Untold = Family<Vec<(String, String)>, Gauge>;
+type Optional = Family<Vec<(String, String)>, Gauge>;
 
 /// What was read for one occasion. What could not be read keeps the value that it had.
 #[derive(Debug, Default)]
@@ -51,9 +51,9 @@ pub(super) struct Gauges {
     signing_keys: Family<OfKind, Seconds>,
     signing_ready: Family<OfKind, Gauge>,
     pub(super) certificate_expiry: Seconds,
-    database: Untold,
-    log: Untold,
-    free: Untold,
+    database: Optional,
+    log: Optional,
+    free: Optional,
     memory: Gauge,
     files: Gauge,
     pub(super) started: Seconds,

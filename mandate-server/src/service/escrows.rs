@@ -154,7 +154,7 @@ impl Serialize for Address {
 
 impl<'a> View<'a> {
     fn of(escrow: &'a Escrow) -> Result<Self, Fault> {
-        let (first, last) = (escrow.history.first(), stands(escrow)?);
+        let (first, last) = (escrow.history.first(), current_state(escrow)?);
         let history = escrow.history.iter().map(|entry| EntryView {
             state: entry.state,
             disputed: entry.disputed,
@@ -242,7 +242,7 @@ pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripte
     let environment = call.caller.environment.id;
     let id = EscrowId::parse(&command.id).map_err(|_| Refusal::not_found())?;
     let mut escrow = sql::escrows::lock(tx, environment, id)?.ok_or_else(Refusal::not_found)?;
-    let from = stands(&escrow)?;
+    let from = current_state(&escrow)?;
     let state = from.state.transition(command.to).map_err(|e| Refusal::invalid(e.to_string()))?;
     let disputed = from.disputed || state == EscrowState::Disputed;
     let settlement = moves_funds(state).then_some(command.settlement);
@@ -380,8 +380,8 @@ pub fn signed_contract(tx: &mut Tx<'_>, address: Address, keyring: &Keyring, now
     Ok(Answer { status: 200, body, secret: false, replayed: false, decided: None })
 }
 
-/// The state of an escrow.
-fn stands(escrow: &Escrow) -> Result<&Entry, Fault> {
+/// The state that an escrow is in: the last of its history.
+fn current_state(escrow: &Escrow) -> Result<&Entry, Fault> {
     escrow.history.last().ok_or_else(|| Fault::new("database: an escrow without a state"))
 }
 

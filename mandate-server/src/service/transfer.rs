@@ -63,7 +63,7 @@ pub struct Summary {
 ///
 /// # Errors
 /// The source is not sound, the target is not empty, or one of them does not answer.
-pub fn rehearse(from: &str, to: &str) -> Result<Summary, Fault> {
+pub fn dry_run(from: &str, to: &str) -> Result<Summary, Fault> {
     must_be_possible(from, to)?;
     let (rows, usage) = upkeep::snapshot(from, |source| {
         must_be_sound(source, from)?;

@@ -226,17 +226,17 @@ pub fn run_once<T>(
     }
 }
 
-/// Runs one script as [`run_once`] does, and takes back all that it did: to see whether it would be refused.
+/// Runs one script as [`run_once`] does, and rolls it back: a dry run, which shows whether it would be refused.
 ///
 /// # Errors
 /// As with [`run_once`].
-pub fn rehearse<T>(
+pub fn dry_run<T>(
     database: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Result<T, Refusal>, Fault> {
     match place(database)? {
-        Place::Sqlite(path) => sqlite::rehearse(&path, script),
-        Place::Postgres(url) => postgres::rehearse(url, script),
+        Place::Sqlite(path) => sqlite::dry_run(&path, script),
+        Place::Postgres(url) => postgres::dry_run(url, script),
     }
 }
 

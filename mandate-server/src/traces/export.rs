@@ -33,7 +33,7 @@ const LINGER_SECONDS: u64 = 2;
 /// How long a collector may take to answer, and how long the last spans may take when the server ends, in seconds.
 const EXPORT_SECONDS: u64 = 5;
 /// How often the log tells that spans are lost, in seconds.
-const TELL_SECONDS: u64 = 60;
+const LOG_INTERVAL_SECONDS: u64 = 60;
 
 /// What makes spans, and sends them to `collector`.
 pub(super) fn provider(collector: &Collector, on_loss: OnLoss) -> Result<SdkTracerProvider, Fault> {
@@ -47,7 +47,7 @@ pub(super) fn provider(collector: &Collector, on_loss: OnLoss) -> Result<SdkTrac
         .with_http_client(client)
         .build()
         .map_err(|e| unusable(&e))?;
-    let lost = Arc::new(Lost { on_loss, waiting: AtomicUsize::new(0), told: Mutex::new(None) });
+    let lost = Arc::new(Lost { on_loss, waiting: AtomicUsize::new(0), logged: Mutex::new(None) });
     let batches = BatchConfigBuilder::default()
         .with_max_queue_size(MAX_WAITING)
         .with_max_export_batch_size(MAX_SENT)
@@ -116,8 +116,8 @@ pub(super) fn end(provider: &SdkTracerProvider) {
 struct Lost {
     on_loss: OnLoss,
     waiting: AtomicUsize,
-    /// When the log was told last.
-    told: Mutex<Option<Instant>>,
+    /// When the loss was last logged.
+    logged: Mutex<Option<Instant>>,
 }
 
 impl fmt::Debug for Lost {
@@ -129,10 +129,10 @@ impl fmt::Debug for Lost {
 impl Lost {
     fn lose(&self, spans: usize, why: &dyn fmt::Display) {
         (self.on_loss)(spans);
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.is_none_or(|told| told.elapsed() >= Duration::from_secs(TELL_SECONDS)) {
-            *told = Some(Instant::now());
-            warn!(reason = %why, spans, quiet_seconds = TELL_SECONDS, "traces are lost");
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged.is_none_or(|logged| logged.elapsed() >= Duration::from_secs(LOG_INTERVAL_SECONDS)) {
+            *logged = Some(Instant::now());
+            warn!(reason = %why, spans, quiet_seconds = LOG_INTERVAL_SECONDS, "traces are lost");
         }
     }
 }

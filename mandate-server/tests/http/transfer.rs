@@ -147,12 +147,12 @@ async fn content(world: &World, path: &str) -> Reply {
     world.send("GET", path, &world.organization_key, "Accept: application/x-ndjson\r\n", "").await
 }
 
-/// Rehearses, transfers, and tries a second time.
+/// Makes a dry run, transfers, and tries a second time.
 fn moves_all_and_only_once(from: &str, to: &str, by: &Operator) {
     let untouched = bytes(from);
-    let dry = on_a_thread(|| transfer::rehearse(from, to)).unwrap();
+    let dry = on_a_thread(|| transfer::dry_run(from, to)).unwrap();
     assert_eq!((dry.complete, dry.target), (false, "empty"));
-    assert_eq!(on_a_thread(|| upkeep::schema(to)).unwrap().current, 0, "a rehearsal changes nothing");
+    assert_eq!(on_a_thread(|| upkeep::schema(to)).unwrap().current, 0, "a dry run changes nothing");
     let summary = run(from, to, 100, by, &mut Cut::never()).unwrap();
     assert_eq!((&dry.rows, &dry.usage), (&summary.rows, &summary.usage));
     let empty: Vec<_> = summary.rows.iter().filter(|(_, rows)| **rows == 0).collect();
@@ -291,7 +291,7 @@ async fn a_target_that_holds_anything_is_refused() {
     world
         .stopped(&target, |from, to| {
             for refused in
-                [run(from, to, 9, &by, &mut Cut::never()), on_a_thread(|| transfer::rehearse(from, to))]
+                [run(from, to, 9, &by, &mut Cut::never()), on_a_thread(|| transfer::dry_run(from, to))]
             {
                 let refused = refused.unwrap_err().to_string();
                 assert!(refused.contains("the target is not empty, it has theirs"), "{refused}");

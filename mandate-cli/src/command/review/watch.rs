@@ -152,7 +152,7 @@ impl Queue {
             loop {
                 match reports.try_recv() {
                     Ok(report) => {
-                        if let Step::Give(order) = self.hear(report)? {
+                        if let Step::Give(order) = self.handle(report)? {
                             orders.send(order).map_err(|_| gone())?;
                         }
                     }
@@ -182,7 +182,7 @@ impl Queue {
     }
 
     /// Handles a report of the service. A refused key ends the watch.
-    fn hear(&mut self, report: Report) -> Result<Step, Failure> {
+    fn handle(&mut self, report: Report) -> Result<Step, Failure> {
         match report {
             Report::Waiting(waiting) => {
                 let is_first = !self.looked;

@@ -213,7 +213,7 @@ impl BatchWorker<'_> {
         ended.map(|(answers, mut tally): (_, Tally)| {
             // Where no webhook has subscribed to the event, there is nothing to deliver.
             tally.announced &= worker.count != Some(0);
-            self.after.tell(batch.len(), worker.committing(), &tally);
+            self.after.record(batch.len(), worker.committing(), &tally);
             answers
         })
     }

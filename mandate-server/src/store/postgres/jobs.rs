@@ -57,7 +57,8 @@ impl After {
         self.at_work.load(Ordering::Relaxed) > 0
     }
 
-    pub(super) fn tell(&self, count: usize, committing: Duration, tally: &Tally) {
+    /// Counts what a transaction has committed, and wakes the delivery worker if there is something to deliver.
+    pub(super) fn record(&self, count: usize, committing: Duration, tally: &Tally) {
         self.metrics.committed(count, committing);
         for (verdict, mode) in &tally.decided {
             self.metrics.decided(*verdict, *mode);

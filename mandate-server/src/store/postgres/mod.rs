@@ -129,7 +129,7 @@ pub(super) fn run_once<T>(
     apart(url, script, End::Commit)
 }
 
-pub(super) fn rehearse<T>(
+pub(super) fn dry_run<T>(
     url: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Result<T, Refusal>, Fault> {

@@ -129,7 +129,7 @@ impl Pool {
                     return Tried::Held;
                 }
                 ended.map(|(result, tally)| {
-                    after.tell(1, worker.committing(), &tally);
+                    after.record(1, worker.committing(), &tally);
                     result
                 })
             } else {

@@ -1,6 +1,6 @@
-//! Deliveries of events to webhooks, their attempts, and the line in which webhooks wait for theirs.
+//! Deliveries of events to webhooks, their attempts, and the due queue of webhooks.
 //!
-//! `webhooks.due_at` is the place of a webhook in that line. Whatever makes a delivery due keeps it no later than the
+//! `webhooks.due_at` is the place of a webhook in that queue. Whatever makes a delivery due keeps it no later than the
 //! first delivery that is pending; a server that takes a webhook out of the due queue leases it, and puts it back when
 //! that is done.
 //!

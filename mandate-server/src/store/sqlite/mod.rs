@@ -135,7 +135,7 @@ pub(super) fn run_once<T>(
     apart(path, script, End::Commit)
 }
 
-pub(super) fn rehearse<T>(
+pub(super) fn dry_run<T>(
     path: &str,
     script: impl FnOnce(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Result<T, Refusal>, Fault> {

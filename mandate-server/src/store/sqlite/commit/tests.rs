@@ -54,11 +54,11 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        Self::folding(checkpoint())
+        Self::checkpointing(checkpoint())
     }
 
-    /// One whose log is folded in so, beside the writer.
-    fn folding(checkpoint: Checkpoint) -> Self {
+    /// One whose log is checkpointed by `checkpoint`, beside the writer.
+    fn checkpointing(checkpoint: Checkpoint) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("test.db").display().to_string();
         let database = format!("sqlite://{path}");
@@ -132,8 +132,8 @@ fn fails(code: c_int) -> Checkpoint {
 
 #[tokio::test]
 async fn the_log_stays_short_however_it_is_folded_in_beside_the_writer() {
-    let folded = Arc::<Mutex<usize>>::default();
-    let (count, mut truly) = (Arc::clone(&folded), checkpoint());
+    let checkpoints = Arc::<Mutex<usize>>::default();
+    let (count, mut truly) = (Arc::clone(&checkpoints), checkpoint());
     let counted: Checkpoint = Box::new(move |connection| {
         *count.lock().unwrap() += 1;
         truly(connection)
@@ -143,7 +143,7 @@ async fn the_log_stays_short_however_it_is_folded_in_beside_the_writer() {
     let truly_or_not: [(Checkpoint, u64); 3] =
         [(counted, 2 * long), (Box::new(|_| Ok(0)), long), (fails(ffi::SQLITE_BUSY), long)];
     for (checkpoint, most) in truly_or_not {
-        let world = World::folding(checkpoint);
+        let world = World::checkpointing(checkpoint);
         for _ in 0..FILLS {
             world.fill().await.unwrap();
         }
@@ -156,12 +156,12 @@ async fn the_log_stays_short_however_it_is_folded_in_beside_the_writer() {
         let found = alone.query_row(sql, [], |row| Ok((row.get(0)?, row.get(1)?)));
         assert_eq!(found, Ok((FILLS, "ok".to_owned())));
     }
-    assert!(*folded.lock().unwrap() > 0);
+    assert!(*checkpoints.lock().unwrap() > 0);
 }
 
 #[tokio::test]
 async fn a_disk_that_fails_while_the_log_is_folded_in_stops_the_store() {
-    let world = World::folding(fails(ffi::SQLITE_IOERR_FSYNC));
+    let world = World::checkpointing(fails(ffi::SQLITE_IOERR_FSYNC));
     world.add().await.unwrap();
     let before = world.number().await;
     let mut filled = 0;
