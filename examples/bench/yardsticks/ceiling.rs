@@ -16,7 +16,7 @@ use mandate_core::{AgentId, Amount, Category, Currency, MandateId, Recipient, Re
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use self::common::{Desk, Failure, now, respond, serve};
+use self::common::{DecisionSigner, Failure, now, respond, serve};
 
 #[derive(Deserialize)]
 struct Body<'a> {
@@ -29,14 +29,14 @@ struct Body<'a> {
 
 #[tokio::main]
 async fn main() -> Result<(), Failure> {
-    serve(|desk| Ok(Router::new().route("/v1/authorizations", post(authorize)).with_state(desk))).await
+    serve(|signer| Ok(Router::new().route("/v1/authorizations", post(authorize)).with_state(signer))).await
 }
 
-async fn authorize(State(desk): State<Arc<Desk>>, body: Bytes) -> Response {
-    respond(decide(&desk, &body))
+async fn authorize(State(signer): State<Arc<DecisionSigner>>, body: Bytes) -> Response {
+    respond(decide(&signer, &body))
 }
 
-fn decide(desk: &Desk, body: &[u8]) -> Result<Vec<u8>, Failure> {
+fn decide(signer: &DecisionSigner, body: &[u8]) -> Result<Vec<u8>, Failure> {
     let body: Body<'_> = serde_json::from_slice(body)?;
     let request = Request {
         agent: AgentId::parse("agt_bench-00000")?,
@@ -55,6 +55,6 @@ fn decide(desk: &Desk, body: &[u8]) -> Result<Vec<u8>, Failure> {
         (Verdict::Allow, None)
     };
     let now = now();
-    let signed = desk.sign(request, verdict, Some(MandateId::new(now, 0)), now)?;
-    desk.answer(&signed, verdict, reason, now)
+    let signed = signer.sign(request, verdict, Some(MandateId::new(now, 0)), now)?;
+    signer.answer(&signed, verdict, reason, now)
 }

@@ -27,7 +27,7 @@ use mandate_core::{
 use r2d2::{ManageConnection, Pool};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
-use self::common::{Desk, Failure, now, respond, serve};
+use self::common::{DecisionSigner, Failure, now, respond, serve};
 
 const CONNECTIONS: u32 = 8;
 /// How long a transaction waits for the one before it.
@@ -93,7 +93,7 @@ impl ManageConnection for Database {
 }
 
 struct Service {
-    desk: Arc<Desk>,
+    signer: Arc<DecisionSigner>,
     pool: Pool<Database>,
 }
 
@@ -105,8 +105,8 @@ async fn main() -> Result<(), Failure> {
     };
     let pool = Pool::builder().max_size(CONNECTIONS).test_on_check_out(false).build(Database(database))?;
     set_up(&mut *pool.get()?, &read_to_string(keys)?)?;
-    let routes = |desk| {
-        let service = Arc::new(Service { desk, pool });
+    let routes = |signer| {
+        let service = Arc::new(Service { signer, pool });
         Ok(Router::new().route("/v1/authorizations", post(authorize)).with_state(service))
     };
     serve(routes).await
@@ -133,14 +133,19 @@ async fn authorize(State(service): State<Arc<Service>>, headers: HeaderMap, body
         let hash = ApiKey::parse(&key)?.hash();
         let mut connection = service.pool.get()?;
         let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-        let answer = decide(&service.desk, &transaction, &hash, &body)?;
+        let answer = decide(&service.signer, &transaction, &hash, &body)?;
         transaction.commit()?;
         Ok(answer)
     });
     respond(work.await.unwrap_or_else(|e| Err(e.into())))
 }
 
-fn decide(desk: &Desk, tx: &Transaction<'_>, hash: &[u8; 32], body: &[u8]) -> Result<Vec<u8>, Failure> {
+fn decide(
+    signer: &DecisionSigner,
+    tx: &Transaction<'_>,
+    hash: &[u8; 32],
+    body: &[u8],
+) -> Result<Vec<u8>, Failure> {
     let now = now();
     let mandate = mandate_of(tx, hash)?;
     let request = Request::read(mandate.terms.agent.clone(), Object::parse(body)?)?;
@@ -151,7 +156,7 @@ fn decide(desk: &Desk, tx: &Transaction<'_>, hash: &[u8; 32], body: &[u8]) -> Re
     let outcome = evaluate(Some(&mandate), &basis, &request, now, Evaluation::Request);
     let reason = outcome.reason.as_ref().map(ToString::to_string);
 
-    let signed = desk.sign(request.clone(), outcome.verdict, Some(mandate.id), now)?;
+    let signed = signer.sign(request.clone(), outcome.verdict, Some(mandate.id), now)?;
     let id = signed.id.to_string();
     let mut insert = tx.prepare_cached("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     insert.execute(params![
@@ -176,7 +181,7 @@ fn decide(desk: &Desk, tx: &Transaction<'_>, hash: &[u8; 32], body: &[u8]) -> Re
          ON CONFLICT DO UPDATE SET spent = excluded.spent, requests = requests + 1",
     )?;
     count.execute(params![agent, month, currency, spent.to_string()])?;
-    desk.answer(&signed, outcome.verdict, reason.as_deref(), now)
+    signer.answer(&signed, outcome.verdict, reason.as_deref(), now)
 }
 
 fn mandate_of(tx: &Transaction<'_>, hash: &[u8; 32]) -> Result<Mandate, Failure> {

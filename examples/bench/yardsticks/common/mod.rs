@@ -32,7 +32,7 @@ const REVIEW_SECONDS: i64 = 24 * 60 * 60;
 
 /// What signs and numbers decisions.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct DecisionSigner {
     issuer: String,
     policy_version: PolicyVersion,
     signer: Arc<dyn Signer>,
@@ -67,7 +67,7 @@ struct Review {
     expires_at: Timestamp,
 }
 
-impl Desk {
+impl DecisionSigner {
     fn new(issuer: String) -> Result<Self, Failure> {
         // Nothing depends on what it signs.
         let secret = SecretKey::from_bytes([7; 32])?;
@@ -144,15 +144,17 @@ pub(crate) fn respond(answered: Result<Vec<u8>, Failure>) -> Response {
     }
 }
 
-/// Serves what `routes` makes of a desk, on a free port of this machine, until the process is killed. Prints the base URL.
-pub(crate) async fn serve(routes: impl FnOnce(Arc<Desk>) -> Result<Router, Failure>) -> Result<(), Failure> {
+/// Serves what `routes` makes of a signer of decisions, on a free port of this machine, until the process is killed. Prints the base URL.
+pub(crate) async fn serve(
+    routes: impl FnOnce(Arc<DecisionSigner>) -> Result<Router, Failure>,
+) -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;
     let issuer = format!("http://{address}/keys");
     let location = format!("{issuer}{KEY_SET_PATH}");
-    let desk = Arc::new(Desk::new(issuer)?);
-    let key_set = desk.key_set()?;
-    let app = routes(desk)?
+    let signer = Arc::new(DecisionSigner::new(issuer)?);
+    let key_set = signer.key_set()?;
+    let app = routes(signer)?
         .route(
             KEY_SET_PATH,
             get(async move || (StatusCode::PERMANENT_REDIRECT, [(header::LOCATION, location)])),
