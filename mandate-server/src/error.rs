@@ -157,3 +157,22 @@ impl From<Invalid> for Fault {
         Self::Corrupt(format!("a stored value is not valid: {invalid}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rusqlite::ffi;
+
+    #[test]
+    fn the_kind_of_a_fault_follows_from_the_error_of_the_database() {
+        for (code, kind) in [
+            (ffi::SQLITE_FULL, "disk_full"),
+            (ffi::SQLITE_CORRUPT, "corrupt"),
+            (ffi::SQLITE_NOTADB, "corrupt"),
+            (ffi::SQLITE_BUSY, "internal"),
+        ] {
+            let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
+            assert_eq!(Fault::from(error).kind(), kind, "{code}");
+        }
+    }
+}

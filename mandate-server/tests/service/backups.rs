@@ -165,6 +165,11 @@ async fn a_schema_that_is_not_the_newest_is_refused_in_so_many_words() {
         none.ends_with("has schema 0, and this program needs 1: run `mandate-server migrate` first"),
         "{none}"
     );
+
+    let junk = folder.path().join("junk.db");
+    std::fs::write(&junk, [7; 4096]).unwrap();
+    let refused = store::migrate(&format!("sqlite://{}", junk.display())).unwrap_err().to_string();
+    assert!(refused.ends_with(&format!("file is not a database: {}", junk.display())), "{refused}");
 }
 
 /// The pages that the file may have: fewer than it will ask for, and then more.
