@@ -379,7 +379,7 @@ impl ConnectionWorker {
                     return Err(Fault::new(format!("database: {why}: {fault}")));
                 }
                 Err(fault) => {
-                    debug!(reason = %fault, "how a transaction ended cannot be read yet; the database is asked again")
+                    debug!(reason = %fault, "how a transaction ended cannot be read yet; the database is asked again");
                 }
             }
             self.pause(attempt + 4);

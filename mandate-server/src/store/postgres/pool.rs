@@ -64,7 +64,7 @@ impl Pool {
         let writers = {
             let patient = patient.clone();
             let serve = move |worker: ConnectionWorker, waiting: &AsyncMutex<_>| {
-                scripts::serve(worker, waiting, &patient)
+                scripts::serve(worker, waiting, &patient);
             };
             crew("writer", WRITERS, address, &mut threads, serve)?
         };

@@ -86,7 +86,9 @@ impl Thread {
             acknowledged.for_each(|(_, answer)| *answer = Err(why.clone()));
         }
         // A caller that has gone away needs no answer.
-        answers.into_iter().for_each(|(waiter, answer)| _ = waiter.send(answer));
+        for (waiter, answer) in answers {
+            let _ = waiter.send(answer);
+        }
     }
 
     /// Begins a transaction.

@@ -89,7 +89,7 @@ impl Lease {
                     Ok(true) => self.moved(to),
                     Ok(false) => break,
                     Err(fault) => {
-                        warn!(kind = fault.kind(), reason = %fault, "the lease of an export is not renewed")
+                        warn!(kind = fault.kind(), reason = %fault, "the lease of an export is not renewed");
                     }
                 }
             }
