@@ -46,7 +46,7 @@ impl RecentRequests {
     /// assert_eq!(recent.count_at(Timestamp::from_seconds(25)), 10);
     /// ```
     pub fn record(&mut self, at: Timestamp) {
-        self.0.retain(|kept| !is_ahead(*kept, at));
+        self.0.truncate(self.0.partition_point(|kept| !is_ahead(*kept, at)));
         self.0.insert(self.0.partition_point(|kept| *kept <= at), at);
         if self.0.len() > KEPT {
             self.0.remove(0);
@@ -68,10 +68,10 @@ impl RecentRequests {
     /// ```
     #[must_use]
     pub fn count_at(&self, now: Timestamp) -> u32 {
-        let within = |at: &&Timestamp| {
-            now.millis_since(**at) < VELOCITY_WINDOW_SECONDS.saturating_mul(1000) && !is_ahead(**at, now)
-        };
-        u32::try_from(self.0.iter().filter(within).count()).unwrap_or(u32::MAX)
+        let window = VELOCITY_WINDOW_SECONDS.saturating_mul(1000);
+        let ended = self.0.partition_point(|kept| now.millis_since(*kept) >= window);
+        let ahead = self.0.partition_point(|kept| !is_ahead(*kept, now));
+        u32::try_from(ahead.saturating_sub(ended)).unwrap_or(u32::MAX)
     }
 
     /// The instants as bytes to store: 8 for each (milliseconds, most significant byte first), oldest first.

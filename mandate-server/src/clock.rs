@@ -1,8 +1,8 @@
 //! The two things that a pure function cannot have: the time and randomness. Each has a real and a test source.
 
 use std::pin::Pin;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, UNIX_EPOCH};
 
 use mandate_core::Timestamp;
@@ -19,11 +19,13 @@ pub trait Clock: Send + Sync + 'static {
     /// Waits until it is `at`. The caller looks at the clock again: it may have been set.
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_>;
 
-    /// What another machine's clock shows, to be compared with this one: `shown`, unless this clock differs from the
-    /// world's time.
-    fn elsewhere(&self, shown: Timestamp) -> Timestamp {
+    /// The instant that the database's clock shows: `shown`, but for a test clock, which moves the database's clock too.
+    fn database(&self, shown: Timestamp) -> Timestamp {
         shown
     }
+
+    /// The time since the machine was started, in milliseconds. It counts while the machine sleeps, and no operator sets it.
+    fn uptime_millis(&self) -> i64;
 }
 
 /// Brings random bytes fit for keys.
@@ -46,6 +48,51 @@ impl Clock for SystemClock {
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
         let millis = u64::try_from(at.millis_since(self.now())).unwrap_or_default();
         Box::pin(tokio::time::sleep(Duration::from_millis(millis)))
+    }
+
+    fn uptime_millis(&self) -> i64 {
+        let up = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        up.tv_sec.saturating_mul(1000).saturating_add(up.tv_nsec / 1_000_000)
+    }
+}
+
+/// A server's clock, corrected by how far the database's was from it when they were last compared. Where several servers
+/// share a database, all of them go by that one clock.
+pub struct CorrectedClock {
+    own: Arc<dyn Clock>,
+    skew: Arc<Skew>,
+}
+
+impl CorrectedClock {
+    /// The clock `own`, corrected by `skew`.
+    #[must_use]
+    pub fn new(own: Arc<dyn Clock>, skew: Arc<Skew>) -> Self {
+        Self { own, skew }
+    }
+}
+
+impl std::fmt::Debug for CorrectedClock {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CorrectedClock").field("skew", &self.skew).finish_non_exhaustive()
+    }
+}
+
+impl Clock for CorrectedClock {
+    fn now(&self) -> Timestamp {
+        let now = self.own.now();
+        Timestamp::from_millis(now.millis().saturating_sub(self.skew.ahead_millis()))
+    }
+
+    fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
+        self.own.sleep_until(Timestamp::from_millis(at.millis().saturating_add(self.skew.ahead_millis())))
+    }
+
+    fn database(&self, shown: Timestamp) -> Timestamp {
+        self.own.database(shown)
+    }
+
+    fn uptime_millis(&self) -> i64 {
+        self.own.uptime_millis()
     }
 }
 
@@ -72,24 +119,32 @@ pub struct TestClock {
     shown: watch::Sender<Timestamp>,
     /// By how many seconds it is ahead of all others.
     ahead: AtomicI64,
+    /// By how many seconds it was moved in such a way that the machine's uptime moved along.
+    passed: AtomicI64,
 }
 
 impl TestClock {
     /// A clock that shows `at`.
     #[must_use]
     pub fn at(at: Timestamp) -> Self {
-        Self { shown: watch::Sender::new(at), ahead: AtomicI64::new(0) }
+        Self { shown: watch::Sender::new(at), ahead: AtomicI64::new(0), passed: AtomicI64::new(0) }
     }
 
-    /// Moves the clock by `seconds`, which may be negative, and the world's time with it.
+    /// Lets `seconds` pass. Where they are negative, the clock is set back.
     pub fn advance(&self, seconds: i64) {
+        self.passed.fetch_add(seconds.max(0), Ordering::SeqCst);
+        self.step(seconds);
+    }
+
+    /// Sets the clock by `seconds` ahead, or back where they are negative, and the database's with it: no time has passed.
+    pub fn step(&self, seconds: i64) {
         self.shown.send_modify(|now| *now = now.plus_seconds(seconds));
     }
 
     /// Moves the clock by `seconds`, which may be negative, and nothing else: it is wrong then.
     pub fn err(&self, seconds: i64) {
         self.ahead.fetch_add(seconds, Ordering::SeqCst);
-        self.advance(seconds);
+        self.step(seconds);
     }
 }
 
@@ -98,8 +153,12 @@ impl Clock for TestClock {
         *self.shown.borrow()
     }
 
-    fn elsewhere(&self, _: Timestamp) -> Timestamp {
+    fn database(&self, _: Timestamp) -> Timestamp {
         self.now().plus_seconds(-self.ahead.load(Ordering::SeqCst))
+    }
+
+    fn uptime_millis(&self) -> i64 {
+        self.passed.load(Ordering::SeqCst).saturating_mul(1000)
     }
 
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
@@ -111,57 +170,44 @@ impl Clock for TestClock {
     }
 }
 
-/// From how far on a clock that is off is warned of, in milliseconds.
+/// From how far on a clock that differs from the database's is warned of, in milliseconds.
 pub const SKEW_WARNS_MILLIS: i64 = 1_000;
-/// How far a clock may be off for decisions to be dated by it, in milliseconds.
-pub const SKEW_BEARABLE_MILLIS: i64 = 5_000;
 
-/// How far the machine's clock is off by the database's, as it was last compared.
+/// How far the machine's clock is ahead of the database's, as it was last compared.
 #[derive(Debug, Default)]
 pub struct Skew(AtomicI64);
 
 impl Skew {
-    /// Notes that another clock showed `told` at some moment between `before` and `after`. Says by how many milliseconds
-    /// this one is ahead for certain, behind where that is negative: how long the answer was on its way is not counted.
-    pub fn note(&self, before: Timestamp, told: Timestamp, after: Timestamp) -> i64 {
-        let ahead = Self::between(before, told, after);
-        self.0.store(ahead, Ordering::SeqCst);
-        ahead
+    /// Notes that the database's clock showed `shown` at some moment between `before` and `after`. The middle of the two is
+    /// taken for that moment, so that the result is wrong by half of the time that the answer took at most.
+    pub fn note(&self, before: Timestamp, shown: Timestamp, after: Timestamp) {
+        let middle = before.millis().saturating_add(after.millis_since(before) / 2);
+        self.0.store(middle.saturating_sub(shown.millis()), Ordering::SeqCst);
     }
 
-    /// What [`Skew::note`] says, of a comparison that is of use for one decision alone.
-    #[must_use]
-    pub fn between(before: Timestamp, told: Timestamp, after: Timestamp) -> i64 {
-        before.millis_since(told).max(0) + after.millis_since(told).min(0)
-    }
-
-    /// By how many milliseconds the clock is ahead for certain; behind where it is negative.
+    /// By how many milliseconds the clock is ahead; behind where it is negative.
     #[must_use]
     pub fn ahead_millis(&self) -> i64 {
         self.0.load(Ordering::SeqCst)
-    }
-
-    /// Whether decisions may be dated by the clock.
-    #[must_use]
-    pub fn is_bearable(&self) -> bool {
-        self.ahead_millis().abs() <= SKEW_BEARABLE_MILLIS
     }
 }
 
 /// Bits of an id that hold the time.
 const MILLIS_BITS: u32 = 48;
+/// Bits of an id that are random.
+const RANDOM_BITS: u32 = 128 - MILLIS_BITS;
 /// Random bytes of an id.
 const RANDOM_BYTES: usize = 10;
 /// Ids whose random bytes are drawn at a time: to ask the operating system costs more than they do.
 const DRAWN: usize = 100;
 
-/// Draws ids that only grow: time first, random below, and one more than the last where the clock stood or went back.
+/// Draws ids: 48 bits of time in milliseconds, and 80 random ones.
 pub struct Ids {
-    entropy: std::sync::Arc<dyn Entropy>,
+    entropy: Arc<dyn Entropy>,
     drawn: Mutex<Drawn>,
 }
 
-/// The last id, and the random bytes of the next ones.
+/// The last id in order, and the random bytes of the next ones.
 struct Drawn {
     last: u128,
     random: Vec<[u8; RANDOM_BYTES]>,
@@ -170,26 +216,61 @@ struct Drawn {
 impl Ids {
     /// Ids whose random part comes from `entropy`.
     #[must_use]
-    pub fn new(entropy: std::sync::Arc<dyn Entropy>) -> Self {
+    pub fn new(entropy: Arc<dyn Entropy>) -> Self {
         Self { entropy, drawn: Mutex::new(Drawn { last: 0, random: Vec::new() }) }
     }
 
-    /// The 128 bits of the next id, for something created at `now`.
+    /// The 128 bits of an id of `now`, whatever was drawn before.
+    pub fn fresh(&self, now: Timestamp) -> [u8; 16] {
+        at(now, self.drawn().random(&*self.entropy)).to_be_bytes()
+    }
+
+    /// The 128 bits of an id that is greater than `last`. It has the time `now` where that is later than the time of `last`;
+    /// otherwise it is `last` and a random step of 1 to 2³², so that load does not carry ids ahead of the clock.
+    pub fn after(&self, last: Option<[u8; 16]>, now: Timestamp) -> [u8; 16] {
+        let random = self.drawn().random(&*self.entropy);
+        behind(last.map_or(0, u128::from_be_bytes), now, random).to_be_bytes()
+    }
+
+    /// The 128 bits of an id for something created at `now`, greater than all that came of this function before.
     pub fn next(&self, now: Timestamp) -> [u8; 16] {
-        let mut drawn = self.drawn.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let random = drawn.random.pop().unwrap_or_else(|| {
-            let mut fresh = [[0; RANDOM_BYTES]; DRAWN];
-            self.entropy.fill(fresh.as_flattened_mut());
-            let [first, others @ ..] = fresh;
-            drawn.random.extend(others);
-            first
-        });
-        // The lower 48 bits of the milliseconds, and the random ones.
-        let millis = u128::from(now.millis().cast_unsigned() & ((1 << MILLIS_BITS) - 1));
-        let id = random.iter().fold(millis, |id, byte| id << 8 | u128::from(*byte));
-        drawn.last = id.max(drawn.last.saturating_add(1));
+        let mut drawn = self.drawn();
+        let random = drawn.random(&*self.entropy);
+        drawn.last = behind(drawn.last, now, random);
         drawn.last.to_be_bytes()
     }
+
+    fn drawn(&self) -> std::sync::MutexGuard<'_, Drawn> {
+        self.drawn.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+impl Drawn {
+    fn random(&mut self, entropy: &dyn Entropy) -> [u8; RANDOM_BYTES] {
+        self.random.pop().unwrap_or_else(|| {
+            let mut fresh = [[0; RANDOM_BYTES]; DRAWN];
+            entropy.fill(fresh.as_flattened_mut());
+            let [first, others @ ..] = fresh;
+            self.random.extend(others);
+            first
+        })
+    }
+}
+
+/// The lower 48 bits of the milliseconds, and the random ones.
+fn at(now: Timestamp, random: [u8; RANDOM_BYTES]) -> u128 {
+    let millis = u128::from(now.millis().cast_unsigned() & ((1 << MILLIS_BITS) - 1));
+    random.iter().fold(millis, |id, byte| id << 8 | u128::from(*byte))
+}
+
+/// The next id behind `last`: of the present millisecond if that is a later one, else a random step away.
+fn behind(last: u128, now: Timestamp, random: [u8; RANDOM_BYTES]) -> u128 {
+    let fresh = at(now, random);
+    if fresh >> RANDOM_BITS > last >> RANDOM_BITS {
+        return fresh;
+    }
+    let [.., a, b, c, d] = random;
+    last.saturating_add(u128::from(u32::from_be_bytes([a, b, c, d])) + 1)
 }
 
 impl std::fmt::Debug for Ids {
@@ -201,24 +282,22 @@ impl std::fmt::Debug for Ids {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+
+    fn millis(id: [u8; 16]) -> i64 {
+        mandate_core::DecisionId::from_bytes(id).created_at().millis()
+    }
 
     #[test]
-    fn a_clock_is_off_by_what_the_way_of_the_answer_does_not_explain() {
-        let skew = Skew::default();
-        let at = Timestamp::from_millis;
-        for (before, told, after, ahead) in [
-            (100, 100, 100, 0),
-            (100, 150, 200, 0),
-            (100, 100, 9_000, 0),
-            (100, 40, 110, 60),
-            (100, 170, 110, -60),
-            (70_000, 10_000, 70_200, 60_000),
-            (10_000, 70_000, 10_200, -59_800),
-        ] {
-            assert_eq!(skew.note(at(before), at(told), at(after)), ahead);
+    fn a_clock_is_corrected_by_what_the_database_showed() {
+        let (skew, at) = (Arc::new(Skew::default()), Timestamp::from_millis);
+        let own = Arc::new(TestClock::at(at(1_000_000)));
+        let clock = CorrectedClock::new(Arc::<TestClock>::clone(&own), Arc::clone(&skew));
+        for (before, shown, after, ahead) in
+            [(100, 100, 100, 0), (100, 150, 200, 0), (100, 40, 110, 65), (70_000, 10_000, 70_200, 60_100)]
+        {
+            skew.note(at(before), at(shown), at(after));
             assert_eq!(skew.ahead_millis(), ahead);
-            assert_eq!(skew.is_bearable(), ahead.abs() <= SKEW_BEARABLE_MILLIS);
+            assert_eq!(clock.now().millis(), own.now().millis() - ahead);
         }
     }
 
@@ -231,6 +310,28 @@ mod tests {
             assert!(next > last);
             last = next;
         }
-        assert_eq!(mandate_core::DecisionId::from_bytes(last).created_at().millis(), 1002);
+        assert_eq!(millis(last), 1002);
+    }
+
+    #[test]
+    fn an_id_is_behind_the_last_by_its_time_or_by_a_small_step() {
+        let (ids, at) = (Ids::new(Arc::new(SystemEntropy)), Timestamp::from_millis);
+        let last = ids.after(None, at(5_000));
+        assert_eq!(millis(last), 5_000);
+        let later = ids.after(Some(last), at(5_001));
+        assert_eq!(millis(later), 5_001);
+        let number = u128::from_be_bytes;
+        for now in [5_000, 4_999, 0] {
+            let next = ids.after(Some(last), at(now));
+            let step = number(next) - number(last);
+            assert!((1..=1 << 32).contains(&step), "{step}");
+        }
+        assert_eq!(millis(ids.fresh(at(7))), 7);
+        // A hundred thousand ids of one millisecond are still of it.
+        let mut last = ids.after(None, at(1));
+        for _ in 0..100_000 {
+            last = ids.after(Some(last), at(1));
+        }
+        assert!(millis(last) <= 2);
     }
 }

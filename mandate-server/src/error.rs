@@ -108,6 +108,14 @@ pub enum Fault {
     /// A stored value cannot be read: `mandate-server check` finds others.
     #[error("{0}")]
     Corrupt(String),
+    /// The clock is behind the instants by which decisions were made, so that none is made by it.
+    #[error(
+        "the clock is {behind_millis} ms behind the newest decision: nothing is decided until it has caught up, or `mandate-server clock accept` is run"
+    )]
+    ClockBehind {
+        /// By how many milliseconds.
+        behind_millis: i64,
+    },
     /// An address cannot be listened on.
     #[error("{0}")]
     Listen(String),
@@ -133,6 +141,7 @@ impl Fault {
             Self::NoSigningKey(_) => "no_signing_key",
             Self::Schema(_) => "schema",
             Self::Corrupt(_) => "corrupt",
+            Self::ClockBehind { .. } => "clock_behind",
             Self::Listen(_) => "listen",
             Self::Internal(_) => "internal",
         }

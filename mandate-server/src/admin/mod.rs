@@ -3,6 +3,7 @@
 pub mod audit;
 pub mod backup;
 pub mod check;
+pub mod clock;
 pub mod config;
 pub mod healthcheck;
 pub mod key;
@@ -42,6 +43,9 @@ pub enum Command {
     /// Check that the database is consistent
     #[command(after_help = check::HELP)]
     Check(check::Options),
+    /// Show the clock by which decisions are made, and accept one that was set back
+    #[command(subcommand, after_help = "Examples:\n  mandate-server clock show")]
+    Clock(clock::Command),
     /// Create or update the schema of the database
     #[command(after_help = migrate::HELP)]
     Migrate(migrate::Options),
@@ -90,6 +94,7 @@ impl Command {
             Self::Organization(command) => command.run(),
             Self::Backup(command) => command.run(),
             Self::Check(options) => options.run(),
+            Self::Clock(command) => command.run(),
             Self::Migrate(options) => options.run(),
             Self::Transfer(options) => options.run(),
             Self::Config(command) => command.run(),

@@ -7,7 +7,7 @@ use hyper::header::HeaderValue;
 use tokio::sync::{Semaphore, watch};
 
 use super::{Tasks, Urls, blocking};
-use crate::clock::{Clock, Entropy, Ids, Skew};
+use crate::clock::{Clock, CorrectedClock, Entropy, Ids, Skew};
 use crate::config::{Config, Settings};
 use crate::error::Fault;
 use crate::http::openapi::Hosts;
@@ -20,6 +20,7 @@ use crate::model::call::ScriptError;
 use crate::model::master_key::MasterKey;
 use crate::service::decide::Engine;
 use crate::service::endpoint::EgressPolicy;
+use crate::service::moments::Moments;
 use crate::service::signing::{self, Keyring};
 use crate::settlement::Settlement;
 use crate::store::{self, Decider, Store};
@@ -43,6 +44,7 @@ pub(super) struct Parts {
     keyring: Keyring,
     cursor_key: Arc<CursorKey>,
     engine: Arc<Engine>,
+    moments: Arc<Moments>,
     keys: Arc<KeyCache>,
     exports: Arc<Exports>,
     settlement: Arc<Settlement>,
@@ -71,23 +73,26 @@ impl Parts {
         };
         let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
         let seconds = settings.review_expiry_seconds;
-        let skew = Arc::new(Skew::default());
-        let engine = Engine::new(keyring.clone(), Arc::clone(&ids), Arc::clone(&clock), seconds);
-        let engine = Arc::new(engine.watching(Arc::clone(&skew)));
+        let (own, skew) = (clock, Arc::new(Skew::default()));
+        let clock: Arc<dyn Clock> = Arc::new(CorrectedClock::new(Arc::clone(&own), Arc::clone(&skew)));
+        let moments = Arc::new(Moments::new(Arc::clone(&clock), Arc::clone(&ids)));
+        let engine = Arc::new(Engine::new(keyring.clone(), Arc::clone(&moments), seconds));
         let store = {
             let (database, decider) = (settings.database.clone(), Arc::clone(&engine) as Arc<dyn Decider>);
             let metrics = metrics.clone();
             blocking(move || Store::open(&database, decider, metrics)).await?
         };
         let rates = Arc::new(Rates::new());
-        let parts = (Arc::clone(&rates), Arc::clone(&clock), Arc::clone(&skew));
-        let mut shared = Shared::new(parts, store.clone(), &*entropy);
+        let clocks = (Arc::clone(&clock), own, Arc::clone(&skew));
+        let mut shared = Shared::new(Arc::clone(&rates), clocks, store.clone(), &*entropy);
         let shared = if store.is_shared() {
             shared.begin().await?;
             Some(shared)
         } else {
             None
         };
+        let beginning = Arc::clone(&moments);
+        store.read(move |tx| beginning.begin(tx)).await??;
         let settlement = Settlement::new(&settings.settlement, keyring.clone(), Arc::clone(&clock))?;
         Ok(Self {
             keys: Arc::new(KeyCache::new(store.clone(), metrics.clone())),
@@ -109,6 +114,7 @@ impl Parts {
             keyring,
             cursor_key,
             engine,
+            moments,
         })
     }
 
@@ -119,6 +125,7 @@ impl Parts {
             store: self.store.clone(),
             engine: Arc::clone(&self.engine),
             ids: Arc::clone(&self.ids),
+            moments: Arc::clone(&self.moments),
             clock: Arc::clone(&self.clock),
             entropy: Arc::clone(&self.entropy),
             settlement: Arc::clone(&self.settlement),
@@ -144,9 +151,9 @@ impl Parts {
     /// The router of the ops listener.
     pub(super) fn ops(&self, stopping: watch::Receiver<bool>) -> Router {
         let (clock, metrics, keyring) = (Arc::clone(&self.clock), self.metrics.clone(), self.keyring.clone());
-        let skew = Arc::clone(&self.skew);
+        let (skew, moments) = (Arc::clone(&self.skew), Arc::clone(&self.moments));
         let store = self.store.clone();
-        ops_router(Arc::new(Ops { store, clock, metrics, keyring, skew, stopping }))
+        ops_router(Arc::new(Ops { store, clock, metrics, keyring, skew, moments, stopping }))
     }
 
     /// Starts what goes on beside the requests.
@@ -172,8 +179,7 @@ impl Parts {
             keyring: keyring.clone(),
             entropy: Arc::clone(&self.entropy),
         });
-        let sweep = Sweep::new(store.clone(), Arc::clone(&exports), Arc::clone(&self.ids), clock());
-        let sweep = sweep.watching(Arc::clone(&self.skew));
+        let sweep = Sweep::new(store.clone(), Arc::clone(&exports), Arc::clone(&self.moments), clock());
         tasks.spawn(|stopping| sweep.rotating(rotation).run(stopping));
         tasks.spawn(|stopping| export::run(store.clone(), exports, keyring.clone(), clock(), stopping));
         Ok(())

@@ -85,6 +85,11 @@ pub struct Decision {
     pub policy_version: values::PolicyVersion,
     pub nonce: values::Nonce,
     pub request: Request,
+    /// Its number among its agent's decisions: 1, 2, 3 and so on, without a gap.
+    #[schema(minimum = 1)]
+    pub sequence: i64,
+    /// When it was made, to the millisecond. `iat` is its whole second.
+    pub decided_at: values::Timestamp,
     pub mode: values::Mode,
     /// Why it was denied; on denials only.
     #[schema(required = false)]
@@ -132,6 +137,9 @@ pub struct Review {
     /// When it was resolved; absent while it is pending.
     #[schema(required = false)]
     pub resolved_at: values::Timestamp,
+    /// Behind which of the agent's decisions a person denied it, as a sequence; on denied reviews only.
+    #[schema(required = false, minimum = 0)]
+    pub resolved_after: i64,
     /// The fresh decision; on approved reviews only.
     #[schema(required = false)]
     pub decision: values::DecisionId,
@@ -159,6 +167,8 @@ pub(super) fn example() -> Value {
             "recipient": "vendor:acme",
             "category": "software",
         },
+        "sequence": 1,
+        "decided_at": "2026-06-15T12:00:00.000Z",
         "mode": "enforce",
         "basis": {"spent": 0, "recent_requests": 0},
         "verdict_token": TOKEN,

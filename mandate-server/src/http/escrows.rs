@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mandate_core::json::{Field, Object};
-use mandate_core::{DecisionId, EscrowId, EscrowState, EventId, Invalid, Timestamp};
+use mandate_core::{DecisionId, EscrowId, EscrowState, Invalid, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -39,7 +39,7 @@ use crate::service::escrows::{self, Address, MAX_ARBITER, MAX_CONDITION, MAX_NOT
 )]
 pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let (id, at) = (EscrowId::from_bytes(post.new_id()), post.at());
-    let event = EventId::from_bytes(post.new_id());
+    let ids = Arc::clone(&post.api.ids);
     let api = Arc::clone(&post.api);
     let settlement = api.settlement.recorded(post.call.caller.environment.kind);
     let mut contract = [0; 32];
@@ -52,7 +52,7 @@ pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
             refund_after: read(&body.require("refund_after")?, Timestamp::parse)?,
             id,
             contract: Address(contract),
-            event,
+            ids,
             settlement,
             at,
         };
@@ -125,7 +125,7 @@ pub(super) async fn transition(post: Post) -> Result<Answer, Failure> {
         to,
         note,
         settlement,
-        event: EventId::from_bytes(post.new_id()),
+        ids: Arc::clone(&post.api.ids),
         at: post.at(),
     });
     let answer = post.write(command, escrows::transition).await;

@@ -183,7 +183,7 @@ pub struct Export {
 
 /// The content, as examples show it.
 const LINES: &str = "{\"export\":{…}}\n{\"mandate\":{…}}\n{\"decision\":{…}}\n{\"trailer\":\"…\"}\n";
-const TABLE: &str = "decision,iat,verdict,…\r\n";
+const TABLE: &str = "decision,iat,sequence,decided_at,verdict,…\r\n";
 
 fn example() -> Value {
     json!({

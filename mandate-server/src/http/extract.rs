@@ -105,7 +105,7 @@ impl FromRequest<Arc<Api>> for Post {
         // While the body was on its way, the key may have been revoked and a review may have expired.
         call.at = api.clock.now();
         call.caller = api.caller(key_hash, call.at).await?;
-        call.idempotency = claim(&head, &content.claimed(), &key)?;
+        call.idempotency = claim(&head, &content.claimed(), &key, api.moments.forgetting())?;
         let body = no_query(head.uri.query()).and_then(|()| content.checked(&head.headers));
         Ok(Self { api, call, traced, id, body, room })
     }
@@ -251,14 +251,14 @@ impl Post {
     }
 }
 
-fn claim(head: &Parts, body: &[u8], key: &ApiKey) -> Result<Option<Claim>, Refusal> {
+fn claim(head: &Parts, body: &[u8], key: &ApiKey, expiring: Timestamp) -> Result<Option<Claim>, Refusal> {
     let mut values = head.headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
         return Err(Refusal::invalid("Idempotency-Key must be sent once"));
     }
     let text = String::from_utf8_lossy(value.as_bytes());
-    Claim::new(&text, head.method.as_str(), head.uri.path(), body, key).map(Some)
+    Claim::new(&text, head.method.as_str(), head.uri.path(), body, key, expiring).map(Some)
 }
 
 /// The values of parameters, each of them if given.

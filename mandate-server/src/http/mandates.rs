@@ -1,6 +1,8 @@
 //! `/v1/mandates`.
 
-use mandate_core::{EventId, MandateId, Terms};
+use std::sync::Arc;
+
+use mandate_core::Terms;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -35,9 +37,8 @@ use crate::service::mandates;
     )),
 )]
 pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
-    let (id, event) = (MandateId::from_bytes(post.new_id()), EventId::from_bytes(post.new_id()));
-    let at = post.at();
-    let command = post.parse(Terms::read).map(|terms| mandates::Create { terms, id, event, at });
+    let moments = Arc::clone(&post.api.moments);
+    let command = post.parse(Terms::read).map(|terms| mandates::Create { terms, moments });
     post.write(command, mandates::create).await
 }
 
@@ -96,8 +97,8 @@ pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
     )),
 )]
 pub(super) async fn revoke(post: Post) -> Result<Answer, Failure> {
-    let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
-    let command = post.no_body().map(|()| mandates::Revoke { id: post.id.clone(), event, at });
+    let moments = Arc::clone(&post.api.moments);
+    let command = post.no_body().map(|()| mandates::Revoke { id: post.id.clone(), moments });
     post.write(command, mandates::revoke).await
 }
 
@@ -169,7 +170,7 @@ pub struct Mandate {
     /// The agent's last decision before the mandate was revoked, by `sequence`: from the next one on it denies. Present when it is revoked.
     #[schema(required = false, minimum = 0)]
     pub revoked_after: i64,
-    /// The agent's last decision that the mandate governed, by `sequence`. One less than `governs_from` when it governed none. Present when it is replaced.
+    /// The agent's last decision that the mandate governed, by `sequence`. One less than `governs_from` when it governed none. Present when another mandate governs since.
     #[schema(required = false, minimum = 0)]
     pub governed_until: i64,
 }

@@ -45,6 +45,7 @@ use crate::clock::{Clock, Entropy, Ids};
 use crate::metrics::Metrics;
 use crate::service::decide::Engine;
 use crate::service::endpoint::EgressPolicy;
+use crate::service::moments::Moments;
 use crate::settlement::Settlement;
 use crate::store::Store;
 use crate::worker::export::Exports;
@@ -69,6 +70,7 @@ pub(crate) struct Api {
     pub(crate) store: Store,
     pub(crate) engine: Arc<Engine>,
     pub(crate) ids: Arc<Ids>,
+    pub(crate) moments: Arc<Moments>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Arc<dyn Entropy>,
     pub(crate) settlement: Arc<Settlement>,

@@ -19,6 +19,7 @@ use super::respond::{Failure, response, text};
 use crate::clock::{Clock, Skew};
 use crate::error::Fault;
 use crate::metrics::{CONTENT_TYPE, Metrics, Reading};
+use crate::service::moments::{Moments, behind_millis};
 use crate::service::signing::Keyring;
 use crate::service::{gauges, keys};
 use crate::store::Store;
@@ -37,7 +38,8 @@ const READY_SECONDS: u64 = 1;
 const STORE_STOPPED: &str = "the store has stopped; restart the server\n";
 
 /// The answer when nothing is decided, because decisions would carry a wrong time.
-const CLOCK_OFF: &str = "the clock differs too much from the database's; check NTP\n";
+const CLOCK_BEHIND: &str =
+    "the clock is behind the newest decision; nothing is decided until it has caught up\n";
 
 /// The ops listener.
 pub(crate) struct Ops {
@@ -46,6 +48,7 @@ pub(crate) struct Ops {
     pub(crate) metrics: Metrics,
     pub(crate) keyring: Keyring,
     pub(crate) skew: Arc<Skew>,
+    pub(crate) moments: Arc<Moments>,
     /// Becomes true when the server begins to stop.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -74,11 +77,14 @@ impl Ops {
         if self.store.has_stopped() {
             return unavailable(STORE_STOPPED);
         }
-        if !self.skew.is_bearable() {
-            return unavailable(CLOCK_OFF);
-        }
-        match self.asked(self.store.read(keys::revision)).await {
-            Ok(_) => match self.unsigned() {
+        let moments = Arc::clone(&self.moments);
+        let read = self.store.read(move |tx| {
+            keys::revision(tx)?;
+            moments.behind(tx)
+        });
+        match self.asked(read).await {
+            Ok(Some(_)) => unavailable(CLOCK_BEHIND),
+            Ok(None) => match self.unsigned() {
                 None => text(StatusCode::OK, "ready\n"),
                 Some(EnvironmentKind::Sandbox) => {
                     unavailable("nothing is signed for sandbox; restart the server\n")
@@ -111,10 +117,9 @@ impl Ops {
         let reading = Reading {
             now: Some(now),
             clock_ahead_millis: self.skew.ahead_millis(),
-            ready: stored.is_some()
-                && !self.store.has_stopped()
+            ready: !self.store.has_stopped()
                 && !*self.stopping.borrow()
-                && self.skew.is_bearable()
+                && stored.as_ref().is_some_and(|stored| behind_millis(now, stored.clock_mark).is_none())
                 && signing_ready.iter().all(|(_, ready)| *ready),
             signing_ready,
             queue_jobs: self.store.waiting(),

@@ -20,6 +20,8 @@ pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 pub const IDEMPOTENCY_REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 /// After how many seconds a request that was refused for lack of room may be repeated.
 const OVERLOAD_RETRY_AFTER_SECONDS: u32 = 1;
+/// The longest time after which a request may be made again, in seconds, while the clock is behind.
+const LONGEST_RETRY_AFTER_SECONDS: u32 = 60;
 
 pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
@@ -128,6 +130,11 @@ impl Failure {
                 let busy = server_error(StatusCode::SERVICE_UNAVAILABLE, OVERLOADED, id);
                 retry_after(busy, OVERLOAD_RETRY_AFTER_SECONDS)
             }
+            Self::Fault(Fault::ClockBehind { behind_millis }) => {
+                let behind = server_error(StatusCode::SERVICE_UNAVAILABLE, CLOCK_BEHIND, id);
+                let seconds = u32::try_from(behind_millis / 1_000).unwrap_or(u32::MAX);
+                retry_after(behind, seconds.clamp(1, LONGEST_RETRY_AFTER_SECONDS))
+            }
             Self::Fault(_) => server_error(StatusCode::INTERNAL_SERVER_ERROR, SERVER_ERROR, id),
         }
     }
@@ -200,6 +207,8 @@ pub(super) fn amended(bare: &[u8], refusal: &Refusal, id: RequestId) -> (u16, Ve
 
 const SERVER_ERROR: &str =
     "something went wrong on this side; a POST may be retried with the same Idempotency-Key";
+const CLOCK_BEHIND: &str =
+    "the service's clock is behind; a POST may be retried with the same Idempotency-Key";
 const OVERLOADED: &str = "the service is busy; retry in a moment, a POST with the same Idempotency-Key";
 
 const TOO_MANY_BODIES: &str = "the key, or its environment, has too many requests whose bodies are still on their way; \

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use mandate_core::Invalid;
 use mandate_core::json::Object;
-use mandate_core::{EventId, Invalid};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -39,9 +39,8 @@ const MAX_REASON_CHARS: usize = 500;
     )),
 )]
 pub(super) async fn approve(post: Post) -> Result<Answer, Failure> {
-    let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
     let engine = Arc::clone(&post.api.engine);
-    let command = post.no_body().map(|()| reviews::Approve { id: post.id.clone(), engine, event, at });
+    let command = post.no_body().map(|()| reviews::Approve { id: post.id.clone(), engine });
     post.write(command, reviews::approve).await
 }
 
@@ -65,10 +64,9 @@ pub(super) async fn approve(post: Post) -> Result<Answer, Failure> {
     )),
 )]
 pub(super) async fn deny(post: Post) -> Result<Answer, Failure> {
-    let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
     let reason = post.parse_optional(reason);
-    let engine = Arc::clone(&post.api.engine);
-    let command = reason.map(|reason| reviews::Deny { id: post.id.clone(), engine, reason, event, at });
+    let moments = Arc::clone(&post.api.moments);
+    let command = reason.map(|reason| reviews::Deny { id: post.id.clone(), moments, reason });
     post.write(command, reviews::deny).await
 }
 

@@ -23,7 +23,7 @@ type Optional = Family<Vec<(String, String)>, Gauge>;
 pub struct Reading {
     /// What the server's clock shows.
     pub now: Option<Timestamp>,
-    /// By how many milliseconds that is ahead of the database's for certain; behind where it is negative.
+    /// By how many milliseconds that is ahead of the database's; behind where it is negative.
     pub clock_ahead_millis: i64,
     /// Whether the server takes requests, and its store answers.
     pub ready: bool,
@@ -43,6 +43,7 @@ pub(super) struct Gauges {
     ready: Gauge,
     clock: Seconds,
     clock_ahead: Seconds,
+    clock_behind: Seconds,
     queue_jobs: Gauge,
     deliveries_pending: Gauge,
     delivery_lag: Seconds,
@@ -87,8 +88,13 @@ impl Gauges {
             ("clock_timestamp", "Time of the server's clock", &gauges.clock),
             (
                 "clock_ahead",
-                "How far the server's clock is ahead of the database's for certain, where that has one of its own",
+                "How far the server's clock is ahead of the database's, where that has one of its own",
                 &gauges.clock_ahead,
+            ),
+            (
+                "clock_behind",
+                "How far the clock is behind the newest instant by which a decision was made",
+                &gauges.clock_behind,
             ),
             ("delivery_lag", "Age of the oldest delivery that is due", &gauges.delivery_lag),
             (
@@ -133,6 +139,8 @@ impl Gauges {
             self.reviews_pending.set(stored.reviews_pending);
             self.exports_pending.set(stored.exports_pending);
             let lag = reading.now.zip(stored.delivery_due_at).map(|(now, due)| seconds(now) - seconds(due));
+            let behind = reading.now.map(|now| seconds(stored.clock_mark) - seconds(now));
+            self.clock_behind.set(behind.unwrap_or_default().max(0.0));
             self.delivery_lag.set(lag.unwrap_or_default().max(0.0));
             for (kind, created_at) in &stored.signing_keys {
                 let kind = OfKind { kind: kind.as_str() };

@@ -16,6 +16,8 @@ pub struct Stored {
     pub reviews_pending: i64,
     /// Exports that are to be built, up to [`MAX_COUNTED`].
     pub exports_pending: i64,
+    /// The high-water mark of the instants by which decisions were made.
+    pub clock_mark: Timestamp,
     /// When the newest signing key of each kind was made.
     pub signing_keys: Vec<(EnvironmentKind, Timestamp)>,
 }

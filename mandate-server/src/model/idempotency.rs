@@ -27,6 +27,8 @@ pub struct Claim {
     name: String,
     fingerprint: [u8; 32],
     seal: Zeroizing<[u8; 32]>,
+    /// The instant by which kept answers expire.
+    expiring: Timestamp,
 }
 
 impl fmt::Debug for Claim {
@@ -49,7 +51,7 @@ pub enum Judgement {
 impl Claim {
     /// The claim of a request under `name`, the header's value.
     ///
-    /// Bodies that mean the same as JSON are the same request; a body that is not JSON is taken as its bytes.
+    /// Answers that were kept for [`KEPT_SECONDS`] by the instant `expiring` are forgotten. Bodies that mean the same as JSON are the same request; a body that is not JSON is taken as its bytes.
     ///
     /// # Errors
     /// The name is not 1 to [`MAX_NAME`] printable ASCII characters.
@@ -59,6 +61,7 @@ impl Claim {
         path: &str,
         body: &[u8],
         presented: &ApiKey,
+        expiring: Timestamp,
     ) -> Result<Self, Refusal> {
         if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(|b| matches!(b, b' '..=b'~')) {
             let message = format!("Idempotency-Key must be 1 to {MAX_NAME} printable ASCII characters");
@@ -78,7 +81,7 @@ impl Claim {
             .map_err(|_| Refusal::invalid("Idempotency-Key cannot be used with this API key"))?;
         seal.update(SEAL);
         let seal = Zeroizing::new(seal.finalize().into_bytes().into());
-        Ok(Self { name: name.to_owned(), fingerprint: hash.finalize().into(), seal })
+        Ok(Self { name: name.to_owned(), fingerprint: hash.finalize().into(), seal, expiring })
     }
 
     /// Where the answer is kept: the scope is the API key that was presented.
@@ -91,8 +94,9 @@ impl Claim {
     ///
     /// # Errors
     /// A sealed answer does not open.
-    pub fn judge(&self, kept: Option<&KeptRecord>, now: Timestamp) -> Result<Judgement, Fault> {
-        let Some(kept) = kept.filter(|kept| now < kept.created_at.plus_seconds(KEPT_SECONDS)) else {
+    pub fn judge(&self, kept: Option<&KeptRecord>) -> Result<Judgement, Fault> {
+        let Some(kept) = kept.filter(|kept| self.expiring < kept.created_at.plus_seconds(KEPT_SECONDS))
+        else {
             return Ok(Judgement::Fresh);
         };
         if kept.fingerprint != self.fingerprint {
@@ -151,12 +155,16 @@ mod tests {
     use mandate_core::EnvironmentKind;
     use mandate_core::api_key::KeyClass;
 
+    fn noon() -> Timestamp {
+        Timestamp::from_seconds(1_000)
+    }
+
     fn key(seed: u8) -> ApiKey {
         ApiKey::from_random(KeyClass::Organization, EnvironmentKind::Sandbox, &[seed; 32])
     }
 
     fn claim(name: &str, body: &str, seed: u8) -> Claim {
-        Claim::new(name, "POST", "/v1/agents", body.as_bytes(), &key(seed)).unwrap()
+        Claim::new(name, "POST", "/v1/agents", body.as_bytes(), &key(seed), noon()).unwrap()
     }
 
     fn answer(secret: bool) -> Answer {
@@ -173,9 +181,9 @@ mod tests {
     fn names_are_printable_and_bounded() {
         let long = "a".repeat(256);
         for name in ["", "a\n", "é", long.as_str()] {
-            assert!(Claim::new(name, "POST", "/", b"", &key(1)).is_err(), "{name:?}");
+            assert!(Claim::new(name, "POST", "/", b"", &key(1), noon()).is_err(), "{name:?}");
         }
-        assert!(Claim::new(&"~ ".repeat(127), "POST", "/", b"", &key(1)).is_ok());
+        assert!(Claim::new(&"~ ".repeat(127), "POST", "/", b"", &key(1), noon()).is_ok());
     }
 
     #[test]
@@ -183,7 +191,10 @@ mod tests {
         let at = Timestamp::from_seconds(1_000);
         let first = claim("k", r#"{"a":1,"b":2}"#, 1);
         let kept = first.keep(&answer(false), at).unwrap();
-        let judge = |claim: &Claim, seconds| claim.judge(Some(&kept), at.plus_seconds(seconds)).unwrap();
+        let judge = |claim: &Claim, seconds| {
+            let claim = Claim { expiring: at.plus_seconds(seconds), ..claim.clone() };
+            claim.judge(Some(&kept)).unwrap()
+        };
         assert!(
             matches!(judge(&claim("k", r#"{ "b":2, "a":1.0 }"#, 1), KEPT_SECONDS - 1), Judgement::Replay(a) if a.replayed)
         );
@@ -196,10 +207,8 @@ mod tests {
         let at = Timestamp::from_seconds(1_000);
         let kept = claim("k", "{}", 1).keep(&answer(true), at).unwrap();
         assert!(kept.sealed && !kept.body.windows(9).any(|w| w == b"agent_key"));
-        let Judgement::Replay(replayed) = claim("k", "{}", 1).judge(Some(&kept), at).unwrap() else {
-            panic!()
-        };
+        let Judgement::Replay(replayed) = claim("k", "{}", 1).judge(Some(&kept)).unwrap() else { panic!() };
         assert_eq!(replayed.body, answer(true).body);
-        assert!(claim("k", "{}", 2).judge(Some(&kept), at).is_err());
+        assert!(claim("k", "{}", 2).judge(Some(&kept)).is_err());
     }
 }

@@ -87,8 +87,10 @@ pub struct DecisionRecord {
     pub environment: i64,
     /// The decision's id.
     pub id: DecisionId,
-    /// When it was made, seconds since the Unix epoch.
-    pub iat: i64,
+    /// Its number among its agent's decisions, from 1 on.
+    pub sequence: i64,
+    /// When it was made. The claim `iat` is its whole second.
+    pub decided_at: Timestamp,
     /// The verdict.
     pub verdict: Verdict,
     /// The mandate that governed.
@@ -132,6 +134,8 @@ pub struct ReviewRecord {
     pub expires_at: Timestamp,
     /// When it was resolved.
     pub resolved_at: Option<Timestamp>,
+    /// Behind which of its agent's decisions a person resolved it.
+    pub resolved_after: Option<i64>,
     /// The decision that its approval made.
     pub fresh: Option<DecisionId>,
     /// What the person who denied it said.
@@ -204,6 +208,10 @@ pub struct AgentState {
     pub mandate: Option<std::sync::Arc<Mandate>>,
     /// The newest requests.
     pub recent: RecentRequests,
+    /// How many decisions were made: the sequence of the newest.
+    pub sequence: i64,
+    /// The newest decision.
+    pub last: Option<DecisionId>,
 }
 
 /// An answer kept under an idempotency key.

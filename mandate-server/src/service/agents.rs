@@ -46,7 +46,7 @@ impl<'a> View<'a> {
 /// The name is taken in this environment.
 pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let environment = call.caller.environment.id;
-    let agent = Agent { id: AgentId::of(&command.name), sequence: command.id, created_at: command.at };
+    let agent = Agent { id: AgentId::of(&command.name), position: command.id, created_at: command.at };
     if !sql::agents::insert(tx, environment, &agent)? {
         let message = format!("name `{}` is taken by another agent; choose another", command.name);
         return Err(Refusal::new(Code::NameTaken, message).into());
@@ -66,7 +66,7 @@ pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> S
     let place = |id: &str| match AgentId::parse(id) {
         // An agent must not learn whether another one exists.
         Ok(id) if own.is_none_or(|own| *own == id) => {
-            Ok(sql::agents::find(tx, environment, &id)?.map(|agent| agent.sequence))
+            Ok(sql::agents::find(tx, environment, &id)?.map(|agent| agent.position))
         }
         _ => Ok(None),
     };
@@ -75,10 +75,10 @@ pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> S
         None => sql::agents::page(tx, environment, &walk.slice)?,
         Some(own) => {
             let own = sql::agents::find(tx, environment, own)?.into_iter();
-            own.filter(|agent| walk.slice.contains(agent.sequence)).collect()
+            own.filter(|agent| walk.slice.contains(agent.position)).collect()
         }
     };
-    let rows = found.iter().map(|agent| (agent.sequence, View::of(agent))).collect();
+    let rows = found.iter().map(|agent| (agent.position, View::of(agent))).collect();
     walk.answer(rows, None)
 }
 

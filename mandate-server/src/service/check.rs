@@ -1,5 +1,6 @@
 //! Whether a database is sound: what the engine underneath finds, what must go together, and the log made again.
 
+mod chain;
 mod kept;
 mod log;
 mod usage;

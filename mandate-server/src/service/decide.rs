@@ -13,8 +13,8 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use super::decisions::{ReviewView, claims, show_signed};
+use super::moments::{Moments, must_not_be_behind};
 use super::signing::Keyring;
-use crate::clock::{Clock, Ids, SKEW_BEARABLE_MILLIS, Skew};
 use crate::error::Fault;
 use crate::model::call::{Answer, Environment};
 use crate::model::idempotency::Judgement;
@@ -26,9 +26,7 @@ use crate::store::{Authorization, Decider, Drafted, Found, Ruling, Signed, Stand
 /// Decides and signs.
 pub struct Engine {
     keyring: Keyring,
-    ids: Arc<Ids>,
-    clock: Arc<dyn Clock>,
-    skew: Arc<Skew>,
+    moments: Arc<Moments>,
     review_seconds: i64,
 }
 
@@ -82,46 +80,42 @@ struct View<'a> {
 impl Engine {
     /// An engine that signs with `keyring`; its reviews expire after `review_seconds`.
     #[must_use]
-    pub fn new(keyring: Keyring, ids: Arc<Ids>, clock: Arc<dyn Clock>, review_seconds: i64) -> Self {
-        Self { keyring, ids, clock, skew: Arc::default(), review_seconds }
+    pub fn new(keyring: Keyring, moments: Arc<Moments>, review_seconds: i64) -> Self {
+        Self { keyring, moments, review_seconds }
     }
 
-    /// The same, where others on the same database rest on what it dates: it decides nothing while its clock is too far off.
+    /// Where its time and its ids come from.
     #[must_use]
-    pub fn watching(self, skew: Arc<Skew>) -> Self {
-        Self { skew, ..self }
+    pub fn moments(&self) -> &Moments {
+        &self.moments
     }
 
     /// Makes one decision, and signs it.
     ///
     /// # Errors
-    /// The signing backend cannot sign, or the clock is too far off.
+    /// The signing backend cannot sign.
     pub fn make(&self, grounds: &Grounds<'_>, request: &Request) -> Result<Fresh, Fault> {
         self.seal(self.decide_on(grounds, request)?, grounds.environment)
     }
 
     /// Makes one decision, without its signature.
     fn decide_on(&self, grounds: &Grounds<'_>, request: &Request) -> Result<Unsigned, Fault> {
-        if !self.skew.is_bearable() {
-            return Err(too_far_off());
-        }
-        let now = grounds.now;
-        let mandate = grounds.state.mandate.as_deref();
-        let basis = mandate_core::Basis {
-            spent: grounds.usage.spent,
-            recent_requests: grounds.state.recent.count_at(now),
-        };
+        let (now, state, ids) = (grounds.now, grounds.state, self.moments.ids());
+        let mandate = state.mandate.as_deref();
+        let basis =
+            mandate_core::Basis { spent: grounds.usage.spent, recent_requests: state.recent.count_at(now) };
         let evaluation = if grounds.approves.is_some() { Evaluation::Approval } else { Evaluation::Request };
         let outcome = evaluate(mandate, &basis, request, now, evaluation);
 
-        let id = DecisionId::from_bytes(self.ids.next(now));
+        let id = self.moments.decision(state.last, now);
         let review = mandate.filter(|_| outcome.verdict == Verdict::Review).map(|mandate| ReviewRecord {
-            id: ReviewId::from_bytes(self.ids.next(now)),
+            id: ReviewId::from_bytes(ids.next(now)),
             decision: id,
             status: ReviewStatus::Pending,
             waits_for: mandate.terms.principal.clone(),
             expires_at: now.plus_seconds(self.review_seconds),
             resolved_at: None,
+            resolved_after: None,
             fresh: None,
             reason: None,
         });
@@ -129,10 +123,11 @@ impl Engine {
         let decision = DecisionRecord {
             environment: grounds.environment.id,
             id,
-            iat: now.seconds(),
+            sequence: state.sequence + 1,
+            decided_at: now,
             verdict: outcome.verdict,
             mandate: mandate.map(|m| m.id),
-            nonce: Nonce::from_bytes(self.ids.next(now)),
+            nonce: Nonce::from_bytes(ids.fresh(now)),
             request: request.clone(),
             mode: grounds.mode,
             reason: outcome.reason.map(|reason| reason.to_string()),
@@ -144,7 +139,7 @@ impl Engine {
             signing_key: key.id,
             signature: [0; 64],
         };
-        let event = review.as_ref().map(|_| EventId::from_bytes(self.ids.next(now)));
+        let event = review.as_ref().map(|_| EventId::from_bytes(ids.next(now)));
         Ok(Unsigned { ruling: Box::new(Ruling { decision, review }), event, signer: key.signer })
     }
 
@@ -159,16 +154,6 @@ impl Engine {
         Ok(Fresh { ruling, token })
     }
 
-    /// Refuses to date a decision where the database's clock `shown` something between `before` and now from which this one
-    /// is too far off.
-    ///
-    /// # Errors
-    /// It is.
-    pub fn must_agree(&self, before: Timestamp, shown: Timestamp) -> Result<(), Fault> {
-        let told = self.clock.elsewhere(shown);
-        agree(before, told, self.clock.now())
-    }
-
     /// Decides on one request of a batch.
     fn open(
         &self,
@@ -178,9 +163,7 @@ impl Engine {
         found: &Found<'_>,
     ) -> Result<Unsigned, Fault> {
         let lost = || Fault::new("a batch was asked to decide on what it did not load");
-        if let Some((before, told)) = found.compared {
-            agree(before, told, now)?;
-        }
+        must_not_be_behind(now, found.mark.ok_or_else(lost)?)?;
         let environment = &at.call.caller.environment;
         let Standing { mode, state, usage } = found.standing.ok_or_else(lost)?;
         self.decide_on(&Grounds { environment, mode, state, usage, approves: None, now }, request)
@@ -206,28 +189,23 @@ impl Engine {
     }
 }
 
-/// Refuses a clock that is too far off for certain by another one, which showed `told` between `before` and `after`.
-fn agree(before: Timestamp, told: Timestamp, after: Timestamp) -> Result<(), Fault> {
-    if Skew::between(before, told, after).abs() > SKEW_BEARABLE_MILLIS { Err(too_far_off()) } else { Ok(()) }
-}
-
-fn too_far_off() -> Fault {
-    Fault::new("the clock is too far off by the database's to date a decision by it")
-}
-
 impl Decider for Engine {
     fn now(&self) -> Timestamp {
-        self.clock.now()
+        self.moments.clock().now()
     }
 
-    fn elsewhere(&self, shown: Timestamp) -> Timestamp {
-        self.clock.elsewhere(shown)
+    fn database(&self, shown: Timestamp) -> Timestamp {
+        self.moments.clock().database(shown)
+    }
+
+    fn follow(&self, newest: Option<DecisionId>) {
+        self.moments.follow(newest);
     }
 
     fn draft(&self, at: &Authorization, now: Timestamp, found: &Found<'_>) -> Result<Drafted, Fault> {
         let answered = |answer| Ok(Drafted::Answered(Box::new(Signed::answered(answer))));
         if let Some(claim) = &at.call.idempotency {
-            match claim.judge(found.kept, now)? {
+            match claim.judge(found.kept)? {
                 Judgement::Fresh => {}
                 Judgement::Replay(answer) => return answered(answer),
                 Judgement::Conflict(refusal) => {

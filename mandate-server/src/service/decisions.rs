@@ -30,6 +30,8 @@ pub struct ReviewView<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     resolved_at: Option<Timestamp>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    resolved_after: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     decision: Option<DecisionId>,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
@@ -39,6 +41,8 @@ pub struct ReviewView<'a> {
 struct View<'a> {
     #[serde(flatten)]
     claims: &'a VerdictClaims,
+    sequence: i64,
+    decided_at: Timestamp,
     mode: Mode,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<&'a str>,
@@ -66,6 +70,7 @@ impl<'a> ReviewView<'a> {
             resolved_at: review
                 .resolved_at
                 .or((status == ReviewStatus::Expired).then_some(review.expires_at)),
+            resolved_after: review.resolved_after,
             decision: review.fresh,
             reason: review.reason.as_deref(),
         }
@@ -78,8 +83,8 @@ pub fn claims(decision: &DecisionRecord, issuer: &str, policy_version: &PolicyVe
     VerdictClaims {
         iss: issuer.to_owned(),
         jti: decision.id,
-        iat: decision.iat,
-        exp: decision.iat.saturating_add(VERDICT_LIFETIME_SECONDS),
+        iat: decision.decided_at.seconds(),
+        exp: decision.decided_at.seconds().saturating_add(VERDICT_LIFETIME_SECONDS),
         verdict: decision.verdict,
         mandate: decision.mandate,
         policy_version: policy_version.clone(),
@@ -116,6 +121,8 @@ pub fn show_signed(
 ) -> Result<Box<serde_json::value::RawValue>, Fault> {
     let view = View {
         claims,
+        sequence: decision.sequence,
+        decided_at: decision.decided_at,
         mode: decision.mode,
         reason: decision.reason.as_deref(),
         supersedes: decision.supersedes,

@@ -1,18 +1,19 @@
 //! Escrows: money locked for a deal, from an allow decision, and the public contract that shows it.
 
 use std::fmt;
+use std::sync::Arc;
 
 use mandate_core::{
-    AgentId, Amount, Currency, DecisionId, EscrowId, EscrowState, EventId, Recipient, Timestamp, Verdict, jwt,
+    AgentId, Amount, Currency, DecisionId, EscrowId, EscrowState, Recipient, Timestamp, Verdict, jwt,
 };
 use serde::{Serialize, Serializer};
 
 use super::listing::{Cursors, Query, Walk};
 use super::outbox;
 use super::signing::Keyring;
+use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, Scripted};
-use crate::model::records::EventRecord;
 use crate::store::sql;
 use crate::store::sql::escrows::{Entry, EntryKey, Escrow, SettlementStatus};
 use crate::store::tx::Tx;
@@ -44,8 +45,8 @@ pub struct Create {
     pub id: EscrowId,
     /// Its address, drawn before.
     pub contract: Address,
-    /// The id of the event that reports it.
-    pub event: EventId,
+    /// What draws the id of the event that reports it.
+    pub ids: Arc<Ids>,
     /// The settlement status that new instructions begin with.
     pub settlement: SettlementStatus,
     /// When.
@@ -63,8 +64,8 @@ pub struct Transition {
     pub note: Option<String>,
     /// The settlement status that new instructions begin with.
     pub settlement: SettlementStatus,
-    /// The id of the event that reports it.
-    pub event: EventId,
+    /// What draws the id of the event that reports it.
+    pub ids: Arc<Ids>,
     /// When.
     pub at: Timestamp,
 }
@@ -230,7 +231,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let settlement = Some(command.settlement);
     let funded =
         Entry { state: EscrowState::Funded, disputed: false, at: command.at, note: None, settlement };
-    enter(tx, environment.id, &mut escrow, funded, command.event)?;
+    enter(tx, environment.id, &mut escrow, funded, &command.ids)?;
     Ok(Answer::new(201, &View::of(&escrow)?)?)
 }
 
@@ -247,7 +248,7 @@ pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripte
     let disputed = from.disputed || state == EscrowState::Disputed;
     let settlement = moves_funds(state).then_some(command.settlement);
     let entry = Entry { state, disputed, at: command.at, note: command.note.clone(), settlement };
-    enter(tx, environment, &mut escrow, entry, command.event)?;
+    enter(tx, environment, &mut escrow, entry, &command.ids)?;
     Ok(Answer::new(200, &View::of(&escrow)?)?)
 }
 
@@ -258,11 +259,11 @@ fn enter(
     environment: i64,
     escrow: &mut Escrow,
     entry: Entry,
-    event: EventId,
+    ids: &Ids,
 ) -> Result<(), Fault> {
     sql::escrows::append(tx, environment, escrow.id, escrow.history.len(), &entry)?;
     let data = outbox::data(&EventView { escrow: escrow.id, state: entry.state, disputed: entry.disputed })?;
-    outbox::write(tx, &EventRecord { environment, id: event, kind: entry.state.into(), at: entry.at, data })?;
+    outbox::write(tx, ids, environment, entry.state.into(), entry.at, data)?;
     escrow.history.push(entry);
     Ok(())
 }

@@ -4,7 +4,7 @@ use mandate_core::Timestamp;
 
 use crate::error::Fault;
 use crate::model::gauges::{MAX_COUNTED, Stored};
-use crate::store::sql::gauges;
+use crate::store::sql::{clock, gauges};
 use crate::store::tx::Tx;
 
 /// Reads them.
@@ -17,6 +17,7 @@ pub fn read(tx: &mut Tx<'_>, now: Timestamp) -> Result<Stored, Fault> {
         delivery_due_at: gauges::delivery_due_at(tx, MAX_COUNTED)?,
         reviews_pending: gauges::reviews_pending(tx, now, MAX_COUNTED)?,
         exports_pending: gauges::exports_pending(tx, MAX_COUNTED)?,
+        clock_mark: clock::mark(tx)?,
         signing_keys: gauges::signing_keys(tx)?,
     })
 }

@@ -45,7 +45,7 @@ pub fn once(
     let Some(claim) = &call.idempotency else { return answered(script(tx), call) };
     let key = claim.key(&call.caller);
     let kept = sql::idempotency::lock(tx, &key)?;
-    match claim.judge(kept.as_ref(), call.at)? {
+    match claim.judge(kept.as_ref())? {
         Judgement::Replay(answer) => Ok(answer),
         Judgement::Conflict(refusal) => Answer::refused(&refusal, call.request_id),
         Judgement::Fresh => {

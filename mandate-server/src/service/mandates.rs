@@ -1,13 +1,16 @@
 //! Mandates: written, read and revoked. An agent's newest mandate governs it.
 
-use mandate_core::{EventId, EventKind, Mandate, MandateId, Terms, Timestamp};
+use std::sync::Arc;
+
+use mandate_core::{EventKind, Mandate, MandateId, Terms, Timestamp};
 
 use super::listing::{Cursors, Query, Walk};
+use super::moments::Moments;
 use super::outbox;
 use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
-use crate::model::records::{AgentKey, EventRecord};
+use crate::model::records::AgentKey;
 use crate::store::sql;
 use crate::store::tx::Tx;
 
@@ -20,12 +23,8 @@ pub const EXPIRING_SECONDS: i64 = 7 * 24 * 60 * 60;
 pub struct Create {
     /// What is granted.
     pub terms: Terms,
-    /// Its id, drawn before.
-    pub id: MandateId,
-    /// The id of its `mandate.expiring` event, drawn before.
-    pub event: EventId,
-    /// When.
-    pub at: Timestamp,
+    /// Where its time and its id come from.
+    pub moments: Arc<Moments>,
 }
 
 /// The command to revoke a mandate.
@@ -33,10 +32,8 @@ pub struct Create {
 pub struct Revoke {
     /// Its id.
     pub id: String,
-    /// The id of the event that reports it, drawn before.
-    pub event: EventId,
-    /// When.
-    pub at: Timestamp,
+    /// Where its time comes from.
+    pub moments: Arc<Moments>,
 }
 
 /// Writes a mandate. From the next decision on it governs its agent; the one that governed is replaced.
@@ -44,25 +41,33 @@ pub struct Revoke {
 /// # Errors
 /// The terms have expired, or name an agent that is not registered.
 pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
-    command.terms.must_hold_at(command.at)?;
     let agent = AgentKey { environment: call.caller.environment.id, agent: command.terms.agent.clone() };
-    let Some(state) = sql::agents::lock(tx, &agent)? else {
+    let state = sql::agents::lock(tx, &agent)?;
+    let now = command.moments.now(tx)?;
+    command.terms.must_hold_at(now)?;
+    let Some(state) = state else {
         let message =
             format!("agent must be one that is registered in this environment; got `{}`", agent.agent);
         return Err(Refusal::invalid(message).into());
     };
-    let mandate = Mandate::new(command.id, command.terms.clone(), command.at);
+    let ids = command.moments.ids();
+    let id = MandateId::from_bytes(ids.next(now));
+    let governs_from = u64::try_from(state.sequence).unwrap_or_default() + 1;
+    let mandate = Mandate { governs_from, ..Mandate::new(id, command.terms.clone(), now) };
     let expiring_at = expiring_at(&mandate);
-    let soon = expiring_at <= command.at;
+    let soon = expiring_at <= now;
     sql::mandates::insert(tx, agent.environment, &mandate, (!soon).then_some(expiring_at))?;
-    if let Some(governed) = state.mandate.filter(|m| m.revoked_at.is_none()) {
-        sql::mandates::replace(tx, agent.environment, governed.id, mandate.id)?;
+    if let Some(governed) = &state.mandate {
+        sql::mandates::end(tx, agent.environment, governed.id, state.sequence)?;
+        if governed.revoked_at.is_none() {
+            sql::mandates::replace(tx, agent.environment, governed.id, mandate.id)?;
+        }
     }
     sql::agents::govern(tx, &agent, mandate.id)?;
     if soon {
-        expiring(tx, agent.environment, &mandate, command.event, command.at)?;
+        expiring(tx, agent.environment, &mandate, ids, now)?;
     }
-    Ok(Answer::new(201, &mandate.view(command.at))?)
+    Ok(Answer::new(201, &mandate.view(now))?)
 }
 
 /// When `mandate.expiring` is sent, unless the mandate was written later.
@@ -75,11 +80,11 @@ fn expiring(
     tx: &mut Tx<'_>,
     environment: i64,
     mandate: &Mandate,
-    id: EventId,
+    ids: &Ids,
     at: Timestamp,
 ) -> Result<(), Fault> {
     let data = outbox::data(&mandate.view(at))?;
-    outbox::write(tx, &EventRecord { environment, id, kind: EventKind::MandateExpiring, at, data })
+    outbox::write(tx, ids, environment, EventKind::MandateExpiring, at, data).map(drop)
 }
 
 /// When `mandate.expiring` is due next.
@@ -103,7 +108,7 @@ pub fn tell_expiring(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> 
         if sql::mandates::told_expiring(tx, *environment, *id)? {
             let mandate = sql::mandates::find(tx, *environment, *id)?;
             let mandate = mandate.ok_or_else(|| Fault::new("database: a mandate just found is not there"))?;
-            expiring(tx, *environment, &mandate, EventId::from_bytes(ids.next(now)), now)?;
+            expiring(tx, *environment, &mandate, ids, now)?;
         }
     }
     Ok(due.len())
@@ -141,18 +146,17 @@ pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Scripted {
 /// There is none of that id, or another mandate governs the agent, so that revoking this one would have no
 /// effect.
 pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
-    let Revoke { id, event, at } = command;
+    let Revoke { id, moments } = command;
     let agent = find(tx, call, id)?.terms.agent;
     let key = AgentKey { environment: call.caller.environment.id, agent };
-    let state = sql::agents::lock(tx, &key)?;
-    let governing = state.and_then(|state| state.mandate);
-    // Read it again now that the agent is locked.
-    let mut mandate = find(tx, call, id)?;
+    let lost = || Fault::new("database: an agent with a mandate has none that governs");
+    let state = sql::agents::lock(tx, &key)?.ok_or_else(lost)?;
+    // Read again, now that the agent is locked.
+    let (now, mut mandate) = (moments.now(tx)?, find(tx, call, id)?);
     if mandate.revoked_at.is_some() {
-        return Ok(Answer::new(200, &mandate.view(*at))?);
+        return Ok(Answer::new(200, &mandate.view(now))?);
     }
-    let governing =
-        governing.ok_or_else(|| Fault::new("database: an agent with a mandate has none that governs"))?;
+    let governing = state.mandate.ok_or_else(lost)?;
     if governing.id != mandate.id {
         let message = format!(
             "mandate {id} was replaced and governs no agent; to stop {}, revoke {}, which governs it",
@@ -160,12 +164,11 @@ pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
         );
         return Err(Refusal::invalid(message).into());
     }
-    sql::mandates::revoke(tx, key.environment, mandate.id, *at)?;
-    mandate.revoked_at = Some(*at);
-    let data = outbox::data(&mandate.view(*at))?;
+    sql::mandates::revoke(tx, key.environment, mandate.id, now, state.sequence)?;
+    (mandate.revoked_at, mandate.revoked_after) = (Some(now), u64::try_from(state.sequence).ok());
+    let data = outbox::data(&mandate.view(now))?;
     let answer = Answer::new(200, &data)?;
-    let kind = EventKind::MandateRevoked;
-    outbox::write(tx, &EventRecord { environment: key.environment, id: *event, kind, at: *at, data })?;
+    outbox::write(tx, moments.ids(), key.environment, EventKind::MandateRevoked, now, data)?;
     Ok(answer)
 }
 

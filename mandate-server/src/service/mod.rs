@@ -19,6 +19,7 @@ pub mod issuance;
 pub mod keys;
 pub mod listing;
 pub mod mandates;
+pub mod moments;
 pub mod organizations;
 pub mod outbox;
 pub mod rates;

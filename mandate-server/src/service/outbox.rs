@@ -1,22 +1,34 @@
 //! The outbox: an event and its deliveries are written in the transaction of the change that the event
 //! reports.
 
-use mandate_core::WebhookId;
+use mandate_core::{EventId, EventKind, Timestamp, WebhookId};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::clock::Ids;
 use crate::error::Fault;
 use crate::model::records::EventRecord;
 use crate::store::sql;
 use crate::store::tx::Tx;
 
-/// Writes an event, and a delivery to each webhook that subscribes to its type.
+/// Writes an event, and a delivery to each webhook that subscribes to its type; gives the event. It is the last thing that
+/// a script does: an event's id is drawn when its transaction is about to commit, so that events become visible about in
+/// the order of their ids.
 ///
 /// # Errors
 /// The database fails.
-pub fn write(tx: &mut Tx<'_>, event: &EventRecord) -> Result<(), Fault> {
-    sql::events::insert(tx, event)?;
-    sql::deliveries::fan_out(tx, event)
+pub fn write(
+    tx: &mut Tx<'_>,
+    ids: &Ids,
+    environment: i64,
+    kind: EventKind,
+    at: Timestamp,
+    data: Box<RawValue>,
+) -> Result<EventRecord, Fault> {
+    let event = EventRecord { environment, id: EventId::from_bytes(ids.next(at)), kind, at, data };
+    sql::events::insert(tx, &event)?;
+    sql::deliveries::fan_out(tx, &event)?;
+    Ok(event)
 }
 
 /// Writes an event for one webhook only, whatever it subscribes to.

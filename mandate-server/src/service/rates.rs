@@ -1,12 +1,10 @@
 //! The reports that servers on one database exchange: the requests that they have admitted, and the state of
 //! their clocks.
 
-use mandate_core::Timestamp;
-
 use crate::clock::{Clock, Skew};
 use crate::error::Fault;
 use crate::store::sql::servers;
-use crate::store::tx::{Backend, Tx};
+use crate::store::tx::Tx;
 
 pub use crate::store::sql::servers::Told;
 
@@ -19,20 +17,9 @@ const KEPT_MILLIS: i64 = 65_000;
 /// The database fails.
 pub fn compare(tx: &mut Tx<'_>, clock: &dyn Clock, skew: &Skew) -> Result<(), Fault> {
     let before = clock.now();
-    let told = clock.elsewhere(servers::now(tx)?);
-    skew.note(before, told, clock.now());
+    let shown = clock.database(servers::now(tx)?);
+    skew.note(before, shown, clock.now());
     Ok(())
-}
-
-/// The time of the database's clock, if several servers share the database.
-///
-/// # Errors
-/// The database fails.
-pub fn shown(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
-    match tx.backend() {
-        Backend::Sqlite => Ok(None),
-        Backend::Postgres => servers::now(tx).map(Some),
-    }
 }
 
 /// Sends the last report. From then on the other servers share what is left of a rate.

@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use mandate_core::{EventId, EventKind, PolicyVersion, Resolution, ReviewId, ReviewStatus, Timestamp};
+use mandate_core::{EventKind, PolicyVersion, Resolution, ReviewId, ReviewStatus, Timestamp};
 use serde_json::value::RawValue;
 
 use super::decide::{Engine, Grounds};
-use super::{decisions, outbox, rates};
+use super::moments::Moments;
+use super::{decisions, outbox};
 use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
-use crate::model::records::{AgentKey, AgentState, EventRecord, ReviewRecord, UsageKey};
-use crate::store::Decider as _;
+use crate::model::records::{AgentKey, AgentState, ReviewRecord, UsageKey};
 use crate::store::sql;
 use crate::store::sql::decisions::Whole;
 use crate::store::sql::reviews::Ended;
@@ -22,12 +22,8 @@ use crate::store::tx::Tx;
 pub struct Approve {
     /// The review's id.
     pub id: String,
-    /// Evaluates again, and has the clock.
+    /// What decides again.
     pub engine: Arc<Engine>,
-    /// The id of the event that reports it, drawn before.
-    pub event: EventId,
-    /// When the request arrived.
-    pub at: Timestamp,
 }
 
 /// The command to deny.
@@ -35,14 +31,10 @@ pub struct Approve {
 pub struct Deny {
     /// The review's id.
     pub id: String,
-    /// Has the clock.
-    pub engine: Arc<Engine>,
-    /// The person's reason.
+    /// Where the time comes from.
+    pub moments: Arc<Moments>,
+    /// What the person says.
     pub reason: Option<String>,
-    /// The id of the event that reports it, drawn before.
-    pub event: EventId,
-    /// When the request arrived.
-    pub at: Timestamp,
 }
 
 /// A pending review, its decision, and the agent, all locked.
@@ -51,6 +43,8 @@ struct Pending {
     whole: Whole,
     agent: AgentKey,
     state: AgentState,
+    /// The time since they are held.
+    now: Timestamp,
 }
 
 /// Approves: the request is evaluated again, now, with velocity and review threshold waived. The result is a
@@ -59,19 +53,16 @@ struct Pending {
 /// # Errors
 /// There is no such review, or it is not pending.
 pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
-    let Pending { mut review, mut whole, agent, state } =
-        pending(tx, call, &command.id, Resolution::Approve, command.at, &command.engine)?;
-    let before = command.engine.now();
-    if let Some(shown) = rates::shown(tx)? {
-        command.engine.must_agree(before, shown)?;
-    }
+    let moments = command.engine.moments();
+    let Pending { mut review, mut whole, agent, state, now } =
+        pending(tx, call, &command.id, Resolution::Approve, moments)?;
     let request = &whole.decision.request;
     let environment = &call.caller.environment;
     let (mode, _) = sql::environments::mode(tx, environment.id)?;
-    let month = UsageKey { agent, month: command.at.month(), currency: request.currency.clone() };
+    let month = UsageKey { agent, month: now.month(), currency: request.currency.clone() };
     let mut usage = sql::usage::find(tx, &month)?;
     let approves = Some(whole.decision.id);
-    let grounds = Grounds { environment, mode, state: &state, usage: &usage, approves, now: command.at };
+    let grounds = Grounds { environment, mode, state: &state, usage: &usage, approves, now };
     let fresh = command.engine.make(&grounds, request)?;
     let decision = &fresh.ruling.decision;
 
@@ -81,8 +72,9 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     review.fresh = Some(decision.id);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
-    resolved(tx, environment.id, &environment.policy_version, &whole, command.event, command.at)?;
-    Ok(fresh.answer(command.at)?)
+    resolved(tx, environment.id, &environment.policy_version, &whole, (moments.ids(), now))?;
+    moments.decided(tx, now)?;
+    Ok(fresh.answer(now)?)
 }
 
 /// Denies. The answer is the decision, whose review is now denied.
@@ -90,13 +82,15 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
 /// # Errors
 /// There is no such review, or it is not pending.
 pub fn deny(tx: &mut Tx<'_>, call: &Call, command: &Deny) -> Scripted {
-    let Pending { mut review, mut whole, .. } =
-        pending(tx, call, &command.id, Resolution::Deny, command.at, &command.engine)?;
+    let moments = &command.moments;
+    let Pending { mut review, mut whole, state, now, .. } =
+        pending(tx, call, &command.id, Resolution::Deny, moments)?;
     let environment = &call.caller.environment;
     review.reason.clone_from(&command.reason);
+    review.resolved_after = Some(state.sequence);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
-    let shown = resolved(tx, environment.id, &environment.policy_version, &whole, command.event, command.at)?;
+    let shown = resolved(tx, environment.id, &environment.policy_version, &whole, (moments.ids(), now))?;
     Ok(Answer::new(200, &shown)?)
 }
 
@@ -121,8 +115,7 @@ pub fn expire(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<
         // Exactly one resolution wins, and reports it.
         if sql::reviews::expire(tx, *environment, *review)? {
             let whole = sql::decisions::find(tx, *environment, *decision)?.ok_or_else(lost)?;
-            let event = EventId::from_bytes(ids.next(now));
-            resolved(tx, *environment, policy_version, &whole, event, now)?;
+            resolved(tx, *environment, policy_version, &whole, (ids, now))?;
         }
     }
     Ok(ended.len())
@@ -134,28 +127,24 @@ fn resolved(
     environment: i64,
     policy_version: &PolicyVersion,
     whole: &Whole,
-    id: EventId,
-    at: Timestamp,
+    (ids, at): (&Ids, Timestamp),
 ) -> Result<Box<RawValue>, Fault> {
     let data = decisions::show(whole, policy_version, at)?;
-    let event = EventRecord { environment, id, kind: EventKind::DecisionResolved, at, data };
-    outbox::write(tx, &event)?;
-    Ok(event.data)
+    Ok(outbox::write(tx, ids, environment, EventKind::DecisionResolved, at, data)?.data)
 }
 
 fn lost() -> Fault {
     Fault::new("database: a review's decision or agent is not there")
 }
 
-/// Locks the agent, then the review, and resolves the review: exactly one resolution wins. A request that
-/// came in time but waited until the review had expired is too late, since readers have seen it expired.
+/// Locks the agent, then the review, and moves the review on: exactly one resolution wins. A request that waited for its
+/// turn until the review had expired comes too late: readers have seen it expired.
 fn pending(
     tx: &mut Tx<'_>,
     call: &Call,
     id: &str,
     resolution: Resolution,
-    at: Timestamp,
-    engine: &Engine,
+    moments: &Moments,
 ) -> Result<Pending, ScriptError> {
     let environment = call.caller.environment.id;
     let id = ReviewId::parse(id).map_err(|_| Refusal::not_found())?;
@@ -164,8 +153,12 @@ fn pending(
     let agent = AgentKey { environment, agent: whole.decision.request.agent.clone() };
     let state = sql::agents::lock(tx, &agent)?.ok_or_else(lost)?;
     let mut review = sql::reviews::lock(tx, environment, id)?.ok_or_else(lost)?;
-    let status: ReviewStatus = review.status.at(review.expires_at, at.max(engine.now()));
+    let now = match resolution {
+        Resolution::Approve => moments.deciding(tx)?,
+        Resolution::Deny => moments.now(tx)?,
+    };
+    let status: ReviewStatus = review.status.at(review.expires_at, now);
     review.status = status.resolve(resolution).map_err(|e| Refusal::invalid(e.to_string()))?;
-    review.resolved_at = Some(at);
-    Ok(Pending { review, whole, agent, state })
+    review.resolved_at = Some(now);
+    Ok(Pending { review, whole, agent, state, now })
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use mandate_core::es256::Signer;
-use mandate_core::{EventId, Request, Timestamp};
+use mandate_core::{DecisionId, EventId, Request, Timestamp};
 
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call};
@@ -44,9 +44,8 @@ pub struct Loaded {
     pub usage: BTreeMap<UsageKey, UsageRecord>,
     /// The answers kept before under the idempotency keys that were sent.
     pub kept: BTreeMap<KeptKey, KeptRecord>,
-    /// Where several servers work on the database: the time by the decider's clock before the batch was loaded, and what
-    /// the database's clock showed after that.
-    pub compared: Option<(Timestamp, Timestamp)>,
+    /// The high-water mark of the instants by which decisions were made.
+    pub mark: Option<Timestamp>,
     /// What the batch has made and changed: to be written before it commits.
     pub made: Made,
 }
@@ -75,8 +74,8 @@ pub struct Found<'a> {
     pub standing: Option<Standing<'a>>,
     /// The answer kept before under the idempotency key that was sent.
     pub kept: Option<&'a KeptRecord>,
-    /// Where several servers work on the database: see [`Loaded::compared`].
-    pub compared: Option<(Timestamp, Timestamp)>,
+    /// The high-water mark of the instants by which decisions were made.
+    pub mark: Option<Timestamp>,
 }
 
 /// The state of an agent when it asks.
@@ -98,6 +97,7 @@ pub(super) fn count(
     usage: &mut UsageRecord,
 ) {
     state.recent.record(now);
+    (state.sequence, state.last) = (decision.sequence, Some(decision.id));
     usage.requests += 1;
     usage.count(decision.verdict, &decision.request);
 }
@@ -110,7 +110,7 @@ impl Loaded {
         let kept = at.call.idempotency.as_ref().and_then(|claim| self.kept.get(&claim.key(caller)));
         let request = at.request.as_ref().ok();
         let standing = request.and_then(|request| self.standing(caller.environment.id, request, now));
-        Found { standing, kept, compared: self.compared }
+        Found { standing, kept, mark: self.mark }
     }
 
     fn standing(&self, environment: i64, request: &Request, now: Timestamp) -> Option<Standing<'_>> {
@@ -136,12 +136,17 @@ impl Loaded {
 
 /// The pure middle of a batch, which the service brings.
 pub trait Decider: Send + Sync + 'static {
-    /// The time at which the batch decides.
+    /// The time by which it decides, where one server owns the database. It is read when the batch has its rows.
     fn now(&self) -> Timestamp;
 
-    /// What the database's clock shows, to be compared with [`Decider::now`].
-    fn elsewhere(&self, shown: Timestamp) -> Timestamp {
+    /// The time by which it decides, where the database's clock `shown` is that of several servers.
+    fn database(&self, shown: Timestamp) -> Timestamp {
         shown
+    }
+
+    /// Has all decisions from now on get ids that are greater than `newest`, where one server owns the database.
+    fn follow(&self, newest: Option<DecisionId>) {
+        let _ = newest;
     }
 
     /// Decides on one authorization, over what was found of it.

@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use mandate_core::{DecisionId, Verdict};
+use mandate_core::{DecisionId, Timestamp, Verdict};
 
 use super::tail::Tail;
 use crate::error::Fault;
-use crate::model::records::{AgentKey, Mode};
+use crate::model::records::{AgentKey, DecisionRecord, Mode};
 
 /// A value on its way into or out of the database.
 #[derive(Clone, PartialEq, Eq)]
@@ -224,6 +224,8 @@ pub struct Tx<'a> {
 pub struct Tally {
     /// The decisions that were written: their verdicts, each with its mode.
     pub decided: Vec<(Verdict, Mode)>,
+    /// The latest of the instants by which they were made.
+    pub decided_at: Option<Timestamp>,
     /// Whether there is something to deliver.
     pub announced: bool,
     /// What deciding rests on, and may have been changed.
@@ -249,6 +251,7 @@ impl Tally {
         self.decided.extend(other.decided);
         self.announced |= other.announced;
         self.newest = self.newest.max(other.newest);
+        self.decided_at = self.decided_at.max(other.decided_at);
         self.settled.extend(other.settled);
         self.touched.agents.extend(other.touched.agents);
         self.touched.environments.extend(other.touched.environments);
@@ -268,9 +271,10 @@ impl<'a> Tx<'a> {
     }
 
     /// Notes a decision that was written, to be counted when the transaction has been committed.
-    pub fn note(&mut self, id: DecisionId, verdict: Verdict, mode: Mode) {
-        self.tally.decided.push((verdict, mode));
-        self.tally.newest = self.tally.newest.max(Some(id));
+    pub fn note(&mut self, decision: &DecisionRecord) {
+        self.tally.decided.push((decision.verdict, decision.mode));
+        self.tally.newest = self.tally.newest.max(Some(decision.id));
+        self.tally.decided_at = self.tally.decided_at.max(Some(decision.decided_at));
     }
 
     /// Wakes the delivery worker, once the transaction has been committed.

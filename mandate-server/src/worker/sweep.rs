@@ -14,10 +14,11 @@ use tracing::error;
 
 use super::export::{self, Exports};
 use super::rotate::Rotation;
-use crate::clock::{Clock, Ids, Skew};
+use crate::clock::Clock;
 use crate::error::Fault;
 use crate::model::call::ScriptError;
-use crate::service::{deliveries, exports, idempotency, mandates, rates, reviews};
+use crate::service::moments::Moments;
+use crate::service::{deliveries, exports, idempotency, mandates, reviews};
 use crate::store::Store;
 use crate::store::tx::Tx;
 
@@ -79,9 +80,8 @@ pub const JOBS: [Job; 8] = [
 pub struct Sweep {
     store: Store,
     exports: Arc<Exports>,
-    ids: Arc<Ids>,
+    moments: Arc<Moments>,
     clock: Arc<dyn Clock>,
-    skew: Arc<Skew>,
     orphans: Every,
     left_over: Every,
     /// When the database was last maintained, and when it is due again.
@@ -98,16 +98,10 @@ impl std::fmt::Debug for Sweep {
 impl Sweep {
     /// A scheduler over a store and the files of its exports.
     #[must_use]
-    pub fn new(store: Store, exports: Arc<Exports>, ids: Arc<Ids>, clock: Arc<dyn Clock>) -> Self {
+    pub fn new(store: Store, exports: Arc<Exports>, moments: Arc<Moments>, clock: Arc<dyn Clock>) -> Self {
         let (orphans, left_over) = (Every::new(ORPHANS_SECONDS), Every::new(LEFT_OVER_SECONDS));
-        let (skew, tended) = (Arc::default(), Mutex::new(None));
-        Self { store, exports, ids, clock, skew, orphans, left_over, tended, rotation: None }
-    }
-
-    /// The same, for servers that share a database: no job runs while the clock is too far off.
-    #[must_use]
-    pub fn watching(self, skew: Arc<Skew>) -> Self {
-        Self { skew, ..self }
+        let tended = Mutex::new(None);
+        Self { store, exports, moments, clock, orphans, left_over, tended, rotation: None }
     }
 
     /// The same, which also rotates signing keys if `rotation` is given.
@@ -134,14 +128,7 @@ impl Sweep {
     /// Runs all jobs that are due now, and returns when to look again. A job that fails is logged and delays
     /// no other.
     pub async fn sweep(&self) -> Timestamp {
-        let compared = self.compare().await;
         let now = self.clock.now();
-        if let Err(fault) = &compared {
-            error!(reason = %fault, "it is not known how the clock is: what is due waits");
-        }
-        if compared.is_err() || !self.skew.is_bearable() {
-            return now.plus_seconds(SHORTEST_PAUSE_SECONDS);
-        }
         let mut next = now.plus_seconds(LONGEST_PAUSE_SECONDS);
         for job in &JOBS {
             match (job.run)(self, now).await {
@@ -152,17 +139,8 @@ impl Sweep {
         next.max(now.plus_seconds(SHORTEST_PAUSE_SECONDS))
     }
 
-    /// If servers share the database, compares the clock with the database's: it may have been set since.
-    async fn compare(&self) -> Result<(), Fault> {
-        if !self.store.is_shared() {
-            return Ok(());
-        }
-        let (clock, skew) = (Arc::clone(&self.clock), Arc::clone(&self.skew));
-        self.store.read(move |tx| rates::compare(tx, &*clock, &skew)).await?
-    }
-
-    /// Runs `script`, which changes a bounded number of rows and returns how many, in one transaction after
-    /// another while `next` is not after `now`. Writes nothing if nothing is due.
+    /// Runs `script`, which changes a bounded number of rows and says how many, in transactions of their own for as long
+    /// as `next` lies not after `now`. Nothing is written while nothing is due.
     async fn while_due<N, S>(&self, now: Timestamp, next: N, script: S) -> Due
     where
         N: Fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault> + Clone + Send + Sync + 'static,
@@ -182,18 +160,22 @@ impl Sweep {
     }
 
     async fn mandates(&self, now: Timestamp) -> Due {
-        let ids = Arc::clone(&self.ids);
-        let tell = move |tx: &mut Tx<'_>| mandates::tell_expiring(tx, &ids, now, BATCH_ROWS);
+        let moments = Arc::clone(&self.moments);
+        let tell = move |tx: &mut Tx<'_>| mandates::tell_expiring(tx, moments.ids(), now, BATCH_ROWS);
         self.while_due(now, mandates::next_expiring, tell).await
     }
 
     async fn reviews(&self, now: Timestamp) -> Due {
-        let ids = Arc::clone(&self.ids);
-        let expire = move |tx: &mut Tx<'_>| reviews::expire(tx, &ids, now, BATCH_ROWS);
+        let moments = Arc::clone(&self.moments);
+        let expire = move |tx: &mut Tx<'_>| reviews::expire(tx, moments.ids(), now, BATCH_ROWS);
         self.while_due(now, reviews::next_end, expire).await
     }
 
     async fn kept_answers(&self, now: Timestamp) -> Due {
+        let expiring = self.moments.forgetting();
+        if expiring < now {
+            return Ok(None);
+        }
         let forget = move |tx: &mut Tx<'_>| idempotency::forget(tx, now, BATCH_ROWS);
         self.while_due(now, move |tx| idempotency::next_end(tx, now), forget).await
     }

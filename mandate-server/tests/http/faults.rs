@@ -33,15 +33,25 @@ impl Breakable {
     }
 }
 
+/// Whether this is a thread that decides.
+fn is_deciding() -> bool {
+    let deciding = |name: &str| ["writer", "ahead"].contains(&name) || name.starts_with("batch-worker");
+    std::thread::current().name().is_some_and(deciding)
+}
+
 impl Clock for Breakable {
     fn now(&self) -> Timestamp {
-        let deciding = |name: &str| ["writer", "ahead"].contains(&name) || name.starts_with("batch-worker");
-        self.panic_if(std::thread::current().name().is_some_and(deciding));
+        self.panic_if(is_deciding());
         self.clock.now()
     }
 
-    fn elsewhere(&self, shown: Timestamp) -> Timestamp {
-        self.clock.elsewhere(shown)
+    fn database(&self, shown: Timestamp) -> Timestamp {
+        self.panic_if(is_deciding());
+        self.clock.database(shown)
+    }
+
+    fn uptime_millis(&self) -> i64 {
+        self.clock.uptime_millis()
     }
 
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {

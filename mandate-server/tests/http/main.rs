@@ -11,6 +11,7 @@ use mandate_tests::Kind;
 
 #[path = "../service/apart.rs"]
 mod apart;
+mod behind;
 mod bodies;
 mod contract;
 mod deliveries;

@@ -22,8 +22,12 @@ impl Clock for Still {
         self.0.now()
     }
 
-    fn elsewhere(&self, shown: mandate_core::Timestamp) -> mandate_core::Timestamp {
-        self.0.elsewhere(shown)
+    fn database(&self, shown: mandate_core::Timestamp) -> mandate_core::Timestamp {
+        self.0.database(shown)
+    }
+
+    fn uptime_millis(&self) -> i64 {
+        self.0.uptime_millis()
     }
 
     fn sleep_until(&self, _: mandate_core::Timestamp) -> Sleep<'_> {

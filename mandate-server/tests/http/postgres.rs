@@ -12,6 +12,7 @@ use mandate_tests::Kind;
 
 #[path = "../service/apart.rs"]
 mod apart;
+mod behind;
 mod clocks;
 mod contract;
 mod deliveries;

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use mandate_server::clock::TestClock;
 use serde_json::{Value, json};
 
 use crate::wire::Reply;
-use crate::world::{World, noon, spend};
+use crate::world::{World, spend};
 
 /// How often each race is run.
 const ROUNDS: usize = 5;
@@ -270,35 +269,4 @@ async fn names_mandates_webhooks_and_escrows_are_taken_once() {
     let hook = json!({ "url": "https://hooks.example.com/m", "events": ["mandate.revoked"] });
     let hooks = race(&servers, 24, key, "/v1/webhooks", "", &hook).await;
     assert_eq!(statuses(&hooks), BTreeMap::from([(201, 16), (400, 8)]));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn a_clock_that_is_a_minute_off_opens_no_limit() {
-    for seconds in [60, -60] {
-        let one = World::start().await;
-        let clock: Arc<TestClock> = noon();
-        clock.advance(seconds);
-        let servers = [one.beside(Arc::clone(&one.clock)).await, one.beside(clock).await];
-        let agent = one.agent("a").await;
-        limited(&one, "agt_a", 1000).await;
-        let replies = race(&servers, RACERS, &agent, "/v1/authorizations", "", &spend(1)).await;
-        assert_eq!(replies.iter().filter(|reply| reply.status == 201).count(), RACERS);
-        // Of the times that were written down, no eleven are within 60 seconds.
-        let kept = all(&one, &agent, "/v1/decisions?verdict=allow").await;
-        let mut times: Vec<_> = kept.iter().map(|decision| decision["iat"].as_i64().unwrap()).collect();
-        times.sort_unstable();
-        assert!(times.len() >= 10 && times.windows(11).all(|times| times[10] - times[0] >= 60), "{times:?}");
-
-        let agent = one.agent("b").await;
-        limited(&one, "agt_b", 100).await;
-        let replies = race(&servers, RACERS, &agent, "/v1/authorizations", "", &spend(30)).await;
-        assert_eq!(verdicts(&replies)["allow"], 3);
-
-        let agent = one.agent("c").await;
-        limited(&one, "agt_c", 100).await;
-        let headers = "Idempotency-Key: once\r\n";
-        let replies = race(&servers, 8, &agent, "/v1/authorizations", headers, &spend(1)).await;
-        assert!(replies.iter().all(|reply| (reply.status, &reply.body) == (201, &replies[0].body)));
-        assert_eq!(all(&one, &agent, "/v1/decisions").await.len(), 1);
-    }
 }

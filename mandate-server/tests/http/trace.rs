@@ -24,8 +24,12 @@ impl Clock for Still {
         self.0.now()
     }
 
-    fn elsewhere(&self, shown: Timestamp) -> Timestamp {
-        self.0.elsewhere(shown)
+    fn database(&self, shown: Timestamp) -> Timestamp {
+        self.0.database(shown)
+    }
+
+    fn uptime_millis(&self) -> i64 {
+        self.0.uptime_millis()
     }
 
     fn sleep_until(&self, _: Timestamp) -> Sleep<'_> {
@@ -56,7 +60,8 @@ async fn world(kind: Kind, seed: u64) -> World {
 }
 
 async fn carry_out(world: &World, operation: &Operation) -> Reply {
-    world.clock.advance(operation.seconds);
+    // No two decisions are of one millisecond: their ids then rest on the clock alone.
+    world.clock.advance(operation.seconds.max(1));
     let mut headers =
         operation.name.as_ref().map_or(String::new(), |name| format!("Idempotency-Key: {name}\r\n"));
     if let Some(body) = &operation.body {

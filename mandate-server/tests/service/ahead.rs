@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
-use mandate_core::{AgentId, EnvironmentKind, RecentRequests, Timestamp, Total, Verdict};
+use mandate_core::{AgentId, EnvironmentKind, RecentRequests, Total, Verdict};
 use mandate_server::admin::organization;
 use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::model::call::Caller;
@@ -18,7 +18,7 @@ use mandate_server::store::{self, sql};
 
 use crate::check::found;
 use crate::rotation::{Random, number};
-use crate::world::{World, claim, json, random_key};
+use crate::world::{World, claim, claim_at, json, random_key};
 use mandate_core::api_key::KeyClass;
 
 /// What happens in the course of a campaign of scale 1.
@@ -68,7 +68,7 @@ fn told(whole: &Whole) -> String {
     let reason = d.reason.as_ref().map(|reason| reason.replace(&mandate, "it"));
     format!(
         "{} {} {:?} {} {:?} {:?} {} {} {:?} {review:?} {}",
-        d.iat,
+        d.decided_at.seconds(),
         d.verdict,
         d.request,
         d.mode.as_str(),
@@ -116,7 +116,7 @@ async fn live(mut random: Random, steps: i64, disturbed: bool) -> Vec<String> {
                 if kind < 9 {
                     let name = format!("key-{}", random.below(40));
                     let body = format!("{amount} {:?}", agent.agent);
-                    call.idempotency = Some(claim(&name, &body, &key));
+                    call.idempotency = Some(claim_at(&name, &body, &key, world.clock.now()));
                     let now = world.clock.now();
                     let answer = world.decide(call, &amount).await;
                     let kept =
@@ -169,7 +169,7 @@ pub(crate) async fn rests(world: &World) {
     let mut spent: BTreeMap<_, Total> = BTreeMap::new();
     let mut recent: BTreeMap<_, RecentRequests> = BTreeMap::new();
     for Whole { decision, .. } in log(world).await {
-        let (agent, at) = (decision.request.agent.clone(), Timestamp::from_seconds(decision.iat));
+        let (agent, at) = (decision.request.agent.clone(), decision.decided_at);
         let spent = spent.entry((agent.clone(), at.month(), decision.request.currency.clone())).or_default();
         let recent = recent.entry(agent).or_default();
         assert_eq!(decision.basis.spent, *spent, "{}", decision.id);

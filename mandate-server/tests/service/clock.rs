@@ -30,7 +30,7 @@ fn sweeper(world: &World, directory: &std::path::Path) -> Sweep {
     Sweep::new(
         world.store.clone(),
         Arc::new(Exports::new(directory.to_owned())),
-        Arc::clone(&world.ids),
+        Arc::clone(&world.moments),
         clock,
     )
 }
@@ -114,7 +114,7 @@ async fn kept_answers_go_on_time_past_those_that_a_clock_kept_which_was_ahead() 
     for number in 0..201 {
         assert!(!keep(&world, &agent, &format!("ahead{number}")).await);
     }
-    world.clock.advance(-JUMP);
+    world.set_back(JUMP);
     assert!(!keep(&world, &agent, "now").await);
     assert!(keep(&world, &agent, "ahead0").await, "one that was kept ahead is replayed");
     let kept = || world.number("SELECT count(*) FROM idempotency");

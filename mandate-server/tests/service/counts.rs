@@ -93,7 +93,7 @@ fn read(caller: &Caller, body: &[u8]) -> Request {
 
 /// What an agent's next requests are decided on.
 fn load(tx: &mut Tx<'_>, agent: &AgentKey, now: Timestamp) -> Result<Loaded, Fault> {
-    let mut loaded = Loaded::default();
+    let mut loaded = Loaded { mark: Some(now), ..Loaded::default() };
     loaded.modes.insert(agent.environment, Mode::Enforce);
     loaded.agents.insert(agent.clone(), sql::agents::lock(tx, agent)?.unwrap());
     let currency = mandate_core::Currency::parse("USD")?;

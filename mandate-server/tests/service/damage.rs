@@ -16,7 +16,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ("UPDATE decisions SET recipient = 'vendor:w' WHERE amount = '501'", &[SIGNATURE]),
     (
         "UPDATE decisions SET amount = '11' WHERE amount = '10'",
-        &[SIGNATURE, "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1"],
+        &[SIGNATURE, "decisions: spent 10", "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1"],
     ),
     (
         "UPDATE decisions SET amount = 'ten' WHERE amount = '10'",
@@ -28,18 +28,22 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ),
     (
         "UPDATE decisions SET spent = '995' WHERE amount = '10'",
-        &["decisions: verdict allow (); computed again: deny_limit"],
+        &[
+            "decisions: spent 10",
+            "decisions: spent 995",
+            "decisions: verdict allow (); computed again: deny_limit",
+        ],
     ),
     (
         "UPDATE decisions SET recent_requests = 10 WHERE amount = '230'",
-        &["decisions: verdict review (); computed again: deny_velocity"],
+        &["decisions: recent_requests 10", "decisions: verdict review (); computed again: deny_velocity"],
     ),
     (
-        "UPDATE mandates SET revoked_at = created_at WHERE replaced_by IS NOT NULL",
+        "UPDATE mandates SET revoked_at = created_at, revoked_after = 0 WHERE replaced_by IS NOT NULL",
         &["decisions: verdict allow (); computed again: deny_revoked", "mandates: not governing, and neither revoked nor replaced, or both; ID governs"],
     ),
     (
-        "UPDATE mandates SET revoked_at = revoked_at + 600000 WHERE revoked_at IS NOT NULL",
+        "UPDATE mandates SET revoked_after = revoked_after + 1 WHERE revoked_at IS NOT NULL",
         &["decisions: verdict deny_revoked (deny_revoked); computed again: allow"],
     ),
     ("UPDATE decisions SET signing_key = 99 WHERE amount = '10'", &["decisions: signing key 99"]),
@@ -61,6 +65,8 @@ const DAMAGE: &[(&str, &[&str])] = &[
         "DELETE FROM decisions WHERE amount = '10'",
         &[
             "agent_decisions: a decision of the agent agt_a",
+            "decisions: sequence 2",
+            "decisions: spent 10",
             "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1",
         ],
     ),
@@ -68,12 +74,31 @@ const DAMAGE: &[(&str, &[&str])] = &[
         "DELETE FROM agent_decisions WHERE decision = (SELECT decision FROM decisions WHERE amount = '10')",
         &[
             "decisions: not among the decisions of the agent agt_a",
+            "decisions: sequence 2",
+            "decisions: spent 10",
             "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1",
         ],
     ),
     (
-        "UPDATE agents SET counted = (SELECT decision FROM decisions WHERE amount = '10') WHERE agent = 'agt_a'",
-        &["agent_decisions: a decision of the agent agt_a that is not counted"; 6],
+        "UPDATE agents SET last_decision = (SELECT decision FROM decisions WHERE amount = '10') WHERE agent = 'agt_a'",
+        &[
+            "agent_decisions: a decision of the agent agt_a that is not counted",
+            "agent_decisions: a decision of the agent agt_a that is not counted",
+            "agent_decisions: a decision of the agent agt_a that is not counted",
+            "agent_decisions: a decision of the agent agt_a that is not counted",
+            "agent_decisions: a decision of the agent agt_a that is not counted",
+            "agent_decisions: a decision of the agent agt_a that is not counted",
+            "agents: 7 decisions, the last ID",
+        ],
+    ),
+    ("UPDATE agents SET sequence = sequence + 1 WHERE agent = 'agt_a'", &["agents: 8 decisions, the last ID"]),
+    (
+        "UPDATE decisions SET sequence = sequence + 1 WHERE amount = '10'",
+        &["decisions: sequence 2", "decisions: sequence 2", "decisions: sequence 2 under ID that governs 1 to 1"],
+    ),
+    (
+        "UPDATE mandates SET governed_until = governed_until + 1 WHERE replaced_by IS NOT NULL",
+        &["mandates: governs from sequence 1 on, and its ends do not fit"],
     ),
     (
         "UPDATE usage SET spent = '241' WHERE agent = 'agt_a'",
@@ -96,6 +121,8 @@ const DAMAGE: &[(&str, &[&str])] = &[
             (SELECT mandate FROM mandates WHERE replaced_by IS NOT NULL) WHERE agent = 'agt_a'",
         &[
             "agents: governing mandate ID",
+            "mandates: governs from sequence 1 on, and its ends do not fit",
+            "mandates: governs from sequence 2 on, and its ends do not fit",
             "mandates: not governing, and neither revoked nor replaced, or both; ID governs",
         ],
     ),
@@ -105,7 +132,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ),
     (
         "UPDATE mandates SET replaced_by = mandate WHERE replaced_by IS NOT NULL",
-        &["mandates: replaced by ID"],
+        &["mandates: governs from sequence 1 on, and its ends do not fit", "mandates: replaced by ID"],
     ),
     (
         "DELETE FROM agents WHERE agent = 'agt_b'",
@@ -127,6 +154,9 @@ const DAMAGE: &[(&str, &[&str])] = &[
         "UPDATE decisions SET supersedes = (SELECT decision FROM decisions WHERE amount = '210' AND review IS NOT NULL)
             WHERE amount = '501'",
         &[
+            "decisions: recent_requests 2",
+            "decisions: recent_requests 3",
+            "decisions: recent_requests 4",
             "decisions: superseded by 2 decisions",
             "decisions: supersedes ID",
             "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1",

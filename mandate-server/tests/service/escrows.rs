@@ -24,7 +24,7 @@ pub(crate) fn create(world: &World, decision: &Value) -> Create {
         refund_after: Timestamp::parse("2026-07-01T00:00:00Z").unwrap(),
         id: EscrowId::from_bytes(world.new_id()),
         contract: Address(contract),
-        event: world.event(),
+        ids: Arc::clone(&world.ids),
         settlement: SettlementStatus::Settled,
         at: world.clock.now(),
     }
@@ -49,7 +49,7 @@ pub(crate) async fn go(world: &World, escrow: &Value, to: EscrowState, note: Opt
         to,
         note: note.map(ToOwned::to_owned),
         settlement: SettlementStatus::Settled,
-        event: world.event(),
+        ids: Arc::clone(&world.ids),
         at: world.clock.now(),
     };
     let call = world.call(&world.organization);

@@ -6,10 +6,11 @@ use futures_util::future::join_all;
 use mandate_core::cursor::CursorKey;
 use mandate_core::json::Object;
 use mandate_core::{EventId, EventKind, WebhookId};
-use mandate_server::clock::Clock;
+use mandate_server::clock::{Clock, Entropy, Ids};
 use mandate_server::model::call::{Answer, Call, Caller, ScriptError, Scripted};
 use mandate_server::service::endpoint::EgressPolicy;
 use mandate_server::service::listing::{Cursors, From, Query};
+use mandate_server::service::moments::Moments;
 use mandate_server::service::webhooks::{self, MAX_WEBHOOKS, Subscription};
 use mandate_server::service::{events, mandates};
 use mandate_server::store::tx::Tx;
@@ -142,6 +143,19 @@ async fn a_revocation_has_one_event() {
     assert_eq!(events[0]["data"], revoked);
 }
 
+/// Gives the random bytes of one id, over and over.
+struct Repeated([u8; 16]);
+
+impl Entropy for Repeated {
+    fn fill(&self, bytes: &mut [u8]) {
+        let [.., a, b, c, d, e, f, g, h, i, j] = self.0;
+        bytes
+            .iter_mut()
+            .zip([a, b, c, d, e, f, g, h, i, j].iter().cycle())
+            .for_each(|(to, from)| *to = *from);
+    }
+}
+
 #[tokio::test]
 async fn a_change_whose_event_cannot_be_written_does_not_happen() {
     let world = World::new().await;
@@ -150,9 +164,12 @@ async fn a_change_whose_event_cannot_be_written_does_not_happen() {
     let webhook = webhook(&world, &["mandate.revoked"]).await;
     let ping = json(&ping(&world, world.call(&world.organization), &webhook).await);
     let taken = EventId::parse(ping["event"].as_str().unwrap()).unwrap();
-    for (event, revoked) in [(taken, false), (world.event(), true)] {
-        let (call, at) = (world.call(&world.organization), world.clock.now());
-        let revoke = mandates::Revoke { id: id.clone(), event, at };
+    // Ids that begin with the one that is taken.
+    let drawn = Ids::new(Arc::new(Repeated(taken.to_bytes())));
+    let taken = Moments::new(Arc::clone(&world.clock) as _, Arc::new(drawn));
+    for (moments, revoked) in [(Arc::new(taken), false), (Arc::clone(&world.moments), true)] {
+        let call = world.call(&world.organization);
+        let revoke = mandates::Revoke { id: id.clone(), moments };
         let written = world.store.write(move |tx| mandates::revoke(tx, &call, &revoke)).await;
         assert_eq!(written.is_ok(), revoked);
         assert_eq!(world.ask(&agent, "1").await["verdict"], if revoked { "deny_revoked" } else { "allow" });

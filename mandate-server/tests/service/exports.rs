@@ -244,16 +244,18 @@ async fn csv_is_a_table_that_a_spreadsheet_does_not_run() {
     assert_eq!(record["rows"], 1);
     let (header, row) = content.split_once("\r\n").unwrap();
     assert!(
-        header.starts_with("decision,iat,verdict,mode,agent,amount,currency,recipient,category,mandate,"),
+        header.starts_with(
+            "decision,iat,sequence,decided_at,verdict,mode,agent,amount,currency,recipient,category,mandate,"
+        ),
         "{header}"
     );
     let begins = format!(
-        "{},1781524800,deny_limit,enforce,agt_a,501,USD,vendor:v,c,mnd_",
+        "{},1781524800,1,2026-06-15T12:00:00.000Z,deny_limit,enforce,agt_a,501,USD,vendor:v,c,mnd_",
         decided["decision"].as_str().unwrap()
     );
     assert!(row.starts_with(&begins), "{row}");
     assert!(row.contains(r#","'=1+1, ""said"" he",deny_limit,0,0,"#), "{row}");
-    assert!(row.ends_with("\r\n") && header.split(',').count() == 20, "{row}");
+    assert!(row.ends_with("\r\n") && header.split(',').count() == 22, "{row}");
 }
 
 #[tokio::test]

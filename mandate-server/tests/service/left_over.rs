@@ -45,7 +45,7 @@ async fn flooded(world: &World) -> (String, serde_json::Value) {
 /// A scheduler over a world; another one each time, as after a restart.
 fn sweeper(world: &World) -> Sweep {
     let (exports, clock) = (Arc::new(Exports::new("/nowhere/exports".into())), Arc::clone(&world.clock));
-    Sweep::new(world.store.clone(), exports, Arc::clone(&world.ids), clock)
+    Sweep::new(world.store.clone(), exports, Arc::clone(&world.moments), clock)
 }
 
 async fn told(world: &World) -> Stored {

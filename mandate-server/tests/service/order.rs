@@ -101,7 +101,7 @@ async fn switches_and_exports(world: &World, rounds: usize) {
 async fn sweeps(world: &World, rounds: usize) {
     let clock: Arc<TestClock> = Arc::clone(&world.clock);
     let exports = Arc::new(Exports::new("/nowhere/exports".into()));
-    let sweep = Sweep::new(world.store.clone(), exports, Arc::clone(&world.ids), clock);
+    let sweep = Sweep::new(world.store.clone(), exports, Arc::clone(&world.moments), clock);
     for _ in 0..rounds {
         sweep.sweep().await;
         // Reviews come to their end while others resolve them.

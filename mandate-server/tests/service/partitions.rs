@@ -20,7 +20,7 @@ async fn partitions_are_made_on_time_by_a_clock_that_was_set_back() {
     let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
     let exports = Arc::new(Exports::new(folder.path().to_owned()));
     let sweep =
-        Sweep::new(world.store.clone(), exports, Arc::clone(&world.ids), Arc::clone(&world.clock) as _);
+        Sweep::new(world.store.clone(), exports, Arc::clone(&world.moments), Arc::clone(&world.clock) as _);
     for (jump, month) in [(YEAR, "2027_06"), (-2 * YEAR, "2025_06")] {
         world.clock.advance(jump);
         assert_eq!(partitions(&world, month), "0");

@@ -1,6 +1,6 @@
 //! Idempotency: one effect for one key, whatever happens.
 
-use crate::world::{World, claim, json, random_key};
+use crate::world::{World, claim, claim_at, json, random_key};
 use mandate_core::api_key::KeyClass;
 use mandate_core::{AgentName, Timestamp};
 use mandate_server::clock::Clock;
@@ -46,7 +46,8 @@ async fn a_secret_is_kept_sealed_and_replayed_whole_for_a_day() {
     };
     let run = |name: &'static str| {
         let mut call = world.call(&world.organization);
-        call.idempotency = Some(claim(name, "{\"name\":\"a\"}", &world.organization_key));
+        call.idempotency =
+            Some(claim_at(name, "{\"name\":\"a\"}", &world.organization_key, world.clock.now()));
         let create = create(world.clock.now());
         world.write(call, move |tx, call| agents::create(tx, call, &create))
     };

@@ -64,8 +64,14 @@ async fn begin(provider: &Provider) -> (World, Settlement, Value) {
 
 async fn go(world: &World, escrow: &Value, to: EscrowState) {
     let id = escrow["escrow"].as_str().unwrap().to_owned();
-    let command =
-        Transition { id, to, note: None, settlement: Pending, event: world.event(), at: world.clock.now() };
+    let command = Transition {
+        id,
+        to,
+        note: None,
+        settlement: Pending,
+        ids: Arc::clone(&world.ids),
+        at: world.clock.now(),
+    };
     let call = world.call(&world.organization);
     let moved = world.write(call, move |tx, call| escrows::transition(tx, call, &command)).await;
     assert_eq!(moved.status, 200);

@@ -7,7 +7,7 @@ use mandate_core::{ExportId, Timestamp};
 use mandate_server::clock::{Clock as _, TestClock};
 use mandate_server::model::call::Answer;
 use mandate_server::model::idempotency::KEPT_SECONDS;
-use mandate_server::service::{exports, keys, reviews};
+use mandate_server::service::{exports, keys};
 use mandate_server::store::Store;
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::exports::Format;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::apart;
 use crate::events::log;
-use crate::world::{World, claim, json as body};
+use crate::world::{World, claim_at, json as body};
 
 /// How long a review waits.
 const REVIEW_SECONDS: i64 = 86_400;
@@ -29,7 +29,7 @@ fn sweeper(world: &World) -> Sweep {
 
 fn of(world: &World, store: Store, directory: PathBuf) -> Sweep {
     let clock: Arc<TestClock> = Arc::clone(&world.clock);
-    Sweep::new(store, Arc::new(Exports::new(directory)), Arc::clone(&world.ids), clock)
+    Sweep::new(store, Arc::new(Exports::new(directory)), Arc::clone(&world.moments), clock)
 }
 
 /// The data of the events of a type, newest first.
@@ -133,21 +133,8 @@ async fn an_expired_review_is_resolved_with_one_event() {
     assert_eq!(told(&world, "decision.resolved").await.len(), 1);
 }
 
-/// Resolves a review by a request that had arrived a second before the review's end.
 async fn resolve(world: &World, review: &Value, approve: bool) -> Answer {
-    let (id, event) = (review["id"].as_str().unwrap().to_owned(), world.event());
-    let at = Timestamp::parse(review["expires_at"].as_str().unwrap()).unwrap().plus_seconds(-1);
-    let (call, engine) = (world.call(&world.organization), Arc::clone(&world.engine));
-    world
-        .write(call, move |tx, call| {
-            let (id, engine) = (id.clone(), Arc::clone(&engine));
-            if approve {
-                reviews::approve(tx, call, &reviews::Approve { id, engine, event, at })
-            } else {
-                reviews::deny(tx, call, &reviews::Deny { id, engine, reason: None, event, at })
-            }
-        })
-        .await
+    if approve { world.approve(&review["id"]).await } else { world.deny(&review["id"], None).await }
 }
 
 #[tokio::test]
@@ -223,7 +210,7 @@ async fn kept_answers_go_after_a_day_and_not_before() {
     let agent = world.agent("a").await;
     let ask = async |name: &str| {
         let mut call = world.call(&agent);
-        call.idempotency = Some(claim(name, "{}", &world.organization_key));
+        call.idempotency = Some(claim_at(name, "{}", &world.organization_key, world.clock.now()));
         assert!(!world.decide(call, "1").await.replayed);
     };
     // More than go in one transaction.

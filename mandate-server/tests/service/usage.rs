@@ -14,7 +14,7 @@ use crate::apart;
 use crate::world::{self, World};
 
 const AGENT: &str =
-    "INSERT INTO agents (environment, agent, sequence, created_at, recent) VALUES ($1, $2, $3, 0, $4)";
+    "INSERT INTO agents (environment, agent, position, created_at, recent) VALUES ($1, $2, $3, 0, $4)";
 const METER: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
         deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
     SELECT environment, '2026-06', agent, column1, '1', 1, 1, 0, 0, 0, 0, 0, 0, 0
@@ -105,8 +105,8 @@ async fn an_answer_is_bounded_and_says_where_the_next_begins() {
     let environment = world.organization.environment.id;
     let filled = apart::run_once(&world.database, |tx| {
         for number in 1..=MAX_ROWS {
-            let (agent, sequence) = (format!("agt_{number:05}"), (number as u128).to_be_bytes());
-            tx.execute_one(AGENT, &[environment.into(), agent.into(), sequence.into(), Vec::new().into()])?;
+            let (agent, position) = (format!("agt_{number:05}"), (number as u128).to_be_bytes());
+            tx.execute_one(AGENT, &[environment.into(), agent.into(), position.into(), Vec::new().into()])?;
         }
         Ok(tx.execute(METER, &[])?)
     });

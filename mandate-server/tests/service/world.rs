@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
-use mandate_core::{AgentName, EnvironmentKind, EventId, MandateId, Request, RequestId, Terms, Timestamp};
+use mandate_core::{AgentName, EnvironmentKind, EventId, Request, RequestId, Terms, Timestamp};
 use mandate_server::admin::organization;
 use mandate_server::clock::{Clock, Entropy, Ids, SystemEntropy, TestClock};
 use mandate_server::error::Fault;
@@ -13,8 +13,10 @@ use mandate_server::model::idempotency::Claim;
 use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::decide::Engine;
 use mandate_server::service::idempotency;
+use mandate_server::service::moments::Moments;
 use mandate_server::service::signing::{self, Keyring};
 use mandate_server::service::{agents, decisions, keys, mandates, organizations, reviews};
+use mandate_server::store::sql;
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{Authorization, Store};
 use mandate_tests::Database;
@@ -34,6 +36,7 @@ pub(crate) struct World {
     pub(crate) organization_key: ApiKey,
     pub(crate) keyring: Keyring,
     pub(crate) ids: Arc<Ids>,
+    pub(crate) moments: Arc<Moments>,
     pub(crate) held: Database,
 }
 
@@ -67,10 +70,11 @@ impl World {
         let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
         let shared: Arc<dyn Clock> = Arc::clone(&clock) as _;
         let keyring = keyring.unwrap().unwrap();
-        let engine = Arc::new(Engine::new(keyring.clone(), Arc::clone(&ids), shared, 86_400));
+        let moments = Arc::new(Moments::new(shared, Arc::clone(&ids)));
+        let engine = Arc::new(Engine::new(keyring.clone(), Arc::clone(&moments), 86_400));
         let store = apart::open(&database, Arc::clone(&engine) as _).unwrap();
         let organization = find(&store, &organization_key, now).await;
-        Self { clock, store, engine, database, organization, organization_key, keyring, ids, held }
+        Self { clock, store, engine, database, organization, organization_key, keyring, ids, moments, held }
     }
 
     /// Changes the database beside the service; says how many rows.
@@ -82,6 +86,13 @@ impl World {
     pub(crate) fn number(&self, sql: &'static str) -> i64 {
         let row = apart::run_once(&self.database, |tx| Ok(tx.row(sql, &[])?.unwrap().integer()?));
         row.unwrap().unwrap()
+    }
+
+    /// Sets the clock back, and accepts it.
+    pub(crate) fn set_back(&self, seconds: i64) {
+        self.clock.step(-seconds);
+        let now = self.clock.now();
+        apart::run_once(&self.database, |tx| Ok(sql::clock::accept(tx, now)?)).unwrap().unwrap();
     }
 
     pub(crate) fn call(&self, caller: &Arc<Caller>) -> Call {
@@ -148,16 +159,14 @@ impl World {
 
     pub(crate) async fn write_mandate(&self, body: &str) -> Value {
         let terms = Terms::read(Object::parse(body.as_bytes()).unwrap()).unwrap();
-        let at = self.clock.now();
-        let id = MandateId::from_bytes(self.ids.next(at));
-        let create = mandates::Create { terms, id, event: self.event(), at };
+        let create = mandates::Create { terms, moments: Arc::clone(&self.moments) };
         let answer =
             self.write(self.call(&self.organization), move |tx, call| mandates::create(tx, call, &create));
         json(&answer.await)
     }
 
     pub(crate) async fn revoke(&self, id: &str) -> Answer {
-        let revoke = mandates::Revoke { id: id.to_owned(), event: self.event(), at: self.clock.now() };
+        let revoke = mandates::Revoke { id: id.to_owned(), moments: Arc::clone(&self.moments) };
         self.write(self.call(&self.organization), move |tx, call| mandates::revoke(tx, call, &revoke)).await
     }
 
@@ -183,22 +192,25 @@ impl World {
 
     pub(crate) async fn approve(&self, review: &Value) -> Answer {
         let id = review.as_str().unwrap().to_owned();
-        let (engine, event) = (Arc::clone(&self.engine), self.event());
-        let approve = reviews::Approve { id, engine, event, at: self.clock.now() };
+        let approve = reviews::Approve { id, engine: Arc::clone(&self.engine) };
         self.write(self.call(&self.organization), move |tx, call| reviews::approve(tx, call, &approve)).await
     }
 
     pub(crate) async fn deny(&self, review: &Value, reason: Option<&str>) -> Answer {
         let id = review.as_str().unwrap().to_owned();
-        let (reason, event) = (reason.map(ToOwned::to_owned), self.event());
-        let deny =
-            reviews::Deny { id, engine: Arc::clone(&self.engine), reason, event, at: self.clock.now() };
+        let (reason, moments) = (reason.map(ToOwned::to_owned), Arc::clone(&self.moments));
+        let deny = reviews::Deny { id, moments, reason };
         self.write(self.call(&self.organization), move |tx, call| reviews::deny(tx, call, &deny)).await
     }
 }
 
+/// A claim by which nothing that is kept has expired.
 pub(crate) fn claim(name: &str, body: &str, key: &ApiKey) -> Claim {
-    Claim::new(name, "POST", "/v1/authorizations", body.as_bytes(), key).unwrap()
+    claim_at(name, body, key, Timestamp::from_seconds(0))
+}
+
+pub(crate) fn claim_at(name: &str, body: &str, key: &ApiKey, at: Timestamp) -> Claim {
+    Claim::new(name, "POST", "/v1/authorizations", body.as_bytes(), key, at).unwrap()
 }
 
 fn keyring(tx: &mut Tx<'_>, now: Timestamp) -> Result<Keyring, Fault> {

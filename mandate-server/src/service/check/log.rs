@@ -9,9 +9,7 @@ use std::thread;
 
 use mandate_core::es256::{self, PublicKey, Verifier};
 use mandate_core::jwks::Kid;
-use mandate_core::{
-    DecisionId, EnvironmentKind, Evaluation, Mandate, PolicyVersion, Timestamp, evaluate, jwt,
-};
+use mandate_core::{EnvironmentKind, Evaluation, Mandate, PolicyVersion, evaluate, jwt};
 
 use super::usage::Counters;
 use super::{Finding, Listener, shown};
@@ -24,9 +22,6 @@ use crate::store::tx::{Tx, Value};
 const TABLE: &str = "decisions";
 /// How many decisions are in memory at a time, twice: those looked at, and those read meanwhile.
 const PAGE: i64 = 4_096;
-/// How far the instant of a revocation can lie from that of a decision which it overtook, or which overtook it: both are
-/// those of the requests, and requests wait for each other. Milliseconds.
-const OVERTAKING_MILLIS: i64 = 60_000;
 
 /// The public keys, by number.
 type Keys = BTreeMap<i64, (Kid, EnvironmentKind, Arc<dyn Verifier>)>;
@@ -147,34 +142,26 @@ fn verdict(grounded: &Grounded) -> Option<(String, &'static str)> {
     if decision.mandate.is_some() && mandate.is_none() {
         return None;
     }
-    let as_of = standings(mandate.as_ref(), decision.id);
-    let evaluation = if decision.supersedes.is_some() { Evaluation::Approval } else { Evaluation::Request };
-    let at = Timestamp::from_seconds(decision.iat);
-    let outcomes = as_of.iter().map(|mandate| {
-        let outcome = evaluate(mandate.as_ref(), &decision.basis, &decision.request, at, evaluation);
-        (outcome.verdict, outcome.denials)
+    let sequence = u64::try_from(decision.sequence).ok()?;
+    if let Some(mandate) = mandate.as_ref().filter(|mandate| !mandate.governs(sequence)) {
+        let until = mandate.governed_until.map_or_else(|| "now".to_owned(), |last| last.to_string());
+        let found = format!(
+            "sequence {sequence} under {} that governs {} to {until}",
+            mandate.id, mandate.governs_from
+        );
+        return Some((found, "the mandate that governs this sequence"));
+    }
+    let as_of = mandate.as_ref().map(|mandate| {
+        let revoked_at = mandate.revoked_at.filter(|_| mandate.is_revoked_for(sequence));
+        Mandate { revoked_at, ..mandate.clone() }
     });
-    let mut outcomes = outcomes.peekable();
-    let computed = outcomes.peek().map(|(verdict, _)| *verdict)?;
-    if outcomes.any(|outcome| outcome == (decision.verdict, decision.denials)) {
+    let evaluation = if decision.supersedes.is_some() { Evaluation::Approval } else { Evaluation::Request };
+    let outcome =
+        evaluate(as_of.as_ref(), &decision.basis, &decision.request, decision.decided_at, evaluation);
+    if (outcome.verdict, outcome.denials) == (decision.verdict, decision.denials) {
         return None;
     }
-    let found = format!("verdict {} ({}); computed again: {computed}", decision.verdict, decision.denials);
+    let found =
+        format!("verdict {} ({}); computed again: {}", decision.verdict, decision.denials, outcome.verdict);
     Some((found, "the verdict and denials that mandate and basis give"))
-}
-
-/// The mandate as it can have stood when the decision was made: revoked or not, or one of both when the two requests may
-/// have overtaken each other.
-fn standings(mandate: Option<&Mandate>, decision: DecisionId) -> Vec<Option<Mandate>> {
-    let Some(mandate) = mandate else { return vec![None] };
-    let before = Mandate { revoked_at: None, ..mandate.clone() };
-    let Some(revoked_at) = mandate.revoked_at else { return vec![Some(before)] };
-    let after = decision.created_at().millis_since(revoked_at);
-    if after > OVERTAKING_MILLIS {
-        vec![Some(mandate.clone())]
-    } else if after < -OVERTAKING_MILLIS {
-        vec![Some(before)]
-    } else {
-        vec![Some(mandate.clone()), Some(before)]
-    }
 }

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use mandate_core::{AgentId, Currency, Day, Month, Timestamp, Verdict};
 
+use super::chain::Chain;
 use super::{Finding, Listener, answers};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, UsageKey, UsageRecord};
 use crate::store::sql;
 use crate::store::sql::check as rows;
-use crate::store::tx::Tx;
+use crate::store::tx::{Backend, Tx};
 
 const TABLE: &str = "usage";
+const DECISIONS: &str = "decisions";
+const AGENTS: &str = "agents";
 /// How many rows of metering are in memory at a time.
 const PAGE: i64 = 1_024;
 /// Longer than every month, and shorter than two, in days.
@@ -22,6 +25,8 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     agent: Option<(i64, String)>,
+    /// Its decisions in their order.
+    chain: Chain,
     months: BTreeMap<(Month, Currency), UsageRecord>,
     /// Of this agent a decision could not be read, which is reported: its metering cannot be held against the log.
     incomplete: bool,
@@ -47,9 +52,23 @@ impl Counters {
         }
         let Some(decision) = decision else {
             self.incomplete = true;
+            self.chain.break_off();
             return Ok(());
         };
-        let month = Timestamp::from_seconds(decision.iat).month();
+        // With PostgreSQL months can be detached.
+        for (found, expected) in self.chain.take(decision, tx.backend() == Backend::Postgres) {
+            let id = format!("{} of {agent}, {}", decision.sequence, decision.id);
+            listener.finding(Finding::row(DECISIONS, environment, id, found, expected));
+        }
+        if decision.mandate.is_none()
+            && let Some(from) =
+                rows::governed_from(tx, environment, agent)?.filter(|from| *from <= decision.sequence)
+        {
+            let found = format!("sequence {} without a mandate", decision.sequence);
+            let expected = format!("the mandate of {agent}, which has had one since sequence {from}");
+            listener.finding(Finding::row(DECISIONS, environment, decision.id.to_string(), found, expected));
+        }
+        let month = decision.decided_at.month();
         let usage = self.months.entry((month, decision.request.currency.clone())).or_default();
         usage.requests += i64::from(decision.supersedes.is_none());
         usage.count(decision.verdict, &decision.request);
@@ -59,7 +78,7 @@ impl Counters {
     /// Holds the metering of the agent against what was counted.
     fn compare(&mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
         let months = std::mem::take(&mut self.months);
-        let incomplete = std::mem::take(&mut self.incomplete);
+        let (incomplete, chain) = (std::mem::take(&mut self.incomplete), std::mem::take(&mut self.chain));
         self.skipped |= incomplete;
         let Some((environment, agent)) = self.agent.take() else { return Ok(()) };
         // An agent's name that is none cannot be registered, which is reported.
@@ -68,6 +87,11 @@ impl Counters {
             return Ok(());
         }
         let agent = AgentKey { environment, agent };
+        if let Some(stored) = sql::agents::last(tx, &agent)?
+            && let Some((found, expected)) = chain.end(stored)
+        {
+            listener.finding(Finding::row(AGENTS, environment, agent.agent.as_str(), found, expected));
+        }
         for ((month, currency), counted) in months {
             let key = UsageKey { agent: agent.clone(), month, currency };
             let stored = match sql::usage::find(tx, &key) {
@@ -98,7 +122,7 @@ impl Counters {
         while let Some(last) = page.last() {
             let next = rows::usage(tx, Some(last), PAGE)?;
             for key in page {
-                if !rows::is_counted(tx, &key, seconds(key.month)?)? {
+                if !rows::is_counted(tx, &key, instants(key.month)?)? {
                     listener.finding(finding(&key, "a row of metering".to_owned(), "no row: no decision"));
                 }
             }
@@ -108,12 +132,12 @@ impl Counters {
     }
 }
 
-/// The seconds of a month, since the Unix epoch.
-fn seconds(month: Month) -> Result<std::ops::Range<i64>, Fault> {
+/// The instants of a month.
+fn instants(month: Month) -> Result<std::ops::Range<Timestamp>, Fault> {
     let first = |month: Month| Ok::<_, Fault>(Day::parse(&format!("{month}-01"))?.start());
     let start = first(month)?;
     let end = first(start.plus_seconds(INTO_THE_NEXT_MONTH_DAYS * DAY_SECONDS).month())?;
-    Ok(start.seconds()..end.seconds())
+    Ok(start..end)
 }
 
 fn finding(key: &UsageKey, found: String, expected: &str) -> Finding {

@@ -27,9 +27,11 @@ use crate::store::tx::Tx;
 /// How many decisions are read at a time.
 const PAGE: i64 = 500;
 /// The columns of the CSV, in order.
-const COLUMNS: [&str; 20] = [
+const COLUMNS: [&str; 22] = [
     "decision",
     "iat",
+    "sequence",
+    "decided_at",
     "verdict",
     "mode",
     "agent",
@@ -189,7 +191,9 @@ fn cells(whole: &Whole, build: &Build<'_>) -> Result<[String; COLUMNS.len()], Fa
     let optional = |value: Option<&dyn ToString>| value.map(ToString::to_string).unwrap_or_default();
     Ok([
         d.id.to_string(),
-        d.iat.to_string(),
+        d.decided_at.seconds().to_string(),
+        d.sequence.to_string(),
+        d.decided_at.to_string(),
         d.verdict.to_string(),
         d.mode.as_str().to_owned(),
         d.request.agent.to_string(),

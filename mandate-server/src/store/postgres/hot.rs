@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lru::LruCache;
-use mandate_core::{AgentId, Currency, Mandate, MandateId, Month, RecentRequests, Timestamp};
+use mandate_core::{AgentId, Currency, DecisionId, Mandate, MandateId, Month, RecentRequests, Timestamp};
 
 use super::super::sql::metered::Metered;
 use super::super::tx::{Row, Tally, Value};
@@ -30,7 +30,7 @@ use crate::model::records::{AgentKey, AgentState, KeptKey, Mode, UsageKey, Usage
 const PLAN: &str = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; \
      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 const TAKE: &str = "/* postgres_hot.take */
-    SELECT a.environment, a.agent, a.recent, a.metered, a.governing, a.revoked_at
+    SELECT a.environment, a.agent, a.recent, a.metered, a.governing, a.revoked_at, a.sequence, a.last_decision
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent) AS k
     JOIN agents a ON a.environment = k.environment AND a.agent = k.agent
     ORDER BY a.environment, a.agent FOR NO KEY UPDATE OF a";
@@ -41,7 +41,8 @@ const PLANNED: Duration = Duration::from_secs(1);
 // With OFFSET there is one lookup for each key, and no other way.
 const MANDATES: &str = "/* postgres_hot.mandates */ SELECT k.environment, m.*
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bytea[]) AS mandate) AS k
-    CROSS JOIN LATERAL (SELECT mandate, agent, terms, created_at, NULL::bigint, NULL::bytea
+    CROSS JOIN LATERAL (SELECT mandate, agent, terms, created_at, NULL::bigint, NULL::bytea,
+            governs_from, NULL::bigint, NULL::bigint
         FROM mandates WHERE environment = k.environment AND mandate = k.mandate OFFSET 0) m";
 const USAGE: &str = "/* postgres_hot.usage */ SELECT k.environment, k.agent, k.currency, u.*
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent, unnest($3::text[]) AS currency) AS k
@@ -49,10 +50,11 @@ const USAGE: &str = "/* postgres_hot.usage */ SELECT k.environment, k.agent, k.c
             deny_category, deny_velocity
         FROM usage WHERE environment = k.environment AND month = $4 AND agent = k.agent AND currency = k.currency
         OFFSET 0) u";
-/// The modes, whether a webhook hears of anything, and the time by the database's clock when the rows are held.
+/// The modes, whether a webhook hears of anything, the mark of the clock, and the time by the database's clock: it is read by
+/// a statement behind the one that takes the rows, and so after the wait for them.
 const MODES: &str = "/* postgres_hot.modes */
     SELECT e.environment, e.mode, (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
-        (SELECT 1 FROM subscriptions s WHERE s.environment = e.environment LIMIT 1)
+        (SELECT mark FROM clock), (SELECT 1 FROM subscriptions s WHERE s.environment = e.environment LIMIT 1)
     FROM environments e WHERE e.environment = ANY ($1::bigint[])";
 const KEPT: &str =
     "/* postgres_hot.kept */
@@ -83,6 +85,8 @@ pub(super) struct Holding {
     pub(super) agents: BTreeMap<AgentKey, Held>,
     /// The environments in which a webhook hears of something.
     pub(super) heard: BTreeSet<i64>,
+    /// The time by the database's clock since they are held.
+    shown: Option<Timestamp>,
 }
 
 /// An agent's row.
@@ -90,6 +94,8 @@ struct Taken {
     recent: RecentRequests,
     governing: Option<MandateId>,
     revoked_at: Option<Timestamp>,
+    sequence: i64,
+    last: Option<DecisionId>,
 }
 
 impl Default for Known {
@@ -111,15 +117,11 @@ pub(super) fn run(
         session.later(Step::plain(PLAN_AGAIN));
         known.planned = Some(Instant::now());
     }
-    let before = decider.now();
     let (holding, taken) = asked.take(session, &mut loaded)?;
-    // Each batch compares anew: since the last time the clock may have been set, or the machine may have stood still.
-    loaded.compared = loaded.compared.map(|(_, shown)| (before, decider.elsewhere(shown)));
-    // The time of the decisions lies behind that at which the rows were had.
-    let mut now = decider.now();
-    while !asked.look_up(session, known, &holding, &taken, now.month(), &mut loaded)? {
-        now = decider.now();
-    }
+    let shown = holding.shown.ok_or_else(|| Fault::new("database: an agent's environment is not there"))?;
+    let now = decider.database(shown);
+    // What is missing is read once; then all of it is known.
+    while !asked.look_up(session, known, &holding, &taken, now.month(), &mut loaded)? {}
     // A kept answer that is given again must have come to where COMMIT waits for it, as it would when it is given first.
     session.wrote |= !loaded.kept.is_empty();
     let answers = decider.decide(batch, now, &mut loaded);
@@ -183,14 +185,15 @@ impl Asked {
             let text = row.text()?;
             let governing = row.maybe_bytes()?.map(MandateId::from_bytes);
             let revoked_at = row.maybe_integer()?.map(Timestamp::from_millis);
+            let (sequence, last) = sql::agents::read_last(&mut row)?;
             holding.agents.insert(agent.clone(), Held { metered: Metered::read(&text)?, text });
-            taken.insert(agent, Taken { recent, governing, revoked_at });
+            taken.insert(agent, Taken { recent, governing, revoked_at, sequence, last });
         }
         for mut row in rows(ran.next()) {
             let environment = row.integer()?;
             loaded.modes.insert(environment, Mode::parse(&row.text()?)?);
-            let shown = Timestamp::from_millis(row.integer()?);
-            loaded.compared = Some((shown, shown));
+            holding.shown = holding.shown.max(Some(Timestamp::from_millis(row.integer()?)));
+            loaded.mark = Some(Timestamp::from_millis(row.integer()?));
             holding.heard.extend(row.maybe_integer()?.map(|_| environment));
         }
         for mut row in rows(ran.next()) {
@@ -203,8 +206,7 @@ impl Asked {
         Ok((holding, taken))
     }
 
-    /// Fills in the agents' states and their metering of this month. False when something had to be read, so that it is later
-    /// than it was.
+    /// Fills in the agents' states and their metering of this month. False when something had to be read: then it is to be called again.
     fn look_up(
         &self,
         session: &mut PostgresSession<'_>,
@@ -215,7 +217,7 @@ impl Asked {
         loaded: &mut Loaded,
     ) -> Result<bool, Fault> {
         let mut missing: BTreeSet<(i64, MandateId)> = BTreeSet::new();
-        for (agent, Taken { recent, governing, revoked_at }) in taken {
+        for (agent, Taken { recent, governing, revoked_at, sequence, last }) in taken {
             let mandate = match governing.map(|id| (agent.environment, id)) {
                 None => None,
                 Some(place) => match known.mandates.get(&place) {
@@ -229,7 +231,10 @@ impl Asked {
                     }
                 },
             };
-            loaded.agents.insert(agent.clone(), AgentState { mandate, recent: recent.clone() });
+            loaded.agents.insert(
+                agent.clone(),
+                AgentState { mandate, recent: recent.clone(), sequence: *sequence, last: *last },
+            );
         }
         let mut unmetered = Vec::new();
         for (agent, currency) in &self.currencies {

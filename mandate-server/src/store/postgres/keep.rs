@@ -26,42 +26,46 @@ use crate::model::records::{AgentKey, UsageRecord};
 /// Every batch that decides: the log, the agents' rows, and the number of the transaction. One statement costs less than
 /// three, and none of them looks at what the others write.
 const KEEP: &str = "/* keep.keep */
-    WITH made AS (INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce,
+    WITH made AS (INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate, nonce,
         agent, amount, currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes,
         review, issuer, signing_key, signature)
-    SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::text[]),
-        unnest($5::bytea[]), unnest($6::bytea[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]),
-        unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]),
-        unnest($15::text[]), unnest($16::bigint[]), unnest($17::bytea[]), unnest($18::bytea[]),
-        unnest($19::bigint[]), unnest($20::bigint[]), unnest($21::bytea[])),
+    SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::text[]),
+        unnest($6::bytea[]), unnest($7::bytea[]), unnest($8::text[]), unnest($9::text[]), unnest($10::text[]),
+        unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]),
+        unnest($16::text[]), unnest($17::bigint[]), unnest($18::bytea[]), unnest($19::bytea[]),
+        unnest($20::bigint[]), unnest($21::bigint[]), unnest($22::bytea[])),
     changed AS (UPDATE agents a
-    SET recent = k.recent, metered = CASE WHEN a.metered = k.was THEN k.metered END
-    FROM (SELECT unnest($22::bigint[]) AS environment, unnest($23::text[]) AS agent, unnest($24::bytea[]) AS
-        recent, unnest($25::text[]) AS metered, unnest($26::text[]) AS was) AS k
+    SET recent = k.recent, sequence = k.sequence, last_decision = k.last_decision,
+        metered = CASE WHEN a.metered = k.was THEN k.metered END
+    FROM (SELECT unnest($23::bigint[]) AS environment, unnest($24::text[]) AS agent, unnest($25::bytea[]) AS recent,
+        unnest($26::bigint[]) AS sequence, unnest($27::bytea[]) AS last_decision, unnest($28::text[]) AS metered,
+        unnest($29::text[]) AS was) AS k
     WHERE a.environment = k.environment AND a.agent = k.agent)
-    INSERT INTO commits (commit, asked) VALUES ($27, 0)";
+    INSERT INTO commits (commit, asked) VALUES ($30, 0)";
 /// The same with reviews and events.
 const KEEP_AND_TELL: &str = "/* keep.keep_and_tell */
-    WITH made AS (INSERT INTO decisions (environment, decision, iat, verdict, mandate,
+    WITH made AS (INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate,
         nonce, agent, amount, currency, recipient, category, mode, reason, denials, spent, recent_requests,
         supersedes, review, issuer, signing_key, signature)
-    SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::text[]),
-        unnest($5::bytea[]), unnest($6::bytea[]), unnest($7::text[]), unnest($8::text[]), unnest($9::text[]),
-        unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]),
-        unnest($15::text[]), unnest($16::bigint[]), unnest($17::bytea[]), unnest($18::bytea[]),
-        unnest($19::bigint[]), unnest($20::bigint[]), unnest($21::bytea[])),
+    SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::text[]),
+        unnest($6::bytea[]), unnest($7::bytea[]), unnest($8::text[]), unnest($9::text[]), unnest($10::text[]),
+        unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]),
+        unnest($16::text[]), unnest($17::bigint[]), unnest($18::bytea[]), unnest($19::bytea[]),
+        unnest($20::bigint[]), unnest($21::bigint[]), unnest($22::bytea[])),
     changed AS (UPDATE agents a
-    SET recent = k.recent, metered = CASE WHEN a.metered = k.was THEN k.metered END
-    FROM (SELECT unnest($22::bigint[]) AS environment, unnest($23::text[]) AS agent, unnest($24::bytea[]) AS
-        recent, unnest($25::text[]) AS metered, unnest($26::text[]) AS was) AS k
+    SET recent = k.recent, sequence = k.sequence, last_decision = k.last_decision,
+        metered = CASE WHEN a.metered = k.was THEN k.metered END
+    FROM (SELECT unnest($23::bigint[]) AS environment, unnest($24::text[]) AS agent, unnest($25::bytea[]) AS recent,
+        unnest($26::bigint[]) AS sequence, unnest($27::bytea[]) AS last_decision, unnest($28::text[]) AS metered,
+        unnest($29::text[]) AS was) AS k
     WHERE a.environment = k.environment AND a.agent = k.agent),
     asked AS (INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
-    SELECT unnest($28::bigint[]), unnest($29::bytea[]), unnest($30::bytea[]), unnest($31::text[]),
-        unnest($32::text[]), unnest($33::bigint[])),
+    SELECT unnest($31::bigint[]), unnest($32::bytea[]), unnest($33::bytea[]), unnest($34::text[]),
+        unnest($35::text[]), unnest($36::bigint[])),
     told AS (INSERT INTO events (environment, event, type, created_at, data)
-    SELECT unnest($34::bigint[]), unnest($35::bytea[]), unnest($36::text[]), unnest($37::bigint[]),
-        unnest($38::text[]))
-    INSERT INTO commits (commit, asked) VALUES ($27, 0)";
+    SELECT unnest($37::bigint[]), unnest($38::bytea[]), unnest($39::text[]), unnest($40::bigint[]),
+        unnest($41::text[]))
+    INSERT INTO commits (commit, asked) VALUES ($30, 0)";
 /// Makes the deliveries of events, and puts the webhooks that hear of them into the due queue: those that it holds
 /// itself, in the one order in which they are taken, and no other. Who is deleted while it waits is not among them, nor
 /// who subscribes meanwhile. Their place in the due queue is read as they are held; the rest of the statement sees what
@@ -141,8 +145,8 @@ pub(super) fn keep(
     let tells = !made.reviews.is_empty() || !made.events.is_empty();
     if tells || !made.decisions.is_empty() || !agents.is_empty() {
         let mut parameters =
-            columns("ibitbbtttttttttibbiib", made.decisions.iter().map(sql::decisions::values))?;
-        parameters.extend(columns("itbtt", agents.into_iter())?);
+            columns("ibiitbbtttttttttibbiib", made.decisions.iter().map(sql::decisions::values))?;
+        parameters.extend(columns("itbibtt", agents.into_iter())?);
         parameters.push(Value::from(session.leave()).into());
         if tells {
             let reviews = made.reviews.iter();
@@ -170,6 +174,13 @@ pub(super) fn keep(
         session.write_later(KEPT, columns("iitbibii", kept.into_iter())?);
     }
     tally.announced = deliver(session, made, &holding.heard)?;
+    // The mark is the last lock that a transaction takes: many wait for it, and none for long.
+    let newest = made.decisions.iter().map(|decision| decision.decided_at).max();
+    if let Some((mark, newest)) = loaded.mark.zip(newest)
+        && let Some(to) = sql::clock::raised(mark, newest)
+    {
+        session.write_later(sql::clock::RAISE, vec![Value::from(to.millis()).into()]);
+    }
     Ok(tally)
 }
 
@@ -179,7 +190,7 @@ fn lost() -> Fault {
 
 /// What has changed of the agents' metering, as rows: of their own table, and of `usage`.
 struct Metering {
-    agents: Vec<[Value; 5]>,
+    agents: Vec<[Value; 7]>,
     /// What stood in agents' rows, and has to go back.
     back: Vec<Vec<Value>>,
     /// What is new, and what was there.
@@ -218,13 +229,23 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
         }
     }
     let agents = made.agents.iter().map(|key| {
-        let recent = loaded.agents.get(key).ok_or_else(lost)?.recent.to_bytes();
+        let state = loaded.agents.get(key).ok_or_else(lost)?;
+        let last = state.last.map_or_else(Vec::new, |id| id.to_bytes().to_vec());
         let was = &holding.agents.get(key).ok_or_else(lost)?.text;
         let newest = metered.remove(key).unwrap_or_else(|| was.clone());
         let (environment, agent) = (key.environment.into(), key.agent.as_str().into());
-        Ok([environment, agent, recent.into(), newest.into(), was.as_str().into()])
+        let recent = state.recent.to_bytes().into();
+        Ok([
+            environment,
+            agent,
+            recent,
+            state.sequence.into(),
+            last.into(),
+            newest.into(),
+            was.as_str().into(),
+        ])
     });
-    let agents: Vec<[Value; 5]> = agents.collect::<Result<_, Fault>>()?;
+    let agents: Vec<[Value; 7]> = agents.collect::<Result<_, Fault>>()?;
     if metered.is_empty() { Ok(Metering { agents, back, fresh, stored }) } else { Err(lost()) }
 }
 

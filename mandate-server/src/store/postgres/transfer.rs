@@ -37,7 +37,7 @@ const UNSTAMPED: &str = "";
 /// The schema begins with these counters. The source brings them too.
 const BEGINNING: &str = "revisions";
 const EMPTY: &str = "/* postgres_transfer.empty */
-    TRUNCATE organizations, environments, revisions, issuers, signing_keys, api_keys, agents, mandates,
+    TRUNCATE organizations, environments, revisions, clock, issuers, signing_keys, api_keys, agents, mandates,
     decisions, reviews, usage, idempotency, webhooks, subscriptions, events, deliveries, attempts, escrows, escrow_history,
     exports, export_pieces, audit";
 /// The tables that are partitioned by month, by the ids in the second column of their key.

@@ -2,38 +2,45 @@
 
 use std::sync::Arc;
 
-use mandate_core::{AgentId, RecentRequests, Timestamp};
+use mandate_core::{AgentId, DecisionId, RecentRequests, Timestamp};
 
 use super::{mandates, metered, owed};
 use crate::error::Fault;
-use crate::model::records::{AgentKey, AgentState, Direction, Slice};
+use crate::model::records::{AgentKey, AgentState, Direction, Position, Slice};
 use crate::store::tx::{Owing, Row, Tx, Value};
 
 const INSERT: &str = "/* agents.insert */
-    INSERT INTO agents (environment, agent, sequence, created_at, governing, recent)
+    INSERT INTO agents (environment, agent, position, created_at, governing, recent)
     VALUES ($1, $2, $3, $4, NULL, $5) ON CONFLICT DO NOTHING";
 const HOLD: &str = "/* agents.hold */
     SELECT 1 FROM agents WHERE environment = $1 AND agent = $2 FOR NO KEY UPDATE";
 const STATE: &str = "/* agents.state */
-    SELECT '', a.recent, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+    SELECT '', a.recent, a.sequence, a.last_decision, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        m.revoked_after, m.governed_until
     FROM agents a
     LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
     WHERE a.environment = $1 AND a.agent = $2";
 const STATE_WITH_METERING: &str = "/* agents.state_with_metering */
-    SELECT a.metered, a.recent, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+    SELECT a.metered, a.recent, a.sequence, a.last_decision, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        m.revoked_after, m.governed_until
     FROM agents a
     LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
     WHERE a.environment = $1 AND a.agent = $2";
 const KEEP_RECENT: &str = "/* agents.keep_recent */
     UPDATE agents SET recent = $1 WHERE environment = $2 AND agent = $3";
+const LAST: &str = "/* agents.last */
+    SELECT sequence, last_decision FROM agents WHERE environment = $1 AND agent = $2";
+const ADVANCE: &str = "/* agents.advance */
+    UPDATE agents SET sequence = $1, last_decision = $2
+    WHERE environment = $3 AND agent = $4 AND sequence + 1 = $1";
 const GOVERN: &str = "/* agents.govern */
     UPDATE agents SET governing = $1 WHERE environment = $2 AND agent = $3";
 const FIND: &str = "/* agents.find */
-    SELECT agent, sequence, created_at FROM agents WHERE environment = $1 AND agent = $2";
-const OLDER: &str = "/* agents.older */ SELECT agent, sequence, created_at FROM agents
-    WHERE environment = $1 AND sequence < $2 ORDER BY sequence DESC LIMIT $3";
-const NEWER: &str = "/* agents.newer */ SELECT agent, sequence, created_at FROM agents
-    WHERE environment = $1 AND sequence > $2 ORDER BY sequence ASC LIMIT $3";
+    SELECT agent, position, created_at FROM agents WHERE environment = $1 AND agent = $2";
+const OLDER: &str = "/* agents.older */ SELECT agent, position, created_at FROM agents
+    WHERE environment = $1 AND position < $2 ORDER BY position DESC LIMIT $3";
+const NEWER: &str = "/* agents.newer */ SELECT agent, position, created_at FROM agents
+    WHERE environment = $1 AND position > $2 ORDER BY position ASC LIMIT $3";
 
 /// An agent as it is listed.
 #[derive(Debug)]
@@ -41,7 +48,7 @@ pub struct Agent {
     /// Its id.
     pub id: AgentId,
     /// Its place in the order of creation.
-    pub sequence: [u8; 16],
+    pub position: Position,
     /// When it was registered.
     pub created_at: Timestamp,
 }
@@ -52,7 +59,7 @@ pub fn insert(tx: &mut Tx<'_>, environment: i64, agent: &Agent) -> Result<bool, 
     let row: [Value; 5] = [
         environment.into(),
         agent.id.as_str().into(),
-        agent.sequence.into(),
+        agent.position.into(),
         agent.created_at.millis().into(),
         recent.into(),
     ];
@@ -69,16 +76,45 @@ pub fn lock(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault
     metered::put_back(tx, key, &row.text()?)?;
     let mut state = read_state(&mut row)?;
     if tx.owing() == Owing::Reading {
-        owed::add_recent(&mut state.recent, &owed::find(tx, key)?);
+        let owed = owed::find(tx, key)?;
+        owed::add_recent(&mut state.recent, &owed);
+        if let Some(newest) = owed.last() {
+            (state.sequence, state.last) = (newest.sequence, Some(newest.id));
+        }
     }
     Ok(Some(state))
 }
 
-/// Reads an agent's newest requests and a mandate's six columns.
-pub(in crate::store) fn read_state(row: &mut Row) -> Result<AgentState, Fault> {
+/// Reads an agent's newest requests, the number and the id of its newest decision, and a mandate's nine columns.
+fn read_state(row: &mut Row) -> Result<AgentState, Fault> {
     let recent = RecentRequests::from_bytes(&row.blob()?)?;
+    let (sequence, last) = read_last(row)?;
     let mandate = mandates::read_joined(row)?.map(Arc::new);
-    Ok(AgentState { mandate, recent })
+    Ok(AgentState { mandate, recent, sequence, last })
+}
+
+/// Reads the number and the id of an agent's newest decision.
+pub(in crate::store) fn read_last(row: &mut Row) -> Result<(i64, Option<DecisionId>), Fault> {
+    Ok((row.integer()?, row.blob()?.try_into().ok().map(DecisionId::from_bytes)))
+}
+
+/// The number and the id of an agent's newest decision.
+pub fn last(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<(i64, Option<DecisionId>)>, Fault> {
+    let Some(mut row) = tx.row(LAST, &[key.environment.into(), key.agent.as_str().into()])? else {
+        return Ok(None);
+    };
+    let stored = read_last(&mut row)?;
+    let owed = owed::find(tx, key)?;
+    Ok(Some(owed.last().map_or(stored, |newest| (newest.sequence, Some(newest.id)))))
+}
+
+/// Writes the number and the id of an agent's newest decision.
+///
+/// # Errors
+/// The one before has another number: a decision for this agent was made without the lock.
+pub fn advance(tx: &mut Tx<'_>, key: &AgentKey, sequence: i64, last: DecisionId) -> Result<(), Fault> {
+    let (environment, agent) = (key.environment.into(), key.agent.as_str().into());
+    tx.execute_one(ADVANCE, &[sequence.into(), last.to_bytes().into(), environment, agent])
 }
 
 /// Writes an agent's newest requests.
@@ -113,7 +149,7 @@ pub fn page(tx: &mut Tx<'_>, environment: i64, slice: &Slice) -> Result<Vec<Agen
 fn read(mut row: Row) -> Result<Agent, Fault> {
     Ok(Agent {
         id: AgentId::parse(&row.text()?)?,
-        sequence: row.bytes()?,
+        position: row.bytes()?,
         created_at: Timestamp::from_millis(row.integer()?),
     })
 }

@@ -2,7 +2,7 @@
 
 mod rules;
 
-use mandate_core::{AgentId, Currency, Mandate, Month};
+use mandate_core::{AgentId, Currency, Mandate, Month, Timestamp};
 
 use super::owed::{self, Owed};
 use super::{decisions, mandates};
@@ -14,9 +14,10 @@ pub use rules::{Breach, Of, Rule, breaches, rules};
 
 const LOG: &str = "/* check.log */
     SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
-        d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
+        d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
         d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
-        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        m.revoked_after, m.governed_until
     FROM decisions d LEFT JOIN environments e ON e.environment = d.environment
     LEFT JOIN issuers i ON i.issuer = d.issuer
     LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
@@ -24,9 +25,10 @@ const LOG: &str = "/* check.log */
     ORDER BY d.environment, d.agent, d.decision LIMIT $4";
 const SETTLED_LOG: &str = "/* check.settled_log */
     SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
-        d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
+        d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
         d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
-        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        m.revoked_after, m.governed_until
     FROM agent_decisions o
     CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision AND d.agent = o.agent
     LEFT JOIN environments e ON e.environment = d.environment
@@ -36,9 +38,10 @@ const SETTLED_LOG: &str = "/* check.settled_log */
     ORDER BY o.environment, o.agent, o.decision LIMIT $4";
 const UNSETTLED_LOG: &str = "/* check.unsettled_log */
     SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
-        d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
+        d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
         d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
-        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by
+        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        m.revoked_after, m.governed_until
     FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
         (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
         (465), (481), (497)) id
@@ -49,15 +52,19 @@ const UNSETTLED_LOG: &str = "/* check.unsettled_log */
     WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)";
 const KEYS: &str = "/* check.keys */
     SELECT signing_key, kind, kid, public_key, sealed FROM signing_keys ORDER BY signing_key";
+const GOVERNED_FROM: &str = "/* check.governed_from */
+    SELECT MIN(governs_from) FROM mandates WHERE environment = $1 AND agent = $2";
 const USAGE: &str = "/* check.usage */ SELECT environment, month, agent, currency FROM usage
     WHERE (environment, month, agent, currency) > ($1, $2, $3, $4)
     ORDER BY environment, month, agent, currency LIMIT $5";
 const USAGE_ROWS: &str = "/* check.usage_rows */ SELECT COUNT(*) FROM usage";
 const COUNTED: &str = "/* check.counted */ SELECT decision FROM decisions
-    WHERE environment = $1 AND agent = $2 AND currency = $3 AND iat >= $4 AND iat < $5 LIMIT 1";
+    WHERE environment = $1 AND agent = $2 AND currency = $3 AND decided_at >= $4
+        AND decided_at < $5 LIMIT 1";
 const SETTLED_COUNTED: &str = "/* check.settled_counted */ SELECT d.decision FROM agent_decisions o
     CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
-    WHERE o.environment = $1 AND o.agent = $2 AND d.currency = $3 AND d.iat >= $4 AND d.iat < $5 LIMIT 1";
+    WHERE o.environment = $1 AND o.agent = $2 AND d.currency = $3 AND d.decided_at >= $4
+        AND d.decided_at < $5 LIMIT 1";
 const KEPT: &str = "/* check.kept */
     SELECT environment, api_key, name, fingerprint, status, body, sealed FROM idempotency
     WHERE (environment, api_key, name) > ($1, $2, $3) ORDER BY environment, api_key, name LIMIT $4";
@@ -184,6 +191,12 @@ pub fn signing_keys(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRow>, Fault> {
     .collect()
 }
 
+/// The first sequence of an agent that a mandate governs.
+pub fn governed_from(tx: &mut Tx<'_>, environment: i64, agent: &str) -> Result<Option<i64>, Fault> {
+    let row = tx.row(GOVERNED_FROM, &[environment.into(), agent.into()])?;
+    row.map_or(Ok(None), |mut row| row.maybe_integer())
+}
+
 /// How many rows of metering there are.
 pub fn usage_rows(tx: &mut Tx<'_>) -> Result<i64, Fault> {
     tx.row(USAGE_ROWS, &[])?.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()
@@ -210,19 +223,23 @@ pub fn usage(tx: &mut Tx<'_>, after: Option<&UsageKey>, limit: i64) -> Result<Ve
     .collect()
 }
 
-/// Whether the log has a decision that a row of metering counts, `seconds` being those of its month.
-pub fn is_counted(tx: &mut Tx<'_>, key: &UsageKey, seconds: std::ops::Range<i64>) -> Result<bool, Fault> {
+/// Whether the log has a decision that a row of metering counts, `instants` being those of its month.
+pub fn is_counted(
+    tx: &mut Tx<'_>,
+    key: &UsageKey,
+    instants: std::ops::Range<Timestamp>,
+) -> Result<bool, Fault> {
     let parameters = [
         key.agent.environment.into(),
         key.agent.agent.as_str().into(),
         key.currency.as_str().into(),
-        seconds.start.into(),
-        seconds.end.into(),
+        instants.start.millis().into(),
+        instants.end.millis().into(),
     ];
     if tx.row(tx.either(SETTLED_COUNTED, COUNTED), &parameters)?.is_some() {
         return Ok(true);
     }
-    let is_meant = |owed: &Owed| owed.currency == key.currency && seconds.contains(&owed.at.seconds());
+    let is_meant = |owed: &Owed| owed.currency == key.currency && instants.contains(&owed.at);
     Ok(owed::find(tx, &key.agent)?.iter().any(is_meant))
 }
 

@@ -6,31 +6,33 @@ use mandate_core::{
 };
 
 use super::of_agent::OfAgent;
-use super::{owed, reviews};
+use super::{agents, owed, reviews};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "/* decisions.insert */
-    INSERT INTO decisions (environment, decision, iat, verdict, mandate, nonce, agent, amount,
+    INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate, nonce, agent, amount,
         currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes, review, issuer,
         signing_key, signature)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21)";
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
 
+const NEWEST: &str = "/* decisions.newest */
+    SELECT MAX((SELECT MAX(d.decision) FROM decisions d WHERE d.environment = e.environment)) FROM environments e";
 const FIND: &str = "/* decisions.find */
-    SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+    SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
         d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
-        r.expires_at, r.resolved_at, r.fresh, r.reason
+        r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
     FROM decisions d JOIN issuers i ON i.issuer = d.issuer
     JOIN signing_keys k ON k.signing_key = d.signing_key
     LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
     WHERE d.environment = $1 AND d.decision = $2";
 const ONWARD: &str = "/* decisions.onward */
-    SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+    SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
         d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
-        r.expires_at, r.resolved_at, r.fresh, r.reason
+        r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
     FROM decisions d JOIN issuers i ON i.issuer = d.issuer
     JOIN signing_keys k ON k.signing_key = d.signing_key
     LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
@@ -38,20 +40,20 @@ const ONWARD: &str = "/* decisions.onward */
     ORDER BY d.decision ASC LIMIT $4";
 const ONWARD_OF_AGENT: OfAgent = OfAgent {
     indexed: "/* decisions.onward_of_agent_indexed */
-        SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+        SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
             d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
             d.review, d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status,
-            r.waits_for, r.expires_at, r.resolved_at, r.fresh, r.reason
+            r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
         FROM decisions d JOIN issuers i ON i.issuer = d.issuer
         JOIN signing_keys k ON k.signing_key = d.signing_key
         LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
         WHERE d.environment = $1 AND d.agent = $2 AND d.decision > $3 AND d.decision < $4
         ORDER BY d.decision ASC LIMIT $5",
     settled: "/* decisions.onward_of_agent_settled */
-        SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+        SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
             d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
             d.review, d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status,
-            r.waits_for, r.expires_at, r.resolved_at, r.fresh, r.reason
+            r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
         FROM agent_decisions o
         CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
         JOIN issuers i ON i.issuer = d.issuer
@@ -60,10 +62,10 @@ const ONWARD_OF_AGENT: OfAgent = OfAgent {
         WHERE o.environment = $1 AND o.agent = $2 AND o.decision > $3 AND o.decision < $4
         ORDER BY o.decision ASC LIMIT $5",
     unsettled: "/* decisions.onward_of_agent_unsettled */
-        SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+        SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
             d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
             d.review, d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status,
-            r.waits_for, r.expires_at, r.resolved_at, r.fresh, r.reason
+            r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
         FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
             (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
             (465), (481), (497)) id
@@ -75,10 +77,10 @@ const ONWARD_OF_AGENT: OfAgent = OfAgent {
 };
 const ONWARD_OF_VERDICT: &str =
     "/* decisions.onward_of_verdict */
-    SELECT d.environment, d.decision, d.iat, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
+    SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
         d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
-        r.expires_at, r.resolved_at, r.fresh, r.reason
+        r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
     FROM decisions d JOIN issuers i ON i.issuer = d.issuer
     JOIN signing_keys k ON k.signing_key = d.signing_key
     LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
@@ -195,22 +197,24 @@ pub struct Whole {
 pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
     insert_owed(tx, d)?;
     let agent = AgentKey { environment: d.environment, agent: d.request.agent.clone() };
+    agents::advance(tx, &agent, d.sequence, d.id)?;
     owed::counted_at_once(tx, &agent, d.id)
 }
 
 /// Writes a decision, and no counters.
 pub fn insert_owed(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
     tx.execute_one(INSERT, &values(d))?;
-    tx.note(d.id, d.verdict, d.mode);
+    tx.note(d);
     Ok(())
 }
 
-/// A decision's 21 columns.
-pub(in crate::store) fn values(d: &DecisionRecord) -> [Value; 21] {
+/// A decision's 22 columns.
+pub(in crate::store) fn values(d: &DecisionRecord) -> [Value; 22] {
     [
         d.environment.into(),
         d.id.to_bytes().into(),
-        d.iat.into(),
+        d.sequence.into(),
+        d.decided_at.millis().into(),
         d.verdict.as_str().into(),
         d.mandate.map(MandateId::to_bytes).into(),
         d.nonce.to_bytes().into(),
@@ -230,6 +234,12 @@ pub(in crate::store) fn values(d: &DecisionRecord) -> [Value; 21] {
         d.signing_key.into(),
         d.signature.into(),
     ]
+}
+
+/// The newest decision of all environments.
+pub fn newest(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
+    let row = tx.row(NEWEST, &[])?;
+    Ok(row.map(|mut row| row.maybe_bytes()).transpose()?.flatten().map(DecisionId::from_bytes))
 }
 
 /// One decision.
@@ -353,12 +363,13 @@ fn read(mut row: Row) -> Result<Whole, Fault> {
     Ok(Whole { decision, issuer, kid, review })
 }
 
-/// Reads a decision's 21 columns.
+/// Reads a decision's 22 columns.
 pub(super) fn read_joined(row: &mut Row) -> Result<DecisionRecord, Fault> {
     Ok(DecisionRecord {
         environment: row.integer()?,
         id: DecisionId::from_bytes(row.bytes()?),
-        iat: row.integer()?,
+        sequence: row.integer()?,
+        decided_at: Timestamp::from_millis(row.integer()?),
         verdict: Verdict::parse(&row.text()?)?,
         mandate: row.maybe_bytes()?.map(MandateId::from_bytes),
         nonce: Nonce::from_bytes(row.bytes()?),

@@ -5,14 +5,18 @@ use mandate_core::{AgentId, Mandate, MandateId, Terms, Timestamp};
 
 use crate::error::Fault;
 use crate::model::records::{Direction, Slice};
-use crate::store::tx::{Row, Tx};
+use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "/* mandates.insert */
-    INSERT INTO mandates (environment, mandate, agent, terms, created_at, expiring_at) VALUES ($1, $2, $3, $4, $5, $6)";
+    INSERT INTO mandates (environment, mandate, agent, terms, created_at, governs_from, expiring_at)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const REPLACE: &str = "/* mandates.replace */ UPDATE mandates SET replaced_by = $1, expiring_at = NULL
     WHERE environment = $2 AND mandate = $3";
-const REVOKE: &str = "/* mandates.revoke */ UPDATE mandates SET revoked_at = $1, expiring_at = NULL
-    WHERE environment = $2 AND mandate = $3 AND revoked_at IS NULL";
+const END: &str = "/* mandates.end */ UPDATE mandates SET governed_until = $1
+    WHERE environment = $2 AND mandate = $3 AND governed_until IS NULL";
+const REVOKE: &str = "/* mandates.revoke */ UPDATE mandates
+    SET revoked_at = $1, revoked_after = $2, expiring_at = NULL
+    WHERE environment = $3 AND mandate = $4 AND revoked_at IS NULL";
 const TOLD: &str = "/* mandates.told */ UPDATE mandates SET expiring_at = NULL
     WHERE environment = $1 AND mandate = $2 AND expiring_at IS NOT NULL";
 const NEXT_EXPIRING: &str = "/* mandates.next_expiring */ SELECT expiring_at FROM mandates
@@ -23,23 +27,23 @@ const EXPIRING_BESIDE_OTHERS: &str = "/* mandates.expiring_beside_others */ SELE
     FROM mandates WHERE expiring_at <= $1
     ORDER BY expiring_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED";
 const FIND: &str = "/* mandates.find */
-    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by FROM mandates
+    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by, governs_from, revoked_after, governed_until FROM mandates
     WHERE environment = $1 AND mandate = $2";
 
 const OLDER: &str = "/* mandates.older */
-    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by
+    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by, governs_from, revoked_after, governed_until
     FROM mandates WHERE environment = $1 AND mandate < $2
     ORDER BY mandate DESC LIMIT $3";
 const NEWER: &str = "/* mandates.newer */
-    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by
+    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by, governs_from, revoked_after, governed_until
     FROM mandates WHERE environment = $1 AND mandate > $2
     ORDER BY mandate ASC LIMIT $3";
 const OLDER_OF_AGENT: &str = "/* mandates.older_of_agent */
-    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by
+    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by, governs_from, revoked_after, governed_until
     FROM mandates WHERE environment = $1 AND agent = $2 AND mandate < $3
     ORDER BY mandate DESC LIMIT $4";
 const NEWER_OF_AGENT: &str = "/* mandates.newer_of_agent */
-    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by
+    SELECT mandate, agent, terms, created_at, revoked_at, replaced_by, governs_from, revoked_after, governed_until
     FROM mandates WHERE environment = $1 AND agent = $2 AND mandate > $3
     ORDER BY mandate ASC LIMIT $4";
 
@@ -59,6 +63,7 @@ pub fn insert(
             mandate.terms.agent.as_str().into(),
             terms.into(),
             mandate.created_at.millis().into(),
+            sequence(mandate.governs_from),
             expiring_at.map(Timestamp::millis).into(),
         ],
     )
@@ -69,9 +74,20 @@ pub fn replace(tx: &mut Tx<'_>, environment: i64, replaced: MandateId, by: Manda
     tx.execute_one(REPLACE, &[by.to_bytes().into(), environment.into(), replaced.to_bytes().into()])
 }
 
-/// Notes that the mandate is revoked.
-pub fn revoke(tx: &mut Tx<'_>, environment: i64, mandate: MandateId, at: Timestamp) -> Result<(), Fault> {
-    tx.execute_one(REVOKE, &[at.millis().into(), environment.into(), mandate.to_bytes().into()])
+/// Notes the last sequence that a mandate governed, since another one governs its agent from now on.
+pub fn end(tx: &mut Tx<'_>, environment: i64, mandate: MandateId, last: i64) -> Result<(), Fault> {
+    tx.execute_one(END, &[last.into(), environment.into(), mandate.to_bytes().into()])
+}
+
+/// Notes that the mandate is revoked, behind the sequence `after`.
+pub fn revoke(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    mandate: MandateId,
+    at: Timestamp,
+    after: i64,
+) -> Result<(), Fault> {
+    tx.execute_one(REVOKE, &[at.millis().into(), after.into(), environment.into(), mandate.to_bytes().into()])
 }
 
 /// One mandate.
@@ -120,7 +136,7 @@ pub fn expiring(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(i64,
     rows.map(|mut row| Ok((row.integer()?, MandateId::from_bytes(row.bytes()?)))).collect()
 }
 
-/// Reads a mandate's six columns, which an outer join may have left empty.
+/// Reads a mandate's nine columns, which an outer join may have left empty.
 pub fn read_joined(row: &mut Row) -> Result<Option<Mandate>, Fault> {
     let Some(id) = row.maybe_bytes()? else { return Ok(None) };
     let agent = row.text()?;
@@ -128,10 +144,25 @@ pub fn read_joined(row: &mut Row) -> Result<Option<Mandate>, Fault> {
     if terms.agent.as_str() != agent {
         return Err(Fault::new("database: a mandate's terms name another agent than its row"));
     }
-    let created_at = Timestamp::from_millis(row.integer()?);
     Ok(Some(Mandate {
+        id: MandateId::from_bytes(id),
+        terms,
+        created_at: Timestamp::from_millis(row.integer()?),
         revoked_at: row.maybe_integer()?.map(Timestamp::from_millis),
         replaced_by: row.maybe_bytes()?.map(MandateId::from_bytes),
-        ..Mandate::new(MandateId::from_bytes(id), terms, created_at)
+        governs_from: read_sequence(row)?
+            .ok_or_else(|| Fault::Corrupt("database: governs_from".to_owned()))?,
+        revoked_after: read_sequence(row)?,
+        governed_until: read_sequence(row)?,
     }))
+}
+
+/// A sequence as it is stored.
+fn sequence(sequence: u64) -> Value {
+    i64::try_from(sequence).unwrap_or(i64::MAX).into()
+}
+
+fn read_sequence(row: &mut Row) -> Result<Option<u64>, Fault> {
+    let stored = row.maybe_integer()?.map(u64::try_from).transpose();
+    stored.map_err(|_| Fault::Corrupt("database: a sequence below 0".to_owned()))
 }

@@ -9,6 +9,7 @@
 pub mod agents;
 pub mod audit;
 pub mod check;
+pub mod clock;
 pub mod decisions;
 pub mod deliveries;
 pub mod environments;

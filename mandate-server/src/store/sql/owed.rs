@@ -1,7 +1,7 @@
-//! What an agent's counters and newest requests lack: the decisions behind the one up to which they are counted.
+//! What an agent's counters and newest requests lack: the decisions behind `agents.last_decision`.
 //!
 //! On SQLite each page that is written costs, and an agent's rows lie anywhere: its counters, and its decisions in
-//! `agent_decisions`. So they are written with every few decisions only, all of them together, and `agents.counted` says up to
+//! `agent_decisions`. So they are written with every few decisions only, all of them together, and `agents.last_decision` says up to
 //! which decision. What they lack is at most [`MAX_OWED`] rows of the log, which the tail knows by agent: whoever reads adds
 //! them up; whoever locks an agent to write settles them first. `unsettled.since` says where in the log such rows begin, for
 //! whoever has no tail yet. Where decisions are counted at once, nothing here asks the database for anything.
@@ -26,7 +26,7 @@ const AT_ONCE: usize = 32;
 const READ: i64 = 1_000;
 
 const OWED: &str = "/* owed.owed */
-    SELECT d.decision, d.iat, d.verdict, d.amount, d.currency, d.supersedes
+    SELECT d.decision, d.sequence, d.decided_at, d.verdict, d.amount, d.currency, d.supersedes
     FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
         (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
         (465), (481), (497)) id
@@ -45,18 +45,18 @@ const SINCE: &str = "/* owed.since */ SELECT since FROM unsettled";
 const BEGIN_AT: &str = "/* owed.begin_at */ UPDATE unsettled SET since = $1";
 const END_OF_LOG: &str = "/* owed.end_of_log */ SELECT decision, agent FROM decisions
     WHERE environment = $1 AND decision > $2 ORDER BY decision LIMIT $3";
-const UP_TO: &str = "/* owed.up_to */ SELECT counted FROM agents WHERE environment = $1 AND agent = $2";
+const UP_TO: &str = "/* owed.up_to */ SELECT last_decision FROM agents WHERE environment = $1 AND agent = $2";
 const RECENT: &str = "/* owed.recent */ SELECT recent FROM agents WHERE environment = $1 AND agent = $2";
 const COUNT: &str = "/* owed.count */
-    UPDATE agents SET recent = $1, counted = $2 WHERE environment = $3 AND agent = $4";
-const COUNT_AT_ONCE: &str = "/* owed.count_at_once */
-    UPDATE agents SET counted = $1 WHERE environment = $2 AND agent = $3 AND counted < $1";
+    UPDATE agents SET recent = $1, sequence = $2, last_decision = $3 WHERE environment = $4 AND agent = $5";
 
 /// A decision that is not counted yet.
 #[derive(Debug, Clone)]
 pub struct Owed {
     /// Its id.
     pub id: DecisionId,
+    /// Its number among its agent's decisions.
+    pub sequence: i64,
     /// When it was made.
     pub at: Timestamp,
     /// Its verdict.
@@ -76,6 +76,8 @@ pub struct Counted {
     pub agent: AgentKey,
     /// The newest decision that is in them.
     pub up_to: DecisionId,
+    /// Its number.
+    pub sequence: i64,
     /// The newest requests.
     pub recent: RecentRequests,
     /// The metering, where it lacks something.
@@ -140,13 +142,10 @@ fn joined(ids: &[DecisionId]) -> Value {
 }
 
 fn read(mut row: Row) -> Result<Owed, Fault> {
-    let id = DecisionId::from_bytes(row.bytes()?);
-    let iat = Timestamp::from_seconds(row.integer()?);
-    // An id holds the millisecond, unless the clock was set back: then nothing is owed. See `Counted`.
-    let at = if id.created_at().seconds() == iat.seconds() { id.created_at() } else { iat };
     Ok(Owed {
-        id,
-        at,
+        id: DecisionId::from_bytes(row.bytes()?),
+        sequence: row.integer()?,
+        at: Timestamp::from_millis(row.integer()?),
         verdict: Verdict::parse(&row.text()?)?,
         amount: Amount::parse(&row.text()?)?,
         currency: Currency::parse(&row.text()?)?,
@@ -252,7 +251,10 @@ pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
     }
     let decisions = owed.iter().map(|owed| owed.id).collect();
     let usage = months.into_iter().collect();
-    write(tx, &Counted { agent: key.clone(), up_to: last.id, recent, usage, decisions })
+    write(
+        tx,
+        &Counted { agent: key.clone(), up_to: last.id, sequence: last.sequence, recent, usage, decisions },
+    )
 }
 
 /// At most `limit` agents behind an environment and an agent, in this order, whose rows lack something.
@@ -268,10 +270,11 @@ pub fn write(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
     for (key, usage) in &counted.usage {
         usage::keep(tx, key, usage)?;
     }
-    let Counted { agent, up_to, recent, decisions, .. } = counted;
+    let Counted { agent, up_to, sequence, recent, decisions, .. } = counted;
     index(tx, agent, decisions)?;
     let row = [
         recent.to_bytes().into(),
+        (*sequence).into(),
         up_to.to_bytes().into(),
         agent.environment.into(),
         agent.agent.as_str().into(),
@@ -319,13 +322,7 @@ pub fn owe(tx: &mut Tx<'_>, agent: &AgentKey, decision: DecisionId) -> Result<()
 
 /// Notes that a decision is counted as it is written: its agent is settled, and whoever writes it writes the counters too.
 pub fn counted_at_once(tx: &mut Tx<'_>, agent: &AgentKey, decision: DecisionId) -> Result<(), Fault> {
-    if tx.owing() == Owing::Writing {
-        // One that is older than what was counted before was decided by a slower clock.
-        let row = [decision.to_bytes().into(), agent.environment.into(), agent.agent.as_str().into()];
-        tx.execute(COUNT_AT_ONCE, &row)?;
-        index(tx, agent, &[decision])?;
-    }
-    Ok(())
+    if tx.owing() == Owing::Writing { index(tx, agent, &[decision]) } else { Ok(()) }
 }
 
 /// Writes which decisions are an agent's.

@@ -10,15 +10,15 @@ const INSERT: &str = "/* reviews.insert */
     INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
     VALUES ($1, $2, $3, $4, $5, $6)";
 const FIND: &str = "/* reviews.find */
-    SELECT review, decision, status, waits_for, expires_at, resolved_at, fresh, reason
+    SELECT review, decision, status, waits_for, expires_at, resolved_at, resolved_after, fresh, reason
     FROM reviews WHERE environment = $1 AND review = $2";
 const HOLD: &str = "/* reviews.hold */
     SELECT 1 FROM reviews WHERE environment = $1 AND review = $2 FOR NO KEY UPDATE";
 const FIND_DECISION: &str = "/* reviews.find_decision */
     SELECT decision FROM reviews WHERE environment = $1 AND review = $2";
 const RESOLVE: &str = "/* reviews.resolve */
-    UPDATE reviews SET status = $1, resolved_at = $2, fresh = $3, reason = $4
-    WHERE environment = $5 AND review = $6 AND status = 'pending'";
+    UPDATE reviews SET status = $1, resolved_at = $2, resolved_after = $3, fresh = $4, reason = $5
+    WHERE environment = $6 AND review = $7 AND status = 'pending'";
 const EXPIRE: &str = "/* reviews.expire */ UPDATE reviews SET status = 'expired', resolved_at = expires_at
     WHERE environment = $1 AND review = $2 AND status = 'pending'";
 const NEXT_END: &str = "/* reviews.next_end */
@@ -90,6 +90,7 @@ pub fn resolve(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Resu
         &[
             review.status.as_str().into(),
             review.resolved_at.map(Timestamp::millis).into(),
+            review.resolved_after.into(),
             review.fresh.map(DecisionId::to_bytes).into(),
             review.reason.clone().into(),
             environment.into(),
@@ -124,7 +125,7 @@ pub fn ended(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Ended>, 
     .collect()
 }
 
-/// Reads a review's eight columns, which an outer join may have left empty.
+/// Reads a review's nine columns, which an outer join may have left empty.
 pub fn read_joined(row: &mut Row) -> Result<Option<ReviewRecord>, Fault> {
     let Some(id) = row.maybe_bytes()? else { return Ok(None) };
     Ok(Some(ReviewRecord {
@@ -134,6 +135,7 @@ pub fn read_joined(row: &mut Row) -> Result<Option<ReviewRecord>, Fault> {
         waits_for: Principal::parse(&row.text()?)?,
         expires_at: Timestamp::from_millis(row.integer()?),
         resolved_at: row.maybe_integer()?.map(Timestamp::from_millis),
+        resolved_after: row.maybe_integer()?,
         fresh: row.maybe_bytes()?.map(DecisionId::from_bytes),
         reason: row.maybe_text()?,
     }))

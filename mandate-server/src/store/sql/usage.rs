@@ -45,7 +45,8 @@ const KEEP: &str = "/* usage.keep */
 const PAGE: &str = "/* usage.page */
     SELECT '', u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked,
         u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity, m.mandate, m.agent, m.terms, m.created_at,
-        m.revoked_at, m.replaced_by
+        m.revoked_at, m.replaced_by, m.governs_from,
+        m.revoked_after, m.governed_until
     FROM usage u
     JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
     LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
@@ -54,7 +55,8 @@ const PAGE: &str = "/* usage.page */
 const PAGE_OF_AGENT: &str = "/* usage.page_of_agent */
     SELECT '', u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked,
         u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity, m.mandate, m.agent, m.terms, m.created_at,
-        m.revoked_at, m.replaced_by
+        m.revoked_at, m.replaced_by, m.governs_from,
+        m.revoked_after, m.governed_until
     FROM usage u
     JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
     LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
@@ -63,7 +65,8 @@ const PAGE_OF_AGENT: &str = "/* usage.page_of_agent */
 const PAGE_WITH_NEWEST: &str = "/* usage.page_with_newest */
     SELECT a.metered, u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate,
         u.deny_revoked, u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity, m.mandate, m.agent, m.terms,
-        m.created_at, m.revoked_at, m.replaced_by
+        m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        m.revoked_after, m.governed_until
     FROM usage u
     JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
     LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
@@ -72,7 +75,8 @@ const PAGE_WITH_NEWEST: &str = "/* usage.page_with_newest */
 const PAGE_OF_AGENT_WITH_NEWEST: &str = "/* usage.page_of_agent_with_newest */
     SELECT a.metered, u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate,
         u.deny_revoked, u.deny_expired, u.deny_limit, u.deny_category, u.deny_velocity, m.mandate, m.agent, m.terms,
-        m.created_at, m.revoked_at, m.replaced_by
+        m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        m.revoked_after, m.governed_until
     FROM usage u
     JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
     LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing

@@ -239,6 +239,13 @@ impl Thread<'_> {
         let mut found = Found::default();
         let put_off = self.ahead.tail.is_whole();
         let mut snapshot = Snapshot { connection: &self.ahead.connection, tail: &mut self.tail };
+        match self.known.mark(&mut Tx::new(&mut snapshot)) {
+            Ok(mark) => found.mark = Some(mark),
+            Err(fault) => {
+                tracing::debug!(reason = %fault, "the mark of the clock could not be read ahead");
+                return None;
+            }
+        }
         if let Some(key) = &key {
             match self.known.find(key, self.progress.ended, &mut Tx::new(&mut snapshot)) {
                 Ok(standing) => found.standing = Some(standing?),

@@ -35,7 +35,7 @@ pub(super) fn run(
 
 /// Reads the state of all that the batch concerns. The writer is the lock.
 fn load(tx: &mut Tx<'_>, batch: &[Authorization], month: mandate_core::Month) -> Result<Loaded, Fault> {
-    let mut loaded = Loaded::default();
+    let mut loaded = Loaded { mark: Some(sql::clock::mark(tx)?), ..Loaded::default() };
     for authorization in batch {
         let caller = &authorization.call.caller;
         let environment = caller.environment.id;

@@ -24,6 +24,8 @@ const MAX_USAGE: usize = 8;
 
 /// What is known.
 pub(super) struct Known {
+    /// The mark of the clock.
+    mark: Option<Timestamp>,
     modes: BTreeMap<i64, Mode>,
     agents: LruCache<AgentKey, Agent>,
 }
@@ -34,15 +36,13 @@ struct Agent {
     usage: Vec<(Month, Currency, UsageRecord)>,
     /// Decisions that are not in its rows.
     owed: Vec<DecisionId>,
-    /// Its newest decision.
-    newest: Option<DecisionId>,
     /// The newest batch that decided on it.
     batch: u64,
 }
 
 impl Known {
     pub(super) fn new() -> Self {
-        Self { modes: BTreeMap::new(), agents: LruCache::sparse(MAX_AGENTS) }
+        Self { mark: None, modes: BTreeMap::new(), agents: LruCache::sparse(MAX_AGENTS) }
     }
 
     /// What a request that is metered under `key` is decided on; reads what is not known through `tx`. Nothing when there is
@@ -71,6 +71,14 @@ impl Known {
         Ok(usage.get(place).map(|(.., usage)| Standing { mode, state, usage }))
     }
 
+    /// The high-water mark of the instants by which decisions were made.
+    pub(super) fn mark(&mut self, tx: &mut Tx<'_>) -> Result<Timestamp, Fault> {
+        match self.mark {
+            Some(mark) => Ok(mark),
+            None => Ok(*self.mark.insert(sql::clock::mark(tx)?)),
+        }
+    }
+
     /// Takes over what was decided at `now` on one request that is metered under `key`, in the batch of that number. Gives the
     /// agent's rows when they are to be written with the decision: now and then where that is `put_off`, and else always.
     pub(super) fn keep(
@@ -87,13 +95,11 @@ impl Known {
         let Agent { state, usage, .. } = agent;
         let (.., usage) = usage.get_mut(place).ok_or_else(lost)?;
         count(decision, now, state, usage);
+        self.mark = self.mark.map(|mark| sql::clock::raised(mark, now).unwrap_or(mark));
         let is_stored = usage.stored.is_some();
         agent.batch = batch;
         agent.owed.push(decision.id);
-        let id = Some(decision.id);
-        let in_order = decision.id.created_at() == now && id > agent.newest;
-        agent.newest = agent.newest.max(id);
-        let waits = put_off && is_stored && in_order && agent.owed.len() < MAX_OWED;
+        let waits = put_off && is_stored && agent.owed.len() < MAX_OWED;
         Ok(if waits { None } else { agent.count(&key.agent) })
     }
 
@@ -125,6 +131,7 @@ impl Known {
     /// be asked before they have ended.
     pub(super) fn forget(&mut self, news: &News, committed: u64) -> bool {
         if news.everything {
+            self.mark = None;
             self.modes.clear();
             let used = self.agents.iter().any(|(_, agent)| agent.batch > committed);
             self.agents.clear();
@@ -150,8 +157,7 @@ impl Known {
 impl Agent {
     /// What the database says of an agent.
     fn read(state: AgentState, key: &AgentKey, tx: &mut Tx<'_>) -> Result<Self, Fault> {
-        let newest = sql::owed::counted_up_to(tx, key)?;
-        let mut agent = Self { state, usage: Vec::new(), owed: Vec::new(), newest, batch: 0 };
+        let mut agent = Self { state, usage: Vec::new(), owed: Vec::new(), batch: 0 };
         // Rows that lack something are known, so that they are all written together.
         for owed in sql::owed::find(tx, key)? {
             let usage = UsageKey { agent: key.clone(), month: owed.at.month(), currency: owed.currency };
@@ -160,7 +166,6 @@ impl Agent {
                 agent.usage.push((usage.month, usage.currency, found));
             }
             agent.owed.push(owed.id);
-            agent.newest = Some(owed.id);
         }
         Ok(agent)
     }
@@ -168,7 +173,7 @@ impl Agent {
     /// Its rows, as they are to be written now: those that lack something.
     fn count(&mut self, key: &AgentKey) -> Option<Counted> {
         let decisions = std::mem::take(&mut self.owed);
-        let up_to = self.newest?;
+        let (up_to, sequence) = (self.state.last?, self.state.sequence);
         let mut usage = Vec::new();
         for (month, currency, record) in &mut self.usage {
             let after = Some((record.spent, record.requests));
@@ -178,7 +183,14 @@ impl Agent {
                 record.stored = after;
             }
         }
-        Some(Counted { agent: key.clone(), up_to, recent: self.state.recent.clone(), usage, decisions })
+        Some(Counted {
+            agent: key.clone(),
+            up_to,
+            sequence,
+            recent: self.state.recent.clone(),
+            usage,
+            decisions,
+        })
     }
 
     /// Where the metering under `key` stands.

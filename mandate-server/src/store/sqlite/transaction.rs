@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
+use mandate_core::Timestamp;
 use rusqlite::Connection;
 
 use super::super::sql::owed::Counted;
@@ -52,12 +53,14 @@ impl Thread {
         self.write(drafts, &mut answers, &mut tally);
         let tells = self.scripts(scripts, &mut tally);
         self.mark(tally.decided.len());
+        let raised = self.raise(tally.decided_at);
         let committing = Instant::now();
         let ended = self.committer.commit(&self.connection);
         match ended {
             Ok(()) => {
                 let written = (tally.decided.len(), tally.newest);
                 self.tail.commit(written, std::mem::take(&mut tally.settled));
+                self.raised = raised;
             }
             Err(_) => self.tail.doubt(),
         }
@@ -115,6 +118,7 @@ impl Thread {
             self.tail.began_at(sql::owed::since(&mut Tx::new(&mut session))?);
             self.version = version;
             self.changes.everything();
+            self.raised = None;
         }
         if !self.tail.is_whole()
             && let Err(fault) = self.take_over()
@@ -122,6 +126,23 @@ impl Thread {
             tracing::debug!(reason = %fault, "the place of the other server was not taken");
         }
         Ok(())
+    }
+
+    /// Raises the high-water mark of the clock for decisions up to `newest`. Gives how high it is known to be then.
+    fn raise(&mut self, newest: Option<Timestamp>) -> Option<Timestamp> {
+        let known = self.raised.unwrap_or(Timestamp::from_millis(i64::MIN));
+        let to = newest.and_then(|newest| sql::clock::raised(known, newest));
+        let Some(to) = to.filter(|_| !self.connection.is_autocommit()) else { return self.raised };
+        let mut session = SqliteSession::writing(&self.connection, None);
+        match sql::clock::raise(&mut Tx::new(&mut session), to) {
+            Ok(()) => Some(to),
+            Err(fault) => {
+                // Without the mark no decision may be in the log.
+                self.committer.tell("the mark of the clock could not be raised", &fault);
+                let _ = self.connection.execute_batch("ROLLBACK");
+                None
+            }
+        }
     }
 
     /// Takes the place of the other server, if it has ended: no other process adds to the log from now on.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
+use mandate_core::{DecisionId, Timestamp};
 use rusqlite::Connection;
 use tokio::sync::{Notify, mpsc, oneshot};
 
@@ -68,6 +69,7 @@ impl Writer {
             connection.execute_batch("COMMIT")?;
             tail.commit((0, None), Vec::new());
         }
+        decider.follow(newest(&connection)?);
         let reading = connect(path)?;
         reading.pragma_update(None, "query_only", "ON")?;
         let stopped = Arc::new(AtomicBool::new(false));
@@ -98,6 +100,7 @@ impl Writer {
             presence,
             tail: Arc::clone(tail),
             unmarked: 0,
+            raised: None,
             wake,
             ended,
         };
@@ -188,6 +191,12 @@ impl Writer {
     }
 }
 
+/// The newest decision in the log.
+fn newest(connection: &Connection) -> Result<Option<DecisionId>, Fault> {
+    let mut session = SqliteSession::reading(connection, None);
+    sql::decisions::newest(&mut Tx::new(&mut session))
+}
+
 /// What the writing thread has to itself.
 pub(super) struct Thread {
     pub(super) connection: Connection,
@@ -203,6 +212,8 @@ pub(super) struct Thread {
     pub(super) tail: Arc<Tail>,
     /// Decisions since it was written where the tail begins.
     pub(super) unmarked: usize,
+    /// How high the mark of the clock is known to be.
+    pub(super) raised: Option<Timestamp>,
     /// Wakes the delivery worker.
     pub(super) wake: Arc<Notify>,
     /// Hears of how many more batches the transactions have ended.

@@ -14,6 +14,7 @@ const LAYOUT: &[(&str, usize, &str)] = &[
     ("organizations", 1, "organization:i name:t created_at:i"),
     ("environments", 1, "environment:i organization:i kind:t policy_version:t mode:t since:i"),
     ("revisions", 1, "name:t revision:i"),
+    ("clock", 1, "one:i mark:i"),
     ("issuers", 1, "issuer:i url:t"),
     (
         "signing_keys",
@@ -26,22 +27,28 @@ const LAYOUT: &[(&str, usize, &str)] = &[
         1,
         "api_key:i hash:b environment:i agent:t rate:i created_at:i expires_at:i revoked_at:i name:t",
     ),
-    ("agents", 2, "environment:i agent:t sequence:b created_at:i governing:b recent:b counted:b"),
+    (
+        "agents",
+        2,
+        "environment:i agent:t position:b created_at:i governing:b recent:b sequence:i last_decision:b",
+    ),
     (
         "mandates",
         2,
-        "environment:i mandate:b agent:t terms:t created_at:i revoked_at:i replaced_by:b expiring_at:i",
+        "environment:i mandate:b agent:t terms:t created_at:i revoked_at:i replaced_by:b \
+         governs_from:i revoked_after:i governed_until:i expiring_at:i",
     ),
     (
         "decisions",
         2,
-        "environment:i decision:b iat:i verdict:t mandate:b nonce:b agent:t amount:t currency:t recipient:t category:t \
-         mode:t reason:t denials:t spent:t recent_requests:i supersedes:b review:b issuer:i signing_key:i signature:b",
+        "environment:i decision:b sequence:i decided_at:i verdict:t mandate:b nonce:b agent:t amount:t currency:t \
+         recipient:t category:t mode:t reason:t denials:t spent:t recent_requests:i supersedes:b review:b issuer:i signing_key:i signature:b",
     ),
     (
         "reviews",
         2,
-        "environment:i review:b decision:b status:t waits_for:t expires_at:i resolved_at:i fresh:b reason:t",
+        "environment:i review:b decision:b status:t waits_for:t expires_at:i resolved_at:i resolved_after:i fresh:b \
+         reason:t",
     ),
     (
         "usage",

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, timeout};
-use tracing::{error, info, warn};
+use tracing::{info, warn};
 
 use super::{Rates, SLOTS, Window};
 use crate::clock::{Clock, Entropy, SKEW_WARNS_MILLIS, Skew};
@@ -32,6 +32,8 @@ pub(crate) struct Shared {
     pub(crate) rates: Arc<Rates>,
     pub(crate) store: Store,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The machine's clock, which is compared with the database's.
+    own: Arc<dyn Clock>,
     skew: Arc<Skew>,
     server: [u8; 16],
     under_way: Option<Exchange>,
@@ -46,20 +48,19 @@ pub(crate) struct Shared {
 enum Bearing {
     Right,
     Off,
-    /// Too far off to date decisions.
-    Unbearable,
 }
 
 impl Shared {
     pub(crate) fn new(
-        (rates, clock, skew): (Arc<Rates>, Arc<dyn Clock>, Arc<Skew>),
+        rates: Arc<Rates>,
+        (clock, own, skew): (Arc<dyn Clock>, Arc<dyn Clock>, Arc<Skew>),
         store: Store,
         entropy: &dyn Entropy,
     ) -> Self {
         let mut server = [0; 16];
         entropy.fill(&mut server);
         let (under_way, alone, said) = (None, false, Bearing::Right);
-        Self { rates, store, clock, skew, server, under_way, alone, said }
+        Self { rates, store, clock, own, skew, server, under_way, alone, said }
     }
 
     /// Exchanges reports before the first request, so that the rates of other servers count for it, and the
@@ -68,8 +69,8 @@ impl Shared {
     /// # Errors
     /// The database does not answer.
     pub(crate) async fn begin(&mut self) -> Result<(), Fault> {
-        let (clock, skew) = (Arc::clone(&self.clock), Arc::clone(&self.skew));
-        self.store.read(move |tx| rates::compare(tx, &*clock, &skew)).await??;
+        let (own, skew) = (Arc::clone(&self.own), Arc::clone(&self.skew));
+        self.store.read(move |tx| rates::compare(tx, &*own, &skew)).await??;
         self.exchange().await;
         Ok(())
     }
@@ -113,11 +114,11 @@ impl Shared {
 
     fn begin_exchange(&self) -> Exchange {
         let (store, server) = (self.store.clone(), self.server);
-        let (clock, skew) = (Arc::clone(&self.clock), Arc::clone(&self.skew));
+        let (own, skew) = (Arc::clone(&self.own), Arc::clone(&self.skew));
         let report = self.rates.report(self.clock.now().seconds());
         tokio::spawn(async move {
             let written = store.write(move |tx| {
-                rates::compare(tx, &*clock, &skew)?;
+                rates::compare(tx, &*own, &skew)?;
                 Ok(rates::exchange(tx, server, &report)?)
             });
             written.await?.map_err(|refusal| Fault::new(refusal.message))
@@ -139,23 +140,13 @@ impl Shared {
     /// Logs once when the clock is wrong, and once when it is right again.
     fn say_how_the_clock_is(&mut self) {
         let ahead_millis = self.skew.ahead_millis();
-        let bearing = match ahead_millis.abs() {
-            _ if !self.skew.is_bearable() => Bearing::Unbearable,
-            SKEW_WARNS_MILLIS.. => Bearing::Off,
-            _ => Bearing::Right,
-        };
+        let bearing = if ahead_millis.abs() >= SKEW_WARNS_MILLIS { Bearing::Off } else { Bearing::Right };
         if std::mem::replace(&mut self.said, bearing) == bearing {
             return;
         }
         match bearing {
             Bearing::Right => info!("the clock agrees with the database's again"),
             Bearing::Off => warn!(ahead_millis, "the clock differs from the database's: check NTP"),
-            Bearing::Unbearable => {
-                error!(
-                    ahead_millis,
-                    "the clock differs too much from the database's: nothing is decided until it is right"
-                );
-            }
         }
     }
 

@@ -41,29 +41,41 @@ CREATE TABLE revisions (
 );
 INSERT INTO revisions (name, revision) VALUES ('api_keys', 0), ('signing_keys', 0);
 
+-- The high-water mark of the instants by which decisions were made: never below one of them, and at most a second ahead of
+-- the newest.
+CREATE TABLE clock (
+    one  BIGINT  PRIMARY KEY CHECK (one = 1),
+    mark BIGINT  NOT NULL
+);
+INSERT INTO clock (one, mark) VALUES (1, 0);
+
 -- All that a decision reads and changes of its agent is in the agent's row: one lock, one update, and no other read. Room is
 -- left in the pages, so that no index changes with it.
 --
--- `recent` holds the instants of the agent's newest ten requests, 8 bytes each. `counted` is SQLite's; nothing reads it here.
+-- `sequence` is how many decisions were made for the agent, and `last_decision` the newest of them. `position` is its place in
+-- the list of agents. `recent` holds the instants of its newest ten requests, 8 bytes each.
 -- `metered` is the newest metering in one currency and month, the words of its row of `usage` in their order; empty: none. While
 -- it is there it is newer than that row: a reader of the metering reads both, and another writer first puts it back.
 -- `revoked_at` is that of the governing mandate: triggers keep it so.
 CREATE TABLE agents (
     environment BIGINT NOT NULL REFERENCES environments (environment),
     agent       TEXT COLLATE "C" NOT NULL,
-    sequence    BYTEA NOT NULL CHECK (length(sequence) = 16),
+    position    BYTEA NOT NULL CHECK (length(position) = 16),
     created_at  BIGINT NOT NULL,
     governing   BYTEA,
     recent      BYTEA NOT NULL,
-    counted     BYTEA NOT NULL DEFAULT '',
+    sequence    BIGINT NOT NULL DEFAULT 0,
+    last_decision BYTEA NOT NULL DEFAULT '',
     metered     TEXT COLLATE "C" NOT NULL DEFAULT '',
     revoked_at  BIGINT,
     PRIMARY KEY (environment, agent)
 ) WITH (fillfactor = 50);
-CREATE UNIQUE INDEX agents_by_sequence ON agents (environment, sequence);
+CREATE UNIQUE INDEX agents_by_position ON agents (environment, position);
 
 -- `terms` is the mandate as its organization wrote it, normalised; it never changes. `expiring_at` is when the
--- event that announces its expiry is due; null once that is written, and when the mandate was revoked or replaced.
+-- event that announces its expiry is due; null once that is written, and when the mandate was revoked or replaced. `governs_from` is the first
+-- sequence of its agent that it may decide, `revoked_after` the last before it was revoked, and `governed_until` the last before another
+-- mandate took its place.
 CREATE TABLE mandates (
     environment BIGINT NOT NULL,
     mandate     BYTEA NOT NULL CHECK (length(mandate) = 16),
@@ -72,6 +84,9 @@ CREATE TABLE mandates (
     created_at  BIGINT NOT NULL,
     revoked_at  BIGINT,
     replaced_by BYTEA,
+    governs_from   BIGINT NOT NULL,
+    revoked_after  BIGINT,
+    governed_until BIGINT,
     expiring_at BIGINT,
     PRIMARY KEY (environment, mandate),
     FOREIGN KEY (environment, agent) REFERENCES agents (environment, agent)
@@ -128,7 +143,8 @@ CREATE TABLE signing_keys (
 CREATE TABLE decisions (
     environment     BIGINT NOT NULL,
     decision        BYTEA NOT NULL,
-    iat             BIGINT NOT NULL,
+    sequence        BIGINT NOT NULL,
+    decided_at      BIGINT NOT NULL,
     verdict         TEXT COLLATE "C" NOT NULL,
     mandate         BYTEA,
     nonce           BYTEA NOT NULL,
@@ -162,6 +178,7 @@ CREATE TABLE reviews (
     waits_for   TEXT COLLATE "C" NOT NULL,
     expires_at  BIGINT NOT NULL,
     resolved_at BIGINT,
+    resolved_after BIGINT,
     fresh       BYTEA,
     reason      TEXT COLLATE "C",
     PRIMARY KEY (environment, review)

@@ -41,23 +41,34 @@ CREATE TABLE revisions (
 ) STRICT, WITHOUT ROWID;
 INSERT INTO revisions (name, revision) VALUES ('api_keys', 0), ('signing_keys', 0);
 
--- `recent` holds the instants of the agent's newest ten requests, 8 bytes each. It is written with every few of the agent's
--- decisions, together with its rows of `usage` and `agent_decisions`: `counted` is the newest decision that is in them. Later
--- ones are found at the end of the log.
+-- The high-water mark of the instants by which decisions were made: never below one of them, and at most a second ahead of
+-- the newest.
+CREATE TABLE clock (
+    one  INTEGER PRIMARY KEY CHECK (one = 1),
+    mark INTEGER NOT NULL
+) STRICT;
+INSERT INTO clock (one, mark) VALUES (1, 0);
+
+-- `position` is the agent's place in the list of agents. `recent` holds the instants of its newest ten requests, 8 bytes each.
+-- It is written with every few of the agent's decisions, together with its rows of `usage` and `agent_decisions`:
+-- `last_decision` is the newest decision that is in them, and `sequence` its number. Later ones are found at the end of the log.
 CREATE TABLE agents (
     environment INTEGER NOT NULL REFERENCES environments (environment),
     agent       TEXT    NOT NULL,
-    sequence    BLOB    NOT NULL CHECK (length(sequence) = 16),
+    position    BLOB    NOT NULL CHECK (length(position) = 16),
     created_at  INTEGER NOT NULL,
     governing   BLOB,
     recent      BLOB    NOT NULL,
-    counted     BLOB    NOT NULL DEFAULT x'',
+    sequence    INTEGER NOT NULL DEFAULT 0,
+    last_decision BLOB  NOT NULL DEFAULT x'',
     PRIMARY KEY (environment, agent)
 ) STRICT, WITHOUT ROWID;
-CREATE UNIQUE INDEX agents_by_sequence ON agents (environment, sequence);
+CREATE UNIQUE INDEX agents_by_position ON agents (environment, position);
 
 -- `terms` is the mandate as its organization wrote it, normalised; it never changes. `expiring_at` is when the event that
--- announces its expiry is due; null once that is written, and when the mandate was revoked or replaced.
+-- announces its expiry is due; null once that is written, and when the mandate was revoked or replaced. `governs_from` is the first
+-- sequence of its agent that it may decide, `revoked_after` the last before it was revoked, and `governed_until` the last before another
+-- mandate took its place.
 CREATE TABLE mandates (
     environment INTEGER NOT NULL,
     mandate     BLOB    NOT NULL CHECK (length(mandate) = 16),
@@ -66,6 +77,9 @@ CREATE TABLE mandates (
     created_at  INTEGER NOT NULL,
     revoked_at  INTEGER,
     replaced_by BLOB,
+    governs_from   INTEGER NOT NULL,
+    revoked_after  INTEGER,
+    governed_until INTEGER,
     expiring_at INTEGER,
     PRIMARY KEY (environment, mandate),
     FOREIGN KEY (environment, agent) REFERENCES agents (environment, agent)
@@ -98,7 +112,8 @@ CREATE TABLE signing_keys (
 CREATE TABLE decisions (
     environment     INTEGER NOT NULL,
     decision        BLOB    NOT NULL,
-    iat             INTEGER NOT NULL,
+    sequence        INTEGER NOT NULL,
+    decided_at      INTEGER NOT NULL,
     verdict         TEXT    NOT NULL,
     mandate         BLOB,
     nonce           BLOB    NOT NULL,
@@ -122,7 +137,7 @@ CREATE TABLE decisions (
 -- Each verdict's rows end in time order: a new one is appended at one of eight places.
 CREATE INDEX decisions_by_verdict ON decisions (environment, verdict, decision);
 
--- Which decisions are an agent's, all up to `agents.counted`. A row belongs on a page that few others share, so that they are
+-- Which decisions are an agent's, all up to `agents.last_decision`. A row belongs on a page that few others share, so that they are
 -- written several at once, with the agent's counters.
 CREATE TABLE agent_decisions (
     environment INTEGER NOT NULL,
@@ -146,6 +161,7 @@ CREATE TABLE reviews (
     waits_for   TEXT    NOT NULL,
     expires_at  INTEGER NOT NULL,
     resolved_at INTEGER,
+    resolved_after INTEGER,
     fresh       BLOB,
     reason      TEXT,
     PRIMARY KEY (environment, review),
@@ -153,7 +169,7 @@ CREATE TABLE reviews (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX reviews_pending ON reviews (expires_at) WHERE status = 'pending';
 
--- The metering, and the month's spending that limits are held against. What it lacks of an agent comes behind `counted`.
+-- The metering, and the month's spending that limits are held against. What it lacks of an agent comes behind `agents.last_decision`.
 CREATE TABLE usage (
     environment     INTEGER NOT NULL,
     month           TEXT    NOT NULL,

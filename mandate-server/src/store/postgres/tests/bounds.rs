@@ -59,7 +59,7 @@ impl Decider for Slow {
         noon()
     }
 
-    fn elsewhere(&self, _: Timestamp) -> Timestamp {
+    fn database(&self, _: Timestamp) -> Timestamp {
         noon()
     }
 

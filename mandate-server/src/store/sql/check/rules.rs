@@ -62,22 +62,22 @@ const INDEXED: &[Rule] = &[
         of: Of::Decision,
         other: Of::Itself,
         found: "not among the decisions of the agent {}",
-        expected: "a row in agent_decisions, or to be newer than agents.counted and unsettled.since",
+        expected: "a row in agent_decisions, or to be newer than agents.last_decision and unsettled.since",
         sql: "/* rules.decisions_1 */ SELECT d.environment, d.decision, d.agent FROM decisions d CROSS JOIN unsettled u
             JOIN agents a ON a.environment = d.environment AND a.agent = d.agent
             LEFT JOIN agent_decisions o
                 ON o.environment = d.environment AND o.agent = d.agent AND o.decision = d.decision
-            WHERE o.decision IS NULL AND (d.decision <= a.counted OR d.decision < u.since) LIMIT $1",
+            WHERE o.decision IS NULL AND (d.decision <= a.last_decision OR d.decision < u.since) LIMIT $1",
     },
     Rule {
         table: "agent_decisions",
         of: Of::Decision,
         other: Of::Itself,
         found: "a decision of the agent {} that is not counted",
-        expected: "to be no newer than agents.counted",
+        expected: "to be no newer than agents.last_decision",
         sql: "/* rules.agent_decisions_2 */ SELECT o.environment, o.decision, o.agent FROM agents a
             CROSS JOIN agent_decisions o ON o.environment = a.environment AND o.agent = a.agent
-            WHERE o.decision > a.counted LIMIT $1",
+            WHERE o.decision > a.last_decision LIMIT $1",
     },
 ];
 
@@ -138,6 +138,20 @@ const RULES: &[Rule] = &[
         sql: "/* rules.mandates_2 */ SELECT m.environment, m.mandate, a.governing FROM mandates m
             JOIN agents a ON a.environment = m.environment AND a.agent = m.agent
             WHERE a.governing <> m.mandate AND (m.replaced_by IS NULL) = (m.revoked_at IS NULL) LIMIT $1",
+    },
+    Rule {
+        table: "mandates",
+        of: Of::Mandate,
+        other: Of::Itself,
+        found: "governs from sequence {} on, and its ends do not fit",
+        expected: "revoked_after where it is revoked, and only there; governed_until where another mandate governs, and only \
+                   there; the mandate that replaced it governs from the next sequence on",
+        sql: "/* rules.mandates_3 */ SELECT m.environment, m.mandate, m.governs_from FROM mandates m
+            JOIN agents a ON a.environment = m.environment AND a.agent = m.agent
+            LEFT JOIN mandates n ON n.environment = m.environment AND n.mandate = m.replaced_by
+            WHERE (m.revoked_at IS NULL) <> (m.revoked_after IS NULL)
+               OR (a.governing = m.mandate) <> (m.governed_until IS NULL)
+               OR n.governs_from <> m.governed_until + 1 LIMIT $1",
     },
     Rule {
         table: "decisions",

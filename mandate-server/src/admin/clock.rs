@@ -1,0 +1,108 @@
+//! `clock`: the high-water mark of the instants by which decisions were made.
+
+use clap::Subcommand;
+use mandate_core::Timestamp;
+use serde::Serialize;
+
+use super::{Common, Failure, operator, terminal};
+use crate::clock::SystemClock;
+use crate::service::moments;
+use crate::store::tx::Tx;
+
+/// The clock by which decisions are made.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Show the clock, and the newest instant by which a decision was made
+    #[command(after_help = SHOW_HELP)]
+    Show {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Decide by the clock as it is now, although decisions were made by later instants
+    #[command(after_help = ACCEPT_HELP)]
+    Accept {
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+
+        #[command(flatten)]
+        common: Common,
+    },
+}
+
+const SHOW_HELP: &str = "\
+Examples:
+  mandate-server clock show
+  mandate-server clock show --json
+
+While the clock is more than 5 seconds behind the mark, servers refuse authorizations and approvals with 503.
+With PostgreSQL the clock is the database's.";
+
+const ACCEPT_HELP: &str = "\
+Examples:
+  mandate-server clock accept
+  mandate-server clock accept --yes
+
+Run it only when the clock is right, and was wrong before: ahead by minutes or days, and set back. Servers go on deciding
+at once. Without it they go on when the clock has reached the mark. The command writes an audit record.";
+
+/// What is shown.
+#[derive(Serialize)]
+struct View {
+    now: Timestamp,
+    mark: Timestamp,
+    behind_seconds: f64,
+    deciding: bool,
+}
+
+impl View {
+    fn of((now, mark): (Timestamp, Timestamp)) -> Self {
+        let behind_millis = mark.millis_since(now).max(0);
+        #[expect(clippy::cast_precision_loss, reason = "a duration for a person")]
+        let behind_seconds = behind_millis as f64 / 1_000.0;
+        Self { now, mark, behind_seconds, deciding: moments::behind_millis(now, mark).is_none() }
+    }
+}
+
+impl Command {
+    /// Does what the command says.
+    ///
+    /// # Errors
+    /// The database does not answer, or it was not said that the mark is to be set back.
+    pub fn run(self) -> Result<(), Failure> {
+        let (common, shown) = match self {
+            Self::Show { common } => {
+                let shown = show(&common)?;
+                (common, shown)
+            }
+            Self::Accept { yes, common } => {
+                let before = View::of(show(&common)?);
+                if before.behind_seconds > 0.0 {
+                    let View { now, mark, .. } = before;
+                    let question = format!(
+                        "Decisions were made by instants up to {mark}. They are to be made by the clock again, which shows {now}."
+                    );
+                    terminal::confirm(&question, yes)?;
+                }
+                let (settings, by) = (common.settings()?, operator::here());
+                let accept = |tx: &mut Tx<'_>| Ok(moments::accept(tx, &SystemClock, &by)?);
+                (common, terminal::run(&settings.database, accept)?)
+            }
+        };
+        let view = View::of(shown);
+        terminal::print(common.json, &view, |out| {
+            writeln!(out, "clock     {}", view.now)?;
+            writeln!(out, "mark      {}", view.mark)?;
+            writeln!(
+                out,
+                "deciding  {}",
+                if view.deciding { "yes" } else { "no: the clock is behind the mark" }
+            )
+        })
+    }
+}
+
+fn show(common: &Common) -> Result<(Timestamp, Timestamp), Failure> {
+    let settings = common.settings()?;
+    terminal::run(&settings.database, |tx| Ok(moments::show(tx, &SystemClock)?))
+}

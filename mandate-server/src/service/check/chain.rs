@@ -1,0 +1,98 @@
+//! One agent's decisions in their order: their numbers and ids, and the basis of each, made again from those before.
+
+use std::collections::BTreeMap;
+
+use mandate_core::{Currency, DecisionId, Month, RecentRequests, Total, VELOCITY_REQUESTS, Verdict};
+
+use crate::model::records::DecisionRecord;
+
+/// What is wrong, and what would be right.
+type Wrong = (String, String);
+
+/// The decisions of one agent so far.
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    last: Option<(i64, DecisionId)>,
+    /// The month of the first decision, where those before it are in the database no more.
+    opening: Option<Month>,
+    spent: BTreeMap<(Month, Currency), Total>,
+    recent: RecentRequests,
+    /// How many requests `recent` has seen, up to as many as it keeps: what was before an opening is not known.
+    requests: u32,
+    /// A decision could not be read: what follows cannot be held against it.
+    broken: bool,
+}
+
+impl Chain {
+    /// A decision that cannot be read.
+    pub(super) fn break_off(&mut self) {
+        self.broken = true;
+    }
+
+    /// Takes the next decision. An agent's first one is the first that is there where months were `detached`.
+    pub(super) fn take(&mut self, decision: &DecisionRecord, detached: bool) -> Vec<Wrong> {
+        if self.broken {
+            return Vec::new();
+        }
+        let mut wrong = Vec::new();
+        let month = decision.decided_at.month();
+        if self.last.is_none() && decision.sequence != 1 && detached {
+            self.opening = Some(month);
+        }
+        if self.last.is_some() || self.opening.is_none() {
+            let expected = self.last.map_or(1, |(sequence, _)| sequence.saturating_add(1));
+            if decision.sequence != expected {
+                wrong.push((format!("sequence {}", decision.sequence), format!("sequence {expected}")));
+            }
+        }
+        self.last = Some((decision.sequence, decision.id));
+        self.spent(decision, month, &mut wrong);
+        self.recent(decision, &mut wrong);
+        wrong
+    }
+
+    fn spent(&mut self, decision: &DecisionRecord, month: Month, wrong: &mut Vec<Wrong>) {
+        let said = decision.basis.spent;
+        let unknown = self.opening == Some(month);
+        let spent = self.spent.entry((month, decision.request.currency.clone()));
+        let spent = spent.or_insert(if unknown { said } else { Total::ZERO });
+        if *spent != said {
+            wrong.push((
+                format!("spent {said}"),
+                format!("spent {spent}, the sum of what was allowed before"),
+            ));
+        }
+        if decision.verdict == Verdict::Allow {
+            *spent = said.plus(decision.request.amount);
+        }
+    }
+
+    fn recent(&mut self, decision: &DecisionRecord, wrong: &mut Vec<Wrong>) {
+        let (said, found) = (decision.basis.recent_requests, self.recent.count_at(decision.decided_at));
+        let known = self.opening.is_none() || self.requests >= VELOCITY_REQUESTS;
+        if if known { said != found } else { said < found } {
+            wrong.push((
+                format!("recent_requests {said}"),
+                format!("recent_requests {found}, by those before"),
+            ));
+        }
+        // What came of an approval is no request.
+        if decision.supersedes.is_none() {
+            self.recent.record(decision.decided_at);
+            self.requests = self.requests.saturating_add(1);
+        }
+    }
+
+    /// The end: what is wrong with the agent's row, which says how many decisions there are and which is the newest.
+    pub(super) fn end(&self, stored: (i64, Option<DecisionId>)) -> Option<Wrong> {
+        let shown = |sequence: i64, last: Option<DecisionId>| {
+            format!(
+                "{sequence} decisions, the last {}",
+                last.map_or_else(|| "none".to_owned(), |id| id.to_string())
+            )
+        };
+        let counted = self.last.map_or((0, None), |(sequence, last)| (sequence, Some(last)));
+        let same = stored == counted || self.broken;
+        (!same).then(|| (shown(stored.0, stored.1), shown(counted.0, counted.1)))
+    }
+}

@@ -1,0 +1,40 @@
+//! The high-water mark of the instants by which decisions were made.
+//!
+//! It is never below such an instant: a decision that is later raises it, in its own transaction and by [`AHEAD_MILLIS`] more,
+//! so that this happens about once a second. A clock that is behind it was set back.
+
+use mandate_core::Timestamp;
+
+use crate::error::Fault;
+use crate::store::tx::Tx;
+
+/// How far ahead of the decision that raises it the mark is set, in milliseconds.
+pub const AHEAD_MILLIS: i64 = 1_000;
+
+const MARK: &str = "/* clock.mark */ SELECT mark FROM clock";
+/// Raises the mark to `$1`, unless it is that high.
+pub(in crate::store) const RAISE: &str = "/* clock.raise */ UPDATE clock SET mark = $1 WHERE mark < $1";
+const ACCEPT: &str = "/* clock.accept */ UPDATE clock SET mark = $1";
+
+/// The mark.
+pub fn mark(tx: &mut Tx<'_>) -> Result<Timestamp, Fault> {
+    let row = tx.row(MARK, &[])?;
+    let mut row = row.ok_or_else(|| Fault::Corrupt("database: the table clock has no row".to_owned()))?;
+    row.integer().map(Timestamp::from_millis)
+}
+
+/// The mark that decisions up to `newest` need, where `mark` is too low for them.
+#[must_use]
+pub fn raised(mark: Timestamp, newest: Timestamp) -> Option<Timestamp> {
+    (newest > mark).then(|| Timestamp::from_millis(newest.millis().saturating_add(AHEAD_MILLIS)))
+}
+
+/// Raises the mark to `to`, unless it is that high.
+pub fn raise(tx: &mut Tx<'_>, to: Timestamp) -> Result<(), Fault> {
+    tx.execute(RAISE, &[to.millis().into()]).map(drop)
+}
+
+/// Sets the mark to `to`, which may be lower.
+pub fn accept(tx: &mut Tx<'_>, to: Timestamp) -> Result<(), Fault> {
+    tx.execute_one(ACCEPT, &[to.millis().into()])
+}

@@ -1,0 +1,136 @@
+//! A clock that is behind the instants by which decisions were made: the server's own, or that of a standby which has taken
+//! the place of the database.
+
+use serde_json::{Value, json};
+
+use crate::wire::exchange;
+use crate::world::{World, spend};
+
+const KEPT: &str = "idempotency-key: k\r\n";
+
+async fn newest(server: &World) -> Value {
+    let listed = server.send("GET", "/v1/decisions?limit=1", &server.organization_key, "", "").await.json();
+    listed["data"][0].clone()
+}
+
+/// What is refused, and what goes on.
+async fn decides_nothing(server: &World, agent: &str, review: &str, first: &str) {
+    let refused = server.post(agent, "/v1/authorizations", &spend(1)).await;
+    assert_eq!(refused.header("retry-after"), Some("60"));
+    refused.refused(503, "server_error");
+    let approve = format!("/v1/reviews/{review}/approve");
+    server.send("POST", &approve, &server.organization_key, "", "").await.refused(503, "server_error");
+    let ready = exchange(server.running.ops, "GET", "/readyz", "", b"").await;
+    assert_eq!(ready.status, 503);
+    assert!(ready.body.contains("the clock is behind"), "{}", ready.body);
+    let metrics = exchange(server.running.ops, "GET", "/metrics", "", b"").await.body;
+    assert!(metrics.contains("\nmandate_clock_behind_seconds 5184001.0\n"), "{metrics}");
+    // What was answered is answered again.
+    let again = server.post_text(agent, "/v1/authorizations", KEPT, &spend(1).to_string()).await;
+    assert_eq!((again.status, again.body.as_str()), (201, first));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_sixty_days_behind_decides_nothing_until_it_is_accepted() {
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    let terms = json!({
+        "principal": "role:cfo", "agent": "agt_a", "categories": ["software"], "expires": "2026-12-31",
+        "limits": {"per_transaction": 500, "per_month": 1000, "currency": "USD"}, "review_above": 200,
+    });
+    let mandate = world.post(&world.organization_key, "/v1/mandates", &terms).await.json();
+    assert_eq!(mandate["governs_from"], 1);
+    let first = world.post_text(&agent, "/v1/authorizations", KEPT, &spend(1).to_string()).await.body;
+    let reviewed: Vec<_> = [
+        world.post(&agent, "/v1/authorizations", &spend(300)).await.json(),
+        world.post(&agent, "/v1/authorizations", &spend(301)).await.json(),
+    ]
+    .iter()
+    .map(|reviewed| reviewed["review"]["id"].as_str().unwrap().to_owned())
+    .collect();
+    world.clock.step(-60 * 24 * 60 * 60);
+    decides_nothing(&world, &agent, &reviewed[0], &first).await;
+    // After a restart too.
+    let world = world.restart().await;
+    decides_nothing(&world, &agent, &reviewed[0], &first).await;
+    // What takes authority away goes on.
+    let deny = format!("/v1/reviews/{}/deny", reviewed[0]);
+    let denied = world.send("POST", &deny, &world.organization_key, "", "").await;
+    assert_eq!((denied.status, &denied.json()["review"]["resolved_after"]), (200, &json!(3)));
+    world.accept_clock();
+    let made = world.post(&agent, "/v1/authorizations", &spend(1)).await.json();
+    assert_eq!(made["verdict"], "allow");
+    let shown = newest(&world).await;
+    assert_eq!(
+        (&shown["jti"], &shown["sequence"]),
+        (&made["decision"], &json!(4)),
+        "the newest by its id, too"
+    );
+    assert_eq!(shown["decided_at"], "2026-04-16T12:00:00.000Z");
+    // Requests of the future do not count for velocity; this month's spending is another's.
+    assert_eq!(shown["basis"], json!({"spent": 0, "recent_requests": 0}));
+    let approve = format!("/v1/reviews/{}/approve", reviewed[1]);
+    let approved = world.send("POST", &approve, &world.organization_key, "", "").await;
+    assert_eq!((approved.status, &approved.json()["verdict"]), (201, &json!("allow")));
+    assert_eq!(newest(&world).await["sequence"], 5);
+    let revoke = format!("/v1/mandates/{}/revoke", mandate["id"].as_str().unwrap());
+    let revoked = world.send("POST", &revoke, &world.organization_key, "", "").await.json();
+    assert_eq!(revoked["revoked_after"], 5);
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.json()["verdict"], "deny_revoked");
+    let next = world.post(&world.organization_key, "/v1/mandates", &terms).await.json();
+    assert_eq!(next["governs_from"], 7);
+    let path = format!("/v1/mandates/{}", mandate["id"].as_str().unwrap());
+    let before = world.send("GET", &path, &world.organization_key, "", "").await.json();
+    assert_eq!((&before["governed_until"], &before["status"]), (&json!(6), &json!("revoked")));
+    world.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_that_is_five_seconds_behind_is_good_enough() {
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+    // The mark is a second ahead.
+    world.clock.step(-4);
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+    let shown = newest(&world).await;
+    assert_eq!((&shown["sequence"], &shown["decided_at"]), (&json!(2), &json!("2026-06-15T11:59:56.000Z")));
+    assert_eq!(shown["basis"]["recent_requests"], 1, "a request nearer ahead than that counts");
+    world.clock.step(-1);
+    world.post(&agent, "/v1/authorizations", &spend(1)).await.refused(503, "server_error");
+    // It goes on by itself.
+    world.clock.advance(1);
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+    world.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_step_ahead_forgets_no_kept_answer() {
+    const DAY: i64 = 24 * 60 * 60;
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    let first = world.post_text(&agent, "/v1/authorizations", KEPT, &spend(1).to_string()).await;
+    let again = async || world.post_text(&agent, "/v1/authorizations", KEPT, &spend(1).to_string()).await;
+    world.clock.step(2 * DAY);
+    assert_eq!(again().await.body, first.body, "the clock has jumped");
+    world.clock.advance(DAY - 1);
+    assert_eq!(again().await.body, first.body);
+    world.clock.advance(1);
+    assert_ne!(again().await.body, first.body, "the server has been running for a day since");
+    world.is_sound();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_start_long_after_the_last_decision_forgets_no_kept_answer() {
+    const DAY: i64 = 24 * 60 * 60;
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    let first = world.post_text(&agent, "/v1/authorizations", KEPT, &spend(1).to_string()).await;
+    world.clock.step(2 * DAY);
+    let world = world.restart().await;
+    let again = async || world.post_text(&agent, "/v1/authorizations", KEPT, &spend(1).to_string()).await;
+    assert_eq!(again().await.body, first.body);
+    world.clock.advance(DAY);
+    assert_ne!(again().await.body, first.body);
+    world.is_sound();
+}
