@@ -23,7 +23,7 @@ const OBSERVE: &str = "observe";
 /// Reads an export and counts the decisions made in observe mode: those that a denial would have stopped, by the first rule
 /// that denied them, and those that would have needed a review. A review that was approved counts as the fresh decision
 /// after the approval: if that decision allows, it is counted separately; if it denies, it counts as stopped. Amounts are
-/// summed by currency.
+/// summed by currency. The mandate that denied is the one that governed the decision's `sequence`.
 ///
 /// The export is not verified: run `mandate audit` first.
 #[derive(Debug, clap::Args)]
@@ -200,7 +200,7 @@ fn rule(
 ) -> Result<&'static str, Failure> {
     let mandate = prologue.governing(line, decision)?;
     let request = &decision.claims.request;
-    let outcome = evaluate(mandate.as_ref(), &decision.basis, request, decision.at(), evaluation);
+    let outcome = evaluate(mandate.as_ref(), &decision.basis, request, decision.decided_at, evaluation);
     Ok(match outcome.reason {
         Some(Reason::NoMandate { .. }) => "no mandate",
         Some(Reason::Revoked { .. }) => "revoked",

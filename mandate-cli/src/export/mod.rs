@@ -1,14 +1,14 @@
 //! An export of decisions, as the service writes it.
 //!
 //! Each line is a JSON object with one member: first `export`, the request; then each `mandate` that governed
-//! one of the decisions; then each `decision`, oldest first; last the `trailer`, a JWT.
+//! one of the decisions; then each `decision`, by id, which is each agent's order of sequence; last the
+//! `trailer`, a JWT.
 
+mod history;
+mod mandates;
 mod reader;
-mod recent;
 mod sorted;
 mod walk;
-
-use std::collections::BTreeMap;
 
 use mandate_core::json::{Field, Object};
 use mandate_core::{
@@ -16,8 +16,9 @@ use mandate_core::{
     Timestamp, Verdict, VerdictClaims,
 };
 
+pub(crate) use self::history::{Follows, History, Order, Spending};
+pub(crate) use self::mandates::{Listed, Mandates, with_revocation};
 pub(crate) use self::reader::{Prologue, Raw, Reader};
-pub(crate) use self::recent::Recent;
 pub(crate) use self::walk::walk;
 
 /// The request for the export.
@@ -35,6 +36,10 @@ pub(crate) struct Header {
 #[derive(Debug, Clone)]
 pub(crate) struct Decision {
     pub(crate) claims: VerdictClaims,
+    /// Its number among its agent's decisions: 1, 2, 3 … without a gap.
+    pub(crate) sequence: u64,
+    /// By which instant it was decided. It need not ascend with the sequence: clocks step.
+    pub(crate) decided_at: Timestamp,
     pub(crate) mode: String,
     pub(crate) reason: Option<String>,
     pub(crate) supersedes: Option<DecisionId>,
@@ -61,8 +66,16 @@ pub(crate) enum Entry {
     Trailer(String),
 }
 
-/// The mandates of an export, by id.
-pub(crate) type Mandates = BTreeMap<MandateId, Mandate>;
+/// An instant in RFC 3339.
+fn instant(field: &Field<'_>) -> Result<Timestamp, Invalid> {
+    Timestamp::parse(&field.string()?).map_err(|e| e.at(field.path()))
+}
+
+/// A whole number of at least `least`.
+fn count(field: &Field<'_>, least: u64) -> Result<u64, Invalid> {
+    let count = u64::try_from(field.integer()?).ok().filter(|count| *count >= least);
+    count.ok_or_else(|| Invalid::value(field.path(), &format!("must be {least} or greater"), field.raw()))
+}
 
 impl Entry {
     /// Reads a line.
@@ -71,7 +84,7 @@ impl Entry {
         let entry = if let Some(field) = whole.take("decision") {
             Self::Decision(Box::new(Decision::read(&field)?))
         } else if let Some(field) = whole.take("mandate") {
-            Self::Mandate(Box::new(read_mandate(field.object()?)?))
+            Self::Mandate(Box::new(read_mandate(field.object()?, true)?))
         } else if let Some(field) = whole.take("trailer") {
             Self::Trailer(field.string()?.into_owned())
         } else {
@@ -84,7 +97,7 @@ impl Entry {
 
 impl Header {
     fn read(mut header: Object<'_>) -> Result<Self, Invalid> {
-        let instant = |field: Field<'_>| Timestamp::parse(&field.string()?).map_err(|e| e.at(field.path()));
+        let instant = |field: Field<'_>| instant(&field);
         Ok(Self {
             id: ExportId::parse(&header.require("id")?.string()?)?,
             environment: header.require("environment")?.string()?.into_owned(),
@@ -100,7 +113,7 @@ impl Header {
         self.verdict.is_none()
     }
 
-    /// Whether a decision made at `at` would be in the export's period.
+    /// Whether a decision is in the export's period, by the time in its id.
     pub(crate) fn covers(&self, at: Timestamp) -> bool {
         self.since.is_none_or(|since| since <= at) && self.until.is_none_or(|until| at < until)
     }
@@ -115,8 +128,12 @@ impl Decision {
         for element in shown.take("denials").map(|f| f.array()).transpose()?.unwrap_or_default() {
             denials.add(Verdict::parse(&element.string()?)?);
         }
+        let sequence = shown.require("sequence")?;
+        let decided_at = shown.require("decided_at")?;
         Ok(Self {
             claims,
+            sequence: count(&sequence, 1)?,
+            decided_at: instant(&decided_at)?,
             mode: shown.require("mode")?.string()?.into_owned(),
             reason: text(shown.take("reason"))?,
             supersedes: shown.take("supersedes").map(|f| DecisionId::parse(&f.string()?)).transpose()?,
@@ -127,13 +144,8 @@ impl Decision {
         })
     }
 
-    /// When it was made, to the second: enough for the day and the month in the rules.
-    pub(crate) fn at(&self) -> Timestamp {
-        Timestamp::from_seconds(self.claims.iat)
-    }
-
-    /// The time in its id, to the millisecond. It is never earlier than [`Decision::at`].
-    pub(crate) fn drawn_at(&self) -> Timestamp {
+    /// The time in its id. `since` and `until` of an export go by it, and nothing else does.
+    pub(crate) fn placed_at(&self) -> Timestamp {
         self.claims.jti.created_at()
     }
 }
@@ -147,20 +159,17 @@ impl Review {
     }
 }
 
-/// A mandate as the API shows it, or only its terms.
-pub(crate) fn read_mandate(mut shown: Object<'_>) -> Result<Mandate, Invalid> {
-    let instant = |field: Field<'_>| Timestamp::parse(&field.string()?).map_err(|e| e.at(field.path()));
-    let id = shown.take("id").map(|f| MandateId::parse(&f.string()?)).transpose()?;
-    let created_at = shown.take("created_at").map(instant).transpose()?;
-    let revoked_at = shown.take("revoked_at").map(instant).transpose()?;
+/// A mandate as the API shows it; or only its terms, unless it must be a recorded one.
+pub(crate) fn read_mandate(mut shown: Object<'_>, is_recorded: bool) -> Result<Mandate, Invalid> {
+    let mut recorded = |name| if is_recorded { shown.require(name).map(Some) } else { Ok(shown.take(name)) };
+    let id =
+        recorded("id")?.map(|f| MandateId::parse(&f.string()?).map_err(|e| e.at(f.path()))).transpose()?;
+    let created_at = recorded("created_at")?.map(|f| instant(&f)).transpose()?;
+    let governs_from = recorded("governs_from")?.map(|f| count(&f, 1)).transpose()?;
+    let revoked_at = shown.take("revoked_at").map(|f| instant(&f)).transpose()?;
     let replaced_by = shown.take("replaced_by").map(|f| MandateId::parse(&f.string()?)).transpose()?;
-    let sequence = |field: Field<'_>| {
-        u64::try_from(field.integer()?)
-            .map_err(|_| Invalid::value(field.path(), "must be 0 or greater", field.raw()))
-    };
-    let governs_from = shown.take("governs_from").map(sequence).transpose()?;
-    let revoked_after = shown.take("revoked_after").map(sequence).transpose()?;
-    let governed_until = shown.take("governed_until").map(sequence).transpose()?;
+    let revoked_after = shown.take("revoked_after").map(|f| count(&f, 0)).transpose()?;
+    let governed_until = shown.take("governed_until").map(|f| count(&f, 0)).transpose()?;
     // What follows from the rest.
     let _ = shown.take("status");
     let id = id.unwrap_or(MandateId::from_bytes([0; 16]));

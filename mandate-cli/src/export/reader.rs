@@ -84,7 +84,7 @@ impl Reader {
             match Entry::read(&raw.line.bytes) {
                 Ok(Entry::Export(header)) if is_first => prologue.header = Some(header),
                 Ok(Entry::Mandate(mandate)) => {
-                    prologue.mandates.insert(mandate.id, *mandate);
+                    prologue.mandates.insert(raw.line.number, *mandate);
                 }
                 Err(e) if is_first => {
                     return Err(Failure::new(Exit::Findings, format!("{source} is no export: {e}"))

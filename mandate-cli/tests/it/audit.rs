@@ -18,7 +18,7 @@ fn audit(folder: &Path) -> Command {
     command
 }
 
-fn run(text: &str, args: &[&str]) -> Ran {
+pub(crate) fn run(text: &str, args: &[&str]) -> Ran {
     let folder = tempfile::tempdir().unwrap();
     run_with_stdin(audit(folder.path()).args(args), text.as_bytes())
 }
@@ -27,25 +27,25 @@ fn export() -> Vec<String> {
     lines(&Plan::new(1200, 3))
 }
 
-fn decision(line: &str) -> Value {
+pub(crate) fn decision(line: &str) -> Value {
     let mut line: Value = serde_json::from_str(line).unwrap();
     line["decision"].take()
 }
 
 /// The line of the first decision that is as wanted, not too near the beginning.
 #[track_caller]
-fn find(lines: &[String], wanted: impl Fn(&Value) -> bool) -> usize {
+pub(crate) fn find(lines: &[String], wanted: impl Fn(&Value) -> bool) -> usize {
     let fits = |line: &&String| line.starts_with(r#"{"decision""#) && wanted(&decision(line));
     let skipped = 200;
     skipped + lines.iter().skip(skipped).position(|line| fits(&line)).unwrap()
 }
 
-fn allowed(d: &Value) -> bool {
+pub(crate) fn allowed(d: &Value) -> bool {
     d["verdict"] == "allow" && d["supersedes"].is_null() && d["request"]["agent"] == "agt_4"
 }
 
 /// Signs the decision of a line anew, with changes to its claims.
-fn resigned(line: &str, changes: &Value) -> String {
+pub(crate) fn resigned(line: &str, changes: &Value) -> String {
     let mut decision = decision(line);
     for (name, value) in changes.as_object().unwrap() {
         decision[name] = value.clone();
@@ -53,7 +53,7 @@ fn resigned(line: &str, changes: &Value) -> String {
     let names = ["iss", "jti", "iat", "exp", "verdict", "mandate", "policy_version", "nonce", "request"];
     let claims: Value = names
         .iter()
-        .map(|name| ((*name).to_owned(), decision[name].clone()))
+        .filter_map(|name| Some(((*name).to_owned(), decision.get(name)?.clone())))
         .collect::<serde_json::Map<_, _>>()
         .into();
     decision["verdict_token"] = json!(jwt::sign(&*key(), &claims.to_string()).unwrap());
@@ -62,7 +62,7 @@ fn resigned(line: &str, changes: &Value) -> String {
 
 /// Checks that exactly these checks find something, each as often as it says.
 #[track_caller]
-fn check(text: &str, expected: &[(&str, u64)]) -> Vec<Value> {
+pub(crate) fn check(text: &str, expected: &[(&str, u64)]) -> Vec<Value> {
     let ran = run(text, &["--json"]).code(23);
     let mut said: Vec<Value> = ran.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let summary = said.pop().unwrap();
@@ -98,7 +98,8 @@ fn a_whole_export_has_no_findings() {
     assert_eq!(
         json,
         json!({"summary": {
-            "environment": "sandbox", "decisions": decisions, "mandates": 6, "outside": 0, "findings": 0, "by_check": {},
+            "environment": "sandbox", "decisions": decisions, "mandates": 6, "outside": 0, "openings": 0,
+            "findings": 0, "by_check": {},
         }})
     );
 }
@@ -109,16 +110,19 @@ fn a_row_that_says_other_than_its_token() {
     let at = find(&lines, allowed);
     let id = decision(&lines[at])["jti"].clone();
     lines[at] = lines[at].replace("vendor:acme", "vendor:evil");
+    let sequence = decision(&lines[at])["sequence"].clone();
     let found = check(&sealed(&lines), &[("claims", 1)]);
     assert_eq!(
         found,
-        [json!({"line": at + 1, "id": id, "check": "claims", "found": "recipient vendor:evil",
-            "expected": "vendor:acme, as it is signed"})]
+        [
+            json!({"line": at + 1, "id": id, "agent": "agt_4", "sequence": sequence, "check": "claims", "found": "recipient vendor:evil",
+            "expected": "vendor:acme, as it is signed"})
+        ]
     );
     let text = run(&sealed(&lines), &[]).code(23);
     let id = id.as_str().unwrap();
     text.shows(&format!(
-        "line {}  {id}  claims: found recipient vendor:evil; expected vendor:acme, as it is signed\n",
+        "line {}  {id}  agt_4 sequence {sequence}  claims: found recipient vendor:evil; expected vendor:acme, as it is signed\n",
         at + 1
     ))
     .shows("\n1 FINDINGS: claims 1\n");
@@ -201,9 +205,11 @@ fn a_revocation_that_is_hidden() {
     let mut lines = export();
     let at = lines.iter().position(|line| line.contains("revoked_at")).unwrap();
     let mut line: Value = serde_json::from_str(&lines[at]).unwrap();
-    line["mandate"].as_object_mut().unwrap().remove("revoked_at");
+    for name in ["revoked_at", "revoked_after"] {
+        line["mandate"].as_object_mut().unwrap().remove(name);
+    }
     lines[at] = line.to_string();
-    let ran = run(&sealed(&lines), &[]).code(23).shows("verdict: found deny_revoked; expected ");
+    let ran = run(&sealed(&lines), &[]).code(23).shows("revocation: found deny_revoked; expected ");
     assert!(!ran.out.contains("spent"), "{}", ran.out);
 }
 
@@ -226,15 +232,18 @@ fn order_and_duplicates() {
 #[test]
 fn a_repeated_nonce_is_found() {
     let mut lines = export();
-    let at = find(&lines, allowed);
-    let nonce = |line: &str| decision(line)["nonce"].clone();
-    let (near, far) = (nonce(&lines[at - 1]), nonce(&lines[at - 150]));
-    let good = lines[at].clone();
-    lines[at] = resigned(&good, &json!({ "nonce": near }));
-    check(&sealed(&lines), &[("nonce", 1)]);
-    lines[at] = resigned(&good, &json!({ "nonce": far }));
+    // What comes of an approval is decided in the millisecond of the next request.
+    let first = find(&lines, |d| d["supersedes"].is_string());
+    let (at, good) = (first + 1, lines[first + 1].clone());
+    let [before, twin] = [first, at].map(|n| decision(&lines[n]));
+    assert_eq!(before["decided_at"], twin["decided_at"]);
+    lines[at] = resigned(&good, &json!({ "nonce": before["nonce"] }));
     let found = check(&sealed(&lines), &[("nonce", 1)]);
-    assert!(found[0]["found"].as_str().unwrap().contains(", drawn at 2026-01-20T"), "{found:?}");
+    assert!(found[0]["found"].as_str().unwrap().ends_with(&format!(", that of line {at}")), "{found:?}");
+    let other = decision(&lines[at - 150])["nonce"].clone();
+    lines[at] = resigned(&good, &json!({ "nonce": other }));
+    let found = check(&sealed(&lines), &[("nonce", 1)]);
+    assert!(found[0]["found"].as_str().unwrap().contains(", of 2026-01-20T"), "{found:?}");
 }
 
 #[test]
@@ -263,17 +272,15 @@ fn the_chain_of_approvals() {
 }
 
 #[test]
-fn a_missing_row_is_reported_once_by_each_check() {
+fn a_missing_row_is_reported_once() {
     let mut lines = export();
     let at = find(&lines, |d| allowed(d) && d["basis"]["recent_requests"] == 0);
-    let agent = "agt_4";
-    let next = decision(&lines[find(&lines[at..], |d| d["request"]["agent"] == agent) + at]);
-    assert!(next.is_object());
+    let missing = decision(&lines[at])["sequence"].as_u64().unwrap();
     let seal = lines.last().unwrap().clone();
     lines.remove(at);
-    let found = run(&sealed(&lines), &["--json"]).code(23);
-    let spent = found.out.lines().filter(|line| line.contains(r#""check":"spent""#)).count();
-    assert_eq!(spent, 1, "{}", found.out);
+    let found = check(&sealed(&lines), &[("sequence", 1)]);
+    assert_eq!((&found[0]["agent"], &found[0]["sequence"]), (&json!("agt_4"), &json!(missing + 1)));
+    assert_eq!(found[0]["expected"], format!("{missing}, the next of the agent"));
     // Under its first trailer the file says so itself.
     *lines.last_mut().unwrap() = seal;
     let text = lines.join("\n") + "\n";

@@ -4,7 +4,7 @@
 mod audit;
 mod authorize;
 mod events;
-#[path = "../../examples/export.rs"]
+#[path = "../../examples/export/main.rs"]
 mod export;
 mod habits;
 mod harness;
@@ -15,6 +15,7 @@ mod lists;
 mod many;
 mod network;
 mod nonces;
+mod order;
 mod organization;
 mod proxies;
 mod simulate;

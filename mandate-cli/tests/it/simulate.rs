@@ -233,7 +233,7 @@ fn what_cannot_be_simulated_is_refused() {
     let mut newest_first = whole.clone();
     newest_first[7..50].reverse();
     let reversed = file(folder.path(), "reversed.ndjson", &sealed(&newest_first));
-    simulate(&reversed, &[]).code(23).says("not in the order of time").says("--sort");
+    simulate(&reversed, &[]).code(23).says("not in the order of their ids").says("--sort");
     let mut twice = whole.clone();
     twice.insert(20, whole[19].clone());
     let twice = file(folder.path(), "twice.ndjson", &sealed(&twice));

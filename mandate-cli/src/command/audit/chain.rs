@@ -1,21 +1,17 @@
-//! Checks across decisions: their order, their nonces, and each approval with the decision it supersedes.
+//! Checks across decisions: their order, and each approval with the decision it supersedes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
-use mandate_core::{DecisionId, Nonce, Request, ReviewStatus};
+use mandate_core::{DecisionId, Request, ReviewStatus};
 
 use super::{Finding, Step};
-
-/// How far the time in a nonce may differ from that in its decision's id, in milliseconds. Equal nonces that
-/// keep to this are at most twice as far apart, so only recent nonces must be kept.
-const NONCE_MILLIS: i64 = 60_000;
+use crate::export::{Follows, Order};
 
 /// The state after the decisions so far.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
+    /// The greatest id so far.
     last: Option<DecisionId>,
-    /// The recent nonces, with their lines.
-    nonces: BTreeMap<Nonce, u64>,
     /// Decisions that approvals must lead to, each with the decision it supersedes.
     awaited: HashMap<DecisionId, Approved>,
     outside: u64,
@@ -25,45 +21,56 @@ pub(super) struct Chain {
 struct Approved {
     line: u64,
     original: DecisionId,
+    /// That of the decision that it supersedes.
+    sequence: u64,
     request: Request,
 }
 
 impl Chain {
-    /// Checks the next decision. Returns false if it is not a decision, or repeats the previous one.
-    pub(super) fn take(&mut self, step: &mut Step<'_>) -> bool {
-        let id = step.decision.claims.jti;
-        match self.last {
-            Some(last) if id == last => {
-                step.found("order", "the decision before, again", "the next one");
-                return false;
-            }
-            Some(last) if id < last => step.found("order", "an id", format!("one after {last}")),
-            _ => self.last = Some(id),
+    /// Checks the next decision. Returns false if it repeats or precedes an earlier one of its agent.
+    pub(super) fn take(&mut self, step: &mut Step<'_>, follows: &Follows) -> bool {
+        if !self.order(step, follows) {
+            return false;
         }
-        self.nonce(step);
         self.supersedes(step);
         self.approved(step);
         true
     }
 
-    fn nonce(&mut self, step: &mut Step<'_>) {
-        let (decision, nonce) = (step.decision, step.decision.claims.nonce);
-        let distance = nonce.created_at().millis_since(decision.drawn_at());
-        if !(-NONCE_MILLIS..=NONCE_MILLIS).contains(&distance) {
-            let found = format!("{nonce}, drawn at {}", nonce.created_at());
-            let expected = format!("one drawn at about {}, with the decision", decision.drawn_at());
-            step.found("nonce", found, expected);
-            return;
-        }
-        while let Some(entry) = self.nonces.first_entry() {
-            if decision.drawn_at().millis_since(entry.key().created_at()) <= NONCE_MILLIS.saturating_mul(2) {
-                break;
+    fn order(&mut self, step: &mut Step<'_>, follows: &Follows) -> bool {
+        let (id, sequence) = (step.decision.claims.jti, step.decision.sequence);
+        let descends = match self.last {
+            Some(last) if id == last => {
+                step.found("order", "the decision before, again", "the next one");
+                return false;
             }
-            entry.remove();
+            last => last.filter(|last| id < *last),
+        };
+        match (follows.order, descends) {
+            (Order::Behind(before), Some(_)) => {
+                let found = format!("a decision behind that of sequence {before}");
+                step.found("order", found, "the decisions in the order of their ids");
+                return false;
+            }
+            (Order::Behind(before), None) => {
+                let found = format!("{sequence} after {before}, under a greater id");
+                step.found("sequence", found, before.saturating_add(1));
+                return false;
+            }
+            (Order::Missing(first), _) => {
+                step.found("sequence", sequence, format!("{first}, the next of the agent"));
+            }
+            (Order::Next, _) => {}
         }
-        if let Some(first) = self.nonces.insert(nonce, step.line) {
-            step.found("nonce", format!("{nonce}, that of line {first}"), "one of its own");
+        match descends {
+            Some(_) if !follows.ids_ascend => {
+                let found = format!("sequence {sequence} under a smaller id than that before it");
+                step.found("sequence", found, "ids that ascend with the sequence");
+            }
+            Some(last) => step.found("order", "an id", format!("one after {last}")),
+            None => self.last = Some(id),
         }
+        true
     }
 
     /// A decision that results from an approval.
@@ -105,7 +112,8 @@ impl Chain {
             (ReviewStatus::Approved, Some(fresh)) => {
                 if header.is_none_or(|h| h.is_complete() && h.covers(fresh.created_at())) {
                     let request = decision.claims.request.clone();
-                    self.awaited.insert(fresh, Approved { line, original, request });
+                    let sequence = decision.sequence;
+                    self.awaited.insert(fresh, Approved { line, original, sequence, request });
                 }
             }
             (ReviewStatus::Approved, None) => {
@@ -122,14 +130,10 @@ impl Chain {
     pub(super) fn end(&mut self, findings: &mut Vec<Finding>) {
         let mut missing: Vec<_> = self.awaited.drain().collect();
         missing.sort_by_key(|(fresh, _)| *fresh);
-        for (fresh, Approved { line, original, .. }) in missing {
-            findings.push(Finding::new(
-                line,
-                Some(&original),
-                "supersedes",
-                "an approval",
-                format!("its decision {fresh} in the export"),
-            ));
+        for (fresh, Approved { line, original, sequence, request }) in missing {
+            let expected = format!("its decision {fresh} in the export");
+            let finding = Finding::new(line, Some(&original), "supersedes", "an approval", expected);
+            findings.push(finding.of(&request.agent, sequence));
         }
     }
 

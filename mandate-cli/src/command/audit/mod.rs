@@ -1,25 +1,27 @@
 //! `mandate audit`: verifies an export line by line and as a whole, and computes every verdict again.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
+mod basis;
 mod chain;
+mod nonces;
+mod ranges;
 mod row;
-mod spending;
 mod trailer;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-use mandate_core::EnvironmentKind;
 use mandate_core::jwks::{KeySet, VerificationKey};
+use mandate_core::{AgentId, EnvironmentKind};
 use serde::Serialize;
 
 use self::chain::Chain;
+use self::nonces::Nonces;
 use self::row::{Audited, Auditor};
-use self::spending::Spending;
 use self::trailer::Trailer;
 use crate::command::verify::SANDBOX;
 use crate::exit::{Exit, Failure};
-use crate::export::{Decision, Header, Mandates, Prologue, Raw, Reader};
+use crate::export::{Decision, Header, History, Mandates, Prologue, Raw, Reader};
 use crate::input::Source;
 use crate::key_set::{Issuer, document, parse, published_at};
 use crate::lines::unreadable;
@@ -30,15 +32,23 @@ use crate::value::source;
 
 /// Verify an export: every signature, every verdict, the order and the trailer
 ///
-/// Reads the file once, on all cores, with constant memory. For each decision it verifies the token's signature, compares
-/// the row with the token, and computes verdict, denials and reason again from the mandate and the recorded basis. Across
-/// decisions it checks that ids ascend, that no nonce repeats, that each approval refers to the decision it supersedes, and
-/// the trailer's count, hash and signature. It also checks the month's spending and the recent requests, as far as the
-/// export is complete.
+/// Reads the file once, on all cores; the memory it takes grows with the agents and mandates, not with the decisions. For
+/// each decision it verifies the token's signature, compares the row with the token, checks that its mandate governed it and
+/// was revoked or not, and computes verdict, denials and reason again from the mandate and the recorded basis. Across
+/// decisions it goes by each agent's `sequence`: it finds a gap, a repetition, an id or a mandate out of order, an approval
+/// without the decision it supersedes, and a nonce that appears twice within 65,536 decisions or does not hold its
+/// decision's `decided_at`. It computes the month's spending and the recent requests again, and checks the trailer's count,
+/// hash and signature. Clocks that stepped cause no finding: there is no tolerance, and no need of one.
 ///
-/// Each finding is one line: the place, the decision, the check, what was found and what was expected. Retired keys are no
-/// longer published: pass their key sets with --jwks, as often as needed. Without --jwks, the keys of --issuer are fetched.
-/// With --json, each finding is a JSON object on its own line, and the last line is the summary.
+/// An export with a filter on the verdict has gaps; its sequences need only ascend. An export with `since` lacks what was
+/// before: the first decision of each agent, and its recent requests for a minute, are taken as recorded. The summary says
+/// how many decisions rest on such openings. What an export cannot show is a lost end: that decisions after an agent's last
+/// one are missing. Compare with a later export.
+///
+/// Each finding is one line: the place, the decision, its agent and sequence, the check, what was found and what was
+/// expected. Retired keys are no longer published: pass their key sets with --jwks, as often as needed. Without --jwks, the
+/// keys of --issuer are fetched. With --json, each finding is a JSON object on its own line, and the last line is the
+/// summary.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AUDIT_HELP)]
 pub(crate) struct Audit {
@@ -71,6 +81,11 @@ pub(crate) struct Finding {
     line: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    agent: Option<AgentId>,
+    /// Which of the agent's decisions.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequence: Option<u64>,
     check: &'static str,
     found: String,
     expected: String,
@@ -86,7 +101,13 @@ impl Finding {
         expected: impl ToString,
     ) -> Self {
         let id = id.map(ToString::to_string);
-        Self { line, id, check, found: found.to_string(), expected: expected.to_string() }
+        let (found, expected) = (found.to_string(), expected.to_string());
+        Self { line, id, agent: None, sequence: None, check, found, expected }
+    }
+
+    /// Names the agent, and which of its decisions.
+    fn of(self, agent: &AgentId, sequence: u64) -> Self {
+        Self { agent: Some(agent.clone()), sequence: Some(sequence), ..self }
     }
 }
 
@@ -101,8 +122,9 @@ struct Step<'a> {
 impl Step<'_> {
     /// Adds a finding about the decision.
     fn found(&mut self, check: &'static str, found: impl ToString, expected: impl ToString) {
-        let id = self.decision.claims.jti;
-        self.findings.push(Finding::new(self.line, Some(&id), check, found, expected));
+        let claims = &self.decision.claims;
+        let finding = Finding::new(self.line, Some(&claims.jti), check, found, expected);
+        self.findings.push(finding.of(&claims.request.agent, self.decision.sequence));
     }
 }
 
@@ -115,6 +137,8 @@ struct Summary {
     mandates: usize,
     /// Approvals whose first decision is not in the export.
     outside: u64,
+    /// Decisions whose basis was taken as recorded, since it rests on decisions before the export.
+    openings: u64,
     findings: u64,
     by_check: BTreeMap<&'static str, u64>,
 }
@@ -129,8 +153,9 @@ enum Said<'a> {
 /// The state of the whole export, updated line by line.
 struct Whole<'a> {
     header: Option<&'a Header>,
+    history: History,
     chain: Chain,
-    spending: Spending,
+    nonces: Nonces,
     trailer: Trailer,
     summary: Summary,
 }
@@ -149,6 +174,7 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
             output,
         )?;
     }
+    whole.print(&ranges::check(&mandates), output)?;
     let work = |block: std::io::Result<Vec<Raw>>| {
         block.map(|rows| rows.iter().map(|raw| auditor.audit(raw)).collect::<Vec<_>>())
     };
@@ -213,8 +239,9 @@ impl<'a> Whole<'a> {
     fn new(header: Option<&'a Header>, mandates: &Mandates) -> Self {
         Self {
             header,
+            history: History::new(header),
             chain: Chain::default(),
-            spending: Spending::default(),
+            nonces: Nonces::default(),
             trailer: Trailer::default(),
             summary: Summary {
                 environment: header.map(|header| header.environment.clone()),
@@ -231,8 +258,12 @@ impl<'a> Whole<'a> {
         if let Some(decision) = decision {
             self.summary.decisions = self.summary.decisions.saturating_add(1);
             let mut step = Step { line, decision: &decision, header: self.header, findings: &mut findings };
-            if self.chain.take(&mut step) {
-                self.spending.take(&mut step);
+            let follows = self.history.take(&decision);
+            if self.chain.take(&mut step, &follows) {
+                self.nonces.take(&mut step);
+                basis::compare(&mut step, &follows);
+                let rests = u64::from(follows.rests_on_openings());
+                self.summary.openings = self.summary.openings.saturating_add(rests);
             }
         }
         if let Some(sealed) = trailer {
@@ -258,10 +289,12 @@ impl<'a> Whole<'a> {
                 output.json(&Said::Finding(finding))?;
                 continue;
             }
-            let Finding { line, id, check, found, expected } = finding;
+            let Finding { line, id, agent, sequence, check, found, expected } = finding;
             let id = id.as_deref().map(|id| format!("{}  ", printable(id))).unwrap_or_default();
+            let of = agent.as_ref().zip(*sequence);
+            let of = of.map(|(agent, sequence)| format!("{agent} sequence {sequence}  ")).unwrap_or_default();
             output.text(&format!(
-                "line {line}  {id}{ERROR}{check}{ERROR:#}: found {}; expected {}\n",
+                "line {line}  {id}{of}{ERROR}{check}{ERROR:#}: found {}; expected {}\n",
                 printable(found),
                 printable(expected)
             ));
@@ -270,7 +303,8 @@ impl<'a> Whole<'a> {
     }
 
     fn conclude(&self, output: &mut Output) -> Result<Exit, Failure> {
-        let Summary { environment, decisions, mandates, outside, findings, by_check } = &self.summary;
+        let Summary { environment, decisions, mandates, outside, openings, findings, by_check } =
+            &self.summary;
         if output.is_json() {
             output.json(&Said::Summary(&self.summary))?;
         } else {
@@ -284,6 +318,12 @@ impl<'a> Whole<'a> {
                 output.line(
                     "outside",
                     format_args!("{outside} approvals of decisions that the export does not hold"),
+                );
+            }
+            if *openings > 0 {
+                output.line(
+                    "openings",
+                    format_args!("{openings} decisions rest on what was before the export"),
                 );
             }
             if *findings == 0 {

@@ -2,15 +2,11 @@
 
 use mandate_core::jwks::KeySet;
 use mandate_core::verify::audit_verdict_ignoring_expiry;
-use mandate_core::{Evaluation, Mandate, Timestamp, Verdict, VerdictClaims, evaluate};
+use mandate_core::{Evaluation, Mandate, Verdict, VerdictClaims, evaluate};
 
 use super::Finding;
 use super::trailer::Sealed;
-use crate::export::{Decision, Entry, Header, Mandates, Raw};
-
-/// How much earlier than its commit a revocation's time may be, in milliseconds: decisions that waited before
-/// it are made first.
-const REVOCATION_MILLIS: i64 = 30_000;
+use crate::export::{Decision, Entry, Header, Mandates, Raw, with_revocation};
 
 /// What every line is checked against.
 #[derive(Clone, Copy)]
@@ -61,13 +57,9 @@ impl Auditor<'_> {
     fn decision(&self, line: u64, decision: &Decision, findings: &mut Vec<Finding>) {
         let claims = &decision.claims;
         let mut found = |check, found: &dyn ToString, expected: &dyn ToString| {
-            findings.push(Finding::new(
-                line,
-                Some(&claims.jti),
-                check,
-                found.to_string(),
-                expected.to_string(),
-            ));
+            let finding =
+                Finding::new(line, Some(&claims.jti), check, found.to_string(), expected.to_string());
+            findings.push(finding.of(&claims.request.agent, decision.sequence));
         };
         let issuer = self.issuers.iter().find(|issuer| **issuer == claims.iss).or(self.issuers.first());
         match audit_verdict_ignoring_expiry(
@@ -86,11 +78,11 @@ impl Auditor<'_> {
                 }
             }
         }
-        if decision.drawn_at().seconds() < claims.iat {
+        if decision.decided_at.seconds() != claims.iat {
             found(
-                "id",
-                &format!("an id drawn at {}", decision.drawn_at()),
-                &format!("{} or later", decision.at()),
+                "decided_at",
+                &decision.decided_at,
+                &format!("an instant of the second {}, its iat", claims.iat),
             );
         }
         if decision.review.is_some() != (claims.verdict == Verdict::Review) {
@@ -98,16 +90,52 @@ impl Auditor<'_> {
             found("review", &has(decision.review.is_some()), &has(claims.verdict == Verdict::Review));
         }
         self.filter(decision, &mut found);
-        match claims.mandate {
-            None => again(decision, None, &mut found),
-            Some(id) => match self.mandates.get(&id) {
-                None => found("mandate", &format!("{id}, which is not in the export"), &"one that is"),
-                Some(mandate) if mandate.terms.agent != claims.request.agent => {
-                    found("mandate", &format!("one of {}", mandate.terms.agent), &claims.request.agent);
-                }
-                Some(mandate) => again(decision, Some(mandate), &mut found),
-            },
+        self.mandate(decision, &mut found);
+    }
+
+    /// Checks that the mandate governed the decision's sequence, and was revoked by then or not. Computes the
+    /// verdict again.
+    fn mandate(
+        &self,
+        decision: &Decision,
+        found: &mut impl FnMut(&'static str, &dyn ToString, &dyn ToString),
+    ) {
+        let (agent, sequence) = (&decision.claims.request.agent, decision.sequence);
+        let Some(id) = decision.claims.mandate else {
+            if let Some(governs) = self.mandates.written_before(agent, sequence) {
+                let expected = format!(
+                    "{}, which governs from {}, or one in its place",
+                    governs.id, governs.governs_from
+                );
+                found("mandate", &"none", &expected);
+            }
+            return again(decision, None, found);
+        };
+        let Some(mandate) = self.mandates.get(&id) else {
+            return found("mandate", &format!("{id}, which is not in the export"), &"one that is");
+        };
+        if mandate.terms.agent != *agent {
+            return found("mandate", &format!("one of {}", mandate.terms.agent), agent);
         }
+        if !mandate.governs(sequence) {
+            let what = match mandate.governed_until.filter(|last| sequence > *last) {
+                Some(last) => format!("{id}, which governed until {last}"),
+                None => format!("{id}, which governs from {}", mandate.governs_from),
+            };
+            let governs = self.mandates.governing(agent, sequence);
+            found("mandate", &what, &governs.map_or("one that governs".to_owned(), |m| m.id.to_string()));
+        }
+        let is_denied = decision.claims.verdict == Verdict::DenyRevoked
+            || decision.denials.iter().any(|denial| denial == Verdict::DenyRevoked);
+        if is_denied != mandate.is_revoked_for(sequence) {
+            let revoked = mandate.revoked_after.map_or_else(
+                || format!("{id} is not revoked"),
+                |last| format!("{id} is revoked after {last}"),
+            );
+            let named = |denied| if denied { "deny_revoked" } else { "no deny_revoked" };
+            found("revocation", &named(is_denied), &format!("{}: {revoked}", named(!is_denied)));
+        }
+        again(decision, Some(&with_revocation(mandate, is_denied)), found);
     }
 
     /// Whether the decision matches the export's filter.
@@ -124,8 +152,8 @@ impl Auditor<'_> {
         if let Some(verdict) = header.verdict.filter(|verdict| *verdict != claims.verdict) {
             found("filter", &claims.verdict, &verdict);
         }
-        if !header.covers(decision.drawn_at()) {
-            found("filter", &decision.drawn_at(), &"a time within the export's");
+        if !header.covers(decision.placed_at()) {
+            found("filter", &format!("an id of {}", decision.placed_at()), &"one from since to until");
         }
     }
 }
@@ -138,8 +166,7 @@ fn again(
 ) {
     let claims = &decision.claims;
     let evaluation = if decision.supersedes.is_some() { Evaluation::Approval } else { Evaluation::Request };
-    let mandate = mandate.map(|mandate| as_it_stood(mandate, decision));
-    let outcome = evaluate(mandate.as_ref(), &decision.basis, &claims.request, decision.at(), evaluation);
+    let outcome = evaluate(mandate, &decision.basis, &claims.request, decision.decided_at, evaluation);
     if outcome.verdict != claims.verdict {
         found("verdict", &claims.verdict, &outcome.verdict);
         return;
@@ -155,18 +182,6 @@ fn again(
         let none = || "none".to_owned();
         found("reason", &decision.reason.clone().unwrap_or_else(none), &reason.unwrap_or_else(none));
     }
-}
-
-/// The mandate at the time of the decision: revoked or not. Close to the revocation, the decision itself
-/// decides.
-fn as_it_stood(mandate: &Mandate, decision: &Decision) -> Mandate {
-    let at = decision.drawn_at();
-    let said = decision.denials.iter().any(|denial| denial == Verdict::DenyRevoked);
-    let was_revoked = |revoked: &Timestamp| {
-        let late = at.millis_since(*revoked);
-        if (-1000..=REVOCATION_MILLIS).contains(&late) { said } else { late > 0 }
-    };
-    Mandate { revoked_at: mandate.revoked_at.filter(was_revoked), ..mandate.clone() }
 }
 
 /// The first claim in which the row differs from the token: its name, the row's value, the signed value.

@@ -20,15 +20,17 @@ const MAX_MANDATE_BYTES: usize = 64 * 1024;
 
 /// Replay recorded requests under another mandate, and show which verdicts change
 ///
-/// Each request in the export is evaluated again, in the order of time, as if the candidate mandate had governed its agent
-/// since the first decision. A month's spending follows from the simulated verdicts; it starts from the recorded spending
-/// at the month's first decision. The request rate follows from earlier requests in the export; in the first minute, and
-/// where whole seconds leave it open, the recorded rate is used. If the record does not follow from the decisions before
-/// it, a warning says that decisions are missing or were changed. Agents without a candidate are left out. Without any
-/// candidate, the recorded mandates are replayed, which changes nothing.
+/// Each request in the export is evaluated again, in its agent's order of `sequence` and by its own `decided_at`, as if the
+/// candidate mandate had governed its agent since the first decision. A month's spending follows from the simulated
+/// verdicts; it starts from the recorded spending at the month's first decision. The request rate follows from earlier
+/// requests in the export; where requests before the export count too, the recorded rate is used. If the record does not
+/// follow from the decisions before it, a warning says that decisions are missing or were changed. Agents without a
+/// candidate are left out. Without any candidate, the recorded mandates are replayed, each for the sequences that it
+/// governed, which changes nothing.
 ///
-/// Exports are written oldest first. Decisions in another order are refused, unless --sort is given: it keeps each
-/// decision's position in memory (48 bytes each), and copies standard input to a temporary file.
+/// Exports are written in the order of ids, which is each agent's order of `sequence`. Decisions in another order are
+/// refused, unless --sort is given: it keeps each decision's position in memory (48 bytes each), and copies standard input
+/// to a temporary file.
 ///
 /// --reviews decides what happens to a request that needs a review in the simulation: `as-recorded` approves it if it was
 /// approved in the record, at the same time; `approve` approves every one at once; `deny` approves none. An approval waives
@@ -63,7 +65,7 @@ pub(crate) struct Simulate {
     #[arg(long)]
     all: bool,
 
-    /// Accept decisions in any order, and sort them by time
+    /// Accept decisions in any order, and sort them by id
     #[arg(long)]
     sort: bool,
 }
@@ -143,8 +145,8 @@ pub(crate) fn run(args: &Simulate, output: &mut Output) -> Result<Exit, Failure>
 fn candidate(source: &Source) -> Result<Mandate, Failure> {
     let text = source.read("the candidate", MAX_MANDATE_BYTES, Exit::InvalidRequest)?;
     Object::parse_as("mandate", text.as_bytes())
-        .and_then(read_mandate)
-        .map(|mandate| Mandate { revoked_at: None, replaced_by: None, ..mandate })
+        .and_then(|mandate| read_mandate(mandate, false))
+        .map(|mandate| Mandate::new(mandate.id, mandate.terms, mandate.created_at))
         .map_err(|e| {
             Failure::new(Exit::InvalidRequest, format!("the candidate is refused: {e}"))
                 .note("read from", source)

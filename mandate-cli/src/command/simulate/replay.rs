@@ -11,17 +11,16 @@ use serde::Serialize;
 
 use super::{FailOn, Reviews};
 use crate::exit::{Exit, Failure};
-use crate::export::{Decision, Prologue, Recent};
+use crate::export::{Decision, History, Prologue};
 
 /// The state of a simulation.
 pub(super) struct Replay {
     candidates: HashMap<AgentId, Mandate>,
     agents: HashSet<AgentId>,
     reviews: Reviews,
-    months: HashMap<(AgentId, Currency), Spent>,
-    recent: Recent,
-    /// When the first decision was made.
-    begun: Option<Timestamp>,
+    /// What each agent has spent in a currency and a month, by the simulated verdicts.
+    months: HashMap<(AgentId, Currency, Month), Total>,
+    history: Option<History>,
     /// Decisions of approvals that also happen in the simulation.
     approvals: HashSet<DecisionId>,
     /// Decisions of recorded approvals that do not happen in the simulation.
@@ -32,17 +31,7 @@ pub(super) struct Replay {
     newly: HashMap<&'static str, bool>,
 }
 
-/// What an agent has spent in a month and a currency.
-#[derive(Debug, Clone, Copy)]
-struct Spent {
-    month: Month,
-    /// By the recorded verdicts.
-    recorded: Total,
-    /// By the simulated verdicts.
-    simulated: Total,
-}
-
-/// Decisions whose recorded basis does not follow from the earlier decisions.
+/// Decisions whose record does not follow from the earlier decisions.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Inconsistent {
     pub(super) decisions: u64,
@@ -70,7 +59,7 @@ pub(super) struct Money {
 pub(super) struct Change {
     line: u64,
     decision: DecisionId,
-    at: mandate_core::Timestamp,
+    at: Timestamp,
     agent: AgentId,
     amount: Amount,
     currency: Currency,
@@ -119,8 +108,7 @@ impl Replay {
             agents: agents.iter().cloned().collect(),
             reviews,
             months: HashMap::new(),
-            recent: Recent::default(),
-            begun: None,
+            history: None,
             approvals: HashSet::new(),
             dropped: HashSet::new(),
             verdicts: BTreeMap::new(),
@@ -197,37 +185,21 @@ impl Replay {
         self.compare(line, decision, simulated, reason)
     }
 
-    /// Rebuilds the engine's state: begins a month, compares the record with the earlier decisions, and adds
-    /// the recorded spending. Returns the number of requests in the last minute.
+    /// Rebuilds the engine's state: begins a month, and compares the record with the earlier decisions. Returns
+    /// the number of requests in the last minute.
     fn rebuild(&mut self, prologue: &Prologue, line: u64, decision: &Decision) -> u32 {
+        let history = self.history.get_or_insert_with(|| History::new(prologue.header.as_ref()));
+        let follows = history.take(decision);
         let request = &decision.claims.request;
-        let since = prologue.header.as_ref().and_then(|header| header.since);
-        // A part of an export lacks the minute before it.
-        let begun = *self.begun.get_or_insert(decision.at());
-        let counts = self.recent.take(decision, Some(begun));
-        let (month, basis) = (decision.at().month(), &decision.basis);
-        let begins = || {
-            // In a month that began within the export, nothing was spent before.
-            let is_whole = since.is_none_or(|since| since.month() < month);
-            let recorded = if is_whole { Total::ZERO } else { basis.spent };
-            Spent { month, recorded, simulated: basis.spent }
-        };
-        let spent =
-            self.months.entry((request.agent.clone(), request.currency.clone())).or_insert_with(begins);
-        if spent.month != month {
-            *spent = begins();
-        }
-        let follows = spent.recorded == basis.spent && counts.contains(&basis.recent_requests);
-        // From here on the record counts, so that a gap is reported once.
-        spent.recorded = basis.spent;
-        if decision.claims.verdict == Verdict::Allow {
-            spent.recorded = spent.recorded.plus(request.amount);
-        }
-        if !follows {
+        let key = (request.agent.clone(), request.currency.clone(), decision.decided_at.month());
+        self.months.entry(key).or_insert(decision.basis.spent);
+        let governing = prologue.mandates.governing(&request.agent, decision.sequence);
+        if !follows.holds(decision) || governing.map(|mandate| mandate.id) != decision.claims.mandate {
             let odd = self.result.inconsistent.get_or_insert(Inconsistent { decisions: 0, first_line: line });
             odd.decisions = odd.decisions.saturating_add(1);
         }
-        basis.recent_requests.clamp(*counts.start(), *counts.end())
+        let said = decision.basis.recent_requests;
+        follows.recent.map_or(said, |count| count.nearest(said))
     }
 
     /// The engine's verdict. An allowed amount counts as spent.
@@ -239,15 +211,13 @@ impl Replay {
         evaluation: Evaluation,
     ) -> (Verdict, Option<String>) {
         let request = &decision.claims.request;
-        let key = (request.agent.clone(), request.currency.clone());
-        let spent = self.months.get(&key).map_or(Total::ZERO, |spent| spent.simulated);
+        let key = (request.agent.clone(), request.currency.clone(), decision.decided_at.month());
+        let spent = self.months.get(&key).copied().unwrap_or_default();
         let basis = Basis { spent, recent_requests };
-        let outcome = evaluate(mandate, &basis, request, decision.at(), evaluation);
+        let outcome = evaluate(mandate, &basis, request, decision.decided_at, evaluation);
         let (verdict, reason) = (outcome.verdict, outcome.reason.map(|reason| reason.to_string()));
         if verdict == Verdict::Allow {
-            if let Some(spent) = self.months.get_mut(&key) {
-                spent.simulated = spent.simulated.plus(request.amount);
-            }
+            self.months.insert(key, spent.plus(request.amount));
             let money = self.money(request);
             money.simulated = money.simulated.plus(request.amount);
         }
@@ -287,7 +257,7 @@ impl Replay {
         let change = Change {
             line,
             decision: decision.claims.jti,
-            at: decision.at(),
+            at: decision.decided_at,
             agent: request.agent.clone(),
             amount: request.amount,
             currency: request.currency.clone(),

@@ -1,0 +1,190 @@
+//! Writes an export as the service does, of any length, with an issuer of its own: for tests, and to measure.
+//!
+//! `cargo run --release -p mandate-cli --example export -- 1000000 export.ndjson jwks.json`, and for tokens alone
+//! `cargo run --release -p mandate-cli --example export -- tokens 100000 tokens.txt jwks.json`
+#![allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    dead_code,
+    reason = "this is for tests and measurements"
+)]
+
+mod decider;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::sync::Arc;
+
+use mandate_core::es256::{SecretKey, Signer, signer};
+use mandate_core::json::Object;
+use mandate_core::jwks::{KeySet, Kid, VerificationKey};
+use mandate_core::{
+    AgentId, DecisionId, EnvironmentKind, ExportId, MandateId, Nonce, PolicyVersion, Request, Timestamp,
+    VERDICT_LIFETIME_SECONDS, Verdict, VerdictClaims, jwt,
+};
+use sha2::{Digest as _, Sha256};
+
+use self::decider::decided;
+
+pub(crate) const ISSUER: &str = "https://verdicts.example";
+/// 2026-01-20T00:00:00Z.
+const START_MILLIS: i64 = 1_768_867_200_000;
+const STEP_MILLIS: i64 = 4_100;
+pub(crate) const AGENTS: usize = 5;
+
+/// What is exported.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    pub(crate) rows: usize,
+    pub(crate) seed: u64,
+    pub(crate) mode: &'static str,
+    /// Of how many reviews one is approved; none when 0.
+    pub(crate) approve_every: u64,
+    /// Terms for each agent, in place of its usual ones.
+    pub(crate) terms: HashMap<usize, String>,
+    /// Whether mandates are replaced and revoked on the way.
+    pub(crate) changes: bool,
+    /// Whether two servers decide, whose clocks are apart and step.
+    pub(crate) steps: bool,
+}
+
+impl Plan {
+    pub(crate) fn new(rows: usize, seed: u64) -> Self {
+        Self {
+            rows,
+            seed,
+            mode: "enforce",
+            approve_every: 2,
+            terms: HashMap::new(),
+            changes: true,
+            steps: false,
+        }
+    }
+
+    /// The same with clocks that step.
+    pub(crate) fn stepping(rows: usize, seed: u64) -> Self {
+        Self { steps: true, ..Self::new(rows, seed) }
+    }
+}
+
+/// The signer of the export.
+pub(crate) fn key() -> Arc<dyn Signer> {
+    let secret = SecretKey::from_bytes([9; 32]).unwrap();
+    signer(&secret, Kid::for_key(secret.public_key(), EnvironmentKind::Sandbox)).unwrap()
+}
+
+pub(crate) fn jwks() -> String {
+    let key = key();
+    KeySet::new(vec![VerificationKey::new(key.kid().clone(), *key.public_key()).unwrap()]).unwrap().to_json()
+}
+
+/// The trailer's line for the lines before it.
+pub(crate) fn trailer(export: ExportId, rows: usize, sha256: &[u8]) -> String {
+    let hash = sha256.iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    });
+    let claims =
+        format!(r#"{{"iss":"{ISSUER}","iat":1,"export":"{export}","rows":{rows},"sha256":"{hash}"}}"#);
+    format!(r#"{{"trailer":"{}"}}"#, jwt::sign(&*key(), &claims).unwrap())
+}
+
+pub(crate) fn export_id() -> ExportId {
+    ExportId::new(Timestamp::from_millis(START_MILLIS), 1)
+}
+
+/// The usual terms of an agent.
+pub(crate) fn terms(agent: usize) -> String {
+    let month = if agent == 4 { "" } else { r#""per_month":3000,"# };
+    let review = if agent == 0 { "" } else { r#""review_above":200,"# };
+    format!(
+        r#"{{"principal":"role:cfo","agent":"agt_{agent}","limits":{{"per_transaction":400,{month}"currency":"USD"}},"categories":["software","cloud"],{review}"expires":"2027-12-31"}}"#
+    )
+}
+
+/// Writes the export, a line at a time.
+pub(crate) fn write(plan: &Plan, emit: &mut dyn FnMut(&str)) {
+    let mut hash = Sha256::new();
+    let mut rows = 0;
+    let mut line = |text: &str| {
+        hash.update(text);
+        hash.update("\n");
+        emit(text);
+        hash.clone()
+    };
+    let header = format!(
+        r#"{{"export":{{"id":"{}","environment":"sandbox","policy_version":"pol_2026-01-01.1","created_at":"2026-06-01T00:00:00.000Z"}}}}"#,
+        export_id()
+    );
+    line(&header);
+    // Mandates come first, with what is known of them at the end.
+    for agent in decided(plan, None, &mut |_| ()) {
+        for mandate in agent.mandates.iter().filter(|mandate| agent.named.contains(&mandate.id)) {
+            line(&format!(r#"{{"mandate":{}}}"#, serde_json::to_string(&mandate.view(at(0))).unwrap()));
+        }
+    }
+    let mut before = None;
+    decided(plan, Some(key()), &mut |text| {
+        rows += 1;
+        before = Some(line(text));
+    });
+    let sha256 = before.unwrap_or_else(|| line("")).finalize();
+    line(&trailer(export_id(), rows, &sha256));
+}
+
+fn at(row: usize) -> Timestamp {
+    Timestamp::from_millis(START_MILLIS + STEP_MILLIS * i64::try_from(row).unwrap())
+}
+
+/// The export as lines.
+pub(crate) fn lines(plan: &Plan) -> Vec<String> {
+    let mut lines = Vec::new();
+    write(plan, &mut |line| lines.push(line.to_owned()));
+    lines
+}
+
+/// The lines as a file, under a new trailer for what comes before the last line.
+pub(crate) fn sealed(lines: &[String]) -> String {
+    let (_, before) = lines.split_last().unwrap();
+    let rows = before.iter().filter(|line| line.starts_with(r#"{"decision""#)).count();
+    let text = before.join("\n") + "\n";
+    let seal = trailer(export_id(), rows, &Sha256::digest(&text));
+    format!("{text}{seal}\n")
+}
+
+/// A token that allows, each of its own nonce, all of one moment: the first of an export.
+fn token(signer: &dyn Signer, number: u64) -> String {
+    let body = r#"{"amount":40,"currency":"USD","recipient":"vendor:acme","category":"software"}"#;
+    let agent = AgentId::parse("agt_0").unwrap();
+    let claims = VerdictClaims {
+        iss: ISSUER.to_owned(),
+        jti: DecisionId::new(at(0), u128::from(number)),
+        iat: at(0).seconds(),
+        exp: at(0).seconds() + VERDICT_LIFETIME_SECONDS,
+        verdict: Verdict::Allow,
+        mandate: Some(MandateId::new(at(0), 1)),
+        policy_version: PolicyVersion::parse("pol_2026-01-01.1").unwrap(),
+        nonce: Nonce::new(at(0), u128::from(number)),
+        request: Request::read(agent, Object::parse(body.as_bytes()).unwrap()).unwrap(),
+    };
+    jwt::sign(signer, &claims.to_json()).unwrap()
+}
+
+fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let ([_, rows, path, jwks_path] | [_, "tokens", rows, path, jwks_path]) = args.as_slice() else {
+        eprintln!("export ROWS EXPORT JWKS\nexport tokens COUNT TOKENS JWKS");
+        std::process::exit(2);
+    };
+    let mut file = std::io::BufWriter::new(std::fs::File::create(path).unwrap());
+    if args.len() == 4 {
+        write(&Plan::new(rows.parse().unwrap(), 7), &mut |line| writeln!(file, "{line}").unwrap());
+    } else {
+        let signer = key();
+        (0..rows.parse().unwrap()).for_each(|n| writeln!(file, "{}", token(&*signer, n)).unwrap());
+    }
+    file.flush().unwrap();
+    std::fs::write(jwks_path, jwks()).unwrap();
+}

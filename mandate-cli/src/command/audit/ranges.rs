@@ -1,0 +1,61 @@
+//! The ranges of the mandates themselves: what each says of its sequences, and that no two of an agent govern at once.
+
+use mandate_core::Mandate;
+
+use super::Finding;
+use crate::export::{Listed, Mandates};
+
+/// What is found of the mandates of an export.
+pub(super) fn check(mandates: &Mandates) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for of_agent in mandates.by_agent() {
+        for listed in &of_agent {
+            alone(listed, &mut findings);
+        }
+        for (before, next) in of_agent.iter().zip(of_agent.iter().skip(1)) {
+            let (mandate, from) = (&before.mandate, next.mandate.governs_from);
+            if mandate.governed_until.is_none_or(|last| last >= from) {
+                let found = format!("{}, while {} governs it too", next.mandate.id, mandate.id);
+                findings.push(finding(next, from, found, "one mandate for each sequence"));
+            }
+        }
+    }
+    findings
+}
+
+/// What contradicts itself in one mandate.
+fn alone(listed: &Listed, findings: &mut Vec<Finding>) {
+    let Mandate { governs_from, revoked_at, revoked_after, governed_until, .. } = listed.mandate;
+    let before = governs_from.saturating_sub(1);
+    let mut found = |found: String, expected: String| {
+        findings.push(finding(listed, governs_from, found, &expected));
+    };
+    if let Some(until) = governed_until.filter(|until| *until < before) {
+        found(
+            format!("governed_until {until}"),
+            format!("{before} or greater, since it governs from {governs_from}"),
+        );
+    }
+    match (revoked_at, revoked_after) {
+        (Some(_), None) => {
+            found("revoked_at without revoked_after".to_owned(), "both, or neither".to_owned());
+        }
+        (None, Some(_)) => {
+            found("revoked_after without revoked_at".to_owned(), "both, or neither".to_owned());
+        }
+        (_, Some(after)) if after < before || governed_until.is_some_and(|until| after > until) => {
+            let until = governed_until.map_or_else(String::new, |until| format!(", and {until} or smaller"));
+            found(
+                format!("revoked_after {after}"),
+                format!("{before} or greater{until}: it governed when it was revoked"),
+            );
+        }
+        _ => {}
+    }
+}
+
+fn finding(listed: &Listed, sequence: u64, found: String, expected: &str) -> Finding {
+    let Listed { line, mandate } = listed;
+    let finding = Finding::new(*line, Some(&mandate.id), "mandate", found, expected);
+    finding.of(&mandate.terms.agent, sequence)
+}
