@@ -176,15 +176,15 @@ mod tests {
         let (mut seen, start) = (Seen::default(), Instant::now());
         let later = |seconds| start + Duration::from_secs(seconds);
         assert_eq!(ids(&seen.take_new(items(&["e3", "e1"]), "id", start)), ["e1", "e3"]);
-        seen.advance(later(9));
+        seen.advance(later(59));
         assert_eq!(seen.anchor, None);
         // e2 was made before e3, and became visible after it.
-        assert_eq!(ids(&seen.take_new(items(&["e3", "e2", "e1"]), "id", later(9))), ["e2"]);
-        seen.advance(later(10));
+        assert_eq!(ids(&seen.take_new(items(&["e3", "e2", "e1"]), "id", later(59))), ["e2"]);
+        seen.advance(later(60));
         assert_eq!(seen.anchor.as_deref(), Some("e1"));
-        assert_eq!(ids(&seen.take_new(items(&["e4", "e3", "e2"]), "id", later(10))), ["e4"]);
-        seen.advance(later(20));
+        assert_eq!(ids(&seen.take_new(items(&["e4", "e3", "e2"]), "id", later(60))), ["e4"]);
+        seen.advance(later(120));
         assert_eq!(seen.anchor.as_deref(), Some("e4"));
-        assert!(seen.take_new(items(&["e4"]), "id", later(20)).is_empty());
+        assert!(seen.take_new(items(&["e4"]), "id", later(120)).is_empty());
     }
 }

@@ -178,11 +178,11 @@ pub const SKEW_WARNS_MILLIS: i64 = 1_000;
 pub struct Skew(AtomicI64);
 
 impl Skew {
-    /// Notes that the database's clock showed `shown` at some moment between `before` and `after`. The middle of the two is
-    /// taken for that moment, so that the result is wrong by half of the time that the answer took at most.
+    /// Notes that the database's clock showed `shown` at some moment between `before` and `after`. What the travelling time of
+    /// the answer can explain is no difference: a process that was suspended meanwhile measures none.
     pub fn note(&self, before: Timestamp, shown: Timestamp, after: Timestamp) {
-        let middle = before.millis().saturating_add(after.millis_since(before) / 2);
-        self.0.store(middle.saturating_sub(shown.millis()), Ordering::SeqCst);
+        let ahead = before.millis_since(shown).max(0) + after.millis_since(shown).min(0);
+        self.0.store(ahead, Ordering::SeqCst);
     }
 
     /// By how many milliseconds the clock is ahead; behind where it is negative.
@@ -292,9 +292,15 @@ mod tests {
         let (skew, at) = (Arc::new(Skew::default()), Timestamp::from_millis);
         let own = Arc::new(TestClock::at(at(1_000_000)));
         let clock = CorrectedClock::new(Arc::<TestClock>::clone(&own), Arc::clone(&skew));
-        for (before, shown, after, ahead) in
-            [(100, 100, 100, 0), (100, 150, 200, 0), (100, 40, 110, 65), (70_000, 10_000, 70_200, 60_100)]
-        {
+        for (before, shown, after, ahead) in [
+            (100, 100, 100, 0),
+            (100, 150, 200, 0),
+            (100, 100, 9_000, 0),
+            (100, 40, 110, 60),
+            (100, 170, 110, -60),
+            (70_000, 10_000, 70_200, 60_000),
+            (10_000, 70_000, 10_200, -59_800),
+        ] {
             skew.note(at(before), at(shown), at(after));
             assert_eq!(skew.ahead_millis(), ahead);
             assert_eq!(clock.now().millis(), own.now().millis() - ahead);

@@ -1,14 +1,9 @@
 //! What a running server exports, audited, simulated and reported on.
 
-use std::path::{Path, PathBuf};
-use std::time::Instant;
-
 use serde_json::{Value, json};
 
-use crate::harness::{Agent, Client, Organization, Ran, TestServer, authorization, mandate, terms};
-
-/// How long an export may take to be built.
-const PATIENCE_SECONDS: u64 = 60;
+use crate::harness::oracle::{export, run};
+use crate::harness::{Agent, Client, Organization, TestServer, authorization, terms};
 
 /// An organization's day: allowed, reviewed, approved, denied, too fast, over the month, revoked, replaced, and at once.
 fn act(organization: &Client) -> Agent {
@@ -42,25 +37,6 @@ fn act(organization: &Client) -> Agent {
         }
     });
     agent
-}
-
-/// Has the server export all decisions, and downloads them.
-fn export(organization: &Client, folder: &Path) -> PathBuf {
-    let id = organization.post("/exports", &json!({"format": "ndjson"})).text("/export");
-    let path = format!("/exports/{id}");
-    let start = Instant::now();
-    while organization.get(&path).text("/status") != "ready" {
-        assert!(start.elapsed().as_secs() < PATIENCE_SECONDS);
-        std::thread::yield_now();
-    }
-    let answer = organization.send("GET", &path, &[("accept", "application/x-ndjson")], "").unwrap();
-    let file = folder.join("export.ndjson");
-    std::fs::write(&file, answer.body).unwrap();
-    file
-}
-
-fn run(args: &[&str]) -> Ran {
-    mandate(args).output().unwrap().into()
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod harness;
 mod agents;
 mod authorizations;
 mod cli;
+mod clocks;
 mod concurrency;
 mod crash;
 mod decisions;

@@ -2,13 +2,16 @@
 
 pub(crate) mod campaign;
 mod client;
+mod clock;
 mod command;
 mod ledger;
+pub(crate) mod oracle;
 mod replicas;
 mod server;
 mod world;
 
 pub(crate) use self::client::{Answer, Client, masked};
+pub(crate) use self::clock::ShiftedClock;
 pub(crate) use self::command::{Ran, binary, mandate};
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::replicas::{Replicas, Service};

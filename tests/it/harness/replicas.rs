@@ -11,7 +11,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::Client;
+use super::clock::ShiftedClock;
 use super::command::{Ran, binary};
+use super::oracle;
 use super::server::TestServer;
 use super::world::Organization;
 
@@ -23,6 +25,8 @@ const ISSUER: &str = "http://127.0.0.1:9";
 pub(crate) struct Replicas {
     database: String,
     running: Vec<Mutex<Replica>>,
+    /// The clocks that they are started with; the machine's, where there are none.
+    clocks: Vec<ShiftedClock>,
     folder: TempDir,
     /// Deleted when the servers are gone.
     held: Option<Database>,
@@ -32,15 +36,32 @@ struct Replica {
     child: Child,
     base_url: String,
     ops_url: String,
+    public_url: String,
 }
 
 impl Replicas {
     /// So many servers on the database of this URL.
     pub(crate) fn start(database: &str, count: usize) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut replicas = Self { database: database.to_owned(), running: Vec::new(), folder, held: None };
+        let (running, clocks) = (Vec::new(), Vec::new());
+        let mut replicas = Self { database: database.to_owned(), running, clocks, folder, held: None };
         replicas.running = (0..count).map(|number| Mutex::new(replicas.serve(number))).collect();
         replicas
+    }
+
+    /// A server for each of these clocks, which are so many milliseconds ahead.
+    pub(crate) fn with_clocks(database: &str, ahead: &[i64]) -> Self {
+        let mut replicas = Self::start(database, 0);
+        replicas.clocks = ahead.iter().map(|millis| ShiftedClock::ahead(*millis)).collect();
+        replicas.running = (0..ahead.len()).map(|number| Mutex::new(replicas.serve(number))).collect();
+        replicas
+    }
+
+    /// Holds the database, and the log of an environment, against all that can be computed again.
+    pub(crate) fn hold(&self, organization: &Client) -> usize {
+        let public = self.running[0].lock().unwrap().public_url.clone();
+        let keys = format!("{public}/.well-known/jwks.json");
+        oracle::holds(|args| self.operate(args), organization, (&[ISSUER.to_owned()], &keys))
     }
 
     pub(crate) fn count(&self) -> usize {
@@ -97,20 +118,24 @@ impl Replicas {
 
     fn serve(&self, number: usize) -> Replica {
         let mut command = self.command();
+        command.envs(self.clocks.get(number).map(ShiftedClock::environment).into_iter().flatten());
         command.args(["serve", "--log-format", "json", "--verdicts-url", ISSUER]);
         for listener in ["api", "public", "ops"] {
             command.args([&format!("--{listener}-address"), "127.0.0.1:0"]);
         }
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
-        let (mut read, mut ops_url) = (Vec::new(), String::new());
+        let (mut read, mut ops_url, mut public_url) = (Vec::new(), String::new(), String::new());
         let base_url = loop {
             let mut line = String::new();
             let length = log.read_line(&mut line).unwrap();
             assert!(length > 0, "the server has ended: {:?}, {read:#?}", child.wait());
             let told: Value = serde_json::from_str(&line).unwrap_or_default();
             match told["message"].as_str() {
-                Some("listening") => ops_url = format!("http://{}", told["ops"].as_str().unwrap()),
+                Some("listening") => {
+                    ops_url = format!("http://{}", told["ops"].as_str().unwrap());
+                    public_url = format!("http://{}", told["public"].as_str().unwrap());
+                }
                 Some("serving") => break told["base_url"].as_str().unwrap().to_owned(),
                 _ => read.push(line),
             }
@@ -119,7 +144,7 @@ impl Replicas {
         let path = self.folder.path().join(format!("{number}.log"));
         let mut kept = File::options().create(true).append(true).open(path).unwrap();
         thread::spawn(move || std::io::copy(&mut log, &mut kept));
-        Replica { child, base_url, ops_url }
+        Replica { child, base_url, ops_url, public_url }
     }
 
     /// What all of them have logged since they served.

@@ -10,7 +10,9 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::client::Client;
+use super::clock::ShiftedClock;
 use super::command::{Ran, binary};
+use super::oracle;
 use super::world::Organization;
 
 /// How long anything that a test waits for may take.
@@ -50,6 +52,21 @@ impl TestServer {
         Self::spawn(command, data, None)
     }
 
+    /// On a directory that outlives it, by a clock of its own.
+    pub(crate) fn start_by(data: &Path, clock: &ShiftedClock) -> Self {
+        let mut command = Command::new("/usr/bin/env");
+        command.args(clock.environment().map(|(name, value)| format!("{name}={}", value.display())));
+        command.arg(binary("mandate-server"));
+        Self::spawn(command, data, None)
+    }
+
+    /// Holds the database, and the log of an environment, against all that can be computed again. The issuers are those of all
+    /// servers that there were on it.
+    pub(crate) fn hold(&self, organization: &Client, issuers: &[String]) -> usize {
+        let keys = format!("{}/.well-known/jwks.json", self.ready("verdicts_url"));
+        oracle::holds(|args| self.operate(args), organization, (issuers, &keys))
+    }
+
     /// On a directory that outlives it.
     pub(crate) fn start_in(data: &Path) -> Self {
         Self::spawn(Command::new(binary("mandate-server")), data, None)
@@ -71,6 +88,11 @@ impl TestServer {
     /// What the one line of `--json` says.
     pub(crate) fn ready(&self, name: &str) -> &str {
         self.ready[name].as_str().unwrap_or_else(|| panic!("{name} is not in {}", self.ready))
+    }
+
+    /// The issuer of its tokens.
+    pub(crate) fn issuer(&self) -> String {
+        self.ready("verdicts_url").to_owned()
     }
 
     /// A client of the API with this key.

@@ -58,16 +58,16 @@ INSERT INTO clock (one, mark) VALUES (1, 0);
 -- it is there it is newer than that row: a reader of the metering reads both, and another writer first puts it back.
 -- `revoked_at` is that of the governing mandate: triggers keep it so.
 CREATE TABLE agents (
-    environment BIGINT NOT NULL REFERENCES environments (environment),
-    agent       TEXT COLLATE "C" NOT NULL,
-    position    BYTEA NOT NULL CHECK (length(position) = 16),
-    created_at  BIGINT NOT NULL,
-    governing   BYTEA,
-    recent      BYTEA NOT NULL,
-    sequence    BIGINT NOT NULL DEFAULT 0,
+    environment   BIGINT NOT NULL REFERENCES environments (environment),
+    agent         TEXT COLLATE "C" NOT NULL,
+    position      BYTEA NOT NULL CHECK (length(position) = 16),
+    created_at    BIGINT NOT NULL,
+    governing     BYTEA,
+    recent        BYTEA NOT NULL,
+    sequence      BIGINT NOT NULL DEFAULT 0,
     last_decision BYTEA NOT NULL DEFAULT '',
-    metered     TEXT COLLATE "C" NOT NULL DEFAULT '',
-    revoked_at  BIGINT,
+    metered       TEXT COLLATE "C" NOT NULL DEFAULT '',
+    revoked_at    BIGINT,
     PRIMARY KEY (environment, agent)
 ) WITH (fillfactor = 50);
 CREATE UNIQUE INDEX agents_by_position ON agents (environment, position);
@@ -77,17 +77,17 @@ CREATE UNIQUE INDEX agents_by_position ON agents (environment, position);
 -- sequence of its agent that it may decide, `revoked_after` the last before it was revoked, and `governed_until` the last before another
 -- mandate took its place.
 CREATE TABLE mandates (
-    environment BIGINT NOT NULL,
-    mandate     BYTEA NOT NULL CHECK (length(mandate) = 16),
-    agent       TEXT COLLATE "C" NOT NULL,
-    terms       TEXT COLLATE "C" NOT NULL,
-    created_at  BIGINT NOT NULL,
-    revoked_at  BIGINT,
-    replaced_by BYTEA,
+    environment    BIGINT NOT NULL,
+    mandate        BYTEA NOT NULL CHECK (length(mandate) = 16),
+    agent          TEXT COLLATE "C" NOT NULL,
+    terms          TEXT COLLATE "C" NOT NULL,
+    created_at     BIGINT NOT NULL,
+    revoked_at     BIGINT,
+    replaced_by    BYTEA,
     governs_from   BIGINT NOT NULL,
     revoked_after  BIGINT,
     governed_until BIGINT,
-    expiring_at BIGINT,
+    expiring_at    BIGINT,
     PRIMARY KEY (environment, mandate),
     FOREIGN KEY (environment, agent) REFERENCES agents (environment, agent)
 );
@@ -171,16 +171,16 @@ CREATE INDEX decisions_by_verdict ON decisions (environment, verdict, decision);
 CREATE TABLE decisions_default PARTITION OF decisions DEFAULT;
 
 CREATE TABLE reviews (
-    environment BIGINT NOT NULL,
-    review      BYTEA NOT NULL,
-    decision    BYTEA NOT NULL,
-    status      TEXT COLLATE "C" NOT NULL CHECK (status IN ('pending', 'approved', 'denied', 'expired')),
-    waits_for   TEXT COLLATE "C" NOT NULL,
-    expires_at  BIGINT NOT NULL,
-    resolved_at BIGINT,
+    environment    BIGINT NOT NULL,
+    review         BYTEA NOT NULL,
+    decision       BYTEA NOT NULL,
+    status         TEXT COLLATE "C" NOT NULL CHECK (status IN ('pending', 'approved', 'denied', 'expired')),
+    waits_for      TEXT COLLATE "C" NOT NULL,
+    expires_at     BIGINT NOT NULL,
+    resolved_at    BIGINT,
     resolved_after BIGINT,
-    fresh       BYTEA,
-    reason      TEXT COLLATE "C",
+    fresh          BYTEA,
+    reason         TEXT COLLATE "C",
     PRIMARY KEY (environment, review)
 );
 CREATE INDEX reviews_pending ON reviews (expires_at) WHERE status = 'pending';

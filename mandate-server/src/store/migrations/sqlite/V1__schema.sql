@@ -53,14 +53,14 @@ INSERT INTO clock (one, mark) VALUES (1, 0);
 -- It is written with every few of the agent's decisions, together with its rows of `usage` and `agent_decisions`:
 -- `last_decision` is the newest decision that is in them, and `sequence` its number. Later ones are found at the end of the log.
 CREATE TABLE agents (
-    environment INTEGER NOT NULL REFERENCES environments (environment),
-    agent       TEXT    NOT NULL,
-    position    BLOB    NOT NULL CHECK (length(position) = 16),
-    created_at  INTEGER NOT NULL,
-    governing   BLOB,
-    recent      BLOB    NOT NULL,
-    sequence    INTEGER NOT NULL DEFAULT 0,
-    last_decision BLOB  NOT NULL DEFAULT x'',
+    environment   INTEGER NOT NULL REFERENCES environments (environment),
+    agent         TEXT    NOT NULL,
+    position      BLOB    NOT NULL CHECK (length(position) = 16),
+    created_at    INTEGER NOT NULL,
+    governing     BLOB,
+    recent        BLOB    NOT NULL,
+    sequence      INTEGER NOT NULL DEFAULT 0,
+    last_decision BLOB    NOT NULL DEFAULT x'',
     PRIMARY KEY (environment, agent)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX agents_by_position ON agents (environment, position);
@@ -70,17 +70,17 @@ CREATE UNIQUE INDEX agents_by_position ON agents (environment, position);
 -- sequence of its agent that it may decide, `revoked_after` the last before it was revoked, and `governed_until` the last before another
 -- mandate took its place.
 CREATE TABLE mandates (
-    environment INTEGER NOT NULL,
-    mandate     BLOB    NOT NULL CHECK (length(mandate) = 16),
-    agent       TEXT    NOT NULL,
-    terms       TEXT    NOT NULL,
-    created_at  INTEGER NOT NULL,
-    revoked_at  INTEGER,
-    replaced_by BLOB,
+    environment    INTEGER NOT NULL,
+    mandate        BLOB    NOT NULL CHECK (length(mandate) = 16),
+    agent          TEXT    NOT NULL,
+    terms          TEXT    NOT NULL,
+    created_at     INTEGER NOT NULL,
+    revoked_at     INTEGER,
+    replaced_by    BLOB,
     governs_from   INTEGER NOT NULL,
     revoked_after  INTEGER,
     governed_until INTEGER,
-    expiring_at INTEGER,
+    expiring_at    INTEGER,
     PRIMARY KEY (environment, mandate),
     FOREIGN KEY (environment, agent) REFERENCES agents (environment, agent)
 ) STRICT, WITHOUT ROWID;
@@ -154,16 +154,16 @@ CREATE TABLE unsettled (
 INSERT INTO unsettled (one, since) VALUES (1, x'');
 
 CREATE TABLE reviews (
-    environment INTEGER NOT NULL,
-    review      BLOB    NOT NULL,
-    decision    BLOB    NOT NULL,
-    status      TEXT    NOT NULL CHECK (status IN ('pending', 'approved', 'denied', 'expired')),
-    waits_for   TEXT    NOT NULL,
-    expires_at  INTEGER NOT NULL,
-    resolved_at INTEGER,
+    environment    INTEGER NOT NULL,
+    review         BLOB    NOT NULL,
+    decision       BLOB    NOT NULL,
+    status         TEXT    NOT NULL CHECK (status IN ('pending', 'approved', 'denied', 'expired')),
+    waits_for      TEXT    NOT NULL,
+    expires_at     INTEGER NOT NULL,
+    resolved_at    INTEGER,
     resolved_after INTEGER,
-    fresh       BLOB,
-    reason      TEXT,
+    fresh          BLOB,
+    reason         TEXT,
     PRIMARY KEY (environment, review),
     FOREIGN KEY (environment, decision) REFERENCES decisions (environment, decision)
 ) STRICT, WITHOUT ROWID;

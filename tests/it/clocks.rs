@@ -1,0 +1,144 @@
+//! Clocks that differ and clocks that step: an honest log stays one that holds.
+
+use std::thread;
+
+use mandate_tests::Kind;
+use mandate_tests::campaign::{Numbers, scale, seed};
+use crate::harness::{Agent, Client, Organization, Replicas, ShiftedClock, TestServer, authorization, terms};
+
+const SECOND: i64 = 1_000;
+const MINUTE: i64 = 60 * SECOND;
+const HOUR: i64 = 60 * MINUTE;
+const DAY: i64 = 24 * HOUR;
+/// Requests that each thread makes.
+const REQUESTS: u32 = 40;
+
+/// Asks, approves, denies, revokes and replaces, for agents that others ask for too. Answers that a clock which is behind
+/// refuses are no matter.
+fn act(organization: &Client, agents: &[Agent], random: &mut Numbers, times: u32) {
+    for _ in 0..times {
+        let agent = random.of(agents);
+        let amount = u32::try_from(1 + random.below(300)).unwrap();
+        let asked = agent.client.apart().post("/authorizations", &authorization(amount));
+        let review = (asked.status == 201).then(|| asked.json()["review"]["id"].clone());
+        match (random.below(12), review.as_ref().and_then(|review| review.as_str())) {
+            (0..=4, Some(review)) => _ = organization.act(&format!("/reviews/{review}/approve")),
+            (5..=6, Some(review)) => _ = organization.act(&format!("/reviews/{review}/deny")),
+            (7, _) => _ = organization.post("/mandates", &terms(&agent.id)),
+            (8, _) => revoke(organization, agent),
+            _ => {}
+        }
+    }
+}
+
+fn revoke(organization: &Client, agent: &Agent) {
+    let governing = organization.get(&format!("/agents/{}", agent.id)).json()["mandate"].clone();
+    if let Some(mandate) = governing.as_str() {
+        organization.act(&format!("/mandates/{mandate}/revoke"));
+        organization.post("/mandates", &terms(&agent.id));
+    }
+}
+
+fn agents(organization: &Organization) -> Vec<Agent> {
+    let agents: Vec<_> = ["a", "b", "c"].into_iter().map(|name| organization.agent(name)).collect();
+    for agent in &agents {
+        organization.mandate(&terms(&agent.id));
+    }
+    agents
+}
+
+/// Agents by their ids and keys, as clients of a server that may have been started again.
+fn of(server: &TestServer, keys: &[(String, String)]) -> Vec<Agent> {
+    keys.iter().map(|(id, key)| Agent { id: id.clone(), client: server.client(key) }).collect()
+}
+
+#[test]
+fn servers_whose_clocks_differ_leave_an_honest_log() {
+    let mut random = Numbers::from_seed(seed("clocks apart"));
+    for apart in [0, 2, 2 * SECOND, 60 * SECOND] {
+        let database = Kind::Postgres.fresh();
+        let replicas = Replicas::with_clocks(database.url(), &[0, apart]);
+        let organization = replicas.organization("acme");
+        let agents = agents(&organization);
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                let (mut random, agents) = (Numbers::from_seed(random.draw()), &agents);
+                let organization = organization.client.apart();
+                scope.spawn(move || act(&organization, agents, &mut random, REQUESTS * scale()));
+            }
+        });
+        let decisions = replicas.hold(&organization.client);
+        println!("{apart} ms apart: {decisions} decisions");
+        assert!(decisions > 100, "{decisions}");
+    }
+}
+
+#[test]
+fn a_clock_that_steps_leaves_an_honest_log() {
+    let mut random = Numbers::from_seed(seed("clock steps"));
+    let steps = [2 * SECOND, 2 * MINUTE, HOUR, 40 * DAY];
+    for restarts in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let (clock, mut ahead) = (ShiftedClock::ahead(0), 0);
+        let mut server = TestServer::start_by(folder.path(), &clock);
+        let (organization, mut issuers) = (server.demo(), vec![server.issuer()]);
+        let key = server.ready("organization_key").to_owned();
+        let keys: Vec<_> =
+            agents(&organization).iter().map(|agent| (agent.id.clone(), agent.client.key().to_owned())).collect();
+        let mut client = organization.client;
+        for step in steps.into_iter().flat_map(|step| [-step, step, step, -step]) {
+            let agents = of(&server, &keys);
+            act(&client, &agents, &mut random, 12 * scale());
+            ahead += step;
+            clock.set(ahead);
+            if restarts {
+                server.kill();
+                server = TestServer::start_by(folder.path(), &clock);
+                client = server.client(&key);
+                issuers.push(server.issuer());
+            } else {
+                act(&client, &agents, &mut random, 4);
+            }
+            if is_behind(&server) {
+                accept(&server, &clock);
+            }
+        }
+        act(&client, &of(&server, &keys), &mut random, 12);
+        let decisions = server.hold(&client, &issuers);
+        println!("restarts {restarts}: {decisions} decisions");
+        assert!(decisions > 60, "{decisions}");
+    }
+}
+
+/// Whether nothing is decided, since the clock is behind.
+fn is_behind(server: &TestServer) -> bool {
+    let ready = server.stranger("ops_url").get("/readyz");
+    ready.status == 503 && ready.body.contains("the clock is behind")
+}
+
+fn accept(server: &TestServer, clock: &ShiftedClock) {
+    let mut command = server.operator(&["clock", "accept", "--yes"]);
+    let ran = command.envs(clock.environment()).output().unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+}
+
+#[test]
+fn the_end_of_a_year_leaves_an_honest_log() {
+    let mut random = Numbers::from_seed(seed("clock year"));
+    let folder = tempfile::tempdir().unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let end = mandate_core::Timestamp::parse("2027-01-01T00:00:00Z").unwrap().millis();
+    let before = i64::try_from(now.as_millis()).unwrap();
+    let clock = ShiftedClock::ahead(end - before - 4 * SECOND);
+    let server = TestServer::start_by(folder.path(), &clock);
+    let organization = server.demo();
+    let agents = agents(&organization);
+    let months = || {
+        let usage = |month: &str| organization.client.get(&format!("/usage?month={month}")).json()["data"].clone();
+        ["2026-12", "2027-01"].map(|month| usage(month).as_array().is_some_and(|rows| !rows.is_empty()))
+    };
+    while months() != [true, true] {
+        act(&organization.client, &agents, &mut random, 4);
+    }
+    assert!(server.hold(&organization.client, &[server.issuer()]) > 8);
+}
