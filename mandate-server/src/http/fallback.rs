@@ -17,21 +17,24 @@ pub(super) fn on_path<S: Clone + Send + Sync + 'static>(
     handlers: MethodRouter<S>,
 ) -> MethodRouter<S> {
     let record = move |request: Request, next: Next| async move {
-        // axum would accept an empty segment in the middle of a path as an id.
-        if request.uri().path().contains("//") {
-            return no_such_path().await.into_response();
+        match found(&request, path) {
+            Ok(()) => next.run(request).await,
+            Err(failure) => failure.into_response(),
         }
-        found(&request, path);
-        next.run(request).await
     };
     handlers.fallback(unsupported).layer(from_fn(record))
 }
 
-/// Records in the request log which path was found.
-pub(super) fn found(request: &Request, path: &'static str) {
+/// Records in the request log that `path` was found. axum would accept an empty segment in the middle of a path as an
+/// id; such a path is unknown.
+pub(super) fn found(request: &Request, path: &'static str) -> Result<(), Failure> {
+    if request.uri().path().contains("//") {
+        return Err(unknown());
+    }
     if let Some(log) = request.extensions().get::<Arc<RequestLog>>() {
         log.found(path);
     }
+    Ok(())
 }
 
 /// The answer for a method that the path does not have. It is 400, not 405: the codes of the API are a closed
@@ -43,5 +46,9 @@ pub(super) async fn unsupported(request: Request) -> Failure {
 
 /// The answer for an unknown path.
 pub(super) async fn no_such_path() -> Failure {
+    unknown()
+}
+
+fn unknown() -> Failure {
     Refusal::new(Code::NotFound, "no such path").into()
 }

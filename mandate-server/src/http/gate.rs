@@ -1,16 +1,16 @@
 //! The checks that every request to the API passes before its handler runs, in their fixed order: key, path, method, key
 //! class, rate.
 //!
-//! The request's id is drawn earlier, in [`super::log`]. axum checks path and method, between [`identify`]
-//! and [`admit`]. After these checks, the extractors read body and parameters ([`super::extract`]), and the
-//! scripts of the service look objects up.
+//! The request's id is drawn earlier, in [`super::log`]. axum finds a handler by path and method, and every handler
+//! takes [`Identified`] first, also those for unknown paths and methods. The rows of the table then call [`admit`].
+//! After these checks, the extractors read body and parameters ([`super::extract`]), and the scripts of the service
+//! look objects up.
 
 use std::sync::Arc;
 
-use axum::extract::{Request, State};
-use axum::middleware::Next;
-use axum::response::Response;
+use axum::extract::FromRequestParts;
 use hyper::header::{self, HeaderMap};
+use hyper::http::request::Parts;
 use mandate_core::Timestamp;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use tokio::sync::OwnedSemaphorePermit;
@@ -19,7 +19,7 @@ use super::Api;
 use super::key::Key;
 use super::key_cache::KeyHash;
 use super::respond::Failure;
-use crate::error::{Code, Fault, Refusal};
+use crate::error::{Code, Refusal};
 use crate::model::call::Caller;
 
 /// The answer to every request whose key is not accepted, for whatever reason.
@@ -38,25 +38,22 @@ pub(super) struct Identified {
     pub(super) at: Timestamp,
 }
 
-/// The first check: the key. It runs around the routes and the fallback, so that a caller without a key does not learn
-/// which paths exist.
-pub(super) async fn identify(
-    State(api): State<Arc<Api>>,
-    mut request: Request,
-    next: Next,
-) -> Result<Response, Failure> {
-    let at = api.clock.now();
-    let key = presented(request.headers()).ok_or_else(unauthorized)?;
-    let key_hash = key.hash();
-    let caller = api.caller(key_hash, at).await?;
-    request.extensions_mut().insert(Identified { caller, key, key_hash, at });
-    Ok(next.run(request).await)
+/// The first check: the key.
+impl FromRequestParts<Arc<Api>> for Identified {
+    type Rejection = Failure;
+
+    async fn from_request_parts(head: &mut Parts, api: &Arc<Api>) -> Result<Self, Failure> {
+        let at = api.clock.now();
+        let key = presented(&head.headers).ok_or_else(unauthorized)?;
+        let key_hash = key.hash();
+        let caller = api.caller(key_hash, at).await?;
+        Ok(Self { caller, key, key_hash, at })
+    }
 }
 
 /// The checks after path and method: the class of the key, and its rate.
-pub(super) fn admit(api: &Api, key: Key, request: &Request) -> Result<(), Failure> {
-    let unknown = || Fault::new("a request that did not pass the key check");
-    let Identified { caller, at, .. } = request.extensions().get().ok_or_else(unknown)?;
+pub(super) fn admit(api: &Api, key: Key, identified: &Identified) -> Result<(), Failure> {
+    let Identified { caller, at, .. } = identified;
     let class = caller.class();
     if !key.accepts(class) {
         return Err(forbidden(key, class).into());

@@ -7,14 +7,14 @@ use std::sync::Arc;
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::handler::Handler;
-use axum::middleware::from_fn_with_state;
 use axum::response::IntoResponse as _;
 use axum::routing::{MethodRouter, delete, get, post};
 use hyper::header;
 use hyper::{Method, StatusCode};
 
-use super::fallback::{found, no_such_path, on_path, unsupported};
-use super::gate;
+use super::fallback::{found, no_such_path, unsupported};
+use super::gate::{self, Identified};
+use super::respond::Failure;
 use super::{Api, KEY_SET_PATH};
 use super::{
     agents, authorizations, decisions, enforcement, escrows, events, exports, mandates, reviews, usage,
@@ -87,9 +87,12 @@ where
     H: Handler<T, Arc<Api>>,
     T: 'static,
 {
-    let admitted = move |State(api): State<Arc<Api>>, request: Request| async move {
-        match gate::admit(&api, key, &request) {
-            Ok(()) => handler.call(request, api).await,
+    let admitted = move |State(api): State<Arc<Api>>, caller: Identified, mut request: Request| async move {
+        match found(&request, path).and_then(|()| gate::admit(&api, key, &caller)) {
+            Ok(()) => {
+                request.extensions_mut().insert(caller);
+                handler.call(request, api).await
+            }
             Err(failure) => failure.into_response(),
         }
     };
@@ -107,28 +110,32 @@ impl fmt::Debug for Route {
     }
 }
 
-/// The router of the API: the table behind the key check, and the redirect to the key set in front of it.
+/// The router of the API: the table, and the redirect to the key set, which alone takes no key.
 ///
-/// axum compares paths as they were sent: nothing is decoded, and no slash is added or removed.
+/// The key is checked before anything is said about path and method: a caller without a key does not learn which paths
+/// exist. axum compares paths as they were sent: nothing is decoded, and no slash is added or removed.
 pub(crate) fn router(api: Arc<Api>) -> Router {
     let mut paths: BTreeMap<&'static str, MethodRouter<Arc<Api>>> = BTreeMap::new();
     for Route { path, handler, .. } in table() {
         let handlers = paths.remove(path).unwrap_or_default();
         paths.insert(path, handlers.merge(handler));
     }
-    let identify = from_fn_with_state(Arc::clone(&api), gate::identify);
-    let unknown = Router::new().fallback(no_such_path).layer(identify.clone());
+    let unknown = async |_: Identified| no_such_path().await;
     let location = [(header::LOCATION, api.key_set_location.clone())];
     let key_set = async move |request: Request| {
-        found(&request, KEY_SET_PATH);
-        (StatusCode::PERMANENT_REDIRECT, location)
+        found(&request, KEY_SET_PATH)?;
+        Ok::<_, Failure>((StatusCode::PERMANENT_REDIRECT, location))
     };
-    let mut router = Router::new().fallback(no_such_path);
+    let mut router = Router::new().route(KEY_SET_PATH, get(key_set).fallback(unknown)).fallback(unknown);
     for (path, handlers) in paths {
-        // Without this line axum answers HEAD like GET.
-        router = router.route(path, on_path(path, handlers.head(unsupported)));
+        let other = async move |_: Identified, request: Request| match found(&request, path) {
+            Ok(()) => unsupported(request).await,
+            Err(failure) => failure,
+        };
+        // Without a handler of its own, axum answers HEAD like GET.
+        router = router.route(path, handlers.head(other).fallback(other));
     }
-    router.layer(identify).with_state(api).route(KEY_SET_PATH, get(key_set).fallback_service(unknown))
+    router.with_state(api)
 }
 
 #[cfg(test)]
@@ -136,6 +143,7 @@ mod tests {
     use super::*;
     use std::collections::HashSet;
 
+    use crate::http::fallback::on_path;
     use axum::body::Body;
     use tower_service::Service as _;
 
