@@ -19,7 +19,7 @@ use crate::resource::{Filter, Listing, Resource, given};
 /// How many objects the first request reads.
 const FIRST_LOOK: u32 = 100;
 /// An object may become visible so much later than one with a greater id: the bound that the service states.
-const OVERLAP: Duration = Duration::from_secs(60);
+const OVERLAP: Duration = Duration::from_mins(1);
 
 /// What `tail` shows.
 #[derive(Debug, clap::Args)]

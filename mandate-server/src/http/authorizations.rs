@@ -47,7 +47,10 @@ pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let agent =
         post.call.caller.agent.clone().ok_or_else(|| Fault::new("an authorization without an agent"))?;
     let request = post.parse(|body| Request::read(agent, body));
-    Ok(post.api.store.decide(store::Authorization { call: post.call, request, traced: post.traced }).await?)
+    let traced = post.log.traced.clone();
+    let answer = post.api.store.decide(store::Authorization { call: post.call, request, traced }).await?;
+    post.log.decided(&answer);
+    Ok(answer)
 }
 
 /// What an agent asks for.

@@ -24,7 +24,6 @@ use crate::model::idempotency::Claim;
 use crate::service::idempotency;
 use crate::service::listing::{Cursors, From, Query};
 use crate::store::tx::Tx;
-use crate::traces::Traced;
 
 /// How many objects a page holds unless `limit` says otherwise.
 pub(super) const DEFAULT_LIMIT: u32 = 20;
@@ -42,8 +41,8 @@ pub(super) struct Admitted {
     pub(super) api: Arc<Api>,
     /// Who calls, and when. The idempotency key is not read yet.
     pub(super) call: Call,
-    /// Its place in a trace, if it is sampled.
-    pub(super) traced: Option<Traced>,
+    /// What log and trace hold of it.
+    pub(super) log: Arc<RequestLog>,
     key: ApiKey,
     key_hash: KeyHash,
     /// The id in the path, as it was sent: nothing is percent-decoded. Empty where the path has none.
@@ -65,8 +64,7 @@ impl FromRequest<Arc<Api>> for Admitted {
         let log: Arc<RequestLog> = head.extensions.remove().ok_or_else(missing)?;
         let id = raw_id(head.uri.path());
         let call = Call { caller, request_id: log.id, at, idempotency: None };
-        let (api, traced) = (Arc::clone(api), log.traced.clone());
-        Ok(Self { api, call, traced, key, key_hash, id, head, body, room })
+        Ok(Self { api: Arc::clone(api), call, log, key, key_hash, id, head, body, room })
     }
 }
 
@@ -74,8 +72,8 @@ impl FromRequest<Arc<Api>> for Admitted {
 pub(super) struct Post {
     pub(super) api: Arc<Api>,
     pub(super) call: Call,
-    /// Its place in a trace, if it is sampled.
-    pub(super) traced: Option<Traced>,
+    /// What log and trace hold of it.
+    pub(super) log: Arc<RequestLog>,
     /// The id in the path, as it was sent.
     pub(super) id: String,
     body: Result<Bytes, Refusal>,
@@ -91,7 +89,7 @@ impl FromRequest<Arc<Api>> for Post {
     /// key like any other request. While a slow body arrives, the request's place is free for others.
     async fn from_request(request: Request, api: &Arc<Api>) -> Result<Self, Failure> {
         let admitted = Admitted::from_request(request, api).await?;
-        let Admitted { api, mut call, traced, key, key_hash, id, head, body, room } = admitted;
+        let Admitted { api, mut call, log, key, key_hash, id, head, body, room } = admitted;
         let mut room = Some(room);
         let content = body::read(body, || {
             drop(room.take());
@@ -107,7 +105,7 @@ impl FromRequest<Arc<Api>> for Post {
         call.caller = api.caller(key_hash, call.at).await?;
         call.idempotency = claim(&head, &content.claimed(), &key, api.moments.forgetting())?;
         let body = no_query(head.uri.query()).and_then(|()| content.checked(&head.headers));
-        Ok(Self { api, call, traced, id, body, room })
+        Ok(Self { api, call, log, id, body, room })
     }
 }
 
@@ -239,7 +237,7 @@ impl Post {
         C: Send + 'static,
         S: Fn(&mut Tx<'_>, &Call, &C) -> Scripted + Send + 'static,
     {
-        let Self { api, call, .. } = self;
+        let Self { api, call, log, .. } = self;
         let written = api.store.write(move |tx| {
             let answer = idempotency::once(tx, &call, |tx| match &command {
                 Ok(command) => script(tx, &call, command),
@@ -247,7 +245,9 @@ impl Post {
             });
             Ok(answer?)
         });
-        Ok(written.await??)
+        let answer = written.await??;
+        log.decided(&answer);
+        Ok(answer)
     }
 }
 

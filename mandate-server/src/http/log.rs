@@ -12,15 +12,17 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Version};
-use mandate_core::{RequestId, Timestamp};
+use mandate_core::{RequestId, Timestamp, Verdict};
 use tower_service::Service as _;
 use tracing::{Level, error, event};
 
-use super::respond::{Decided, Failure, amended, finish};
+use super::respond::{Failure, amended, finish};
 use super::serve::wire::{AnswerBody, ConnectionState, MAX_HEAD_BYTES, MAX_HEADERS, TIMEOUT, TOO_LARGE};
 use crate::clock::{Clock, Ids};
 use crate::error::{Fault, Refusal};
 use crate::metrics::{Listener, Metrics};
+use crate::model::call::Answer;
+use crate::model::records::Mode;
 use crate::traces::{Span, Traced, Traces};
 
 /// What answers and records the requests of one listener.
@@ -39,18 +41,27 @@ pub(super) struct RequestLog {
     pub(super) id: RequestId,
     /// The template of the path. The path itself stays out of the log, since it can hold anything.
     path: OnceLock<&'static str>,
+    /// What was decided, and in which mode.
+    decided: OnceLock<(Verdict, Mode)>,
     /// The place of the request in a trace, if it is sampled.
     pub(super) traced: Option<Traced>,
 }
 
 impl RequestLog {
     fn new(id: RequestId, traced: Option<Traced>) -> Self {
-        Self { id, path: OnceLock::new(), traced }
+        Self { id, path: OnceLock::new(), decided: OnceLock::new(), traced }
     }
 
     /// Records which path was found, if none was recorded yet.
     pub(super) fn found(&self, path: &'static str) {
         let _ = self.path.set(path);
+    }
+
+    /// Records what was decided, if anything was.
+    pub(super) fn decided(&self, answer: &Answer) {
+        if let Some(decided) = answer.decided {
+            let _ = self.decided.set(decided);
+        }
     }
 
     fn path(&self) -> &'static str {
@@ -91,7 +102,6 @@ pub(super) async fn answer(
         site.metrics.fault();
         error!(request_id = %log.id, kind = fault.kind(), reason = %fault, "fault");
     }
-    let decided = response.extensions().get::<Decided>().copied();
     let mut response = finish(response, log.id);
     if close {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -99,7 +109,7 @@ pub(super) async fn answer(
     let status = response.status().as_u16();
     record(site, &log, Some(&method), status, began.elapsed());
     if let Some(span) = span {
-        end_span(span, &log, &method, status, decided);
+        end_span(span, &log, &method, status);
     }
     Ok(response.map(|body| AnswerBody::new(body, state, under_way)))
 }
@@ -107,8 +117,7 @@ pub(super) async fn answer(
 /// The router's answer. A panic becomes a fault like any other.
 async fn route(site: &Site, mut request: Request<Incoming>, log: Arc<RequestLog>) -> Response {
     request.extensions_mut().insert(log);
-    let mut router = site.router.clone();
-    let answering = AssertUnwindSafe(async move { router.call(request).await });
+    let answering = AssertUnwindSafe(site.router.clone().call(request));
     match answering.catch_unwind().await {
         Ok(Ok(response)) => response,
         Ok(Err(never)) => match never {},
@@ -126,9 +135,9 @@ fn begin_span(site: &Site, request: &Request<Incoming>) -> Option<Span> {
     site.traces.request(request.method(), request.headers(), joins)
 }
 
-fn end_span(mut span: Span, log: &RequestLog, method: &Method, status: u16, decided: Option<Decided>) {
+fn end_span(mut span: Span, log: &RequestLog, method: &Method, status: u16) {
     span.tell("mandate.request_id", log.id.to_string());
-    if let Some(Decided(verdict, mode)) = decided {
+    if let Some((verdict, mode)) = log.decided.get() {
         span.tell("mandate.verdict", verdict.as_str());
         span.tell("mandate.mode", mode.as_str());
     }

@@ -8,11 +8,10 @@ use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use mandate_core::{Invalid, RequestId, Verdict};
+use mandate_core::{Invalid, RequestId};
 
 use crate::error::{Code, Fault, Refusal};
 use crate::model::call::{Answer, Envelope, ErrorBody, ScriptError};
-use crate::model::records::Mode;
 
 /// The header that carries the id of the request, on every answer.
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -38,10 +37,6 @@ const MAX_ADDED: usize = 5;
 
 /// The last header of a status that hyper has written by itself.
 const NO_BODY: &str = "content-length: 0\r\n";
-
-/// The verdict and the mode of a request: an extension of its response, for the trace.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Decided(pub(super) Verdict, pub(super) Mode);
 
 /// Why a request was not carried out.
 #[derive(Debug)]
@@ -88,9 +83,6 @@ impl IntoResponse for Answer {
         } else {
             response(status, [(header::CONTENT_TYPE, JSON)], self.body)
         };
-        if let Some((verdict, mode)) = self.decided {
-            response.extensions_mut().insert(Decided(verdict, mode));
-        }
         if self.replayed {
             response.headers_mut().insert(IDEMPOTENCY_REPLAYED, HeaderValue::from_static("true"));
         }
