@@ -2,9 +2,9 @@
 
 use std::thread;
 
+use crate::harness::{Agent, Client, Organization, Replicas, ShiftedClock, TestServer, authorization, terms};
 use mandate_tests::Kind;
 use mandate_tests::campaign::{Numbers, scale, seed};
-use crate::harness::{Agent, Client, Organization, Replicas, ShiftedClock, TestServer, authorization, terms};
 
 const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -83,8 +83,10 @@ fn a_clock_that_steps_leaves_an_honest_log() {
         let mut server = TestServer::start_by(folder.path(), &clock);
         let (organization, mut issuers) = (server.demo(), vec![server.issuer()]);
         let key = server.ready("organization_key").to_owned();
-        let keys: Vec<_> =
-            agents(&organization).iter().map(|agent| (agent.id.clone(), agent.client.key().to_owned())).collect();
+        let keys: Vec<_> = agents(&organization)
+            .iter()
+            .map(|agent| (agent.id.clone(), agent.client.key().to_owned()))
+            .collect();
         let mut client = organization.client;
         for step in steps.into_iter().flat_map(|step| [-step, step, step, -step]) {
             let agents = of(&server, &keys);
@@ -122,19 +124,25 @@ fn accept(server: &TestServer, clock: &ShiftedClock) {
     assert!(ran.status.success(), "{ran:?}");
 }
 
+/// What the machine's clock shows.
+#[expect(clippy::disallowed_methods, reason = "the clock of the server is to be so far from it")]
+fn now_millis() -> i64 {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    i64::try_from(now.as_millis()).unwrap()
+}
+
 #[test]
 fn the_end_of_a_year_leaves_an_honest_log() {
     let mut random = Numbers::from_seed(seed("clock year"));
     let folder = tempfile::tempdir().unwrap();
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
     let end = mandate_core::Timestamp::parse("2027-01-01T00:00:00Z").unwrap().millis();
-    let before = i64::try_from(now.as_millis()).unwrap();
-    let clock = ShiftedClock::ahead(end - before - 4 * SECOND);
+    let clock = ShiftedClock::ahead(end - now_millis() - 4 * SECOND);
     let server = TestServer::start_by(folder.path(), &clock);
     let organization = server.demo();
     let agents = agents(&organization);
     let months = || {
-        let usage = |month: &str| organization.client.get(&format!("/usage?month={month}")).json()["data"].clone();
+        let usage =
+            |month: &str| organization.client.get(&format!("/usage?month={month}")).json()["data"].clone();
         ["2026-12", "2027-01"].map(|month| usage(month).as_array().is_some_and(|rows| !rows.is_empty()))
     };
     while months() != [true, true] {

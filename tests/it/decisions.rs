@@ -4,14 +4,14 @@ use serde_json::json;
 
 use crate::harness::{Agent, TestServer, authorization, terms};
 
-fn decision(verdict: &str, amount: u32, rest: &str) -> String {
+fn decision(sequence: usize, verdict: &str, amount: u32, rest: &str) -> String {
     format!(
         concat!(
             r#"{{"iss":"http://127.0.0.1:*","jti":"dec_*","iat":*,"exp":*,"verdict":"{}","mandate":"mnd_*","#,
             r#""policy_version":"pol_*.1","nonce":"n_*","request":{{"agent":"agt_buyer","amount":{},"currency":"USD","#,
-            r#""recipient":"vendor:acme","category":"software"}},"mode":"enforce",{},"verdict_token":"JWT"}}"#
+            r#""recipient":"vendor:acme","category":"software"}},"sequence":{},"decided_at":"TIME","mode":"enforce",{},"verdict_token":"JWT"}}"#
         ),
-        verdict, amount, rest
+        verdict, amount, sequence, rest
     )
 }
 
@@ -42,7 +42,7 @@ fn a_decision_is_shown_with_its_grounds() {
     ] {
         let answer = agent.ask(amount);
         let path = format!("/decisions/{}", answer.text("/decision"));
-        let one = decision(verdict, amount, rest);
+        let one = decision(shown.len() + 1, verdict, amount, rest);
         let found = organization.client.get(&path).is(200, &one);
         assert_eq!(agent.client.get(&path).body, found.body);
         assert_eq!(found.json()["exp"].as_i64().unwrap() - found.json()["iat"].as_i64().unwrap(), 300);
@@ -65,7 +65,7 @@ fn without_a_mandate_none_is_named() {
         r#""reason":"agent agt_buyer has no mandate","denials":["deny_no_mandate"],"#,
         r#""basis":{"spent":0,"recent_requests":0}"#
     );
-    let wanted = decision("deny_no_mandate", 40, rest).replace(r#""mandate":"mnd_*","#, "");
+    let wanted = decision(1, "deny_no_mandate", 40, rest).replace(r#""mandate":"mnd_*","#, "");
     agent.client.get(&path).is(200, &wanted);
 }
 

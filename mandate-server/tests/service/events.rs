@@ -148,11 +148,8 @@ struct Repeated([u8; 16]);
 
 impl Entropy for Repeated {
     fn fill(&self, bytes: &mut [u8]) {
-        let [.., a, b, c, d, e, f, g, h, i, j] = self.0;
-        bytes
-            .iter_mut()
-            .zip([a, b, c, d, e, f, g, h, i, j].iter().cycle())
-            .for_each(|(to, from)| *to = *from);
+        let random = &self.0[6..];
+        bytes.chunks_mut(random.len()).for_each(|id| id.copy_from_slice(random));
     }
 }
 

@@ -19,7 +19,10 @@ impl ShiftedClock {
         let text = clock.folder.path().join("shifted.c");
         std::fs::write(&text, SHIFTED).unwrap();
         let mut cc = Command::new("cc");
-        cc.args(["-shared", "-fPIC", "-Wall", "-Werror", "-O2", "-o"]).arg(clock.library()).arg(&text).arg("-ldl");
+        cc.args(["-shared", "-fPIC", "-Wall", "-Werror", "-O2", "-o"])
+            .arg(clock.library())
+            .arg(&text)
+            .arg("-ldl");
         assert!(cc.status().expect("a C compiler is there: apt-get install gcc libc6-dev").success());
         clock.set(millis);
         clock

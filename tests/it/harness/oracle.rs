@@ -17,14 +17,19 @@ const PATIENCE_SECONDS: u64 = 60;
 /// audits without a finding, `simulate` under the recorded mandates changes nothing, each agent's sequence has no gap, and
 /// each recorded basis is the sum of what was before. It was signed as `issuers`, and `keys` is where their keys
 /// are. Gives how many decisions there are.
-pub(crate) fn holds(operate: impl Fn(&[&str]) -> Ran, organization: &Client, (issuers, keys): (&[String], &str)) -> usize {
+pub(crate) fn holds(
+    operate: impl Fn(&[&str]) -> Ran,
+    organization: &Client,
+    (issuers, keys): (&[String], &str),
+) -> usize {
     let checked = operate(&["check"]);
     assert_eq!(checked.code(0).out, "sound\n");
     let folder = tempfile::tempdir().unwrap();
     let export = export(organization, folder.path());
     let path = export.to_str().unwrap();
     let issuers = issuers.iter().flat_map(|issuer| ["--issuer", issuer.as_str()]);
-    let audited = run(&["audit", path, "--jwks", keys].into_iter().chain(issuers).collect::<Vec<_>>()).code(0);
+    let audited =
+        run(&["audit", path, "--jwks", keys].into_iter().chain(issuers).collect::<Vec<_>>()).code(0);
     assert!(audited.out.contains("NOTHING FOUND"), "{audited:?}");
     let simulated = run(&["simulate", "--decisions", path, "--fail-on", "any", "--json"]).code(0);
     let summary: Value = serde_json::from_str(&simulated.out).unwrap();
@@ -69,7 +74,8 @@ fn in_order(text: &str) -> usize {
         let spent = spent.entry((agent, currency, at.month())).or_default();
         assert_eq!(Total::parse(&decision["basis"]["spent"].to_string()).unwrap(), *spent, "{decision}");
         if decision["verdict"] == "allow" {
-            *spent = spent.plus(mandate_core::Amount::parse(&decision["request"]["amount"].to_string()).unwrap());
+            *spent =
+                spent.plus(mandate_core::Amount::parse(&decision["request"]["amount"].to_string()).unwrap());
         }
     }
     decisions.len()
