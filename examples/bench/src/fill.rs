@@ -15,6 +15,7 @@ use mandate_server::model::call::{Call, Caller, ScriptError};
 use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::decide::Engine;
 use mandate_server::service::keys;
+use mandate_server::service::moments::Moments;
 use mandate_server::service::signing::{self, Keyring};
 use mandate_server::store::{self, Authorization, Decider, Store};
 
@@ -57,6 +58,10 @@ impl Clock for Steps {
     fn sleep_until(&self, _: Timestamp) -> Sleep<'_> {
         Box::pin(std::future::pending())
     }
+
+    fn uptime_millis(&self) -> i64 {
+        self.now().millis_since(self.begin)
+    }
 }
 
 /// Fills the template's own database with the decisions of these numbers, of so many in all; number 0 is made at `begin`. The first
@@ -77,7 +82,8 @@ pub(crate) fn fill(
     let callers = Arc::new(callers(template, begin)?);
     let clock = Arc::new(Steps { begin, taken: AtomicI64::new(i64::try_from(numbers.start)?) });
     let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
-    let engine = Engine::new(keyring, ids, Arc::clone(&clock) as Arc<dyn Clock>, REVIEW_SECONDS);
+    let moments = Arc::new(Moments::new(Arc::clone(&clock) as Arc<dyn Clock>, ids));
+    let engine = Engine::new(keyring, moments, REVIEW_SECONDS);
     let every = all.div_ceil(LISTED).max(1);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {

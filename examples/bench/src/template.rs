@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
-use mandate_core::{AgentId, AgentName, EnvironmentKind, EventId, MandateId, RequestId, Terms, Timestamp};
-use mandate_server::clock::{Entropy as _, Ids, SystemEntropy};
+use mandate_core::{AgentId, AgentName, EnvironmentKind, RequestId, Terms, Timestamp};
+use mandate_server::clock::{Entropy as _, Ids, SystemClock, SystemEntropy};
 use mandate_server::error::Fault;
 use mandate_server::model::call::{Call, ScriptError};
+use mandate_server::service::moments::Moments;
 use mandate_server::service::{agents, keys, mandates, organizations};
 use mandate_server::store;
 use serde_json::json;
@@ -138,7 +139,8 @@ fn register(
     numbers: std::ops::Range<usize>,
     now: Timestamp,
 ) -> Result<Vec<(AgentId, ApiKey)>, Failure> {
-    let ids = Ids::new(Arc::new(SystemEntropy));
+    let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
+    let moments = Arc::new(Moments::new(Arc::new(SystemClock), Arc::clone(&ids)));
     done(store::run_once(url, |tx| {
         let mut registered = Vec::new();
         for number in numbers {
@@ -147,8 +149,7 @@ fn register(
             agents::create(tx, call, &agents::Create { name, key: key.clone(), id: ids.next(now), at: now })?;
             let terms = include_str!("../../mandate.json").replace("AGENT", agent.as_str());
             let terms = Terms::read(Object::parse(terms.as_bytes())?)?;
-            let (id, event) = (MandateId::from_bytes(ids.next(now)), EventId::from_bytes(ids.next(now)));
-            mandates::create(tx, call, &mandates::Create { terms, id, event, at: now })?;
+            mandates::create(tx, call, &mandates::Create { terms, moments: Arc::clone(&moments) })?;
             registered.push((agent, key));
         }
         Ok::<_, ScriptError>(registered)

@@ -1,6 +1,7 @@
-//! The pure middle of the hot path: a batch and its loaded state in, answers and changed state out.
+//! How one authorization is decided: the request and the agent's state go in, the answer and the new rows come out.
 //!
-//! No SQL and no async: each request is folded, in order, over the state that the batch before it left.
+//! Nothing here reads or writes the database, and nothing waits. The store loads the rows of a batch, calls this once for
+//! each request, in order, and writes what came out.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ use crate::model::records::{
 };
 use crate::store::{Authorization, Decider, Drafted, Found, Ruling, Signed, Standing, Unsigned};
 
-/// Decides and signs.
+/// Decides on requests, and signs the decisions.
 pub struct Engine {
     keyring: Keyring,
     moments: Arc<Moments>,
@@ -36,20 +37,20 @@ impl fmt::Debug for Engine {
     }
 }
 
-/// What is decided on, beside the request.
+/// All that a decision rests on, beside the request.
 #[derive(Debug, Clone, Copy)]
-pub struct Grounds<'a> {
+pub struct Inputs<'a> {
     /// The tenant.
     pub environment: &'a Environment,
     /// The mode in force.
     pub mode: Mode,
     /// The agent's mandate and newest requests.
     pub state: &'a AgentState,
-    /// The agent's month.
+    /// What the agent has spent this month, in the request's currency.
     pub usage: &'a UsageRecord,
     /// The decision whose review is being approved.
     pub approves: Option<DecisionId>,
-    /// The time.
+    /// The time by which it is decided.
     pub now: Timestamp,
 }
 
@@ -94,17 +95,17 @@ impl Engine {
     ///
     /// # Errors
     /// The signing backend cannot sign.
-    pub fn make(&self, grounds: &Grounds<'_>, request: &Request) -> Result<Fresh, Fault> {
-        self.seal(self.decide_on(grounds, request)?, grounds.environment)
+    pub fn make(&self, inputs: &Inputs<'_>, request: &Request) -> Result<Fresh, Fault> {
+        self.seal(self.decide_on(inputs, request)?, inputs.environment)
     }
 
     /// Makes one decision, without its signature.
-    fn decide_on(&self, grounds: &Grounds<'_>, request: &Request) -> Result<Unsigned, Fault> {
-        let (now, state, ids) = (grounds.now, grounds.state, self.moments.ids());
+    fn decide_on(&self, inputs: &Inputs<'_>, request: &Request) -> Result<Unsigned, Fault> {
+        let (now, state, ids) = (inputs.now, inputs.state, self.moments.ids());
         let mandate = state.mandate.as_deref();
         let basis =
-            mandate_core::Basis { spent: grounds.usage.spent, recent_requests: state.recent.count_at(now) };
-        let evaluation = if grounds.approves.is_some() { Evaluation::Approval } else { Evaluation::Request };
+            mandate_core::Basis { spent: inputs.usage.spent, recent_requests: state.recent.count_at(now) };
+        let evaluation = if inputs.approves.is_some() { Evaluation::Approval } else { Evaluation::Request };
         let outcome = evaluate(mandate, &basis, request, now, evaluation);
 
         let id = self.moments.decision(state.last, now);
@@ -119,9 +120,9 @@ impl Engine {
             fresh: None,
             reason: None,
         });
-        let key = self.keyring.signing(grounds.environment.kind, now)?;
+        let key = self.keyring.signing(inputs.environment.kind, now)?;
         let decision = DecisionRecord {
-            environment: grounds.environment.id,
+            environment: inputs.environment.id,
             id,
             sequence: state.sequence + 1,
             decided_at: now,
@@ -129,11 +130,11 @@ impl Engine {
             mandate: mandate.map(|m| m.id),
             nonce: Nonce::from_bytes(ids.fresh(now)),
             request: request.clone(),
-            mode: grounds.mode,
+            mode: inputs.mode,
             reason: outcome.reason.map(|reason| reason.to_string()),
             denials: outcome.denials,
             basis,
-            supersedes: grounds.approves,
+            supersedes: inputs.approves,
             review: review.as_ref().map(|review| review.id),
             issuer: self.keyring.issuer_id(),
             signing_key: key.id,
@@ -143,7 +144,7 @@ impl Engine {
         Ok(Unsigned { ruling: Box::new(Ruling { decision, review }), event, signer: key.signer })
     }
 
-    /// Signs a decision: most of what it costs.
+    /// Signs a decision. This takes most of the time of an authorization.
     fn seal(&self, unsigned: Unsigned, environment: &Environment) -> Result<Fresh, Fault> {
         let Unsigned { mut ruling, signer, .. } = unsigned;
         let decision = &mut ruling.decision;
@@ -154,8 +155,8 @@ impl Engine {
         Ok(Fresh { ruling, token })
     }
 
-    /// Decides on one request of a batch.
-    fn open(
+    /// Decides on one request of a batch, on the rows that the store has found for it.
+    fn decide_one(
         &self,
         at: &Authorization,
         request: &Request,
@@ -166,10 +167,10 @@ impl Engine {
         must_not_be_behind(now, found.mark.ok_or_else(lost)?)?;
         let environment = &at.call.caller.environment;
         let Standing { mode, state, usage } = found.standing.ok_or_else(lost)?;
-        self.decide_on(&Grounds { environment, mode, state, usage, approves: None, now }, request)
+        self.decide_on(&Inputs { environment, mode, state, usage, approves: None, now }, request)
     }
 
-    /// The event that a decision waits for a person.
+    /// The event `decision.review_pending`.
     fn review_pending(
         &self,
         environment: &Environment,
@@ -214,7 +215,7 @@ impl Decider for Engine {
             }
         }
         match &at.request {
-            Ok(request) => Ok(Drafted::Unsigned(self.open(at, request, now, found)?)),
+            Ok(request) => Ok(Drafted::Unsigned(self.decide_one(at, request, now, found)?)),
             Err(refusal) => {
                 let answer = Answer::refused(refusal, at.call.request_id)?;
                 let kept = kept(at, &answer, now)?;
@@ -272,7 +273,7 @@ impl Fresh {
     }
 }
 
-/// A token as JSON: nothing in base64url and full stops is escaped, which is seen at a glance, and not byte by byte.
+/// A token as a JSON string. Base64url and full stops need no escapes.
 fn quoted(token: &str) -> Result<Box<RawValue>, Fault> {
     let text = ["\"", token, "\""].concat();
     RawValue::from_string(text).map_err(|e| Fault::new(format!("a token cannot be written as JSON: {e}")))

@@ -1,6 +1,7 @@
-//! The time and the ids of what decides or changes what decides: had once the agent's row is held, never before.
+//! The time and the ids of decisions, and of all that changes what decides. A script asks for them after it has locked the
+//! agent's row, never before.
 //!
-//! On SQLite the time is the server's. On PostgreSQL it is the database's, read by a statement behind the one that locks.
+//! On SQLite the time is the server's. On PostgreSQL it is the database's, read by a statement after the one that locks.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -26,7 +27,7 @@ const LATE_START_MILLIS: i64 = 60 * 60 * 1_000;
 /// How long it is held, in milliseconds of uptime: as long as answers are kept.
 const HOLD_MILLIS: i64 = KEPT_SECONDS * 1_000;
 
-/// Where the time and ids come from.
+/// Gives the time and ids.
 pub struct Moments {
     clock: Arc<dyn Clock>,
     ids: Arc<Ids>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mandate_core::{EventKind, PolicyVersion, Resolution, ReviewId, ReviewStatus, Timestamp};
 use serde_json::value::RawValue;
 
-use super::decide::{Engine, Grounds};
+use super::decide::{Engine, Inputs};
 use super::moments::Moments;
 use super::{decisions, outbox};
 use crate::clock::Ids;
@@ -22,7 +22,7 @@ use crate::store::tx::Tx;
 pub struct Approve {
     /// The review's id.
     pub id: String,
-    /// What decides again.
+    /// Evaluates again.
     pub engine: Arc<Engine>,
 }
 
@@ -31,9 +31,9 @@ pub struct Approve {
 pub struct Deny {
     /// The review's id.
     pub id: String,
-    /// Where the time comes from.
+    /// Gives the time and ids.
     pub moments: Arc<Moments>,
-    /// What the person says.
+    /// The person's reason.
     pub reason: Option<String>,
 }
 
@@ -43,7 +43,7 @@ struct Pending {
     whole: Whole,
     agent: AgentKey,
     state: AgentState,
-    /// The time since they are held.
+    /// The time, read after the rows were locked.
     now: Timestamp,
 }
 
@@ -62,8 +62,8 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     let month = UsageKey { agent, month: now.month(), currency: request.currency.clone() };
     let mut usage = sql::usage::find(tx, &month)?;
     let approves = Some(whole.decision.id);
-    let grounds = Grounds { environment, mode, state: &state, usage: &usage, approves, now };
-    let fresh = command.engine.make(&grounds, request)?;
+    let inputs = Inputs { environment, mode, state: &state, usage: &usage, approves, now };
+    let fresh = command.engine.make(&inputs, request)?;
     let decision = &fresh.ruling.decision;
 
     usage.count(decision.verdict, request);
@@ -137,8 +137,8 @@ fn lost() -> Fault {
     Fault::new("database: a review's decision or agent is not there")
 }
 
-/// Locks the agent, then the review, and moves the review on: exactly one resolution wins. A request that waited for its
-/// turn until the review had expired comes too late: readers have seen it expired.
+/// Locks the agent, then the review, and resolves the review: exactly one resolution wins. A request that waited for a
+/// lock until the review had expired is refused: readers have seen it expired.
 fn pending(
     tx: &mut Tx<'_>,
     call: &Call,

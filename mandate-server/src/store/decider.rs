@@ -1,4 +1,4 @@
-//! What the store and the pure middle of a batch hand each other.
+//! The types that the store and the service exchange to decide a batch of authorizations, and the trait between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,28 +17,28 @@ use crate::traces::Traced;
 /// A request to spend, on its way into a batch.
 #[derive(Debug)]
 pub struct Authorization {
-    /// Who asks; the caller is an agent.
+    /// The call. Its caller is an agent.
     pub call: Call,
-    /// What is asked, or why that is refused: a refusal too is kept under its idempotency key.
+    /// The request, or why it is refused. A refusal is kept under its idempotency key too.
     pub request: Result<Request, Refusal>,
-    /// Its place in a trace, if it is among those sampled.
+    /// Its place in a trace, if it is sampled.
     pub traced: Option<Traced>,
 }
 
 impl Authorization {
-    /// An authorization that no trace follows.
+    /// An authorization that is not traced.
     #[must_use]
     pub fn new(call: Call, request: Result<Request, Refusal>) -> Self {
         Self { call, request, traced: None }
     }
 }
 
-/// What a batch of authorizations needs to know, and what it changes. The rows are locked until the batch commits.
+/// The rows that a batch of authorizations reads, and what it changes. They are locked until the batch commits.
 #[derive(Debug, Default)]
 pub struct Loaded {
-    /// The mode of each environment concerned.
+    /// The mode of each environment in the batch.
     pub modes: BTreeMap<i64, Mode>,
-    /// The agents concerned.
+    /// The agents in the batch.
     pub agents: BTreeMap<AgentKey, AgentState>,
     /// Their metering this month, in the currencies that they ask for.
     pub usage: BTreeMap<UsageKey, UsageRecord>,
@@ -46,7 +46,7 @@ pub struct Loaded {
     pub kept: BTreeMap<KeptKey, KeptRecord>,
     /// The high-water mark of the instants by which decisions were made.
     pub mark: Option<Timestamp>,
-    /// What the batch has made and changed: to be written before it commits.
+    /// What the batch has made and changed. It is written before the commit.
     pub made: Made,
 }
 
@@ -67,10 +67,10 @@ pub struct Made {
     pub usage: BTreeSet<UsageKey>,
 }
 
-/// What one authorization is decided on.
+/// The rows for one authorization.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found<'a> {
-    /// What decides on the request; nothing where the request was refused.
+    /// The agent's state; none if the request was refused.
     pub standing: Option<Standing<'a>>,
     /// The answer kept before under the idempotency key that was sent.
     pub kept: Option<&'a KeptRecord>,
@@ -134,7 +134,7 @@ impl Loaded {
     }
 }
 
-/// The pure middle of a batch, which the service brings.
+/// Decides on authorizations. The service implements it; the store calls it between reading and writing a batch.
 pub trait Decider: Send + Sync + 'static {
     /// The time by which it decides, where one server owns the database. It is read when the batch has its rows.
     fn now(&self) -> Timestamp;
@@ -144,15 +144,16 @@ pub trait Decider: Send + Sync + 'static {
         shown
     }
 
-    /// Has all decisions from now on get ids that are greater than `newest`, where one server owns the database.
+    /// From now on gives each decision an id greater than `newest` and all others. Called where one server owns the
+    /// database.
     fn follow(&self, newest: Option<DecisionId>) {
         let _ = newest;
     }
 
-    /// Decides on one authorization, over what was found of it.
+    /// Decides on one authorization, on the rows found for it. The decision is not signed yet.
     ///
     /// # Errors
-    /// It is not all found that the authorization concerns, or no key can sign.
+    /// A row is missing, the clock is behind, or no key can sign.
     fn draft(
         &self,
         authorization: &Authorization,
@@ -160,13 +161,13 @@ pub trait Decider: Send + Sync + 'static {
         found: &Found<'_>,
     ) -> Result<Drafted, Fault>;
 
-    /// Signs what was drafted at `now`. It rests on nothing else, so that any thread may do it.
+    /// Signs a decision made at `now`. Any thread can do it.
     ///
     /// # Errors
     /// The key cannot sign.
     fn sign(&self, authorization: &Authorization, drafted: Drafted, now: Timestamp) -> Result<Signed, Fault>;
 
-    /// Answers each authorization, in order, over `loaded`, and notes there what has changed.
+    /// Answers each authorization of a batch, in order, and notes in `loaded` what has changed.
     fn decide(
         &self,
         batch: &[Authorization],
@@ -197,39 +198,39 @@ pub struct Ruling {
 /// A decision that is not signed yet.
 #[derive(Debug)]
 pub struct Unsigned {
-    /// The decision, with nothing in the place of the signature. It goes through several threads, and stays where it is.
+    /// The decision, its signature all zero. Boxed, since it moves between threads.
     pub ruling: Box<Ruling>,
-    /// The id of the event that reports the review. It is drawn with the decision's, so that events have the order of
-    /// decisions.
+    /// The id of the `decision.review_pending` event. It is drawn with the decision's id, so that events are in the
+    /// order of decisions.
     pub event: Option<EventId>,
-    /// What signs it.
+    /// The key that signs it.
     pub signer: Arc<dyn Signer>,
 }
 
-/// What comes of an authorization, but for the signature.
+/// The outcome of an authorization before it is signed.
 #[derive(Debug)]
 pub enum Drafted {
-    /// Nothing is to be decided.
+    /// The answer is complete: a replay, a conflict or a refusal.
     Answered(Box<Signed>),
-    /// A decision is to be signed.
+    /// A decision that must be signed.
     Unsigned(Unsigned),
 }
 
-/// What comes of an authorization: the answer, and what is to be kept of it.
+/// The outcome of an authorization: the answer, and the rows to write.
 #[derive(Debug)]
 pub struct Signed {
     /// The answer.
     pub answer: Answer,
-    /// What was decided.
+    /// The decision, if one was made.
     pub made: Option<Box<Ruling>>,
     /// The event that reports it.
     pub event: Option<Box<EventRecord>>,
-    /// The answer as it is kept under an idempotency key.
+    /// The answer to keep under the idempotency key.
     pub kept: Option<Box<(KeptKey, KeptRecord)>>,
 }
 
 impl Signed {
-    /// An answer, and nothing to be kept.
+    /// An answer without rows to write.
     #[must_use]
     pub fn answered(answer: Answer) -> Self {
         Self { answer, made: None, event: None, kept: None }
@@ -241,7 +242,7 @@ impl Signed {
         self.made.as_ref().map(|ruling| &ruling.decision)
     }
 
-    /// Notes in `loaded` what is to be written; gives the answer.
+    /// Adds the rows to write to `loaded`. Returns the answer.
     pub fn note(self, loaded: &mut Loaded) -> Answer {
         if let Some(ruling) = self.made {
             let Ruling { decision, review } = *ruling;
