@@ -129,6 +129,7 @@ fn the_newest_governs_and_only_it_can_be_revoked() {
         r#""active","created_at":"TIME""#,
         r#""replaced","created_at":"TIME","replaced_by":"mnd_*""#,
     );
+    let replaced = replaced.replace(r#""governs_from":1"#, r#""governs_from":1,"governed_until":0"#);
     let shown = organization.client.get(&format!("/mandates/{first}")).is(200, &replaced);
     assert_eq!(shown.text("/replaced_by"), second);
     let message = format!(
@@ -138,7 +139,8 @@ fn the_newest_governs_and_only_it_can_be_revoked() {
     assert_eq!(agent.ask(40).text("/verdict"), "allow");
 
     let revoked = ACTIVE
-        .replace(r#""active","created_at":"TIME""#, r#""revoked","created_at":"TIME","revoked_at":"TIME""#);
+        .replace(r#""active","created_at":"TIME""#, r#""revoked","created_at":"TIME","revoked_at":"TIME""#)
+        .replace(r#""governs_from":1"#, r#""governs_from":1,"revoked_after":1"#);
     let once = revoke(&organization, &second).is(200, &revoked);
     let twice = revoke(&organization, &second).is(200, &revoked);
     assert_eq!(once.body, twice.body, "revoking it again changes nothing");
@@ -147,12 +149,15 @@ fn the_newest_governs_and_only_it_can_be_revoked() {
     assert_eq!(denied.text("/reason"), format!("mandate {second} is revoked"));
 
     let third = organization.mandate(&terms("agt_buyer"));
-    assert_eq!(agent.client.get(&format!("/mandates/{second}")).is(200, &revoked).body, once.body);
+    // It stays revoked, and governs no longer.
+    let ended = revoked.replace(r#""revoked_after":1"#, r#""revoked_after":1,"governed_until":2"#);
+    agent.client.get(&format!("/mandates/{second}")).is(200, &ended);
     assert_eq!(agent.ask(40).text("/verdict"), "allow");
+    let governs = ACTIVE.replace(r#""governs_from":1"#, r#""governs_from":3"#);
     organization
         .client
         .get("/mandates")
-        .is(200, &format!(r#"{{"data":[{ACTIVE},{revoked},{replaced}],"has_more":false}}"#));
+        .is(200, &format!(r#"{{"data":[{governs},{ended},{replaced}],"has_more":false}}"#));
     assert_eq!(agent.client.get("/mandates?limit=1").text("/data/0/id"), third);
 }
 

@@ -55,6 +55,6 @@ fn decide(signer: &DecisionSigner, body: &[u8]) -> Result<Vec<u8>, Failure> {
         (Verdict::Allow, None)
     };
     let now = now();
-    let signed = signer.sign(request, verdict, Some(MandateId::new(now, 0)), now)?;
-    signer.answer(&signed, verdict, reason, now)
+    let decision = signer.sign(request, verdict, Some(MandateId::new(now, 0)), now)?;
+    signer.answer(&decision, verdict, reason, now)
 }

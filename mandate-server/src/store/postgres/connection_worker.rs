@@ -1,10 +1,8 @@
 //! One thread's connection to the database: reconnects when it is lost, and runs transactions again.
 //!
-//! A transaction is run again when the database rolled it back (a deadlock, a lock that was not granted in
-//! time), or when the connection was lost before COMMIT was sent. After COMMIT was sent, the outcome is
-//! unknown. The transaction leaves a row in `commits`; to learn the outcome, a row with the same number is
-//! inserted. If that succeeds, the transaction has not committed and never can. The same is done when a
-//! COMMIT was answered without waiting for the standby.
+//! A transaction is run again when the database rolled it back, or when the connection was lost before COMMIT was sent.
+//! After COMMIT was sent, the outcome is unknown. To learn it, a row with the transaction's number is inserted into
+//! `commits`: if that succeeds, the transaction has not committed and never can.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
