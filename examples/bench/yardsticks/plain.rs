@@ -156,8 +156,8 @@ fn decide(
     let outcome = evaluate(Some(&mandate), &basis, &request, now, Evaluation::Request);
     let reason = outcome.reason.as_ref().map(ToString::to_string);
 
-    let signed = signer.sign(request.clone(), outcome.verdict, Some(mandate.id), now)?;
-    let id = signed.id.to_string();
+    let decision = signer.sign(request.clone(), outcome.verdict, Some(mandate.id), now)?;
+    let id = decision.id.to_string();
     let mut insert = tx.prepare_cached("INSERT INTO decisions VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")?;
     insert.execute(params![
         id,
@@ -168,7 +168,7 @@ fn decide(
         request.recipient.as_str(),
         request.category.as_str(),
         reason,
-        signed.token,
+        decision.token,
         now.millis(),
     ])?;
     if outcome.verdict == Verdict::Review {
@@ -181,7 +181,7 @@ fn decide(
          ON CONFLICT DO UPDATE SET spent = excluded.spent, requests = requests + 1",
     )?;
     count.execute(params![agent, month, currency, spent.to_string()])?;
-    signer.answer(&signed, outcome.verdict, reason.as_deref(), now)
+    signer.answer(&decision, outcome.verdict, reason.as_deref(), now)
 }
 
 fn mandate_of(tx: &Transaction<'_>, hash: &[u8; 32]) -> Result<Mandate, Failure> {
