@@ -265,8 +265,17 @@ impl Held {
     }
 
     /// Commits.
-    pub fn commit(mut self) {
-        writeln!(self.input, "COMMIT;").unwrap();
+    pub fn commit(self) {
+        self.end("COMMIT;");
+    }
+
+    /// Takes back all that it did.
+    pub fn roll_back(self) {
+        self.end("ROLLBACK;");
+    }
+
+    fn end(mut self, sql: &str) {
+        writeln!(self.input, "{sql}").unwrap();
         drop(self.input);
         assert!(self.psql.wait().unwrap().success());
     }
