@@ -35,7 +35,7 @@ Examples:
   mandate-server clock show
   mandate-server clock show --json
 
-While the clock is more than 5 seconds behind the mark, servers refuse authorizations and approvals with 503.
+While the clock is more than 5 seconds behind the mark, servers refuse authorizations and approvals with 503. \
 With PostgreSQL the clock is the database's.";
 
 const ACCEPT_HELP: &str = "\
@@ -43,8 +43,8 @@ Examples:
   mandate-server clock accept
   mandate-server clock accept --yes
 
-Run it only when the clock is right, and was wrong before: ahead by minutes or days, and set back. Servers go on deciding
-at once. Without it they go on when the clock has reached the mark. The command writes an audit record.";
+Run it only when the clock is right, and was wrong before: ahead by minutes or days, and set back. Servers go on \
+deciding at once. Without it they go on when the clock has reached the mark. The command writes an audit record.";
 
 /// What is shown.
 #[derive(Serialize)]

@@ -128,6 +128,9 @@ impl Moments {
     /// # Errors
     /// The database fails.
     pub fn begin(&self, tx: &mut Tx<'_>) -> Result<(), Fault> {
+        // The clock may have been corrected by the database's since it was looked at first: that is no step.
+        let booted_at = self.clock.now().millis().saturating_sub(self.clock.uptime_millis());
+        self.booted_at.store(booted_at, Ordering::SeqCst);
         let (now, mark) = (self.now(tx)?, marked::mark(tx)?);
         if mark > Timestamp::from_millis(0) && now.millis_since(mark) > LATE_START_MILLIS {
             self.hold();

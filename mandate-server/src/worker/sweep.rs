@@ -133,7 +133,9 @@ impl Sweep {
         for job in &JOBS {
             match (job.run)(self, now).await {
                 Ok(due) => next = due.map_or(next, |due| due.min(next)),
-                Err(fault) => error!(job = job.name, reason = %fault, "what is due could not be done"),
+                Err(fault) => {
+                    error!(job = job.name, kind = fault.kind(), reason = %fault, "a scheduled job failed");
+                }
             }
         }
         next.max(now.plus_seconds(SHORTEST_PAUSE_SECONDS))

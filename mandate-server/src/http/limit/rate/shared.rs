@@ -133,7 +133,7 @@ impl Shared {
         let (server, report) = (self.server, self.rates.report(self.clock.now().seconds()));
         let ending = self.store.write(move |tx| Ok(rates::end(tx, server, &report)?));
         if !matches!(timeout(PATIENCE, ending).await, Ok(Ok(Ok(())))) {
-            warn!("the other servers do not know that this one ends");
+            warn!("the last report of request rates could not be written to the other servers");
         }
     }
 
