@@ -6,7 +6,7 @@ use crate::error::Fault;
 use crate::store::sql::servers;
 use crate::store::tx::Tx;
 
-pub use crate::store::sql::servers::Told;
+pub use crate::store::sql::servers::Report;
 
 /// How long a report is kept, in milliseconds: longer than the window of a rate.
 const KEPT_MILLIS: i64 = 65_000;
@@ -27,15 +27,15 @@ pub fn compare(tx: &mut Tx<'_>, clock: &dyn Clock, skew: &Skew) -> Result<(), Fa
 /// # Errors
 /// The database fails.
 pub fn end(tx: &mut Tx<'_>, server: [u8; 16], rates: &[u8]) -> Result<(), Fault> {
-    servers::tell(tx, server, rates, true)
+    servers::write_report(tx, server, rates, true)
 }
 
 /// Sends a report, and returns those of the others.
 ///
 /// # Errors
 /// The database fails.
-pub fn exchange(tx: &mut Tx<'_>, server: [u8; 16], rates: &[u8]) -> Result<Vec<Told>, Fault> {
-    servers::tell(tx, server, rates, false)?;
+pub fn exchange(tx: &mut Tx<'_>, server: [u8; 16], rates: &[u8]) -> Result<Vec<Report>, Fault> {
+    servers::write_report(tx, server, rates, false)?;
     servers::forget(tx, KEPT_MILLIS)?;
-    servers::hear(tx, server, KEPT_MILLIS)
+    servers::read_reports(tx, server, KEPT_MILLIS)
 }

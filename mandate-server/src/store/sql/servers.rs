@@ -1,15 +1,15 @@
-//! The servers that work on one database, and what they tell each other.
+//! The servers that work on one database, and the reports that they leave for each other.
 
 use mandate_core::Timestamp;
 
 use crate::error::Fault;
 use crate::store::tx::Tx;
 
-/// The database's clock, so that those of the servers need not agree.
-const TELL: &str = "/* servers.tell */ INSERT INTO servers (server, at, rates, ended)
+/// Reports are dated by the database's clock, so that the servers' clocks need not agree.
+const WRITE_REPORT: &str = "/* servers.write_report */ INSERT INTO servers (server, at, rates, ended)
     VALUES ($1, (extract(epoch FROM clock_timestamp()) * 1000)::bigint, $2, $3)
     ON CONFLICT (server) DO UPDATE SET at = excluded.at, rates = excluded.rates, ended = excluded.ended";
-const HEAR: &str = "/* servers.hear */
+const READ_REPORTS: &str = "/* servers.read_reports */
     SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint - at, ended, rates FROM servers
     WHERE server <> $1 AND at > (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $2";
 const FORGET: &str = "/* servers.forget */
@@ -17,38 +17,38 @@ const FORGET: &str = "/* servers.forget */
 
 const NOW: &str = "/* servers.now */ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
 
-/// What a server has told.
+/// A server's newest report.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct Report {
     /// How long ago, in milliseconds, by the database's clock.
     pub age_millis: i64,
-    /// Whether that was the last.
+    /// Whether it was the server's last.
     pub ended: bool,
-    /// What it said of its rates.
+    /// The requests that the server has admitted.
     pub rates: Vec<u8>,
 }
 
-/// Writes down what a server tells, for the last time where it has `ended`.
-pub fn tell(tx: &mut Tx<'_>, server: [u8; 16], rates: &[u8], ended: bool) -> Result<(), Fault> {
-    tx.execute_one(TELL, &[server.into(), rates.to_vec().into(), i64::from(ended).into()])
+/// Writes a server's report over its previous one. `ended` marks the server's last.
+pub fn write_report(tx: &mut Tx<'_>, server: [u8; 16], rates: &[u8], ended: bool) -> Result<(), Fault> {
+    tx.execute_one(WRITE_REPORT, &[server.into(), rates.to_vec().into(), i64::from(ended).into()])
 }
 
-/// What the other servers have told in the last `millis`.
-pub fn hear(tx: &mut Tx<'_>, server: [u8; 16], millis: i64) -> Result<Vec<Told>, Fault> {
-    let rows = tx.query(HEAR, &[server.into(), millis.into()])?.into_iter();
+/// The reports that the other servers have written in the last `millis`.
+pub fn read_reports(tx: &mut Tx<'_>, server: [u8; 16], millis: i64) -> Result<Vec<Report>, Fault> {
+    let rows = tx.query(READ_REPORTS, &[server.into(), millis.into()])?.into_iter();
     rows.map(|mut row| {
-        Ok(Told { age_millis: row.integer()?, ended: row.integer()? != 0, rates: row.blob()? })
+        Ok(Report { age_millis: row.integer()?, ended: row.integer()? != 0, rates: row.blob()? })
     })
     .collect()
 }
 
-/// What the database's clock shows.
+/// The time by the database's clock.
 pub fn now(tx: &mut Tx<'_>) -> Result<Timestamp, Fault> {
     let row = tx.row(NOW, &[])?;
     Ok(Timestamp::from_millis(row.ok_or_else(|| Fault::new("database: a time without a row"))?.integer()?))
 }
 
-/// Forgets the servers that have told nothing for so many milliseconds.
+/// Deletes reports that are older than so many milliseconds.
 pub fn forget(tx: &mut Tx<'_>, millis: i64) -> Result<(), Fault> {
     tx.execute(FORGET, &[millis.into()]).map(|_| ())
 }

@@ -12,7 +12,7 @@ use tracing::{info, warn};
 use super::{Rates, SLOTS, Window};
 use crate::clock::{Clock, Entropy, SKEW_WARNS_MILLIS, Skew};
 use crate::error::Fault;
-use crate::service::rates::{self, Told};
+use crate::service::rates::{self, Report};
 use crate::store::Store;
 
 /// How often servers exchange what they have admitted, in milliseconds.
@@ -25,7 +25,7 @@ const GONE_MILLIS: i64 = 5_000;
 const MAX_KEYS_REPORTED: usize = 4_096;
 
 /// An exchange with the database that is under way.
-type Exchange = JoinHandle<Result<Vec<Told>, Fault>>;
+type Exchange = JoinHandle<Result<Vec<Report>, Fault>>;
 
 /// A server among others on one database.
 pub(crate) struct Shared {
@@ -159,7 +159,7 @@ impl Shared {
 }
 
 /// Waits for the running exchange, or returns it if that takes too long.
-async fn wait_for(mut under_way: Exchange) -> Result<Result<Vec<Told>, Fault>, Exchange> {
+async fn wait_for(mut under_way: Exchange) -> Result<Result<Vec<Report>, Fault>, Exchange> {
     match timeout(PATIENCE, &mut under_way).await {
         Ok(reports) => Ok(reports.unwrap_or_else(|e| Err(Fault::new(e.to_string())))),
         Err(_) => Err(under_way),
@@ -195,9 +195,9 @@ impl Rates {
     }
 
     /// Counts the reports of the other servers at `second`, and begins a round.
-    fn merge(&self, reports: &[Told], second: i64) {
+    fn merge(&self, reports: &[Report], second: i64) {
         let mut others: std::collections::HashMap<i64, Window> = std::collections::HashMap::new();
-        for Told { age_millis, rates, .. } in reports {
+        for Report { age_millis, rates, .. } in reports {
             let passed = usize::try_from(age_millis / 1000).unwrap_or(0);
             let mut rest = rates.as_slice();
             while let Some((key, seconds)) = read(&mut rest) {
@@ -252,7 +252,7 @@ mod tests {
         reports[of] = servers[of].report(now.seconds());
         let others = reports.iter().enumerate().filter(|(number, _)| *number != of);
         let received: Vec<_> =
-            others.map(|(_, rates)| Told { age_millis: 0, ended: false, rates: rates.clone() }).collect();
+            others.map(|(_, rates)| Report { age_millis: 0, ended: false, rates: rates.clone() }).collect();
         servers[of].merge(&received, now.seconds());
     }
 
@@ -263,20 +263,20 @@ mod tests {
             one.admit(key, 100, at(second)).unwrap();
         }
         let rates = one.report(at(5).seconds());
-        other.merge(&[Told { age_millis: 2_999, ended: false, rates: rates.clone() }], at(100).seconds());
+        other.merge(&[Report { age_millis: 2_999, ended: false, rates: rates.clone() }], at(100).seconds());
         let books = other.books();
         assert_eq!((books.servers, books.others[&7].total, books.others[&-1].total), (2, 3, 1));
         assert_eq!((books.others[&7].counts[4], books.others[&7].counts[7]), (1, 2));
         drop(books);
         for cut in 0..rates.len() {
             other.merge(
-                &[Told { age_millis: 0, ended: false, rates: rates[..cut].to_vec() }],
+                &[Report { age_millis: 0, ended: false, rates: rates[..cut].to_vec() }],
                 at(100).seconds(),
             );
         }
         for (age_millis, ended) in [(GONE_MILLIS, false), (0, true)] {
             other.merge(&[], at(100).seconds());
-            other.merge(&[Told { age_millis, ended, rates: rates.clone() }], at(100).seconds());
+            other.merge(&[Report { age_millis, ended, rates: rates.clone() }], at(100).seconds());
             let books = other.books();
             assert_eq!((books.servers, books.others.len()), (1, 2), "gone, and not forgotten");
         }
@@ -289,7 +289,7 @@ mod tests {
         let rates = Rates::new();
         rates.merge(&[], at(0).seconds());
         assert_eq!((0..20).filter(|_| rates.admit(1, 10, at(0)).is_ok()).count(), 10);
-        rates.merge(&[Told { age_millis: 0, ended: false, rates: Vec::new() }], at(0).seconds());
+        rates.merge(&[Report { age_millis: 0, ended: false, rates: Vec::new() }], at(0).seconds());
         assert_eq!((0..20).filter(|_| rates.admit(2, 10, at(0)).is_ok()).count(), 5);
         assert_eq!(rates.admit(2, 10, at(0)), Err(super::super::Exceeded { retry_after_seconds: 2 }));
         // The database is unreachable: half of what is left, again and again.
