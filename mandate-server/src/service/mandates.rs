@@ -100,12 +100,12 @@ pub fn next_expiring(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
 ///
 /// # Errors
 /// The database fails.
-pub fn tell_expiring(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<usize, Fault> {
+pub fn announce_expiring(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<usize, Fault> {
     let mut due = sql::mandates::expiring(tx, now, limit)?;
     // Events lock their environment's webhooks: always in the same order, whatever the order of expiry.
     due.sort_unstable();
     for (environment, id) in &due {
-        if sql::mandates::told_expiring(tx, *environment, *id)? {
+        if sql::mandates::mark_announced(tx, *environment, *id)? {
             let mandate = sql::mandates::find(tx, *environment, *id)?;
             let mandate = mandate.ok_or_else(|| Fault::new("database: a mandate just found is not there"))?;
             expiring(tx, *environment, &mandate, ids, now)?;

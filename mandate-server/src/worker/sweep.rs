@@ -163,8 +163,8 @@ impl Sweep {
 
     async fn mandates(&self, now: Timestamp) -> Due {
         let moments = Arc::clone(&self.moments);
-        let tell = move |tx: &mut Tx<'_>| mandates::tell_expiring(tx, moments.ids(), now, BATCH_ROWS);
-        self.while_due(now, mandates::next_expiring, tell).await
+        let announce = move |tx: &mut Tx<'_>| mandates::announce_expiring(tx, moments.ids(), now, BATCH_ROWS);
+        self.while_due(now, mandates::next_expiring, announce).await
     }
 
     async fn reviews(&self, now: Timestamp) -> Due {

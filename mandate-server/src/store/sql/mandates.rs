@@ -17,7 +17,7 @@ const END: &str = "/* mandates.end */ UPDATE mandates SET governed_until = $1
 const REVOKE: &str = "/* mandates.revoke */ UPDATE mandates
     SET revoked_at = $1, revoked_after = $2, expiring_at = NULL
     WHERE environment = $3 AND mandate = $4 AND revoked_at IS NULL";
-const TOLD: &str = "/* mandates.told */ UPDATE mandates SET expiring_at = NULL
+const ANNOUNCED: &str = "/* mandates.announced */ UPDATE mandates SET expiring_at = NULL
     WHERE environment = $1 AND mandate = $2 AND expiring_at IS NOT NULL";
 const NEXT_EXPIRING: &str = "/* mandates.next_expiring */ SELECT expiring_at FROM mandates
     WHERE expiring_at IS NOT NULL ORDER BY expiring_at LIMIT 1";
@@ -47,7 +47,7 @@ const NEWER_OF_AGENT: &str = "/* mandates.newer_of_agent */
     FROM mandates WHERE environment = $1 AND agent = $2 AND mandate > $3
     ORDER BY mandate ASC LIMIT $4";
 
-/// Writes a mandate. At `expiring_at` it is to be told that it is about to expire.
+/// Writes a mandate. From `expiring_at` on it is to be announced that it is about to expire.
 pub fn insert(
     tx: &mut Tx<'_>,
     environment: i64,
@@ -117,10 +117,10 @@ pub fn page(
     rows.into_iter().filter_map(|mut row| read_joined(&mut row).transpose()).collect()
 }
 
-/// Records that it is announced that a mandate is about to expire. False when that was done, or there is
-/// nothing to tell any more.
-pub fn told_expiring(tx: &mut Tx<'_>, environment: i64, mandate: MandateId) -> Result<bool, Fault> {
-    Ok(tx.execute(TOLD, &[environment.into(), mandate.to_bytes().into()])? == 1)
+/// Marks that the coming end of a mandate is announced. False if it was marked before, or if the mandate was
+/// revoked.
+pub fn mark_announced(tx: &mut Tx<'_>, environment: i64, mandate: MandateId) -> Result<bool, Fault> {
+    Ok(tx.execute(ANNOUNCED, &[environment.into(), mandate.to_bytes().into()])? == 1)
 }
 
 /// When the next mandate is about to expire.
@@ -128,8 +128,8 @@ pub fn next_expiring(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     tx.row(NEXT_EXPIRING, &[])?.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
 }
 
-/// At most `limit` mandates, each with its environment, of which it is to be told by `now` that they are about to expire;
-/// held until the transaction ends, those that others hold being left to them.
+/// At most `limit` mandates whose coming end is to be announced by `now`, each with its environment. They are locked
+/// until the transaction ends. Mandates that another transaction has locked are left out.
 pub fn expiring(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(i64, MandateId)>, Fault> {
     let sql = tx.either(EXPIRING, EXPIRING_BESIDE_OTHERS);
     let rows = tx.query(sql, &[now.millis().into(), limit.into()])?.into_iter();
