@@ -50,8 +50,8 @@ const USAGE: &str = "/* postgres_hot.usage */ SELECT k.environment, k.agent, k.c
             deny_category, deny_velocity
         FROM usage WHERE environment = k.environment AND month = $4 AND agent = k.agent AND currency = k.currency
         OFFSET 0) u";
-/// The modes, whether a webhook hears of anything, the mark of the clock, and the time by the database's clock: it is read by
-/// a statement behind the one that takes the rows, and so after the wait for them.
+/// Each environment's mode, the database's time, the clock's mark, and whether the environment has subscriptions. The
+/// statement that locks the rows comes first, so this time is after the wait for the locks.
 const MODES: &str = "/* postgres_hot.modes */
     SELECT e.environment, e.mode, (extract(epoch FROM clock_timestamp()) * 1000)::bigint,
         (SELECT mark FROM clock), (SELECT 1 FROM subscriptions s WHERE s.environment = e.environment LIMIT 1)
@@ -83,8 +83,8 @@ pub(super) struct Held {
 #[derive(Default)]
 pub(super) struct Holding {
     pub(super) agents: BTreeMap<AgentKey, Held>,
-    /// The environments in which a webhook hears of something.
-    pub(super) heard: BTreeSet<i64>,
+    /// The environments with subscriptions of webhooks.
+    pub(super) subscribed: BTreeSet<i64>,
     /// The time by the database's clock since they are held.
     shown: Option<Timestamp>,
 }
@@ -194,7 +194,7 @@ impl Asked {
             loaded.modes.insert(environment, Mode::parse(&row.text()?)?);
             holding.shown = holding.shown.max(Some(Timestamp::from_millis(row.integer()?)));
             loaded.mark = Some(Timestamp::from_millis(row.integer()?));
-            holding.heard.extend(row.maybe_integer()?.map(|_| environment));
+            holding.subscribed.extend(row.maybe_integer()?.map(|_| environment));
         }
         for mut row in rows(ran.next()) {
             let (environment, api_key, name) = (row.integer()?, row.integer()?, row.text()?);

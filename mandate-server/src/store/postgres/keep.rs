@@ -1,14 +1,14 @@
-//! What a batch made and changed, written set-wise by a few statements, all of them on their way with COMMIT.
+//! Writes what a batch made and changed. A few statements write whole sets of rows, and all are sent with COMMIT.
 //!
-//! What always comes together is one statement: to begin and end one, and to send its answer, costs as much as two rows.
-//! Arrays become rows where columns are chosen (`SELECT unnest(…), unnest(…)`): in FROM each would be written down first,
-//! in memory that is had from the system and given back every time.
+//! Rows that always come together are written by one statement: a statement of its own costs as much as two rows. Arrays
+//! become rows in the select list (`SELECT unnest(…), unnest(…)`): in FROM, PostgreSQL would first copy each array into
+//! memory that it allocates and frees every time.
 //!
-//! No code looks at how many rows these changed before COMMIT is sent. So what must hold fails by itself where it does not:
-//! metering that is not what was read gives a null where none may be.
+//! COMMIT is sent before the counts of changed rows are known. So a condition that does not hold makes its statement fail:
+//! metering that differs from what was read writes NULL into a column that forbids it.
 //!
-//! The metering is in the agent's row (`sql::metered`), for the month and currency that were there first. That of another
-//! month has to go back to `usage` before; that of another currency in the same month is written there.
+//! An agent's row holds its metering for one month and currency (`sql::metered`), the first that were used. Before a new
+//! month takes their place, they go back to `usage`. Metering in another currency of the same month is written to `usage`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +23,8 @@ use super::session::PostgresSession;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageRecord};
 
-/// Every batch that decides: the log, the agents' rows, and the number of the transaction. One statement costs less than
-/// three, and none of them looks at what the others write.
+/// Writes what every batch with decisions has: decisions, agents' rows, and the transaction's number. One statement costs
+/// less than three, and none of the three parts reads what another writes.
 const KEEP: &str = "/* keep.keep */
     WITH made AS (INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate, nonce,
         agent, amount, currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes,
@@ -43,7 +43,7 @@ const KEEP: &str = "/* keep.keep */
     WHERE a.environment = k.environment AND a.agent = k.agent)
     INSERT INTO commits (commit, asked) VALUES ($30, 0)";
 /// The same with reviews and events.
-const KEEP_AND_TELL: &str = "/* keep.keep_and_tell */
+const KEEP_WITH_EVENTS: &str = "/* keep.keep_with_events */
     WITH made AS (INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate,
         nonce, agent, amount, currency, recipient, category, mode, reason, denials, spent, recent_requests,
         supersedes, review, issuer, signing_key, signature)
@@ -59,17 +59,17 @@ const KEEP_AND_TELL: &str = "/* keep.keep_and_tell */
         unnest($26::bigint[]) AS sequence, unnest($27::bytea[]) AS last_decision, unnest($28::text[]) AS metered,
         unnest($29::text[]) AS was) AS k
     WHERE a.environment = k.environment AND a.agent = k.agent),
-    asked AS (INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
+    reviewed AS (INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
     SELECT unnest($31::bigint[]), unnest($32::bytea[]), unnest($33::bytea[]), unnest($34::text[]),
         unnest($35::text[]), unnest($36::bigint[])),
-    told AS (INSERT INTO events (environment, event, type, created_at, data)
+    announced AS (INSERT INTO events (environment, event, type, created_at, data)
     SELECT unnest($37::bigint[]), unnest($38::bytea[]), unnest($39::text[]), unnest($40::bigint[]),
         unnest($41::text[]))
     INSERT INTO commits (commit, asked) VALUES ($30, 0)";
-/// Makes the deliveries of events, and puts the webhooks that hear of them into the due queue: those that it holds
-/// itself, in the one order in which they are taken, and no other. Who is deleted while it waits is not among them, nor
-/// who subscribes meanwhile. Their place in the due queue is read as they are held; the rest of the statement sees what
-/// was there when it began.
+/// Makes the deliveries of events, and puts the subscribed webhooks into the due queue. It locks these webhooks itself,
+/// in the order in which every transaction locks webhooks, and queues no other. A webhook that is deleted while the
+/// statement waits is left out, and so is one that subscribes meanwhile. A webhook's place in the due queue is read when
+/// it is locked. The rest of the statement sees the state at its begin.
 const FAN_OUT: &str = "/* keep.fan_out */
     WITH held AS MATERIALIZED (SELECT environment, webhook, due_at FROM webhooks
         WHERE (environment, webhook) IN
@@ -112,7 +112,7 @@ const USAGE: &str = "/* keep.usage */ UPDATE usage u SET
             unnest($13::bigint[]) AS deny_category, unnest($14::bigint[]) AS deny_velocity,
             unnest($15::text[]) AS was, unnest($16::bigint[]) AS were) AS k
     WHERE u.environment = k.environment AND u.month = k.month AND u.agent = k.agent AND u.currency = k.currency";
-/// What stood in agents' rows is newer, whatever is there.
+/// Metering from an agent's row is newer than any that is stored here.
 const PUT_BACK: &str = "/* keep.put_back */
     INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
         deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
@@ -133,7 +133,7 @@ const KEPT: &str =
     ON CONFLICT (environment, api_key, name) DO UPDATE SET kept = DEFAULT, fingerprint = excluded.fingerprint,
         status = excluded.status, body = excluded.body, sealed = excluded.sealed, created_at = excluded.created_at";
 
-/// Has what the batch made and changed written with COMMIT; says what there is to hear of.
+/// Sends what the batch made and changed along with COMMIT. Returns what the batch is counted by.
 pub(super) fn keep(
     session: &mut PostgresSession<'_>,
     loaded: &Loaded,
@@ -142,19 +142,19 @@ pub(super) fn keep(
     let made = &loaded.made;
     let mut tally = Tally::default();
     let Metering { agents, back, fresh, stored } = meter(loaded, holding)?;
-    let tells = !made.reviews.is_empty() || !made.events.is_empty();
-    if tells || !made.decisions.is_empty() || !agents.is_empty() {
+    let has_events = !made.reviews.is_empty() || !made.events.is_empty();
+    if has_events || !made.decisions.is_empty() || !agents.is_empty() {
         let mut parameters =
             columns("ibiitbbtttttttttibbiib", made.decisions.iter().map(sql::decisions::values))?;
         parameters.extend(columns("itbibtt", agents.into_iter())?);
         parameters.push(Value::from(session.leave()).into());
-        if tells {
+        if has_events {
             let reviews = made.reviews.iter();
             let reviews = reviews.map(|(environment, review)| sql::reviews::values(*environment, review));
             parameters.extend(columns("ibbtti", reviews)?);
             parameters.extend(columns("ibtit", made.events.iter().map(sql::events::values))?);
         }
-        session.write_later(if tells { KEEP_AND_TELL } else { KEEP }, parameters);
+        session.write_later(if has_events { KEEP_WITH_EVENTS } else { KEEP }, parameters);
         tally.decided.extend(made.decisions.iter().map(|decision| (decision.verdict, decision.mode)));
     }
     // After the agents' rows: `usage` takes nothing that is in one.
@@ -173,7 +173,7 @@ pub(super) fn keep(
     if !kept.is_empty() {
         session.write_later(KEPT, columns("iitbibii", kept.into_iter())?);
     }
-    tally.announced = deliver(session, made, &holding.heard)?;
+    tally.announced = deliver(session, made, &holding.subscribed)?;
     // The mark is the last lock that a transaction takes: many wait for it, and none for long.
     let newest = made.decisions.iter().map(|decision| decision.decided_at).max();
     if let Some((mark, newest)) = loaded.mark.zip(newest)
@@ -188,13 +188,14 @@ fn lost() -> Fault {
     Fault::new("a batch noted a change to a row that it did not load")
 }
 
-/// What has changed of the agents' metering, as rows: of their own table, and of `usage`.
+/// The changed metering, as rows of `agents` and of `usage`.
 struct Metering {
     agents: Vec<[Value; 7]>,
-    /// What stood in agents' rows, and has to go back.
+    /// Metering from agents' rows that has to go back to `usage`.
     back: Vec<Vec<Value>>,
-    /// What is new, and what was there.
+    /// New rows of `usage`.
     fresh: Vec<Vec<Value>>,
+    /// Changed rows of `usage`.
     stored: Vec<Vec<Value>>,
 }
 
@@ -206,19 +207,19 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
     for key in &made.usage {
         let usage: &UsageRecord = loaded.usage.get(key).ok_or_else(lost)?;
         let before = holding.agents.get(&key.agent).ok_or_else(lost)?.metered.as_ref();
-        let stands = before.is_some_and(|before| before.is_of(key.month, &key.currency));
+        let is_in_row = before.is_some_and(|before| before.is_of(key.month, &key.currency));
         let has_room = before.is_none_or(|before| before.month < key.month) && placed.insert(&key.agent);
-        if stands || has_room {
+        if is_in_row || has_room {
             let newest = Metered { month: key.month, currency: key.currency.clone(), usage: usage.clone() };
             metered.insert(&key.agent, newest.to_string());
         }
         if has_room && let Some(before) = before {
             back.push(sql::usage::values(&before.key(&key.agent), &before.usage));
         }
-        if stands || (has_room && usage.stored.is_some()) {
+        if is_in_row || (has_room && usage.stored.is_some()) {
             continue;
         }
-        // Whatever is in an agent's row has a row here, in which it is found.
+        // Metering in an agent's row needs a row here too: lists read this table to find it.
         let mut row = sql::usage::values(key, usage);
         match usage.stored {
             None => fresh.push(row),
@@ -249,10 +250,11 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
     if metered.is_empty() { Ok(Metering { agents, back, fresh, stored }) } else { Err(lost()) }
 }
 
-/// Makes deliveries of the events that webhooks may hear of; false where there are none. A webhook that subscribes later than
-/// these environments were looked at was not told before the authorizations came, and so hears of what happens next.
-fn deliver(session: &mut PostgresSession<'_>, made: &Made, heard: &BTreeSet<i64>) -> Result<bool, Fault> {
-    let events = || made.events.iter().filter(|event| heard.contains(&event.environment));
+/// Makes the deliveries of the events. Returns false if no event is in an environment with subscriptions. A webhook that
+/// subscribed after these environments were read misses the events of this batch: its subscription was not yet
+/// answered when the authorizations came.
+fn deliver(session: &mut PostgresSession<'_>, made: &Made, subscribed: &BTreeSet<i64>) -> Result<bool, Fault> {
+    let events = || made.events.iter().filter(|event| subscribed.contains(&event.environment));
     if events().next().is_none() {
         return Ok(false);
     }
