@@ -81,7 +81,7 @@ impl Traces {
         let parent = if joins { parent(headers) } else { Context::new() };
         let method = known(method);
         let mut span = Span::begin(tracer, kind(method, SpanKind::Server), &parent)?;
-        span.tell("http.request.method", method);
+        span.set("http.request.method", method);
         Some(span)
     }
 
@@ -112,24 +112,24 @@ impl Span {
         })
     }
 
-    /// Notes a value. `name` is one of the semantic conventions, or begins with `mandate.`.
-    pub(crate) fn tell(&mut self, name: &'static str, value: impl Into<Value>) {
+    /// Sets an attribute. `name` is one of the semantic conventions, or begins with `mandate.`.
+    pub(crate) fn set(&mut self, name: &'static str, value: impl Into<Value>) {
         self.span.set_attribute(KeyValue::new(name, value));
     }
 
-    /// A request is answered: by which row of the table, and how.
+    /// Notes the answer to a request: the path of its route, and the status.
     pub(crate) fn answered(&mut self, method: &Method, path: &'static str, status: u16) {
         if !path.is_empty() {
             self.span.update_name(format!("{} {path}", known(method)));
-            self.tell("http.route", path);
+            self.set("http.route", path);
         }
-        self.tell("http.response.status_code", i64::from(status));
+        self.set("http.response.status_code", i64::from(status));
         if status >= 500 {
             self.fail();
         }
     }
 
-    /// It has failed on this side. Why, the log tells.
+    /// Marks the work as failed on this side. The log has the reason.
     pub(crate) fn fail(&mut self) {
         self.span.set_status(Status::error(""));
     }
@@ -167,7 +167,7 @@ pub(crate) fn batch<'a>(mut many: impl Iterator<Item = &'a Traced>, jobs: usize)
     let first = many.next()?;
     let links = many.map(|traced| Link::with_context(traced.0.0.clone())).collect();
     let mut span = first.below(kind("batch", SpanKind::Internal).with_links(links))?;
-    span.tell("mandate.batch.jobs", i64::try_from(jobs).unwrap_or(i64::MAX));
+    span.set("mandate.batch.jobs", i64::try_from(jobs).unwrap_or(i64::MAX));
     Some(span)
 }
 
@@ -175,7 +175,7 @@ fn kind(name: &'static str, kind: SpanKind) -> SpanBuilder {
     SpanBuilder::from_name(name).with_kind(kind)
 }
 
-/// A method as it may be told: a caller can make one up (semantic conventions, `http.request.method`).
+/// A method as a span may name it: a caller can make one up (semantic conventions, `http.request.method`).
 fn known(method: &Method) -> &'static str {
     match method.as_str() {
         "DELETE" => "DELETE",

@@ -136,10 +136,10 @@ fn begin_span(site: &Site, request: &Request<Incoming>) -> Option<Span> {
 }
 
 fn end_span(mut span: Span, log: &RequestLog, method: &Method, status: u16) {
-    span.tell("mandate.request_id", log.id.to_string());
+    span.set("mandate.request_id", log.id.to_string());
     if let Some((verdict, mode)) = log.decided.get() {
-        span.tell("mandate.verdict", verdict.as_str());
-        span.tell("mandate.mode", mode.as_str());
+        span.set("mandate.verdict", verdict.as_str());
+        span.set("mandate.mode", mode.as_str());
     }
     span.answered(method, log.path(), status);
 }

@@ -108,12 +108,12 @@ impl Means {
 
 /// Completes an attempt's span. The URL is left out: it can hold a secret.
 fn end(mut span: Span, due: &DueRecord, status: Option<i64>, state: DeliveryState) {
-    span.tell("mandate.event", due.event.id.to_string());
-    span.tell("mandate.event.type", due.event.kind.as_str());
-    span.tell("mandate.delivery.attempt", due.attempts.saturating_add(1));
-    span.tell("mandate.delivery.state", state.as_str());
+    span.set("mandate.event", due.event.id.to_string());
+    span.set("mandate.event.type", due.event.kind.as_str());
+    span.set("mandate.delivery.attempt", due.attempts.saturating_add(1));
+    span.set("mandate.delivery.state", state.as_str());
     if let Some(status) = status {
-        span.tell("http.response.status_code", status);
+        span.set("http.response.status_code", status);
     }
     if state != DeliveryState::Delivered {
         span.fail();
