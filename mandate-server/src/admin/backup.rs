@@ -127,11 +127,11 @@ impl Command {
                 if let Err(why) = operator::record(&settings.database, "backup.create", &file, details) {
                     terminal::note(&format!("warning: the backup is whole, and has no audit record: {why}"));
                 }
-                tell(&file, &manifest, common.json)
+                print(&file, &manifest, common.json)
             }
             Self::Verify { file, json } => {
                 let (manifest, _) = verify(&file).map_err(Failure::failed)?;
-                tell(&file, &manifest, json)
+                print(&file, &manifest, json)
             }
             Self::Restore { file, force, common } => restore::run(&file, force, &common),
         }
@@ -153,7 +153,7 @@ pub fn create(database: &str, to: &Path) -> Result<Manifest, Fault> {
     let unfinished = file::unfinished(to)?;
     let mut progress = Progress::new("copied pages");
     upkeep::copy(database, unfinished.path(), &mut |done, of| {
-        progress.tell(i64::from(done), i64::from(of));
+        progress.show(i64::from(done), i64::from(of));
     })?;
     let contents = sound(unfinished.path())?;
     let (sha256, bytes) = file::synced(&unfinished)?;
@@ -175,26 +175,26 @@ pub fn create(database: &str, to: &Path) -> Result<Manifest, Fault> {
 /// The backup does not match its manifest, or is not sound.
 pub(super) fn verify(backup: &Path) -> Result<(Manifest, Contents), Fault> {
     let (sha256, bytes) = file::digest(backup)?;
-    let told = file::read(&manifest_path(backup))?;
-    let told: Option<Manifest> = told
+    let text = file::read(&manifest_path(backup))?;
+    let kept: Option<Manifest> = text
         .map(|text| serde_json::from_slice(&text))
         .transpose()
         .map_err(|e| Fault::new(format!("{} is not a manifest: {e}", manifest_path(backup).display())))?;
-    if let Some(told) = told.as_ref().filter(|told| told.sha256 != sha256 || told.bytes != bytes) {
+    if let Some(kept) = kept.as_ref().filter(|kept| kept.sha256 != sha256 || kept.bytes != bytes) {
         return Err(Fault::new(format!(
             "{} has {bytes} bytes of SHA-256 {sha256}, and its manifest says {} bytes of SHA-256 {}",
             backup.display(),
-            told.bytes,
-            told.sha256
+            kept.bytes,
+            kept.sha256
         )));
     }
     let contents = sound(backup)?;
-    if told.is_none() {
+    if kept.is_none() {
         let path = manifest_path(backup);
         let _ =
             writeln!(anstream::stderr(), "warning: there is no {}; its hash is not checked", path.display());
     }
-    let manifest = told.unwrap_or_else(|| contents.manifest("an unknown time".to_owned(), sha256, bytes));
+    let manifest = kept.unwrap_or_else(|| contents.manifest("an unknown time".to_owned(), sha256, bytes));
     Ok((manifest, contents))
 }
 
@@ -256,7 +256,7 @@ fn manifest_path(backup: &Path) -> PathBuf {
     PathBuf::from(name)
 }
 
-fn tell(file: &Path, manifest: &Manifest, json: bool) -> Result<(), Failure> {
+fn print(file: &Path, manifest: &Manifest, json: bool) -> Result<(), Failure> {
     #[derive(Serialize)]
     struct View<'a> {
         file: &'a Path,
@@ -311,7 +311,7 @@ impl Progress {
         Self { what, tenths: 0 }
     }
 
-    pub(super) fn tell(&mut self, done: i64, of: i64) {
+    pub(super) fn show(&mut self, done: i64, of: i64) {
         let tenths = done.saturating_mul(10) / of.max(1);
         if of >= LONG && tenths > self.tenths {
             self.tenths = tenths;

@@ -90,6 +90,6 @@ impl Listener for Printer {
     }
 
     fn looked_at(&mut self, decisions: i64, of: i64) {
-        self.progress.tell(decisions, of);
+        self.progress.show(decisions, of);
     }
 }

@@ -57,10 +57,10 @@ impl Options {
             let details = json!({ "from": schema.current, "to": schema.newest });
             operator::record_named(&database, "migrate", &subject, details)?;
         }
-        self.tell(&schema).map_err(Failure::failed)
+        self.print(&schema).map_err(Failure::failed)
     }
 
-    fn tell(&self, schema: &Schema) -> std::io::Result<()> {
+    fn print(&self, schema: &Schema) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         let Schema { current, newest, missing, .. } = schema;
         if self.common.json {

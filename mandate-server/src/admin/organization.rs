@@ -161,7 +161,7 @@ fn list(common: &Common, name: Option<&AgentName>) -> Result<(), Failure> {
     let database = common.settings()?.database;
     let found = terminal::run(&database, |tx| organizations::list(tx, name))?;
     let views: Vec<_> = found.chunk_by(|a, b| a.organization == b.organization).filter_map(view).collect();
-    let tell = |out: &mut dyn Write| {
+    let format = |out: &mut dyn Write| {
         let heads = ["ORGANIZATION", "ENVIRONMENT", "MODE", "SINCE", "AGENTS", "POLICY VERSION", "CREATED"];
         let rows = found.iter().map(|record| {
             [
@@ -177,8 +177,8 @@ fn list(common: &Common, name: Option<&AgentName>) -> Result<(), Failure> {
         terminal::table(out, heads, rows)
     };
     match (name, views.first()) {
-        (Some(_), Some(view)) => terminal::print(common.json, view, tell),
-        _ => terminal::print(common.json, &views, tell),
+        (Some(_), Some(view)) => terminal::print(common.json, view, format),
+        _ => terminal::print(common.json, &views, format),
     }
 }
 

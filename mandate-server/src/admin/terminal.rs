@@ -65,17 +65,17 @@ fn settled<T>(ended: Result<Result<T, Refusal>, Fault>) -> Result<T, Failure> {
     ended.map_err(Failure::failed)?.map_err(|refusal| Failure::failed(refusal.message))
 }
 
-/// Writes `value` to standard output: as one line of JSON, or for a person, as `tell` formats it.
+/// Writes `value` to standard output: as one line of JSON, or for a person, as `format` writes it.
 ///
 /// # Errors
 /// Standard output cannot be written.
 pub fn print(
     as_json: bool,
     value: &impl Serialize,
-    tell: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+    format: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    let written = if as_json { json(&mut out, value) } else { tell(&mut out) };
+    let written = if as_json { json(&mut out, value) } else { format(&mut out) };
     written.and_then(|()| out.flush()).map_err(unwritable)
 }
 

@@ -70,7 +70,7 @@ impl Options {
             transfer::run(&self.from, &to, PAGE_ROWS, &operator::here(), &mut Reporter::new())
         };
         let summary = summary.map_err(Failure::failed)?;
-        terminal::print(self.json, &summary, |out| tell(out, &summary))?;
+        terminal::print(self.json, &summary, |out| format(out, &summary))?;
         if summary.complete {
             terminal::note(&format!(
                 "{} is as it was. Put it away, so that no server is started on it again: what is decided there is not \
@@ -82,7 +82,7 @@ impl Options {
     }
 }
 
-fn tell(out: &mut dyn Write, summary: &Summary) -> std::io::Result<()> {
+fn format(out: &mut dyn Write, summary: &Summary) -> std::io::Result<()> {
     let Summary { from, to, complete, target, rows, usage } = summary;
     writeln!(out, "from      {from}\nto        {to}\ntarget    {target}")?;
     for (table, rows) in rows.iter().filter(|(_, rows)| **rows > 0) {
@@ -115,7 +115,7 @@ impl Listener for Reporter {
             terminal::note(&format!("moving {table}: {of} rows"));
         }
         if let Some((_, progress)) = &mut self.moving {
-            progress.tell(rows, of);
+            progress.show(rows, of);
         }
         Ok(())
     }
@@ -127,6 +127,6 @@ impl check::Listener for Reporter {
     fn finding(&mut self, _: Finding) {}
 
     fn looked_at(&mut self, decisions: i64, of: i64) {
-        self.checking.tell(decisions, of);
+        self.checking.show(decisions, of);
     }
 }

@@ -62,8 +62,8 @@ impl<W: Write> Scene<'_, W> {
             None => self.perform(&agent_key).await?,
         };
         let governed = self.governed().await?;
-        self.tell_addresses(&agent_key, governed)?;
-        self.tell_lines(&agent_key, &played)
+        self.print_addresses(&agent_key, governed)?;
+        self.print_commands(&agent_key, &played)
     }
 
     /// Registers the agent, unless an earlier start did.
@@ -150,7 +150,7 @@ impl<W: Write> Scene<'_, W> {
         Ok(newest.pointer("/data/0/status").and_then(Value::as_str) == Some("active"))
     }
 
-    fn tell_addresses(&mut self, agent_key: &str, governed: bool) -> Result<(), Fault> {
+    fn print_addresses(&mut self, agent_key: &str, governed: bool) -> Result<(), Fault> {
         let urls = self.client.urls.clone();
         let keys = &self.data.keys;
         let lines = [
@@ -173,7 +173,7 @@ impl<W: Write> Scene<'_, W> {
             .try_for_each(|(label, value)| self.say(format_args!("  {DIM}{label:<18}{DIM:#}{value}")))
     }
 
-    fn tell_lines(&mut self, agent_key: &str, played: &Played) -> Result<(), Fault> {
+    fn print_commands(&mut self, agent_key: &str, played: &Played) -> Result<(), Fault> {
         let (mandate, urls) = (command(), self.client.urls.clone());
         let Played { token, issuer, at } = played;
         let at = Timestamp::from_seconds(*at);

@@ -58,7 +58,7 @@ pub(super) fn run(backup: &Path, force: bool, common: &Common) -> Result<(), Fai
         master_key_opens: master_key.map(|_| true),
         set_aside: set_aside.as_deref(),
     };
-    restored.tell(common.json).map_err(Failure::failed)
+    restored.print(common.json).map_err(Failure::failed)
 }
 
 /// Refuses a master key that does not open the newest signing keys.
@@ -112,7 +112,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 }
 
 impl Restored<'_> {
-    fn tell(&self, json: bool) -> std::io::Result<()> {
+    fn print(&self, json: bool) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         if json {
             serde_json::to_writer(&mut out, self)?;
