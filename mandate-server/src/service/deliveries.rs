@@ -21,9 +21,9 @@ pub const LEASE_SKEW_SECONDS: i64 = 60;
 /// The longest time between two attempts, in seconds: two hours and a tenth.
 pub const LONGEST_WAIT_SECONDS: i64 = 2 * 60 * 60 + 12 * 60;
 
-/// What one server reports and asks for in a turn.
+/// What one server stores, gives back and takes in one round.
 #[derive(Debug, Clone, Default)]
-pub struct Turn {
+pub struct Round {
     /// The results of its attempts.
     pub tried: Vec<TriedRecord>,
     /// The webhooks that it gives back.
@@ -38,23 +38,23 @@ pub struct Turn {
 ///
 /// # Errors
 /// The database fails.
-pub fn take_turn(tx: &mut Tx<'_>, turn: &Turn, now: Timestamp) -> Result<Vec<LeaseRecord>, Fault> {
+pub fn run_round(tx: &mut Tx<'_>, round: &Round, now: Timestamp) -> Result<Vec<LeaseRecord>, Fault> {
     // Webhooks before deliveries, in key order, as fan-out and deletion lock them.
-    let tried = turn.tried.iter().map(|tried| (tried.environment, tried.webhook));
-    let released = turn.released.iter().map(|lease| (lease.environment, lease.webhook));
+    let tried = round.tried.iter().map(|tried| (tried.environment, tried.webhook));
+    let released = round.released.iter().map(|lease| (lease.environment, lease.webhook));
     for (environment, webhook) in tried.chain(released).collect::<BTreeSet<_>>() {
         sql::webhooks::hold(tx, environment, webhook)?;
     }
-    for tried in &turn.tried {
+    for tried in &round.tried {
         sql::deliveries::keep(tx, tried)?;
     }
-    for lease in &turn.released {
+    for lease in &round.released {
         sql::deliveries::release(tx, lease, now)?;
     }
     // A webhook that was queued by a clock that was ahead would not be looked at.
-    let latest = if turn.set_back { now } else { latest_attempt(now) };
+    let latest = if round.set_back { now } else { latest_attempt(now) };
     sql::deliveries::bring_forward(tx, now, latest)?;
-    match turn.room {
+    match round.room {
         0 => Ok(Vec::new()),
         room => sql::deliveries::lease(tx, now, now.plus_seconds(LEASE_SECONDS), latest_lease(now), room),
     }

@@ -1,10 +1,10 @@
 //! Delivers events to webhooks: at least once, many at a time, and shared with the other servers on the
 //! database.
 //!
-//! One task does it all, in turns. One transaction stores the results of attempts, gives back finished
+//! One task does it all, in rounds. One transaction stores the results of attempts, gives back finished
 //! webhooks and leases those that are due. Then one query for each leased webhook reads its due deliveries,
 //! and attempts begin. A few more are read than may run at once, so that the next attempt begins when one
-//! ends, and many results are stored in one turn. If the server dies, a running delivery is still pending:
+//! ends, and many results are stored in one round. If the server dies, a running delivery is still pending:
 //! when the lease has ended, another server makes it again.
 
 mod attempt;
@@ -27,7 +27,7 @@ use crate::clock::{Clock, Entropy};
 use crate::error::Fault;
 use crate::metrics::Metrics;
 use crate::model::records::TriedRecord;
-use crate::service::deliveries::{self, LEASE_SKEW_SECONDS, Turn};
+use crate::service::deliveries::{self, LEASE_SKEW_SECONDS, Round};
 use crate::service::signing::Keyring;
 use crate::store::Store;
 use crate::traces::Traces;
@@ -35,7 +35,7 @@ use crate::traces::Traces;
 /// How often deliveries that another process made due are looked for, and the pause after a fault. What this
 /// server made due is taken up at once.
 const LOOK: Duration = Duration::from_secs(5);
-/// How long a turn may be put off while attempts run: each turn costs a commit and some queries.
+/// How long a round may be put off while attempts run: each round costs a commit and some queries.
 const GATHERING: Duration = Duration::from_millis(20);
 /// How long running attempts may continue when the server stops. Attempts that are cut off are made again at
 /// the next start.
@@ -90,7 +90,7 @@ impl Deliverer {
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let began = Instant::now();
-            let wait_until = self.turn().await.unwrap_or_else(|fault| {
+            let wait_until = self.round().await.unwrap_or_else(|fault| {
                 error!(kind = fault.kind(), reason = %fault, "deliveries cannot be read or written down");
                 None
             });
@@ -132,7 +132,7 @@ impl Deliverer {
         let mut count = 0;
         self.look_again();
         loop {
-            self.turn().await?;
+            self.round().await?;
             if !self.under_way.is_empty() {
                 count += match self.under_way.join_next().await {
                     Some(ended) => self.ended(ended),
@@ -171,8 +171,8 @@ impl Deliverer {
         self.next.is_some_and(|next| next <= now)
     }
 
-    /// Takes a turn. Returns when the next is due, as far as is known, unless an attempt must end first.
-    async fn turn(&mut self) -> Result<Option<Timestamp>, Fault> {
+    /// Runs one round. Returns when the next is due, as far as is known, unless an attempt must end first.
+    async fn round(&mut self) -> Result<Option<Timestamp>, Fault> {
         let now = self.means.clock.now();
         self.write(now).await?;
         self.read(now).await?;
@@ -198,25 +198,25 @@ impl Deliverer {
             return Ok(());
         }
         let room = i64::try_from(room).unwrap_or(i64::MAX);
-        let turn = Arc::new(Turn { tried, released, room, set_back });
+        let round = Arc::new(Round { tried, released, room, set_back });
         let taken = {
-            let turn = Arc::clone(&turn);
-            self.store.write(move |tx| Ok(deliveries::take_turn(tx, &turn, now)?)).await
+            let round = Arc::clone(&round);
+            self.store.write(move |tx| Ok(deliveries::run_round(tx, &round, now)?)).await
         };
         match taken {
             Ok(Ok(taken)) => {
                 self.latest = if set_back { now } else { self.latest.max(now) };
-                for done in &turn.tried {
+                for done in &round.tried {
                     self.queues.written((done.environment, done.webhook), done.event);
                 }
-                self.queues.close(&turn.released);
+                self.queues.close(&round.released);
                 self.queues.open(taken);
                 Ok(())
             }
             failed => {
                 // A result that is not stored stays pending: the queues hold on to it and do not begin it
                 // again.
-                self.tried.clone_from(&turn.tried);
+                self.tried.clone_from(&round.tried);
                 failed.and_then(|refused| refused.map_err(|e| Fault::new(e.message))).map(|_| ())
             }
         }
@@ -261,9 +261,9 @@ impl Deliverer {
         while let Some(ended) = self.under_way.join_next().await {
             self.tried.extend(ended.map(|ended| ended.tried));
         }
-        let turn = Turn { tried: self.tried, released: self.queues.leases(), ..Turn::default() };
+        let round = Round { tried: self.tried, released: self.queues.leases(), ..Round::default() };
         let now = self.means.clock.now();
-        let written = self.store.write(move |tx| Ok(deliveries::take_turn(tx, &turn, now)?)).await;
+        let written = self.store.write(move |tx| Ok(deliveries::run_round(tx, &round, now)?)).await;
         if let Err(fault) = written {
             error!(kind = fault.kind(), reason = %fault, "the outcomes of the last attempts were not recorded; the attempts are made again");
         }

@@ -11,7 +11,7 @@ use mandate_server::clock::{Clock as _, SystemEntropy};
 use mandate_server::metrics::Metrics;
 use mandate_server::model::call::Caller;
 use mandate_server::service::audit::{self, Operator};
-use mandate_server::service::deliveries::{self as service, LEASE_SECONDS, LEASE_SKEW_SECONDS, Turn};
+use mandate_server::service::deliveries::{self as service, LEASE_SECONDS, LEASE_SKEW_SECONDS, Round};
 use mandate_server::service::endpoint::EgressPolicy;
 use mandate_server::service::webhooks::{self, Subscription};
 use mandate_server::store::Store;
@@ -323,13 +323,13 @@ async fn what_is_under_way_when_the_clock_is_set_back_is_not_begun_again() {
 /// Leases what is due and gives it back untried: the webhook goes to the end of the line.
 async fn give_back(world: &World) {
     let now = world.clock.now();
-    let take = async |turn: Turn| {
-        let taken = world.store.write(move |tx| Ok(service::take_turn(tx, &turn, now)?)).await;
+    let take = async |round: Round| {
+        let taken = world.store.write(move |tx| Ok(service::run_round(tx, &round, now)?)).await;
         taken.unwrap().unwrap()
     };
-    let released = take(Turn { room: 10, ..Turn::default() }).await;
+    let released = take(Round { room: 10, ..Round::default() }).await;
     assert_eq!(released.len(), 1);
-    take(Turn { released, ..Turn::default() }).await;
+    take(Round { released, ..Round::default() }).await;
 }
 
 #[tokio::test]

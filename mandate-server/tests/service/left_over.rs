@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mandate_server::clock::Clock as _;
 use mandate_server::model::gauges::Stored;
 use mandate_server::model::records::LeaseRecord;
-use mandate_server::service::deliveries::{self, Turn};
+use mandate_server::service::deliveries::{self, Round};
 use mandate_server::service::gauges;
 use mandate_server::store::tx::Tx;
 use mandate_server::worker::export::Exports;
@@ -54,8 +54,8 @@ async fn told(world: &World) -> Stored {
 }
 
 async fn lease(world: &World) -> Vec<LeaseRecord> {
-    let (now, turn) = (world.clock.now(), Turn { room: 10, ..Turn::default() });
-    let taken = world.store.write(move |tx| Ok(deliveries::take_turn(tx, &turn, now)?)).await;
+    let (now, round) = (world.clock.now(), Round { room: 10, ..Round::default() });
+    let taken = world.store.write(move |tx| Ok(deliveries::run_round(tx, &round, now)?)).await;
     taken.unwrap().unwrap()
 }
 

@@ -9,7 +9,7 @@ use mandate_core::{EventKind, ExportId, WebhookId};
 use mandate_server::clock::{Clock as _, TestClock};
 use mandate_server::model::call::Caller;
 use mandate_server::model::records::Mode;
-use mandate_server::service::deliveries::{self, Turn};
+use mandate_server::service::deliveries::{self, Round};
 use mandate_server::service::enforcement;
 use mandate_server::service::exports;
 use mandate_server::service::webhooks::{self, Subscription};
@@ -75,12 +75,12 @@ async fn comes_and_goes(world: &World, rounds: usize) {
 }
 
 /// Leases webhooks and gives them back, as the delivery worker does.
-async fn takes_turns(world: &World, rounds: usize) {
-    let mut turn = Turn { room: 3, ..Turn::default() };
+async fn run_rounds(world: &World, rounds: usize) {
+    let mut round = Round { room: 3, ..Round::default() };
     for _ in 0..=rounds {
-        let (now, taking) = (world.clock.now(), turn.clone());
-        let taken = world.store.write(move |tx| Ok(deliveries::take_turn(tx, &taking, now)?)).await;
-        turn = Turn { released: taken.unwrap().unwrap(), room: 3, ..Turn::default() };
+        let (now, taking) = (world.clock.now(), round.clone());
+        let taken = world.store.write(move |tx| Ok(deliveries::run_round(tx, &taking, now)?)).await;
+        round = Round { released: taken.unwrap().unwrap(), room: 3, ..Round::default() };
     }
 }
 
@@ -125,8 +125,8 @@ async fn no_transactions_wait_for_each_other() {
         join_all((0..6).map(|first| asks_and_resolves(&world, &agents, first, rounds))),
         replaces_and_revokes(&world, &agents, rounds),
         comes_and_goes(&world, rounds),
-        takes_turns(&world, rounds),
-        takes_turns(&world, rounds),
+        run_rounds(&world, rounds),
+        run_rounds(&world, rounds),
         switches_and_exports(&world, rounds),
         sweeps(&world, rounds),
     );
