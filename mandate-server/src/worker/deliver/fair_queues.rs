@@ -3,7 +3,7 @@
 //! Each webhook that this server has leased is a queue. Free places go to the queues with the fewest running
 //! attempts first, within the limits of a webhook, a host and an environment. Some places of each limit are
 //! reserved for queues without a running attempt. A queue begins with few places, gets more with each answer,
-//! and falls to one after a timeout, so that a receiver that hangs occupies little. After its turn, or when
+//! and falls to one after a timeout, so that a receiver that hangs occupies little. After its time slice, or when
 //! an attempt hangs, a webhook goes to the end of the due queue.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -43,8 +43,8 @@ const MAX_STOCKED: usize = 512;
 const STOCKED: usize = 2;
 /// How old a stock may be. So an attempt begins at most this long after its webhook was deleted.
 const STOCK_LASTS: Duration = Duration::from_millis(100);
-/// How long a webhook's turn lasts, in seconds. Its lease outlasts the last attempt by far.
-const TURN_SECONDS: i64 = 30;
+/// How long a webhook's time slice lasts, in seconds. Its lease outlasts the last attempt by far.
+const SLICE_SECONDS: i64 = 30;
 
 /// The environment and the webhook.
 pub(super) type Key = (i64, WebhookId);
@@ -125,7 +125,7 @@ struct Queue {
     read_at: Instant,
     /// Nothing more was due at the last look.
     drained: bool,
-    /// The newest attempt since the lease began has hung: the turn is over.
+    /// The newest attempt since the lease began has hung: the time slice is over.
     hung: bool,
 }
 
@@ -174,8 +174,8 @@ impl Queue {
         }
     }
 
-    fn turn_is_over(&self, now: Timestamp) -> bool {
-        self.hung || now >= self.lease.until.plus_seconds(TURN_SECONDS - LEASE_SECONDS)
+    fn slice_is_over(&self, now: Timestamp) -> bool {
+        self.hung || now >= self.lease.until.plus_seconds(SLICE_SECONDS - LEASE_SECONDS)
     }
 }
 
@@ -268,7 +268,7 @@ impl FairQueues {
     /// The leases of queues that have nothing running and nothing to begin.
     pub(super) fn over(&self, now: Timestamp) -> Vec<LeaseRecord> {
         let empty = |queue: &Queue| queue.drained && queue.stock.is_empty();
-        let over = |queue: &&Queue| queue.under_way.is_empty() && (empty(queue) || queue.turn_is_over(now));
+        let over = |queue: &&Queue| queue.under_way.is_empty() && (empty(queue) || queue.slice_is_over(now));
         self.queues.values().filter(over).map(|queue| (*queue.lease).clone()).collect()
     }
 
@@ -281,7 +281,7 @@ impl FairQueues {
     pub(super) fn wanted(&mut self, now: Timestamp) -> Vec<Wanted> {
         self.queues.values_mut().for_each(Queue::freshen);
         let places: HashMap<_, _> = self.shares(now, Queue::unread).into_iter().collect();
-        let lacks = |queue: &Queue| queue.unread() > 0 && !queue.turn_is_over(now);
+        let lacks = |queue: &Queue| queue.unread() > 0 && !queue.slice_is_over(now);
         // A stock that is not read again is kept.
         let kept: usize =
             self.queues.values().filter(|queue| !lacks(queue)).map(|queue| queue.stock.len()).sum();
@@ -313,7 +313,7 @@ impl FairQueues {
             *environments.entry(queue.lease.environment).or_insert(0) += count;
             taken += count;
         }
-        let wants = |(_, queue): &(&Key, &Queue)| has(queue) > 0 && !queue.turn_is_over(now);
+        let wants = |(_, queue): &(&Key, &Queue)| has(queue) > 0 && !queue.slice_is_over(now);
         let mut queues: Vec<_> = self.queues.iter().filter(wants).collect();
         queues.sort_by_key(|(_, queue)| queue.under_way.len());
         let mut waiting = queues.len();

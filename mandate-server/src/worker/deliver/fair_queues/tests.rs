@@ -231,7 +231,7 @@ fn nothing_is_kept_for_what_has_hung_before() {
 }
 
 #[test]
-fn a_queue_is_over_when_nothing_is_left_or_its_turn_has_passed_or_something_hung() {
+fn a_queue_is_over_when_nothing_is_left_or_its_time_slice_has_passed_or_something_hung() {
     let mut queues = known(vec![alone(1, 1)]);
     let key = key(1, 1);
     assert_eq!(queues.over(at(0)), []);
@@ -242,14 +242,14 @@ fn a_queue_is_over_when_nothing_is_left_or_its_turn_has_passed_or_something_hung
     assert_eq!(queues.over(at(0)), queues.leases());
     queues.look_again();
     assert_eq!((queues.over(at(0)), shares(&queues).len()), (vec![], 1));
-    assert_eq!(queues.over(at(TURN_SECONDS)), queues.leases());
-    assert!(shares_at(&queues, at(TURN_SECONDS)).is_empty());
+    assert_eq!(queues.over(at(SLICE_SECONDS)), queues.leases());
+    assert!(shares_at(&queues, at(SLICE_SECONDS)).is_empty());
     begin(&mut queues, key, 1);
     end_all(&mut queues, key, Ending::Hung);
     assert_eq!(
         (queues.over(at(0)), shares(&queues).len()),
         (queues.leases(), 0),
-        "the others have their turn"
+        "the others have their time slices"
     );
     queues.note(key, AT_ONCE);
     assert_eq!((queues.over(at(0)), shares(&queues).len()), (vec![], 1), "it answers again");
@@ -307,11 +307,11 @@ fn an_old_stock_is_read_again_and_not_begun_from() {
 }
 
 #[test]
-fn a_stock_is_begun_from_in_its_turn_alone() {
+fn a_stock_is_begun_from_in_its_time_slice_alone() {
     let mut queues = known(vec![alone(1, 1)]);
     let first = wanted(&mut queues, key(1, 1)).unwrap();
     queues.stock(&first, due(0..40), Instant::now());
-    assert!(queues.begin(at(TURN_SECONDS)).is_empty());
+    assert!(queues.begin(at(SLICE_SECONDS)).is_empty());
     queues.note(key(1, 1), Ending::Hung);
     assert!(queues.begin(at(0)).is_empty());
     assert_eq!(queues.over(at(0)), queues.leases());
