@@ -19,7 +19,7 @@ use crate::model::master_key::MasterKey;
 use crate::store::sql;
 use crate::store::sql::signing_keys::SigningKeyRecord;
 use crate::store::tx::Tx;
-use rotation::HEAR_SECONDS;
+use rotation::PROPAGATION_SECONDS;
 
 pub use rotation::ensure;
 
@@ -155,7 +155,7 @@ impl Keyring {
     #[must_use]
     pub fn is_current(&self, now: Instant) -> bool {
         let age = self.read(|opened| now.saturating_duration_since(opened.confirmed));
-        age <= Duration::from_secs(HEAR_SECONDS.unsigned_abs())
+        age <= Duration::from_secs(PROPAGATION_SECONDS.unsigned_abs())
     }
 
     /// The `iss` of tokens.

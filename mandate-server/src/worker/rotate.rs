@@ -17,7 +17,7 @@ use crate::store::Store;
 use crate::store::tx::Tx;
 
 /// How often changes of signing keys are looked for, in milliseconds. Well within
-/// [`HEAR_SECONDS`](rotation::HEAR_SECONDS).
+/// [`PROPAGATION_SECONDS`](rotation::PROPAGATION_SECONDS).
 const POLL_MILLIS: u64 = 500;
 /// Seconds in a day.
 const DAY_SECONDS: i64 = 24 * 60 * 60;

@@ -13,7 +13,7 @@ use mandate_server::model::call::ScriptError;
 use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::audit::{self, Operator};
 use mandate_server::service::signing::rotation::{
-    self, CACHE_SECONDS, CLOCK_MARGIN_SECONDS, HEAR_SECONDS, INCOMING_SECONDS, KeyState, Maker,
+    self, CACHE_SECONDS, CLOCK_MARGIN_SECONDS, PROPAGATION_SECONDS, INCOMING_SECONDS, KeyState, Maker,
     OUTGOING_SECONDS,
 };
 use mandate_server::service::signing::{self, Keyring};
@@ -143,9 +143,9 @@ fn a_keyring_that_was_not_read_lately_promises_nothing() {
     let after = |seconds: i64| Instant::now() + Duration::from_secs(seconds.unsigned_abs());
     assert!(
         keyring.is_current(began)
-            && keyring.is_current(began + Duration::from_secs(HEAR_SECONDS.unsigned_abs()))
+            && keyring.is_current(began + Duration::from_secs(PROPAGATION_SECONDS.unsigned_abs()))
     );
-    assert!(!keyring.is_current(after(HEAR_SECONDS + 1)));
+    assert!(!keyring.is_current(after(PROPAGATION_SECONDS + 1)));
     keys.refresh(&keyring);
     assert!(keyring.is_current(Instant::now()));
 }
@@ -291,11 +291,11 @@ impl Random {
     }
 }
 
-/// A server: its clock, when it hears of a change, and what it has published and signed with.
+/// A server: its clock, when it reads a change, and what it has published and signed with.
 struct Server {
     offset: i64,
     keyring: Keyring,
-    hears_at: Option<i64>,
+    informed_at: Option<i64>,
     /// The key set as it was last published.
     shown: String,
     /// From when on it published which keys.
@@ -304,7 +304,7 @@ struct Server {
     signed: Vec<(i64, String)>,
 }
 
-/// A client that verifies: asks for the key set at its phase, and every five minutes after that, one server or another.
+/// A client that verifies: it fetches the key set at its phase, and every five minutes after that, one server or another.
 struct Client {
     offset: i64,
     leeway: i64,
@@ -321,7 +321,7 @@ impl Server {
 const STEPS: i64 = 6 * 60 * 60;
 const CLIENTS: usize = 60;
 
-/// What happens from second to second: commands and schedules rotate, servers hear of it, publish and sign.
+/// What happens from second to second: commands and schedules rotate, servers read the change, publish and sign.
 fn live(keys: &Keys, servers: &mut [Server], steps: i64, random: &mut Random) -> usize {
     let (mut rotations, mut next) = (0, 0);
     for now in 0..steps {
@@ -338,15 +338,15 @@ fn live(keys: &Keys, servers: &mut [Server], steps: i64, random: &mut Random) ->
             if made > 0 {
                 rotations += made;
                 for server in servers.iter_mut() {
-                    server.hears_at = Some(now + random.between(0, HEAR_SECONDS));
+                    server.informed_at = Some(now + random.between(0, PROPAGATION_SECONDS));
                 }
             }
             next = now + random.between(1, 1200);
         }
         for server in servers.iter_mut() {
-            if server.hears_at.is_some_and(|at| at <= now) {
+            if server.informed_at.is_some_and(|at| at <= now) {
                 keys.refresh(&server.keyring);
-                server.hears_at = None;
+                server.informed_at = None;
             }
             let shown = server.keyring.public_key_set(at(now + server.offset)).unwrap();
             if shown != server.shown {
@@ -372,7 +372,7 @@ fn no_client_with_a_five_minute_cache_ever_meets_a_token_that_it_cannot_verify()
     let mut servers = offsets.map(|offset| Server {
         offset,
         keyring: keys.keyring(),
-        hears_at: None,
+        informed_at: None,
         shown: String::new(),
         published: Vec::new(),
         signed: Vec::new(),

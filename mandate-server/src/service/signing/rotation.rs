@@ -29,12 +29,12 @@ use crate::store::tx::Tx;
 pub const CACHE_SECONDS: i64 = 300;
 /// How far any two clocks may differ, in seconds: those of servers, operators' machines and clients.
 pub const CLOCK_MARGIN_SECONDS: i64 = 60;
-/// How soon a server learns of a change, in seconds. A server that does not makes no promise about its key
-/// set.
-pub const HEAR_SECONDS: i64 = 5;
+/// How soon every server has read a change, in seconds. A server whose keys are older has caches revalidate
+/// its key set before each use.
+pub const PROPAGATION_SECONDS: i64 = 5;
 /// How long a key is published before it signs, in seconds: until every server publishes it, and every client
 /// that has fetched the key set before has fetched it again.
-pub const INCOMING_SECONDS: i64 = CACHE_SECONDS + HEAR_SECONDS + CLOCK_MARGIN_SECONDS;
+pub const INCOMING_SECONDS: i64 = CACHE_SECONDS + PROPAGATION_SECONDS + CLOCK_MARGIN_SECONDS;
 /// How long a key is published after it has signed, in seconds: until its last token has expired for every
 /// client, and one cache time more, for those who look at a token after its use.
 pub const OUTGOING_SECONDS: i64 =
