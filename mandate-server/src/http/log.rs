@@ -17,7 +17,7 @@ use tower_service::Service as _;
 use tracing::{Level, error, event};
 
 use super::respond::{Failure, amended, finish};
-use super::serve::wire::{AnswerBody, ConnectionState, MAX_HEAD_BYTES, MAX_HEADERS, TIMEOUT, TOO_LARGE};
+use super::serve::stream::{AnswerBody, ConnectionState, MAX_HEAD_BYTES, MAX_HEADERS, TIMEOUT, TOO_LARGE};
 use crate::clock::{Clock, Ids};
 use crate::error::{Fault, Refusal};
 use crate::metrics::{Listener, Metrics};

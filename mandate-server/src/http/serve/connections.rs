@@ -16,7 +16,7 @@ use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
-use super::wire::{ConnectionState, MAX_HEAD_BYTES, Wire};
+use super::stream::{ConnectionState, ConnectionStream, MAX_HEAD_BYTES};
 use crate::http::limit::peers::{PeerPermit, Peers};
 use crate::http::log::{Site, answer, answer_for_hyper};
 use crate::metrics::NoConnection;
@@ -157,13 +157,13 @@ where
     let (state, amending) = (ConnectionState::default(), Arc::clone(&listener));
     let head_time = listener.limits.head;
     let amend = move |bare: &[u8]| answer_for_hyper(&amending.site, bare, head_time);
-    let wire = Wire::new(stream, state.clone(), head_time, amend);
+    let stream = ConnectionStream::new(stream, state.clone(), head_time, amend);
     let shared = state.clone();
     let service = service_fn(move |request| {
         let (listener, state) = (Arc::clone(&listener), shared.clone());
         async move { answer(&listener.site, request, state).await }
     });
-    let mut serving = pin!(watcher.watch(http().serve_connection(TokioIo::new(wire), service)));
+    let mut serving = pin!(watcher.watch(http().serve_connection(TokioIo::new(stream), service)));
     tokio::select! {
         _ = &mut serving => return,
         _ = stop.changed() => {}
@@ -175,7 +175,7 @@ where
 
 fn http() -> http1::Builder {
     let mut http = http1::Builder::new();
-    // [`Wire`] limits the time for a head.
+    // [`ConnectionStream`] limits the time for a head.
     http.timer(TokioTimer::new())
         .header_read_timeout(None)
         .max_header_size(MAX_HEAD_BYTES)

@@ -1,7 +1,7 @@
 //! The stream between hyper and the socket, which knows the phase of the connection.
 //!
 //! hyper itself refuses anything that is not HTTP or has too large a head, with a bare status, and no handler
-//! runs. So whatever hyper writes while no request is being answered is such a status. Here it becomes an
+//! runs. So anything that hyper writes while no request is being answered is such a status. Here it becomes an
 //! answer like any other, with an id and the error envelope. hyper also drops the Content-Length of a request
 //! with a Transfer-Encoding, so the head is kept here until that has been checked. The time limit for a head
 //! is here too, since hyper would close the connection without an answer.
@@ -81,8 +81,8 @@ impl ConnectionState {
     }
 }
 
-/// The stream of a connection.
-pub(super) struct Wire<S> {
+/// The stream that hyper reads and writes instead of the socket.
+pub(super) struct ConnectionStream<S> {
     stream: S,
     state: ConnectionState,
     amend: Amend,
@@ -95,7 +95,7 @@ pub(super) struct Wire<S> {
     sent: usize,
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionStream<S> {
     pub(super) fn new(
         stream: S,
         state: ConnectionState,
@@ -132,7 +132,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ConnectionStream<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -154,7 +154,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
     }
 }
 
-impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnectionStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.is_written_by_hyper() {
             let own = (self.amend)(bytes);
