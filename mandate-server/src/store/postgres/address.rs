@@ -32,7 +32,7 @@ const TCP_USER_TIMEOUT: Duration = Duration::from_secs(6);
 const KEEPALIVE: Duration = Duration::from_secs(5);
 const KEEPALIVE_RETRIES: u32 = 3;
 
-/// A database and how to reach it. Its password is never shown.
+/// A database and how to connect to it. Its password is never shown.
 pub(super) struct Address {
     /// One configuration for each host, in the order of the URL.
     hosts: Vec<Config>,
@@ -115,13 +115,13 @@ impl Address {
     ///
     /// # Errors
     /// All hosts failed. Of their errors, one that may be temporary is returned.
-    pub(super) async fn reach<T>(
+    pub(super) async fn connect<T>(
         &self,
         attempt: impl AsyncFn(&Config) -> Result<T, DatabaseError>,
     ) -> Result<T, DatabaseError> {
         let first = self.last.load(Ordering::Relaxed);
         let mut hosts = self.hosts.iter().enumerate().cycle().skip(first).take(self.hosts.len());
-        let (attempt, mut told, mut trying) = (&attempt, None, FuturesUnordered::new());
+        let (attempt, mut failed, mut trying) = (&attempt, None, FuturesUnordered::new());
         loop {
             let ended = match hosts.next() {
                 Some((place, host)) => {
@@ -135,17 +135,17 @@ impl Address {
                 },
             };
             match ended {
-                Some((place, Ok(reached))) => {
+                Some((place, Ok(connected))) => {
                     self.last.store(place, Ordering::Relaxed);
-                    return Ok(reached);
+                    return Ok(connected);
                 }
-                Some((_, Err(error))) if told.is_none() || error.recovery == Recovery::Reconnect => {
-                    told = Some(error);
+                Some((_, Err(error))) if failed.is_none() || error.recovery == Recovery::Reconnect => {
+                    failed = Some(error);
                 }
                 Some(_) | None => {}
             }
         }
-        Err(told.unwrap_or_else(|| DatabaseError::lost("the URL names no host")))
+        Err(failed.unwrap_or_else(|| DatabaseError::lost("the URL names no host")))
     }
 
     #[cfg(test)]
@@ -257,14 +257,14 @@ mod tests {
 
     #[test]
     fn a_password_is_never_shown() {
-        for (url, told) in [
+        for (url, shown) in [
             ("postgres://u:secret@h:5432/d", "postgres://u:***@h:5432/d"),
             ("postgresql://u:se@cret@h/d?sslmode=require", "postgresql://u:***@h/d?sslmode=require"),
             ("postgres:///d?host=/run/pg&password=secret", "postgres:///d?host=/run/pg&password=***"),
             ("postgres://u@h1,h2:5433/d", "postgres://u@h1,h2:5433/d"),
             ("postgres://h/d", "postgres://h/d"),
         ] {
-            assert_eq!(redacted(url), told);
+            assert_eq!(redacted(url), shown);
         }
         let address = Address::parse("postgres://u:secret@localhost/d?password=secret").unwrap();
         assert!(!format!("{address:?} {address}").contains("secret"));

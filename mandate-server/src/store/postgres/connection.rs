@@ -92,7 +92,7 @@ impl Connection {
     /// Connects to the first host that answers, within a time limit for each. The current runtime drives the
     /// connection.
     pub(super) async fn open(address: &Address) -> Result<Self, DatabaseError> {
-        address.reach(async |host| Self::greet(address, host).await).await
+        address.connect(async |host| Self::greet(address, host).await).await
     }
 
     async fn greet(address: &Address, host: &Config) -> Result<Self, DatabaseError> {

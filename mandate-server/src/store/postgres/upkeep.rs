@@ -90,7 +90,7 @@ async fn migrate_held(address: Arc<Address>) -> Result<Schema, Fault> {
     // The lock belongs to a transaction of its own: the migrations' own ends with them, and a pooler keeps no session.
     let mut connections = Vec::with_capacity(2);
     for _ in 0..2 {
-        let connected = address.reach(async |host| Ok(host.connect(address.connector()).await?)).await;
+        let connected = address.connect(async |host| Ok(host.connect(address.connector()).await?)).await;
         let (client, connection) = connected.map_err(|error| failed(&error.fault))?;
         tokio::spawn(async move {
             let _ = connection.await;

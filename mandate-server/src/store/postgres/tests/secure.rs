@@ -31,14 +31,14 @@ fn issue(name: &str) -> Issued {
 
 /// For each URL: whether the connection is encrypted, or why there is none. All are tried at once, since a
 /// failing one is retried for seconds.
-fn reach_all<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<Result<bool, String>> {
+fn connect_all<'a>(urls: impl IntoIterator<Item = &'a str>) -> Vec<Result<bool, String>> {
     thread::scope(|scope| {
-        let trying: Vec<_> = urls.into_iter().map(|url| scope.spawn(move || reach(url))).collect();
-        trying.into_iter().map(|reached| reached.join().unwrap()).collect()
+        let trying: Vec<_> = urls.into_iter().map(|url| scope.spawn(move || connect(url))).collect();
+        trying.into_iter().map(|connected| connected.join().unwrap()).collect()
     })
 }
 
-fn reach(url: &str) -> Result<bool, String> {
+fn connect(url: &str) -> Result<bool, String> {
     let mut worker = ConnectionWorker::new(Address::parse(url).unwrap()).unwrap();
     let encrypted = worker.read(&|tx: &mut Tx<'_>| tx.row(ENCRYPTED, &[])?.unwrap().integer());
     encrypted.and_then(|read| read).map(|count| count == 1).map_err(|fault| fault.to_string())
@@ -59,13 +59,13 @@ fn the_database_is_who_its_certificate_says_as_far_as_the_url_demands() {
     let plain = cluster.url("postgres");
     let demanding = ["require", "verify-ca", "verify-full"]
         .map(|mode| format!("{plain}?sslmode={mode}&sslrootcert={trusted}"));
-    for (url, reached) in demanding.iter().zip(reach_all(demanding.iter().map(String::as_str))) {
+    for (url, connected) in demanding.iter().zip(connect_all(demanding.iter().map(String::as_str))) {
         assert!(
-            reached.as_ref().is_err_and(|why| why.contains("does not support TLS")),
-            "{url}: {reached:?}"
+            connected.as_ref().is_err_and(|why| why.contains("does not support TLS")),
+            "{url}: {connected:?}"
         );
     }
-    assert_eq!(reach(&format!("{plain}?sslmode=prefer")), Ok(false));
+    assert_eq!(connect(&format!("{plain}?sslmode=prefer")), Ok(false));
 
     cluster.secure(&issued.certificate, &issued.key);
     let by_address = cluster.url("postgres");
@@ -87,11 +87,11 @@ fn the_database_is_who_its_certificate_says_as_far_as_the_url_demands() {
         // The cluster refuses connections without TLS.
         (format!("{by_name}?sslmode=disable"), Err("no encryption")),
     ];
-    for ((url, wanted), reached) in cases.iter().zip(reach_all(cases.iter().map(|(url, _)| url.as_str()))) {
-        match (reached, wanted) {
+    for ((url, wanted), connected) in cases.iter().zip(connect_all(cases.iter().map(|(url, _)| url.as_str()))) {
+        match (connected, wanted) {
             (Ok(encrypted), Ok(())) => assert!(encrypted, "{url}"),
             (Err(why), Err(wanted)) => assert!(why.contains(wanted), "{url}: {why}"),
-            (reached, _) => panic!("{url}: {reached:?}"),
+            (connected, _) => panic!("{url}: {connected:?}"),
         }
     }
 }
