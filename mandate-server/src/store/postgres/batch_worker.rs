@@ -1,5 +1,7 @@
-//! One batch worker: batches of authorizations, decided together; and those of agents that another transaction holds, set
-//! aside until they are let go or their time is over, so that no request waits for the agents of others.
+//! One batch worker. It decides many authorizations in one transaction.
+//!
+//! If another transaction holds the lock of an agent, the agent's requests are set aside. They are tried again until the
+//! lock is free or their time is over. So no request waits for the lock of another agent.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,31 +24,31 @@ use crate::traces;
 
 /// How many authorizations one transaction may hold.
 const MAX_BATCH: usize = 128;
-/// So many need no more company.
+/// A batch of this size is begun without waiting for more.
 const ENOUGH: usize = 32;
-/// How often, and how long each time, it lets requests gather while other batch workers are at work. A transaction costs
-/// as much as ten decisions, and others use the processors meanwhile.
+/// How often a batch worker waits for more requests while another is at work, and how long each time. A transaction
+/// costs as much as ten decisions, and the other worker uses the processors meanwhile.
 const GATHERINGS: usize = 3;
 const GATHERING: Duration = Duration::from_micros(100);
-/// How long one that was set aside waits for its agent, each time that it is tried.
+/// How long a request that was set aside waits for its agent's lock, each time that it is tried.
 const BRIEFLY: &str = "SET LOCAL lock_timeout = '50ms'";
-/// For how long agents that are held are tried, one after the other, before requests for other agents have their turn.
+/// For how long locked agents are tried, one after another, before other agents' requests are decided.
 const TRYING: Duration = Duration::from_millis(200);
-/// How long it is waited for others, before those that were set aside are tried again.
+/// How long the worker waits for new requests before it tries those again that were set aside.
 const REST: Duration = Duration::from_millis(50);
 
-/// What a batch worker has to go by.
+/// The state of a batch worker.
 struct BatchWorker<'a> {
     decider: &'a dyn Decider,
     after: &'a After,
     /// How long a request may wait before it is decided.
     max_wait: Duration,
     known: RefCell<hot::Known>,
-    /// What waits for an agent that another transaction holds, in the order in which it was asked.
+    /// Requests of agents that another transaction has locked, in the order in which they came.
     aside: Vec<Asked>,
 }
 
-/// Decides on what comes, until no request can come any more; `count` tells how many are set aside.
+/// Decides on requests until their channel is closed. Keeps the number of those set aside in `count`.
 pub(super) fn serve(
     mut worker: ConnectionWorker,
     (decider, after, max_wait, count): (&dyn Decider, &After, Duration, &AtomicUsize),
@@ -70,7 +72,7 @@ pub(super) fn serve(
         }
         let came = std::mem::take(&mut asked);
         let _at_work = after.at_work();
-        // A panic beside the decisions themselves drops the waiters' channels, and the batch worker goes on.
+        // A panic outside the decisions drops the waiters' channels, and the batch worker goes on.
         if catch_unwind(AssertUnwindSafe(|| batch_worker.take(&mut worker, came))).is_err() {
             worker.leave();
         }
@@ -78,7 +80,7 @@ pub(super) fn serve(
     }
 }
 
-/// Waits a moment for more to ask, unless there are enough, or no other worker is at work.
+/// Waits a moment for more requests, unless there are enough, or no other worker is at work.
 fn gather(after: &After, waiting: &mpsc::Receiver<Asked>) {
     for _ in 0..GATHERINGS {
         if waiting.len() >= ENOUGH || !after.is_at_work() {
@@ -95,12 +97,13 @@ impl BatchWorker<'_> {
         self.look_again(worker, held);
     }
 
-    /// Whether something of the same agent was set aside: what is asked later comes later.
+    /// Whether a request of the same agent is set aside: an agent's requests are decided in their order.
     fn waits(&self, asked: &Asked) -> bool {
         self.aside.iter().any(|other| agent(other) == agent(asked))
     }
 
-    /// Decides on all of a batch together; if that ends in a fault, on each alone, so that one harms no other.
+    /// Decides on a batch in one transaction. If that fails, decides on each request alone, so that one fault harms no
+    /// other request.
     fn decide(&mut self, worker: &mut ConnectionWorker, batch: Vec<Asked>) {
         let mut batch = self.in_time(batch);
         let Some(first) = batch.iter().map(|asked| asked.at).min() else { return };
@@ -128,7 +131,7 @@ impl BatchWorker<'_> {
         }
     }
 
-    /// Decides on one, or sets it aside where its agent is held.
+    /// Decides on one request, or sets it aside if its agent is locked.
     fn decide_alone(&mut self, worker: &mut ConnectionWorker, asked: Asked) {
         if self.waits(&asked) {
             return self.put_aside(asked);
@@ -155,7 +158,7 @@ impl BatchWorker<'_> {
         }
     }
 
-    /// Tries the first of each agent that was held, and what waits behind it where that one is free again.
+    /// Tries the first request of each agent that was locked, and the agent's others if that succeeds.
     fn look_again(&mut self, worker: &mut ConnectionWorker, came: Vec<Asked>) {
         let waiting = std::mem::take(&mut self.aside).into_iter().chain(came).collect();
         let waiting = self.in_time(waiting);
@@ -174,7 +177,7 @@ impl BatchWorker<'_> {
                 later.push(asked);
             }
         }
-        // What was not tried now is tried first the next time.
+        // Requests that were not tried now are tried first the next time.
         let held = std::mem::take(&mut self.aside);
         later.into_iter().chain(held).for_each(|asked| self.put_aside(asked));
         let mut freed = freed.into_iter().peekable();
@@ -183,7 +186,7 @@ impl BatchWorker<'_> {
         }
     }
 
-    /// What may still be begun; the others are told.
+    /// The requests that may still be begun. The others are answered with an error.
     fn in_time(&self, mut asked: Vec<Asked>) -> Vec<Asked> {
         for Asked { waiter, .. } in asked.extract_if(.., |asked| asked.at.elapsed() >= self.max_wait) {
             let _ = waiter.send(Err(overdue()));
@@ -191,7 +194,7 @@ impl BatchWorker<'_> {
         asked
     }
 
-    /// One transaction; after `until` nothing is begun or committed.
+    /// Decides on a batch in one transaction. After `until` nothing is begun or committed.
     fn run(
         &self,
         worker: &mut ConnectionWorker,
@@ -211,7 +214,7 @@ impl BatchWorker<'_> {
         }
         drop(span);
         ended.map(|(answers, mut tally): (_, Tally)| {
-            // Where no webhook has subscribed to the event, there is nothing to deliver.
+            // Without a subscription to its type, an event has no delivery.
             tally.announced &= worker.count != Some(0);
             self.after.record(batch.len(), worker.committing(), &tally);
             answers
@@ -219,7 +222,7 @@ impl BatchWorker<'_> {
     }
 }
 
-/// Whose request it is, by which requests wait for each other.
+/// The agent whose requests are decided in their order.
 fn agent(asked: &Asked) -> (i64, Option<mandate_core::AgentId>) {
     let caller = &asked.authorization.call.caller;
     (caller.environment.id, caller.agent.clone())

@@ -100,13 +100,13 @@ impl Connection {
         let mute_before = *mute.borrow();
         let (client, mut connection) = host.connect(address.connector()).await?;
         let warned = Arc::new(AtomicBool::new(false));
-        let hears = Arc::clone(&warned);
+        let noted = Arc::clone(&warned);
         tokio::spawn(async move {
             // The connection's users learn of its end from their calls. Messages of the database come before
             // its answers.
             while let Some(Ok(message)) = poll_fn(|context| connection.poll_message(context)).await {
                 if matches!(message, AsyncMessage::Notice(notice) if *notice.code() == SqlState::WARNING) {
-                    hears.store(true, Ordering::SeqCst);
+                    noted.store(true, Ordering::SeqCst);
                 }
             }
         });

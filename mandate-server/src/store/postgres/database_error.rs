@@ -46,25 +46,25 @@ impl From<Fault> for DatabaseError {
 
 impl From<Error> for DatabaseError {
     fn from(error: Error) -> Self {
-        let told = match error.as_db_error() {
+        let message = match error.as_db_error() {
             // The detail repeats values of rows: it is left out.
-            Some(told) => format!("database: {} ({})", told.message(), told.code().code()),
+            Some(error) => format!("database: {} ({})", error.message(), error.code().code()),
             None => match std::error::Error::source(&error) {
                 Some(source) => format!("database: {error}: {source}"),
                 None => format!("database: {error}"),
             },
         };
         let recovery = match error.as_db_error() {
-            Some(told) => recovery(told),
+            Some(error) => recovery(error),
             None => Recovery::Reconnect,
         };
         let fault = match error.code() {
-            Some(code) if *code == SqlState::DISK_FULL => Fault::DiskFull(told),
+            Some(code) if *code == SqlState::DISK_FULL => Fault::DiskFull(message),
             Some(code) if [SqlState::DATA_CORRUPTED, SqlState::INDEX_CORRUPTED].contains(code) => {
-                Fault::Corrupt(told)
+                Fault::Corrupt(message)
             }
-            _ if recovery == Recovery::Reconnect => Fault::Unavailable(told),
-            _ => Fault::Internal(told),
+            _ if recovery == Recovery::Reconnect => Fault::Unavailable(message),
+            _ => Fault::Internal(message),
         };
         Self { recovery, fault }
     }

@@ -1,10 +1,11 @@
-//! The two ends of a batch of authorizations, each in one round trip: load what it needs, keep what it made.
+//! Loads what a batch of authorizations needs, in one round trip, and has the batch decided and written.
 //!
-//! The agents' rows are taken first, in the order of their keys, and held until the end: a transaction that decides for
-//! an agent, or changes what decides, has them. An agent's API key is used for that agent alone, so that its row also
-//! guards the idempotency keys. All that changes with a decision is in these rows, and they are read as they are taken: a
-//! lock gives the newest version. What is read elsewhere is read by statements that begin when the rows are held. A
-//! mandate's terms never change, and are remembered; which one governs, and whether it is revoked, is not.
+//! The agents' rows are locked first, in the order of their keys, until the transaction ends. Every transaction that
+//! decides for an agent, or changes what its decisions depend on, locks the agent's row. An API key of an agent is used for
+//! that agent alone, so the row guards the idempotency keys too. Everything that changes with a decision is in these rows.
+//! The statement that locks a row also reads it, and so reads its newest version. Other tables are read by statements that
+//! begin after the rows are locked. The terms of mandates are cached, since they never change. Which mandate governs, and
+//! whether it is revoked, is read each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -25,8 +26,8 @@ use crate::error::Fault;
 use crate::model::call::Answer;
 use crate::model::records::{AgentKey, AgentState, KeptKey, Mode, UsageKey, UsageRecord};
 
-/// Every row that a batch reads or changes is found by its key. A plan is made before the database has counted a table's
-/// rows, and perhaps while there are none: it is not to be one that walks them. Nor is one made for each batch.
+/// Every row that a batch reads or changes is found by its key. A plan may be made while a table is empty or not yet
+/// analyzed, and must use the index all the same. Plans are not made anew for each batch.
 const PLAN: &str = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; \
      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off";
 const TAKE: &str = "/* postgres_hot.take */
@@ -34,11 +35,11 @@ const TAKE: &str = "/* postgres_hot.take */
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent) AS k
     JOIN agents a ON a.environment = k.environment AND a.agent = k.agent
     ORDER BY a.environment, a.agent FOR NO KEY UPDATE OF a";
-/// Has all plans of the connection made again, for tables as large as they are now.
+/// Makes the connection's plans anew, for the present size of the tables.
 const PLAN_AGAIN: &str = "DISCARD PLANS";
-/// How long plans are used. To make them takes a few milliseconds.
+/// How long plans are used. Making them takes a few milliseconds.
 const PLANNED: Duration = Duration::from_secs(1);
-// With OFFSET there is one lookup for each key, and no other way.
+// OFFSET forces one index lookup for each key.
 const MANDATES: &str = "/* postgres_hot.mandates */ SELECT k.environment, m.*
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bytea[]) AS mandate) AS k
     CROSS JOIN LATERAL (SELECT mandate, agent, terms, created_at, NULL::bigint, NULL::bytea,
@@ -65,27 +66,27 @@ const KEPT: &str =
 /// How many mandates a batch worker remembers. One takes about half a kilobyte.
 const MAX_MANDATES: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
 
-/// What a batch worker knows from one batch to the next.
+/// What a batch worker keeps from one batch to the next.
 pub(super) struct Known {
     /// The mandates that were used lately, each as it was written.
     mandates: LruCache<(i64, MandateId), Arc<Mandate>>,
-    /// When plans were last made again.
+    /// When plans were last made anew.
     planned: Option<Instant>,
 }
 
-/// What is in an agent's row of its metering: as it was read, and what it says.
+/// The metering in an agent's row: its text as it was read, and the parsed value.
 pub(super) struct Held {
     pub(super) text: String,
     pub(super) metered: Option<Metered>,
 }
 
-/// The rows that are held, and what else was found when they were.
+/// The locked rows, and what was read with them.
 #[derive(Default)]
 pub(super) struct Holding {
     pub(super) agents: BTreeMap<AgentKey, Held>,
     /// The environments with subscriptions of webhooks.
     pub(super) subscribed: BTreeSet<i64>,
-    /// The time by the database's clock since they are held.
+    /// The database's time, read after the rows were locked.
     shown: Option<Timestamp>,
 }
 
@@ -104,7 +105,7 @@ impl Default for Known {
     }
 }
 
-/// Decides on a batch inside an open transaction, and has what it made written with COMMIT. Says what was made.
+/// Decides on a batch inside an open transaction. What the batch made is sent with COMMIT.
 pub(super) fn run(
     session: &mut PostgresSession<'_>,
     decider: &dyn Decider,
@@ -120,19 +121,19 @@ pub(super) fn run(
     let (holding, taken) = asked.take(session, &mut loaded)?;
     let shown = holding.shown.ok_or_else(|| Fault::new("database: an agent's environment is not there"))?;
     let now = decider.database(shown);
-    // What is missing is read once; then all of it is known.
+    // The first call reads what is missing, and the second finds it.
     while !asked.look_up(session, known, &holding, &taken, now.month(), &mut loaded)? {}
-    // A kept answer that is given again must have come to where COMMIT waits for it, as it would when it is given first.
+    // A kept answer is sent again only when COMMIT has waited for the standby, as at first.
     session.wrote |= !loaded.kept.is_empty();
     let answers = decider.decide(batch, now, &mut loaded);
     let tally = keep::keep(session, &loaded, &holding)?;
     Ok((answers, tally))
 }
 
-/// What a batch asks about.
+/// The keys of what a batch reads.
 #[derive(Debug, Default)]
 struct Asked {
-    /// Whose rows are held: those of all callers.
+    /// The agents of all callers. Their rows are locked.
     agents: BTreeSet<AgentKey>,
     /// The agents and the currencies of the requests.
     currencies: BTreeSet<(AgentKey, Currency)>,
@@ -159,7 +160,7 @@ impl Asked {
         Ok(asked)
     }
 
-    /// Takes the agents' rows, with the modes and the kept answers.
+    /// Locks and reads the agents' rows, and reads the modes and the kept answers.
     fn take(
         &self,
         session: &mut PostgresSession<'_>,
@@ -206,7 +207,8 @@ impl Asked {
         Ok((holding, taken))
     }
 
-    /// Fills in the agents' states and their metering of this month. False when something had to be read: then it is to be called again.
+    /// Fills in the agents' states and their metering of this month. Returns false if it had to read something: then call
+    /// it again.
     fn look_up(
         &self,
         session: &mut PostgresSession<'_>,
@@ -258,7 +260,7 @@ impl Asked {
         let mandates = missing.iter().map(|(environment, id)| [(*environment).into(), id.to_bytes().into()]);
         let steps = vec![Step::Run(USAGE, usage), Step::Run(MANDATES, columns("ib", mandates)?)];
         let mut ran = session.send(steps)?.into_iter();
-        // Where there is no row, everything is 0.
+        // A missing row counts as 0.
         loaded.usage.extend(unmetered.into_iter().map(|key| (key, UsageRecord::default())));
         for mut row in rows(ran.next()) {
             let agent = read_agent(&mut row)?;

@@ -1,5 +1,5 @@
 //! The threads that run scripts which write. A script that meets a lock held by another transaction moves to
-//! a thread of its own kind, which tries such scripts in turn until their time is over. So no other script
+//! a thread of its own kind, which tries such scripts one after another until their time is over. So no other script
 //! waits for that lock.
 
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ pub(super) fn serve(
     }
 }
 
-/// Tries the scripts that wait for locks in turn, until none is left and no request can come any more.
+/// Tries the scripts that wait for locks one after another, until none is left and no request can come any more.
 /// `count` is their number.
 pub(super) fn serve_patiently(
     mut worker: ConnectionWorker,

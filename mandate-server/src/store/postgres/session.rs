@@ -103,9 +103,9 @@ impl<'a> PostgresSession<'a> {
                 Ok(ran.split_off(before))
             }
             Err(error) => {
-                let told = error.fault.clone();
+                let fault = error.fault.clone();
                 self.error = Some(error);
-                Err(told)
+                Err(fault)
             }
         }
     }
@@ -125,9 +125,9 @@ impl<'a> PostgresSession<'a> {
             return Ok(());
         }
         let error = DatabaseError::lost("it has committed without waiting for its standby");
-        let told = error.fault.clone();
+        let fault = error.fault.clone();
         self.error = Some(error);
-        Err(told)
+        Err(fault)
     }
 
     /// Sends one text without parameters or results, and nothing else.

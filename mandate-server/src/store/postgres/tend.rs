@@ -31,7 +31,7 @@ pub(super) fn make_partition(tx: &mut Tx<'_>, table: &'static str, month: &Month
     tx.query(MAKE, &[table.into(), name.as_str().into(), (*first).into(), (*behind).into()]).map(|_| ())
 }
 
-/// Deletes commit records that no server asks for any more. Returns whether there may be more.
+/// Deletes commit records that no server looks up any more. Returns whether there may be more.
 pub(super) fn forget(tx: &mut Tx<'_>) -> Result<bool, Fault> {
     Ok(i64::try_from(tx.execute(FORGET, &[ROWS.into()])?).unwrap_or(ROWS) >= ROWS)
 }

@@ -1,4 +1,4 @@
-//! What the operator does to a database as a whole: look at it, bring it up to date.
+//! The operator's work on a whole database: look at it, and migrate it to the newest schema.
 
 use std::sync::Arc;
 
@@ -14,12 +14,12 @@ use crate::store::Schema;
 use crate::store::tx::Tx;
 use crate::store::upkeep::{self, Applied};
 
-/// Held while a process changes the schema. Others wait, and find it changed.
+/// Takes the lock that a process holds while it changes the schema. Other processes wait, and then find it changed.
 pub(super) const HOLD: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = 0; SET LOCAL statement_timeout = 0; \
      SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(7239165340126157901)";
 const HAS_HISTORY: &str = "/* postgres_upkeep.has_history */ SELECT count(*) FROM pg_class
     WHERE oid = to_regclass('refinery_schema_history')";
-/// Checks in the place of foreign keys, which no partitioned table has.
+/// Checks in place of foreign keys, which partitioned tables lack.
 const DANGLING: &[(&str, &str, &str)] = &[
     (
         "deliveries",
@@ -48,7 +48,7 @@ pub(in crate::store) fn must_be_settled(url: &str) -> Result<(), Fault> {
     snapshot(url, transfer::must_be_whole)
 }
 
-/// The rows that refer to others which are not there: the table, and the table referred to.
+/// The rows that refer to missing rows: their table, and the table referred to.
 pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Fault> {
     let mut found = Vec::new();
     for (table, other, sql) in DANGLING {
@@ -59,18 +59,18 @@ pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)
     Ok(found)
 }
 
-/// The schema that a snapshot has.
+/// The schema of a snapshot.
 pub(in crate::store) fn schema_in(tx: &mut Tx<'_>) -> Result<Schema, Fault> {
     Ok(Schema::of(&upkeep::applied(tx, HAS_HISTORY)?, &runner()))
 }
 
-/// The schema that the database has, and what leads from it to the newest one.
+/// The database's schema, and the migrations that lead from it to the newest one.
 pub(in crate::store) fn schema(url: &str) -> Result<Schema, Fault> {
     snapshot(url, schema_in)
 }
 
-/// Brings the database up to the newest schema: all of the way, or not at all. Of several who begin at once, one does it,
-/// while the others wait. Says what it was before, which is the newest to those who waited.
+/// Migrates the database to the newest schema, by all missing migrations or by none. If several processes begin at once,
+/// one migrates while the others wait. Returns the schema as this process found it: for those that waited, the newest.
 pub(in crate::store) fn migrate(url: &str) -> Result<Schema, Fault> {
     let address = Address::parse(url)?;
     let before = schema(url)?;
@@ -87,7 +87,8 @@ pub(in crate::store) fn migrate(url: &str) -> Result<Schema, Fault> {
 
 async fn migrate_held(address: Arc<Address>) -> Result<Schema, Fault> {
     let failed = |e: &dyn std::fmt::Display| Fault::new(format!("database: cannot migrate {address}: {e}"));
-    // The lock belongs to a transaction of its own: the migrations' own ends with them, and a pooler keeps no session.
+    // The lock has a connection and a transaction of its own: that of the migrations ends with them, and behind a pooler
+    // a session lock would be lost.
     let mut connections = Vec::with_capacity(2);
     for _ in 0..2 {
         let connected = address.connect(async |host| Ok(host.connect(address.connector()).await?)).await;
@@ -108,7 +109,7 @@ async fn migrate_held(address: Arc<Address>) -> Result<Schema, Fault> {
     Ok(before)
 }
 
-/// The changes that have been applied by the time that the lock is held.
+/// The migrations that are applied when the lock is held.
 async fn applied(client: &Client) -> Result<Vec<Applied>, tokio_postgres::Error> {
     if client.query_one(HAS_HISTORY, &[]).await?.try_get::<_, i64>(0)? == 0 {
         return Ok(Vec::new());
@@ -120,7 +121,7 @@ async fn applied(client: &Client) -> Result<Vec<Applied>, tokio_postgres::Error>
     applied.collect()
 }
 
-/// One transaction for all that is missing: what a crash interrupts has not begun.
+/// Runs all missing migrations in one transaction, so that a crash undoes all of them.
 fn runner() -> Runner {
     migrations::migrations::runner().set_grouped(true)
 }
