@@ -1,6 +1,6 @@
-//! The store: what is committed is durable, what is not committed is not there.
+//! The store. What is committed is durable, and what is not committed is never seen.
 //!
-//! Three ways in: [`Store::read`] runs a script over a snapshot, [`Store::write`] runs one in a transaction, and
+//! It has three entry points: [`Store::read`] runs a script over a snapshot, [`Store::write`] runs one in a transaction, and
 //! [`Store::decide`] puts an authorization into the next batch. No answer is given before its COMMIT has returned.
 
 mod decider;
@@ -30,23 +30,23 @@ use tx::Tx;
 pub use decider::{Authorization, Decider, Drafted, Found, Loaded, Made, Ruling, Signed, Standing, Unsigned};
 pub use upkeep::{Holder, Schema, Step, migrate};
 
-/// The database, open. Clones share it.
+/// An open database. Clones share it.
 #[derive(Clone)]
 pub struct Store {
     backend: Backend,
     announced: Arc<Notify>,
 }
 
-/// The database that it is.
+/// The kind of database.
 #[derive(Clone)]
 enum Backend {
     Sqlite(Arc<sqlite::Sqlite>),
     Postgres(Arc<postgres::Postgres>),
 }
 
-/// Where a database is, by its name.
+/// Where the database is that `--database` names.
 enum Place<'a> {
-    /// The path of a file, the same whichever way it is spelled.
+    /// The canonical path of a file.
     Sqlite(String),
     /// The whole URL.
     Postgres(&'a str),
@@ -101,8 +101,8 @@ impl Store {
         Ok(Self { backend, announced })
     }
 
-    /// Runs `script` over a snapshot of what is committed; over a new one where the connection to the database was lost
-    /// beneath it.
+    /// Runs `script` over a snapshot of what is committed. If the connection is lost meanwhile, runs it again over a new
+    /// snapshot.
     ///
     /// # Errors
     /// The database does not answer.
@@ -132,12 +132,12 @@ impl Store {
         }
     }
 
-    /// Decides on an authorization, in a batch with those that wait beside it.
+    /// Decides on an authorization, in one batch with others that wait.
     ///
     /// # Errors
     /// The batch could not be committed.
     pub async fn decide(&self, mut authorization: Authorization) -> Result<Answer, Fault> {
-        // It lasts from the queue to the commit.
+        // The span lasts from the queue to the commit.
         let span = authorization.traced.as_ref().and_then(|traced| traced.begin("decide"));
         authorization.traced = span.as_ref().map(Span::place);
         match &self.backend {
@@ -146,12 +146,12 @@ impl Store {
         }
     }
 
-    /// Waits until something was committed through this store that is to be delivered. It wakes one waiter.
+    /// Waits until this store has committed something to deliver. One waiter is woken.
     pub async fn announced(&self) {
         self.announced.notified().await;
     }
 
-    /// How many jobs wait for those who do them.
+    /// How many jobs wait for a thread.
     #[must_use]
     pub fn waiting(&self) -> usize {
         match &self.backend {
@@ -160,24 +160,24 @@ impl Store {
         }
     }
 
-    /// Whether other servers work on the same database as a matter of course.
+    /// Whether several servers may work on the same database.
     #[must_use]
     pub fn is_shared(&self) -> bool {
         matches!(self.backend, Backend::Postgres(_))
     }
 
-    /// Whether the disk has failed at a commit. Nothing is written any more then, until the server is started again; what
-    /// is committed can be read.
+    /// Whether the disk has failed at a commit. Then nothing is written until the server is started again. What is committed
+    /// can still be read.
     #[must_use]
     pub fn has_stopped(&self) -> bool {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.has_stopped(),
-            // A database that is away comes back, and is asked anew each time.
+            // A database that cannot be reached may come back, so each request tries again.
             Backend::Postgres(_) => false,
         }
     }
 
-    /// What the database takes on its disk. It asks the file system, or the database, and so may take a while.
+    /// How much of its disk the database uses. This asks the file system or the database, so it may take a while.
     ///
     /// # Errors
     /// The size cannot be read.
@@ -190,19 +190,19 @@ impl Store {
         }
     }
 
-    /// Does what a database needs from time to time; says when it is due again.
+    /// Runs the database's regular maintenance. Returns when it is due again.
     ///
     /// # Errors
     /// The database fails.
     pub async fn tend(&self, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
         match &self.backend {
-            // A file needs nothing.
+            // A file needs no maintenance.
             Backend::Sqlite(_) => Ok(None),
             Backend::Postgres(postgres) => postgres.tend(now).await.map(Some),
         }
     }
 
-    /// Ends the threads after what they have begun, and checkpoints the log into the database file.
+    /// Lets the threads finish what they have begun, ends them, and checkpoints the log into the database file.
     pub fn close(&self) {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.close(),
@@ -211,8 +211,8 @@ impl Store {
     }
 }
 
-/// Runs one script in one transaction, without the threads of a [`Store`]: for the operator's commands, which work
-/// beside a running server.
+/// Runs one script in one transaction without the threads of a [`Store`]. The operator's commands use it beside a running
+/// server.
 ///
 /// # Errors
 /// The database cannot be opened, the script ends in a fault, or the transaction could not be committed.
@@ -226,7 +226,7 @@ pub fn run_once<T>(
     }
 }
 
-/// Runs one script as [`run_once`] does, and rolls it back: a dry run, which shows whether it would be refused.
+/// Runs one script as [`run_once`] does, and rolls it back. So a dry run shows whether the script would be refused.
 ///
 /// # Errors
 /// As with [`run_once`].

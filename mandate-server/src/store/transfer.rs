@@ -1,5 +1,5 @@
-//! A whole installation moved from one database into another: table by table in the order in which rows refer to each other,
-//! and within each in the order of its key, so that the last row that has arrived says where to go on.
+//! Moves a whole installation from one database into another. Tables are moved in the order of their references, and rows in
+//! the order of their keys. So the last row that has arrived shows where to go on.
 
 use std::fs::File;
 
@@ -20,22 +20,22 @@ const SETTLED_AT_ONCE: usize = 1_000;
 /// Before all agents.
 const FIRST: (i64, &str) = (0, "");
 
-/// What a target was when a transfer into it began.
+/// The state of a target when a transfer into it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Begun {
     /// Empty.
     Fresh,
-    /// Filled in part, from the source as it is now.
+    /// Filled in part from this source, which has not changed since.
     GoesOn,
-    /// Filled in part from another source, or from this one before it changed: it was emptied.
+    /// Filled in part from another source, or from this one before it changed. It was emptied.
     Anew,
 }
 
-/// An installation that no server works in while it is moved.
+/// The installation to be moved. No server works in it meanwhile.
 #[derive(Debug)]
 pub struct Source {
     database: String,
-    /// What its files were when they were claimed: another server on them would change that.
+    /// The state of its files when they were claimed. A server that works on them would change it.
     stamp: String,
     _held: File,
 }
@@ -43,7 +43,7 @@ pub struct Source {
 /// A database that is being filled. No server starts on it until [`Target::complete`].
 pub struct Target {
     filling: postgres::Filling,
-    /// What it was.
+    /// Its state at the begin.
     pub begun: Begun,
 }
 
@@ -53,10 +53,10 @@ impl std::fmt::Debug for Target {
     }
 }
 
-/// Refuses what cannot be moved: for now a file is the source, and PostgreSQL the target.
+/// Refuses a transfer that is not supported. For now the source is a file, and the target is PostgreSQL.
 ///
 /// # Errors
-/// It is another pair of databases, or a name of none.
+/// The databases are another pair, or a name is unknown.
 pub fn must_be_possible(from: &str, to: &str) -> Result<(), Fault> {
     match (place(from)?, place(to)?) {
         (Place::Sqlite(_), Place::Postgres(_)) => Ok(()),
@@ -66,31 +66,31 @@ pub fn must_be_possible(from: &str, to: &str) -> Result<(), Fault> {
     }
 }
 
-/// Refuses a source of another schema than the newest: nothing is changed in it, so that it is not migrated either.
+/// Refuses a source without the newest schema. A transfer changes nothing in its source, and so does not migrate it.
 ///
 /// # Errors
-/// It is of such a schema.
+/// The source has another schema.
 pub fn must_be_newest(source: &mut Tx<'_>, name: &str) -> Result<(), Fault> {
     upkeep::schema_in(source)?.must_be_newest(name)
 }
 
-/// Says what a transfer would find in the target. Nothing is changed.
+/// Returns what a transfer would find in the target. Changes nothing.
 ///
 /// # Errors
-/// The target holds anything else, or cannot be read.
+/// The target holds other data, or cannot be read.
 pub fn look(to: &str) -> Result<Begun, Fault> {
     let Place::Postgres(url) = place(to)? else { return Err(Fault::new("the target is not PostgreSQL")) };
     postgres::Filling::look(url)
 }
 
 impl Source {
-    /// Takes the source for this process alone, until it is dropped.
+    /// Locks the source for this process alone, until it is dropped.
     ///
     /// # Errors
-    /// There is none, or a server works in it.
+    /// The database is missing, or a server works in it.
     pub fn claim(from: &str) -> Result<Self, Fault> {
         let Place::Sqlite(path) = place(from)? else { return Err(Fault::new("the source is not a file")) };
-        // To claim a database makes a file beside it: not where there is none.
+        // A claim makes a file beside the database, which must not happen where there is no database.
         if upkeep::schema(from)?.current == 0 {
             return Err(Fault::new(format!("database: {path} is not there, or nothing is in it")));
         }
@@ -130,11 +130,11 @@ fn settle(from: &str) -> Result<(), Fault> {
 }
 
 impl Target {
-    /// Brings the target to the newest schema, and marks it as unfinished; one that is marked is gone on with, or begun
-    /// again where the source is not what it was.
+    /// Migrates the target to the newest schema, and marks it as unfinished. A marked target is continued, or emptied if the
+    /// source has changed.
     ///
     /// # Errors
-    /// It holds anything else, or the database does not answer.
+    /// The target holds other data, or the database does not answer.
     pub fn begin(to: &str, source: &Source, at: Timestamp) -> Result<Self, Fault> {
         let Place::Postgres(url) = place(to)? else { return Err(Fault::new("the target is not PostgreSQL")) };
         let from = redacted(&source.database);
@@ -142,7 +142,7 @@ impl Target {
         Ok(Self { filling, begun })
     }
 
-    /// The key of the last row of a table that has arrived, and how many have.
+    /// The key of the last row of a table that has arrived, and the number of rows that have.
     ///
     /// # Errors
     /// The database does not answer.
@@ -150,10 +150,10 @@ impl Target {
         self.filling.arrived(table)
     }
 
-    /// Writes rows that follow those that have arrived: all of them, or none.
+    /// Writes rows that follow those that have arrived, all or none.
     ///
     /// # Errors
-    /// The target does not take them, or is not this transfer's any more.
+    /// The target refuses them, or another transfer has taken the target.
     pub fn put(&mut self, table: &'static Table, rows: &[Vec<Value>]) -> Result<(), Fault> {
         self.filling.put(table, rows)
     }

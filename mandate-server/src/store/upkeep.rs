@@ -1,4 +1,4 @@
-//! The database as a whole, for the operator: its schema, snapshots of it, copies, and who has it open.
+//! The operator's work on a whole database: its schema, snapshots, copies, and the lock against other processes.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -13,47 +13,47 @@ use super::{Place, place, postgres, sqlite};
 use crate::error::Fault;
 use crate::model::database::redacted;
 
-/// The changes that have been applied to a database, in order: number, name and checksum of each.
+/// The migrations that have been applied to a database, in order: number, name and checksum of each.
 pub(super) const HISTORY: &str = "/* upkeep.history */
     SELECT CAST(version AS bigint), CAST(name AS text), CAST(checksum AS text)
     FROM refinery_schema_history ORDER BY version";
 
-/// For what a process takes a database.
+/// What a process locks a database for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
-    /// To work in it, beside others.
+    /// To work in it beside others.
     Server,
-    /// To put another in its place.
+    /// To replace it.
     Alone,
 }
 
-/// The schema of a database, beside those that this program accepts.
+/// The schema of a database, compared with the schemas that this program knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
-    /// The version that the database has; 0 where there is none yet.
+    /// The version of the database, or 0 if it has no schema yet.
     pub current: i64,
     /// The newest version that this program knows.
     pub newest: i64,
-    /// What leads from the one to the other, in order.
+    /// The migrations that lead from the one to the other, in order.
     pub missing: Vec<Step>,
-    /// The first change in the database that is not this program's.
+    /// The first migration in the database that is not this program's.
     foreign: Option<Foreign>,
 }
 
-/// One change of the schema.
+/// One migration of the schema.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Step {
     /// The version that it leads to.
     pub version: i64,
-    /// What it is called.
+    /// Its name.
     pub name: String,
 }
 
-/// A change in a database that is not this program's.
+/// A migration in a database that is not this program's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Foreign {
     change: Step,
-    /// Where this program has a change of the same number and name: its checksum in the database, and here.
+    /// The checksums in the database and in this program, if this program has a migration of the same number and name.
     checksums: Option<(String, String)>,
 }
 
@@ -65,33 +65,33 @@ impl Foreign {
     }
 }
 
-/// A change that has been applied to a database.
+/// A migration that has been applied to a database.
 pub(super) struct Applied {
     pub(super) version: i64,
     pub(super) name: String,
-    /// Of its number, name and text.
+    /// The checksum of its number, name and text.
     pub(super) checksum: String,
 }
 
 impl Applied {
-    /// Whether it is this one of the changes that this program knows.
+    /// Whether it is the migration `known`.
     fn is(&self, known: &Migration) -> bool {
         self.has_name_of(known) && self.checksum == known.checksum().to_string()
     }
 
-    /// Whether it has the number and the name of `known`, whatever its text.
+    /// Whether it has the number and the name of `known`. The texts may differ.
     fn has_name_of(&self, known: &Migration) -> bool {
         self.version == i64::from(known.version()) && self.name == known.name()
     }
 }
 
-/// The name of a change as people read it.
+/// A migration with its name in a readable form.
 fn step(version: i64, name: &str) -> Step {
     Step { version, name: name.replace('_', " ") }
 }
 
 impl Schema {
-    /// What leads from the changes `applied` to the newest schema of `runner`.
+    /// Compares the migrations `applied` with those of `runner`.
     pub(super) fn of(applied: &[Applied], runner: &Runner) -> Self {
         let mut known: Vec<_> = runner.get_migrations().iter().collect();
         known.sort_by_key(|migration| migration.version());
@@ -104,10 +104,10 @@ impl Schema {
         }
     }
 
-    /// Refuses a database with a change that is not this program's: one of a newer program, or of another schema.
+    /// Refuses a database with a migration of a newer program, or of another schema.
     ///
     /// # Errors
-    /// It has such a change.
+    /// The database has such a migration.
     pub fn must_be_known(&self, database: &str) -> Result<(), Fault> {
         let Some(Foreign { change: Step { version, name }, checksums }) = &self.foreign else {
             return Ok(());
@@ -128,7 +128,7 @@ impl Schema {
         )))
     }
 
-    /// Refuses to work in a database of another schema than the newest.
+    /// Refuses a database without the newest schema.
     pub(super) fn must_be_newest(&self, database: &str) -> Result<(), Fault> {
         self.must_be_known(database)?;
         if self.missing.is_empty() {
@@ -140,7 +140,7 @@ impl Schema {
         )))
     }
 
-    /// What shows that the database has another schema than the newest.
+    /// The version or the checksum that differs from the newest schema.
     #[must_use]
     pub fn found(&self) -> String {
         match &self.foreign {
@@ -152,19 +152,19 @@ impl Schema {
         }
     }
 
-    /// Whether it is the newest that this program knows.
+    /// Whether it is the newest schema that this program knows.
     #[must_use]
     pub fn is_newest(&self) -> bool {
         self.foreign.is_none() && self.missing.is_empty()
     }
 }
 
-/// The version of the newest schema that `runner` brings about.
+/// The version of the newest schema of `runner`.
 pub(super) fn last(runner: &Runner) -> i64 {
     runner.get_migrations().iter().map(|m| i64::from(m.version())).max().unwrap_or(0)
 }
 
-/// The changes that have been applied; none where `there` counts no table of them.
+/// The migrations that have been applied. None if `there` finds no table of them.
 pub(super) fn applied(tx: &mut Tx<'_>, there: &'static str) -> Result<Vec<Applied>, Fault> {
     let lost = || Fault::new("database: a count without a row");
     if tx.row(there, &[])?.ok_or_else(lost)?.integer()? == 0 {
@@ -175,11 +175,11 @@ pub(super) fn applied(tx: &mut Tx<'_>, there: &'static str) -> Result<Vec<Applie
         .collect()
 }
 
-/// Brings the database up to the newest schema, creating it if it is not there. A crash leaves the old one or the new.
-/// Says what it was before.
+/// Migrates the database to the newest schema, and creates it if it is missing. After a crash it has the old schema or the
+/// new one. Returns the schema that it had before.
 ///
 /// # Errors
-/// The name is not of a known database, it cannot be opened, its schema is newer than any known, or a migration fails.
+/// The name is of no known kind of database, it cannot be opened, its schema is newer than any known, or a migration fails.
 pub fn migrate(database: &str) -> Result<Schema, Fault> {
     match place(database)? {
         Place::Sqlite(path) => sqlite::upkeep::migrate(&path),
@@ -187,10 +187,10 @@ pub fn migrate(database: &str) -> Result<Schema, Fault> {
     }
 }
 
-/// The schema of a database. Nothing is changed.
+/// The schema of a database. Changes nothing.
 ///
 /// # Errors
-/// The name is not of a known database, or it cannot be opened.
+/// The name is of no known kind of database, or it cannot be opened.
 pub fn schema(database: &str) -> Result<Schema, Fault> {
     match place(database)? {
         Place::Sqlite(path) => sqlite::upkeep::schema(&path),
@@ -198,7 +198,7 @@ pub fn schema(database: &str) -> Result<Schema, Fault> {
     }
 }
 
-/// The schema that a snapshot has.
+/// The schema of a snapshot.
 ///
 /// # Errors
 /// The database does not answer.
@@ -209,10 +209,10 @@ pub fn schema_in(tx: &mut Tx<'_>) -> Result<Schema, Fault> {
     }
 }
 
-/// Refuses a database whose place another is to take, since a restore was cut short, and one that a transfer fills.
+/// Refuses a database that an interrupted restore is to replace, and one that a transfer is filling.
 ///
 /// # Errors
-/// It is such a one, or its directory cannot be read.
+/// It is such a database, or its directory cannot be read.
 pub fn must_be_settled(database: &str) -> Result<(), Fault> {
     match place(database)? {
         Place::Sqlite(path) => sqlite::upkeep::must_be_settled(&path),
@@ -220,7 +220,7 @@ pub fn must_be_settled(database: &str) -> Result<(), Fault> {
     }
 }
 
-/// Runs `script` over one snapshot, beside other processes in the database. It can change nothing.
+/// Runs `script` over one snapshot, beside other processes. The script can change nothing.
 ///
 /// # Errors
 /// The database cannot be opened, or the script fails.
@@ -231,27 +231,27 @@ pub fn snapshot<T>(database: &str, script: impl FnOnce(&mut Tx<'_>) -> Result<T,
     }
 }
 
-/// Whether a database is reached over a connection: it is no file of this machine.
+/// Whether a database is used over a connection, and is no file of this machine.
 ///
 /// # Errors
-/// The URL is none.
+/// The URL is not valid.
 pub fn is_remote(database: &str) -> Result<bool, Fault> {
     Ok(matches!(place(database)?, Place::Postgres(_)))
 }
 
-/// What the database finds damaged in its own file, a sentence each.
+/// The damage that the database finds in its own file, a sentence each.
 ///
 /// # Errors
-/// The file is damaged so that this cannot be told.
+/// The file is damaged so badly that the search itself fails.
 pub fn damage(tx: &mut Tx<'_>) -> Result<Vec<String>, Fault> {
     match tx.backend() {
         Backend::Sqlite => sqlite::upkeep::damage(tx),
-        // Its pages are its server's: `pg_amcheck` looks at them.
+        // PostgreSQL's server owns the pages: `pg_amcheck` checks them.
         Backend::Postgres => Ok(Vec::new()),
     }
 }
 
-/// The rows that refer to others which are not there: the table, and the table referred to.
+/// The rows that refer to missing rows: their table, and the table referred to.
 ///
 /// # Errors
 /// The database does not answer.
@@ -262,25 +262,24 @@ pub fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Fault> {
     }
 }
 
-/// Copies what is committed into the empty file `to`, beside a server that goes on writing. `tell` hears how many pages
-/// are copied, and how many there are.
+/// Copies what is committed into the empty file `to`, beside a server that goes on writing. Calls `progress` with the number
+/// of pages that are copied, and the number of all.
 ///
 /// # Errors
 /// The database cannot be read, or the file not written.
-pub fn copy(database: &str, to: &Path, tell: &mut dyn FnMut(i32, i32)) -> Result<(), Fault> {
-    sqlite::upkeep::copy(&path(database)?, to, tell)
+pub fn copy(database: &str, to: &Path, progress: &mut dyn FnMut(i32, i32)) -> Result<(), Fault> {
+    sqlite::upkeep::copy(&path(database)?, to, progress)
 }
 
-/// Gives a file that root has made to the owner of the directory it is in, where that is another: commands run by root
-/// lock no server out.
+/// Gives a file that root has made to the owner of its directory. So a command that root runs locks no server out.
 pub fn adopt(file: &File, directory: &Path) {
     sqlite::upkeep::adopt(file, directory);
 }
 
-/// Takes a database, there or not, until what is returned is dropped.
+/// Locks a database, which need not exist, until the returned file is dropped.
 ///
 /// # Errors
-/// Another process has it, or its lock file cannot be written.
+/// Another process has locked it, or its lock file cannot be written.
 pub fn claim(database: &str, holder: Holder) -> Result<File, Fault> {
     sqlite::upkeep::claim(&path(database)?, holder)
 }
@@ -296,10 +295,10 @@ fn path(database: &str) -> Result<String, Fault> {
     }
 }
 
-/// What records call a database: the path of its file, or its URL without the password.
+/// The name of a database in audit records: the path of its file, or its URL without the password.
 ///
 /// # Errors
-/// The name is not of a known database, or links lead nowhere.
+/// The name is of no known kind of database, or a link leads nowhere.
 pub fn subject(database: &str) -> Result<String, Fault> {
     Ok(match place(database)? {
         Place::Sqlite(path) => path,
@@ -307,25 +306,25 @@ pub fn subject(database: &str) -> Result<String, Fault> {
     })
 }
 
-/// The file that a database is, whichever way it is spelled, there or not.
+/// The canonical path of a database's file, which need not exist.
 ///
 /// # Errors
-/// The name is not of a known database, or links lead nowhere.
+/// The name is of no known kind of database, or a link leads nowhere.
 pub fn file(database: &str) -> Result<PathBuf, Fault> {
     path(database).map(PathBuf::from)
 }
 
-/// The name that a file gets, whole and synced, which is to take the place of a database. Once it has it, nothing takes
-/// the change back: [`replace`] makes it, and if that is cut short, the next process that claims the database.
+/// The name of a complete and synced file that is to replace a database. A file with this name will replace the database:
+/// by [`replace`], or if that is interrupted, by the next process that claims the database.
 ///
 /// # Errors
-/// The name is not of a known database.
+/// The name is of no known kind of database.
 pub fn pending_name(database: &str, time: &str) -> Result<PathBuf, Fault> {
     Ok(sqlite::replace::pending_name(&path(database)?, time))
 }
 
-/// Puts the file that waits under its [`pending_name`] in the place of a database, which the caller has claimed alone.
-/// Says where the one is now that was there before.
+/// Replaces a database, which the caller has claimed alone, by the file with the [`pending_name`]. Returns the path of the
+/// previous database.
 ///
 /// # Errors
 /// A file cannot be renamed.

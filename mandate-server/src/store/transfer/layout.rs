@@ -6,10 +6,10 @@ use std::sync::LazyLock;
 use super::super::tx::{Tx, Value};
 use crate::error::Fault;
 
-/// The tables, none before those that it refers to: the name, how many columns the key has, and the columns, those of the key
-/// first, each with its kind: `i` for numbers, `t` for texts, `b` for bytes.
+/// The tables, each after those that it refers to: its name, the number of key columns, and all columns with their kinds, those
+/// of the key first. `i` means numbers, `t` texts, `b` bytes.
 ///
-/// What one kind of database alone has is not moved: `commits`, the pieces of exports, and leases on them.
+/// What only one kind of database has is not moved: `commits`, the pieces of exports, and leases on them.
 const LAYOUT: &[(&str, usize, &str)] = &[
     ("organizations", 1, "organization:i name:t created_at:i"),
     ("environments", 1, "environment:i organization:i kind:t policy_version:t mode:t since:i"),
@@ -84,10 +84,10 @@ const LAYOUT: &[(&str, usize, &str)] = &[
     ("audit", 1, "audit:i at:i action:t organization:t environment:t subject:t operator:t details:t"),
 ];
 
-/// A table that is moved. Its statements are the same for every database, but for those that only the target runs.
+/// A table that is moved. Its statements are the same for every database, except those that only the target runs.
 #[derive(Debug)]
 pub struct Table {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     /// Its columns, those of the key first.
     pub columns: Vec<&'static str>,
@@ -101,9 +101,9 @@ pub struct Table {
     pub(in crate::store) last: &'static str,
     /// One row, if there is any.
     pub(in crate::store) any: &'static str,
-    /// Takes an array for each column.
+    /// Inserts rows. Its parameters are an array for each column.
     pub(in crate::store) insert: &'static str,
-    /// Has the numbers that the database draws begin behind the greatest; none where it draws none.
+    /// Lets the numbers that the database draws go on after the greatest. None if it draws none.
     pub(in crate::store) renumber: Option<&'static str>,
 }
 
@@ -133,7 +133,7 @@ impl Table {
             text
         });
         let drawn = *keys == 1 && kinds.first() == Some(&"i");
-        // Statements are known by their address, and these live as long as the program.
+        // Statements are cached by their address, so these live as long as the program.
         Self {
             name,
             first: format!("/* transfer.{name}.first */ SELECT {all} FROM {name} ORDER BY {order} LIMIT $1").leak(),
@@ -161,7 +161,7 @@ impl Table {
         }
     }
 
-    /// At most `limit` rows behind the one of this key, or from the first on, in the order of the key.
+    /// At most `limit` rows after the one with this key, or from the first on, in the order of the key.
     ///
     /// # Errors
     /// The database does not answer.
@@ -210,11 +210,11 @@ mod tests {
     const TABLES: &str =
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'refinery_schema_history'
         AND name NOT LIKE 'sqlite_%' ORDER BY name";
-    /// What SQLite alone has, and makes itself: which decisions are an agent's.
+    /// A table that only SQLite has, and that it fills itself: the decisions of each agent.
     const NOT_MOVED: [&str; 2] = ["agent_decisions", "unsettled"];
     const COLUMNS: &str = "SELECT name, type FROM pragma_table_info($1) ORDER BY name";
 
-    /// What a migration adds is moved, or this fails.
+    /// Fails if a migration adds something that is not moved.
     #[test]
     fn no_table_and_no_column_is_forgotten() {
         let folder = tempfile::tempdir().unwrap();
