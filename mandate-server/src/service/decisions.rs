@@ -171,7 +171,7 @@ pub fn list(tx: &mut Tx<'_>, call: &Call, filter: &Filter, query: &Query, cursor
         let whole = whole.ok_or_else(|| Fault::new("database: a decision just found is not there"))?;
         rows.push((id.to_bytes(), show(&whole, &environment.policy_version, cursors.now)?));
     }
-    walk.answer(rows, found.reached.map(DecisionId::to_bytes))
+    walk.answer(rows, found.stopped_at.map(DecisionId::to_bytes))
 }
 
 /// One text for each set of filters.

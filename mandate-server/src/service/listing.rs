@@ -106,14 +106,14 @@ impl<'a> Walk<'a> {
     }
 
     /// Answers with the page: `rows` in the order of the walk, at most as many as [`Walk::slice`] asked for.
-    /// If a search stopped before it had found them, `reached` is where the next page goes on.
+    /// If a search stopped before it had found them, `stopped_at` is where the next page goes on.
     ///
     /// # Errors
     /// The page cannot be written.
-    pub fn answer<S: Serialize>(self, mut rows: Vec<(Position, S)>, reached: Option<Position>) -> Scripted {
+    pub fn answer<S: Serialize>(self, mut rows: Vec<(Position, S)>, stopped_at: Option<Position>) -> Scripted {
         let more_than_fit = rows.len() > self.limit;
         rows.truncate(self.limit);
-        let end = if more_than_fit { rows.last().map(|(position, _)| *position) } else { reached };
+        let end = if more_than_fit { rows.last().map(|(position, _)| *position) } else { stopped_at };
         let mut data: Vec<S> = rows.into_iter().map(|(_, row)| row).collect();
         if self.slice.direction == Direction::Newer {
             data.reverse();

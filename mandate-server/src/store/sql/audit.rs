@@ -1,4 +1,4 @@
-//! What operators have done.
+//! Audit records of the operators' commands.
 
 use mandate_core::{EnvironmentKind, Timestamp};
 use serde::Serialize;
@@ -19,24 +19,24 @@ const NEWEST_OF: &str = "/* audit.newest_of */
     SELECT at, action, organization, environment, subject, operator, details
     FROM audit WHERE organization = $1 AND at >= $2 ORDER BY audit DESC LIMIT $3";
 
-/// What an operator has done.
+/// An audit record.
 #[derive(Debug, Serialize)]
 pub struct AuditRecord {
-    /// When.
+    /// The time.
     pub at: Timestamp,
     /// The command, as in `key.revoke`.
     pub action: String,
     /// The organization concerned.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub organization: Option<String>,
-    /// Which of its environments; or the kind of environments that a signing key signs for.
+    /// The kind of the environment concerned, or of those that a signing key signs for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<&'static str>,
-    /// What it was done to.
+    /// The object of the command.
     pub subject: String,
-    /// Who did it, as the operating system knows them.
+    /// The operator's name in the operating system.
     pub operator: String,
-    /// What else is worth to know: a JSON object without secrets.
+    /// Further details: a JSON object without secrets.
     pub details: Box<RawValue>,
 }
 

@@ -1,18 +1,18 @@
 //! The high-water mark of the instants by which decisions were made.
 //!
-//! It is never below such an instant: a decision that is later raises it, in its own transaction and by [`AHEAD_MILLIS`] more,
-//! so that this happens about once a second. A clock that is behind it was set back.
+//! No decision is later than the mark: one that would be raises it in its own transaction, to [`AHEAD_MILLIS`] beyond itself. So
+//! the mark is written about once a second. A clock that is behind the mark was set back.
 
 use mandate_core::Timestamp;
 
 use crate::error::Fault;
 use crate::store::tx::Tx;
 
-/// How far ahead of the decision that raises it the mark is set, in milliseconds.
+/// How far beyond the decision that raises it the mark is set, in milliseconds.
 pub const AHEAD_MILLIS: i64 = 1_000;
 
 const MARK: &str = "/* clock.mark */ SELECT mark FROM clock";
-/// Raises the mark to `$1`, unless it is that high.
+/// Raises the mark to `$1`, unless it is as high already.
 pub(in crate::store) const RAISE: &str = "/* clock.raise */ UPDATE clock SET mark = $1 WHERE mark < $1";
 const ACCEPT: &str = "/* clock.accept */ UPDATE clock SET mark = $1";
 
@@ -23,13 +23,13 @@ pub fn mark(tx: &mut Tx<'_>) -> Result<Timestamp, Fault> {
     row.integer().map(Timestamp::from_millis)
 }
 
-/// The mark that decisions up to `newest` need, where `mark` is too low for them.
+/// The mark that decisions up to `newest` need. None if `mark` is high enough.
 #[must_use]
 pub fn raised(mark: Timestamp, newest: Timestamp) -> Option<Timestamp> {
     (newest > mark).then(|| Timestamp::from_millis(newest.millis().saturating_add(AHEAD_MILLIS)))
 }
 
-/// Raises the mark to `to`, unless it is that high.
+/// Raises the mark to `to`, unless it is as high already.
 pub fn raise(tx: &mut Tx<'_>, to: Timestamp) -> Result<(), Fault> {
     tx.execute(RAISE, &[to.millis().into()]).map(drop)
 }

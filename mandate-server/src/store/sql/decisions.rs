@@ -87,7 +87,7 @@ const ONWARD_OF_VERDICT: &str =
     WHERE d.environment = $1 AND d.verdict = $2 AND d.decision > $3 AND d.decision < $4
     ORDER BY d.decision ASC LIMIT $5";
 
-/// A search reads ids and what filters ask for, and nothing else.
+/// A search reads only ids and the columns of its filters.
 const OLDER: &str = "/* decisions.older */
     SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
     FROM decisions d
@@ -161,7 +161,7 @@ const NEWER_OF_VERDICT: &str = "/* decisions.newer_of_verdict */
     WHERE d.environment = $1 AND d.verdict = $2 AND d.decision > $3 AND d.decision < $4
     ORDER BY d.decision ASC LIMIT $5";
 
-/// Which decisions are looked for. What is absent does not matter.
+/// A filter of decisions. An absent field matches every decision.
 #[derive(Debug, Clone, Default)]
 pub struct Filter {
     /// Of this agent.
@@ -180,7 +180,7 @@ pub struct Filter {
     pub until: Option<Timestamp>,
 }
 
-/// A decision with all that its token and its JSON need.
+/// A decision with everything that its token and its JSON need.
 #[derive(Debug, Clone)]
 pub struct Whole {
     /// The decision.
@@ -277,16 +277,16 @@ pub fn onward(
     rows.into_iter().map(read).collect()
 }
 
-/// The ids of decisions that meet a filter.
+/// The ids of decisions that match a filter.
 #[derive(Debug)]
 pub struct Found {
-    /// At most as many as the slice asked for, in the order of the walk.
+    /// At most the slice's limit, in the order of the search.
     pub ids: Vec<DecisionId>,
-    /// Where the search was given up; nothing when it has found enough, or has come to the end.
-    pub reached: Option<DecisionId>,
+    /// Where the search stopped. None if it has found enough, or has come to the end.
+    pub stopped_at: Option<DecisionId>,
 }
 
-/// Searches a slice for what meets `filter`. It looks at no more than `most` rows, whatever the size of the log.
+/// Searches a slice for decisions that match `filter`. Reads at most `most` rows, however long the log is.
 pub fn search(
     tx: &mut Tx<'_>,
     environment: i64,
@@ -335,12 +335,12 @@ pub fn search(
             }
         }
     }
-    let reached = if exhausted || ids.len() == wanted { None } else { last };
-    Ok(Found { ids, reached })
+    let stopped_at = if exhausted || ids.len() == wanted { None } else { last };
+    Ok(Found { ids, stopped_at })
 }
 
 impl Filter {
-    /// Whether a row of a search, behind its id, meets what no index has looked after.
+    /// Whether a row of a search, after its id, matches the parts of the filter that no index covers.
     fn meets(&self, row: &mut Row, now: Timestamp) -> Result<bool, Fault> {
         let verdict = Verdict::parse(&row.text()?)?;
         let mandate = row.maybe_bytes()?.map(MandateId::from_bytes);

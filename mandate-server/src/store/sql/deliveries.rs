@@ -1,10 +1,10 @@
 //! Deliveries of events to webhooks, their attempts, and the due queue of webhooks.
 //!
-//! `webhooks.due_at` is the place of a webhook in that queue. Whatever makes a delivery due keeps it no later than the
-//! first delivery that is pending; a server that takes a webhook out of the due queue leases it, and puts it back when
-//! that is done.
+//! `webhooks.due_at` is the place of a webhook in that queue. It is never later than the webhook's first pending delivery:
+//! each statement that makes a delivery due sees to that. A server leases a webhook from the queue, and puts it back when it
+//! has delivered.
 //!
-//! What is pending for a webhook that is gone has ended, whether or not its row says so yet (`left_over`).
+//! A pending delivery whose webhook is gone has ended, even if its row does not show it yet (`left_over`).
 
 use mandate_core::{EnvironmentKind, EventId, EventKind, Timestamp, WebhookId};
 use serde_json::value::RawValue;
@@ -21,8 +21,9 @@ const HOLD_ANYWHERE: &str = "/* deliveries.hold_anywhere */
 const FAN_OUT: &str = "/* deliveries.fan_out */
     INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
     SELECT environment, $1, webhook, 'pending', $2, 0 FROM subscriptions WHERE environment = $3 AND type = $4";
-/// The same where others write at the same time, to the webhooks that it holds itself and to no other, which it puts into the
-/// due queue too. Their place there is read as they are held; the rest of the statement sees what was there when it began.
+/// The same where other transactions write at the same time. It locks the subscribed webhooks, puts them into the due queue,
+/// and makes deliveries to no other. Their place in the queue is read when they are locked. The rest of the statement sees
+/// the state at its begin.
 const FAN_OUT_BESIDE_OTHERS: &str = "/* deliveries.fan_out_beside_others */
     WITH held AS MATERIALIZED (SELECT environment, webhook, due_at FROM webhooks
         WHERE environment = $3 AND webhook IN (SELECT webhook FROM subscriptions WHERE environment = $3 AND type = $4)
@@ -143,14 +144,14 @@ fn queue(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId, at: Timestamp) -
     Ok(())
 }
 
-/// The deliveries of an event with their attempts, in the order of their webhooks' creation. One that is pending has ended if
-/// its webhook is gone.
+/// The deliveries of an event with their attempts, in the order of their webhooks' creation. A pending one whose webhook is
+/// gone is shown as ended.
 pub fn of_event(tx: &mut Tx<'_>, environment: i64, event: EventId) -> Result<Vec<DeliveryRecord>, Fault> {
     let rows = tx.query(OF_EVENT, &[environment.into(), event.to_bytes().into()])?;
     rows.into_iter().map(|row| read(tx, environment, event, row)).collect()
 }
 
-/// How many deliveries to a webhook are in each state. It reads all of the environment's: for operators only.
+/// How many deliveries to a webhook are in each state. Reads all of the environment's deliveries: for operators only.
 pub fn count(
     tx: &mut Tx<'_>,
     environment: i64,
@@ -160,7 +161,7 @@ pub fn count(
     rows.map(|mut row| Ok((DeliveryState::parse(&row.text()?)?, row.integer()?))).collect()
 }
 
-/// There are at most as many deliveries of an event as webhooks: one query each.
+/// An event has at most as many deliveries as there are webhooks, so one query for each will do.
 fn read(tx: &mut Tx<'_>, environment: i64, event: EventId, mut row: Row) -> Result<DeliveryRecord, Fault> {
     let webhook = WebhookId::from_bytes(row.bytes()?);
     let key = [environment.into(), event.to_bytes().into(), webhook.to_bytes().into()];
@@ -180,24 +181,24 @@ fn read_attempt(mut row: Row) -> Result<AttemptRecord, Fault> {
     })
 }
 
-/// Brings webhooks to the front of the due queue that are in it at a time after `latest`.
+/// Moves webhooks with a due time after `latest` to the front of the due queue.
 pub fn bring_forward(tx: &mut Tx<'_>, now: Timestamp, latest: Timestamp) -> Result<(), Fault> {
     tx.execute(BRING_FORWARD, &[now.millis().into(), latest.millis().into()])?;
     Ok(())
 }
 
-/// Whether a webhook is in the due queue at a time after `latest`.
+/// Whether a webhook in the due queue has a due time after `latest`.
 pub fn is_any_after(tx: &mut Tx<'_>, latest: Timestamp) -> Result<bool, Fault> {
     Ok(tx.row(FARTHEST, &[latest.millis().into()])?.is_some())
 }
 
-/// When the first webhook in the due queue is due that no server has leased. A lease that ends after `latest` is none.
+/// When the first webhook that no server has leased is due. A lease that ends after `latest` does not count.
 pub fn next(tx: &mut Tx<'_>, now: Timestamp, latest: Timestamp) -> Result<Option<Timestamp>, Fault> {
     let row = tx.row(NEXT, &[now.millis().into(), latest.millis().into()])?;
     row.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
 }
 
-/// Leases webhooks that are due: those that have waited longest. A lease that ends after `latest` is none.
+/// Leases due webhooks, those first that have waited longest. A lease that ends after `latest` does not count.
 pub fn lease(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -220,7 +221,7 @@ pub fn lease(
     rows.into_iter().map(read).collect()
 }
 
-/// Ends a lease, unless it has ended and another server has the webhook. What is due already goes to the end of the due
+/// Ends a lease, unless another server has leased the webhook since. A webhook that is due again goes to the end of the due
 /// queue.
 pub fn release(tx: &mut Tx<'_>, lease: &LeaseRecord, now: Timestamp) -> Result<(), Fault> {
     let (environment, webhook) = (lease.environment, lease.webhook.to_bytes());
@@ -229,8 +230,8 @@ pub fn release(tx: &mut Tx<'_>, lease: &LeaseRecord, now: Timestamp) -> Result<(
     Ok(())
 }
 
-/// The deliveries to a webhook that are due by `now`, or only after `latest`, each with its event; those that have waited
-/// longest.
+/// The deliveries to a webhook that are due by `now`, or only after `latest`, each with its event. Those that have waited
+/// longest come first.
 pub fn due(
     tx: &mut Tx<'_>,
     lease: &LeaseRecord,
@@ -263,8 +264,8 @@ fn read_due(environment: i64, mut row: Row) -> Result<DueRecord, Fault> {
     Ok(DueRecord { event, attempts, since })
 }
 
-/// Writes an attempt, and the state of the delivery after it. One that has ended meanwhile, its webhook being gone, stays
-/// ended, and one that is gone stays away.
+/// Writes an attempt, and the state of the delivery after it. A delivery that has ended meanwhile, because its webhook is
+/// gone, stays ended. A deleted one stays deleted.
 pub fn keep(tx: &mut Tx<'_>, tried: &TriedRecord) -> Result<(), Fault> {
     let (state, due_at) = (tried.state.as_str(), tried.due_at.millis());
     let begins_anew = tried.begins_anew.map(Timestamp::millis);
@@ -282,7 +283,7 @@ pub fn keep(tx: &mut Tx<'_>, tried: &TriedRecord) -> Result<(), Fault> {
     Ok(())
 }
 
-/// A delivery as the operator finds it, who is above tenants.
+/// A delivery of any tenant, as the operator sees it.
 #[derive(Debug)]
 pub struct FoundDelivery {
     /// The number of its environment.
@@ -295,7 +296,7 @@ pub struct FoundDelivery {
     pub state: DeliveryState,
 }
 
-/// The delivery of an event to a webhook that is there.
+/// The delivery of an event to a webhook that exists.
 pub fn find(tx: &mut Tx<'_>, event: EventId, webhook: WebhookId) -> Result<Option<FoundDelivery>, Fault> {
     tx.hold(HOLD_ANYWHERE, &[webhook.to_bytes().into()])?;
     let row = tx.row(FIND, &[webhook.to_bytes().into(), event.to_bytes().into()])?;
@@ -310,7 +311,7 @@ pub fn find(tx: &mut Tx<'_>, event: EventId, webhook: WebhookId) -> Result<Optio
     row.map(read).transpose()
 }
 
-/// Begins a delivery anew that has failed.
+/// Makes a failed delivery pending again.
 pub fn retry(
     tx: &mut Tx<'_>,
     environment: i64,

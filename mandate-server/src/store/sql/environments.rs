@@ -43,13 +43,13 @@ pub struct EnvironmentRecord {
     pub mode: Mode,
     /// Since when.
     pub since: Timestamp,
-    /// What is stamped on its decisions.
+    /// The policy version on its decisions.
     pub policy_version: PolicyVersion,
     /// How many agents it has.
     pub agents: i64,
 }
 
-/// Writes an organization; gives its number, or nothing when the name is taken.
+/// Writes an organization. Returns its number, or none if the name is taken.
 pub fn insert_organization(tx: &mut Tx<'_>, name: &str, at: Timestamp) -> Result<Option<i64>, Fault> {
     if tx.execute(INSERT_ORGANIZATION, &[name.into(), at.millis().into()])? == 0 {
         return Ok(None);
@@ -80,7 +80,7 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<EnvironmentRecord>, Fault> {
     .collect()
 }
 
-/// Writes an environment; gives its number.
+/// Writes an environment. Returns its number.
 pub fn insert(
     tx: &mut Tx<'_>,
     organization: i64,
@@ -100,7 +100,7 @@ pub fn insert(
     find(tx, organization, kind)
 }
 
-/// The number of an organization's environment of that kind: each has both.
+/// The number of an organization's environment of that kind. Every organization has both kinds.
 pub fn find(tx: &mut Tx<'_>, organization: i64, kind: EnvironmentKind) -> Result<i64, Fault> {
     let row = tx.row(FIND, &[organization.into(), kind.as_str().into()])?;
     row.ok_or_else(|| Fault::new("database: an organization without its environment"))?.integer()
@@ -113,7 +113,8 @@ pub fn mode(tx: &mut Tx<'_>, environment: i64) -> Result<(Mode, Timestamp), Faul
     Ok((Mode::parse(&row.text()?)?, Timestamp::from_millis(row.integer()?)))
 }
 
-/// Holds an environment until the transaction ends: for its mode, and for what is bounded by it as a whole.
+/// Locks an environment until the transaction ends. This guards its mode, and everything that is limited for each
+/// environment.
 pub fn lock(tx: &mut Tx<'_>, environment: i64) -> Result<(), Fault> {
     tx.hold(HOLD, &[environment.into()])
 }

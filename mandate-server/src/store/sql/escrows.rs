@@ -109,23 +109,23 @@ pub struct Escrow {
     pub id: EscrowId,
     /// The kind of its environment.
     pub kind: EnvironmentKind,
-    /// The address under which strangers read it.
+    /// The address under which it is read without a key.
     pub contract: [u8; 32],
     /// The decision that it was made from.
     pub decision: DecisionId,
     /// The agent that pays.
     pub buyer: AgentId,
-    /// How much.
+    /// The amount.
     pub amount: Amount,
-    /// In what.
+    /// The currency.
     pub currency: Currency,
-    /// Who is paid.
+    /// The recipient.
     pub seller: Recipient,
-    /// Who is to be asked in a dispute.
+    /// The arbiter of a dispute.
     pub arbiter: Option<String>,
-    /// What must be met.
+    /// The condition of the release.
     pub condition: String,
-    /// When the buyer may have the funds back.
+    /// From when on the buyer may have the funds back.
     pub refund_after: Timestamp,
     /// The states that it has been in, oldest first.
     pub history: Vec<Entry>,
@@ -136,20 +136,20 @@ pub struct Escrow {
 pub struct Entry {
     /// The state.
     pub state: EscrowState,
-    /// Whether it had been disputed by then.
+    /// Whether the escrow had been disputed by then.
     pub disputed: bool,
     /// Since when.
     pub at: Timestamp,
-    /// What was said.
+    /// The note.
     pub note: Option<String>,
-    /// What became of the instruction to move the funds, where the state moves them.
+    /// The outcome of the instruction, if the state moves funds.
     pub settlement: Option<SettlementStatus>,
 }
 
-/// What has become of an instruction to move funds.
+/// The outcome of an instruction to move funds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettlementStatus {
-    /// It is recorded, and its end is not known yet.
+    /// It is recorded, and its outcome is not known yet.
     Pending,
     /// It was carried out.
     Settled,
@@ -188,7 +188,7 @@ impl Serialize for SettlementStatus {
     }
 }
 
-/// Which state of which escrow.
+/// The key of a state of an escrow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EntryKey {
     /// The tenant.
@@ -199,7 +199,7 @@ pub struct EntryKey {
     pub number: usize,
 }
 
-/// Writes an escrow, without its history. False when there is one of this decision.
+/// Writes an escrow, without its history. False if its decision has an escrow already.
 pub fn insert(tx: &mut Tx<'_>, environment: i64, escrow: &Escrow) -> Result<bool, Fault> {
     let row: [Value; 8] = [
         environment.into(),
@@ -237,8 +237,8 @@ pub fn append(
     tx.execute_one(APPEND, &row)
 }
 
-/// At most `limit` instructions that are to be sent by `now`, or only after `latest`, each with the number of attempts
-/// made. One waits for those before it in its escrow.
+/// At most `limit` instructions that are to be sent by `now`, or only after `latest`, each with its number of attempts. An
+/// instruction waits for the earlier ones of its escrow.
 pub fn due(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -258,8 +258,8 @@ pub fn due(
     .collect()
 }
 
-/// Writes down how an attempt at a pending instruction ended, and when the next one is to be made. One that has ended
-/// stays as it is.
+/// Writes the outcome of an attempt at a pending instruction, and the time of the next attempt. An instruction that has
+/// ended stays as it is.
 pub fn settle(
     tx: &mut Tx<'_>,
     key: &EntryKey,
@@ -276,7 +276,8 @@ pub fn settle(
     tx.execute(SETTLE, &row).map(|_| ())
 }
 
-/// Gives back a pending instruction that was taken until `until`: it is due at `at`, unless another has taken it since.
+/// Gives back a pending instruction that was taken until `until`. It is due at `at`, unless another server has taken it
+/// since.
 pub fn give_back(tx: &mut Tx<'_>, key: &EntryKey, until: Timestamp, at: Timestamp) -> Result<(), Fault> {
     let row: [Value; 5] = [
         at.millis().into(),
@@ -288,8 +289,8 @@ pub fn give_back(tx: &mut Tx<'_>, key: &EntryKey, until: Timestamp, at: Timestam
     tx.execute(GIVE_BACK, &row).map(|_| ())
 }
 
-/// Takes a pending instruction that is to be sent by `now`, or only after `latest`: it is due again at `until`, whatever
-/// becomes of the server that took it. False when another has taken it, or it has ended.
+/// Takes a pending instruction that is to be sent by `now`, or only after `latest`. At `until` it is due again, even if this
+/// server dies. False if another server has taken it, or if it has ended.
 pub fn claim(
     tx: &mut Tx<'_>,
     key: &EntryKey,
@@ -324,23 +325,23 @@ pub fn of_decision(
 
 /// One escrow.
 pub fn find(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Escrow>, Fault> {
-    Ok(fold(tx.query(FIND, &[environment.into(), id.to_bytes().into()])?)?.pop())
+    Ok(from_rows(tx.query(FIND, &[environment.into(), id.to_bytes().into()])?)?.pop())
 }
 
-/// One escrow, held until the transaction ends.
+/// One escrow, locked until the transaction ends.
 pub fn lock(tx: &mut Tx<'_>, environment: i64, id: EscrowId) -> Result<Option<Escrow>, Fault> {
     tx.hold(HOLD, &[environment.into(), id.to_bytes().into()])?;
     find(tx, environment, id)
 }
 
-/// Holds an escrow until the transaction ends, of any tenant: for operators only.
+/// Locks an escrow of any tenant until the transaction ends: for operators only.
 pub fn hold(tx: &mut Tx<'_>, id: EscrowId) -> Result<(), Fault> {
     tx.hold(HOLD_ANYWHERE, &[id.to_bytes().into()])
 }
 
 /// The escrow at an address, of any tenant.
 pub fn at_address(tx: &mut Tx<'_>, contract: [u8; 32]) -> Result<Option<Escrow>, Fault> {
-    Ok(fold(tx.query(FIND_CONTRACT, &[contract.into()])?)?.pop())
+    Ok(from_rows(tx.query(FIND_CONTRACT, &[contract.into()])?)?.pop())
 }
 
 /// A slice of the escrows of an environment, or of one agent.
@@ -355,14 +356,14 @@ pub fn page(
         Direction::Newer => (NEWER, NEWER_OF_AGENT),
     };
     let (from, limit) = (slice.from.into(), slice.limit.into());
-    fold(match agent {
+    from_rows(match agent {
         None => tx.query(all, &[environment.into(), from, limit])?,
         Some(agent) => tx.query(of_agent, &[environment.into(), agent.as_str().into(), from, limit])?,
     })
 }
 
-/// Makes escrows of rows: those of one are together, its states in their order.
-fn fold(rows: Vec<Row>) -> Result<Vec<Escrow>, Fault> {
+/// Makes escrows from rows. The rows of one escrow are together, in the order of its states.
+fn from_rows(rows: Vec<Row>) -> Result<Vec<Escrow>, Fault> {
     let mut escrows: Vec<Escrow> = Vec::new();
     for mut row in rows {
         let escrow = read(&mut row)?;
@@ -409,17 +410,17 @@ pub struct RefusedEntry {
     pub kind: EnvironmentKind,
     /// The escrow.
     pub escrow: EscrowId,
-    /// The place of the state in its history.
+    /// The state's place in its history.
     pub number: i64,
-    /// The state that asks for the funds to be moved.
+    /// The state that moves the funds.
     pub state: EscrowState,
-    /// Since when the escrow is in that state.
+    /// When the escrow entered that state.
     pub at: Timestamp,
     /// How often the instruction was sent.
     pub attempts: i64,
 }
 
-/// The instructions of all tenants that were refused, oldest first. It reads the whole history: for operators only.
+/// The refused instructions of all tenants, oldest first. Reads the whole history: for operators only.
 pub fn refused(tx: &mut Tx<'_>) -> Result<Vec<RefusedEntry>, Fault> {
     let rows = tx.query(REFUSED, &[])?.into_iter();
     rows.map(|mut row| {
@@ -437,7 +438,7 @@ pub fn refused(tx: &mut Tx<'_>) -> Result<Vec<RefusedEntry>, Fault> {
     .collect()
 }
 
-/// Makes a refused instruction one that is due at `at`.
+/// Makes a refused instruction pending again, due at `at`.
 pub fn send_again(tx: &mut Tx<'_>, entry: &RefusedEntry, at: Timestamp) -> Result<(), Fault> {
     let escrow = entry.escrow.to_bytes().into();
     tx.execute_one(SEND_AGAIN, &[at.millis().into(), entry.environment.into(), escrow, entry.number.into()])

@@ -1,7 +1,7 @@
-//! Exports where several servers share a database: who builds one, and its content, which any of them gives.
+//! Exports where several servers share a database: the lease on an export, and its content in pieces that each server can read.
 //!
-//! One server at a time has an export to itself, by a lease that only its holder knows the end of: whatever it writes
-//! holds on the condition that the lease is still its own.
+//! One server at a time builds an export, under a lease. Only its holder knows when the lease ends, and each of its writes
+//! names that time. So a write succeeds only while the lease is its own.
 
 use mandate_core::{ExportId, Timestamp};
 
@@ -25,21 +25,22 @@ const END: &str = "/* export_pieces.end */
 const PIECE: &str = "/* export_pieces.piece */
     SELECT content FROM export_pieces WHERE environment = $1 AND export = $2 AND number = $3";
 
-/// Leases an export at `now` to the server that will build it. False when another has it, or it is not pending any more.
+/// Leases an export at `now` to the server that will build it. False if another server has leased it, or if it is not
+/// pending any more.
 pub fn lease(tx: &mut Tx<'_>, export: &Export, now: Timestamp, until: Timestamp) -> Result<bool, Fault> {
     let row =
         [until.millis().into(), export.environment.into(), export.id.to_bytes().into(), now.millis().into()];
     Ok(tx.execute(LEASE, &row)? == 1)
 }
 
-/// Moves the end of a lease from `from` to `to`. False when it is not one's own any more.
+/// Moves the end of a lease from `from` to `to`. False if another server has the lease by now.
 pub fn renew(tx: &mut Tx<'_>, export: &Export, from: Timestamp, to: Timestamp) -> Result<bool, Fault> {
     let row =
         [to.millis().into(), export.environment.into(), export.id.to_bytes().into(), from.millis().into()];
     Ok(tx.execute(RENEW, &row)? == 1)
 }
 
-/// Writes a piece of an export's content. Before the first of them, what another has begun goes.
+/// Writes a piece of an export's content. The first piece deletes those of another server.
 pub fn put(tx: &mut Tx<'_>, export: &Export, number: i64, content: Vec<u8>) -> Result<(), Fault> {
     let (environment, id): (Value, Value) = (export.environment.into(), export.id.to_bytes().into());
     if number == 0 {
@@ -48,7 +49,7 @@ pub fn put(tx: &mut Tx<'_>, export: &Export, number: i64, content: Vec<u8>) -> R
     tx.execute_one(PUT, &[environment, id, number.into(), content.into()])
 }
 
-/// Writes down how building a leased export has ended. False when the lease is not one's own any more.
+/// Writes how building a leased export has ended. False if another server has the lease by now.
 pub fn end(
     tx: &mut Tx<'_>,
     export: &Export,
@@ -67,7 +68,7 @@ pub fn end(
     Ok(tx.execute(END, &row)? == 1)
 }
 
-/// A piece of an export's content; none behind the last.
+/// A piece of an export's content. None after the last.
 pub fn piece(
     tx: &mut Tx<'_>,
     environment: i64,

@@ -1,4 +1,4 @@
-//! Exports: what was asked for, and what came of it. Their content is in files.
+//! Exports: their filters and their states. The content is in files.
 
 use mandate_core::{AgentId, EnvironmentKind, ExportId, Invalid, PolicyVersion, Timestamp, Verdict};
 use serde::{Serialize, Serializer};
@@ -52,13 +52,13 @@ pub struct Export {
     pub policy_version: PolicyVersion,
     /// Its id.
     pub id: ExportId,
-    /// How it is written.
+    /// Its format.
     pub format: Format,
-    /// Which decisions are in it.
+    /// The filter of its decisions.
     pub filter: Filter,
-    /// How far it is.
+    /// Its state.
     pub status: ExportStatus,
-    /// How many decisions are in it, and the SHA-256 of its bytes, when it is ready.
+    /// The number of its decisions and the SHA-256 of its bytes, once it is ready.
     pub content: Option<(i64, [u8; 32])>,
     /// When it is deleted.
     pub expires_at: Timestamp,
@@ -102,15 +102,15 @@ macro_rules! words {
 }
 
 words! {
-    /// How an export is written.
+    /// The format of an export.
     Format, "format", "must be ndjson or csv",
-    /// A JSON object a line.
+    /// One JSON object in each line.
     Ndjson = "ndjson",
-    /// A table (RFC 4180).
+    /// CSV (RFC 4180).
     Csv = "csv"
 }
 words! {
-    /// How far an export is.
+    /// The state of an export.
     ExportStatus, "status", "must be pending, ready or failed",
     /// It is being built, or will be.
     Pending = "pending",
@@ -120,7 +120,7 @@ words! {
     Failed = "failed"
 }
 
-/// Writes down that an export is asked for.
+/// Writes a requested export.
 pub fn insert(tx: &mut Tx<'_>, export: &Export) -> Result<(), Fault> {
     let filter = &export.filter;
     let row: [Value; 8] = [
@@ -153,7 +153,7 @@ pub fn next_pending(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Export>, F
     tx.row(sql, &[now.millis().into()])?.map(read).transpose()
 }
 
-/// How far an export is.
+/// The state of an export.
 pub fn status(tx: &mut Tx<'_>, id: ExportId) -> Result<Option<ExportStatus>, Fault> {
     let row = tx.row(STATUS, &[id.to_bytes().into()])?;
     row.map(|mut row| Ok(ExportStatus::parse(&row.text()?)?)).transpose()
@@ -169,7 +169,7 @@ pub fn expired(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Export
     tx.query(EXPIRED, &[now.millis().into(), limit.into()])?.into_iter().map(read).collect()
 }
 
-/// Writes down how building a pending export has ended.
+/// Writes how building a pending export has ended.
 pub fn end(
     tx: &mut Tx<'_>,
     export: &Export,
@@ -186,7 +186,7 @@ pub fn end(
     tx.execute(END, &row).map(|_| ())
 }
 
-/// Forgets an export.
+/// Deletes an export's row.
 pub fn delete(tx: &mut Tx<'_>, export: &Export) -> Result<(), Fault> {
     tx.execute(DELETE, &[export.environment.into(), export.id.to_bytes().into()]).map(|_| ())
 }

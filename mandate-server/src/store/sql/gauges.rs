@@ -1,16 +1,16 @@
-//! Numbers of all tenants together. Each is read by an index and counts to a bound.
+//! Counts over all tenants, for metrics. Each uses an index and stops at a limit.
 
 use mandate_core::{EnvironmentKind, Timestamp};
 
 use crate::error::Fault;
 use crate::store::tx::{Row, Tx};
 
-/// From the webhooks in the due queue: what is pending for one that is gone has ended.
+/// It begins with the webhooks in the due queue, since pending deliveries without a webhook have ended.
 const DELIVERIES: &str = "/* gauges.deliveries */
     SELECT COUNT(*) FROM (SELECT 1 FROM webhooks w CROSS JOIN deliveries d
     WHERE w.due_at IS NOT NULL AND d.environment = w.environment AND d.webhook = w.webhook AND d.state = 'pending'
     LIMIT $1) AS counted";
-/// The same in this order, which CROSS JOIN does not ask of PostgreSQL.
+/// The same for PostgreSQL, where CROSS JOIN alone does not fix this order.
 const DELIVERIES_IN_ORDER: &str = "/* gauges.deliveries_in_order */
     SELECT COUNT(*) FROM (SELECT 1 FROM webhooks w CROSS JOIN LATERAL
         (SELECT 1 FROM deliveries d
@@ -32,7 +32,7 @@ pub fn deliveries_pending(tx: &mut Tx<'_>, most: i64) -> Result<i64, Fault> {
     count(tx.row(tx.either(DELIVERIES, DELIVERIES_IN_ORDER), &[most.into()])?)
 }
 
-/// When the first of them is due that go to the first webhooks in the due queue, `most` at most.
+/// When the first delivery to the first `most` webhooks in the due queue is due.
 pub fn delivery_due_at(tx: &mut Tx<'_>, most: i64) -> Result<Option<Timestamp>, Fault> {
     let due = tx.row(DELIVERY_DUE, &[most.into()])?.map(|mut row| row.maybe_integer()).transpose()?;
     Ok(due.flatten().map(Timestamp::from_millis))

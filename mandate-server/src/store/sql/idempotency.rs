@@ -16,7 +16,7 @@ const KEEP: &str = "/* idempotency.keep */
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
 const DROP: &str = "/* idempotency.drop */
     DELETE FROM idempotency WHERE environment = $1 AND api_key = $2 AND name = $3";
-// Those kept by a clock that was ahead are passed over: they would block all that was kept after them.
+// Answers kept by a clock that was ahead are passed over: they would block all that were kept after them.
 const OLDEST: &str = "/* idempotency.oldest */
     SELECT created_at FROM idempotency WHERE created_at <= $1 ORDER BY kept LIMIT 1";
 const FORGET: &str = "/* idempotency.forget */ DELETE FROM idempotency WHERE kept IN ( SELECT kept
@@ -27,7 +27,7 @@ const FORGET_BESIDE_OTHERS: &str = "/* idempotency.forget_beside_others */
     SELECT kept FROM idempotency WHERE created_at <= $1
     ORDER BY kept LIMIT $2 FOR UPDATE SKIP LOCKED) AND created_at <= $3";
 
-/// Holds a key until the transaction ends, used before or not, and gives the answer kept under it, of whatever age.
+/// Locks a key, used before or not, until the transaction ends. Returns the answer kept under it, of any age.
 pub fn lock(tx: &mut Tx<'_>, key: &KeptKey) -> Result<Option<KeptRecord>, Fault> {
     let parameters = [key.environment.into(), key.api_key.into(), key.name.as_str().into()];
     tx.hold(HOLD, &parameters)?;
@@ -45,17 +45,17 @@ pub(in crate::store) fn read(row: &mut Row) -> Result<KeptRecord, Fault> {
     })
 }
 
-/// Keeps an answer, behind all others. One that has expired under the same key goes.
+/// Keeps an answer, behind all others. It replaces an expired one under the same key.
 pub fn keep(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<(), Fault> {
     if !keep_new(tx, key, kept)? {
-        // Another transaction may have deleted what has expired.
+        // Another transaction may have deleted the expired answer.
         tx.execute(DROP, &[key.environment.into(), key.api_key.into(), key.name.as_str().into()])?;
         tx.execute_one(KEEP, &values(key, kept))?;
     }
     Ok(())
 }
 
-/// Keeps an answer, behind all others. False when one is kept under the same key, of whatever age.
+/// Keeps an answer, behind all others. False if one is kept under the same key, of any age.
 pub fn keep_new(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<bool, Fault> {
     Ok(tx.execute(KEEP, &values(key, kept))? == 1)
 }
@@ -74,15 +74,15 @@ pub(in crate::store) fn values(key: &KeptKey, kept: &KeptRecord) -> [Value; 8] {
     ]
 }
 
-/// When the answer that is kept longest was kept, of those kept at `latest` or before.
+/// The time of the oldest answer, of those kept at `latest` or before.
 pub fn oldest(tx: &mut Tx<'_>, latest: Timestamp) -> Result<Option<Timestamp>, Fault> {
     tx.row(OLDEST, &[latest.millis().into()])?
         .map(|mut row| row.integer().map(Timestamp::from_millis))
         .transpose()
 }
 
-/// Forgets, of the `limit` answers that are kept longest and were kept at `latest` or before, those kept at `until` or
-/// before; says how many.
+/// Looks at the `limit` oldest answers that were kept at `latest` or before. Deletes those kept at `until` or before, and
+/// returns how many.
 pub fn forget(tx: &mut Tx<'_>, until: Timestamp, latest: Timestamp, limit: i64) -> Result<usize, Fault> {
     let sql = tx.either(FORGET, FORGET_BESIDE_OTHERS);
     tx.execute(sql, &[latest.millis().into(), limit.into(), until.millis().into()])

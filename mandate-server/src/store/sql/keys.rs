@@ -48,7 +48,7 @@ pub struct ApiKeyRecord {
     pub agent: Option<AgentId>,
     /// Requests in any 60 seconds.
     pub rate: u32,
-    /// When it stops.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
     /// The kind of the environment.
     pub kind: EnvironmentKind,
@@ -69,9 +69,9 @@ pub struct NewKey<'a> {
     pub name: Option<&'a str>,
     /// Requests in any 60 seconds.
     pub rate: u32,
-    /// When it is made.
+    /// When it was created.
     pub at: Timestamp,
-    /// When it stops.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -96,7 +96,7 @@ pub struct IssuedKey {
     pub rate: u32,
     /// When it was issued.
     pub created_at: Timestamp,
-    /// When it stops.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
     /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
@@ -128,12 +128,12 @@ pub fn issue(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<(), Fault> {
     tx.execute_one(INSERT, &row)
 }
 
-/// Holds all API keys as they are until the transaction ends: a change of one reads it under this.
+/// Locks all API keys against changes until the transaction ends. A change of a key reads the key under this lock.
 pub fn hold(tx: &mut Tx<'_>) -> Result<(), Fault> {
     tx.hold(HOLD, &[])
 }
 
-/// Changes what can change of a key: its rate and its end. Tells the servers.
+/// Changes a key's rate and its end, which are all that can change. Notifies the servers.
 pub fn update(tx: &mut Tx<'_>, key: &IssuedKey) -> Result<(), Fault> {
     let row = [
         i64::from(key.rate).into(),
@@ -168,7 +168,7 @@ pub fn issued(tx: &mut Tx<'_>, organization: Option<&str>) -> Result<Vec<IssuedK
     rows.into_iter().map(read).collect()
 }
 
-/// The keys whose hash lies from `first` to `last`.
+/// The keys with a hash between `first` and `last`, both included.
 pub fn with_hash(tx: &mut Tx<'_>, first: [u8; 32], last: [u8; 32]) -> Result<Vec<IssuedKey>, Fault> {
     tx.query(BY_HASH, &[first.into(), last.into()])?.into_iter().map(read).collect()
 }

@@ -1,13 +1,13 @@
-//! Pending deliveries without a webhook in the due queue, which are found and put right in pieces.
+//! Finds pending deliveries without a webhook in the due queue, and corrects them in pieces.
 //!
-//! A webhook is deleted at once, and its pending deliveries count as ended from then on, however many they are: whichever
-//! server reads a delivery looks whether its webhook is there. Their rows are ended afterwards. A webhook that is there
-//! and out of the line although something is pending is put back into it.
+//! A webhook is deleted at once, with any number of pending deliveries. From then on they count as ended: each reader of a
+//! delivery looks whether its webhook exists. Their rows are ended afterwards. A webhook that exists and is missing from the
+//! due queue, although it has a pending delivery, is put back into the queue.
 
 use crate::error::Fault;
 use crate::store::tx::{Backend, Row, Tx, Value};
 
-/// The first such webhook on PostgreSQL: from each that has something pending to the next, by the index.
+/// The first such webhook, on PostgreSQL. By the index it goes from each webhook with a pending delivery to the next.
 const FIRST: &str = "/* left_over.first */ SELECT v.environment, v.webhook, v.due_at FROM (
         WITH RECURSIVE waiting AS (
             (SELECT environment, webhook, due_at FROM deliveries WHERE state = 'pending'
@@ -20,7 +20,7 @@ const FIRST: &str = "/* left_over.first */ SELECT v.environment, v.webhook, v.du
         SELECT environment, webhook, due_at FROM waiting) v
     LEFT JOIN webhooks w ON w.environment = v.environment AND w.webhook = v.webhook
     WHERE w.due_at IS NULL LIMIT 1";
-/// One such step on SQLite, and the place of that webhook in the due queue.
+/// One such step on SQLite, with the webhook's place in the due queue.
 const NEXT: &str = "/* left_over.next */ SELECT d.environment, d.webhook, d.due_at,
         (SELECT w.due_at FROM webhooks w WHERE w.environment = d.environment AND w.webhook = d.webhook)
     FROM deliveries d WHERE d.state = 'pending' AND (d.environment, d.webhook) > ($1, $2)
@@ -36,7 +36,7 @@ const END: &str = "/* left_over.end */ UPDATE deliveries SET state = 'ended'
     AND NOT EXISTS (SELECT 1 FROM webhooks w
     WHERE w.environment = $1 AND w.webhook = $2) ORDER BY due_at LIMIT $4)
     RETURNING due_at";
-/// Rows that another server has just taken are left to the next look, without waiting.
+/// Skips rows that another server has locked. The next look finds them.
 const END_BESIDE_OTHERS: &str = "/* left_over.end_beside_others */ UPDATE deliveries SET state = 'ended'
     WHERE environment = $1 AND webhook = $2 AND event = ANY (ARRAY(SELECT event
     FROM deliveries
@@ -66,8 +66,8 @@ impl LeftOver {
     }
 }
 
-/// The first that there are, in the order of environments and webhooks. It looks once at each webhook that has something
-/// pending, however much that is.
+/// The first left-over deliveries, in the order of environments and webhooks. Reads one row for each webhook with a pending
+/// delivery.
 pub fn first(tx: &mut Tx<'_>) -> Result<Option<LeftOver>, Fault> {
     if tx.backend() == Backend::Postgres {
         return tx.row(FIRST, &[])?.map(|mut row| LeftOver::read(&mut row)).transpose();
@@ -83,7 +83,8 @@ pub fn first(tx: &mut Tx<'_>) -> Result<Option<LeftOver>, Fault> {
     Ok(None)
 }
 
-/// Puts their webhook, if it is there and out of the due queue, back into it; says whether it did. The caller holds it.
+/// Puts their webhook back into the due queue, if it exists and is missing there. Returns whether it did. The caller has
+/// locked the webhook.
 pub fn queue(tx: &mut Tx<'_>, left: &LeftOver) -> Result<bool, Fault> {
     let queued = tx.execute(QUEUE, &left.key())? > 0;
     if queued {
@@ -92,8 +93,8 @@ pub fn queue(tx: &mut Tx<'_>, left: &LeftOver) -> Result<bool, Fault> {
     Ok(queued)
 }
 
-/// Ends at most `limit` of them, those first that are due first, if their webhook is gone. Says which are left, as far as is
-/// known; none when these were the last.
+/// If their webhook is gone, ends at most `limit` of them, in the order in which they are due. Returns those that may be
+/// left, or none if these were the last.
 pub fn end(tx: &mut Tx<'_>, left: &LeftOver, limit: i64) -> Result<Option<LeftOver>, Fault> {
     let parameters = [left.key().as_slice(), &[left.due_at.into(), limit.into()]].concat();
     let rows = tx.query(tx.either(END, END_BESIDE_OTHERS), &parameters)?;

@@ -69,17 +69,17 @@ pub fn insert(
     )
 }
 
-/// Notes that `by` has taken the place of `replaced`.
+/// Notes that `by` replaces `replaced`.
 pub fn replace(tx: &mut Tx<'_>, environment: i64, replaced: MandateId, by: MandateId) -> Result<(), Fault> {
     tx.execute_one(REPLACE, &[by.to_bytes().into(), environment.into(), replaced.to_bytes().into()])
 }
 
-/// Notes the last sequence that a mandate governed, since another one governs its agent from now on.
+/// Notes the last sequence that a mandate governed. Another mandate governs its agent from now on.
 pub fn end(tx: &mut Tx<'_>, environment: i64, mandate: MandateId, last: i64) -> Result<(), Fault> {
     tx.execute_one(END, &[last.into(), environment.into(), mandate.to_bytes().into()])
 }
 
-/// Notes that the mandate is revoked, behind the sequence `after`.
+/// Notes that the mandate is revoked, after the sequence `after`.
 pub fn revoke(
     tx: &mut Tx<'_>,
     environment: i64,

@@ -1,7 +1,7 @@
-//! The metering that is in an agent's row, on PostgreSQL: newer than its row of `usage`.
+//! The metering in an agent's row, on PostgreSQL. It is newer than the agent's row of `usage`.
 //!
-//! A decision reads and writes its agent's row. With the metering in it, that is all that changes beside the log. One month
-//! and currency has room there; where an agent uses more, the others are written to `usage` at once.
+//! A decision reads and writes its agent's row. With the metering in it, nothing else changes besides the log. The row has room
+//! for one month and currency. Metering in other currencies is written to `usage` at once.
 
 use std::fmt;
 
@@ -15,19 +15,19 @@ use crate::store::tx::Tx;
 const PUT_BACK: &str = "/* metered.put_back */
     UPDATE agents SET metered = '' WHERE environment = $1 AND agent = $2 AND metered <> ''";
 
-/// What is in an agent's row.
+/// The metering in an agent's row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Metered {
     /// The month.
     pub month: Month,
     /// The currency.
     pub currency: Currency,
-    /// The counters. What `usage` has of them is not known.
+    /// The counters. Their row of `usage` has not been read.
     pub usage: UsageRecord,
 }
 
 impl Metered {
-    /// Reads what an agent's row has; nothing where it is empty.
+    /// Parses the text of an agent's row. None if it is empty.
     pub fn read(text: &str) -> Result<Option<Self>, Fault> {
         let mut words = text.split(' ');
         let mut next = || words.next().filter(|word| !word.is_empty());
@@ -47,20 +47,20 @@ impl Metered {
         Ok(Some(Self { month, currency, usage: UsageRecord { spent, requests, verdicts, stored: None } }))
     }
 
-    /// Whether it is that of this month and currency.
+    /// Whether it is the metering of this month and currency.
     #[must_use]
     pub fn is_of(&self, month: Month, currency: &Currency) -> bool {
         self.month == month && self.currency == *currency
     }
 
-    /// Which row of `usage` it is newer than.
+    /// The key of the row of `usage` that it supersedes.
     #[must_use]
     pub fn key(&self, agent: &AgentKey) -> UsageKey {
         UsageKey { agent: agent.clone(), month: self.month, currency: self.currency.clone() }
     }
 }
 
-/// As an agent's row has it.
+/// The text in an agent's row.
 impl fmt::Display for Metered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let UsageRecord { spent, requests, verdicts, .. } = &self.usage;

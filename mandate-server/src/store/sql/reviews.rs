@@ -34,7 +34,7 @@ const ENDED_BESIDE_OTHERS: &str = "/* reviews.ended_beside_others */
     WHERE r.status = 'pending' AND r.expires_at <= $1
     ORDER BY r.expires_at LIMIT $2 FOR NO KEY UPDATE OF r SKIP LOCKED";
 
-/// A review whose time has passed, and that is not resolved.
+/// A review that has expired without a resolution.
 #[derive(Debug)]
 pub struct Ended {
     /// The tenant.
@@ -43,7 +43,7 @@ pub struct Ended {
     pub policy_version: PolicyVersion,
     /// Its id.
     pub review: ReviewId,
-    /// The decision that waited for it.
+    /// The decision that waits for it.
     pub decision: DecisionId,
 }
 
@@ -52,7 +52,7 @@ pub fn insert(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Resul
     tx.execute_one(INSERT, &values(environment, review))
 }
 
-/// What a new review's six columns are.
+/// The six columns of a new review.
 pub(in crate::store) fn values(environment: i64, review: &ReviewRecord) -> [Value; 6] {
     [
         environment.into(),
@@ -70,7 +70,7 @@ pub fn decision(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<O
     row.map(|mut row| Ok(DecisionId::from_bytes(row.bytes()?))).transpose()
 }
 
-/// One review, held until the transaction ends.
+/// One review, locked until the transaction ends.
 pub fn lock(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<Option<ReviewRecord>, Fault> {
     let parameters = [environment.into(), review.to_bytes().into()];
     tx.hold(HOLD, &parameters)?;
@@ -80,10 +80,10 @@ pub fn lock(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<Optio
     }
 }
 
-/// Writes down how a pending review was resolved.
+/// Writes the resolution of a pending review.
 ///
 /// # Errors
-/// It is not pending any more: exactly one resolution wins.
+/// The review is not pending any more: exactly one resolution wins.
 pub fn resolve(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Result<(), Fault> {
     tx.execute_one(
         RESOLVE,
@@ -99,7 +99,7 @@ pub fn resolve(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Resu
     )
 }
 
-/// Writes down that a pending review has expired. False when it is not pending any more.
+/// Marks a pending review as expired. False if it is not pending any more.
 pub fn expire(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<bool, Fault> {
     Ok(tx.execute(EXPIRE, &[environment.into(), review.to_bytes().into()])? == 1)
 }
@@ -109,8 +109,8 @@ pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     tx.row(NEXT_END, &[])?.map(|mut row| row.integer().map(Timestamp::from_millis)).transpose()
 }
 
-/// At most `limit` pending reviews that have expired by `now`, held until the transaction ends; those that others hold
-/// are left to them.
+/// At most `limit` pending reviews that have expired by `now`, locked until the transaction ends. Reviews that another
+/// transaction has locked are left out.
 pub fn ended(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Ended>, Fault> {
     let sql = tx.either(ENDED, ENDED_BESIDE_OTHERS);
     let rows = tx.query(sql, &[now.millis().into(), limit.into()])?.into_iter();

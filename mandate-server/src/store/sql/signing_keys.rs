@@ -41,19 +41,19 @@ pub struct SigningKeyRecord {
     pub public_key: [u8; 64],
     /// The private part, encrypted.
     pub sealed: Vec<u8>,
-    /// When it was made; it is published from then on.
+    /// When it was made. From then on it is published.
     pub created_at: Timestamp,
     /// From when on it signs.
     pub sign_from: Timestamp,
-    /// Until when it signs, exclusive; none while nothing is to follow it.
+    /// Until when it signs, exclusive. None while it has no successor.
     pub sign_until: Option<Timestamp>,
     /// Until when it is published, exclusive.
     pub publish_until: Option<Timestamp>,
-    /// When it was revoked: it neither signs nor is published, whatever the windows say.
+    /// When it was revoked. From then on it neither signs nor is published.
     pub revoked_at: Option<Timestamp>,
 }
 
-/// Writes a signing key, and tells the servers.
+/// Writes a signing key, and notifies the servers.
 pub fn insert(tx: &mut Tx<'_>, key: &SigningKeyRecord) -> Result<(), Fault> {
     let row = [
         key.kind.as_str().into(),
@@ -70,7 +70,7 @@ pub fn insert(tx: &mut Tx<'_>, key: &SigningKeyRecord) -> Result<(), Fault> {
     tx.execute_one(BUMP, &[])
 }
 
-/// Changes what can change of a signing key: its seal and its windows. Tells the servers.
+/// Changes a signing key's seal and its windows, which are all that can change. Notifies the servers.
 pub fn update(tx: &mut Tx<'_>, key: &SigningKeyRecord) -> Result<(), Fault> {
     let row = [
         key.sealed.clone().into(),
@@ -84,20 +84,20 @@ pub fn update(tx: &mut Tx<'_>, key: &SigningKeyRecord) -> Result<(), Fault> {
     tx.execute_one(BUMP, &[])
 }
 
-/// All signing keys that there ever were, oldest first.
+/// All signing keys, retired ones too, oldest first.
 pub fn all(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRecord>, Fault> {
     tx.query(ALL, &[])?.into_iter().map(read).collect()
 }
 
-/// A number that grows whenever a signing key is made or changed. Held, where the transaction writes: two rotations at
-/// once come one after the other.
+/// A number that grows whenever a signing key is made or changed. A transaction that writes locks it, so that rotations run
+/// one after another.
 pub fn revision(tx: &mut Tx<'_>) -> Result<i64, Fault> {
     tx.hold(HOLD, &[])?;
     let row = tx.row(REVISION, &[])?;
     row.ok_or_else(|| Fault::new("database: revisions has no row for signing_keys"))?.integer()
 }
 
-/// The number of an issuer, written down if it is new.
+/// The number of an issuer, which is written if it is new.
 pub fn issuer(tx: &mut Tx<'_>, url: &str) -> Result<i64, Fault> {
     tx.execute(INSERT_ISSUER, &[url.into()])?;
     let row = tx.row(FIND_ISSUER, &[url.into()])?;

@@ -1,4 +1,4 @@
-//! Webhooks, and what they subscribe to.
+//! Webhooks and their subscriptions.
 
 use mandate_core::{EventKind, Timestamp, WebhookId};
 
@@ -49,13 +49,13 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<Opt
     row.map(|row| read(tx, environment, row)).transpose()
 }
 
-/// One webhook, held until the transaction ends.
+/// One webhook, locked until the transaction ends.
 pub fn lock(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<Option<WebhookRecord>, Fault> {
     hold(tx, environment, webhook)?;
     find(tx, environment, webhook)
 }
 
-/// Holds a webhook and its place in the due queue until the transaction ends.
+/// Locks a webhook and its place in the due queue until the transaction ends.
 pub fn hold(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<(), Fault> {
     tx.hold(HOLD, &[environment.into(), webhook.to_bytes().into()])
 }
@@ -70,13 +70,13 @@ pub fn page(tx: &mut Tx<'_>, environment: i64, slice: &Slice) -> Result<Vec<Webh
     rows.into_iter().map(|row| read(tx, environment, row)).collect()
 }
 
-/// Deletes a webhook and what it subscribes to.
+/// Deletes a webhook and its subscriptions.
 pub fn delete(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId) -> Result<(), Fault> {
     tx.execute(UNSUBSCRIBE, &[environment.into(), webhook.to_bytes().into()])?;
     tx.execute_one(DELETE, &[environment.into(), webhook.to_bytes().into()])
 }
 
-/// There are few webhooks, and they have few types: one query each.
+/// There are few webhooks with few types each, so one query for each will do.
 fn read(tx: &mut Tx<'_>, environment: i64, mut row: Row) -> Result<WebhookRecord, Fault> {
     let id = WebhookId::from_bytes(row.bytes()?);
     let types = tx.query(TYPES, &[environment.into(), id.to_bytes().into()])?;

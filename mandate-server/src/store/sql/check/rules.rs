@@ -1,12 +1,12 @@
-//! What goes together, table by table, as searches for the rows that do not.
+//! Rules that rows must keep, table by table. Each is a query for the rows that break it.
 
 use crate::error::Fault;
 use crate::store::tx::{Backend, Tx, Value};
 
-/// What the ids in a column are of.
+/// The kind of the ids in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Of {
-    /// Words or numbers, shown as they are.
+    /// No ids: words or numbers, shown as they are.
     Itself,
     /// Decisions.
     Decision,
@@ -20,23 +20,23 @@ pub enum Of {
     Export,
 }
 
-/// Rows that must not be there: each has an environment, an id, and what else is to be told.
+/// A rule. Its query returns the rows that break it: an environment, an id, and another value for the finding.
 #[derive(Debug)]
 pub struct Rule {
-    /// Where the row is.
+    /// The table of the row.
     pub table: &'static str,
-    /// What its id is of.
+    /// The kind of its id.
     pub of: Of,
-    /// What the other value is of.
+    /// The kind of the other value.
     pub other: Of,
-    /// What was found, with `{}` in the place of the other value.
+    /// What was found. `{}` is replaced by the other value.
     pub found: &'static str,
-    /// What would be right.
+    /// What a sound database has instead.
     pub expected: &'static str,
     sql: &'static str,
 }
 
-/// What goes together on this database, table by table.
+/// The rules of this kind of database, table by table.
 pub fn rules(tx: &Tx<'_>) -> impl Iterator<Item = &'static Rule> + use<> {
     let more = match tx.backend() {
         Backend::Sqlite => INDEXED,
@@ -288,14 +288,14 @@ const RULES: &[Rule] = &[
     },
 ];
 
-/// Which row breaks a rule.
+/// A row that breaks a rule.
 #[derive(Debug)]
 pub struct Breach {
     /// The tenant.
     pub environment: i64,
     /// The row's id.
     pub id: Value,
-    /// What else is to be told.
+    /// The other value.
     pub other: Value,
 }
 
