@@ -1,4 +1,4 @@
-//! Whether a database is sound: what the engine underneath finds, what must go together, and the log made again.
+//! Checks whether a database is sound: by the database's own check, by rules for its rows, and by computing the log again.
 
 mod chain;
 mod kept;
@@ -13,23 +13,23 @@ use crate::store::sql::check::{self as rows, Of};
 use crate::store::tx::{Tx, Value};
 use crate::store::upkeep;
 
-/// How many findings of one kind are told; a damaged database has no end of them.
-pub const MAX_TOLD: i64 = 1_000;
+/// How many findings of one kind are reported. A damaged database may have any number.
+pub const MAX_FINDINGS: i64 = 1_000;
 
-/// Something that is not as it must be.
+/// An error in the database.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Finding {
-    /// Where.
+    /// The table.
     pub table: String,
-    /// The number of the environment; none where the row belongs to no tenant.
+    /// The number of the environment. None if the row belongs to no tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub environment: Option<i64>,
-    /// Which row; none where it is the table, or the database, as a whole.
+    /// The row. None if the finding is about the whole table or database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// What is there.
+    /// What was found.
     pub found: String,
-    /// What would be right.
+    /// What a sound database has instead.
     pub expected: String,
 }
 
@@ -51,17 +51,17 @@ impl Finding {
     }
 }
 
-/// Who hears of a check while it goes on.
+/// Receives the findings and the progress of a check.
 pub trait Listener {
-    /// Something was found.
+    /// An error was found.
     fn finding(&mut self, finding: Finding);
 
-    /// So many of so many decisions have been looked at.
+    /// `decisions` of the `of` decisions have been checked.
     fn looked_at(&mut self, decisions: i64, of: i64);
 }
 
-/// What can be told without reading the log: damage to the file, another schema than the newest, and rows that do not go
-/// together. True when the schema is the newest, so that there is more to look at.
+/// Checks what can be checked without the log: the file, the schema, and the rules for rows. Returns true if the schema is
+/// the newest, so that the log can be checked too.
 ///
 /// # Errors
 /// The database does not answer.
@@ -87,22 +87,22 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
         return Ok(false);
     }
     for rule in rows::rules(tx) {
-        let breaches = rows::breaches(tx, rule, MAX_TOLD)?;
-        let more = i64::try_from(breaches.len()).is_ok_and(|told| told == MAX_TOLD);
+        let breaches = rows::breaches(tx, rule, MAX_FINDINGS)?;
+        let more = i64::try_from(breaches.len()).is_ok_and(|found| found == MAX_FINDINGS);
         for breach in breaches {
             let found = rule.found.replace("{}", &shown(&breach.other, rule.other));
             let id = shown(&breach.id, rule.of);
             listener.finding(Finding::row(rule.table, breach.environment, id, found, rule.expected));
         }
         if more {
-            listener.finding(Finding::whole(rule.table, format!("{MAX_TOLD} rows or more"), rule.expected));
+            listener.finding(Finding::whole(rule.table, format!("{MAX_FINDINGS} rows or more"), rule.expected));
         }
     }
     Ok(true)
 }
 
-/// Everything: what [`quick`] tells, each signature, each verdict computed again, the metering counted again from the
-/// log, and the answers kept under idempotency keys.
+/// Checks everything: what [`quick`] does, each signature, each verdict and the metering computed again from the log, and the
+/// answers kept under idempotency keys.
 ///
 /// # Errors
 /// The database does not answer.
@@ -116,13 +116,13 @@ pub fn full(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
     kept::walk(tx, listener)
 }
 
-/// Whether the database can still be looked at: not once its connection is lost, or the transaction of no use any more. A
-/// finding for each row that comes then would be one for nothing.
+/// Whether the database still answers. Once the connection or the transaction has failed, every further row would be a
+/// finding without a meaning.
 pub fn answers(tx: &mut Tx<'_>) -> bool {
     rows::answers(tx).is_ok()
 }
 
-/// What is found where the database cannot be looked at, or no further.
+/// The finding that the database cannot be read, or no further.
 #[must_use]
 pub fn unreadable(fault: &Fault) -> Finding {
     Finding::whole("database", fault.to_string(), "pages and indexes that are whole")
@@ -136,7 +136,7 @@ pub fn counts(tx: &mut Tx<'_>) -> Result<Vec<(&'static str, i64)>, Fault> {
     rows::counts(tx)
 }
 
-/// An id, or a value as it is, as people see it.
+/// An id or another value, in a readable form.
 fn shown(value: &Value, of: Of) -> String {
     let id = match value {
         Value::Null => return "none".to_owned(),

@@ -1,4 +1,4 @@
-//! One agent's decisions in their order: their numbers and ids, and the basis of each, made again from those before.
+//! Checks one agent's decisions in their order: their numbers and ids, and the basis of each, computed from those before.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use mandate_core::{Currency, DecisionId, Month, RecentRequests, Total, VELOCITY_
 
 use crate::model::records::DecisionRecord;
 
-/// What is wrong, and what would be right.
+/// What was found, and what was expected.
 type Wrong = (String, String);
 
 /// The decisions of one agent so far.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     last: Option<(i64, DecisionId)>,
-    /// The month of the first decision, where those before it are in the database no more.
+    /// The month of the first decision, if earlier ones are not in the database any more.
     opening: Option<Month>,
     spent: BTreeMap<(Month, Currency), Total>,
     recent: RecentRequests,
-    /// How many requests `recent` has seen, up to as many as it keeps: what was before an opening is not known.
+    /// How many requests `recent` has recorded, up to its size. Requests before an opening are not known.
     requests: u32,
-    /// A decision could not be read: what follows cannot be held against it.
+    /// A decision could not be read, so that the following ones cannot be checked.
     broken: bool,
 }
 
 impl Chain {
-    /// A decision that cannot be read.
+    /// Notes that a decision cannot be read.
     pub(super) fn break_off(&mut self) {
         self.broken = true;
     }
 
-    /// Takes the next decision. An agent's first one is the first that is there where months were `detached`.
+    /// Checks the next decision. If months may be `detached`, an agent's first decision may have any number.
     pub(super) fn take(&mut self, decision: &DecisionRecord, detached: bool) -> Vec<Wrong> {
         if self.broken {
             return Vec::new();
@@ -76,14 +76,14 @@ impl Chain {
                 format!("recent_requests {found}, by those before"),
             ));
         }
-        // What came of an approval is no request.
+        // A decision that an approval made is no request.
         if decision.supersedes.is_none() {
             self.recent.record(decision.decided_at);
             self.requests = self.requests.saturating_add(1);
         }
     }
 
-    /// The end: what is wrong with the agent's row, which says how many decisions there are and which is the newest.
+    /// Compares the agent's row, which has the number and the id of the newest decision, with the decisions.
     pub(super) fn end(&self, stored: (i64, Option<DecisionId>)) -> Option<Wrong> {
         let shown = |sequence: i64, last: Option<DecisionId>| {
             format!(

@@ -1,4 +1,4 @@
-//! The answers kept under idempotency keys: whether each could be given again.
+//! Checks whether each answer kept under an idempotency key could be sent again.
 
 use serde::de::IgnoredAny;
 
@@ -7,7 +7,7 @@ use crate::error::Fault;
 use crate::store::sql::check::{self as rows, Kept};
 use crate::store::tx::Tx;
 
-/// How many answers are in memory at a time.
+/// How many answers are held in memory at a time.
 const PAGE: i64 = 512;
 /// Bytes of a fingerprint, which is a SHA-256.
 const FINGERPRINT: usize = 32;
@@ -34,11 +34,11 @@ fn wrong(kept: &Kept) -> Option<(String, &'static str)> {
     if kept.fingerprint.len() != FINGERPRINT {
         return Some((format!("a fingerprint of {} bytes", kept.fingerprint.len()), "32 bytes"));
     }
-    let told = match (kept.sealed, kept.status) {
+    let readable = match (kept.sealed, kept.status) {
         (0, 204) => kept.body.is_empty(),
         (0, _) => serde_json::from_slice::<IgnoredAny>(&kept.body).is_ok(),
         (1, _) => !kept.body.is_empty(),
         _ => false,
     };
-    (!told).then(|| ("a body that cannot be answered".to_owned(), "JSON, or a sealed answer"))
+    (!readable).then(|| ("a body that cannot be answered".to_owned(), "JSON, or a sealed answer"))
 }

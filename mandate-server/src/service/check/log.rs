@@ -1,6 +1,6 @@
-//! The log made again: each decision's token, and the verdict from its mandate and its basis.
+//! Computes the log again: each decision's token, and the verdict from its mandate and its basis.
 //!
-//! Pages come from one snapshot, agent by agent. While all cores look at one page, the next is read.
+//! Pages come from one snapshot, agent by agent. While all cores check one page, the next is read.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -16,17 +16,17 @@ use super::{Finding, Listener, shown};
 use crate::error::Fault;
 use crate::model::records::DecisionRecord;
 use crate::service::decisions::claims;
-use crate::store::sql::check::{self as rows, Entry, Grounded, Of, SigningKeyRow};
+use crate::store::sql::check::{self as rows, Entry, ParsedEntry, Of, SigningKeyRow};
 use crate::store::tx::{Tx, Value};
 
 const TABLE: &str = "decisions";
-/// How many decisions are in memory at a time, twice: those looked at, and those read meanwhile.
+/// Half the number of decisions in memory: one page is checked while another is read.
 const PAGE: i64 = 4_096;
 
 /// The public keys, by number.
 type Keys = BTreeMap<i64, (Kid, EnvironmentKind, Arc<dyn Verifier>)>;
 
-/// What came of an entry: the decision, if it could be read, and what is wrong with it.
+/// The result for one entry: the decision, if it could be read, and the findings.
 struct Looked {
     environment: i64,
     agent: String,
@@ -34,7 +34,7 @@ struct Looked {
     findings: Vec<Finding>,
 }
 
-/// Looks at every decision, and counts it.
+/// Checks and counts every decision.
 pub(super) fn walk(
     tx: &mut Tx<'_>,
     counters: &mut Counters,
@@ -71,7 +71,7 @@ fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
-/// The public keys that can be used; the others are reported.
+/// The usable public keys. The others are reported.
 fn keys(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<Keys, Fault> {
     let mut keys = Keys::new();
     for row in rows::signing_keys(tx)? {
@@ -92,7 +92,7 @@ fn keys(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<Keys, Fault> {
     Ok(keys)
 }
 
-/// The key, if its public part is the one that its name is the thumbprint of.
+/// The key, if its name is the thumbprint of its public part.
 fn usable(row: &SigningKeyRow) -> Option<(Kid, EnvironmentKind, Arc<dyn Verifier>)> {
     let environment = EnvironmentKind::parse(&row.kind)?;
     let (x, y) = row.public_key.split_first_chunk::<32>()?;
@@ -104,24 +104,23 @@ fn usable(row: &SigningKeyRow) -> Option<(Kid, EnvironmentKind, Arc<dyn Verifier
 fn look(entry: &mut Entry, keys: &Keys) -> Looked {
     let (environment, agent) = (entry.environment, entry.agent.clone());
     let id = shown(&Value::Blob(entry.decision.clone()), Of::Decision);
-    let tell = |(found, expected): (String, &str)| Finding::row(TABLE, environment, &id, found, expected);
+    let finding = |(found, expected): (String, &str)| Finding::row(TABLE, environment, &id, found, expected);
     match entry.read() {
         Err(fault) => {
-            let findings = vec![tell((fault.to_string(), "a decision that can be read"))];
+            let findings = vec![finding((fault.to_string(), "a decision that can be read"))];
             Looked { environment, agent, decision: None, findings }
         }
-        Ok(grounded) => {
-            let findings = [signature(&grounded, keys), verdict(&grounded)];
-            let findings = findings.into_iter().flatten().map(tell).collect();
-            Looked { environment, agent, decision: Some(grounded.decision), findings }
+        Ok(parsed) => {
+            let findings = [signature(&parsed, keys), verdict(&parsed)];
+            let findings = findings.into_iter().flatten().map(finding).collect();
+            Looked { environment, agent, decision: Some(parsed.decision), findings }
         }
     }
 }
 
-/// What is wrong with the signature over the token as it is rebuilt. A key or an issuer that is not there is reported
-/// where it is missing.
-fn signature(grounded: &Grounded, keys: &Keys) -> Option<(String, &'static str)> {
-    let Grounded { named, decision, .. } = grounded;
+/// Checks the signature over the rebuilt token. A missing key or issuer is reported elsewhere.
+fn signature(parsed: &ParsedEntry, keys: &Keys) -> Option<(String, &'static str)> {
+    let ParsedEntry { named, decision, .. } = parsed;
     let (environment, policy_version, issuer) = named.as_ref()?;
     let (kid, signs_for, verifier) = keys.get(&decision.signing_key)?;
     let Ok(policy_version) = PolicyVersion::parse(policy_version) else {
@@ -136,9 +135,9 @@ fn signature(grounded: &Grounded, keys: &Keys) -> Option<(String, &'static str)>
     (!holds).then(|| (format!("a signature that {kid} has not made"), "the signature of its token"))
 }
 
-/// What is wrong with the verdict, computed again. A mandate that is not there is reported where it is missing.
-fn verdict(grounded: &Grounded) -> Option<(String, &'static str)> {
-    let Grounded { decision, mandate, .. } = grounded;
+/// Computes the verdict again and compares it. A missing mandate is reported elsewhere.
+fn verdict(parsed: &ParsedEntry) -> Option<(String, &'static str)> {
+    let ParsedEntry { decision, mandate, .. } = parsed;
     if decision.mandate.is_some() && mandate.is_none() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The metering counted again from the log, one agent at a time.
+//! Counts the metering again from the log, one agent at a time.
 
 use std::collections::BTreeMap;
 
@@ -15,29 +15,29 @@ use crate::store::tx::{Backend, Tx};
 const TABLE: &str = "usage";
 const DECISIONS: &str = "decisions";
 const AGENTS: &str = "agents";
-/// How many rows of metering are in memory at a time.
+/// How many rows of metering are held in memory at a time.
 const PAGE: i64 = 1_024;
 /// Longer than every month, and shorter than two, in days.
 const INTO_THE_NEXT_MONTH_DAYS: i64 = 32;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 
-/// The counters of the agent that the walk has come to.
+/// The counters of the agent whose decisions are being read.
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     agent: Option<(i64, String)>,
     /// Its decisions in their order.
     chain: Chain,
     months: BTreeMap<(Month, Currency), UsageRecord>,
-    /// Of this agent a decision could not be read, which is reported: its metering cannot be held against the log.
+    /// A decision of this agent could not be read, which is reported. Its metering cannot be compared with the log.
     incomplete: bool,
-    /// How many rows of metering were met.
+    /// How many rows of metering were found.
     met: i64,
     /// Whether every agent could be counted.
     skipped: bool,
 }
 
 impl Counters {
-    /// Counts a decision; of another agent than before, that one's metering is held against what was counted.
+    /// Counts a decision. At the first one of another agent, the previous agent's metering is compared with the counters.
     pub(super) fn count(
         &mut self,
         tx: &mut Tx<'_>,
@@ -55,7 +55,7 @@ impl Counters {
             self.chain.break_off();
             return Ok(());
         };
-        // With PostgreSQL months can be detached.
+        // On PostgreSQL, months can be detached.
         for (found, expected) in self.chain.take(decision, tx.backend() == Backend::Postgres) {
             let id = format!("{} of {agent}, {}", decision.sequence, decision.id);
             listener.finding(Finding::row(DECISIONS, environment, id, found, expected));
@@ -75,13 +75,13 @@ impl Counters {
         Ok(())
     }
 
-    /// Holds the metering of the agent against what was counted.
+    /// Compares the metering of the agent with the counters.
     fn compare(&mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
         let months = std::mem::take(&mut self.months);
         let (incomplete, chain) = (std::mem::take(&mut self.incomplete), std::mem::take(&mut self.chain));
         self.skipped |= incomplete;
         let Some((environment, agent)) = self.agent.take() else { return Ok(()) };
-        // An agent's name that is none cannot be registered, which is reported.
+        // An invalid name belongs to no registered agent, which is reported.
         let Ok(agent) = AgentId::parse(&agent) else { return Ok(()) };
         if incomplete {
             return Ok(());

@@ -1,4 +1,5 @@
-//! What a check of the whole database reads: the log with all that a decision rests on, and what is held against it.
+//! What a check of the whole database reads: the log with everything that decisions are computed from, and what is compared
+//! with it.
 
 mod rules;
 
@@ -94,9 +95,9 @@ pub struct Entry {
     row: Row,
 }
 
-/// A decision and all that it rests on. What the database does not have is absent.
+/// A decision with everything that it is computed from. What the database lacks is absent.
 #[derive(Debug)]
-pub struct Grounded {
+pub struct ParsedEntry {
     /// The kind of its environment, the environment's policy version, and the issuer.
     pub named: Option<(String, String, String)>,
     /// The decision.
@@ -149,7 +150,7 @@ impl Entry {
     ///
     /// # Errors
     /// A value of it is not valid.
-    pub fn read(&mut self) -> Result<Grounded, Fault> {
+    pub fn read(&mut self) -> Result<ParsedEntry, Fault> {
         let row = &mut self.row;
         let named = match (row.maybe_text()?, row.maybe_text()?, row.maybe_text()?) {
             (Some(kind), Some(policy_version), Some(issuer)) => Some((kind, policy_version, issuer)),
@@ -157,7 +158,7 @@ impl Entry {
         };
         let decision = decisions::read_joined(row)?;
         let mandate = mandates::read_joined(row)?;
-        Ok(Grounded { named, decision, mandate })
+        Ok(ParsedEntry { named, decision, mandate })
     }
 }
 
@@ -279,7 +280,7 @@ pub fn kept(tx: &mut Tx<'_>, after: (i64, i64, &str), limit: i64) -> Result<Vec<
     .collect()
 }
 
-/// Asks for nothing that is stored.
+/// Runs a query that reads no table.
 pub fn answers(tx: &mut Tx<'_>) -> Result<(), Fault> {
     tx.row("/* check.answers */ SELECT 1", &[]).map(|_| ())
 }
