@@ -1,7 +1,7 @@
-//! The time and the ids of decisions, and of all that changes what decides. A script asks for them after it has locked the
-//! agent's row, never before.
+//! Draws the times and ids of decisions, and of every change that later decisions depend on. A script draws them after it has
+//! locked the agent's row, never before.
 //!
-//! On SQLite the time is the server's. On PostgreSQL it is the database's, read by a statement after the one that locks.
+//! On SQLite the time is the server's. On PostgreSQL it is the database's, read by a statement that follows the lock.
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -18,16 +18,16 @@ use crate::model::idempotency::KEPT_SECONDS;
 use crate::store::sql::{clock as marked, servers};
 use crate::store::tx::{Backend, Tx};
 
-/// How far the clock may be behind the high-water mark for decisions to be made by it, in milliseconds.
+/// How far the clock may be behind the high-water mark before nothing is decided any more, in milliseconds.
 pub const BEHIND_MILLIS: i64 = 5_000;
-/// From how far on a step of the clock ahead of the machine's uptime holds the forgetting of kept answers, in milliseconds.
+/// A clock that gains more than this on the machine's uptime suspends the deletion of kept answers, in milliseconds.
 const STEP_MILLIS: i64 = 5_000;
-/// From how far on a start ahead of the mark does so, in milliseconds: an hour.
+/// A start later than this after the mark does so too, in milliseconds: an hour.
 const LATE_START_MILLIS: i64 = 60 * 60 * 1_000;
-/// How long it is held, in milliseconds of uptime: as long as answers are kept.
-const HOLD_MILLIS: i64 = KEPT_SECONDS * 1_000;
+/// How long the deletion is suspended, in milliseconds of uptime: as long as answers are kept.
+const SUSPENDED_MILLIS: i64 = KEPT_SECONDS * 1_000;
 
-/// Gives the time and ids.
+/// Draws times and ids.
 pub struct Moments {
     clock: Arc<dyn Clock>,
     ids: Arc<Ids>,
@@ -35,8 +35,8 @@ pub struct Moments {
     newest: Mutex<Option<[u8; 16]>>,
     /// The clock less the uptime, when they were last compared.
     booted_at: AtomicI64,
-    /// The uptime until which no kept answer is forgotten.
-    held_until: AtomicI64,
+    /// The uptime until which no kept answer is deleted.
+    suspended_until: AtomicI64,
 }
 
 impl fmt::Debug for Moments {
@@ -46,12 +46,12 @@ impl fmt::Debug for Moments {
 }
 
 impl Moments {
-    /// Moments by `clock`, with ids from `ids`.
+    /// Draws times from `clock`, and ids from `ids`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, ids: Arc<Ids>) -> Self {
         let booted_at = clock.now().millis().saturating_sub(clock.uptime_millis());
-        let (booted_at, held_until) = (AtomicI64::new(booted_at), AtomicI64::new(i64::MIN));
-        Self { clock, ids, newest: Mutex::new(None), booted_at, held_until }
+        let (booted_at, suspended_until) = (AtomicI64::new(booted_at), AtomicI64::new(i64::MIN));
+        Self { clock, ids, newest: Mutex::new(None), booted_at, suspended_until }
     }
 
     /// The server's clock.
@@ -60,13 +60,13 @@ impl Moments {
         &*self.clock
     }
 
-    /// What draws ids.
+    /// The source of ids.
     #[must_use]
     pub fn ids(&self) -> &Ids {
         &self.ids
     }
 
-    /// The time of a change. The rows that it concerns are held.
+    /// The time of a change. The rows concerned are locked.
     ///
     /// # Errors
     /// The database fails.
@@ -74,7 +74,7 @@ impl Moments {
         now(tx, &*self.clock)
     }
 
-    /// The time by which a decision is made. The agent's row is held.
+    /// The time of a decision. The agent's row is locked.
     ///
     /// # Errors
     /// The clock is behind the high-water mark, or the database fails.
@@ -84,7 +84,7 @@ impl Moments {
         Ok(now)
     }
 
-    /// By how many milliseconds the clock is behind the high-water mark, where that is too far to decide by it.
+    /// By how many milliseconds the clock is behind the high-water mark. None while it may be used for decisions.
     ///
     /// # Errors
     /// The database fails.
@@ -103,8 +103,8 @@ impl Moments {
         }
     }
 
-    /// The id of a decision at `now`, greater than that of its agent's `last` one; where one server owns the database,
-    /// greater than any.
+    /// The id of a decision at `now`. It is greater than that of the agent's `last` decision, and greater than all if one
+    /// server owns the database.
     #[must_use]
     pub fn decision(&self, last: Option<DecisionId>, now: Timestamp) -> DecisionId {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -116,44 +116,44 @@ impl Moments {
         DecisionId::from_bytes(id)
     }
 
-    /// From now on each decision's id is greater than all others', and than `newest`.
+    /// From now on each decision's id is greater than all earlier ones, and greater than `newest`.
     pub fn follow(&self, newest: Option<DecisionId>) {
         let newest = newest.map_or([0; 16], DecisionId::to_bytes);
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(newest);
     }
 
-    /// Holds the forgetting of kept answers if the server starts long after the last decision: either it was not running, or
+    /// Suspends the deletion of kept answers if the server starts long after the last decision. Either it was not running, or
     /// the clock is ahead.
     ///
     /// # Errors
     /// The database fails.
     pub fn begin(&self, tx: &mut Tx<'_>) -> Result<(), Fault> {
-        // The clock may have been corrected by the database's since it was looked at first: that is no step.
+        // The database's clock may have corrected this one since it was first read. That is no step.
         let booted_at = self.clock.now().millis().saturating_sub(self.clock.uptime_millis());
         self.booted_at.store(booted_at, Ordering::SeqCst);
         let (now, mark) = (self.now(tx)?, marked::mark(tx)?);
         if mark > Timestamp::from_millis(0) && now.millis_since(mark) > LATE_START_MILLIS {
-            self.hold();
+            self.suspend();
         }
         Ok(())
     }
 
-    /// The instant by which kept answers expire: the present one, or the beginning of time while the clock is not trusted for
-    /// that, since it was set ahead.
+    /// The instant by which kept answers expire. It is the present time, or 1970 while the deletion is suspended because the
+    /// clock may be ahead.
     #[must_use]
     pub fn forgetting(&self) -> Timestamp {
         let (now, uptime) = (self.clock.now(), self.clock.uptime_millis());
         let booted_at = now.millis().saturating_sub(uptime);
         let before = self.booted_at.swap(booted_at, Ordering::SeqCst);
         if booted_at.saturating_sub(before) > STEP_MILLIS {
-            self.hold();
+            self.suspend();
         }
-        if uptime < self.held_until.load(Ordering::SeqCst) { Timestamp::from_millis(0) } else { now }
+        if uptime < self.suspended_until.load(Ordering::SeqCst) { Timestamp::from_millis(0) } else { now }
     }
 
-    fn hold(&self) {
-        let until = self.clock.uptime_millis().saturating_add(HOLD_MILLIS);
-        if self.held_until.swap(until, Ordering::SeqCst) < self.clock.uptime_millis() {
+    fn suspend(&self) {
+        let until = self.clock.uptime_millis().saturating_add(SUSPENDED_MILLIS);
+        if self.suspended_until.swap(until, Ordering::SeqCst) < self.clock.uptime_millis() {
             warn!(
                 "the clock is further ahead than expected: answers kept for retries are kept for 24 hours more"
             );
@@ -176,7 +176,7 @@ fn now(tx: &mut Tx<'_>, clock: &dyn Clock) -> Result<Timestamp, Fault> {
     }
 }
 
-/// Sets the mark to the clock, and gives both.
+/// Sets the mark to the clock. Returns both.
 ///
 /// # Errors
 /// The database fails.
@@ -201,7 +201,7 @@ pub fn must_not_be_behind(now: Timestamp, mark: Timestamp) -> Result<(), Fault> 
     }
 }
 
-/// By how many milliseconds the clock is behind the mark, where that is too far to decide by it.
+/// By how many milliseconds the clock is behind the mark. None while it may be used for decisions.
 #[must_use]
 pub fn behind_millis(now: Timestamp, mark: Timestamp) -> Option<i64> {
     Some(mark.millis_since(now)).filter(|behind| *behind > BEHIND_MILLIS)
