@@ -18,7 +18,7 @@ pub struct Environment {
     pub id: i64,
     /// Sandbox or production.
     pub kind: EnvironmentKind,
-    /// What is stamped on its decisions.
+    /// The policy version on its decisions.
     pub policy_version: PolicyVersion,
 }
 
@@ -33,7 +33,7 @@ pub struct Caller {
     pub agent: Option<AgentId>,
     /// Requests that the key may make in any 60 seconds.
     pub rate: u32,
-    /// When the key stops, if that is known.
+    /// When the key expires, if it does.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -50,20 +50,20 @@ impl Caller {
 pub struct Call {
     /// Who calls.
     pub caller: Arc<Caller>,
-    /// The id of this request, told in errors.
+    /// The id of this request, which errors carry.
     pub request_id: RequestId,
     /// When the request arrived.
     pub at: Timestamp,
-    /// What makes a retry safe, if the caller sent it.
+    /// The claim of its idempotency key, if the caller sent one.
     pub idempotency: Option<Claim>,
 }
 
 /// How a script ends without an answer of its own.
 #[derive(Debug)]
 pub enum ScriptError {
-    /// The caller can correct it. Decided before the first write, and committed like a success.
+    /// A refusal, which the caller can correct. It precedes the first write, and is committed like a success.
     Refused(Refusal),
-    /// Something is wrong on this side. Leaves nothing behind.
+    /// A fault on this side. The transaction is rolled back.
     Fault(Fault),
 }
 
@@ -88,25 +88,25 @@ impl From<Fault> for ScriptError {
     }
 }
 
-/// More than most answers take, in bytes.
+/// Larger than most answers, in bytes.
 const TYPICAL_BYTES: usize = 1024;
 
-/// What is answered, once the transaction has been committed.
+/// An answer. It is sent after the transaction has been committed.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
     /// The HTTP status.
     pub status: u16,
     /// The JSON body.
     pub body: Vec<u8>,
-    /// Whether the body holds a secret, so that it must not be kept in the clear.
+    /// Whether the body holds a secret. Such a body is kept encrypted.
     pub secret: bool,
-    /// Whether this was answered before, under the same idempotency key.
+    /// Whether this answer was kept under the same idempotency key before.
     pub replayed: bool,
-    /// What was decided for it, and in which mode. A replay decides nothing.
+    /// The verdict and the mode, if a decision was made. A replay makes none.
     pub decided: Option<(Verdict, Mode)>,
 }
 
-/// A body may hold a secret, so that none is shown.
+/// No body is shown, since it may hold a secret.
 impl fmt::Debug for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { status, replayed, .. } = self;
@@ -145,17 +145,17 @@ impl Answer {
 /// The error envelope.
 #[derive(Debug, Serialize)]
 pub struct Envelope<'a> {
-    /// Its one member.
+    /// The error.
     pub error: ErrorBody<'a>,
 }
 
-/// What an error says.
+/// An error.
 #[derive(Debug, Serialize)]
 pub struct ErrorBody<'a> {
     /// One of the closed set of codes, or `server_error`.
     pub code: &'static str,
     /// A sentence for a person.
     pub message: &'a str,
-    /// The id by which the log names it.
+    /// The id of the request, as the log has it.
     pub request_id: RequestId,
 }

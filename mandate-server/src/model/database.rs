@@ -1,11 +1,11 @@
-//! How a database is named in text.
+//! The names of databases in texts.
 
-/// How the URL of a SQLite database begins.
+/// The scheme of a SQLite database's URL.
 pub const SQLITE: &str = "sqlite://";
-/// How the URL of a PostgreSQL database begins.
+/// The schemes of a PostgreSQL database's URL.
 pub const POSTGRES: [&str; 2] = ["postgres://", "postgresql://"];
 
-/// The URL of a database as it may be shown: with `***` in the place of a password.
+/// The URL of a database with `***` in place of a password.
 #[must_use]
 pub fn redacted(database: &str) -> String {
     if !POSTGRES.iter().any(|scheme| database.starts_with(scheme)) {

@@ -1,16 +1,16 @@
-//! What is measured of the database for the metrics.
+//! Measurements of the database for the metrics.
 
 use mandate_core::{EnvironmentKind, Timestamp};
 
-/// The largest number that is counted to: reading stays cheap however much there is.
+/// Counting stops at this number, so that it stays cheap.
 pub const MAX_COUNTED: i64 = 10_000;
 
-/// What there is at one instant.
+/// The counts at one instant.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stored {
     /// Deliveries that have not ended, up to [`MAX_COUNTED`].
     pub deliveries_pending: i64,
-    /// When the first of them is due, or was, that go to the first [`MAX_COUNTED`] webhooks in the due queue.
+    /// When the first delivery to the first [`MAX_COUNTED`] webhooks in the due queue is or was due.
     pub delivery_due_at: Option<Timestamp>,
     /// Reviews that wait for a person, up to [`MAX_COUNTED`].
     pub reviews_pending: i64,
@@ -22,13 +22,13 @@ pub struct Stored {
     pub signing_keys: Vec<(EnvironmentKind, Timestamp)>,
 }
 
-/// What a database takes on its disk, in bytes.
+/// How much of its disk a database uses, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUsage {
     /// The database file.
     pub database_bytes: u64,
-    /// What was written and not yet checkpointed into it, where it is another file.
+    /// The write-ahead log, if it is a file of its own.
     pub log_bytes: Option<u64>,
-    /// What is left on the disk for this user, where it is known.
+    /// The free space for this user, if it is known.
     pub free_bytes: Option<u64>,
 }

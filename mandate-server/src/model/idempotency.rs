@@ -18,7 +18,7 @@ use crate::error::{Code, Fault, Refusal};
 pub const KEPT_SECONDS: i64 = 24 * 60 * 60;
 /// The longest idempotency key, in characters.
 pub const MAX_NAME: usize = 255;
-/// Says what the key derived from an API key is for.
+/// The purpose of the key that is derived from an API key.
 const SEAL: &[u8] = b"mandate kept answer 1";
 
 /// What a caller claims with an `Idempotency-Key` header: this name belongs to this request.
@@ -37,7 +37,7 @@ impl fmt::Debug for Claim {
     }
 }
 
-/// What is to be done about a claim.
+/// What to do with a claim.
 #[derive(Debug)]
 pub enum Judgement {
     /// Nothing is kept under the name: carry the request out.
@@ -51,7 +51,8 @@ pub enum Judgement {
 impl Claim {
     /// The claim of a request under `name`, the header's value.
     ///
-    /// Answers that were kept for [`KEPT_SECONDS`] by the instant `expiring` are forgotten. Bodies that mean the same as JSON are the same request; a body that is not JSON is taken as its bytes.
+    /// Answers that have been kept for [`KEPT_SECONDS`] at the instant `expiring` no longer count. Bodies that are equal as
+    /// JSON are the same request. A body that is not JSON is compared by its bytes.
     ///
     /// # Errors
     /// The name is not 1 to [`MAX_NAME`] printable ASCII characters.
@@ -72,7 +73,7 @@ impl Claim {
         hash.update([0]);
         hash.update(path);
         hash.update([0]);
-        // Where a body may be absent, that means the same as an empty object.
+        // An absent body means the same as an empty object.
         match json::canonical(if body.is_empty() { b"{}" } else { body }) {
             Ok(canonical) => hash.update(canonical),
             Err(_) => hash.update(body),
@@ -84,13 +85,13 @@ impl Claim {
         Ok(Self { name: name.to_owned(), fingerprint: hash.finalize().into(), seal, expiring })
     }
 
-    /// Where the answer is kept: the scope is the API key that was presented.
+    /// The key under which the answer is kept. Its scope is the API key of the request.
     #[must_use]
     pub fn key(&self, caller: &Caller) -> KeptKey {
         KeptKey { environment: caller.environment.id, api_key: caller.key, name: self.name.clone() }
     }
 
-    /// What is to be done, given what is kept under the name.
+    /// What to do, given the answer that is kept under the name.
     ///
     /// # Errors
     /// A sealed answer does not open.
@@ -136,7 +137,7 @@ impl Claim {
             .map_err(|_| Fault::new("a sealing key is not of 32 bytes"))
     }
 
-    /// Never the same for two answers under one API key: a name is taken again only 24 hours later.
+    /// A nonce. No two answers under one API key share it: a name is used again only 24 hours later.
     fn nonce(&self, at: Timestamp) -> Nonce<aes_gcm::aead::consts::U12> {
         let mut hash = Sha256::new();
         hash.update(at.millis().to_be_bytes());

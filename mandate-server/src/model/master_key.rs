@@ -1,4 +1,4 @@
-//! The master key: what the private parts of the signing keys are encrypted under.
+//! The master key, under which the private parts of the signing keys are encrypted.
 
 use std::fmt;
 
@@ -52,7 +52,8 @@ impl MasterKey {
         Ok(Self(bytes))
     }
 
-    /// Whether `other` is the same key. For the operator, who holds both: the time that it takes tells how they differ.
+    /// Whether `other` is the same key. The comparison takes longer the more bytes agree, so it is only for the operator, who
+    /// has both keys.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         self.0 == other.0
@@ -74,7 +75,7 @@ impl MasterKey {
             .map_err(|_| Fault::new("the master key is not of 32 bytes"))
     }
 
-    /// Encrypts a signing key; it opens only under the name `kid`.
+    /// Encrypts a signing key. It opens only under the name `kid`.
     pub(crate) fn seal(&self, secret: &SecretKey, kid: &Kid, nonce: [u8; NONCE]) -> Result<Vec<u8>, Fault> {
         let payload = Payload { msg: secret.expose(), aad: kid.as_str().as_bytes() };
         let sealed = self.cipher()?.encrypt(&Nonce::from(nonce), payload);
@@ -82,7 +83,7 @@ impl MasterKey {
         Ok([nonce.as_slice(), &sealed].concat())
     }
 
-    /// Whether this is the master key that the signing key of that name is sealed under.
+    /// Whether the signing key with this name is sealed under this master key.
     #[must_use]
     pub fn opens(&self, kid: &str, sealed: &[u8]) -> bool {
         Kid::parse(kid).is_ok_and(|kid| self.open(sealed, &kid).is_ok())

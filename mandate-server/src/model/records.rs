@@ -1,4 +1,4 @@
-//! What is stored, as the rest of the server sees it: one record a row.
+//! The stored rows as the rest of the server sees them: one record for each row.
 
 use mandate_core::{
     AgentId, Amount, Basis, Currency, DecisionId, Denials, EnvironmentKind, EventId, EventKind, Invalid,
@@ -20,19 +20,19 @@ pub enum Direction {
     Newer,
 }
 
-/// A piece of a list.
+/// A slice of a list.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice {
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// Where it begins; the row at this position is not part of it.
+    /// Where it begins. The row at this position is not part of it.
     pub from: Position,
-    /// How many rows at most.
+    /// The most rows.
     pub limit: i64,
 }
 
 impl Slice {
-    /// Whether a row at `position` lies behind the beginning.
+    /// Whether a row at `position` lies after the beginning.
     #[must_use]
     pub fn contains(&self, position: Position) -> bool {
         match self.direction {
@@ -126,7 +126,7 @@ pub struct ReviewRecord {
     pub id: ReviewId,
     /// The decision that waits for it.
     pub decision: DecisionId,
-    /// Its status as written down; see [`ReviewStatus::at`].
+    /// Its stored status; see [`ReviewStatus::at`].
     pub status: ReviewStatus,
     /// The mandate's principal.
     pub waits_for: Principal,
@@ -134,11 +134,11 @@ pub struct ReviewRecord {
     pub expires_at: Timestamp,
     /// When it was resolved.
     pub resolved_at: Option<Timestamp>,
-    /// Behind which of its agent's decisions a person resolved it.
+    /// The newest decision of its agent when a person resolved it.
     pub resolved_after: Option<i64>,
     /// The decision that its approval made.
     pub fresh: Option<DecisionId>,
-    /// What the person who denied it said.
+    /// The reason of the person who denied it.
     pub reason: Option<String>,
 }
 
@@ -151,7 +151,7 @@ pub struct UsageRecord {
     pub requests: i64,
     /// Decisions by verdict, in the order of [`Verdict::ALL`].
     pub verdicts: [i64; 8],
-    /// What `spent` was in the database when it was read; none when there was no row.
+    /// The sum and the number of requests as they were read from the database. None if there was no row.
     pub stored: Option<(Total, i64)>,
 }
 
@@ -172,7 +172,7 @@ impl UsageRecord {
     }
 }
 
-/// Which agent.
+/// The key of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AgentKey {
     /// The tenant.
@@ -181,10 +181,10 @@ pub struct AgentKey {
     pub agent: AgentId,
 }
 
-/// Which row of the metering.
+/// The key of a row of the metering.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UsageKey {
-    /// Whose.
+    /// The agent.
     pub agent: AgentKey,
     /// The calendar month, UTC.
     pub month: Month,
@@ -201,14 +201,14 @@ impl UsageKey {
     }
 }
 
-/// What an agent's row says about deciding.
+/// The part of an agent's row that decisions depend on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentState {
-    /// The newest mandate.
+    /// The governing mandate.
     pub mandate: Option<std::sync::Arc<Mandate>>,
     /// The newest requests.
     pub recent: RecentRequests,
-    /// How many decisions were made: the sequence of the newest.
+    /// The number of decisions, which is the sequence of the newest.
     pub sequence: i64,
     /// The newest decision.
     pub last: Option<DecisionId>,
@@ -219,9 +219,9 @@ pub struct AgentState {
 pub struct KeptRecord {
     /// SHA-256 of the request that was answered.
     pub fingerprint: [u8; 32],
-    /// The status answered.
+    /// The status of the answer.
     pub status: u16,
-    /// The body answered, encrypted where `sealed`.
+    /// The body of the answer, encrypted if `sealed`.
     pub body: Vec<u8>,
     /// Whether the body is encrypted under the caller's API key.
     pub sealed: bool,
@@ -229,7 +229,7 @@ pub struct KeptRecord {
     pub created_at: Timestamp,
 }
 
-/// Which idempotency key of whom.
+/// An idempotency key and its scope.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeptKey {
     /// The tenant.
@@ -240,14 +240,14 @@ pub struct KeptKey {
     pub name: String,
 }
 
-/// What has happened.
+/// An event.
 #[derive(Debug, Clone)]
 pub struct EventRecord {
     /// The tenant.
     pub environment: i64,
     /// The event's id, the same in every attempt to deliver it.
     pub id: EventId,
-    /// What it reports.
+    /// Its type.
     pub kind: EventKind,
     /// When.
     pub at: Timestamp,
@@ -255,14 +255,14 @@ pub struct EventRecord {
     pub data: Box<RawValue>,
 }
 
-/// Where an organization wants to hear of what happens.
+/// A webhook: where an organization receives events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WebhookRecord {
     /// The webhook's id.
     pub id: WebhookId,
     /// Where events are sent.
     pub url: String,
-    /// Which types of them.
+    /// The types of these events.
     pub events: std::collections::BTreeSet<EventKind>,
     /// When it was registered.
     pub created_at: Timestamp,
@@ -338,7 +338,7 @@ pub struct AttemptRecord {
     pub error: Option<String>,
 }
 
-/// A webhook whose deliveries one server has to itself for a while.
+/// A lease: for a while one server alone delivers to this webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeaseRecord {
     /// The tenant.
@@ -360,11 +360,11 @@ pub struct DueRecord {
     pub event: EventRecord,
     /// How many attempts were made.
     pub attempts: i64,
-    /// When its time began: with the event, or when the operator had it made again.
+    /// When its time began: with the event, or with the operator's retry.
     pub since: Timestamp,
 }
 
-/// What became of a delivery that was due.
+/// The result of a due delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TriedRecord {
     /// The tenant.
@@ -373,12 +373,12 @@ pub struct TriedRecord {
     pub event: EventId,
     /// The webhook.
     pub webhook: WebhookId,
-    /// The attempt. None: its time was over before one could be made.
+    /// The attempt. None if the time for attempts was over before.
     pub attempt: Option<AttemptRecord>,
     /// Its state now.
     pub state: DeliveryState,
-    /// When the next attempt is due, while it is pending; else when it ended.
+    /// When the next attempt is due if it is pending, else when it ended.
     pub due_at: Timestamp,
-    /// The beginning of its attempts where that is another from now on: it lay in the future, by a clock that was ahead.
+    /// The new beginning of its time, if the old one lay in the future because a clock was ahead.
     pub begins_anew: Option<Timestamp>,
 }
