@@ -1,7 +1,7 @@
-//! What a server counts and measures, and how Prometheus reads it.
+//! The server's metrics, and the form in which Prometheus reads them.
 //!
-//! Each server has a registry of its own. Labels take values from closed sets only: nothing here can name a tenant, an
-//! agent, a key or a URL. What is known to the store or the operating system is read when they are asked for, in `gauges`.
+//! Each server has a registry of its own. Labels take values from closed sets only, so that no metric can name a tenant, an
+//! agent, a key or a URL. `gauges` reads the values of the store and the operating system at each scrape.
 
 mod gauges;
 mod labels;
@@ -28,22 +28,22 @@ use labels::{Decided, Listening, OfAttempt, OfLookup, OfSettlement, Refused, Req
 pub use gauges::Reading;
 pub use labels::{Attempted, Listener, Lookup, NoConnection, Settling};
 
-/// What the names of this project's metrics begin with.
+/// The prefix of this project's metrics.
 const PREFIX: &str = "mandate";
 /// The form in which metrics are written: `OpenMetrics` 1.0, which Prometheus has read since version 2.5.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Upper bounds of what a request, a decision or a commit takes, in seconds: from a tenth of a millisecond up.
+/// Histogram buckets for requests, decisions and commits, in seconds, from a tenth of a millisecond up.
 const FAST_SECONDS: [f64; 14] =
     [0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0];
-/// Upper bounds of what an attempt at a delivery takes, in seconds: it goes over the network, and ends after 10.
+/// Histogram buckets for attempts at a delivery, in seconds. An attempt ends after 10.
 const SLOW_SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
-/// Upper bounds of the jobs that one transaction holds: the writer takes at most 256.
+/// Histogram buckets for the jobs in one transaction. The writer takes at most 256.
 const BATCH_JOBS: [f64; 9] = [1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 
 type Histograms<L> = Family<L, Histogram, fn() -> Histogram>;
 
-/// What one server counts. Clones share it.
+/// The metrics of one server. Clones share them.
 #[derive(Clone)]
 pub struct Metrics(Arc<Registered>);
 
@@ -63,7 +63,7 @@ struct Registered {
     attempt_seconds: Histogram,
     settlements: Family<OfSettlement, Counter>,
     lookups: Family<OfLookup, Counter>,
-    /// Of `lookups`, those in memory, at hand: there are two with each request.
+    /// The counter of `lookups` in memory. It is kept here because each request uses it.
     hits: Counter,
     rate_limited: Counter,
     overloaded: Counter,
@@ -120,10 +120,10 @@ impl Metrics {
         Self(Arc::new(registered))
     }
 
-    /// Everything, as it is now, in the form [`CONTENT_TYPE`]. `reading` is what was read for this occasion.
+    /// All metrics in the form [`CONTENT_TYPE`]. `reading` has the gauges read for this scrape.
     ///
     /// # Errors
-    /// It cannot be written.
+    /// The metrics cannot be encoded.
     pub fn write(&self, reading: &Reading) -> Result<String, Fault> {
         self.0.gauges.set(reading);
         let mut written = String::new();
@@ -131,23 +131,23 @@ impl Metrics {
         Ok(written)
     }
 
-    /// The server starts.
+    /// Notes the start of the server.
     pub fn started(&self, now: Timestamp) {
         self.0.gauges.started.set(gauges::seconds(now));
     }
 
-    /// The first of the certificates in use ends then.
+    /// Notes when the first of the certificates in use expires.
     pub fn certificates_end(&self, at: Timestamp) {
         self.0.gauges.certificate_expiry.set(gauges::seconds(at));
     }
 
-    /// A decision was recorded: its transaction has been committed.
+    /// Counts a decision, after its transaction has been committed.
     pub fn decided(&self, verdict: Verdict, mode: Mode) {
         self.0.verdicts.get_or_create(&Decided::new(verdict, mode)).inc();
     }
 
-    /// A request was answered. `path` is the template of its path, or empty; without a
-    /// method it could not be read.
+    /// Counts an answered request. `path` is the template of its path, or empty. A request without a method could
+    /// not be read.
     pub fn answered(
         &self,
         listener: Listener,
@@ -161,47 +161,47 @@ impl Metrics {
         self.0.requests.get_or_create(&routed.answered(status)).inc();
     }
 
-    /// A request is under way on `listener` until what is returned is dropped.
+    /// Counts a request as in progress on `listener` until the returned permit is dropped.
     #[must_use]
     pub fn under_way(&self, listener: Listener) -> Permit {
         Permit::new(&self.0.under_way.get_or_create(&Listening { listener }))
     }
 
-    /// A connection is open on `listener` until what is returned is dropped.
+    /// Counts a connection as open on `listener` until the returned permit is dropped.
     #[must_use]
     pub fn connection(&self, listener: Listener) -> Permit {
         Permit::new(&self.0.connections.get_or_create(&Listening { listener }))
     }
 
-    /// A connection was closed before its first request could be read.
+    /// Counts a connection that was closed before its first request could be read.
     pub fn no_connection(&self, listener: Listener, reason: NoConnection) {
         self.0.no_connections.get_or_create(&Refused { listener, reason }).inc();
     }
 
-    /// An authorization was decided on and committed; `duration` counts from when it was put into the queue.
+    /// Records how long an authorization took, from the queue to the commit.
     pub fn authorized(&self, duration: Duration) {
         self.0.authorization_seconds.observe(duration.as_secs_f64());
     }
 
-    /// A transaction of so many jobs was committed, or failed at that; `duration` is that of COMMIT, with what
-    /// travels with it.
+    /// Records the end of a transaction with this number of jobs. `duration` is that of COMMIT and the statements sent
+    /// with it.
     pub fn committed(&self, jobs: usize, duration: Duration) {
         self.0.commit_seconds.observe(duration.as_secs_f64());
         self.0.batch_jobs.observe(u32::try_from(jobs).map_or(f64::INFINITY, f64::from));
     }
 
-    /// An attempt to deliver an event has ended, and how.
+    /// Records how an attempt to deliver an event ended.
     pub fn attempted(&self, outcome: Attempted, duration: Duration) {
         self.0.attempts.get_or_create(&OfAttempt { outcome }).inc();
         self.0.attempt_seconds.observe(duration.as_secs_f64());
     }
 
-    /// An instruction to move funds was sent, and how that ended.
+    /// Counts a sent instruction to move funds by its result.
     pub fn settled(&self, outcome: Settling) {
         self.0.settlements.get_or_create(&OfSettlement { outcome }).inc();
     }
 
-    /// The caller behind a key was looked up.
+    /// Counts a lookup of the caller behind a key.
     pub fn looked_up(&self, outcome: Lookup) {
         match outcome {
             Lookup::Hit => self.0.hits.inc(),
@@ -209,27 +209,27 @@ impl Metrics {
         };
     }
 
-    /// A request was refused because its key has used up its rate.
+    /// Counts a request that was refused because its key has exceeded its rate.
     pub fn rate_limited(&self) {
         self.0.rate_limited.inc();
     }
 
-    /// A request was turned away because too many were under way.
+    /// Counts a request that was refused because too many were in progress.
     pub fn overloaded(&self) {
         self.0.overloaded.inc();
     }
 
-    /// Something went wrong on this side, and a caller was told so.
+    /// Counts a request that was answered with a server error.
     pub fn fault(&self) {
         self.0.faults.inc();
     }
 
-    /// A certificate and its key have changed, and cannot be used.
+    /// Counts a changed certificate that cannot be used.
     pub fn reload_failed(&self) {
         self.0.reloads_failed.inc();
     }
 
-    /// So many spans have not reached the collector of traces, and will not.
+    /// Counts spans that will not reach the trace collector.
     pub fn spans_lost(&self, spans: usize) {
         self.0.spans_lost.inc_by(u64::try_from(spans).unwrap_or(u64::MAX));
     }
@@ -295,7 +295,7 @@ impl Registered {
         }
     }
 
-    /// A counter that first appears with a 1 hides that first one from `rate()`: what can be counted is there with a 0.
+    /// Creates all counters with 0. `rate()` does not see the first event of a counter that appears with 1.
     fn begin_at_zero(&self) {
         for (verdict, mode) in Decided::all() {
             drop(self.verdicts.get_or_create(&Decided::new(verdict, mode)));
@@ -319,7 +319,7 @@ impl Registered {
     }
 }
 
-/// One more in a gauge, until it is dropped.
+/// Counts one in a gauge until it is dropped.
 #[derive(Debug)]
 pub struct Permit(Gauge);
 

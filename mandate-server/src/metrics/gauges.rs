@@ -1,4 +1,4 @@
-//! What is not counted as it happens, but read when they are asked for.
+//! Values that are read at each scrape, and not counted as they change.
 
 use std::sync::atomic::AtomicU64;
 
@@ -12,32 +12,32 @@ use super::{PREFIX, process};
 use crate::model::gauges::DiskUsage;
 use crate::model::gauges::Stored;
 
-/// A number with a fraction: an instant, in seconds.
+/// An instant in seconds, with a fraction.
 type Seconds = Gauge<f64, AtomicU64>;
 
-/// A gauge that is absent until it has a value: not every database has one.
+/// A gauge that is absent until it has a value, since not every database has one.
 type Optional = Family<Vec<(String, String)>, Gauge>;
 
-/// What was read for one occasion. What could not be read keeps the value that it had.
+/// The values read for one scrape. A value that could not be read stays as it was.
 #[derive(Debug, Default)]
 pub struct Reading {
-    /// What the server's clock shows.
+    /// The time of the server's clock.
     pub now: Option<Timestamp>,
-    /// By how many milliseconds that is ahead of the database's; behind where it is negative.
+    /// By how many milliseconds it is ahead of the database's clock. Negative if it is behind.
     pub clock_ahead_millis: i64,
-    /// Whether the server takes requests, and its store answers.
+    /// Whether the server accepts requests and its store answers.
     pub ready: bool,
     /// Whether there is a key of each kind that this server can sign with.
     pub signing_ready: Vec<(EnvironmentKind, bool)>,
-    /// Jobs that wait for the writer.
+    /// Jobs that wait for a thread of the store.
     pub queue_jobs: usize,
-    /// What the store tells.
+    /// The counts from the database.
     pub stored: Option<Stored>,
-    /// What the database takes on its disk.
+    /// The database's disk usage.
     pub disk_usage: Option<DiskUsage>,
 }
 
-/// Metrics that are set, and then written.
+/// The metrics that are set before each scrape is answered.
 #[derive(Debug, Default)]
 pub(super) struct Gauges {
     ready: Gauge,

@@ -32,7 +32,7 @@ closed! {
     pub enum Listener {
         /// The API.
         Api = "api",
-        /// What strangers may see.
+        /// The public listener: the key set and the contracts.
         Public = "public",
         /// Liveness, readiness and metrics.
         Ops = "ops",
@@ -42,23 +42,23 @@ closed! {
 closed! {
     /// How an attempt to deliver an event ended.
     pub enum Attempted {
-        /// The receiver acknowledged it.
+        /// The receiver acknowledged the event.
         Delivered = "delivered",
-        /// It will be made again.
+        /// There will be another attempt.
         Retried = "retried",
-        /// It was the last one.
+        /// It was the last attempt.
         Failed = "failed",
     }
 }
 
 closed! {
-    /// How the sending of an instruction to move funds ended.
+    /// The result of an instruction to move funds.
     pub enum Settling {
-        /// The funds have moved.
+        /// The funds were moved.
         Settled = "settled",
-        /// The provider will not move them.
+        /// The provider refused.
         Refused = "refused",
-        /// It will be sent again.
+        /// The instruction will be sent again.
         Retried = "retried",
     }
 }
@@ -68,7 +68,7 @@ closed! {
     pub enum Lookup {
         /// In memory.
         Hit = "hit",
-        /// In the store, or nowhere.
+        /// In the store, or not at all.
         Miss = "miss",
     }
 }
@@ -76,17 +76,17 @@ closed! {
 closed! {
     /// Why a connection was closed before its first request.
     pub enum NoConnection {
-        /// The peer does not speak TLS as this server does.
+        /// The TLS handshake failed.
         Handshake = "handshake",
         /// The handshake took too long.
         HandshakeTimeout = "handshake_timeout",
-        /// Its address has as many connections as one may have.
+        /// Its address has too many connections.
         PeerLimit = "peer_limit",
     }
 }
 
 closed! {
-    /// The methods that a row of the API's table can have, and one for all others: a caller can make one up.
+    /// The methods of the API's routes. All others share one value, since a caller can make one up.
     pub(super) enum Method {
         Delete = "DELETE",
         Get = "GET",
@@ -96,7 +96,7 @@ closed! {
     }
 }
 
-/// A decision: what was decided, and in which mode.
+/// The verdict and the mode of a decision.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Decided {
     verdict: &'static str,
@@ -113,12 +113,12 @@ impl Decided {
     }
 }
 
-/// Where a request went.
+/// The route of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Routed {
     listener: Listener,
     method: Method,
-    /// The template of the path; empty where there is no such path, or the gate did not come to look at it.
+    /// The template of the path. Empty if there is no such path, or if the request was refused before routing.
     path: &'static str,
 }
 
@@ -146,7 +146,7 @@ impl Routed {
     }
 }
 
-/// Where a request went, and the class of the status it was answered with.
+/// The route of a request, and the class of its answer's status.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct Requested {
     listener: Listener,
@@ -166,13 +166,13 @@ pub(super) struct Refused {
     pub(super) reason: NoConnection,
 }
 
-/// How an attempt to deliver ended.
+/// The result of an attempt to deliver.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OfAttempt {
     pub(super) outcome: Attempted,
 }
 
-/// How a settlement ended.
+/// The result of a settlement.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct OfSettlement {
     pub(super) outcome: Settling,

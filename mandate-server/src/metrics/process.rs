@@ -1,10 +1,10 @@
-//! What the operating system knows of this process; nothing where there is no `/proc`.
+//! Values of this process from the operating system. There are none without `/proc`.
 
 use std::fs;
 
 const KIB: u64 = 1024;
 
-/// The memory that is resident, in bytes.
+/// The resident memory, in bytes.
 pub(super) fn resident_bytes() -> Option<u64> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
@@ -12,7 +12,7 @@ pub(super) fn resident_bytes() -> Option<u64> {
     kib.checked_mul(KIB)
 }
 
-/// How many files and sockets are open.
+/// The number of open files and sockets.
 pub(super) fn open_files() -> Option<usize> {
     Some(fs::read_dir("/proc/self/fd").ok()?.count())
 }
