@@ -1,8 +1,7 @@
-//! HTTP requests to others: one request at a time, within bounds of time and of bytes.
+//! HTTP requests to other servers, with limits on time and bytes.
 //!
-//! What is read is counted below HTTP and below TLS, from one request to the next: interim answers without end, heads
-//! and chunks that say nothing, and records of TLS that carry nothing all come to the same end. No redirect is followed, and
-//! no proxy asked.
+//! The bytes of an answer are counted below HTTP and below TLS. So the limit also ends an answer of endless interim responses,
+//! empty chunks or empty TLS records. Redirects are not followed, and no proxy is used.
 
 mod connection;
 mod lookups;
@@ -29,65 +28,65 @@ pub use self::lookups::on_behalf_of;
 pub use self::names::{Names, SystemNames};
 use crate::error::Fault;
 
-/// How much of an answer's body is read, in bytes. What is longer costs its sender the connection.
+/// The largest body of an answer, in bytes. A longer one ends the connection.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
-/// How long a head may be, in bytes, each of the interim ones included.
+/// The largest head of an answer or interim response, in bytes.
 const MAX_HEAD_BYTES: usize = 64 * 1024;
-/// How much is read of an answer in all, in bytes on the connection; and of a handshake.
+/// The most bytes that are read from the connection for one answer, or for one handshake.
 const MAX_READ_BYTES: usize = MAX_HEAD_BYTES + MAX_BODY_BYTES;
-/// How many headers an answer may have.
+/// The most headers of an answer.
 const MAX_HEADERS: usize = 100;
-/// How long a connection is kept for the next request. Common servers close theirs after five seconds, and what is sent
-/// into one that closes is lost.
+/// How long an idle connection is kept. Common servers close theirs after five seconds, and a request sent into a closing
+/// connection is lost.
 const IDLE: Duration = Duration::from_secs(4);
-/// How many connections to one host are kept.
+/// The most idle connections to one host.
 const MAX_IDLE: usize = 64;
-/// What others see as the client.
+/// The `User-Agent`.
 const USER_AGENT: HeaderValue = HeaderValue::from_static("mandate");
 const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
 
-/// Why there was no answer. The text is for the owner of the other end; it holds neither the URL nor an address.
+/// Why there was no answer. The owner of the other server reads the text, so it has neither the URL nor an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NoAnswer {
-    /// The URL may not be asked, or not any more.
+    /// The policy does not allow this URL, or no longer allows it.
     #[error("not sent: {0}")]
     Refused(String),
-    /// The name resolves to no address, or to none that may be reached.
+    /// The name resolves to no address, or to none that the policy allows.
     #[error("not sent: the host has no public address")]
     NoAddress,
-    /// Too many names are being looked up already, for the environment or in all.
+    /// Too many lookups are under way, for the environment or in all.
     #[error("not sent: too many other names are being looked up")]
     Crowded,
-    /// Nothing came in time.
+    /// No answer came in time.
     #[error("no answer in time")]
     Late,
-    /// More came than an answer may have.
+    /// The answer is too long.
     #[error("the answer was too long")]
     TooLong,
     /// No program listens there.
     #[error("the connection was refused")]
     ConnectionRefused,
-    /// No secure connection came about, for example since the certificate is not valid.
+    /// The TLS handshake failed, for example because the certificate is not valid.
     #[error("no TLS connection could be made")]
     Tls,
-    /// There was no connection, or it broke before the answer.
+    /// The connection failed, or was lost before the answer.
     #[error("the connection failed")]
     Connection,
-    /// Something is wrong on this side.
+    /// The fault is on this side.
     #[error("not sent")]
     Here,
 }
 
-/// What was answered.
+/// An answer.
 #[derive(Debug)]
 pub struct Answered {
-    /// The status. It counts, however the body ends.
+    /// The status. It is valid even if the body is not complete.
     pub status: StatusCode,
-    /// The body, if all of it came.
+    /// The body, if it is complete.
     pub body: Result<Bytes, NoAnswer>,
 }
 
-/// Asks others.
+/// An HTTP client.
 #[derive(Clone)]
 pub struct Client {
     inner: legacy::Client<Connector, Full<Bytes>>,
@@ -101,8 +100,7 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// One that asks `names` what a name resolves to, and gives a request so long, from the lookup to the end of the
-    /// answer.
+    /// A client that resolves names with `names`, and limits the time from the lookup to the end of the answer.
     ///
     /// # Errors
     /// TLS cannot be set up.
@@ -110,7 +108,7 @@ impl Client {
         Self::trusting(names, limit, connection::system_roots())
     }
 
-    /// The same; it trusts those who have a certificate of `roots`.
+    /// The same, but it trusts the authorities in `roots`.
     fn trusting(names: Arc<dyn Names>, limit: Duration, roots: RootCertStore) -> Result<Self, Fault> {
         let connector = Connector::new(names, limit, roots)?;
         let inner = legacy::Client::builder(TokioExecutor::new())
@@ -126,7 +124,7 @@ impl Client {
     /// Posts a JWT.
     ///
     /// # Errors
-    /// No status was answered.
+    /// No status was received.
     pub async fn post_jwt(&self, url: &str, token: String) -> Result<Answered, NoAnswer> {
         let jwt = HeaderValue::from_static("application/jwt");
         let request = Request::post(url).header(header::CONTENT_TYPE, jwt).body(Bytes::from(token));
@@ -136,7 +134,7 @@ impl Client {
     /// Sends a request.
     ///
     /// # Errors
-    /// No status was answered.
+    /// No status was received.
     pub async fn send(&self, mut request: Request<Bytes>) -> Result<Answered, NoAnswer> {
         let deadline = Instant::now() + self.limit;
         request.headers_mut().entry(header::USER_AGENT).or_insert(USER_AGENT);
@@ -189,7 +187,7 @@ impl From<Infallible> for NoAnswer {
     }
 }
 
-/// What is behind an error. An I/O error passes over the one that it wraps.
+/// The source of an error. For an I/O error, the error that it wraps.
 fn cause<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a (dyn Error + 'static)> {
     match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
         Some(wrapped) => Some(wrapped),

@@ -1,4 +1,4 @@
-//! A connection: to an address that its names allow, plain or through TLS, and what is read from it counted.
+//! Connections to allowed addresses, with or without TLS. The bytes that are read are counted.
 
 use std::error::Error;
 use std::net::SocketAddr;
@@ -40,8 +40,8 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// One that gives a connection so long to come about, handshake included: that goes on beside a request which has found
-    /// another meanwhile.
+    /// A connector with a time limit for each connection, handshake included. A connection attempt goes on in the background
+    /// when its request has got another connection meanwhile.
     pub(super) fn new(names: Arc<dyn Names>, limit: Duration, roots: RootCertStore) -> Result<Self, Fault> {
         let mut tcp = HttpConnector::new_with_resolver(Resolver(Lookups::new(names)));
         tcp.enforce_http(false);
@@ -50,7 +50,7 @@ impl Connector {
     }
 }
 
-/// The authorities that the system trusts.
+/// The authorities that the operating system trusts.
 pub(super) fn system_roots() -> RootCertStore {
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
@@ -98,7 +98,7 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Why no handshake came to its end. What is wrong with what was said is of TLS; that nothing was, of the connection.
+/// Why a handshake failed: invalid data is an error of TLS, everything else an error of the connection.
 fn unshaken(error: &io::Error) -> NoAnswer {
     match error.kind() {
         io::ErrorKind::InvalidData => NoAnswer::Tls,
@@ -106,7 +106,7 @@ fn unshaken(error: &io::Error) -> NoAnswer {
     }
 }
 
-/// The names, as the connector asks for them.
+/// Name resolution in the form that the connector needs.
 #[derive(Clone)]
 struct Resolver(Lookups);
 
@@ -129,7 +129,7 @@ trait Io: AsyncRead + AsyncWrite + Send {}
 
 impl<T: AsyncRead + AsyncWrite + Send> Io for T {}
 
-/// A stream that counts what is read from it, until it breaks off.
+/// A stream that counts the bytes read, and fails beyond the limit.
 struct CountedStream {
     tcp: TcpStream,
     read: Arc<AtomicUsize>,
@@ -166,8 +166,8 @@ impl AsyncWrite for CountedStream {
     }
 }
 
-/// A connection as HTTP has it. Whatever HTTP says on it is a request, and the count begins anew. What TLS says by itself is
-/// none.
+/// A connection as HTTP sees it. Each write by HTTP begins a request, and resets the count. Bytes that TLS writes by itself
+/// do not.
 pub(super) struct CountedConnection {
     io: Pin<Box<dyn Io>>,
     read: Arc<AtomicUsize>,

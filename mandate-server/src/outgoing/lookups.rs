@@ -1,7 +1,7 @@
-//! Lookups of names that are under way: so many at a time, and so many for one tenant.
+//! Limits the number of concurrent name lookups, in all and for each tenant.
 //!
-//! A lookup takes a thread of the operating system's resolver, cannot be broken off, and so outlives its caller. It keeps
-//! its place until it ends. A caller that waits for a place gives up with its request, and leaves nothing behind.
+//! A lookup occupies a thread of the operating system's resolver. It cannot be cancelled, so it may outlive its caller, and it
+//! keeps its place until it ends. A caller that waits for a place gives up when its request ends.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,8 +22,8 @@ const MAX_LOOKUPS: usize = 128;
 const KEPT_LOOKUPS: usize = 32;
 /// How many names are looked up at a time for one environment.
 const MAX_OF_ENVIRONMENT: usize = 16;
-/// How long it is waited for a place. A name that is there is found within milliseconds: where none is free for so long,
-/// name servers do not answer.
+/// How long a lookup waits for a place. Lookups usually take milliseconds: if no place is free for so long, the name servers
+/// do not answer.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// The environment for which a request is made; none for those of the server itself.
@@ -35,13 +35,13 @@ task_local! {
     static ENVIRONMENT: i64;
 }
 
-/// Makes requests for an environment: names that they ask for are looked up in its places.
+/// Makes requests for an environment. Their lookups use its places.
 pub async fn on_behalf_of<F: Future>(environment: i64, requests: F) -> F::Output {
     ENVIRONMENT.scope(environment, requests).await
 }
 
-/// Looks names up, within bounds. What is looked up for an environment already is not looked up for it beside that. One
-/// environment waits for no lookup of another.
+/// Looks names up within the limits. Concurrent lookups of one name for one environment share one. No environment waits for a
+/// lookup of another.
 #[derive(Clone)]
 pub(super) struct Lookups {
     names: Arc<dyn Names>,
@@ -57,7 +57,7 @@ impl Lookups {
     /// The addresses of a name, for the environment whose request this is.
     ///
     /// # Errors
-    /// It resolves to none, or no place was free in time.
+    /// The name resolves to none, or no place was free in time.
     pub(super) async fn look_up(&self, name: &str) -> Result<Vec<SocketAddr>, NoAnswer> {
         let environment = ENVIRONMENT.try_with(|environment| *environment).ok();
         let begun = timeout(MAX_WAIT, self.begun(environment, name)).await;
@@ -65,10 +65,10 @@ impl Lookups {
         if found.is_empty() { Err(NoAnswer::NoAddress) } else { Ok(found) }
     }
 
-    /// Waits until the name is being looked up.
+    /// Waits until a lookup of the name has begun.
     async fn begun(&self, environment: Environment, name: &str) -> Lookup {
         loop {
-            // From here on no end is missed.
+            // Registered before the check, so that no end is missed.
             let ended = self.ended.notified();
             if let Some(lookup) = self.begin(environment, name) {
                 return lookup;
@@ -77,7 +77,7 @@ impl Lookups {
         }
     }
 
-    /// The lookup of the name that is under way, or begins one, if there is room.
+    /// Returns the running lookup of the name, or begins one if there is room.
     fn begin(&self, environment: Environment, name: &str) -> Option<Lookup> {
         let key = (environment, name.to_owned());
         let mut under_way = self.under_way();
@@ -88,7 +88,7 @@ impl Lookups {
             return None;
         }
         let (lookups, asked, looking_up) = (self.clone(), key.clone(), self.names.look_up(name));
-        // A task of its own: it goes on when its caller is gone, as the thread does.
+        // A task of its own goes on without its caller, as the resolver's thread does.
         let answered = tokio::spawn(async move {
             let found = looking_up.await;
             lookups.under_way().remove(&asked);
@@ -105,7 +105,7 @@ impl Lookups {
     }
 }
 
-/// Whether one more may be under way for the environment.
+/// Whether the environment may begin another lookup.
 fn has_room(under_way: &UnderWay, environment: Environment) -> bool {
     let own = under_way.keys().filter(|(of, _)| *of == environment).count();
     let most = if own == 0 { MAX_LOOKUPS } else { MAX_LOOKUPS - KEPT_LOOKUPS };

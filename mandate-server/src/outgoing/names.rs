@@ -1,4 +1,4 @@
-//! What names resolve to, as the operating system says.
+//! Name resolution by the operating system.
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
 
@@ -6,13 +6,13 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use tokio::task::spawn_blocking;
 
-/// Says what a name resolves to, just now.
+/// Resolves names.
 pub trait Names: Send + Sync + 'static {
-    /// The addresses of a name, whatever their port; none, where it resolves to none. A client asks within its bounds.
+    /// The addresses of a name, possibly none. Their ports do not matter. The caller limits time and number.
     fn look_up(&self, name: &str) -> BoxFuture<'static, Vec<SocketAddr>>;
 }
 
-/// The operating system's resolver. Each lookup takes a thread, for as long as the name servers let it wait.
+/// The operating system's resolver. Each lookup occupies a thread until the name servers answer.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemNames;
 

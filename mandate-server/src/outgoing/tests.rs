@@ -1,4 +1,4 @@
-//! Answers that come through TLS: heard to their end, or to the same bounds.
+//! Answers over TLS are read to their end, or to the same limits.
 
 use std::net::{Ipv4Addr, SocketAddr};
 
@@ -90,7 +90,7 @@ async fn a_connection_through_tls_is_used_again() {
 }
 
 #[tokio::test]
-async fn what_comes_through_tls_without_end_is_heard_to_a_bound() {
+async fn an_endless_answer_over_tls_is_read_up_to_the_limit() {
     let begun = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
     for (beginning, piece, expected) in [
         ("", "HTTP/1.1 100 Continue\r\n\r\n", Err(NoAnswer::TooLong)),
