@@ -1,8 +1,8 @@
-//! Traces, exported over OTLP; off unless the operator names a collector.
+//! Traces, exported over OTLP. They are off unless the operator names a collector.
 //!
-//! A span says of a request what its line in the log says, and of a delivery what its attempt says: never a key, a token,
-//! a body, an amount, or a path as it was sent. While traces are off, or a request is not among those sampled, no span is
-//! made, and asking for one is a look at an `Option`.
+//! A request's span has what its log line has, and a delivery's span what its attempt has. It never has a key, a token, a
+//! body, an amount, or a path as it was sent. While traces are off, or if a request is not sampled, no span is made, and the
+//! only cost is a check of an `Option`.
 
 mod export;
 
@@ -21,27 +21,27 @@ use opentelemetry_sdk::trace::{SdkTracer, SdkTracerProvider};
 
 use crate::error::Fault;
 
-/// What the spans are of.
+/// The service name of the spans.
 const SERVICE: &str = "mandate-server";
-/// How many requests a batch may be linked with: as many as it may hold.
+/// The most links of a batch's span: one for each request that a batch can hold.
 const MAX_LINKS: u32 = 256;
-/// The header that names the trace a request belongs to (W3C Trace Context, section 3.2). Its companion `tracestate` is not
-/// read: nothing here is for it, and a caller may write anything there.
+/// The header that names the trace of a request (W3C Trace Context, section 3.2). Its companion `tracestate` is not read: it
+/// has nothing for this server, and a caller may write anything there.
 const TRACEPARENT: &str = "traceparent";
 
-/// Who collects traces, and how many of them.
+/// The collector of traces, and the share of requests that it gets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Collector {
-    /// Its address; it takes spans at `/v1/traces`.
+    /// Its address. It accepts spans at `/v1/traces`.
     pub endpoint: String,
-    /// Of requests that belong to no trace yet, the share that begins one, from 0 to 1.
+    /// The share of requests without a trace that begin one, from 0 to 1.
     pub sampling_ratio: f64,
 }
 
 /// Counts spans that were lost.
 type OnLoss = Box<dyn Fn(usize) + Send + Sync>;
 
-/// What makes spans and sends them to a collector; or nothing, without a collector. Clones share it.
+/// Makes spans and sends them to a collector. Without a collector it does nothing. Clones share it.
 #[derive(Clone, Default)]
 pub struct Traces(Option<Making>);
 
@@ -58,24 +58,24 @@ impl fmt::Debug for Traces {
 }
 
 impl Traces {
-    /// Sends spans to `collector`, and counts by `on_loss` those that do not get there; over HTTP in protobuf (OTLP 1.x),
-    /// beside the requests. It starts threads: call it where waiting is allowed.
+    /// Sends spans to `collector` as protobuf over HTTP (OTLP 1.x), in the background, and reports lost ones to `on_loss`. It
+    /// starts threads: call it where blocking is allowed.
     ///
     /// # Errors
-    /// What sends cannot be made.
+    /// The exporter cannot be made.
     pub fn to(collector: &Collector, on_loss: impl Fn(usize) + Send + Sync + 'static) -> Result<Self, Fault> {
         let provider = export::provider(collector, Box::new(on_loss))?;
         Ok(Self(Some(Making { tracer: provider.tracer(SERVICE), provider })))
     }
 
-    /// Sends the spans that were not sent yet, within a bound of time. It waits.
+    /// Sends the remaining spans, within a time limit. Blocks.
     pub(crate) fn end(&self) {
         if let Self(Some(making)) = self {
             export::end(&making.provider);
         }
     }
 
-    /// A request has arrived; with `joins`, it may say which trace it belongs to.
+    /// Begins the span of a request. With `joins`, the request may name the trace that it belongs to.
     pub(crate) fn request(&self, method: &Method, headers: &HeaderMap, joins: bool) -> Option<Span> {
         let tracer = &self.0.as_ref()?.tracer;
         let parent = if joins { parent(headers) } else { Context::new() };
@@ -85,13 +85,13 @@ impl Traces {
         Some(span)
     }
 
-    /// An attempt to deliver an event is made.
+    /// Begins the span of an attempt to deliver an event.
     pub(crate) fn attempt(&self) -> Option<Span> {
         Span::begin(&self.0.as_ref()?.tracer, kind("delivery attempt", SpanKind::Client), &Context::new())
     }
 }
 
-/// A span that is under way, and sampled. It ends when it is dropped. Where there is none, it takes no room.
+/// A running span that is sampled. It ends when it is dropped. It is boxed, so that its absence takes little room.
 pub(crate) struct Span {
     span: Box<opentelemetry_sdk::trace::Span>,
     place: Traced,
@@ -151,7 +151,7 @@ impl fmt::Debug for Traced {
 }
 
 impl Traced {
-    /// A piece of the work at this place begins.
+    /// Begins a child span.
     pub(crate) fn begin(&self, what: &'static str) -> Option<Span> {
         self.below(kind(what, SpanKind::Internal))
     }
@@ -162,7 +162,7 @@ impl Traced {
     }
 }
 
-/// One transaction for many begins. It is a child of the first of them that is sampled, and is linked with the others.
+/// Begins the span of one transaction for many requests. It is a child of the first that is sampled, and links to the others.
 pub(crate) fn batch<'a>(mut many: impl Iterator<Item = &'a Traced>, jobs: usize) -> Option<Span> {
     let first = many.next()?;
     let links = many.map(|traced| Link::with_context(traced.0.0.clone())).collect();
@@ -186,7 +186,7 @@ fn known(method: &Method) -> &'static str {
     }
 }
 
-/// The place in a trace that a request says it has. One that says so twice, or badly, has none.
+/// The parent that a request names. None if the header is repeated or invalid.
 fn parent(headers: &HeaderMap) -> Context {
     TraceContextPropagator::new().extract_with_context(&Context::new(), &Said(headers))
 }

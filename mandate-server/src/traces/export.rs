@@ -1,4 +1,4 @@
-//! The way of spans to the collector: a bounded queue, batches beside the requests, and a word when spans are lost.
+//! Sends spans to the collector: a bounded queue, batches in the background, and a log line when spans are lost.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,20 +22,20 @@ use super::{Collector, MAX_LINKS, OnLoss, SERVICE};
 use crate::error::Fault;
 use crate::outgoing::{Client, SystemNames};
 
-/// Where a collector takes traces, below its address (OTLP 1.x, "OTLP/HTTP Request").
+/// The path at which a collector accepts traces (OTLP 1.x, "OTLP/HTTP Request").
 const PATH: &str = "/v1/traces";
-/// How many spans may wait. Those beyond are lost.
+/// The most spans that wait. More are lost.
 pub(super) const MAX_WAITING: usize = 4096;
-/// How many spans are sent together, at most.
+/// The most spans in one batch.
 const MAX_SENT: usize = 512;
-/// How long spans wait for others to be sent with, in seconds.
+/// How long a batch is filled, in seconds.
 const LINGER_SECONDS: u64 = 2;
 /// How long a collector may take to answer, and how long the last spans may take when the server ends, in seconds.
 const EXPORT_SECONDS: u64 = 5;
-/// How often the log tells that spans are lost, in seconds.
+/// How often the loss of spans is logged, in seconds.
 const LOG_INTERVAL_SECONDS: u64 = 60;
 
-/// What makes spans, and sends them to `collector`.
+/// A provider that makes spans and sends them to `collector`.
 pub(super) fn provider(collector: &Collector, on_loss: OnLoss) -> Result<SdkTracerProvider, Fault> {
     let unusable = |e: &dyn fmt::Display| Fault::new(format!("traces cannot be sent: {e}"));
     let client = Posting::new().map_err(|e| unusable(&e))?;
@@ -65,11 +65,11 @@ pub(super) fn provider(collector: &Collector, on_loss: OnLoss) -> Result<SdkTrac
         .build())
 }
 
-/// The client of the exporter, whose thread has no runtime.
+/// The HTTP client of the exporter. The exporter's thread has no runtime, so the client brings one.
 #[derive(Debug)]
 struct Posting {
     client: Client,
-    /// Made on that thread, and dropped there.
+    /// It is made and dropped on the exporter's thread.
     runtime: Mutex<Option<Runtime>>,
 }
 
@@ -105,14 +105,14 @@ impl HttpClient for Posting {
     }
 }
 
-/// Sends what waits, for a bounded time.
+/// Sends the waiting spans, within a time limit.
 pub(super) fn end(provider: &SdkTracerProvider) {
     if let Err(e) = provider.shutdown_with_timeout(Duration::from_secs(EXPORT_SECONDS)) {
         warn!(error = %e, "the last traces were not sent to the collector");
     }
 }
 
-/// Spans on their way, and those that were lost on it.
+/// Counts waiting and lost spans.
 struct Lost {
     on_loss: OnLoss,
     waiting: AtomicUsize,
@@ -137,7 +137,7 @@ impl Lost {
     }
 }
 
-/// The end of the queue where spans come in. It counts them itself: the queue behind it drops without a word.
+/// The entry of the queue. It counts the spans itself, because the queue behind it drops spans silently.
 #[derive(Debug)]
 struct Queue {
     sending: BatchSpanProcessor,
@@ -171,7 +171,7 @@ impl SpanProcessor for Queue {
     }
 }
 
-/// The other end, on a thread of its own.
+/// The exit of the queue, on a thread of its own.
 #[derive(Debug)]
 struct Sending {
     exporter: opentelemetry_otlp::SpanExporter,
