@@ -1,4 +1,4 @@
-//! Wiring: from the configuration to a store and three listeners, and the way back.
+//! Starts a server from its configuration, with a store and three listeners, and stops it again.
 
 mod listeners;
 mod parts;
@@ -28,7 +28,7 @@ use parts::Parts;
 #[derive(Debug)]
 pub struct App;
 
-/// A server that runs. [`Running::stop`] ends it in order; dropping it ends it without waiting.
+/// A running server. [`Running::stop`] ends it gracefully. Dropping it ends it at once.
 pub struct Running {
     /// Where the API listens.
     pub api: SocketAddr,
@@ -42,7 +42,7 @@ pub struct Running {
     traces: Traces,
     serving: Tasks,
     observing: Tasks,
-    /// Becomes true when the server begins to say that it is not ready.
+    /// Becomes true when the server begins to report that it is not ready.
     draining: watch::Sender<bool>,
     drain_delay: Duration,
     certificates: Arc<Notify>,
@@ -51,7 +51,7 @@ pub struct Running {
 /// The addresses of a server's hosts, as clients know them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Urls {
-    /// The API; ends in `/v1`.
+    /// The API's address, which ends in `/v1`.
     pub base: String,
     /// The issuer of tokens, where the key set is published.
     pub verdicts: String,
@@ -118,15 +118,15 @@ impl App {
 }
 
 impl Running {
-    /// Looks at once whether a certificate or its key has changed. It is looked every few seconds anyway.
+    /// Checks at once whether a certificate or its key has changed. Otherwise this is checked every few seconds.
     pub fn renew_certificates(&self) {
         self.certificates.notify_one();
     }
 
-    /// Ends the server as [`Running::stop`] does, or at once when the sign to stop comes again.
+    /// Ends the server as [`Running::stop`] does, or at once after a second signal.
     ///
     /// # Errors
-    /// It came again, and requests that were under way have no answer.
+    /// A second signal came, and requests in progress were cut off.
     pub async fn stop_or_abort(self, again: &mut StopSignal) -> Result<(), Fault> {
         tokio::select! {
             () = self.stop() => Ok(()),
@@ -134,14 +134,14 @@ impl Running {
         }
     }
 
-    /// Says that the server is not ready, takes requests for as long as the settings say, ends those under way within a
-    /// bound of time, and closes the store. The ops listener answers until then.
+    /// Stops the server. It first reports that it is not ready, and accepts requests for the configured delay. Then it ends
+    /// the requests in progress within a time limit, and closes the store. The ops listener answers until the end.
     pub async fn stop(self) {
         let Self { store, traces, serving, observing, draining, drain_delay, .. } = self;
         draining.send_replace(true);
         tokio::time::sleep(drain_delay).await;
         serving.stop().await;
-        // It joins threads. No caller is left to hear of a failure.
+        // `close` joins threads, and so blocks. No caller is left who could handle a failure.
         let _ = spawn_blocking(move || store.close()).await;
         let _ = spawn_blocking(move || traces.end()).await;
         observing.stop().await;
@@ -186,7 +186,7 @@ impl Tasks {
     }
 }
 
-/// What sends traces, if the operator names a collector.
+/// The sender of traces, if the operator names a collector.
 async fn traces(settings: &Settings, metrics: &Metrics) -> Result<Traces, Fault> {
     let Some(collector) = settings.collector.clone() else { return Ok(Traces::default()) };
     let metrics = metrics.clone();

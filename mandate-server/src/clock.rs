@@ -1,4 +1,4 @@
-//! The two things that a pure function cannot have: the time and randomness. Each has a real and a test source.
+//! The time and randomness, which a pure function cannot have. Each has a real source and one for tests.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -8,27 +8,27 @@ use std::time::{Duration, UNIX_EPOCH};
 use mandate_core::Timestamp;
 use tokio::sync::watch;
 
-/// Ends when a time has come.
+/// A future that ends at a time.
 pub type Sleep<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// Says what time it is.
+/// A clock.
 pub trait Clock: Send + Sync + 'static {
     /// The present instant.
     fn now(&self) -> Timestamp;
 
-    /// Waits until it is `at`. The caller looks at the clock again: it may have been set.
+    /// Waits until `at`. The caller reads the clock again afterwards, since it may have been set.
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_>;
 
-    /// The instant that the database's clock shows: `shown`, but for a test clock, which moves the database's clock too.
+    /// The time of the database's clock. This is `shown`, except under a test clock, which moves the database's clock too.
     fn database(&self, shown: Timestamp) -> Timestamp {
         shown
     }
 
-    /// The time since the machine was started, in milliseconds. It counts while the machine sleeps, and no operator sets it.
+    /// The time since the machine was started, in milliseconds. It includes suspension, and no operator can set it.
     fn uptime_millis(&self) -> i64;
 }
 
-/// Brings random bytes fit for keys.
+/// A source of random bytes that are good enough for keys.
 pub trait Entropy: Send + Sync + 'static {
     /// Fills `bytes`.
     fn fill(&self, bytes: &mut [u8]);
@@ -56,8 +56,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A server's clock, corrected by how far the database's was from it when they were last compared. Where several servers
-/// share a database, all of them go by that one clock.
+/// A server's clock, corrected by its last measured difference to the database's clock. So all servers on one database use the
+/// same time.
 pub struct CorrectedClock {
     own: Arc<dyn Clock>,
     skew: Arc<Skew>,
@@ -117,9 +117,9 @@ impl Entropy for SystemEntropy {
 #[derive(Debug)]
 pub struct TestClock {
     shown: watch::Sender<Timestamp>,
-    /// By how many seconds it is ahead of all others.
+    /// By how many seconds it is ahead of all other clocks.
     ahead: AtomicI64,
-    /// By how many seconds it was moved in such a way that the machine's uptime moved along.
+    /// The seconds that have passed, which the machine's uptime includes.
     passed: AtomicI64,
 }
 
@@ -130,18 +130,18 @@ impl TestClock {
         Self { shown: watch::Sender::new(at), ahead: AtomicI64::new(0), passed: AtomicI64::new(0) }
     }
 
-    /// Lets `seconds` pass. Where they are negative, the clock is set back.
+    /// Lets `seconds` pass. If they are negative, the clock is set back.
     pub fn advance(&self, seconds: i64) {
         self.passed.fetch_add(seconds.max(0), Ordering::SeqCst);
         self.step(seconds);
     }
 
-    /// Sets the clock by `seconds` ahead, or back where they are negative, and the database's with it: no time has passed.
+    /// Sets this clock and the database's ahead by `seconds`, or back if they are negative. No time passes.
     pub fn step(&self, seconds: i64) {
         self.shown.send_modify(|now| *now = now.plus_seconds(seconds));
     }
 
-    /// Moves the clock by `seconds`, which may be negative, and nothing else: it is wrong then.
+    /// Sets this clock alone ahead by `seconds`, or back if they are negative. Then it is wrong.
     pub fn err(&self, seconds: i64) {
         self.ahead.fetch_add(seconds, Ordering::SeqCst);
         self.step(seconds);
@@ -164,28 +164,28 @@ impl Clock for TestClock {
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_> {
         let (mut now, began) = (self.shown.subscribe(), self.now());
         Box::pin(async move {
-            // A machine's clock that is set back delays no task either. The clock outlives who waits for it.
+            // As with the machine's clock, setting it back delays no task. The clock outlives its waiters.
             let _ = now.wait_for(|now| *now >= at || *now < began).await;
         })
     }
 }
 
-/// From how far on a clock that differs from the database's is warned of, in milliseconds.
+/// A difference to the database's clock beyond this is logged, in milliseconds.
 pub const SKEW_WARNS_MILLIS: i64 = 1_000;
 
-/// How far the machine's clock is ahead of the database's, as it was last compared.
+/// The last measured difference between the machine's clock and the database's.
 #[derive(Debug, Default)]
 pub struct Skew(AtomicI64);
 
 impl Skew {
-    /// Notes that the database's clock showed `shown` at some moment between `before` and `after`. What the travelling time of
-    /// the answer can explain is no difference: a process that was suspended meanwhile measures none.
+    /// Notes that the database's clock was at `shown` at some moment between `before` and `after`. A difference that the
+    /// round trip can explain does not count. So a process that was suspended meanwhile measures none.
     pub fn note(&self, before: Timestamp, shown: Timestamp, after: Timestamp) {
         let ahead = before.millis_since(shown).max(0) + after.millis_since(shown).min(0);
         self.0.store(ahead, Ordering::SeqCst);
     }
 
-    /// By how many milliseconds the clock is ahead; behind where it is negative.
+    /// By how many milliseconds the clock is ahead. Negative if it is behind.
     #[must_use]
     pub fn ahead_millis(&self) -> i64 {
         self.0.load(Ordering::SeqCst)
@@ -198,7 +198,7 @@ const MILLIS_BITS: u32 = 48;
 const RANDOM_BITS: u32 = 128 - MILLIS_BITS;
 /// Random bytes of an id.
 const RANDOM_BYTES: usize = 10;
-/// Ids whose random bytes are drawn at a time: to ask the operating system costs more than they do.
+/// How many ids are drawn at once, since a call of the operating system is expensive.
 const DRAWN: usize = 100;
 
 /// Draws ids: 48 bits of time in milliseconds, and 80 random ones.
@@ -220,19 +220,19 @@ impl Ids {
         Self { entropy, drawn: Mutex::new(Drawn { last: 0, random: Vec::new() }) }
     }
 
-    /// The 128 bits of an id of `now`, whatever was drawn before.
+    /// The 128 bits of an id of `now`. It is in no order with other ids.
     pub fn fresh(&self, now: Timestamp) -> [u8; 16] {
         at(now, self.drawn().random(&*self.entropy)).to_be_bytes()
     }
 
-    /// The 128 bits of an id that is greater than `last`. It has the time `now` where that is later than the time of `last`;
-    /// otherwise it is `last` and a random step of 1 to 2³², so that load does not carry ids ahead of the clock.
+    /// The 128 bits of an id that is greater than `last`. It has the time `now` if that is later than the time of `last`.
+    /// Otherwise it is `last` plus a random step of 1 to 2³², so that ids do not run ahead of the clock under load.
     pub fn after(&self, last: Option<[u8; 16]>, now: Timestamp) -> [u8; 16] {
         let random = self.drawn().random(&*self.entropy);
         behind(last.map_or(0, u128::from_be_bytes), now, random).to_be_bytes()
     }
 
-    /// The 128 bits of an id for something created at `now`, greater than all that came of this function before.
+    /// The 128 bits of an id for something created at `now`. It is greater than all earlier results of this function.
     pub fn next(&self, now: Timestamp) -> [u8; 16] {
         let mut drawn = self.drawn();
         let random = drawn.random(&*self.entropy);
@@ -263,7 +263,7 @@ fn at(now: Timestamp, random: [u8; RANDOM_BYTES]) -> u128 {
     random.iter().fold(millis, |id, byte| id << 8 | u128::from(*byte))
 }
 
-/// The next id behind `last`: of the present millisecond if that is a later one, else a random step away.
+/// The next id after `last`: of the present millisecond if that is later, else a random step away.
 fn behind(last: u128, now: Timestamp, random: [u8; RANDOM_BYTES]) -> u128 {
     let fresh = at(now, random);
     if fresh >> RANDOM_BITS > last >> RANDOM_BITS {

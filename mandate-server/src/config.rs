@@ -35,11 +35,11 @@ pub use settings::{
 pub use sources::{Setting, rendered, sources};
 pub use variables::Unread;
 
-/// What the names of variables begin with.
+/// The prefix of variables.
 const VARIABLE_PREFIX: &str = "MANDATE_";
 /// The variable that names the configuration file.
 const CONFIG_VARIABLE: &str = "MANDATE_CONFIG";
-/// What a base URL ends with.
+/// The end of a base URL.
 pub const VERSION_PATH: &str = "/v1";
 
 /// What a server needs to start. The master key is never shown by `Debug`.
@@ -47,7 +47,7 @@ pub const VERSION_PATH: &str = "/v1";
 pub struct Config {
     /// The settings.
     pub settings: Settings,
-    /// What the private parts of the signing keys are encrypted under.
+    /// The key that encrypts the private parts of the signing keys.
     pub master_key: MasterKey,
 }
 
@@ -88,7 +88,7 @@ impl Settings {
     }
 }
 
-/// Tells where each setting came from.
+/// Finds the source of each setting.
 struct Origins<'a>(&'a Figment);
 
 impl Origins<'_> {
@@ -161,19 +161,19 @@ fn variable(name: &str) -> Result<Option<Zeroizing<String>>, ConfigRefused> {
     }
 }
 
-/// The variables that look as if they were meant for this server, and are not read.
+/// Variables with this project's prefix that are not read.
 #[must_use]
 pub fn unread_variables() -> Vec<Unread> {
     variables::unread(std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()))
 }
 
-/// Who became this user through sudo, which says so in a variable.
+/// The user before sudo, which sudo names in a variable.
 #[must_use]
 pub fn sudo_user() -> Option<String> {
     variable("SUDO_USER").ok().flatten().map(|name| name.to_string())
 }
 
-/// Whether Cargo has started this program.
+/// Whether Cargo has started this process.
 #[must_use]
 pub fn started_by_cargo() -> bool {
     variable("CARGO").is_ok_and(|value| value.is_some())

@@ -1,4 +1,4 @@
-//! The log: where it goes and how it is written. It never holds a key, a token or a body.
+//! The log, written to standard error as text or JSON. It never holds a key, a token or a body.
 
 use std::fmt::{Debug, Write as _};
 use std::io::{IsTerminal as _, stderr};
@@ -19,7 +19,7 @@ pub fn start(format: LogFormat, level: LevelFilter) {
     start_gathering(format, level, None);
 }
 
-/// The same; what is logged is gathered too.
+/// The same, but the lines are gathered too.
 pub fn start_gathering(format: LogFormat, level: LevelFilter, gathered: Option<Gathered>) {
     let libraries = level.min(LevelFilter::WARN);
     let wanted = Targets::new().with_default(libraries).with_target(env!("CARGO_CRATE_NAME"), level);
@@ -37,7 +37,7 @@ pub fn start_gathering(format: LogFormat, level: LevelFilter, gathered: Option<G
 pub struct Gathered(Arc<Mutex<Vec<String>>>);
 
 impl Gathered {
-    /// What was logged until now, oldest first: the message of each line, and its fields behind it.
+    /// The lines so far, oldest first: each message, followed by its fields.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()

@@ -1,4 +1,4 @@
-//! The three listeners: their sockets, their addresses as clients know them, and what they grant to whom.
+//! The three listeners: their sockets, their addresses as clients know them, and their limits.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::http::{Identity, Limits, Listener, MAX_CONNECTIONS_PER_PEER, RequestI
 use crate::metrics::{Listener as Name, Metrics};
 use crate::traces::Traces;
 
-/// A socket, and where it listens in fact.
+/// A socket, and its actual address.
 pub(super) struct Socket {
     pub(super) listener: TcpListener,
     pub(super) address: SocketAddr,
@@ -57,11 +57,11 @@ async fn bind(setting: &str, address: SocketAddr) -> Result<Socket, Fault> {
     bound.await.map_err(|e| Fault::Listen(format!("cannot listen on {address} ({setting}): {e}")))
 }
 
-/// What the listeners speak TLS with.
+/// The TLS certificates of the listeners.
 pub(super) struct Tls {
     pub(super) api: Option<TlsAcceptor>,
     pub(super) public: Option<TlsAcceptor>,
-    /// What they show, and what is followed for changes.
+    /// The certificates, which are checked for changes.
     pub(super) identities: Vec<Arc<Identity>>,
 }
 

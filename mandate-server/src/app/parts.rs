@@ -1,4 +1,4 @@
-//! What the parts of a server share, and which part gets what.
+//! Builds the parts of a server, and gives each what it needs.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ use crate::worker::sweep::Sweep;
 use crate::worker::{export, rotate, settle};
 use mandate_core::cursor::CursorKey;
 
-/// What the listeners and the workers share. Everything in it is shared, none of it runs yet but the store.
+/// What the listeners and the workers share. Only the store runs already.
 pub(super) struct Parts {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) metrics: Metrics,
@@ -51,12 +51,12 @@ pub(super) struct Parts {
     egress: EgressPolicy,
     rates: Arc<Rates>,
     skew: Arc<Skew>,
-    /// Tells the other servers on the same database of the rates here.
+    /// Exchanges request rates with the other servers on the database.
     shared: Option<Shared>,
 }
 
 impl Parts {
-    /// Brings the database up to date, opens the signing keys, and starts the store.
+    /// Migrates the database, opens the signing keys, and starts the store.
     pub(super) async fn open(
         config: Config,
         urls: &Urls,
@@ -156,7 +156,7 @@ impl Parts {
         ops_router(Arc::new(Ops { store, clock, metrics, keyring, skew, moments, stopping }))
     }
 
-    /// Starts what goes on beside the requests.
+    /// Starts the background work.
     pub(super) fn work(&mut self, traces: &Traces, tasks: &mut Tasks) -> Result<(), Fault> {
         if let Some(shared) = self.shared.take() {
             tasks.spawn(|stopping| shared.run(stopping));
@@ -186,7 +186,7 @@ impl Parts {
     }
 }
 
-/// Makes the schema of a new database, and opens the signing keys, which the first start makes.
+/// Migrates the database, and opens the signing keys. The first start creates both.
 fn prepare(
     database: &str,
     master_key: &MasterKey,

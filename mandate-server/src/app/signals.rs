@@ -1,10 +1,10 @@
-//! What the operating system tells a server to do.
+//! The signals of the operating system.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::error::Fault;
 
-/// The sign to stop: Ctrl-C, or SIGTERM. A signal that arrives before it is waited for is not lost.
+/// The signals to stop: SIGINT (Ctrl-C) and SIGTERM. A signal that arrives before the wait is not lost.
 #[derive(Debug)]
 pub struct StopSignal {
     interrupt: Signal,
@@ -12,7 +12,7 @@ pub struct StopSignal {
 }
 
 impl StopSignal {
-    /// Begins to listen for the sign, which from now on does not end the process by itself.
+    /// Begins to listen. From now on these signals do not end the process by themselves.
     ///
     /// # Errors
     /// The operating system does not deliver signals.
@@ -20,7 +20,7 @@ impl StopSignal {
         Ok(Self { interrupt: listen(SignalKind::interrupt())?, terminate: listen(SignalKind::terminate())? })
     }
 
-    /// Waits for the sign.
+    /// Waits for a signal.
     pub async fn received(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
@@ -29,12 +29,12 @@ impl StopSignal {
     }
 }
 
-/// The sign to look at what may have changed: SIGHUP, which then no longer ends the process.
+/// The signal to read changed files again: SIGHUP. Once listened for, it no longer ends the process.
 #[derive(Debug)]
 pub struct Hangup(Signal);
 
 impl Hangup {
-    /// Begins to listen for the sign.
+    /// Begins to listen.
     ///
     /// # Errors
     /// The operating system does not deliver signals.
@@ -42,7 +42,7 @@ impl Hangup {
         listen(SignalKind::hangup()).map(Self)
     }
 
-    /// Waits for the sign.
+    /// Waits for a signal.
     pub async fn received(&mut self) {
         self.0.recv().await;
     }

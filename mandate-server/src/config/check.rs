@@ -1,4 +1,4 @@
-//! What each setting must be; a message says what would be accepted.
+//! Checks the value of each setting. A message says what would be accepted.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -16,7 +16,7 @@ pub(super) fn database(text: &str) -> Result<String, String> {
     match text.strip_prefix(SQLITE) {
         Some(path) if !path.is_empty() => Ok(text.to_owned()),
         None if postgres => Ok(text.to_owned()),
-        // What follows a scheme may hold a password.
+        // The text after a scheme may hold a password.
         _ => Err(format!(
             "must be {SQLITE} and the path of a file, such as {SQLITE}mandate.db, or the URL of a PostgreSQL database, such \
              as postgres://mandate@localhost/mandate; got {}",
@@ -26,7 +26,7 @@ pub(super) fn database(text: &str) -> Result<String, String> {
     }
 }
 
-/// `safe` where what is sent there is encrypted, by this server or by a proxy in front of it.
+/// The address of a listener. It must be on this machine unless it is `safe`: encrypted by this server or by a proxy.
 pub(super) fn address(text: &str, safe: bool) -> Result<SocketAddr, String> {
     let address: SocketAddr = text
         .parse()
@@ -45,14 +45,14 @@ pub(super) fn base_url(text: &str) -> Result<String, String> {
     let problem = || {
         format!(
             "must be an https URL that ends in {VERSION_PATH}, such as https://api.example.com/v1; got {}",
-            told(text)
+            repeated(text)
         )
     };
     if text.ends_with(VERSION_PATH) && is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
 }
 
-/// A refused URL as it is repeated: not where it may hold a secret.
-fn told(text: &str) -> String {
+/// A refused URL as a message repeats it. One that may hold a secret is not repeated.
+fn repeated(text: &str) -> String {
     if text.contains(['@', '?']) {
         "one with a user or a query, which is not repeated here".to_owned()
     } else {
@@ -64,31 +64,31 @@ pub(super) fn site_url(text: &str) -> Result<String, String> {
     let problem = || {
         format!(
             "must be an https URL without a slash at its end, such as https://verdicts.example.com; got {}",
-            told(text)
+            repeated(text)
         )
     };
     if is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
 }
 
-/// Where traces go. A collector is mostly near, and plain HTTP to it is as the operator says. What it knows this server by
-/// is a header's business: a name or a password here would be shown with the settings.
+/// The URL of the collector. Plain HTTP is accepted, since a collector is usually near. A user or a password is refused, since
+/// it would be shown with the settings.
 pub(super) fn otlp_endpoint(text: &str) -> Result<String, String> {
     let uri = text.parse::<Uri>().ok();
     let schemes = [&Scheme::HTTP, &Scheme::HTTPS];
-    let reached = uri.is_some_and(|uri| {
+    let is_http = uri.is_some_and(|uri| {
         uri.host().is_some_and(|host| !host.is_empty())
             && uri.scheme().is_some_and(|scheme| schemes.contains(&scheme))
     });
-    if reached && !text.contains(['?', '#', '@']) && !text.ends_with('/') && !text.ends_with("/v1/traces") {
+    if is_http && !text.contains(['?', '#', '@']) && !text.ends_with('/') && !text.ends_with("/v1/traces") {
         return Ok(text.to_owned());
     }
-    // It may hold a name and a password all the same.
+    // The refused text may hold a password, so it is not repeated.
     Err("must be an http or https URL without user, query, or a slash at its end, such as http://127.0.0.1:4318; \
          /v1/traces is added"
         .to_owned())
 }
 
-/// Of how many requests, of one, a trace is made.
+/// The share of requests for which a trace is made.
 pub(super) fn sampling_ratio(text: &str) -> Result<f64, String> {
     let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
     ratio.ok_or_else(|| format!("must be between 0 and 1; got `{text}`"))
@@ -124,7 +124,7 @@ pub(super) fn drain_delay(text: &str) -> Result<u64, String> {
     seconds.ok_or_else(|| format!("must be at most {MAX_DRAIN_DELAY_SECONDS}; got `{text}`"))
 }
 
-/// How many days a signing key signs, if it is to be rotated at all.
+/// How many days a signing key signs. None if it is rotated by command only.
 pub(super) fn rotation_days(text: &str) -> Result<Option<u32>, String> {
     match text.parse() {
         Ok(0) => Ok(None),

@@ -1,4 +1,4 @@
-//! The settings that can be typed on the command line.
+//! The settings that the command line accepts.
 
 use std::path::PathBuf;
 
@@ -7,10 +7,10 @@ use figment::value::{Dict, Map};
 use figment::{Metadata, Profile, Provider};
 use serde::Serialize;
 
-/// What settings that were typed are called as a source.
+/// The name of the command line as a source.
 pub(super) const COMMAND_LINE: &str = "command line";
 
-/// The settings that can be typed. All are optional: variables, the file and the defaults come behind them.
+/// The settings of every command. All are optional: variables, the file and the defaults supply the others.
 #[derive(Debug, Clone, Default, Serialize, clap::Args)]
 #[expect(clippy::doc_markdown, reason = "the words are help for a terminal")]
 pub struct Flags {

@@ -1,23 +1,23 @@
-//! Settings that make sense together only.
+//! Settings that depend on each other.
 
 use std::path::PathBuf;
 
 use super::check::{otlp_endpoint, sampling_ratio, site_url};
 use super::{Collector, ConfigRefused, Origins};
 
-/// Who moves the funds of escrows.
+/// How the funds of escrows are moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SettlementSetting {
-    /// The record alone: an instruction is settled when it is written down.
+    /// By the record alone: an instruction is settled when it is recorded.
     Local,
-    /// The provider who takes instructions at this URL.
+    /// By a provider, which receives instructions at this URL.
     Http(String),
 }
 
 /// A certificate and its key, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The certificate, and behind it those that lead to one that clients trust.
+    /// The certificate, followed by its chain up to one that clients trust.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
@@ -54,7 +54,7 @@ pub(super) fn collector(
     Ok(endpoint.map(|endpoint| Collector { endpoint, sampling_ratio }))
 }
 
-/// Who moves the funds, and where.
+/// How the funds are moved, and by which provider.
 pub(super) fn settlement(
     adapter: &str,
     url: Option<&str>,

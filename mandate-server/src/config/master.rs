@@ -9,17 +9,17 @@ use crate::model::master_key::MasterKey;
 
 /// The variable that holds the master key.
 pub(super) const MASTER_KEY_VARIABLE: &str = "MANDATE_MASTER_KEY";
-/// The variable that names the file of the master key that is to follow.
+/// The variable that names the file of the new master key.
 pub(super) const NEW_MASTER_KEY_FILE_VARIABLE: &str = "MANDATE_NEW_MASTER_KEY_FILE";
 /// The variable that names the file of the master key.
 pub(super) const MASTER_KEY_FILE_VARIABLE: &str = "MANDATE_MASTER_KEY_FILE";
-/// The permissions of a file that let its group or others in.
+/// The permissions that let other users than the owner access a file.
 const OTHERS: u32 = 0o077;
 
 /// Reads the master key from its variable or its file.
 ///
 /// # Errors
-/// There is none, there are two, or what is there is not a key. The message never repeats any of it.
+/// There is none, there are two, or the text is not a key. The message never repeats any of it.
 pub fn master_key() -> Result<MasterKey, ConfigRefused> {
     master_key_if_set()?.ok_or_else(|| ConfigRefused::variable(MASTER_KEY_VARIABLE, NO_MASTER_KEY))
 }
@@ -27,7 +27,7 @@ pub fn master_key() -> Result<MasterKey, ConfigRefused> {
 /// Reads the master key from its variable or its file, if either is set.
 ///
 /// # Errors
-/// There are two, or what is there is not a key. The message never repeats any of it.
+/// There are two, or the text is not a key. The message never repeats any of it.
 pub fn master_key_if_set() -> Result<Option<MasterKey>, ConfigRefused> {
     let (setting, text) = match (variable(MASTER_KEY_VARIABLE)?, variable(MASTER_KEY_FILE_VARIABLE)?) {
         (Some(key), None) => (MASTER_KEY_VARIABLE, key),
@@ -41,10 +41,10 @@ pub fn master_key_if_set() -> Result<Option<MasterKey>, ConfigRefused> {
     parse_master_key(setting, &text).map(Some)
 }
 
-/// Reads the master key that is to follow `old`, from its file.
+/// Reads the master key that is to replace `old`, from its file.
 ///
 /// # Errors
-/// There is none, what is there is not a key, or it is `old` again. The message never repeats any of it.
+/// There is none, the text is not a key, or it is `old` again. The message never repeats any of it.
 pub fn new_master_key(old: &MasterKey) -> Result<MasterKey, ConfigRefused> {
     let setting = NEW_MASTER_KEY_FILE_VARIABLE;
     let unset = || ConfigRefused::variable(setting, "is not set; it names the file of the new master key");

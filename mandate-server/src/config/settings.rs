@@ -1,4 +1,4 @@
-//! The settings, checked, and their defaults.
+//! The checked settings, and their defaults.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,27 +11,27 @@ use crate::model::database::SQLITE;
 
 /// How long a person has to answer a review, in seconds: 24 hours.
 pub const DEFAULT_REVIEW_EXPIRY_SECONDS: i64 = 24 * 60 * 60;
-/// The longest that requests are still taken when the server is to stop, in seconds: 10 minutes.
+/// The longest drain delay, in seconds: 10 minutes.
 pub const MAX_DRAIN_DELAY_SECONDS: u64 = 10 * 60;
 /// The longest that a review may wait, in seconds: 366 days.
 pub const MAX_REVIEW_EXPIRY_SECONDS: i64 = 366 * 24 * 60 * 60;
 /// The longest time between two rotations of a signing key, in days: ten years.
 pub const MAX_ROTATION_DAYS: u32 = 3_650;
-/// Of requests that belong to no trace yet, the share that begins one.
+/// The default share of requests without a trace that begin one.
 pub const DEFAULT_SAMPLING_RATIO: f64 = 0.1;
-/// Requests that are under way behind the gate at a time. It is no setting: the store's queue is as long.
+/// How many requests may run at a time after the gate. This is no setting, since the store's queue has the same length.
 pub(super) const MAX_UNDER_WAY: usize = 4096;
 
-/// How the log is written.
+/// The format of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
     /// For people.
     Text,
-    /// One JSON object a line.
+    /// One JSON object in each line.
     Json,
 }
 
-/// Every setting but the master key, checked. Of a database's name `Debug` shows no password.
+/// Every checked setting but the master key. `Debug` shows no password of a database.
 #[derive(Clone)]
 pub struct Settings {
     /// The database, `sqlite://PATH` or `postgres://…`.
@@ -48,24 +48,23 @@ pub struct Settings {
     pub verdicts_url: Option<String>,
     /// Where the contract is published. Absent: the public listener's address.
     pub docs_url: Option<String>,
-    /// What the API's listener speaks TLS with. Absent: plain HTTP.
+    /// The TLS certificate of the API's listener. Absent: plain HTTP.
     pub tls: Option<TlsFiles>,
-    /// What the public listener speaks TLS with. Absent: the same.
+    /// The TLS certificate of the public listener. Absent: the API's.
     pub public_tls: Option<TlsFiles>,
-    /// Whether all connections come from a proxy that speaks TLS.
+    /// Whether all connections come from a proxy that uses TLS.
     pub behind_proxy: bool,
-    /// How long requests are still taken after the server has begun to say that it is not ready, in seconds.
+    /// How long requests are still accepted after the server has reported that it is not ready, in seconds.
     pub drain_delay_seconds: u64,
     /// How long a review waits, in seconds.
     pub review_expiry_seconds: i64,
     /// How many requests run at a time after the key check. Others get a 503 with `Retry-After`.
     pub max_under_way: usize,
-    /// Whether webhooks may be on this machine, over plain HTTP. Only the developer mode says so: no flag, variable or
-    /// file does.
+    /// Whether webhooks may be on this machine, over plain HTTP. Only `dev` sets it: no flag, variable or file can.
     pub loopback_webhooks: bool,
     /// Networks that webhooks may be in although they are not public.
     pub webhook_networks: Vec<IpNet>,
-    /// Who moves the funds of escrows.
+    /// How the funds of escrows are moved.
     pub settlement: SettlementSetting,
     /// Where exports are kept. Absent: beside the database.
     pub exports_directory: Option<PathBuf>,
@@ -73,9 +72,9 @@ pub struct Settings {
     pub signing_key_rotation_days: Option<u32>,
     /// The collector of traces. Absent: no traces are made.
     pub collector: Option<Collector>,
-    /// How the log is written.
+    /// The format of the log.
     pub log_format: LogFormat,
-    /// What is logged.
+    /// The level of the log.
     pub log_level: LevelFilter,
 }
 
@@ -109,8 +108,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Where exports are kept: beside the database, under its name and `-exports`, unless the operator says otherwise.
-    /// Where the database is no file: in the working directory.
+    /// The directory of exports. By default it is beside the database and has the database's name with `-exports`. If the
+    /// database is no file, it is in the working directory.
     #[must_use]
     pub fn exports_directory(&self) -> PathBuf {
         let name = self.database.strip_prefix(SQLITE).unwrap_or("mandate");

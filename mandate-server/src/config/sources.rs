@@ -1,4 +1,4 @@
-//! Every setting with its value and its source, for people.
+//! Every setting with its value and its source, in a readable form.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -7,7 +7,7 @@ use super::master::{MASTER_KEY_FILE_VARIABLE, MASTER_KEY_VARIABLE};
 use super::{ConfigRefused, Flags, NAMES, Settings, origin, variable};
 use crate::model::database;
 
-/// The one setting of which a part may be a secret.
+/// The one setting that may contain a secret.
 const DATABASE: &str = "database";
 /// The one setting that is never shown.
 const MASTER_KEY: &str = "master_key";
@@ -18,21 +18,21 @@ const HIDDEN: &str = "(hidden)";
 pub struct Setting {
     /// Its name, as in the file.
     pub name: &'static str,
-    /// Its value; none when it is not set and has no default.
+    /// Its value. None if it is not set and has no default.
     pub value: Option<Value>,
     /// Where it comes from.
     pub source: String,
 }
 
 impl Setting {
-    /// Whether its value is a secret, and is not here.
+    /// Whether its value is a secret, which is left out here.
     #[must_use]
     pub fn is_secret(&self) -> bool {
         self.name == MASTER_KEY
     }
 }
 
-/// All settings, checked, in the order of their names in the documentation; the master key last, without its value.
+/// All checked settings in the order of the documentation. The master key is last, and without its value.
 ///
 /// # Errors
 /// One of them cannot be used.
@@ -49,7 +49,7 @@ pub fn sources(flags: &Flags) -> Result<Vec<Setting>, ConfigRefused> {
         Setting { name, value, source }
     };
     let mut settings: Vec<_> = NAMES.iter().map(setting).collect();
-    // It is not read: a user who may see the settings need not be able to.
+    // The file is not read: a user who may see the settings need not be able to read the key.
     let (value, source) = match (variable(MASTER_KEY_VARIABLE)?, variable(MASTER_KEY_FILE_VARIABLE)?) {
         (Some(_), _) => (Some(HIDDEN.into()), format!("environment variable {MASTER_KEY_VARIABLE}")),
         (None, Some(path)) => (Some(HIDDEN.into()), format!("file {}", path.as_str())),
@@ -59,7 +59,7 @@ pub fn sources(flags: &Flags) -> Result<Vec<Setting>, ConfigRefused> {
     Ok(settings)
 }
 
-/// The name of a database without a password.
+/// The URL of a database without its password.
 fn without_password(name: Value) -> Value {
     name.as_str().map(|name| database::redacted(name).into()).unwrap_or(name)
 }

@@ -1,9 +1,9 @@
-//! Variables that look as if they were meant for this server, and are not read.
+//! Variables with this project's prefix that are not read, such as misspelt ones.
 
 use super::master::{MASTER_KEY_FILE_VARIABLE, MASTER_KEY_VARIABLE, NEW_MASTER_KEY_FILE_VARIABLE};
 use super::{CONFIG_VARIABLE, NAMES, VARIABLE_PREFIX};
 
-/// What is read beside the settings: by this server, by the command, and by the tests.
+/// Other variables of this project: those of the server, of `mandate`, and of the tests.
 const OTHERS: &[&str] = &[
     CONFIG_VARIABLE,
     MASTER_KEY_VARIABLE,
@@ -36,7 +36,7 @@ pub struct Unread {
     pub nearest: String,
 }
 
-/// Those of `names` that begin as this project's variables do and are none of them.
+/// Those of `names` that have this project's prefix and are none of its variables.
 pub(super) fn unread(names: impl Iterator<Item = String>) -> Vec<Unread> {
     let settings = NAMES.iter().map(|name| format!("{VARIABLE_PREFIX}{}", name.to_uppercase()));
     let known: Vec<String> = settings.chain(OTHERS.iter().copied().map(str::to_owned)).collect();
@@ -69,10 +69,10 @@ mod tests {
             "MANDATE_MASTER_KEY_FILE",
             "MANDATE_AGENT_KEY",
         ];
-        let told: Vec<_> = unread(names.map(str::to_owned).into_iter())
+        let found: Vec<_> = unread(names.map(str::to_owned).into_iter())
             .into_iter()
             .map(|Unread { name, nearest }| [name, nearest])
             .collect();
-        assert_eq!(told, [["MANDATE_DATABSE", "MANDATE_DATABASE"], ["MANDATE_TLS_CERT", "MANDATE_TLS_KEY"]]);
+        assert_eq!(found, [["MANDATE_DATABSE", "MANDATE_DATABASE"], ["MANDATE_TLS_CERT", "MANDATE_TLS_KEY"]]);
     }
 }

@@ -1,4 +1,4 @@
-//! The settings as they are written, and what is looked at before they are used.
+//! The settings as they are written, and their checks before use.
 
 use std::path::PathBuf;
 
@@ -58,7 +58,7 @@ impl List {
     }
 }
 
-/// The names of all settings: of the variables behind the prefix, and of the keys in the file.
+/// The names of all settings: those of the variables after the prefix, and of the keys in the file.
 pub(super) const NAMES: &[&str] = &[
     "database",
     "api_address",

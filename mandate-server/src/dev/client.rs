@@ -1,4 +1,4 @@
-//! A client of the demonstration's own API, as a user could write one.
+//! A client of the demonstration's API, as a user could write one.
 
 use std::time::Duration;
 
@@ -25,7 +25,7 @@ impl Client {
         Ok(Self { http: http.map_err(unanswered)?, urls })
     }
 
-    /// Posts `body` with an API key. Anything but a 2xx is a fault.
+    /// Posts `body` with an API key. Any other status than 2xx is a fault.
     pub(super) async fn post(&self, key: &str, path: &str, body: &Value) -> Result<Value, Fault> {
         answered(path, self.http.post(self.url(path)).bearer_auth(key).json(body)).await
     }
@@ -42,7 +42,7 @@ impl Client {
         answered(path, request.bearer_auth(key).json(body)).await
     }
 
-    /// Reads with an API key. Anything but a 2xx is a fault.
+    /// Reads with an API key. Any other status than 2xx is a fault.
     pub(super) async fn get(&self, key: &str, path: &str) -> Result<Value, Fault> {
         answered(path, self.http.get(self.url(path)).bearer_auth(key)).await
     }
@@ -51,7 +51,7 @@ impl Client {
         format!("{}{path}", self.urls.base)
     }
 
-    /// The public keys, as a stranger fetches them.
+    /// The public keys, fetched without an API key.
     pub(super) async fn key_set(&self) -> Result<KeySet, Fault> {
         let url = format!("{}{KEY_SET_PATH}", self.urls.verdicts);
         let (_, text) = read(self.http.get(url).send().await.map_err(unanswered)?).await?;

@@ -1,4 +1,4 @@
-//! The demonstration: every part of the job once, through the API, and then lines to paste.
+//! The demonstration: shows each part of the service once, through the API, and then prints commands to paste.
 
 use std::fmt;
 use std::io::Write;
@@ -31,18 +31,18 @@ const CURRENCY: &str = "USD";
 const PER_TRANSACTION: u32 = 500;
 const PER_MONTH: u32 = 2000;
 const REVIEW_ABOVE: u32 = 200;
-/// How long the demonstration's mandate holds, in seconds: a year.
+/// How long the demonstration's mandate is valid, in seconds: a year.
 const MANDATE_SECONDS: i64 = 365 * 24 * 60 * 60;
 /// An amount within the limits.
 const SMALL: u32 = 40;
-/// An amount that a person must agree to.
+/// An amount that a person must approve.
 const LARGE: u32 = 300;
 /// An amount beyond the limits.
 const TOO_LARGE: u32 = 900;
 /// How much of a token is shown.
 const TOKEN_SHOWN_CHARS: usize = 24;
 
-/// The demonstration, and where it is shown.
+/// The demonstration, and its output.
 pub(super) struct Scene<'a, W> {
     pub(super) out: &'a mut W,
     pub(super) client: Client,
@@ -51,7 +51,7 @@ pub(super) struct Scene<'a, W> {
 }
 
 impl<W: Write> Scene<'_, W> {
-    /// Plays, the first time, and says how to go on.
+    /// Plays the demonstration at the first start, and prints how to go on.
     pub(super) async fn play(mut self) -> Result<(), Fault> {
         let agent_key = self.register().await?;
         let played = match self.data.keys.played.clone() {
@@ -71,7 +71,7 @@ impl<W: Write> Scene<'_, W> {
         if let Some(key) = &self.data.keys.agent_key {
             return Ok(key.clone());
         }
-        // A start that ended before the key was written down is made good: the answer is given again.
+        // If an earlier start ended before it stored the key, this request gets the same answer again.
         let (owner, body) = (&self.data.keys.organization_key, json!({ "name": AGENT }));
         let agent = self.client.post_once(owner, "/agents", &body, REGISTRATION).await?;
         let key = text(&agent, "agent_key")?.to_owned();
@@ -94,7 +94,7 @@ impl<W: Write> Scene<'_, W> {
         let issuer = self.client.urls.verdicts.clone();
         let played = Played { token, issuer, at: self.clock.now().seconds() };
         self.verify(&played).await?;
-        // What is pasted below is decided under a mandate that holds.
+        // The commands below need a mandate in force.
         self.write_mandate().await?;
         self.data.keys.played = Some(played.clone());
         self.data.keep()?;
@@ -178,7 +178,7 @@ impl<W: Write> Scene<'_, W> {
         let Played { token, issuer, at } = played;
         let at = Timestamp::from_seconds(*at);
         let body = authorization(SMALL);
-        // Signed by an earlier start under another address: the keys are the same, the address is this one.
+        // An earlier start may have signed under another address. The keys are the same, and are at this address.
         let jwks = if *issuer == urls.verdicts {
             String::new()
         } else {
@@ -217,7 +217,7 @@ impl<W: Write> Scene<'_, W> {
         self.client.post(&self.data.keys.organization_key, path, body).await
     }
 
-    /// What was asked for, and what came of it.
+    /// Prints a request and its verdict.
     fn row(&mut self, amount: u32, verdict: Verdict, remark: impl fmt::Display) -> Result<(), Fault> {
         let style = match verdict {
             Verdict::Allow => GOOD,

@@ -1,4 +1,4 @@
-//! What `dev` keeps: the database, and beside it a file with the keys that the database does not hold.
+//! The files of `dev`: the database, and a file with the keys that the database does not hold.
 
 use std::fs::{self, OpenOptions};
 use std::io::{ErrorKind, Write as _};
@@ -17,16 +17,16 @@ use crate::error::Fault;
 use crate::model::database::SQLITE;
 
 const DATABASE: &str = "mandate-dev.db";
-/// Where its exports are kept.
+/// The directory of its exports.
 const EXPORTS: &str = "mandate-dev.db-exports";
-/// What SQLite keeps beside a database.
+/// SQLite's other files of the database.
 const BESIDE: [&str; 2] = ["mandate-dev.db-wal", "mandate-dev.db-shm"];
 const KEYS: &str = "mandate-dev.json";
-/// Held while a server works in the directory.
+/// Locked while a server works in the directory.
 const LOCK: &str = "mandate-dev.lock";
 /// The file of keys while it is being written.
 const KEYS_UNFINISHED: &str = "mandate-dev.json.new";
-/// Only its owner may read it.
+/// Only the owner may read it.
 const KEYS_MODE: u32 = 0o600;
 
 /// The directory of a demonstration, and its keys.
@@ -35,7 +35,7 @@ pub(super) struct Data {
     pub(super) keys: Keys,
 }
 
-/// The keys of a demonstration: all of them fit for nothing else.
+/// The keys of a demonstration. They are of no use elsewhere.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Keys {
     pub(super) master_key: String,
@@ -43,23 +43,22 @@ pub(super) struct Keys {
     pub(super) live_organization_key: String,
     /// The key of the demonstration's agent, once it is registered.
     pub(super) agent_key: Option<String>,
-    /// What the demonstration has left, once it was played.
+    /// The result of the demonstration, once it was played.
     pub(super) played: Option<Played>,
 }
 
-/// What the demonstration has left.
+/// The result of the demonstration.
 #[derive(Clone, Serialize, Deserialize)]
 pub(super) struct Played {
     /// The token of the first verdict.
     pub(super) token: String,
-    /// Who signed it: the address of the public listener at that time.
+    /// Its issuer: the address of the public listener at that time.
     pub(super) issuer: String,
-    /// When, seconds since the Unix epoch.
+    /// When it was signed, in seconds since the Unix epoch.
     pub(super) at: i64,
 }
 
-/// Takes the directory for this process, until what is returned is dropped. Nothing in it may be deleted or served
-/// by two at a time.
+/// Locks the directory for this process until the returned file is dropped, so that no two processes serve or delete it.
 pub(super) fn lock(directory: &Path) -> Result<fs::File, Fault> {
     let unusable = |e| Fault::new(format!("the directory {} cannot be used: {e}", directory.display()));
     fs::create_dir_all(directory).map_err(unusable)?;
@@ -76,7 +75,7 @@ pub(super) fn lock(directory: &Path) -> Result<fs::File, Fault> {
 }
 
 impl Data {
-    /// Finds what an earlier start has left in `directory`, or draws new keys.
+    /// Opens the files of an earlier start in `directory`, or draws new keys.
     pub(super) fn open(directory: &Path, fresh: bool, entropy: &dyn Entropy) -> Result<Self, Fault> {
         let unusable = |e| Fault::new(format!("the directory {} cannot be used: {e}", directory.display()));
         let directory = directory.canonicalize().map_err(unusable)?;
@@ -92,7 +91,7 @@ impl Data {
         Ok(data)
     }
 
-    /// The database, as the operator's commands take it.
+    /// The database, as `--database` names it.
     pub(super) fn database(&self) -> String {
         format!("{SQLITE}{}", self.directory.join(DATABASE).display())
     }
@@ -109,7 +108,7 @@ impl Data {
         ApiKey::parse(text).map_err(|e| unreadable(&self.directory.join(KEYS), &e))
     }
 
-    /// Writes the keys down: whole, or not at all.
+    /// Writes the file of keys as a whole, or not at all.
     pub(super) fn keep(&self) -> Result<(), Fault> {
         let path = self.directory.join(KEYS);
         let text = serde_json::to_string_pretty(&self.keys).map(Zeroizing::new);
@@ -156,7 +155,7 @@ fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Fault {
     Fault::new(format!("the file {} cannot be read: {why}; --fresh starts over", path.display()))
 }
 
-/// Deletes the database, its exports and the keys, the keys last: a database without them could not be opened.
+/// Deletes the database, its exports and the keys. The keys are deleted last: a database without them could not be opened.
 fn remove(directory: &Path) -> Result<(), Fault> {
     match fs::remove_dir_all(directory.join(EXPORTS)) {
         Err(e) if e.kind() != ErrorKind::NotFound => {
