@@ -15,6 +15,8 @@ const ROUNDS: usize = 2;
 const BETWEEN: usize = 60;
 /// How long the network passes nothing on.
 const STALL: Duration = Duration::from_secs(2);
+/// How long a server may take to notice that its database is gone.
+const NOTICED: Duration = Duration::from_secs(30);
 /// How long a server is stopped: longer than the database lets it keep locks, and than others wait for a word of it.
 const STANDSTILL: Duration = Duration::from_secs(8);
 
@@ -97,6 +99,28 @@ fn servers_follow_the_database_to_its_standby() {
             standby.promote();
         });
         ledger.check();
+    }
+}
+
+#[test]
+fn a_server_without_its_database_is_not_ready_and_logs_the_kind_of_the_fault() {
+    let (cluster, url) = cluster();
+    let replicas = Replicas::start(&url, 1);
+    cluster.crash();
+    let began = Instant::now();
+    // At first a request waits for the database, and the answer is cut off by its own time limit.
+    let logged = loop {
+        assert_eq!(replicas.ops(0).get("/readyz").status, 503);
+        let logged = replicas.logged();
+        if logged.contains("\"not ready\"") {
+            break logged;
+        }
+        assert!(began.elapsed() < NOTICED, "{logged}");
+    };
+    for message in ["\"not ready\"", "\"the database cannot be connected to\""] {
+        let lines: Vec<_> = logged.lines().filter(|line| line.contains(message)).collect();
+        assert!(!lines.is_empty(), "{logged}");
+        assert!(lines.iter().all(|line| line.contains("\"kind\":\"unavailable\"")), "{logged}");
     }
 }
 

@@ -62,7 +62,7 @@ impl Ops {
         match tokio::time::timeout(Duration::from_secs(READY_SECONDS), reading).await {
             Ok(Ok(Ok(value))) => Ok(value),
             Ok(Ok(Err(fault)) | Err(fault)) => {
-                warn!(reason = %fault, "not ready");
+                warn!(kind = fault.kind(), reason = %fault, "not ready");
                 Err("the store does not answer\n")
             }
             Err(_) => Err("the store does not answer in time\n"),

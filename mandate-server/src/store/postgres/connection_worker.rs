@@ -157,7 +157,8 @@ impl ConnectionWorker {
                 }
                 Err(error) => {
                     let since = *self.away.get_or_insert_with(|| {
-                        warn!(reason = %error.fault, "the database cannot be connected to");
+                        let fault = &error.fault;
+                        warn!(kind = fault.kind(), reason = %fault, "the database cannot be connected to");
                         began
                     });
                     self.failed = Some((Instant::now(), error.fault.clone()));
