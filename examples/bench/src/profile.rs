@@ -46,12 +46,20 @@ const LAYERS: [(&str, &[&str]); 5] = [
     ("store, rusqlite", &["rusqlite", "mandate_server::store"]),
     (
         "policy",
-        &["mandate_core::policy", "mandate_core::usage", "mandate_core::amount", "mandate_core::mandate"],
+        &[
+            "mandate_core::policy",
+            "mandate_core::usage",
+            "mandate_core::amount",
+            "mandate_core::mandate",
+            "rust_decimal",
+        ],
     ),
     ("JSON, names, tokens", &["serde", "mandate_core", "itoa", "ryu", "base64", "from_utf8", "core::fmt"]),
     (
         "HTTP, tasks",
         &[
+            "axum",
+            "tower",
             "hyper",
             "httparse",
             "http::",
