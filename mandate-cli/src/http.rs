@@ -105,7 +105,7 @@ impl Address {
     }
 
     /// What to do about `error`, if a proxy or missing root certificates may be the reason.
-    pub(crate) fn remedy(&self, error: &Error) -> Option<String> {
+    pub(crate) fn advice(&self, error: &Error) -> Option<String> {
         if rootless(error).is_some() {
             let advice = "install root certificates, or set SSL_CERT_FILE to a PEM file of them";
             return Some(advice.to_owned());

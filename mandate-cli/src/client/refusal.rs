@@ -79,8 +79,8 @@ impl Client {
     pub(super) fn unreachable(&self, call: &Call<'_>, error: &Error) -> Failure {
         let base = &self.access.base;
         let failure = Failure::new(Exit::Unreachable, format!("{base} cannot be reached{}", base.why(error)));
-        if let Some(remedy) = base.remedy(error) {
-            return failure.next(format_args!("{remedy}; then {}", self.again(call)));
+        if let Some(advice) = base.advice(error) {
+            return failure.next(format_args!("{advice}; then {}", self.again(call)));
         }
         match error {
             e if e.is_no_tls() => failure.next(

@@ -234,7 +234,7 @@ impl Examined {
             }
             Err(e) => {
                 let found = format!("{address} cannot be reached{}", address.why(&e));
-                let next = address.remedy(&e).unwrap_or_else(|| advice(&e).to_owned());
+                let next = address.advice(&e).unwrap_or_else(|| advice(&e).to_owned());
                 self.fail(check, found, next);
                 None
             }

@@ -255,7 +255,7 @@ pub(crate) fn fetch(address: &Address) -> Result<Fetched, Failure> {
     let unreachable = |e: http::Error| {
         Failure::new(Exit::KeySet, format!("the key set cannot be fetched from {address}{}", address.why(&e)))
             .next(
-                address.remedy(&e).unwrap_or_else(|| {
+                address.advice(&e).unwrap_or_else(|| {
                     "try again, or pass a key set that you have with --jwks FILE".to_owned()
                 }),
             )

@@ -110,7 +110,7 @@ fn fetch(place: &Address) -> Result<String, Failure> {
     let unreachable = |e: http::Error| {
         Failure::new(Exit::Unreachable, format!("{place} cannot be reached{}", place.why(&e))).next(
             place
-                .remedy(&e)
+                .advice(&e)
                 .unwrap_or_else(|| "check the issuer's address, and repeat the command".to_owned()),
         )
     };
