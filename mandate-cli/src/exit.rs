@@ -152,13 +152,13 @@ impl Failure {
         self.notes.iter().rev().find(|(label, _)| *label == "next").map(|(_, advice)| advice.as_str())
     }
 
-    /// The same failure with what those who asked for JSON hear: the service's answer, for example.
+    /// The same failure, for which JSON output shows `body`: the service's answer, for example.
     pub(crate) fn with_answer(mut self, body: &str) -> Self {
         self.answer = Some(body.to_owned());
         self
     }
 
-    /// What those who asked for JSON hear.
+    /// The body that JSON output shows.
     pub(crate) fn answer(&self) -> Option<&str> {
         self.answer.as_deref()
     }

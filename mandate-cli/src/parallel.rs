@@ -12,8 +12,8 @@ const MAX_WORKERS: usize = 16;
 /// Reads blocks on one thread, processes each on one of several others, and passes the results to `take`
 /// here, in the order of the blocks, until there are no more or `take` stops.
 ///
-/// Blocks are dealt to the workers in turn, and results collected in the same turn, so nothing must be
-/// sorted.
+/// Blocks go to the workers in a fixed rotation, and results are collected in the same rotation, so that nothing has
+/// to be sorted.
 pub(crate) fn ordered<T: Send, R: Send>(
     blocks: impl Iterator<Item = T> + Send,
     work: impl Fn(T) -> R + Sync,
@@ -32,7 +32,7 @@ pub(crate) fn ordered<T: Send, R: Send>(
         }
         scope.spawn(move || blocks.zip(inputs.iter().cycle()).try_for_each(|(block, to)| to.send(block)));
         for output in outputs.iter().cycle() {
-            // A worker without another block had the last one in its previous turn.
+            // A worker that ends without a result has got no block in this round, so all results are here.
             let Ok(result) = output.recv() else { break };
             if take(result).is_break() {
                 break;

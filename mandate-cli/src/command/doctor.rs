@@ -126,7 +126,7 @@ impl Doctor {
             }
         };
         // Without a key first: it is known who answers before a key is sent.
-        let answer = examined.reach("api", &base, "/agents");
+        let answer = examined.ask("api", &base, "/agents");
         let is_there = match answer {
             Some(answer) if answer.status == 401 => true,
             Some(answer) => {
@@ -167,7 +167,7 @@ impl Doctor {
                 return Ok(());
             }
         };
-        if let Some(answer) = examined.reach("verdicts", &place, "") {
+        if let Some(answer) = examined.ask("verdicts", &place, "") {
             examined.key_set(&place, &answer);
         }
         Ok(())
@@ -181,7 +181,7 @@ impl Doctor {
         };
         match url.parse::<Address>() {
             Ok(address) => {
-                let answer = examined.reach("docs", &address, "/openapi.yaml");
+                let answer = examined.ask("docs", &address, "/openapi.yaml");
                 if let Some(status) = answer.map(|answer| answer.status).filter(|status| *status != 200) {
                     let next = "is this the docs host? the contract is at /openapi.yaml there";
                     examined.fail("docs", format!("HTTP {status}, where the contract is expected"), next);
@@ -211,7 +211,7 @@ impl Examined {
     }
 
     /// Sends a request to a host. Checks that it answers, whether it uses TLS, and its clock.
-    fn reach(&mut self, check: &'static str, address: &Address, path: &str) -> Option<Answer> {
+    fn ask(&mut self, check: &'static str, address: &Address, path: &str) -> Option<Answer> {
         let before = environment::now();
         let transport = match address.transport() {
             Ok(transport) => transport,

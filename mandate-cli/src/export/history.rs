@@ -1,5 +1,5 @@
-//! What the decisions before one give for it: its number, what its month had spent, and its agent's recent requests. All of
-//! it goes by each agent's sequence and `decided_at`; no tolerance is needed, whatever clocks did.
+//! Computes from the decisions before one what its record must say: its number, its month's spending, and its agent's recent
+//! requests. It uses each agent's sequence and `decided_at`, so wrong clocks make no difference.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,14 +11,14 @@ use mandate_core::{
 
 use super::{Decision, Header};
 
-/// The decisions so far, as much of them as matters for those to come. What is kept grows with the agents and the months in
-/// which they spend, not with the decisions.
+/// The part of the decisions so far that later ones depend on. It grows with the number of agents and of the months in which
+/// they spend, not with the number of decisions.
 #[derive(Debug)]
 pub(crate) struct History {
     since: Option<Timestamp>,
     /// Whether the export has all decisions of an agent, from its first row to its last.
     is_complete: bool,
-    /// Whether it has all that spend.
+    /// Whether it has all decisions that spend.
     has_spending: bool,
     agents: HashMap<AgentId, Agent>,
 }
@@ -30,20 +30,20 @@ struct Agent {
     before: Before,
     months: Vec<Spent>,
     recent: RecentRequests,
-    /// Requests that are not known were made at this instant or before it. Absent: all are known.
+    /// Unknown requests were made at this instant or before. Absent: all requests are known.
     unknown: Option<Timestamp>,
-    /// Whether a request that is not known may have pushed a known one out of the ten latest.
+    /// Whether an unknown request may have pushed a known one out of the ten latest.
     may_lack: bool,
 }
 
-/// What was before the first decision that is there.
+/// The decisions before the agent's first one in the export.
 #[derive(Debug, Clone, Copy)]
 enum Before {
-    /// Nothing: it is the agent's first one.
+    /// None: it is the agent's first decision.
     Nothing,
-    /// Decisions whose ids were drawn before this instant. None of them was decided later than that.
+    /// Decisions whose ids were drawn before this instant. None was decided later.
     Since(Timestamp),
-    /// Decisions that should be there, and are not.
+    /// Decisions that the export should have, and lacks.
     Missing,
 }
 
@@ -53,8 +53,8 @@ struct Spent {
     currency: Currency,
     month: Month,
     sum: Total,
-    /// What the last basis that disagreed would add up to. If the next one agrees with it, something is missing, and is
-    /// reported once.
+    /// The sum by the last basis that disagreed. If the next basis agrees with it, a decision is missing. That is reported
+    /// once.
     other: Option<Total>,
 }
 
@@ -80,16 +80,16 @@ pub(crate) enum Order {
     Behind(u64),
 }
 
-/// What the month had spent before a decision.
+/// The month's spending before a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Spending {
-    /// The export does not say.
+    /// The export does not show it.
     Unknown,
-    /// It is taken as recorded: it rests on decisions before the export.
+    /// It is taken as recorded, since it depends on decisions before the export.
     Opening,
-    /// What the decisions add up to, as recorded.
+    /// The sum of the decisions, which is the recorded one.
     Holds,
-    /// What the decisions add up to, which is not what was recorded.
+    /// The sum of the decisions, which differs from the recorded one.
     Is(Total),
 }
 
@@ -211,7 +211,7 @@ impl Agent {
             }
             _ => Count::Exactly(self.recent.count_at(now)),
         };
-        // What came of an approval is no request.
+        // A decision that an approval made is no request.
         if decision.supersedes.is_none() {
             self.may_lack |= self.unknown.is_some_and(|unknown| unknown > now);
             self.recent.record(now);
@@ -237,12 +237,12 @@ impl Follows {
 }
 
 impl Count {
-    /// Whether what was recorded can be this.
+    /// Whether the recorded count is possible.
     pub(crate) fn allows(self, said: u32) -> bool {
         self.nearest(said) == said
     }
 
-    /// What can be this and is nearest to what was recorded.
+    /// The possible count that is nearest to the recorded one.
     pub(crate) fn nearest(self, said: u32) -> u32 {
         match self {
             Self::Exactly(count) => count,

@@ -142,7 +142,7 @@ fn answer(stream: TcpStream, head: &str, body: &str) -> Request {
     let text = format!(
         "HTTP/1.1 {head}\r\ncontent-type: application/json\r\nx-request-id: req_1\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}"
     );
-    // A client that has heard enough may be gone.
+    // The client may have closed the connection already.
     let _ = reader.get_mut().write_all(text.as_bytes());
     request
 }

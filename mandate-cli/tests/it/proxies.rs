@@ -74,7 +74,7 @@ fn a_proxy_that_cannot_be_used_is_not_passed_by() {
     let (port, usable) = (dead(), "http://127.0.0.1");
     let both = [("ALL_PROXY", "socks5://127.0.0.1:9"), ("HTTPS_PROXY", &format!("{usable}:{port}"))];
     organization(&address, &["agent", "list"], &both).code(2).says("ALL_PROXY does not name a usable proxy");
-    // Whatever fetches refuses likewise, before it does.
+    // Every command that fetches refuses it too, before it connects.
     let socks = [("HTTPS_PROXY", "socks5://127.0.0.1:9")];
     organization(&address, &["verify", "a.b.c", "--issuer", &address], &socks).code(2).says("HTTPS_PROXY");
     let doctor = organization(&address, &["doctor"], &socks)
@@ -101,26 +101,26 @@ fn a_proxy_that_does_not_answer_is_named() {
 }
 
 #[test]
-fn a_proxy_hears_of_the_hosts_that_are_not_spared() {
+fn a_proxy_gets_the_requests_to_hosts_that_are_not_exempt() {
     let (listener, address) = untouched();
     let place = address.strip_prefix("https://").unwrap();
-    for spared in [None, Some(""), Some("example.com,.localhost"), Some(place)] {
-        let (port, heard) = refusing(1);
+    for exempt in [None, Some(""), Some("example.com,.localhost"), Some(place)] {
+        let (port, received) = refusing(1);
         let proxy = format!("127.0.0.1:{port}");
         let mut variables = vec![("HTTPS_PROXY", proxy.as_str())];
-        variables.extend(spared.map(|hosts| ("NO_PROXY", hosts)));
+        variables.extend(exempt.map(|hosts| ("NO_PROXY", hosts)));
         organization(&address, &["enforcement", "get"], &variables)
             .code(37)
             .says(&format!("the proxy {proxy} (HTTPS_PROXY)"));
-        assert_eq!(heard.join().unwrap(), [format!("CONNECT {place} HTTP/1.1")]);
+        assert_eq!(received.join().unwrap(), [format!("CONNECT {place} HTTP/1.1")]);
     }
     is_untouched(&listener);
-    // No proxy is on the way to a host that is spared: it is the host itself that does not answer.
+    // An exempt host is connected to directly: the error names the host, not the proxy.
     let gone = format!("https://localhost:{}", dead());
-    for (name, spared) in
+    for (name, exempt) in
         [("NO_PROXY", "*"), ("no_proxy", "localhost"), ("NO_PROXY", "a, localhost"), ("NO_PROXY", "local*")]
     {
-        let variables = [("HTTPS_PROXY", "socks5://127.0.0.1:9"), (name, spared)];
+        let variables = [("HTTPS_PROXY", "socks5://127.0.0.1:9"), (name, exempt)];
         let ran = organization(&gone, &["verify", "a.b.c", "--issuer", &gone], &variables).code(19);
         assert!(!ran.err.contains("proxy"), "{ran:#?}");
     }

@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Simulate, output: &mut Output) -> Result<Exit, Failure>
         |prologue, line, decision| {
             let change = replay.take(prologue, line, decision)?;
             if let Some(change) = change.filter(|_| all) {
-                tell_change(&change, output)?;
+                print_change(&change, output)?;
             }
             Ok(())
         },
@@ -153,7 +153,7 @@ fn candidate(source: &Source) -> Result<Mandate, Failure> {
         })
 }
 
-fn tell_change(change: &Change, output: &mut Output) -> Result<(), Failure> {
+fn print_change(change: &Change, output: &mut Output) -> Result<(), Failure> {
     if output.is_json() {
         output.json(&serde_json::json!({ "change": change }))?;
     } else {
