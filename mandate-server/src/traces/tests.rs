@@ -1,4 +1,4 @@
-//! Spans that do not reach their collector.
+//! Spans that are lost on the way to the collector.
 
 use std::net::TcpListener;
 
@@ -53,17 +53,17 @@ fn spans_are_lost_and_counted_when_the_collector_is_away() {
 fn the_queue_is_bounded_and_a_collector_that_hangs_is_not_waited_for() {
     // It takes connections, as the operating system does for it, and answers none.
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
-    let (metrics, told) = (Metrics::new(), Gathered::default());
+    let (metrics, logged) = (Metrics::new(), Gathered::default());
     let endpoint = format!("http://{}", hanging.local_addr().unwrap());
     let traces = traces_to(&collector(endpoint), &metrics).unwrap();
-    tracing::subscriber::with_default(tracing_subscriber::registry().with(told.clone()), || {
+    tracing::subscriber::with_default(tracing_subscriber::registry().with(logged.clone()), || {
         make(&traces, 2 * MAX_WAITING);
         assert!(lost(&metrics) >= MAX_WAITING / 2, "{}", lost(&metrics));
-        assert_eq!(told.lines().len(), 1, "{:?}", told.lines());
+        assert_eq!(logged.lines().len(), 1, "{:?}", logged.lines());
         let began = std::time::Instant::now();
         traces.end();
         assert!(began.elapsed() < std::time::Duration::from_secs(30));
-        let lines = told.lines();
+        let lines = logged.lines();
         assert!(lines.last().unwrap().starts_with("the last traces were not sent"), "{lines:?}");
     });
 }

@@ -34,7 +34,7 @@ async fn the_order_of_checks() {
     }
 }
 
-/// Whatever is wrong with a key, the answer does not say what.
+/// Every answer to an invalid key is the same, so that it does not say what is wrong.
 #[tokio::test]
 async fn every_key_that_will_not_do_is_answered_alike() {
     let world = World::start().await;

@@ -9,7 +9,7 @@ use crate::tenants::{Asking, Tenants};
 
 const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// A request with these bytes as its body, to every POST in turn; each must be refused with `message`.
+/// A request with these bytes as its body, to every POST; each must be refused with `message`.
 async fn refused(content_type: Option<&str>, body: &[u8], message: &str) {
     let Tenants { ours, .. } = &Tenants::new().await;
     for route in table().iter().filter(|route| route.method == Method::POST) {

@@ -58,7 +58,7 @@ async fn a_caller_that_waits_as_the_new_rate_says_is_admitted() {
         }
         assert!(since.elapsed() <= Duration::from_secs(1), "{answer:?}");
     };
-    // What was admitted before the rate was heard of counts as well; all of it was admitted at this second.
+    // Requests admitted before the new rate was read count as well. All were admitted in this second.
     let seconds: i64 = refused.header("retry-after").unwrap().parse().unwrap();
     world.clock.advance(seconds - 1);
     assert_eq!(world.get(&key, "/v1/agents").await.status, 429, "a second too early");

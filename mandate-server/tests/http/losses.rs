@@ -1,5 +1,5 @@
 //! The connection to the database is lost at every step of every operation: before a request has arrived there, or after it
-//! was done and before the answer. Whatever was answered, a retry finds the effect once.
+//! was done and before the answer. After any answer, a retry finds the effect once.
 
 use std::time::{Duration, Instant};
 
@@ -131,8 +131,8 @@ impl Case<'_> {
         self.proxy.lose(after, lost);
         let first = self.ask(&sample, Some(&*name).filter(|_| retried && self.is_post())).await;
         let happened = !self.proxy.lose_nothing();
-        let told = || format!("{:?} {name}: {}", self.route, first.body);
-        assert!(first.succeeded() || retried && first.status >= 500, "{}", told());
+        let case = || format!("{:?} {name}: {}", self.route, first.body);
+        assert!(first.succeeded() || retried && first.status >= 500, "{}", case());
         if retried {
             self.retry(&sample, &name, &first).await;
         }

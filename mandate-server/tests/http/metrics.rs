@@ -15,7 +15,7 @@ struct Scrape {
     samples: BTreeMap<String, f64>,
 }
 
-/// What only a database on this machine's disk tells.
+/// The metrics that only a database on this machine's disk has.
 const OF_FILES: [&str; 2] = ["mandate_database_free_bytes", "mandate_database_wal_bytes"];
 
 impl Scrape {

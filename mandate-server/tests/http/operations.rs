@@ -25,7 +25,7 @@ pub(crate) struct Operation {
     pub(crate) body: Option<String>,
 }
 
-/// Draws operations, and learns from their answers.
+/// Draws operations, and remembers the ids in their answers.
 pub(crate) struct Recorder {
     numbers: Numbers,
     tenants: [Tenant; 2],
@@ -160,8 +160,8 @@ impl Recorder {
         }
     }
 
-    /// Remembers what an answer tells.
-    pub(crate) fn learn(&mut self, operation: &Operation, reply: &Reply) {
+    /// Remembers the ids in an answer.
+    pub(crate) fn remember(&mut self, operation: &Operation, reply: &Reply) {
         if operation.name.is_some() {
             self.past.push(operation.clone());
             if self.past.len() > REMEMBERED {

@@ -6,7 +6,7 @@ use mandate_tests::cluster::query;
 
 use crate::world::World;
 
-/// Both are asked by turns, and then one alone, until all say that the window is full, and not only this round's share. The
+/// Both are asked alternately, and then one alone, until all say that the window is full, and not only this round's share. The
 /// clock does not move meanwhile, so that nothing leaves the window.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rate_holds_for_two_servers_together() {
@@ -26,18 +26,18 @@ async fn a_rate_holds_for_two_servers_together() {
         let (mut admitted, mut waits) = (0, [0; 2]);
         while waits.iter().any(|wait| *wait < FULL) {
             for (wait, server) in waits.iter_mut().zip(asked) {
-                let told = ask(server).await;
-                admitted += usize::from(told.is_none());
-                *wait = told.unwrap_or_default();
+                let refused = ask(server).await;
+                admitted += usize::from(refused.is_none());
+                *wait = refused.unwrap_or_default();
             }
         }
         assert!(admitted >= RATE, "{name}: {admitted} were admitted");
-        // One that was not asked has its share until it has heard.
+        // A server that was not asked keeps its share until it has read the reports.
         for server in [0, 1] {
-            let mut told = ask(server).await;
-            while told.is_none_or(|wait| wait < FULL) {
-                admitted += usize::from(told.is_none());
-                told = ask(server).await;
+            let mut refused = ask(server).await;
+            while refused.is_none_or(|wait| wait < FULL) {
+                admitted += usize::from(refused.is_none());
+                refused = ask(server).await;
             }
         }
         assert!(admitted <= RATE * 3 / 2 + 2, "{name}: {admitted} were admitted");

@@ -22,7 +22,7 @@ async fn pair() -> [World; 2] {
     [one, other]
 }
 
-/// The same request, so many times at once, by turns to each of the servers.
+/// The same request, so many times at once, to one server after another.
 pub(crate) async fn race(
     servers: &[World; 2],
     racers: usize,
@@ -110,9 +110,9 @@ async fn one_key_for_two_requests_is_a_conflict_for_one_of_them() {
             servers[0].post_text(&agent, "/v1/authorizations", &headers, &one),
             servers[1].post_text(&agent, "/v1/authorizations", &headers, &other)
         );
-        let mut told = [one.status, other.status];
-        told.sort_unstable();
-        assert_eq!(told, [201, 409], "{} {}", one.body, other.body);
+        let mut statuses = [one.status, other.status];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 409], "{} {}", one.body, other.body);
     }
     assert_eq!(all(&servers[1], &agent, "/v1/decisions").await.len(), ROUNDS);
 }
@@ -234,8 +234,8 @@ async fn the_mode_switched_here_is_that_of_the_next_decision_there() {
         assert_eq!(switched.status, 200, "{}", switched.body);
         let next = there.post(&agent, "/v1/authorizations", &spend(1)).await.json();
         assert_eq!(next["mode"], mode);
-        let told = there.get(&there.organization_key, "/v1/enforcement").await;
-        assert_eq!(told.json(), switched.json());
+        let shown = there.get(&there.organization_key, "/v1/enforcement").await;
+        assert_eq!(shown.json(), switched.json());
     }
 }
 

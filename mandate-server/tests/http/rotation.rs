@@ -81,7 +81,7 @@ async fn every_server_switches_at_the_stored_instant() {
     assert!(!kids(&after).contains(&old) && kids(&after).contains(&new));
     let stale = format!("If-None-Match: {}\r\n", both.header("etag").unwrap());
     let asked = exchange(world.running.public, "GET", "/.well-known/jwks.json", &stale, b"").await;
-    assert_eq!(asked.status, 200, "who has kept the old set hears of the new one");
+    assert_eq!(asked.status, 200, "a client with the old set gets the new one");
 }
 
 #[tokio::test]
@@ -103,15 +103,15 @@ async fn a_server_that_cannot_sign_with_the_key_whose_turn_it_is_says_so() {
     world.clock.advance(INCOMING_SECONDS - 1);
     assert_eq!(ready().await, (200, "ready\n".to_owned()), "the old key still signs");
     world.clock.advance(1);
-    let told = "nothing is signed for production; restart the server\n".to_owned();
-    assert_eq!(ready().await, (503, told));
+    let body = "nothing is signed for production; restart the server\n".to_owned();
+    assert_eq!(ready().await, (503, body));
     let metrics = exchange(world.running.ops, "GET", "/metrics", "", b"").await.body;
     for line in [
         "mandate_ready 0",
         "mandate_signing_ready{kind=\"production\"} 0",
         "mandate_signing_ready{kind=\"sandbox\"} 1",
     ] {
-        assert!(metrics.lines().any(|told| told == line), "{line}: {metrics}");
+        assert!(metrics.lines().any(|found| found == line), "{line}: {metrics}");
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Tenant {
     pub(crate) organization_key: String,
     pub(crate) agent_key: String,
     pub(crate) other_agent_key: String,
-    /// Tells names apart.
+    /// Makes names unique.
     names: AtomicU32,
 }
 
@@ -82,7 +82,7 @@ impl Tenant {
         (text(&agent["id"]), text(&agent["agent_key"]))
     }
 
-    /// Posts `body` with the organization's key; what it asks for must be done.
+    /// Posts `body` with the organization's key. The request must succeed.
     pub(crate) async fn create(&self, path: &str, body: &Value) -> Value {
         let answer = self.client.post(path, body).bearer_auth(&self.organization_key).asked().await;
         assert!(answer.succeeded(), "{path}: {}", answer.body);

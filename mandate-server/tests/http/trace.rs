@@ -103,7 +103,7 @@ async fn the_same_trace_has_the_same_answers_on_both_databases() {
         assert_eq!(one, other, "operation {number} of seed {seed}: {operation:#?}");
         assert!(one.status < 500, "operation {number} of seed {seed}: {operation:#?}: {}", one.body);
         *statuses.entry(one.status).or_insert(0) += 1;
-        recorder.learn(&operation, &one);
+        recorder.remember(&operation, &one);
     }
     println!("{statuses:?}, {:?}", recorder.verdicts());
     for status in [200, 201, 204, 400, 404, 409] {

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use mandate_server::config::Collector;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Told;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Typed;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use prost::Message as _;
@@ -71,7 +71,7 @@ impl Traced {
         while let Ok(body) = received.try_recv() {
             let request = ExportTraceServiceRequest::decode(body.as_ref()).unwrap();
             for of in request.resource_spans {
-                let resource = told(&of.resource.unwrap().attributes);
+                let resource = values(&of.resource.unwrap().attributes);
                 assert_eq!(resource["service.name"], "mandate-server");
                 assert_eq!(resource["service.version"], env!("CARGO_PKG_VERSION"));
                 collected.spans.extend(of.scope_spans.into_iter().flat_map(|scope| scope.spans));
@@ -111,13 +111,13 @@ async fn take(
 }
 
 /// Attributes by their names.
-fn told(attributes: &[KeyValue]) -> BTreeMap<String, String> {
-    let value = |told: &KeyValue| match told.value.clone().unwrap().value.unwrap() {
-        Told::StringValue(text) => text,
-        Told::IntValue(number) => number.to_string(),
+fn values(attributes: &[KeyValue]) -> BTreeMap<String, String> {
+    let value = |pair: &KeyValue| match pair.value.clone().unwrap().value.unwrap() {
+        Typed::StringValue(text) => text,
+        Typed::IntValue(number) => number.to_string(),
         other => panic!("{other:?}"),
     };
-    attributes.iter().map(|told| (told.key.clone(), value(told))).collect()
+    attributes.iter().map(|pair| (pair.key.clone(), value(pair))).collect()
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -145,7 +145,7 @@ async fn a_decision_is_traced_from_its_caller_to_the_commit() {
     let request = collected.named("POST /v1/authorizations");
     assert_eq!((hex(&request.trace_id), hex(&request.parent_span_id)), (TRACE.into(), PARENT.into()));
     assert_eq!((request.kind(), request.trace_state.as_str()), (SpanKind::Server, ""));
-    let mut attributes = told(&request.attributes);
+    let mut attributes = values(&request.attributes);
     assert!(attributes.remove("mandate.request_id").unwrap().starts_with("req_"));
     let wanted = [
         ("http.request.method", "POST"),
@@ -158,7 +158,7 @@ async fn a_decision_is_traced_from_its_caller_to_the_commit() {
     let (decide, batch) = (collected.named("decide"), collected.named("batch"));
     assert_eq!((&decide.trace_id, &decide.parent_span_id), (&request.trace_id, &request.span_id));
     assert_eq!((&batch.trace_id, &batch.parent_span_id), (&request.trace_id, &decide.span_id));
-    assert_eq!(told(&batch.attributes)["mandate.batch.jobs"], "1");
+    assert_eq!(values(&batch.attributes)["mandate.batch.jobs"], "1");
     for span in [request, decide, batch] {
         assert!(span.start_time_unix_nano < span.end_time_unix_nano, "{span:?}");
     }
@@ -188,10 +188,10 @@ async fn requests_without_a_decision_are_traced_by_their_route() {
     let routed = ["GET /v1/mandates/{id}", "POST /v1/agents", "POST /v1/mandates", "_OTHER /v1/agents"];
     let wanted = [&["GET", "GET /openapi.yaml"][..], &routed].concat();
     assert_eq!(names, wanted);
-    let told_of = |name| told(&collected.named(name).attributes);
-    assert_eq!(told_of("GET /v1/mandates/{id}")["mandate.request_id"], id);
-    assert_eq!(told_of("GET")["http.response.status_code"], "401");
-    assert_eq!(told_of("_OTHER /v1/agents")["http.request.method"], "_OTHER");
+    let attributes_of = |name| values(&collected.named(name).attributes);
+    assert_eq!(attributes_of("GET /v1/mandates/{id}")["mandate.request_id"], id);
+    assert_eq!(attributes_of("GET")["http.response.status_code"], "401");
+    assert_eq!(attributes_of("_OTHER /v1/agents")["http.request.method"], "_OTHER");
     let public = collected.named("GET /openapi.yaml");
     assert!(hex(&public.trace_id) != TRACE && public.parent_span_id.is_empty(), "{public:?}");
     for secret in [mandate.as_str(), "whispered", "secret", "BREW", "stolen"] {
@@ -221,7 +221,7 @@ async fn an_attempt_to_deliver_is_traced_without_its_receiver() {
         ("mandate.event.type", "ping"),
     ];
     let wanted = wanted.map(|(name, value)| (name.to_owned(), value.to_owned()));
-    assert_eq!(told(&attempt.attributes), wanted.into());
+    assert_eq!(values(&attempt.attributes), wanted.into());
     assert!(!collected.hold(&url) && !collected.hold(&token));
 }
 

@@ -84,7 +84,7 @@ async fn fill(world: &World, operations: u32) {
         let body = operation.body.as_deref().unwrap_or_default();
         let reply = world.send(operation.method, &operation.path, &operation.key, &headers, body).await;
         assert!(reply.status < 500, "{operation:?}: {}", reply.body);
-        recorder.learn(&operation, &reply);
+        recorder.remember(&operation, &reply);
     }
 }
 
@@ -218,9 +218,9 @@ async fn a_client_sees_no_difference() {
     world.mandate("agt_new").await;
     assert_eq!(world.post(&new, "/v1/authorizations", &spend(1)).await.json()["verdict"], "allow");
     world.onboard("another");
-    let told = apart::run_once(&to, |tx| Ok(audit::newest(tx, None, Timestamp::from_millis(0), 100)?));
-    let told = told.unwrap().unwrap();
-    let record = told.iter().find(|record| record.action == "transfer").unwrap();
+    let records = apart::run_once(&to, |tx| Ok(audit::newest(tx, None, Timestamp::from_millis(0), 100)?));
+    let records = records.unwrap().unwrap();
+    let record = records.iter().find(|record| record.action == "transfer").unwrap();
     assert_eq!(
         (record.operator.as_str(), &record.subject),
         ("a test", &mandate_server::model::database::redacted(&to))

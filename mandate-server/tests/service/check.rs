@@ -22,9 +22,9 @@ impl Listener for Found {
 pub(crate) fn found(database: &str) -> Vec<String> {
     let mut found = Found::default();
     apart::snapshot(database, |tx| check::full(tx, &mut found)).unwrap();
-    let mut told: Vec<_> = found.0.into_iter().map(|f| format!("{}: {}", f.table, f.found)).collect();
-    told.sort();
-    told
+    let mut findings: Vec<_> = found.0.into_iter().map(|f| format!("{}: {}", f.table, f.found)).collect();
+    findings.sort();
+    findings
 }
 
 /// A database with one of everything that a check looks at.

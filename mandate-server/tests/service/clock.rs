@@ -42,7 +42,7 @@ async fn sweep(world: &World, sweep: &Sweep) {
 }
 
 /// How many events there are of a type.
-async fn told(world: &World, kind: &str) -> usize {
+async fn events(world: &World, kind: &str) -> usize {
     log(world).await.iter().filter(|event| event["type"] == kind).count()
 }
 
@@ -87,19 +87,19 @@ async fn mandates_and_reviews_have_one_event_when_the_clock_jumps_and_goes_back(
         world.clock.advance(jump);
         sweep(&world, &one).await;
         sweep(&world, &sweeper(&world, folder.path())).await;
-        assert_eq!((told(&world, "mandate.expiring").await, told(&world, "decision.resolved").await), (1, 1));
+        assert_eq!((events(&world, "mandate.expiring").await, events(&world, "decision.resolved").await), (1, 1));
     }
-    // What came to its end by mistake stays there: it was told.
+    // What ended by mistake stays ended, since an event has announced it.
     world.clock.advance(-JUMP);
     assert_eq!(world.approve(&first["review"]["id"]).await.status, 400);
     // What is new goes by the right clock, under the same scheduler.
     let second = world.ask(&agent, "300").await;
     world.clock.advance(DAY - 1);
     sweep(&world, &one).await;
-    assert_eq!(told(&world, "decision.resolved").await, 1);
+    assert_eq!(events(&world, "decision.resolved").await, 1);
     world.clock.advance(1);
     sweep(&world, &one).await;
-    assert_eq!(told(&world, "decision.resolved").await, 2);
+    assert_eq!(events(&world, "decision.resolved").await, 2);
     let shown = world.decision(&world.organization, &second["decision"]).await;
     assert_eq!(shown["review"]["status"], "expired");
 }

@@ -82,7 +82,7 @@ fn counting(world: &World) -> Counting {
 
 type Next = fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault>;
 
-/// What tells when something is due next.
+/// The queries for when a job is due next.
 const DUE: [Next; 4] = [
     mandates::next_expiring,
     reviews::next_end,

@@ -234,12 +234,12 @@ async fn each_kind_of_damage_is_found_and_nothing_else() {
         connection.pragma_update(None, "foreign_keys", "OFF").unwrap();
         assert!(connection.execute(statement, []).unwrap() > 0, "{statement}");
         drop(connection);
-        let told: Vec<_> = found(&format!("sqlite://{}", damaged.display()))
+        let shown: Vec<_> = found(&format!("sqlite://{}", damaged.display()))
             .into_iter()
             .map(|text| masked(&text, &keys))
             .collect();
-        if told != *expected {
-            otherwise.push(format!("{statement}\n  found {told:#?}"));
+        if shown != *expected {
+            otherwise.push(format!("{statement}\n  found {shown:#?}"));
         }
     }
     assert!(otherwise.is_empty(), "{}", otherwise.join("\n"));
@@ -278,6 +278,6 @@ async fn damaged_pages_are_found() {
     let mut listener = Found::default();
     let database = format!("sqlite://{}", damaged.display());
     let _ = upkeep::snapshot(&database, |tx| check::quick(tx, &mut listener));
-    let told: Vec<_> = listener.0.iter().map(|finding| finding.table.as_str()).collect();
-    assert!(!told.is_empty() && told.iter().all(|table| *table == "database"), "{:?}", listener.0);
+    let tables: Vec<_> = listener.0.iter().map(|finding| finding.table.as_str()).collect();
+    assert!(!tables.is_empty() && tables.iter().all(|table| *table == "database"), "{:?}", listener.0);
 }

@@ -44,10 +44,10 @@ pub(crate) async fn webhook(world: &World, url: &str) -> String {
 
 /// The same, for any organization.
 pub(crate) async fn webhook_of(world: &World, organization: &Arc<Caller>, url: &str) -> String {
-    let reach = EgressPolicy { loopback: true, networks: Vec::new() };
+    let egress = EgressPolicy { loopback: true, networks: Vec::new() };
     let body = json!({"url": url, "events": ["ping"]}).to_string();
     let body = mandate_core::json::Object::parse(body.as_bytes()).unwrap();
-    let subscription = Subscription::read(body, &reach).unwrap();
+    let subscription = Subscription::read(body, &egress).unwrap();
     let id = WebhookId::from_bytes(world.new_id());
     let create = webhooks::Create { subscription, id, at: world.clock.now() };
     let call = world.call(organization);
@@ -112,7 +112,7 @@ async fn a_receiver_that_never_acknowledges_is_tried_for_24_hours() {
     let id = webhook(&world, &receiver.url).await;
     let event = pinged(&world, &id).await;
     let (mut times, mut tokens) = (vec![0], Vec::new());
-    // Whatever is not 2xx is tried again, a redirect and "gone" too.
+    // Every answer other than 2xx leads to another attempt, redirects and 410 included.
     for status in [500, 301, 307, 404, 410, 429, 503].into_iter().cycle() {
         receiver.answer(Answers::With(status));
         assert_eq!(deliverer.deliver_due().await.unwrap(), 1);

@@ -100,10 +100,10 @@ async fn only_an_allow_of_this_environment_is_put_in_escrow_and_for_some_time() 
     let denied = denied.as_str().unwrap();
     assert_eq!(message(&refused), format!("decision must be an allow; {denied} is deny_limit"));
 
-    let nobodys = json!("dec_00000000000000000000000001");
-    let refused = open(&world, create(&world, &nobodys)).await;
-    let nobodys = "decision must be one of this environment; got `dec_00000000000000000000000001`";
-    assert_eq!(message(&refused), nobodys);
+    let unknown = json!("dec_00000000000000000000000001");
+    let refused = open(&world, create(&world, &unknown)).await;
+    let unknown = "decision must be one of this environment; got `dec_00000000000000000000000001`";
+    assert_eq!(message(&refused), unknown);
 
     let allowed = world.ask(&agent, "1").await["decision"].clone();
     let at_once = Create { refund_after: world.clock.now(), ..create(&world, &allowed) };
@@ -204,10 +204,10 @@ async fn every_state_that_an_escrow_enters_has_an_event() {
         assert_eq!(go(&world, &opened, to, None).await.status, 200);
     }
     assert_eq!(go(&world, &opened, EscrowState::Released, None).await.status, 400, "refused: no event");
-    let told: Vec<_> = log(&world).await.iter().map(|e| json!([e["type"], e["data"]])).collect();
+    let logged: Vec<_> = log(&world).await.iter().map(|e| json!([e["type"], e["data"]])).collect();
     let data = |state, disputed| json!({"escrow": opened["escrow"], "state": state, "disputed": disputed});
     assert_eq!(
-        told,
+        logged,
         [
             json!(["escrow.refunded", data("refunded", true)]),
             json!(["escrow.disputed", data("disputed", true)]),

@@ -252,8 +252,8 @@ async fn a_webhook_hears_of_what_is_asked_once_it_is_registered_whatever_is_unde
 
     let events = log(&world).await;
     assert_eq!(events.len(), 33);
-    let told = events.iter().find(|event| event["data"]["review"]["id"] == review).unwrap();
-    assert_eq!(deliveries(&world, &told["event"]).await, [(id, "pending".to_owned())]);
+    let pending = events.iter().find(|event| event["data"]["review"]["id"] == review).unwrap();
+    assert_eq!(deliveries(&world, &pending["event"]).await, [(id, "pending".to_owned())]);
 }
 
 #[tokio::test]

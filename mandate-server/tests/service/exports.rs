@@ -52,11 +52,11 @@ impl Archive {
     /// The content of `export`, written while `meanwhile` happens between any two of its pages.
     async fn written(&self, export: &Export, mut meanwhile: impl AsyncFnMut()) -> String {
         let (pause, mut paused) = mpsc::unbounded_channel();
-        let (go_on, told) = std::sync::mpsc::channel();
+        let (go_on, resumed) = std::sync::mpsc::channel();
         let (export, keyring, now) = (export.clone(), self.world.keyring.clone(), self.world.clock.now());
         let writing = self.world.store.read(move |tx| {
             let build = Build { export: &export, keyring: &keyring, now };
-            let wait = || pause.send(()).is_ok() && told.recv().is_ok();
+            let wait = || pause.send(()).is_ok() && resumed.recv().is_ok();
             let mut content = Vec::new();
             exports::write(tx, &build, &mut content, &wait).map(|_| content)
         });

@@ -1,4 +1,4 @@
-//! Who hears of an event when webhooks come, go and are emptied while it waits for one of them: those that it holds.
+//! Which webhooks get an event when webhooks are added, deleted and emptied while it waits for a lock: those that it locks.
 
 use std::sync::Arc;
 

@@ -19,7 +19,7 @@ async fn a_closed_store_is_whole_in_its_one_file() {
     world.store.close();
     let path = world.database.strip_prefix("sqlite://").unwrap();
     let left = std::fs::metadata(format!("{path}-wal")).map_or(0, |m| m.len());
-    assert_eq!(left, 0, "the log is folded in");
+    assert_eq!(left, 0, "the log is checkpointed");
     let gone = world.store.decide(Authorization::new(world.call(&agent), Ok(World::request(&agent, "1"))));
     assert!(gone.await.is_err());
 }

@@ -48,7 +48,7 @@ fn sweeper(world: &World) -> Sweep {
     Sweep::new(world.store.clone(), exports, Arc::clone(&world.moments), clock)
 }
 
-async fn told(world: &World) -> Stored {
+async fn stored(world: &World) -> Stored {
     let now = world.clock.now();
     world.store.read(move |tx| gauges::read(tx, now)).await.unwrap().unwrap()
 }
@@ -73,7 +73,7 @@ async fn a_deletion_changes_none_of_the_deliveries_and_all_of_them_have_ended() 
         (due(&world, &lease).await, delivery(&world, &event).await["status"].as_str()),
         (32, Some("pending"))
     );
-    let before = told(&world).await;
+    let before = stored(&world).await;
     assert_eq!((before.deliveries_pending, before.delivery_due_at), (MANY + 1, Some(world.clock.now())));
 
     assert_eq!(delete(&world, &id).await.status, 204);
@@ -81,7 +81,7 @@ async fn a_deletion_changes_none_of_the_deliveries_and_all_of_them_have_ended() 
     let shown = delivery(&world, &event).await;
     assert_eq!((shown["status"].as_str(), shown.get("next_attempt_at")), (Some("ended"), None));
     assert_eq!(due(&world, &lease).await, 0, "the server that has leased it finds nothing any more");
-    let after = told(&world).await;
+    let after = stored(&world).await;
     assert_eq!((after.deliveries_pending, after.delivery_due_at), (0, None));
 }
 

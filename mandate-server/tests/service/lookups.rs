@@ -46,8 +46,8 @@ fn deliverer(world: &World, dialer: &Arc<Dialer>) -> Deliverer {
 async fn an_environment_whose_names_hang_holds_up_no_other() {
     let world = World::new().await;
     let (asked, mut hanging) = mpsc::unbounded_channel();
-    let reach = EgressPolicy { loopback: true, networks: Vec::new() };
-    let dialer = Arc::new(Dialer::with(reach, Arc::new(Hanging(asked)), ATTEMPT).unwrap());
+    let egress = EgressPolicy { loopback: true, networks: Vec::new() };
+    let dialer = Arc::new(Dialer::with(egress, Arc::new(Hanging(asked)), ATTEMPT).unwrap());
 
     // As many names as it may look up hang, also when no attempt waits for them any more.
     let mut webhooks = Vec::new();
@@ -85,9 +85,9 @@ async fn an_environment_whose_names_hang_holds_up_no_other() {
     }
     assert_eq!(working.await.unwrap(), MOST + 1);
     for event in events {
-        let told = delivery(&world, &event).await;
+        let delivery_now = delivery(&world, &event).await;
         assert_eq!(
-            (&told["status"], &told["attempts"][0]["error"]),
+            (&delivery_now["status"], &delivery_now["attempts"][0]["error"]),
             (&json!("pending"), &json!("not sent: too many other names are being looked up"))
         );
     }

@@ -10,7 +10,7 @@ use crate::check::{Found, lived_in};
 const END: &str = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'";
 
-/// Who hears of a check, and cuts it off.
+/// Receives the findings of a check, and cuts its connection.
 struct Cutting<'a> {
     database: &'a str,
     found: Vec<Finding>,

@@ -28,7 +28,7 @@ const ROUNDS: usize = 8;
 const AGENTS: usize = 6;
 const DEADLOCKS: &str = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
 
-/// Registers a webhook that hears of everything; gives its id.
+/// Registers a webhook for all events. Returns its id.
 pub(crate) async fn webhook(world: &World) -> String {
     let events: BTreeSet<EventKind> =
         [EventKind::DecisionReviewPending, EventKind::DecisionResolved, EventKind::MandateRevoked].into();
@@ -40,7 +40,7 @@ pub(crate) async fn webhook(world: &World) -> String {
     id.to_string()
 }
 
-/// Asks for what has to be reviewed, of one agent after the other from `first` on, and resolves it.
+/// Makes requests that need a review, for one agent after another from `first` on, and resolves the reviews.
 async fn asks_and_resolves(world: &World, agents: &[Arc<Caller>], first: usize, rounds: usize) {
     for round in 0..rounds {
         let agent = &agents[(first + round * (first + 1)) % AGENTS];

@@ -199,8 +199,8 @@ fn every_rotation_and_revocation_is_recorded_without_a_secret() {
     let made = keys.rotate(SANDBOX, 0).unwrap().remove(0);
     keys.revoke(&made.kid, 1).unwrap();
     let records = keys.run(|tx| Ok(audit::newest(tx, None, at(0), 10)?)).unwrap();
-    let told: Vec<_> = records.iter().map(|r| (r.action.as_str(), r.subject.as_str())).collect();
-    assert_eq!(told, [("signing-key.revoke", made.kid.as_str()), ("signing-key.rotate", &made.kid)]);
+    let actions: Vec<_> = records.iter().map(|r| (r.action.as_str(), r.subject.as_str())).collect();
+    assert_eq!(actions, [("signing-key.revoke", made.kid.as_str()), ("signing-key.rotate", &made.kid)]);
     assert!(records.iter().all(|record| record.details.get().len() < 200), "{records:?}");
 }
 

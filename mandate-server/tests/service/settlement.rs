@@ -1,4 +1,4 @@
-//! Instructions to move funds: recorded with the state that asks for them, sent after it, in order, until they end.
+//! Instructions to move funds: recorded with the state that moves the funds, then sent in order until they end.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};

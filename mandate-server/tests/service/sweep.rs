@@ -33,7 +33,7 @@ fn of(world: &World, store: Store, directory: PathBuf) -> Sweep {
 }
 
 /// The data of the events of a type, newest first.
-async fn told(world: &World, kind: &str) -> Vec<Value> {
+async fn events_of(world: &World, kind: &str) -> Vec<Value> {
     let events = log(world).await;
     events.into_iter().filter(|event| event["type"] == kind).map(|event| event["data"].clone()).collect()
 }
@@ -51,7 +51,7 @@ async fn the_expiry_of_a_mandate_is_announced_once_seven_days_before() {
     let mandate = world.mandate(&agent, 1_000, "").await;
     move_to(&world, "2026-12-24T00:00:00Z", 1);
     let next = sweeper(&world).sweep().await;
-    assert!(told(&world, "mandate.expiring").await.is_empty());
+    assert!(events_of(&world, "mandate.expiring").await.is_empty());
     assert_eq!(
         next.to_string(),
         "2026-12-24T00:00:00.000Z",
@@ -60,8 +60,8 @@ async fn the_expiry_of_a_mandate_is_announced_once_seven_days_before() {
     world.clock.advance(1);
     for _ in 0..2 {
         sweeper(&world).sweep().await;
-        let told = told(&world, "mandate.expiring").await;
-        assert_eq!((told.len(), &told[0]["id"], &told[0]["status"]), (1, &json!(mandate), &json!("active")));
+        let found = events_of(&world, "mandate.expiring").await;
+        assert_eq!((found.len(), &found[0]["id"], &found[0]["status"]), (1, &json!(mandate), &json!("active")));
     }
 }
 
@@ -74,8 +74,8 @@ async fn the_expiry_of_a_revoked_or_replaced_mandate_is_not_announced() {
     let governing = world.mandate(&b, 2_000, "").await;
     move_to(&world, "2026-12-24T00:00:00Z", 0);
     sweeper(&world).sweep().await;
-    let told = told(&world, "mandate.expiring").await;
-    assert_eq!((told.len(), &told[0]["id"]), (1, &json!(governing)));
+    let found = events_of(&world, "mandate.expiring").await;
+    assert_eq!((found.len(), &found[0]["id"]), (1, &json!(governing)));
 }
 
 #[tokio::test]
@@ -83,21 +83,21 @@ async fn a_mandate_for_less_than_seven_days_is_announced_when_it_is_written() {
     let world = World::new().await;
     world.agent("a").await;
     move_to(&world, "2026-12-24T00:00:00Z", 0);
-    let mut told_of = 0;
+    let mut announced = 0;
     for (expires, soon) in [("2026-12-30", true), ("2026-12-31", true), ("2027-01-01", false)] {
         let terms = json!({"principal": "role:cfo", "agent": "agt_a", "categories": ["c"], "expires": expires,
             "limits": {"per_transaction": 500, "currency": "USD"}});
         let written = world.write_mandate(&terms.to_string()).await;
-        told_of += usize::from(soon);
-        let told = told(&world, "mandate.expiring").await;
-        assert_eq!(told.len(), told_of, "{expires}");
-        assert_eq!(told[0] == written, soon, "{expires}: the mandate as it was answered");
+        announced += usize::from(soon);
+        let found = events_of(&world, "mandate.expiring").await;
+        assert_eq!(found.len(), announced, "{expires}");
+        assert_eq!(found[0] == written, soon, "{expires}: the mandate as it was answered");
     }
     sweeper(&world).sweep().await;
-    assert_eq!(told(&world, "mandate.expiring").await.len(), told_of);
+    assert_eq!(events_of(&world, "mandate.expiring").await.len(), announced);
     world.clock.advance(86_400);
     sweeper(&world).sweep().await;
-    assert_eq!(told(&world, "mandate.expiring").await.len(), told_of + 1);
+    assert_eq!(events_of(&world, "mandate.expiring").await.len(), announced + 1);
 }
 
 /// A world with as many pending reviews; gives their decisions, oldest first.
@@ -118,19 +118,19 @@ async fn an_expired_review_is_resolved_with_one_event() {
     let (world, decisions) = pending(1).await;
     world.clock.advance(REVIEW_SECONDS - 7 - 1);
     let next = sweeper(&world).sweep().await;
-    assert!(told(&world, "decision.resolved").await.is_empty());
+    assert!(events_of(&world, "decision.resolved").await.is_empty());
     assert_eq!(json!(next), decisions[0]["review"]["expires_at"]);
     world.clock.advance(1);
     let shown = world.decision(&world.organization, &decisions[0]["decision"]).await;
     assert_eq!(shown["review"]["status"], "expired", "before any sweep");
     for _ in 0..2 {
         sweeper(&world).sweep().await;
-        assert_eq!(told(&world, "decision.resolved").await, std::slice::from_ref(&shown));
+        assert_eq!(events_of(&world, "decision.resolved").await, std::slice::from_ref(&shown));
         assert_eq!(world.number("SELECT count(*) FROM reviews WHERE status = 'expired'"), 1);
     }
     assert_eq!(world.decision(&world.organization, &decisions[0]["decision"]).await, shown);
     assert_eq!(world.approve(&decisions[0]["review"]["id"]).await.status, 400);
-    assert_eq!(told(&world, "decision.resolved").await.len(), 1);
+    assert_eq!(events_of(&world, "decision.resolved").await.len(), 1);
 }
 
 async fn resolve(world: &World, review: &Value, approve: bool) -> Answer {
@@ -152,7 +152,7 @@ async fn an_answer_that_waited_until_the_review_had_expired_comes_too_late() {
         assert_eq!((late.status, &body(&late)["error"]["message"]), (400, &json!(message)));
         assert_eq!(world.decision(&world.organization, &decision["decision"]).await, shown);
     }
-    assert!(told(&world, "decision.resolved").await.is_empty());
+    assert!(events_of(&world, "decision.resolved").await.is_empty());
 }
 
 #[tokio::test]
@@ -165,7 +165,8 @@ async fn of_a_person_and_the_time_one_resolves_a_review() {
         let asked = asked.map(|n| resolve(&world, &decisions[n]["review"], n % 2 == 0));
         futures_util::future::join_all(asked)
     };
-    // A third of the persons are heard before the time, a third at once with it, and a third after it; all had asked before.
+    // A third of the approvals are decided before the expiry, a third at the same time, and a third after it. All requests
+    // arrived before.
     let before = ask(0..8).await;
     let expiring = async {
         world.clock.advance(7 * 24 + 1);
@@ -176,7 +177,7 @@ async fn of_a_person_and_the_time_one_resolves_a_review() {
     assert!(
         before.iter().all(|answer| answer.status < 300) && after.iter().all(|answer| answer.status == 400)
     );
-    let resolved = told(&world, "decision.resolved").await;
+    let resolved = events_of(&world, "decision.resolved").await;
     assert_eq!(resolved.len(), decisions.len(), "each has one event");
     for (n, (answer, decision)) in before.iter().chain(&at_once).chain(&after).zip(&decisions).enumerate() {
         let resolution = if n % 2 == 0 { "approved" } else { "denied" };
@@ -189,7 +190,7 @@ async fn of_a_person_and_the_time_one_resolves_a_review() {
 }
 
 #[tokio::test]
-async fn two_servers_tell_of_nothing_twice() {
+async fn two_servers_announce_nothing_twice() {
     let (world, _) = pending(5).await;
     for n in 0..30 {
         let agent = world.agent(&format!("agent-{n}")).await;
@@ -200,8 +201,8 @@ async fn two_servers_tell_of_nothing_twice() {
     let other = of(&world, second, "/nowhere/exports".into());
     let one = sweeper(&world);
     tokio::join!(one.sweep(), other.sweep(), one.sweep(), other.sweep());
-    assert_eq!(told(&world, "mandate.expiring").await.len(), 31);
-    assert_eq!(told(&world, "decision.resolved").await.len(), 5);
+    assert_eq!(events_of(&world, "mandate.expiring").await.len(), 31);
+    assert_eq!(events_of(&world, "decision.resolved").await.len(), 5);
 }
 
 #[tokio::test]
@@ -270,7 +271,7 @@ async fn a_job_that_fails_holds_up_no_other() {
     world.change("ALTER TABLE mandates RENAME COLUMN expiring_at TO mislaid");
     world.clock.advance(REVIEW_SECONDS);
     let next = sweeper(&world).sweep().await;
-    assert_eq!(told(&world, "decision.resolved").await.len(), 1);
+    assert_eq!(events_of(&world, "decision.resolved").await.len(), 1);
     assert!(next > world.clock.now(), "and is tried again after a pause");
 }
 

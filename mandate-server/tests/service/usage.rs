@@ -36,7 +36,7 @@ fn of(agent: &str) -> Query {
 }
 
 #[tokio::test]
-async fn the_counters_tell_what_was_decided_and_spent() {
+async fn the_counters_show_what_was_decided_and_spent() {
     let world = World::new().await;
     let (a, b) = (world.agent("a").await, world.agent("b").await);
     world.mandate(&a, 1_000, r#","review_above":200"#).await;

@@ -326,7 +326,7 @@ fn those_who_migrate_at_once_migrate_once() {
     held.commit();
     let before = running.into_iter().map(|thread| thread.join().unwrap().unwrap());
     let changed = before.filter(|before| !before.missing.is_empty()).count();
-    assert_eq!(changed, 1, "one tells that it has changed the schema");
+    assert_eq!(changed, 1, "one process changed the schema");
     let schema = upkeep::schema(&url).unwrap();
     assert_eq!((schema.current, schema.missing.len()), (schema.newest, 0));
 }

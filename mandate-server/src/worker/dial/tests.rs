@@ -14,7 +14,7 @@ use crate::service::endpoint::tests::NOT_PUBLIC;
 /// Long enough for an event that happens, short enough to wait for one that must not.
 const SOON: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(30);
-/// Plays the network that may be reached. Every other loopback address plays an internal one.
+/// Stands in for the allowed network. Every other loopback address stands in for an internal one.
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 
 /// Answers each lookup with the next of its lists, and repeats the last.
@@ -202,7 +202,7 @@ async fn of_an_endless_answer_a_bounded_part_is_read() {
 }
 
 #[tokio::test]
-async fn what_was_heard_of_one_answer_is_not_held_against_the_next() {
+async fn the_bytes_of_one_answer_do_not_count_for_the_next() {
     let (port, mut connected) = listen(&[Ipv4Addr::LOCALHOST]).await;
     let dialer = developers(LONG);
     let body = "x".repeat(60 * 1024);

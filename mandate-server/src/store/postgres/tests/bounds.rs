@@ -134,11 +134,11 @@ fn what_has_waited_too_long_for_a_writer_is_not_begun_and_what_took_too_long_is_
         runs.store(true, Ordering::SeqCst);
         Ok(tx.execute(BUMP, &[])?)
     });
-    let told = runtime.block_on(late).unwrap_err().to_string();
-    assert!(told.contains("waited 20 seconds for a thread or for a lock"), "{told}");
+    let error = runtime.block_on(late).unwrap_err().to_string();
+    assert!(error.contains("waited 20 seconds for a thread or for a lock"), "{error}");
     for blocked in blocked {
-        let told = runtime.block_on(blocked).unwrap().unwrap_err().to_string();
-        assert!(told.contains("took too long"), "{told}");
+        let error = runtime.block_on(blocked).unwrap().unwrap_err().to_string();
+        assert!(error.contains("took too long"), "{error}");
     }
     assert!(!was_run.load(Ordering::SeqCst));
     let count = "SELECT revision FROM revisions WHERE name = 'api_keys'";
@@ -160,11 +160,11 @@ fn what_has_waited_too_long_for_a_batch_is_not_decided_and_a_batch_that_is_late_
         async move { pool.decide(authorization()).await }
     });
     begins.recv().unwrap();
-    let told = runtime.block_on(pool.decide(authorization())).unwrap_err().to_string();
-    assert!(told.contains("waited 20 seconds for a thread or for a lock"), "{told}");
+    let error = runtime.block_on(pool.decide(authorization())).unwrap_err().to_string();
+    assert!(error.contains("waited 20 seconds for a thread or for a lock"), "{error}");
     assert_eq!(slow.requests.load(Ordering::SeqCst), 1, "the one that waited was never decided on");
-    let told = runtime.block_on(first).unwrap().unwrap_err().to_string();
-    assert!(told.contains("took too long"), "{told}");
+    let error = runtime.block_on(first).unwrap().unwrap_err().to_string();
+    assert!(error.contains("took too long"), "{error}");
     assert_eq!(query(database.url(), EVENTS), "0", "nothing is committed late");
     runtime.block_on(pool.decide(authorization())).unwrap();
     assert_eq!((slow.requests.load(Ordering::SeqCst), query(database.url(), EVENTS).as_str()), (2, "1"));

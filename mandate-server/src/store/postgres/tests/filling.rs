@@ -40,16 +40,16 @@ fn wherever_the_connection_is_lost_there_are_no_tables_without_the_mark() {
                 break;
             }
             assert!(after + 10 < MOST_STEPS, "it takes more round trips");
-            let told = || format!("{lost:?} of round trip {after}: {first:?}");
+            let case = || format!("{lost:?} of round trip {after}: {first:?}");
             if query(database.url(), TABLES) == "t" || first.is_ok() {
-                assert_eq!(query(database.url(), MARKED), "t", "{}", told());
+                assert_eq!(query(database.url(), MARKED), "t", "{}", case());
             }
             if first.is_ok() {
                 went_well += 1;
             } else {
                 failed += 1;
             }
-            begin(database.url()).unwrap_or_else(|again| panic!("{}, and then {again}", told()));
+            begin(database.url()).unwrap_or_else(|again| panic!("{}, and then {again}", case()));
             assert_eq!(begin(database.url()).unwrap(), Begun::GoesOn);
             assert_eq!(query(database.url(), "SELECT count(*) FROM transfer WHERE stamp = 'a stamp'"), "1");
         }

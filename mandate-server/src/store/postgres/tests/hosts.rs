@@ -61,7 +61,7 @@ fn if_no_host_answers_the_error_comes_in_time() {
     let ports = mute.each_ref().map(|mute| mute.local_addr().unwrap().port());
     let url = format!("postgres://u@127.0.0.1:{},127.0.0.1:{}/d", ports[0], ports[1]);
     let began = Instant::now();
-    let told = upkeep::migrate(&url).unwrap_err().to_string();
-    assert!(told.contains("cannot be connected to in time"), "{told}");
+    let error = upkeep::migrate(&url).unwrap_err().to_string();
+    assert!(error.contains("cannot be connected to in time"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(10), "three seconds for each");
 }
