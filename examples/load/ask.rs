@@ -17,14 +17,14 @@ const VERIFIED_ONE_IN: usize = 100;
 /// How many tokens a connection keeps at most to have them verified.
 const MAX_TOKENS: usize = 50;
 
-/// All that is asked in a run: the agents in turn, the kinds of requests in their shares.
+/// All requests of a run: one agent after another, with the kinds of requests in their shares.
 pub(crate) struct Asking {
     /// The request up to the agent's key.
     head: String,
     keys: Vec<String>,
     mix: Mix,
     idempotent: usize,
-    /// Tells this run's idempotency keys from those of others.
+    /// Makes this run's idempotency keys differ from those of other runs.
     run: i64,
     next: AtomicUsize,
 }

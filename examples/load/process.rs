@@ -1,4 +1,4 @@
-//! What a process and the machine have used so far, as Linux tells it in /proc.
+//! What a process and the machine have used so far, from Linux's /proc.
 
 use std::fs::read_to_string;
 use std::time::Duration;
@@ -43,7 +43,7 @@ pub(crate) fn peak_bytes(process: u32) -> Result<u64, Failure> {
     let status = read_to_string(format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    Ok(kibibytes.ok_or("/proc does not tell VmHWM")? * 1024)
+    Ok(kibibytes.ok_or("/proc has no VmHWM")? * 1024)
 }
 
 /// User and system time: fields 14 and 15 of proc(5), counted from behind the name, which may hold spaces.

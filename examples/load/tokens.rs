@@ -23,7 +23,7 @@ pub(crate) fn now() -> Timestamp {
     Timestamp::from_millis(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// Verifies all the tokens, each as of its arrival and as the answer to its request, and tells how many there were.
+/// Verifies all tokens, each at the time of its arrival and as the answer to its request. Returns how many there were.
 pub(crate) async fn verify(api: &Target, tokens: &[Sample]) -> Result<usize, Failure> {
     let mut connection = Connection::open(api).await?;
     let redirect = connection.exchange(api.get(KEY_SET_PATH).as_bytes()).await?;

@@ -88,7 +88,7 @@ impl Contender {
 }
 
 impl Running {
-    /// A yardstick tells its base URL on its first line.
+    /// Starts a yardstick, which prints its base URL on its first line.
     fn yardstick(command: &mut Command) -> Result<Self, Failure> {
         let started = Instant::now();
         let mut child = command.env_clear().stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
@@ -127,7 +127,7 @@ impl Running {
         let mut running = Self::begun(child, started);
         let mut log = BufReader::new(log.ok_or("there is no log")?);
         running.base_url = serving(&mut log)?;
-        std::thread::spawn(move || tell(log));
+        std::thread::spawn(move || show(log));
         Ok(running)
     }
 
@@ -161,10 +161,10 @@ impl Running {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kibibytes = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-        Ok(kibibytes.ok_or("/proc does not tell VmRSS")? as f64 * 1024.0)
+        Ok(kibibytes.ok_or("/proc has no VmRSS")? as f64 * 1024.0)
     }
 
-    /// Puts a load on it, and reports. Answers that are wrong are counted and told, not forgiven: see [`Report::errors`].
+    /// Puts a load on it, and reports. Wrong answers are counted and reported: see [`Report::errors`].
     pub(crate) fn load(&self, load: &Load<'_>) -> Result<Report, Failure> {
         let mut command = Command::new(binary("load")?);
         command.env_clear().args(["--json", "--base-url", &self.base_url, "--pid", &self.pid().to_string()]);
@@ -195,7 +195,7 @@ impl Drop for Running {
     }
 }
 
-/// Reads the log up to the line that tells the base URL.
+/// Reads the log up to the line with the base URL.
 fn serving(log: &mut impl std::io::BufRead) -> Result<String, Failure> {
     let mut read = String::new();
     for line in log.lines() {
@@ -209,8 +209,8 @@ fn serving(log: &mut impl std::io::BufRead) -> Result<String, Failure> {
     Err(format!("mandate-server did not start: {read}").into())
 }
 
-/// Shows what else the server has to say.
-fn tell(log: BufReader<impl Read>) {
+/// Prints the rest of the server's log.
+fn show(log: BufReader<impl Read>) {
     for line in log.lines().map_while(Result::ok) {
         eprintln!("mandate-server: {line}");
     }

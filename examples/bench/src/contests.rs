@@ -1,6 +1,6 @@
 //! The core beside other libraries: signing beside `jsonwebtoken`, deciding beside `cedar-policy`.
 //!
-//! Both sides of a contest do the same in one thread of this process, in turn. First each must give what is known to be right.
+//! Both sides of a contest do the same in one thread of this process, alternately. First each must give the known right result.
 
 use std::fmt::Write as _;
 use std::hint::black_box;
@@ -38,7 +38,7 @@ struct Row {
     rounds: Vec<Pace>,
 }
 
-/// Measures all contests in turn.
+/// Measures all contests, one after another.
 pub(crate) fn measure(args: &Args) -> Result<Measured, Failure> {
     let (core, cedar) = (Core::new()?, Cedar::new()?);
     rule::check(&core, &cedar)?;

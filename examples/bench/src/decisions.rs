@@ -81,7 +81,7 @@ impl Starts {
     }
 }
 
-/// Measures them all in turn, a server of its own for each run.
+/// Measures them all alternately, with a server of its own for each run.
 pub(crate) fn measure(args: &Args, template: &Template, directory: &Path) -> Result<Measured, Failure> {
     let mut rows = Vec::new();
     let mut starts = Starts::default();

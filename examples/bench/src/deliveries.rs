@@ -1,7 +1,7 @@
 //! Decisions at full load without webhooks, and beside the deliveries of their events to a local receiver.
 //!
-//! Each decision to be reviewed is an event. So many webhooks hear of them that there are about [`WANTED`] deliveries a second:
-//! each is signed, posted, answered and written down. All that comes is verified, and each event must have come to each webhook.
+//! Each decision to be reviewed is an event. Enough webhooks subscribe to make about [`WANTED`] deliveries a second. Each is
+//! signed, posted, answered and recorded. All deliveries are verified, and each webhook must get each event.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -24,17 +24,17 @@ use crate::{Args, Failure};
 
 /// How many deliveries a second there are to be.
 const WANTED: f64 = 2_000.0;
-/// By how much what the decisions would make may be more: they become slower beside the deliveries.
+/// A margin on the number of events, since decisions become slower beside the deliveries.
 const MARGIN: f64 = 1.15;
-/// The share of decisions that are to be reviewed, in the mix that `load` asks for unless told otherwise.
+/// The share of decisions to be reviewed in the default mix of `load`.
 const REVIEWED: f64 = 0.05;
 /// How many webhooks an environment can have.
 const MAX_WEBHOOKS: usize = 16;
-/// How long the receiver waits for what is still to come once the decisions have ended.
+/// How long the receiver waits for the remaining deliveries after the decisions have ended.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// When nothing has come for so long, all has.
+/// When no delivery has come for so long, all have.
 const QUIET: Duration = Duration::from_secs(2);
-/// How often it is looked how many have come.
+/// How often the received deliveries are counted.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// One side, round by round.
@@ -42,14 +42,14 @@ const LOOK: Duration = Duration::from_millis(20);
 struct Side {
     webhooks: usize,
     rounds: Vec<Report>,
-    /// Deliveries a second that the receiver has got while the decisions were measured.
+    /// Deliveries a second that the receiver got while the decisions were measured.
     deliveries: Vec<f64>,
     /// How many came after the decisions had ended.
     behind: Vec<f64>,
 }
 
-/// Measures decisions in turn without webhooks, with as many as it takes, and with one fewer: the two have what is wanted between
-/// them.
+/// Measures decisions alternately without webhooks, with enough of them, and with one fewer. The wanted number of deliveries
+/// lies between the last two.
 pub(crate) fn measure(args: &Args, template: &Template, directory: &Path) -> Result<Measured, Failure> {
     let receiver = Receiver::start()?;
     let [mut without, mut fewer, mut beside] = <[Side; 3]>::default();

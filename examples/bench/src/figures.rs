@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 
-/// What part of a pace must be reached.
+/// The share of a pace that must be reached.
 const KEPT: f64 = 0.95;
 
 /// What `load` reports of one run.

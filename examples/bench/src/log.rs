@@ -84,7 +84,7 @@ struct Kept {
 /// hold something else: old logs are then filled again.
 const KEPT: &str = "kept-2.json";
 
-/// Measures the two in turn; `target` is the target directory.
+/// Measures the two alternately; `target` is the target directory.
 pub(crate) fn measure(
     args: &Args,
     template: &Template,

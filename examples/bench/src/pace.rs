@@ -45,5 +45,5 @@ impl Pace {
 fn thread_time() -> Result<f64, Failure> {
     let text = std::fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanoseconds = text.split_whitespace().next().and_then(|field| field.parse::<u64>().ok());
-    Ok(nanoseconds.ok_or("/proc does not tell the time of this thread")? as f64 / 1e9)
+    Ok(nanoseconds.ok_or("/proc has no time of this thread")? as f64 / 1e9)
 }

@@ -84,7 +84,7 @@ impl Agents {
     }
 }
 
-/// Measures them in turn on one database, which is empty, and stays filled.
+/// Measures them alternately on one database. It is empty before, and stays filled.
 pub(crate) fn measure(args: &Args, template: &Template) -> Result<Measured, Failure> {
     let url = args
         .postgres
@@ -92,20 +92,20 @@ pub(crate) fn measure(args: &Args, template: &Template) -> Result<Measured, Fail
         .ok_or("name an empty database that may be filled: --postgres postgres://…")?;
     let mut transfer = Command::new(binary("mandate-server")?);
     transfer.env_clear().args(["transfer", "--from", &template.url(), "--to", url]);
-    told(&mut transfer)?;
-    told(Command::new("pgbench").args(SCALE).arg(url))?;
+    output_of(&mut transfer)?;
+    output_of(Command::new("pgbench").args(SCALE).arg(url))?;
     let mut agents = Agents::all(template)?;
     // Ours have a warm-up in each round, since each starts a server.
     pgbench(args, url)?;
     let mut rounds = Rounds { pgbench: Vec::new(), cases: CASES.map(|case| (case, Vec::new())).into() };
     for round in 1..=args.rounds() {
         for ((count, connections), done) in &mut rounds.cases {
-            // The yardstick has its turn before each: what both are measured beside changes by the minute.
+            // The yardstick runs before each round, since the load of the machine changes by the minute.
             let tps = pgbench(args, url)?;
             let run = |keys: &[PathBuf]| run(args.seconds(), keys, url, *connections);
             let together = agents.ask(*count, run)?;
-            let told = case(*count, *connections);
-            eprintln!("round {round}: {told}: {:.0}/s, pgbench {tps:.0}/s", together.decisions_per_second);
+            let name = case(*count, *connections);
+            eprintln!("round {round}: {name}: {:.0}/s, pgbench {tps:.0}/s", together.decisions_per_second);
             rounds.pgbench.push(tps);
             done.push(together);
         }
@@ -114,7 +114,7 @@ pub(crate) fn measure(args: &Args, template: &Template) -> Result<Measured, Fail
 }
 
 impl Rounds {
-    /// Those of `pgbench` that go before a case are of that case.
+    /// A case is compared with the `pgbench` runs before it.
     fn series(&self) -> Result<Vec<Series>, Failure> {
         let mut series = Vec::new();
         for (place, ((count, connections), done)) in self.cases.iter().enumerate() {
@@ -126,7 +126,7 @@ impl Rounds {
         Ok(series)
     }
 
-    /// What `pgbench` made before each round of the case at that place.
+    /// The results of `pgbench` before each round of the case at that place.
     fn before(&self, place: usize) -> impl Iterator<Item = f64> {
         self.pgbench.iter().copied().skip(place).step_by(CASES.len())
     }
@@ -134,10 +134,10 @@ impl Rounds {
 
 fn pgbench(args: &Args, url: &str) -> Result<f64, Failure> {
     let output =
-        told(Command::new("pgbench").args(YARDSTICK).args(["-T", &args.seconds().to_string(), url]))?;
+        output_of(Command::new("pgbench").args(YARDSTICK).args(["-T", &args.seconds().to_string(), url]))?;
     let tps =
         output.lines().find_map(|line| line.strip_prefix("tps = ")?.split_whitespace().next()?.parse().ok());
-    tps.ok_or_else(|| format!("pgbench tells no tps: {output}").into())
+    tps.ok_or_else(|| format!("pgbench prints no tps: {output}").into())
 }
 
 /// Puts a load on as many servers at once as there are files of keys.
@@ -182,8 +182,8 @@ fn case(servers: usize, connections: usize) -> String {
     format!("{servers} server{s}, {connections} connections")
 }
 
-/// Runs a command to its end, and gives what it wrote.
-fn told(command: &mut Command) -> Result<String, Failure> {
+/// Runs a command to its end. Returns its output.
+fn output_of(command: &mut Command) -> Result<String, Failure> {
     let output = command.output().map_err(|e| format!("{command:?}: {e}"))?;
     if output.status.success() {
         return Ok(String::from_utf8(output.stdout)?);

@@ -20,12 +20,12 @@ const AGENTS: usize = 400;
 /// How many requests are counted.
 const REQUESTS: u32 = 2_000;
 
-/// The layer whose instructions are not those that run elsewhere: valgrind lacks some of what makes them fewer.
+/// The layer with more instructions under valgrind than elsewhere: valgrind lacks some instructions of the processor.
 const SIGNATURE: &str = "signature, hashes";
-/// What of the names of functions tells the library that they are of.
+/// Parts of function names that identify a library of cryptography.
 const CRYPTOGRAPHY: [&str; 9] =
     ["aws_lc", "ecp_nistz256", "ecp_nistp", "bignum", "sha2::", "sha512", "hmac::", "p256", "es256"];
-/// What the names of its functions in C begin with.
+/// Prefixes of its functions in C.
 const CRYPTOGRAPHY_IN_C: [&str; 11] = [
     "bn_",
     "ecdsa_",
@@ -39,9 +39,9 @@ const CRYPTOGRAPHY_IN_C: [&str; 11] = [
     "hmac_",
     "ec_",
 ];
-/// The layer of the allocator, of what the compiler calls, and of all that is not in the program itself.
+/// The layer of the allocator, of the compiler's own functions, and of everything outside the program.
 const MEMORY: &str = "memory, system library";
-/// What of the names of Rust's functions tells their layer; the first that fits.
+/// Parts of Rust's function names that identify their layer. The first layer that matches counts.
 const LAYERS: [(&str, &[&str]); 5] = [
     ("store, rusqlite", &["rusqlite", "mandate_server::store"]),
     (
@@ -76,19 +76,19 @@ const LAYERS: [(&str, &[&str]); 5] = [
     ),
     ("service", &["mandate_server"]),
 ];
-/// The function that turns the text of a statement into a program.
+/// The function that compiles a statement.
 const PREPARE: &str = "sqlite3LockAndPrepare";
 
-/// What callgrind has counted.
+/// The counts of callgrind.
 #[derive(Debug, Default)]
 struct Counted {
-    /// Instructions by layer: of each function its own, without those that it calls.
+    /// Instructions by layer, without those of called functions.
     layers: BTreeMap<&'static str, u64>,
     /// Calls of [`PREPARE`], and the instructions below them.
     prepared: (u64, u64),
 }
 
-/// Runs the server under callgrind, and gives the table.
+/// Runs the server under callgrind. Returns the table.
 pub(crate) fn measure(template: &Template, directory: &Path) -> Result<Measured, Failure> {
     let own = directory.join("profile");
     template.copy_to(&own)?;
@@ -139,7 +139,7 @@ impl Counted {
                 }
             } else if line.starts_with(|first: char| first.is_ascii_digit() || "+-*".contains(first)) {
                 let cost = line.split(' ').nth(1).and_then(|cost| cost.parse::<u64>().ok()).unwrap_or(0);
-                // The line behind `calls` tells what the call has cost, all of it.
+                // The line after `calls` has the whole cost of the call.
                 match calls.take() {
                     None => *counted.layers.entry(layer).or_default() += cost,
                     Some(calls) if callee == PREPARE => {
@@ -166,7 +166,7 @@ impl Counted {
     }
 }
 
-/// A name is written once, behind its number, and then told by the number.
+/// A name is written once, after its number, and later referred to by the number.
 fn named<'a>(names: &mut BTreeMap<(char, &'a str), &'a str>, kind: char, text: &'a str) -> &'a str {
     match text.split_once(' ') {
         Some((number, name)) => names.entry((kind, number)).or_insert(name),

@@ -62,14 +62,14 @@ async fn listen(listener: TcpListener, came: Arc<Mutex<Vec<Came>>>) {
             Ok((stream, _)) => {
                 let came = Arc::clone(&came);
                 // The sender closes its connections when it likes.
-                tokio::spawn(async move { _ = hear(stream, &came).await });
+                tokio::spawn(async move { _ = receive(stream, &came).await });
             }
             Err(e) => eprintln!("the receiver cannot accept: {e}"),
         }
     }
 }
 
-async fn hear(mut stream: TcpStream, came: &Mutex<Vec<Came>>) -> io::Result<()> {
+async fn receive(mut stream: TcpStream, came: &Mutex<Vec<Came>>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let mut buffer = BytesMut::with_capacity(BUFFER_BYTES);
     loop {

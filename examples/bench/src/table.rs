@@ -12,7 +12,7 @@ const MIB: f64 = 1024.0 * 1024.0;
 
 /// The tables of the part `decisions`.
 pub(crate) fn decisions(args: &Args, rows: &[Row], starts: &Starts) -> Result<String, Failure> {
-    let mut text = tell(args, rows.iter().flat_map(|row| &row.rounds));
+    let mut text = conditions(args, rows.iter().flat_map(|row| &row.rounds));
     loads(&mut text, rows)?;
     writeln!(text)?;
     start(&mut text, starts, "no decision")?;
@@ -21,7 +21,7 @@ pub(crate) fn decisions(args: &Args, rows: &[Row], starts: &Starts) -> Result<St
 
 /// The tables of the part `log`.
 pub(crate) fn log(args: &Args, short: &Length, long: &Length) -> Result<String, Failure> {
-    let mut text = tell(args, short.rounds.iter().chain(&long.rounds));
+    let mut text = conditions(args, short.rounds.iter().chain(&long.rounds));
     lengths(&mut text, short, long)?;
     Ok(text)
 }
@@ -37,8 +37,8 @@ pub(crate) fn write(document: &Path, name: &str, text: &str) -> Result<(), Failu
     Ok(())
 }
 
-/// Says how it was measured, and how much else went on.
-fn tell<'a>(args: &Args, reports: impl Iterator<Item = &'a Report>) -> String {
+/// The conditions of the measurement, and the load of other processes.
+fn conditions<'a>(args: &Args, reports: impl Iterator<Item = &'a Report>) -> String {
     let reports: Vec<&Report> = reports.collect();
     let elsewhere = median(reports.iter().map(|report| report.processors_busy_elsewhere));
     let client = median(reports.iter().map(|report| report.client_cpu_microseconds_per_request));

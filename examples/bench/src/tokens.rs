@@ -49,7 +49,7 @@ struct Rounds {
     all: Vec<Took>,
 }
 
-/// Measures both in turn.
+/// Measures both alternately.
 pub(crate) fn measure(args: &Args, directory: &Path) -> Result<Measured, Failure> {
     let (tokens, keys) = (directory.join("tokens.txt"), directory.join("token-keys.json"));
     let export = binary("mandate")?.with_file_name("examples").join("export");

@@ -50,7 +50,7 @@ struct Tokens {
     now: Timestamp,
 }
 
-/// Measures them in turn; `target` is the target directory.
+/// Measures them alternately; `target` is the target directory.
 pub(crate) fn measure(args: &Args, target: &Path, directory: &Path) -> Result<Measured, Failure> {
     let mut rows = [OURS, BARE, JSONWEBTOKEN, PYJWT, JOSE].map(|name| Row { name, rounds: Vec::new() });
     let strangers = target.join(STRANGERS);

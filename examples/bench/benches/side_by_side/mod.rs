@@ -1,4 +1,4 @@
-//! Contenders measured in turn in one run, and the ratio of their medians.
+//! Contenders measured alternately in one run, and the ratio of their medians.
 //!
 //! A figure of one machine at one moment says little, and two figures taken minutes apart little more. Hence each contest goes
 //! round its contenders more than once (A B A B), and what it prints last is how many times longer each took than the first.
@@ -28,7 +28,7 @@ pub(crate) fn contender<'a, T>(name: &'static str, run: impl Fn() -> T + 'a) -> 
     Contender { name, run, samples: RefCell::default() }
 }
 
-/// Measures the contenders in turn, and prints their ratios to the first.
+/// Measures the contenders alternately, and prints their ratios to the first.
 pub(crate) fn contest(criterion: &mut Criterion, name: &str, contenders: &[Contender<'_>]) {
     let mut group = criterion.benchmark_group(name);
     group.warm_up_time(WARM_UP).measurement_time(MEASUREMENT).sample_size(SAMPLES);

@@ -133,7 +133,7 @@ impl DecisionSigner {
     }
 }
 
-/// A failure is told, and is a 500.
+/// Prints a failure, and answers it with 500.
 pub(crate) fn respond(answered: Result<Vec<u8>, Failure>) -> Response {
     match answered {
         Ok(body) => (StatusCode::CREATED, [(header::CONTENT_TYPE, "application/json")], body).into_response(),
