@@ -24,7 +24,7 @@ on_both! {
 const HAMMERING: usize = 64;
 const BLOWS: usize = 12;
 
-/// Runs `work` on so many threads at once, each told its number.
+/// Runs `work` on so many threads at once, each with its number.
 fn at_once<T: Send>(threads: usize, work: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let start = Barrier::new(threads);
     thread::scope(|scope| {

@@ -27,7 +27,7 @@ struct Asked {
 }
 
 /// Asks on and on until no answer comes. Each request is reported once it is answered or lost.
-fn ask_on(round: u32, agent: usize, client: &Client, amounts: &[u32], told: &mpsc::Sender<Asked>) {
+fn ask_on(round: u32, agent: usize, client: &Client, amounts: &[u32], answers: &mpsc::Sender<Asked>) {
     for (number, amount) in amounts.iter().cycle().enumerate() {
         let (key, body) = (format!("{round}-{agent}-{number}"), authorization(*amount));
         let answer = client.post_once(&key, "/authorizations", &body);
@@ -36,26 +36,26 @@ fn ask_on(round: u32, agent: usize, client: &Client, amounts: &[u32], told: &mps
             answer.body
         });
         let lost = answer.is_none();
-        if told.send(Asked { agent, key, body, answer }).is_err() || lost {
+        if answers.send(Asked { agent, key, body, answer }).is_err() || lost {
             return;
         }
     }
 }
 
-/// Puts load on a server, kills it once so many requests are answered, and gives all that was asked.
+/// Puts load on a server, and kills it once so many requests are answered. Returns all requests.
 fn crash(data: &Path, round: u32, keys: &[String], amounts: &[u32], kill_after: usize) -> Vec<Asked> {
     let mut server = TestServer::start_in(data);
     let clients: Vec<_> = keys.iter().map(|key| server.client(key)).collect();
     thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
+        let (answers, answered) = mpsc::channel();
         for (agent, client) in clients.iter().enumerate() {
-            let tell = tell.clone();
-            scope.spawn(move || ask_on(round, agent, client, amounts, &tell));
+            let answers = answers.clone();
+            scope.spawn(move || ask_on(round, agent, client, amounts, &answers));
         }
-        drop(tell);
-        let mut asked: Vec<_> = told.iter().take(kill_after).collect();
+        drop(answers);
+        let mut asked: Vec<_> = answered.iter().take(kill_after).collect();
         server.kill();
-        asked.extend(told);
+        asked.extend(answered);
         asked
     })
 }
@@ -152,8 +152,8 @@ fn a_failing_disk_stops_the_store_until_the_server_is_started_again() {
         assert_eq!(create(acknowledged + again).status, 500);
     }
     let not_ready = ops.get("/readyz");
-    let told = (not_ready.status, not_ready.body.as_str());
-    assert_eq!(told, (503, "the store has stopped; restart the server\n"));
+    let shown = (not_ready.status, not_ready.body.as_str());
+    assert_eq!(shown, (503, "the store has stopped; restart the server\n"));
     assert!(ops.get("/metrics").body.contains("\nmandate_ready 0\n"));
     assert_eq!(ops.get("/livez").status, 200);
     let newest = format!("/agents/agt_agent-{}", acknowledged - 1);
@@ -170,10 +170,10 @@ fn a_failing_disk_stops_the_store_until_the_server_is_started_again() {
     assert_eq!(server.operate(&["check"]).code(0).out, "sound\n");
 }
 
-/// A library that has the sync of one file fail.
+/// A library that lets the sync of one file fail.
 const FAILING: &str = include_str!("disk/failing.c");
-/// How many agents are registered, at most, until the log has grown so long that it is folded into the database.
-const UNTIL_FOLDED: usize = 2000;
+/// How many agents are registered, at most, until the log has grown so long that it is checkpointed.
+const UNTIL_CHECKPOINT: usize = 2000;
 
 /// Compiles a library.
 fn library(folder: &Path, source: &str) -> PathBuf {
@@ -185,23 +185,23 @@ fn library(folder: &Path, source: &str) -> PathBuf {
     library
 }
 
-/// Runs a server until the sync of a file of its database fails; gives how many agents it had acknowledged before, one after
-/// the other. What must hold then is held.
+/// Runs a server until the sync of a file of its database fails, and checks what must hold then. Returns how many agents it
+/// had acknowledged before, one after another.
 fn until_sync_fails(suffix: &str) -> usize {
     let (root, beside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let library = library(beside.path(), FAILING);
-    let (from, told) = (beside.path().join("from"), beside.path().join("told"));
+    let (from, failures) = (beside.path().join("from"), beside.path().join("failures"));
     let file = root.path().join(format!("mandate-dev.db{suffix}"));
-    let variables = [("FAILING_FILE", &*file), ("FAILING_FROM", &*from), ("FAILING_TOLD", &*told)];
+    let variables = [("FAILING_FILE", &*file), ("FAILING_FROM", &*from), ("FAILING_COUNT", &*failures)];
     let mut server = TestServer::start_with_library(root.path(), &library, &variables);
     let key = server.ready("organization_key").to_owned();
     let (organization, ops) = (server.client(&key), server.stranger("ops_url"));
     let create = |number: usize| organization.post("/agents", &json!({"name": format!("agent-{number}")}));
     assert_eq!(create(0).status, 201);
     std::fs::write(&from, "").unwrap();
-    assert!(!told.exists(), "nothing has failed yet");
-    let acknowledged = 1 + (1..UNTIL_FOLDED).take_while(|&number| create(number).status == 201).count();
-    let failed = || std::fs::read(&told).map_or(0, |told| told.len());
+    assert!(!failures.exists(), "nothing has failed yet");
+    let acknowledged = 1 + (1..UNTIL_CHECKPOINT).take_while(|&number| create(number).status == 201).count();
+    let failed = || std::fs::read(&failures).map_or(0, |bytes| bytes.len());
     assert_eq!(failed(), 1, "a sync has failed, after {acknowledged} agents");
     for again in 1..4 {
         assert_eq!(create(acknowledged + again).status, 500);
@@ -219,7 +219,7 @@ fn until_sync_fails(suffix: &str) -> usize {
     for number in 0..acknowledged {
         assert_eq!(organization.get(&format!("/agents/agt_agent-{number}")).status, 200, "agent {number}");
     }
-    // The request that met the failure got no answer; those after it were refused.
+    // The request that met the failure got no answer. Those after it were refused.
     assert_eq!(organization.get(&format!("/agents/agt_agent-{}", acknowledged + 1)).status, 404);
     assert_eq!(server.operate(&["check"]).code(0).out, "sound\n");
     acknowledged
@@ -231,7 +231,7 @@ fn a_log_that_cannot_be_synced_stops_the_store_and_what_was_acknowledged_is_ther
 }
 
 #[test]
-fn a_log_that_cannot_be_folded_in_stops_the_store_and_what_was_acknowledged_is_there() {
-    // Each is durable by the sync of the log; that of the database comes when the log is folded in.
+fn a_log_that_cannot_be_checkpointed_stops_the_store_and_what_was_acknowledged_is_there() {
+    // Each is durable by the sync of the log; that of the database comes with the checkpoint.
     assert!(until_sync_fails("") > 1);
 }

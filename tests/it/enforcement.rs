@@ -28,7 +28,7 @@ fn the_mode_is_switched_for_one_environment() {
     assert_eq!(answer.text("/mode"), "enforce");
     assert_eq!(organization.live.get("/enforcement").body, live.body);
 
-    // A decision tells the mode in which it was made.
+    // A decision shows the mode in which it was made.
     switch(&organization.client, "observe");
     assert_eq!(
         agent.client.get(&format!("/decisions/{}", answer.text("/decision"))).text("/mode"),

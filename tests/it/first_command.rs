@@ -157,7 +157,7 @@ fn with_json_nothing_is_played_and_a_restart_keeps_the_record() {
 }
 
 #[test]
-fn the_ops_listener_tells_how_it_is() {
+fn the_ops_listener_reports_the_state_of_the_server() {
     let server = TestServer::start();
     let ops = server.stranger("ops_url");
     for (path, body) in [("/livez", "live\n"), ("/readyz", "ready\n")] {

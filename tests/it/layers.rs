@@ -187,8 +187,8 @@ fn imports(modules: &BTreeMap<Module, String>) -> BTreeMap<Module, BTreeSet<Modu
     modules.iter().map(|(module, text)| (module.clone(), of(module, text))).collect()
 }
 
-/// All modules that are reached from one by imports.
-fn reached(from: &Module, imports: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Module> {
+/// All modules that are reachable from one by imports.
+fn reachable(from: &Module, imports: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Module> {
     let (mut found, mut open) = (BTreeSet::new(), vec![from.clone()]);
     while let Some(module) = open.pop() {
         let new = imports.get(&module).into_iter().flatten().filter(|other| found.insert((*other).clone()));
@@ -197,12 +197,12 @@ fn reached(from: &Module, imports: &BTreeMap<Module, BTreeSet<Module>>) -> BTree
     found
 }
 
-/// The sets of modules that are all reached from each other.
+/// The sets of modules that are all reachable from each other.
 fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Vec<String>> {
-    let reach: BTreeMap<_, _> = imports.keys().map(|module| (module, reached(module, imports))).collect();
+    let by_module: BTreeMap<_, _> = imports.keys().map(|module| (module, reachable(module, imports))).collect();
     let mut circles = BTreeSet::new();
-    for (module, reached) in &reach {
-        let circle: Vec<_> = reached.iter().filter(|other| reach[other].contains(*module)).collect();
+    for (module, reachable) in &by_module {
+        let circle: Vec<_> = reachable.iter().filter(|other| by_module[other].contains(*module)).collect();
         if circle.len() > 1 {
             circles.insert(circle.into_iter().map(|module| module.join("/")).collect());
         }

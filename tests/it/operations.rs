@@ -189,9 +189,9 @@ fn the_exit_code_reports_health() {
     assert_eq!(ask(&["--json"]).code(0).json(), json!({ "ready": true, "url": url }));
     server.kill();
     assert!(ask(&[]).code(1).err.contains("/readyz does not answer: Connection refused"));
-    let told = ask(&["--json"]).code(1).json();
-    assert_eq!((&told["ready"], &told["url"]), (&json!(false), &json!(url)));
-    assert!(told["problem"].as_str().unwrap().contains("does not answer"), "{told}");
+    let report = ask(&["--json"]).code(1).json();
+    assert_eq!((&report["ready"], &report["url"]), (&json!(false), &json!(url)));
+    assert!(report["problem"].as_str().unwrap().contains("does not answer"), "{report}");
 }
 
 #[test]
@@ -259,10 +259,10 @@ fn a_configuration_can_be_used_when_serve_would_use_it() {
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o644)).unwrap();
     let closed = check(&other, &["--json"]).code(1);
     assert!(closed.err.contains("can be read by others"), "{closed:?}");
-    let told = closed.json();
-    assert!(told["problem"].as_str().unwrap().contains("does not open under the master key"), "{told}");
-    assert!(told["warnings"][0].as_str().unwrap().contains("can be read by others"), "{told}");
-    assert_eq!(told["usable"], false);
+    let report = closed.json();
+    assert!(report["problem"].as_str().unwrap().contains("does not open under the master key"), "{report}");
+    assert!(report["warnings"][0].as_str().unwrap().contains("can be read by others"), "{report}");
+    assert_eq!(report["usable"], false);
     let absent = format!("sqlite://{}", folder.path().join("new.db").display());
     assert_eq!(check(&other, &["--database", &absent]).code(0).out, well.out);
     assert!(!folder.path().join("new.db").exists(), "to look makes nothing");

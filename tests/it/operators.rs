@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 use crate::harness::{Agent, Client, Ran, TestServer};
 
 /// Within this time a change of a key holds on a running server.
-const HEARD: Duration = Duration::from_secs(1);
+const APPLIED: Duration = Duration::from_secs(1);
 const SANDBOX: [&str; 4] = ["--organization", "demo", "--environment", "sandbox"];
 
 /// A command about keys of the demonstration's sandbox.
@@ -31,7 +31,7 @@ fn becomes(client: &Client, status: u16, since: Instant) {
         if found == status {
             return;
         }
-        assert!(sent <= HEARD, "{found} after {sent:?}");
+        assert!(sent <= APPLIED, "{found} after {sent:?}");
     }
 }
 
@@ -161,11 +161,11 @@ fn every_command_that_changes_something_leaves_a_record() {
 
     let list = |rest: &[&str]| server.operate(&[&["audit", "list", "--json"], rest].concat()).code(0).json();
     let records = list(&["--organization", "acme"]);
-    let told: Vec<_> =
+    let actions: Vec<_> =
         records.as_array().unwrap().iter().rev().map(|r| r["action"].as_str().unwrap()).collect();
     let twice = ["rate.set", "rate.set"];
     let thrice = ["key.revoke", "key.revoke", "key.revoke"];
-    assert_eq!(told, [&["organization.create", "key.issue"][..], &twice, &["key.rotate"], &thrice].concat());
+    assert_eq!(actions, [&["organization.create", "key.issue"][..], &twice, &["key.rotate"], &thrice].concat());
     let rotation = &records[3];
     assert_eq!((&rotation["subject"], &rotation["details"]["replaces"]), (&rotated["key"], &json!(key)));
     assert_eq!((&rotation["organization"], &rotation["environment"]), (&json!("acme"), &json!("production")));
@@ -184,7 +184,7 @@ fn a_backup_a_restore_and_a_migration_leave_a_record() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (backup, other) = (path("backup.db"), format!("sqlite://{}", path("other.db")));
-    let told = |database: &str| -> Vec<(String, String)> {
+    let recorded = |database: &str| -> Vec<(String, String)> {
         let records = server.operate(&["audit", "list", "--json", "--database", database]).code(0).json();
         let text = |record: &Value, name: &str| record[name].as_str().unwrap().to_owned();
         let records = records.as_array().unwrap().iter();
@@ -195,15 +195,15 @@ fn a_backup_a_restore_and_a_migration_leave_a_record() {
     server.operate(&["backup", "create", &backup]).code(0);
     server.operate(&["backup", "create", &backup]).code(1);
     server.operate(&["backup", "verify", &backup]).code(0);
-    assert_eq!(told(server.ready("database")), [record("backup.create", &backup)]);
+    assert_eq!(recorded(server.ready("database")), [record("backup.create", &backup)]);
 
     server.operate(&["migrate", "--database", &other]).code(0);
     server.operate(&["migrate", "--database", &other]).code(0);
-    assert_eq!(told(&other), [record("migrate", &path("other.db"))], "what changes nothing leaves none");
+    assert_eq!(recorded(&other), [record("migrate", &path("other.db"))], "what changes nothing leaves none");
 
     server.operate(&["backup", "restore", &backup, "--database", &other]).code(1);
     server.operate(&["backup", "restore", &backup, "--database", &other, "--force"]).code(0);
-    assert_eq!(told(&other), [record("backup.restore", &backup)]);
+    assert_eq!(recorded(&other), [record("backup.restore", &backup)]);
     assert_eq!(server.operate(&["check", "--database", &other]).code(0).out, "sound\n");
     let left = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().file_name());
     let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with('.')).collect();

@@ -1,4 +1,4 @@
-//! The tests' own tools: a cluster comes and goes, and the proxy drops what a test tells it to.
+//! The tests' own tools: a cluster comes and goes, and the proxy drops what a test wants dropped.
 
 use mandate_tests::cluster::{query, run};
 use mandate_tests::{Cluster, Kind};

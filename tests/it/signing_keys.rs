@@ -18,7 +18,7 @@ fn kids(server: &TestServer) -> Vec<String> {
     KeySet::parse(set.as_bytes()).unwrap().iter().map(|key| key.kid().to_string()).collect()
 }
 
-/// Asks for the key set until it is as wanted.
+/// Fetches the key set until it is as wanted.
 #[track_caller]
 fn becomes(server: &TestServer, wanted: impl Fn(&[String]) -> bool) {
     let since = Instant::now();
@@ -60,8 +60,8 @@ fn a_key_is_rotated_beside_the_server() {
     assert_eq!(states, ["signing", "signing", "incoming"]);
     let archive = server.operate(&["signing-key", "archive"]).code(0).out;
     assert_eq!(KeySet::parse(archive.as_bytes()).unwrap().len(), 3);
-    let told = server.operate(&["audit", "list", "--json"]).code(0).json();
-    assert_eq!((&told[0]["action"], &told[0]["subject"]), (&json!("signing-key.rotate"), &json!(new)));
+    let records = server.operate(&["audit", "list", "--json"]).code(0).json();
+    assert_eq!((&records[0]["action"], &records[0]["subject"]), (&json!("signing-key.rotate"), &json!(new)));
 }
 
 #[test]
@@ -165,18 +165,18 @@ fn files_are_readable_by_their_owner_alone_and_an_exposed_master_key_is_reported
         command.args(["serve", "--api-address", any, "--public-address", any, "--ops-address", any]);
         let mut server = command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
         let since = Instant::now();
-        let told = loop {
-            let told = std::fs::read_to_string(&log).unwrap();
-            if told.contains("serving") || since.elapsed() > Duration::from_secs(30) {
-                break told;
+        let logged = loop {
+            let logged = std::fs::read_to_string(&log).unwrap();
+            if logged.contains("serving") || since.elapsed() > Duration::from_secs(30) {
+                break logged;
             }
             std::thread::yield_now();
         };
         server.kill().unwrap();
         server.wait().unwrap();
-        assert!(told.contains("serving"), "{told}");
-        assert_eq!(told.contains("can be read by others"), warned, "{told}");
-        assert!(!told.contains("0f0f"), "{told}");
+        assert!(logged.contains("serving"), "{logged}");
+        assert_eq!(logged.contains("can be read by others"), warned, "{logged}");
+        assert!(!logged.contains("0f0f"), "{logged}");
         for file in ["mandate.db", "mandate.db-wal", "mandate.db-shm"] {
             assert_eq!(mode(&folder.path().join(file)), 0o600, "{file}");
         }

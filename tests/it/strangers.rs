@@ -21,7 +21,7 @@ pub(crate) fn installed(path: &str) -> PathBuf {
     path
 }
 
-/// A server, a token of each environment with its claims as the API tells them, and a token with claims from another.
+/// A server, a token of each environment with its claims as the API shows them, and a token with claims from another.
 struct Scene {
     server: TestServer,
     tokens: Vec<(String, Value)>,

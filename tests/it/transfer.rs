@@ -45,11 +45,11 @@ fn an_installation_is_moved_by_one_command() {
     let [old, new] = [here(&["organization", "list", "--json"]), there(&["organization", "list", "--json"])];
     assert_eq!(old.code(0).json(), new.code(0).json());
     there(&["organization", "create", "third"]).code(0);
-    let told: Value = there(&["audit", "list", "--json"]).code(0).json();
+    let records: Value = there(&["audit", "list", "--json"]).code(0).json();
     let actions: Vec<_> =
-        told.as_array().unwrap().iter().map(|record| record["action"].as_str().unwrap()).collect();
+        records.as_array().unwrap().iter().map(|record| record["action"].as_str().unwrap()).collect();
     let wanted = ["organization.create", "transfer", "organization.create", "organization.create", "migrate"];
-    assert_eq!(actions, wanted, "{told}");
+    assert_eq!(actions, wanted, "{records}");
     assert_eq!(there(&["check"]).code(0).out, "sound\n");
 
     let again = operate(&[], &["transfer", "--from", &from, "--to", to]).code(1);
@@ -63,8 +63,8 @@ fn kill_at(from: &str, to: &str, table: &str) {
     let mut transfer = Command::new(binary("mandate-server"));
     transfer.env_clear().args(["transfer", "--from", from, "--to", to]);
     let mut transfer = transfer.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(transfer.stderr.take().unwrap()).lines().map(Result::unwrap);
-    let begun = told.find(|line| line.contains(&format!("moving {table}: ")));
+    let mut lines = BufReader::new(transfer.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let begun = lines.find(|line| line.contains(&format!("moving {table}: ")));
     transfer.kill().unwrap();
     assert!(begun.is_some() && !transfer.wait().unwrap().success(), "{table}");
 }

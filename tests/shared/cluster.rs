@@ -302,8 +302,8 @@ pub(crate) fn try_query(url: &str, sql: &str) -> Output {
     psql.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{INSTALL} ({e})"))
 }
 
-/// A new directory that the cluster's user can reach, wherever the workspace is. In memory where there is room: no
-/// test cuts the power, so that what is synced there is as safe as on a disk, and ten times as fast.
+/// A new directory that the cluster's user can open, outside the workspace. It is in memory if there is room. No test cuts the
+/// power, so this is as safe as a disk, and ten times as fast.
 pub(crate) fn new_directory() -> PathBuf {
     let within =
         if room(Path::new(MEMORY)) >= ROOM_KIB { PathBuf::from(MEMORY) } else { std::env::temp_dir() };
@@ -312,9 +312,9 @@ pub(crate) fn new_directory() -> PathBuf {
 
 /// What is free in a file system, in KiB.
 fn room(path: &Path) -> u64 {
-    let told = Command::new("df").args(["-k", "--output=avail"]).arg(path).output();
-    let told = told.map(|told| String::from_utf8_lossy(&told.stdout).into_owned()).unwrap_or_default();
-    told.lines().last().and_then(|line| line.trim().parse().ok()).unwrap_or(0)
+    let output = Command::new("df").args(["-k", "--output=avail"]).arg(path).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().last().and_then(|line| line.trim().parse().ok()).unwrap_or(0)
 }
 
 /// One of PostgreSQL's binaries, run as a user that it does not refuse.

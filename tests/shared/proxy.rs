@@ -29,10 +29,10 @@ pub struct Proxy {
     thread: Option<JoinHandle<()>>,
 }
 
-/// What of a round trip is lost. The connection is cut with it.
+/// The lost part of a round trip. The connection is cut with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
-    /// It never arrives: the server hears of nothing.
+    /// The request, so that nothing arrives.
     Request,
     /// The server has done it, and the answer is lost.
     Answer,
@@ -155,7 +155,7 @@ impl Proxy {
     }
 
     /// From now on swallows everything, as a host that is gone or a network that is cut in two does: nothing is passed on,
-    /// and who connects hears nothing at all.
+    /// and new connections get no answer.
     pub fn swallow(&self) {
         self.change(|weather| (weather.stalled, weather.swallowing) = (true, true));
         *self.network.filling.lock().unwrap() = black_hole::fill(self.address);

@@ -64,15 +64,15 @@ fn line(reader: &mut impl std::io::BufRead) -> String {
     line
 }
 
-/// Takes one request, answers it with a status, and gives its body.
+/// Takes one request, and answers it with a status. Returns its body.
 fn take(listener: &TcpListener, status: u16) -> String {
-    let (reader, body) = hear(listener);
+    let (reader, body) = receive(listener);
     reply(reader, status);
     body
 }
 
-/// Takes one request; gives its connection and its body.
-fn hear(listener: &TcpListener) -> (BufReader<TcpStream>, String) {
+/// Takes one request. Returns its connection and its body.
+fn receive(listener: &TcpListener) -> (BufReader<TcpStream>, String) {
     let (stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     let mut reader = BufReader::new(stream);
@@ -240,7 +240,7 @@ fn a_slow_receiver_holds_up_no_other_event() {
     std::thread::scope(|scope| {
         let listening = &listening;
         let first = scope.spawn(move || listening.post(slow));
-        let (waiting, body) = hear(&receiver);
+        let (waiting, body) = receive(&receiver);
         assert_eq!(&body, slow);
         // The same event is not forwarded twice at a time; another one goes through meanwhile.
         assert_eq!(listening.post(slow), 503);

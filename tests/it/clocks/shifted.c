@@ -21,8 +21,8 @@ static long long shift(void) {
 int clock_gettime(clockid_t clock, struct timespec *at) {
   static int (*real)(clockid_t, struct timespec *);
   if (!real) real = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
-  int told = real(clock, at);
-  if (told != 0 || clock != CLOCK_REALTIME) return told;
+  int result = real(clock, at);
+  if (result != 0 || clock != CLOCK_REALTIME) return result;
   long long nanoseconds = at->tv_sec * 1000000000LL + at->tv_nsec + shift() * 1000000LL;
   at->tv_sec = nanoseconds / 1000000000LL;
   at->tv_nsec = nanoseconds % 1000000000LL;

@@ -1,6 +1,6 @@
-/* Loaded before the C library: fsync and fdatasync of one file fail, once a file says so, and each failure is told.
+/* Loaded before the C library: fsync and fdatasync of one file fail, once a file says so, and each failure is counted.
  *
- * FAILING_FILE: the file whose sync fails. FAILING_FROM: a file that, once it is there, begins it. FAILING_TOLD: a file that gets
+ * FAILING_FILE: the file whose sync fails. FAILING_FROM: a file whose existence begins it. FAILING_COUNT: a file that gets
  * one byte for each sync that has failed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -11,12 +11,12 @@
 #include <unistd.h>
 
 static int fails(int fd) {
-  const char *file = getenv("FAILING_FILE"), *from = getenv("FAILING_FROM"), *told = getenv("FAILING_TOLD");
+  const char *file = getenv("FAILING_FILE"), *from = getenv("FAILING_FROM"), *count = getenv("FAILING_COUNT");
   struct stat meant, given;
-  if (!file || !from || !told || access(from, F_OK) != 0) return 0;
+  if (!file || !from || !count || access(from, F_OK) != 0) return 0;
   if (stat(file, &meant) != 0 || fstat(fd, &given) != 0) return 0;
   if (meant.st_dev != given.st_dev || meant.st_ino != given.st_ino) return 0;
-  int out = open(told, O_WRONLY | O_CREAT | O_APPEND, 0600);
+  int out = open(count, O_WRONLY | O_CREAT | O_APPEND, 0600);
   if (out >= 0) {
     if (write(out, "x", 1) != 1) abort();
     close(out);

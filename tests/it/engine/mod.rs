@@ -141,7 +141,7 @@ impl Service {
     }
 }
 
-/// Plays the steps to both, and compares each answer. Tells which answers there were.
+/// Plays the steps to both, and compares each answer. Returns the answers.
 fn play(start: i64, steps: Vec<Step>) -> Result<Vec<(Kind, Answer)>, TestCaseError> {
     let mut model = Model::new(AGENT, start);
     let mut service = Service {

@@ -48,7 +48,7 @@ struct Asked {
     took: Duration,
 }
 
-/// Hears of each request as it is answered.
+/// Receives each request as it is answered.
 pub(crate) struct Progress(Receiver<Asked>, Vec<Asked>);
 
 impl Progress {
@@ -83,39 +83,39 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Puts load on all servers while `trouble` goes on. No request may wait for an answer longer than that takes, and then for
-    /// as long as the service may take to resume.
-    pub(crate) fn under_load(&mut self, trouble: impl FnOnce(&mut Progress)) {
+    /// Puts load on all servers while `disturbance` goes on. No request may wait longer than that
+    /// takes, plus the time that the service may take to resume.
+    pub(crate) fn under_load(&mut self, disturbance: impl FnOnce(&mut Progress)) {
         let stop = AtomicBool::new(false);
-        let (tell, told) = mpsc::channel();
+        let (answers, answered) = mpsc::channel();
         let before = self.asked.len();
         let (asked, lasted) = thread::scope(|scope| {
             for agent in 0..AGENTS {
-                let (tell, stop, ledger) = (tell.clone(), &stop, &*self);
-                scope.spawn(move || ledger.ask_on(agent, before, stop, &tell));
+                let (answers, stop, ledger) = (answers.clone(), &stop, &*self);
+                scope.spawn(move || ledger.ask_on(agent, before, stop, &answers));
             }
-            drop(tell);
-            let mut progress = Progress(told, Vec::new());
+            drop(answers);
+            let mut progress = Progress(answered, Vec::new());
             progress.answers(2 * AGENTS);
             let began = Instant::now();
-            // When the trouble is a failed assertion, those who ask must end all the same.
+            // When the disturbance is a failed assertion, the threads that ask must end all the same.
             let guard = Stop(&stop);
-            trouble(&mut progress);
+            disturbance(&mut progress);
             let lasted = began.elapsed();
             progress.answers(2 * AGENTS);
             drop(guard);
-            let Progress(told, mut asked) = progress;
-            asked.extend(told);
+            let Progress(answered, mut asked) = progress;
+            asked.extend(answered);
             (asked, lasted)
         });
         let slowest = asked.iter().max_by_key(|asked| asked.took).unwrap();
-        println!("{} requests, trouble for {lasted:?}, slowest {:?}", asked.len(), slowest.took);
+        println!("{} requests, disturbance for {lasted:?}, slowest {:?}", asked.len(), slowest.took);
         assert!(slowest.took <= lasted + RESUMES, "{slowest:?}");
         self.asked.extend(asked);
     }
 
     /// One agent's requests, one after another, each until it is answered.
-    fn ask_on(&self, agent: usize, round: usize, stop: &AtomicBool, tell: &Sender<Asked>) {
+    fn ask_on(&self, agent: usize, round: usize, stop: &AtomicBool, answers: &Sender<Asked>) {
         let mut numbers = Numbers::from_seed(self.seed ^ (agent * 1_000_003 + round) as u64);
         for number in 0.. {
             if stop.load(Ordering::SeqCst) {
@@ -126,10 +126,10 @@ impl<'a> Ledger<'a> {
             let key = &self.agents[agent];
             let asked = self.insist(agent, key, &name, "/authorizations", authorization(amount));
             let review = serde_json::from_str::<Value>(&asked.answer).unwrap()["review"]["id"].clone();
-            let _ = tell.send(asked);
+            let _ = answers.send(asked);
             if let Some(review) = review.as_str() {
                 let path = format!("/reviews/{review}/approve");
-                let _ = tell.send(self.insist(agent, &self.organization_key, &name, &path, Value::Null));
+                let _ = answers.send(self.insist(agent, &self.organization_key, &name, &path, Value::Null));
             }
         }
     }
@@ -192,17 +192,17 @@ impl<'a> Ledger<'a> {
         println!("{kept} decisions, {retried} of them asked for more than once");
         let log = self.replicas.logged();
         for committed in ["true", "false"] {
-            let told = format!(r#""committed":{committed}"#);
+            let field = format!(r#""committed":{committed}"#);
             println!(
                 "transactions cut off in their commit, that had committed: {committed}: {}",
-                log.matches(&told).count()
+                log.matches(&field).count()
             );
         }
         self.replicas.hold(&self.replicas.client(0, &self.organization_key));
     }
 }
 
-/// Tells those who ask to stop, when it is dropped.
+/// Stops the threads that ask, when it is dropped.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -130,17 +130,17 @@ impl Replicas {
             let mut line = String::new();
             let length = log.read_line(&mut line).unwrap();
             assert!(length > 0, "the server has ended: {:?}, {read:#?}", child.wait());
-            let told: Value = serde_json::from_str(&line).unwrap_or_default();
-            match told["message"].as_str() {
+            let entry: Value = serde_json::from_str(&line).unwrap_or_default();
+            match entry["message"].as_str() {
                 Some("listening") => {
-                    ops_url = format!("http://{}", told["ops"].as_str().unwrap());
-                    public_url = format!("http://{}", told["public"].as_str().unwrap());
+                    ops_url = format!("http://{}", entry["ops"].as_str().unwrap());
+                    public_url = format!("http://{}", entry["public"].as_str().unwrap());
                 }
-                Some("serving") => break told["base_url"].as_str().unwrap().to_owned(),
+                Some("serving") => break entry["base_url"].as_str().unwrap().to_owned(),
                 _ => read.push(line),
             }
         };
-        // What it says from now on is read on, so that it never waits to say it.
+        // The log is read on, so that the server never waits to write it.
         let path = self.folder.path().join(format!("{number}.log"));
         let mut kept = File::options().create(true).append(true).open(path).unwrap();
         thread::spawn(move || std::io::copy(&mut log, &mut kept));
@@ -176,7 +176,7 @@ impl Service {
         }
     }
 
-    /// An organization. Its clients, and those of its agents, turn to one server after another.
+    /// An organization. Its clients, and those of its agents, use one server after another.
     pub(crate) fn demo(&self) -> Organization {
         match self {
             Self::One(server) => server.demo(),
