@@ -17,7 +17,7 @@ use crate::service::audit::{self, Deed, Operator};
 use crate::service::organizations::{self, EnvironmentRecord};
 use crate::store::tx::Tx;
 
-/// Onboarding, and who is there.
+/// Organizations.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Create an organization; the keys of its two environments are shown once

@@ -137,7 +137,7 @@ pub struct Review {
     /// When it was resolved; absent while it is pending.
     #[schema(required = false)]
     pub resolved_at: values::Timestamp,
-    /// Behind which of the agent's decisions a person denied it, as a sequence; on denied reviews only.
+    /// The `sequence` of the agent's newest decision when a person denied it; on denied reviews only.
     #[schema(required = false, minimum = 0)]
     pub resolved_after: i64,
     /// The fresh decision; on approved reviews only.

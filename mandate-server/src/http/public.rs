@@ -32,7 +32,7 @@ const YAML: &str = "application/yaml";
 const ROOT_PATH: &str = "/";
 /// The contract of an escrow.
 const CONTRACT_OF_ESCROW: &str = "/contracts/{address}";
-/// The prefix of the path of a contract. Whatever follows it is an address, though maybe an unknown one.
+/// The prefix of the path of a contract. The rest of the path is the address, which may be unknown.
 const CONTRACTS: &str = "/contracts/";
 /// The forms of an escrow's contract; the first is sent when none is asked for.
 const CONTRACT_FORMS: [&str; 2] = ["application/json", JWT];

@@ -104,7 +104,7 @@ pub(super) async fn delete(request: Admitted) -> Result<Answer, Failure> {
 
 /// Ping a webhook
 ///
-/// Sends a `ping` event to this webhook, whatever it subscribes to, and to no other.
+/// Sends a `ping` event to this webhook only, even if it does not subscribe to it.
 #[utoipa::path(
     post, path = "/v1/webhooks/{id}/ping", operation_id = "pingWebhook", tag = "Webhooks",
     security(("organizationKey" = [])),

@@ -11,9 +11,8 @@ use crate::model::records::EventRecord;
 use crate::store::sql;
 use crate::store::tx::Tx;
 
-/// Writes an event, and a delivery to each webhook that subscribes to its type; gives the event. It is the last thing that
-/// a script does: an event's id is drawn when its transaction is about to commit, so that events become visible about in
-/// the order of their ids.
+/// Writes an event, and a delivery to each webhook that subscribes to its type. Returns the event. A script calls it last:
+/// the event's id is drawn just before the commit, so that events become visible nearly in the order of their ids.
 ///
 /// # Errors
 /// The database fails.
@@ -31,7 +30,7 @@ pub fn write(
     Ok(event)
 }
 
-/// Writes an event for one webhook only, whatever it subscribes to.
+/// Writes an event for one webhook only, even if it does not subscribe to the type.
 ///
 /// # Errors
 /// The database fails.

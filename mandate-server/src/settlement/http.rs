@@ -1,9 +1,9 @@
-//! A provider who takes signed instructions over HTTP.
+//! A provider that receives signed instructions over HTTP.
 //!
 //! An instruction is posted as an ES256 JWT (`Content-Type: application/jwt`) with the claims `iss`, `jti` (the
 //! instruction's id, the same at each attempt), `iat` and `instruction`. The provider answers 2xx with
-//! `{"status": "settled"}`, `{"status": "refused"}`, or `{"status": "pending"}`, after which it is asked again with the
-//! same instruction. Any other answer, and none, says nothing: the instruction is sent again.
+//! `{"status": "settled"}`, `{"status": "refused"}`, or `{"status": "pending"}`. After `pending`, after any other answer and
+//! after none, the same instruction is sent again.
 
 use std::fmt;
 use std::sync::Arc;
@@ -48,10 +48,11 @@ struct Claims<'a> {
 }
 
 impl Http {
-    /// A provider who takes instructions at `url`, signed with `keyring` under the key of the time that `clock` shows.
+    /// A provider that receives instructions at `url`. They are signed with the key of `keyring` that signs at the time of
+    /// `clock`.
     ///
     /// # Errors
-    /// The URL is none, or the client cannot be set up.
+    /// The URL is not valid, or the client cannot be set up.
     pub fn new(url: &str, keyring: Keyring, clock: Arc<dyn Clock>) -> Result<Self, Fault> {
         let names = Arc::new(SystemNames);
         let client = Client::new(names, Duration::from_secs(ATTEMPT_SECONDS));

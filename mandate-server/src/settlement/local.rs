@@ -1,4 +1,4 @@
-//! The record alone: an instruction is settled when it is written down.
+//! Settlement by the record alone: an instruction is settled when it is recorded.
 
 use super::{Adapter, Instruction, Outcome};
 use crate::store::sql::escrows::SettlementStatus;

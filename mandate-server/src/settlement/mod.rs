@@ -1,8 +1,8 @@
-//! Settlement: what moves the funds of escrows, behind one trait.
+//! Settlement: moves the funds of escrows, behind one trait.
 //!
-//! An instruction is recorded in the transaction of the state that asks for it, carried out after its commit, and its
-//! outcome written down. It may be carried out any number of times: its id is that of the escrow and the state, so that
-//! a provider that receives it twice recognises it. No answer of the API names an adapter.
+//! An instruction is recorded in the transaction of the state that moves the funds. It is carried out after the commit, and
+//! its outcome is recorded. It may be sent any number of times: its id is made from the escrow and the state, so that a
+//! provider recognises a repetition. No answer of the API names an adapter.
 
 mod http;
 mod local;
@@ -25,19 +25,19 @@ use crate::store::sql::escrows::{Escrow, SettlementStatus};
 pub use http::Http;
 pub use local::Local;
 
-/// What carries instructions out.
+/// Carries instructions out.
 pub trait Adapter: fmt::Debug + Send + Sync + 'static {
     /// The state of an instruction that has just been recorded.
     fn recorded(&self) -> SettlementStatus;
 
-    /// Carries an instruction out, or asks what became of it.
+    /// Carries an instruction out, or asks for its outcome.
     fn carry_out<'a>(&'a self, instruction: &'a Instruction) -> Outcome<'a>;
 }
 
-/// What became of an instruction. A fault says nothing of that: the instruction stays pending.
+/// The outcome of an instruction. After a fault it is unknown, and the instruction stays pending.
 pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<SettlementStatus, Fault>> + Send + 'a>>;
 
-/// The one adapter that is live, and what wakes those who work with it.
+/// The adapter in use, and the signal that wakes its worker.
 #[derive(Debug)]
 pub struct Settlement {
     adapter: Box<dyn Adapter>,
@@ -47,13 +47,13 @@ pub struct Settlement {
 /// Funds to be moved.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Instruction {
-    /// The instruction's id: the same whenever it is sent.
+    /// The instruction's id, the same at each attempt.
     #[serde(skip)]
     pub id: String,
     /// The kind of the environment that it comes from.
     #[serde(skip)]
     pub kind: EnvironmentKind,
-    /// When the escrow entered the state that asks for it.
+    /// When the escrow entered the state that moves the funds.
     #[serde(skip)]
     pub at: Timestamp,
     action: Action,
@@ -65,7 +65,7 @@ pub struct Instruction {
     seller: Recipient,
 }
 
-/// Which way funds move.
+/// The direction in which funds move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Action {
@@ -89,13 +89,13 @@ impl Settlement {
         }))
     }
 
-    /// An adapter of one's own.
+    /// Another adapter.
     #[must_use]
     pub fn with(adapter: Box<dyn Adapter>) -> Self {
         Self { adapter, wake: Notify::new() }
     }
 
-    /// The adapter for environments of this kind: from a sandbox no instruction leaves the server.
+    /// The adapter for environments of this kind. No instruction of a sandbox leaves the server.
     #[must_use]
     pub fn adapter(&self, kind: EnvironmentKind) -> &dyn Adapter {
         match kind {
@@ -110,7 +110,7 @@ impl Settlement {
         self.adapter(kind).recorded()
     }
 
-    /// Says that an instruction may have been recorded.
+    /// Wakes the worker: an instruction may have been recorded.
     pub fn wake(&self) {
         self.wake.notify_one();
     }
@@ -122,7 +122,7 @@ impl Settlement {
 }
 
 impl Instruction {
-    /// What the escrow's entering the `number`th of its states asks for, if that state moves funds.
+    /// The instruction for an escrow that enters its `number`th state, if that state moves funds.
     #[must_use]
     pub fn of(escrow: &Escrow, number: usize) -> Option<Self> {
         let entry = escrow.history.get(number).filter(|entry| moves_funds(entry.state))?;

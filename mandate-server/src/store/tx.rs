@@ -1,4 +1,4 @@
-//! One transaction, as scripts see it: texts of SQL, values in, rows out. The same for every database.
+//! One transaction as scripts see it: SQL text, parameters and rows. It is the same for every database.
 #![allow(clippy::missing_errors_doc, reason = "each of these fails when the database does")]
 
 use std::collections::BTreeSet;
@@ -11,10 +11,10 @@ use super::tail::Tail;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, Mode};
 
-/// A value on its way into or out of the database.
+/// A value in the database.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Value {
-    /// Nothing.
+    /// NULL.
     Null,
     /// A number or an instant in milliseconds.
     Integer(i64),
@@ -24,7 +24,7 @@ pub enum Value {
     Blob(Vec<u8>),
 }
 
-/// Values hold tenants' data and hashes of keys, so that only their type is shown.
+/// Shows only the type, since values hold tenants' data and hashes of keys.
 impl fmt::Debug for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -101,7 +101,7 @@ impl Row {
         Fault::new(format!("database: column {} is not {wanted}", self.column))
     }
 
-    /// The next column, whatever it is.
+    /// The next column, of any type.
     pub fn value(&mut self) -> Result<Value, Fault> {
         self.next().ok_or_else(|| self.unexpected("there"))
     }
@@ -164,7 +164,7 @@ impl Row {
 pub enum Backend {
     /// One file, and one writer at a time.
     Sqlite,
-    /// A server of its own, and many who write at once.
+    /// A database server, and many writers at a time.
     Postgres,
 }
 
@@ -184,8 +184,8 @@ pub trait Session {
     /// Which database it is.
     fn backend(&self) -> Backend;
 
-    /// Holds what `sql` finds or names until the transaction ends, where others write at the same time and this
-    /// transaction may write too; does nothing elsewhere.
+    /// Locks what `sql` finds or names until the transaction ends. Does nothing on a database with one writer, and in a
+    /// transaction that only reads.
     fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault>;
 
     /// Whether counters lack decisions in this database.
@@ -198,7 +198,7 @@ pub trait Session {
         Ok(Arc::default())
     }
 
-    /// Whether it is the way to the database that has failed: what went wrong then says nothing about what is stored.
+    /// Whether the connection to the database has failed. Then an error says nothing about the stored data.
     fn is_lost(&self) -> bool {
         false
     }
@@ -206,14 +206,14 @@ pub trait Session {
     /// Runs a statement that returns rows.
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault>;
 
-    /// Runs a statement that changes rows; says how many.
+    /// Runs a statement that changes rows. Returns how many.
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault>;
 }
 
 /// One transaction.
 ///
-/// A script that decides, or changes what decides, first takes the agents' rows through [`Tx::hold`]: limits hold by locks,
-/// not by isolation levels. docs/scaling.md has the order of all of them.
+/// A script that decides, or changes what decisions depend on, first locks the agents' rows through [`Tx::hold`]. Limits are
+/// kept by locks, not by isolation levels. docs/scaling.md has the order of all locks.
 pub struct Tx<'a> {
     session: &'a mut dyn Session,
     tally: Tally,
@@ -282,7 +282,7 @@ impl<'a> Tx<'a> {
         self.tally.announced = true;
     }
 
-    /// Whether it is the way to the database that has failed: what went wrong then says nothing about what is stored.
+    /// Whether the connection to the database has failed. Then an error says nothing about the stored data.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.session.is_lost()
@@ -333,15 +333,15 @@ impl<'a> Tx<'a> {
         Ok(self.session.query(sql, parameters)?.into_iter().next())
     }
 
-    /// Holds what `sql` finds or names until the transaction ends. What is read afterwards stays true until then.
+    /// Locks what `sql` finds or names until the transaction ends. What is read afterwards stays true until then.
     ///
-    /// It is a statement of PostgreSQL's, which alone runs it: with SQLite the writer is the lock. It is separate from
-    /// the query that reads, since a query that has waited for a lock still sees other rows as they were before.
+    /// Only PostgreSQL runs the statement: on SQLite the one writer is the lock. The lock is separate from the query that
+    /// reads, since a query that has waited for a lock still sees other rows as they were before.
     pub fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
         self.session.hold(sql, parameters)
     }
 
-    /// The text for the database that this is, where one text does not do for both.
+    /// The text for this kind of database, if one text cannot serve both.
     #[must_use]
     pub fn either(&self, sqlite: &'static str, postgres: &'static str) -> &'static str {
         match self.session.backend() {
@@ -350,13 +350,13 @@ impl<'a> Tx<'a> {
         }
     }
 
-    /// Which database this is.
+    /// The kind of database.
     #[must_use]
     pub fn backend(&self) -> Backend {
         self.session.backend()
     }
 
-    /// Changes rows; says how many.
+    /// Changes rows. Returns how many.
     pub fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
         self.session.execute(sql, parameters)
     }
@@ -364,7 +364,7 @@ impl<'a> Tx<'a> {
     /// Changes exactly one row.
     ///
     /// # Errors
-    /// Another number of rows met the condition: what the script knew of them was not true.
+    /// The condition holds for another number of rows, so what the script knew was wrong.
     pub fn execute_one(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
         match self.session.execute(sql, parameters)? {
             1 => Ok(()),

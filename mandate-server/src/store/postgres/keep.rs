@@ -133,7 +133,7 @@ const KEPT: &str =
     ON CONFLICT (environment, api_key, name) DO UPDATE SET kept = DEFAULT, fingerprint = excluded.fingerprint,
         status = excluded.status, body = excluded.body, sealed = excluded.sealed, created_at = excluded.created_at";
 
-/// Sends what the batch made and changed along with COMMIT. Returns what the batch is counted by.
+/// Sends what the batch made and changed along with COMMIT. Returns what is reported after the commit.
 pub(super) fn keep(
     session: &mut PostgresSession<'_>,
     loaded: &Loaded,
