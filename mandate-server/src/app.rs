@@ -134,8 +134,9 @@ impl Running {
         }
     }
 
-    /// Stops the server. It first reports that it is not ready, and accepts requests for the configured delay. Then it ends
-    /// the requests in progress within a time limit, and closes the store. The ops listener answers until the end.
+    /// Stops the server. It first reports that it is not ready, and accepts requests for the configured delay. Then
+    /// it ends the requests in progress within a time limit, and closes the store. The ops listener answers until
+    /// the end.
     pub async fn stop(self) {
         let Self { store, traces, serving, observing, draining, drain_delay, .. } = self;
         draining.send_replace(true);

@@ -19,7 +19,8 @@ pub trait Clock: Send + Sync + 'static {
     /// Waits until `at`. The caller reads the clock again afterwards, since it may have been set.
     fn sleep_until(&self, at: Timestamp) -> Sleep<'_>;
 
-    /// The time of the database's clock. This is `shown`, except under a test clock, which moves the database's clock too.
+    /// The time of the database's clock. This is `shown`, except under a test clock, which moves the database's
+    /// clock too.
     fn database(&self, shown: Timestamp) -> Timestamp {
         shown
     }
@@ -56,8 +57,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A server's clock, corrected by its last measured difference to the database's clock. So all servers on one database use the
-/// same time.
+/// A server's clock, corrected by its last measured difference to the database's clock. So all servers on one
+/// database use the same time.
 pub struct CorrectedClock {
     own: Arc<dyn Clock>,
     skew: Arc<Skew>,
@@ -178,8 +179,8 @@ pub const SKEW_WARNS_MILLIS: i64 = 1_000;
 pub struct Skew(AtomicI64);
 
 impl Skew {
-    /// Notes that the database's clock was at `shown` at some moment between `before` and `after`. A difference that the
-    /// round trip can explain does not count. So a process that was suspended meanwhile measures none.
+    /// Notes that the database's clock was at `shown` at some moment between `before` and `after`. A difference
+    /// that the round trip can explain does not count. So a process that was suspended meanwhile measures none.
     pub fn note(&self, before: Timestamp, shown: Timestamp, after: Timestamp) {
         let ahead = before.millis_since(shown).max(0) + after.millis_since(shown).min(0);
         self.0.store(ahead, Ordering::SeqCst);
@@ -225,8 +226,9 @@ impl Ids {
         at(now, self.drawn().random(&*self.entropy)).to_be_bytes()
     }
 
-    /// The 128 bits of an id that is greater than `last`. It has the time `now` if that is later than the time of `last`.
-    /// Otherwise it is `last` plus a random step of 1 to 2³², so that ids do not run ahead of the clock under load.
+    /// The 128 bits of an id that is greater than `last`. It has the time `now` if that is later than the time of
+    /// `last`. Otherwise it is `last` plus a random step of 1 to 2³², so that ids do not run ahead of the clock
+    /// under load.
     pub fn after(&self, last: Option<[u8; 16]>, now: Timestamp) -> [u8; 16] {
         let random = self.drawn().random(&*self.entropy);
         behind(last.map_or(0, u128::from_be_bytes), now, random).to_be_bytes()

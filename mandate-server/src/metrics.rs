@@ -1,7 +1,8 @@
 //! The server's metrics, and the form in which Prometheus reads them.
 //!
-//! Each server has a registry of its own. Labels take values from closed sets only, so that no metric can name a tenant, an
-//! agent, a key or a URL. `gauges` reads the values of the store and the operating system at each scrape.
+//! Each server has a registry of its own. Labels take values from closed sets only, so that no metric can name a
+//! tenant, an agent, a key or a URL. `gauges` reads the values of the store and the operating system at each
+//! scrape.
 
 mod gauges;
 mod labels;

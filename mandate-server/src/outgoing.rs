@@ -1,7 +1,7 @@
 //! HTTP requests to other servers, with limits on time and bytes.
 //!
-//! The bytes of an answer are counted below HTTP and below TLS. So the limit also ends an answer of endless interim responses,
-//! empty chunks or empty TLS records. Redirects are not followed, and no proxy is used.
+//! The bytes of an answer are counted below HTTP and below TLS. So the limit also ends an answer of endless interim
+//! responses, empty chunks or empty TLS records. Redirects are not followed, and no proxy is used.
 
 mod connection;
 mod lookups;
@@ -36,8 +36,8 @@ const MAX_HEAD_BYTES: usize = 64 * 1024;
 const MAX_READ_BYTES: usize = MAX_HEAD_BYTES + MAX_BODY_BYTES;
 /// The most headers of an answer.
 const MAX_HEADERS: usize = 100;
-/// How long an idle connection is kept. Common servers close theirs after five seconds, and a request sent into a closing
-/// connection is lost.
+/// How long an idle connection is kept. Common servers close theirs after five seconds, and a request sent into a
+/// closing connection is lost.
 const IDLE: Duration = Duration::from_secs(4);
 /// The most idle connections to one host.
 const MAX_IDLE: usize = 64;

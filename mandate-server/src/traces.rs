@@ -1,8 +1,8 @@
 //! Traces, exported over OTLP. They are off unless the operator names a collector.
 //!
-//! A request's span has what its log line has, and a delivery's span what its attempt has. It never has a key, a token, a
-//! body, an amount, or a path as it was sent. While traces are off, or if a request is not sampled, no span is made, and the
-//! only cost is a check of an `Option`.
+//! A request's span has what its log line has, and a delivery's span what its attempt has. It never has a key, a
+//! token, a body, an amount, or a path as it was sent. While traces are off, or if a request is not sampled, no
+//! span is made, and the only cost is a check of an `Option`.
 
 mod export;
 
@@ -25,8 +25,8 @@ use crate::error::Fault;
 const SERVICE: &str = "mandate-server";
 /// The most links of a batch's span: one for each request that a batch can hold.
 const MAX_LINKS: u32 = 256;
-/// The header that names the trace of a request (W3C Trace Context, section 3.2). Its companion `tracestate` is not read: it
-/// has nothing for this server, and a caller may write anything there.
+/// The header that names the trace of a request (W3C Trace Context, section 3.2). Its companion `tracestate` is not
+/// read: it has nothing for this server, and a caller may write anything there.
 const TRACEPARENT: &str = "traceparent";
 
 /// The collector of traces, and the share of requests that it gets.
@@ -58,8 +58,8 @@ impl fmt::Debug for Traces {
 }
 
 impl Traces {
-    /// Sends spans to `collector` as protobuf over HTTP (OTLP 1.x), in the background, and reports lost ones to `on_loss`. It
-    /// starts threads: call it where blocking is allowed.
+    /// Sends spans to `collector` as protobuf over HTTP (OTLP 1.x), in the background, and reports lost ones to
+    /// `on_loss`. It starts threads: call it where blocking is allowed.
     ///
     /// # Errors
     /// The exporter cannot be made.
@@ -162,7 +162,8 @@ impl Traced {
     }
 }
 
-/// Begins the span of one transaction for many requests. It is a child of the first that is sampled, and links to the others.
+/// Begins the span of one transaction for many requests. It is a child of the first that is sampled, and links to
+/// the others.
 pub(crate) fn batch<'a>(mut many: impl Iterator<Item = &'a Traced>, jobs: usize) -> Option<Span> {
     let first = many.next()?;
     let links = many.map(|traced| Link::with_context(traced.0.0.clone())).collect();

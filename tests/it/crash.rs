@@ -185,8 +185,8 @@ fn library(folder: &Path, source: &str) -> PathBuf {
     library
 }
 
-/// Runs a server until the sync of a file of its database fails, and checks what must hold then. Returns how many agents it
-/// had acknowledged before, one after another.
+/// Runs a server until the sync of a file of its database fails, and checks what must hold then. Returns how many
+/// agents it had acknowledged before, one after another.
 fn until_sync_fails(suffix: &str) -> usize {
     let (root, beside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let library = library(beside.path(), FAILING);

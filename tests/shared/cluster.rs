@@ -302,8 +302,8 @@ pub(crate) fn try_query(url: &str, sql: &str) -> Output {
     psql.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{INSTALL} ({e})"))
 }
 
-/// A new directory that the cluster's user can open, outside the workspace. It is in memory if there is room. No test cuts the
-/// power, so this is as safe as a disk, and ten times as fast.
+/// A new directory that the cluster's user can open, outside the workspace. It is in memory if there is room. No
+/// test cuts the power, so this is as safe as a disk, and ten times as fast.
 pub(crate) fn new_directory() -> PathBuf {
     let within =
         if room(Path::new(MEMORY)) >= ROOM_KIB { PathBuf::from(MEMORY) } else { std::env::temp_dir() };

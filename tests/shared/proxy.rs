@@ -154,8 +154,8 @@ impl Proxy {
         self.change(|weather| weather.refusing = false);
     }
 
-    /// From now on swallows everything, as a host that is gone or a network that is cut in two does: nothing is passed on,
-    /// and new connections get no answer.
+    /// From now on swallows everything, as a host that is gone or a network that is cut in two does: nothing is
+    /// passed on, and new connections get no answer.
     pub fn swallow(&self) {
         self.change(|weather| (weather.stalled, weather.swallowing) = (true, true));
         *self.network.filling.lock().unwrap() = black_hole::fill(self.address);

@@ -1,6 +1,7 @@
 //! The core beside other libraries: signing beside `jsonwebtoken`, deciding beside `cedar-policy`.
 //!
-//! Both sides of a contest do the same in one thread of this process, alternately. First each must give the known right result.
+//! Both sides of a contest do the same in one thread of this process, alternately. First each must give the known
+//! right result.
 
 use std::fmt::Write as _;
 use std::hint::black_box;

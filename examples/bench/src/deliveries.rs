@@ -1,7 +1,8 @@
 //! Decisions at full load without webhooks, and beside the deliveries of their events to a local receiver.
 //!
-//! Each decision to be reviewed is an event. Enough webhooks subscribe to make about [`WANTED`] deliveries a second. Each is
-//! signed, posted, answered and recorded. All deliveries are verified, and each webhook must get each event.
+//! Each decision to be reviewed is an event. Enough webhooks subscribe to make about [`WANTED`] deliveries a
+//! second. Each is signed, posted, answered and recorded. All deliveries are verified, and each webhook must get
+//! each event.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -48,8 +49,8 @@ struct Side {
     behind: Vec<f64>,
 }
 
-/// Measures decisions alternately without webhooks, with enough of them, and with one fewer. The wanted number of deliveries
-/// lies between the last two.
+/// Measures decisions alternately without webhooks, with enough of them, and with one fewer. The wanted number of
+/// deliveries lies between the last two.
 pub(crate) fn measure(args: &Args, template: &Template, directory: &Path) -> Result<Measured, Failure> {
     let receiver = Receiver::start()?;
     let [mut without, mut fewer, mut beside] = <[Side; 3]>::default();

@@ -33,8 +33,8 @@ const AT_A_TIME: usize = 512;
 const REVIEW_SECONDS: i64 = 24 * 60 * 60;
 /// How many decisions the agent of whom pages are fetched has in a log, however long that is: they are spread over all of it.
 const LISTED: usize = 200;
-/// The sequence of requests: of twenty, 17 are to be allowed, one to be reviewed, one is over the limit, and one has a wrong
-/// category.
+/// The sequence of requests: of twenty, 17 are to be allowed, one to be reviewed, one is over the limit, and one
+/// has a wrong category.
 const AMOUNTS: [(&str, &str); 4] =
     [("40", "software"), ("300.5", "software"), ("900", "software"), ("40", "travel")];
 

@@ -1,5 +1,5 @@
-//! Computes from the decisions before one what its record must say: its number, its month's spending, and its agent's recent
-//! requests. It uses each agent's sequence and `decided_at`, so wrong clocks make no difference.
+//! Computes from the decisions before one what its record must say: its number, its month's spending, and its
+//! agent's recent requests. It uses each agent's sequence and `decided_at`, so wrong clocks make no difference.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -11,8 +11,8 @@ use mandate_core::{
 
 use super::{Decision, Header};
 
-/// The part of the decisions so far that later ones depend on. It grows with the number of agents and of the months in which
-/// they spend, not with the number of decisions.
+/// The part of the decisions so far that later ones depend on. It grows with the number of agents and of the months
+/// in which they spend, not with the number of decisions.
 #[derive(Debug)]
 pub(crate) struct History {
     since: Option<Timestamp>,
@@ -53,8 +53,8 @@ struct Spent {
     currency: Currency,
     month: Month,
     sum: Total,
-    /// The sum by the last basis that disagreed. If the next basis agrees with it, a decision is missing. That is reported
-    /// once.
+    /// The sum by the last basis that disagreed. If the next basis agrees with it, a decision is missing. That is
+    /// reported once.
     other: Option<Total>,
 }
 

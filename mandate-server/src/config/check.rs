@@ -70,8 +70,8 @@ pub(super) fn site_url(text: &str) -> Result<String, String> {
     if is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
 }
 
-/// The URL of the collector. Plain HTTP is accepted, since a collector is usually near. A user or a password is refused, since
-/// it would be shown with the settings.
+/// The URL of the collector. Plain HTTP is accepted, since a collector is usually near. A user or a password is
+/// refused, since it would be shown with the settings.
 pub(super) fn otlp_endpoint(text: &str) -> Result<String, String> {
     let uri = text.parse::<Uri>().ok();
     let schemes = [&Scheme::HTTP, &Scheme::HTTPS];

@@ -108,8 +108,8 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// The directory of exports. By default it is beside the database and has the database's name with `-exports`. If the
-    /// database is no file, it is in the working directory.
+    /// The directory of exports. By default it is beside the database and has the database's name with `-exports`.
+    /// If the database is no file, it is in the working directory.
     #[must_use]
     pub fn exports_directory(&self) -> PathBuf {
         let name = self.database.strip_prefix(SQLITE).unwrap_or("mandate");

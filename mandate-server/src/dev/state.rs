@@ -58,7 +58,8 @@ pub(super) struct Played {
     pub(super) at: i64,
 }
 
-/// Locks the directory for this process until the returned file is dropped, so that no two processes serve or delete it.
+/// Locks the directory for this process until the returned file is dropped, so that no two processes serve or
+/// delete it.
 pub(super) fn lock(directory: &Path) -> Result<fs::File, Fault> {
     let unusable = |e| Fault::new(format!("the directory {} cannot be used: {e}", directory.display()));
     fs::create_dir_all(directory).map_err(unusable)?;
@@ -155,7 +156,8 @@ fn unreadable(path: &Path, why: &dyn std::fmt::Display) -> Fault {
     Fault::new(format!("the file {} cannot be read: {why}; --fresh starts over", path.display()))
 }
 
-/// Deletes the database, its exports and the keys. The keys are deleted last: a database without them could not be opened.
+/// Deletes the database, its exports and the keys. The keys are deleted last: a database without them could not be
+/// opened.
 fn remove(directory: &Path) -> Result<(), Fault> {
     match fs::remove_dir_all(directory.join(EXPORTS)) {
         Err(e) if e.kind() != ErrorKind::NotFound => {

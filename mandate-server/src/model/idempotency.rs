@@ -51,8 +51,8 @@ pub enum Judgement {
 impl Claim {
     /// The claim of a request under `name`, the header's value.
     ///
-    /// Answers that have been kept for [`KEPT_SECONDS`] at the instant `expiring` no longer count. Bodies that are equal as
-    /// JSON are the same request. A body that is not JSON is compared by its bytes.
+    /// Answers that have been kept for [`KEPT_SECONDS`] at the instant `expiring` no longer count. Bodies that are
+    /// equal as JSON are the same request. A body that is not JSON is compared by its bytes.
     ///
     /// # Errors
     /// The name is not 1 to [`MAX_NAME`] printable ASCII characters.

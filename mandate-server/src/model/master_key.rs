@@ -52,8 +52,8 @@ impl MasterKey {
         Ok(Self(bytes))
     }
 
-    /// Whether `other` is the same key. The comparison takes longer the more bytes agree, so it is only for the operator, who
-    /// has both keys.
+    /// Whether `other` is the same key. The comparison takes longer the more bytes agree, so it is only for the
+    /// operator, who has both keys.
     #[must_use]
     pub fn is(&self, other: &Self) -> bool {
         self.0 == other.0

@@ -40,8 +40,8 @@ pub(super) struct Connector {
 }
 
 impl Connector {
-    /// A connector with a time limit for each connection, handshake included. A connection attempt goes on in the background
-    /// when its request has got another connection meanwhile.
+    /// A connector with a time limit for each connection, handshake included. A connection attempt goes on in the
+    /// background when its request has got another connection meanwhile.
     pub(super) fn new(names: Arc<dyn Names>, limit: Duration, roots: RootCertStore) -> Result<Self, Fault> {
         let mut tcp = HttpConnector::new_with_resolver(Resolver(Lookups::new(names)));
         tcp.enforce_http(false);
@@ -166,8 +166,8 @@ impl AsyncWrite for CountedStream {
     }
 }
 
-/// A connection as HTTP sees it. Each write by HTTP begins a request, and resets the count. Bytes that TLS writes by itself
-/// do not.
+/// A connection as HTTP sees it. Each write by HTTP begins a request, and resets the count. Bytes that TLS writes
+/// by itself do not.
 pub(super) struct CountedConnection {
     io: Pin<Box<dyn Io>>,
     read: Arc<AtomicUsize>,

@@ -1,7 +1,7 @@
 //! Limits the number of concurrent name lookups, in all and for each tenant.
 //!
-//! A lookup occupies a thread of the operating system's resolver. It cannot be cancelled, so it may outlive its caller, and it
-//! keeps its place until it ends. A caller that waits for a place gives up when its request ends.
+//! A lookup occupies a thread of the operating system's resolver. It cannot be cancelled, so it may outlive its
+//! caller, and it keeps its place until it ends. A caller that waits for a place gives up when its request ends.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -22,8 +22,8 @@ const MAX_LOOKUPS: usize = 128;
 const KEPT_LOOKUPS: usize = 32;
 /// How many names are looked up at a time for one environment.
 const MAX_OF_ENVIRONMENT: usize = 16;
-/// How long a lookup waits for a place. Lookups usually take milliseconds: if no place is free for so long, the name servers
-/// do not answer.
+/// How long a lookup waits for a place. Lookups usually take milliseconds: if no place is free for so long, the
+/// name servers do not answer.
 const MAX_WAIT: Duration = Duration::from_secs(2);
 
 /// The environment for which a request is made; none for those of the server itself.
@@ -40,8 +40,8 @@ pub async fn on_behalf_of<F: Future>(environment: i64, requests: F) -> F::Output
     ENVIRONMENT.scope(environment, requests).await
 }
 
-/// Looks names up within the limits. Concurrent lookups of one name for one environment share one. No environment waits for a
-/// lookup of another.
+/// Looks names up within the limits. Concurrent lookups of one name for one environment share one. No environment
+/// waits for a lookup of another.
 #[derive(Clone)]
 pub(super) struct Lookups {
     names: Arc<dyn Names>,

@@ -1,4 +1,5 @@
-//! Checks whether a database is sound: by the database's own check, by rules for its rows, and by computing the log again.
+//! Checks whether a database is sound: by the database's own check, by rules for its rows, and by computing the log
+//! again.
 
 mod chain;
 mod kept;
@@ -60,8 +61,8 @@ pub trait Listener {
     fn looked_at(&mut self, decisions: i64, of: i64);
 }
 
-/// Checks what can be checked without the log: the file, the schema, and the rules for rows. Returns true if the schema is
-/// the newest, so that the log can be checked too.
+/// Checks what can be checked without the log: the file, the schema, and the rules for rows. Returns true if the
+/// schema is the newest, so that the log can be checked too.
 ///
 /// # Errors
 /// The database does not answer.
@@ -101,8 +102,8 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
     Ok(true)
 }
 
-/// Checks everything: what [`quick`] does, each signature, each verdict and the metering computed again from the log, and the
-/// answers kept under idempotency keys.
+/// Checks everything: what [`quick`] does, each signature, each verdict and the metering computed again from the
+/// log, and the answers kept under idempotency keys.
 ///
 /// # Errors
 /// The database does not answer.

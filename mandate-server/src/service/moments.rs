@@ -1,5 +1,5 @@
-//! Draws the times and ids of decisions, and of every change that later decisions depend on. A script draws them after it has
-//! locked the agent's row, never before.
+//! Draws the times and ids of decisions, and of every change that later decisions depend on. A script draws them
+//! after it has locked the agent's row, never before.
 //!
 //! On SQLite the time is the server's. On PostgreSQL it is the database's, read by a statement that follows the lock.
 
@@ -103,8 +103,8 @@ impl Moments {
         }
     }
 
-    /// The id of a decision at `now`. It is greater than that of the agent's `last` decision, and greater than all if one
-    /// server owns the database.
+    /// The id of a decision at `now`. It is greater than that of the agent's `last` decision, and greater than all
+    /// if one server owns the database.
     #[must_use]
     pub fn decision(&self, last: Option<DecisionId>, now: Timestamp) -> DecisionId {
         let mut newest = self.newest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -122,8 +122,8 @@ impl Moments {
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(newest);
     }
 
-    /// Suspends the deletion of kept answers if the server starts long after the last decision. Either it was not running, or
-    /// the clock is ahead.
+    /// Suspends the deletion of kept answers if the server starts long after the last decision. Either it was not
+    /// running, or the clock is ahead.
     ///
     /// # Errors
     /// The database fails.
@@ -138,8 +138,8 @@ impl Moments {
         Ok(())
     }
 
-    /// The instant by which kept answers expire. It is the present time, or 1970 while the deletion is suspended because the
-    /// clock may be ahead.
+    /// The instant by which kept answers expire. It is the present time, or 1970 while the deletion is suspended
+    /// because the clock may be ahead.
     #[must_use]
     pub fn forgetting(&self) -> Timestamp {
         let (now, uptime) = (self.clock.now(), self.clock.uptime_millis());

@@ -11,8 +11,9 @@ use crate::model::records::EventRecord;
 use crate::store::sql;
 use crate::store::tx::Tx;
 
-/// Writes an event, and a delivery to each webhook that subscribes to its type. Returns the event. A script calls it last:
-/// the event's id is drawn just before the commit, so that events become visible nearly in the order of their ids.
+/// Writes an event, and a delivery to each webhook that subscribes to its type. Returns the event. A script calls
+/// it last: the event's id is drawn just before the commit, so that events become visible nearly in the order of
+/// their ids.
 ///
 /// # Errors
 /// The database fails.

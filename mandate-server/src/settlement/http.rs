@@ -48,8 +48,8 @@ struct Claims<'a> {
 }
 
 impl Http {
-    /// A provider that receives instructions at `url`. They are signed with the key of `keyring` that signs at the time of
-    /// `clock`.
+    /// A provider that receives instructions at `url`. They are signed with the key of `keyring` that signs at the
+    /// time of `clock`.
     ///
     /// # Errors
     /// The URL is not valid, or the client cannot be set up.

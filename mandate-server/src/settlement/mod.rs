@@ -1,8 +1,8 @@
 //! Settlement: moves the funds of escrows, behind one trait.
 //!
-//! An instruction is recorded in the transaction of the state that moves the funds. It is carried out after the commit, and
-//! its outcome is recorded. It may be sent any number of times: its id is made from the escrow and the state, so that a
-//! provider recognises a repetition. No answer of the API names an adapter.
+//! An instruction is recorded in the transaction of the state that moves the funds. It is carried out after the
+//! commit, and its outcome is recorded. It may be sent any number of times: its id is made from the escrow and the
+//! state, so that a provider recognises a repetition. No answer of the API names an adapter.
 
 mod http;
 mod local;

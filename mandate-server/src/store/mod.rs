@@ -1,7 +1,8 @@
 //! The store. What is committed is durable, and what is not committed is never seen.
 //!
-//! It has three entry points: [`Store::read`] runs a script over a snapshot, [`Store::write`] runs one in a transaction, and
-//! [`Store::decide`] puts an authorization into the next batch. No answer is given before its COMMIT has returned.
+//! It has three entry points: [`Store::read`] runs a script over a snapshot, [`Store::write`] runs one in a
+//! transaction, and [`Store::decide`] puts an authorization into the next batch. No answer is given before its
+//! COMMIT has returned.
 
 mod decider;
 mod postgres;
@@ -101,8 +102,8 @@ impl Store {
         Ok(Self { backend, announced })
     }
 
-    /// Runs `script` over a snapshot of what is committed. If the connection is lost meanwhile, runs it again over a new
-    /// snapshot.
+    /// Runs `script` over a snapshot of what is committed. If the connection is lost meanwhile, runs it again over
+    /// a new snapshot.
     ///
     /// # Errors
     /// The database does not answer.
@@ -166,8 +167,8 @@ impl Store {
         matches!(self.backend, Backend::Postgres(_))
     }
 
-    /// Whether the disk has failed at a commit. Then nothing is written until the server is started again. What is committed
-    /// can still be read.
+    /// Whether the disk has failed at a commit. Then nothing is written until the server is started again. What is
+    /// committed can still be read.
     #[must_use]
     pub fn has_stopped(&self) -> bool {
         match &self.backend {
@@ -211,8 +212,8 @@ impl Store {
     }
 }
 
-/// Runs one script in one transaction without the threads of a [`Store`]. The operator's commands use it beside a running
-/// server.
+/// Runs one script in one transaction without the threads of a [`Store`]. The operator's commands use it beside a
+/// running server.
 ///
 /// # Errors
 /// The database cannot be opened, the script ends in a fault, or the transaction could not be committed.

@@ -1,5 +1,5 @@
-//! Moves a whole installation from one database into another. Tables are moved in the order of their references, and rows in
-//! the order of their keys. So the last row that has arrived shows where to go on.
+//! Moves a whole installation from one database into another. Tables are moved in the order of their references,
+//! and rows in the order of their keys. So the last row that has arrived shows where to go on.
 
 use std::fs::File;
 
@@ -130,8 +130,8 @@ fn settle(from: &str) -> Result<(), Fault> {
 }
 
 impl Target {
-    /// Migrates the target to the newest schema, and marks it as unfinished. A marked target is continued, or emptied if the
-    /// source has changed.
+    /// Migrates the target to the newest schema, and marks it as unfinished. A marked target is continued, or
+    /// emptied if the source has changed.
     ///
     /// # Errors
     /// The target holds other data, or the database does not answer.

@@ -212,8 +212,8 @@ pub trait Session {
 
 /// One transaction.
 ///
-/// A script that decides, or changes what decisions depend on, first locks the agents' rows through [`Tx::hold`]. Limits are
-/// kept by locks, not by isolation levels. docs/scaling.md has the order of all locks.
+/// A script that decides, or changes what decisions depend on, first locks the agents' rows through [`Tx::hold`].
+/// Limits are kept by locks, not by isolation levels. docs/scaling.md has the order of all locks.
 pub struct Tx<'a> {
     session: &'a mut dyn Session,
     tally: Tally,
@@ -335,8 +335,8 @@ impl<'a> Tx<'a> {
 
     /// Locks what `sql` finds or names until the transaction ends. What is read afterwards stays true until then.
     ///
-    /// Only PostgreSQL runs the statement: on SQLite the one writer is the lock. The lock is separate from the query that
-    /// reads, since a query that has waited for a lock still sees other rows as they were before.
+    /// Only PostgreSQL runs the statement: on SQLite the one writer is the lock. The lock is separate from the
+    /// query that reads, since a query that has waited for a lock still sees other rows as they were before.
     pub fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
         self.session.hold(sql, parameters)
     }

@@ -175,8 +175,8 @@ pub(super) fn applied(tx: &mut Tx<'_>, there: &'static str) -> Result<Vec<Applie
         .collect()
 }
 
-/// Migrates the database to the newest schema, and creates it if it is missing. After a crash it has the old schema or the
-/// new one. Returns the schema that it had before.
+/// Migrates the database to the newest schema, and creates it if it is missing. After a crash it has the old schema
+/// or the new one. Returns the schema that it had before.
 ///
 /// # Errors
 /// The name is of no known kind of database, it cannot be opened, its schema is newer than any known, or a migration fails.
@@ -262,8 +262,8 @@ pub fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Fault> {
     }
 }
 
-/// Copies what is committed into the empty file `to`, beside a server that goes on writing. Calls `progress` with the number
-/// of pages that are copied, and the number of all.
+/// Copies what is committed into the empty file `to`, beside a server that goes on writing. Calls `progress` with
+/// the number of pages that are copied, and the number of all.
 ///
 /// # Errors
 /// The database cannot be read, or the file not written.
@@ -314,8 +314,8 @@ pub fn file(database: &str) -> Result<PathBuf, Fault> {
     path(database).map(PathBuf::from)
 }
 
-/// The name of a complete and synced file that is to replace a database. A file with this name will replace the database:
-/// by [`replace`], or if that is interrupted, by the next process that claims the database.
+/// The name of a complete and synced file that is to replace a database. A file with this name will replace the
+/// database: by [`replace`], or if that is interrupted, by the next process that claims the database.
 ///
 /// # Errors
 /// The name is of no known kind of database.
@@ -323,8 +323,8 @@ pub fn pending_name(database: &str, time: &str) -> Result<PathBuf, Fault> {
     Ok(sqlite::replace::pending_name(&path(database)?, time))
 }
 
-/// Replaces a database, which the caller has claimed alone, by the file with the [`pending_name`]. Returns the path of the
-/// previous database.
+/// Replaces a database, which the caller has claimed alone, by the file with the [`pending_name`]. Returns the path
+/// of the previous database.
 ///
 /// # Errors
 /// A file cannot be renamed.

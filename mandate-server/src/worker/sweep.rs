@@ -141,8 +141,9 @@ impl Sweep {
         next.max(now.plus_seconds(SHORTEST_PAUSE_SECONDS))
     }
 
-    /// Runs `script` again and again, each time in a transaction of its own, while `next` is due at `now`. The script changes
-    /// a limited number of rows and returns how many. No transaction that writes is begun while nothing is due.
+    /// Runs `script` again and again, each time in a transaction of its own, while `next` is due at `now`. The
+    /// script changes a limited number of rows and returns how many. No transaction that writes is begun while
+    /// nothing is due.
     async fn while_due<N, S>(&self, now: Timestamp, next: N, script: S) -> Due
     where
         N: Fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault> + Clone + Send + Sync + 'static,

@@ -1,5 +1,5 @@
-//! The connection to the database is lost at every step of every operation: before a request has arrived there, or after it
-//! was done and before the answer. After any answer, a retry finds the effect once.
+//! The connection to the database is lost at every step of every operation: before a request has arrived there, or
+//! after it was done and before the answer. After any answer, a retry finds the effect once.
 
 use std::time::{Duration, Instant};
 

@@ -6,8 +6,8 @@ use mandate_tests::cluster::query;
 
 use crate::world::World;
 
-/// Both are asked alternately, and then one alone, until all say that the window is full, and not only this round's share. The
-/// clock does not move meanwhile, so that nothing leaves the window.
+/// Both are asked alternately, and then one alone, until all say that the window is full, and not only this round's
+/// share. The clock does not move meanwhile, so that nothing leaves the window.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rate_holds_for_two_servers_together() {
     const RATE: usize = 12;

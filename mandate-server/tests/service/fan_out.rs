@@ -1,4 +1,5 @@
-//! Which webhooks get an event when webhooks are added, deleted and emptied while it waits for a lock: those that it locks.
+//! Which webhooks get an event when webhooks are added, deleted and emptied while it waits for a lock: those that
+//! it locks.
 
 use std::sync::Arc;
 

@@ -304,7 +304,8 @@ struct Server {
     signed: Vec<(i64, String)>,
 }
 
-/// A client that verifies: it fetches the key set at its phase, and every five minutes after that, one server or another.
+/// A client that verifies: it fetches the key set at its phase, and every five minutes after that, one server or
+/// another.
 struct Client {
     offset: i64,
     leeway: i64,

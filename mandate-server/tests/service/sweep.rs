@@ -165,8 +165,8 @@ async fn of_a_person_and_the_time_one_resolves_a_review() {
         let asked = asked.map(|n| resolve(&world, &decisions[n]["review"], n % 2 == 0));
         futures_util::future::join_all(asked)
     };
-    // A third of the approvals are decided before the expiry, a third at the same time, and a third after it. All requests
-    // arrived before.
+    // A third of the approvals are decided before the expiry, a third at the same time, and a third after it. All
+    // requests arrived before.
     let before = ask(0..8).await;
     let expiring = async {
         world.clock.advance(7 * 24 + 1);

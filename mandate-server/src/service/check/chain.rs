@@ -1,4 +1,5 @@
-//! Checks one agent's decisions in their order: their numbers and ids, and the basis of each, computed from those before.
+//! Checks one agent's decisions in their order: their numbers and ids, and the basis of each, computed from those
+//! before.
 
 use std::collections::BTreeMap;
 

@@ -37,7 +37,8 @@ pub(super) struct Counters {
 }
 
 impl Counters {
-    /// Counts a decision. At the first one of another agent, the previous agent's metering is compared with the counters.
+    /// Counts a decision. At the first one of another agent, the previous agent's metering is compared with the
+    /// counters.
     pub(super) fn count(
         &mut self,
         tx: &mut Tx<'_>,

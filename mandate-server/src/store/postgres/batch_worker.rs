@@ -1,7 +1,7 @@
 //! One batch worker. It decides many authorizations in one transaction.
 //!
-//! If another transaction holds the lock of an agent, the agent's requests are set aside. They are tried again until the
-//! lock is free or their time is over. So no request waits for the lock of another agent.
+//! If another transaction holds the lock of an agent, the agent's requests are set aside. They are tried again
+//! until the lock is free or their time is over. So no request waits for the lock of another agent.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -1,11 +1,11 @@
 //! Loads what a batch of authorizations needs, in one round trip, and has the batch decided and written.
 //!
-//! The agents' rows are locked first, in the order of their keys, until the transaction ends. Every transaction that
-//! decides for an agent, or changes what its decisions depend on, locks the agent's row. An API key of an agent is used for
-//! that agent alone, so the row guards the idempotency keys too. Everything that changes with a decision is in these rows.
-//! The statement that locks a row also reads it, and so reads its newest version. Other tables are read by statements that
-//! begin after the rows are locked. The terms of mandates are cached, since they never change. Which mandate governs, and
-//! whether it is revoked, is read each time.
+//! The agents' rows are locked first, in the order of their keys, until the transaction ends. Every transaction
+//! that decides for an agent, or changes what its decisions depend on, locks the agent's row. An API key of an
+//! agent is used for that agent alone, so the row guards the idempotency keys too. Everything that changes with a
+//! decision is in these rows. The statement that locks a row also reads it, and so reads its newest version. Other
+//! tables are read by statements that begin after the rows are locked. The terms of mandates are cached, since they
+//! never change. Which mandate governs, and whether it is revoked, is read each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -207,8 +207,8 @@ impl Asked {
         Ok((holding, taken))
     }
 
-    /// Fills in the agents' states and their metering of this month. Returns false if it had to read something: then call
-    /// it again.
+    /// Fills in the agents' states and their metering of this month. Returns false if it had to read something:
+    /// then call it again.
     fn look_up(
         &self,
         session: &mut PostgresSession<'_>,

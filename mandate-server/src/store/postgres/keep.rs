@@ -1,14 +1,15 @@
 //! Writes what a batch made and changed. A few statements write whole sets of rows, and all are sent with COMMIT.
 //!
-//! Rows that always come together are written by one statement: a statement of its own costs as much as two rows. Arrays
-//! become rows in the select list (`SELECT unnest(…), unnest(…)`): in FROM, PostgreSQL would first copy each array into
-//! memory that it allocates and frees every time.
+//! Rows that always come together are written by one statement: a statement of its own costs as much as two rows.
+//! Arrays become rows in the select list (`SELECT unnest(…), unnest(…)`): in FROM, PostgreSQL would first copy each
+//! array into memory that it allocates and frees every time.
 //!
-//! COMMIT is sent before the counts of changed rows are known. So a condition that does not hold makes its statement fail:
-//! metering that differs from what was read writes NULL into a column that forbids it.
+//! COMMIT is sent before the counts of changed rows are known. So a condition that does not hold makes its
+//! statement fail: metering that differs from what was read writes NULL into a column that forbids it.
 //!
-//! An agent's row holds its metering for one month and currency (`sql::metered`), the first that were used. Before a new
-//! month takes their place, they go back to `usage`. Metering in another currency of the same month is written to `usage`.
+//! An agent's row holds its metering for one month and currency (`sql::metered`), the first that were used. Before
+//! a new month takes their place, they go back to `usage`. Metering in another currency of the same month is
+//! written to `usage`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,8 +24,8 @@ use super::session::PostgresSession;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageRecord};
 
-/// Writes what every batch with decisions has: decisions, agents' rows, and the transaction's number. One statement costs
-/// less than three, and none of the three parts reads what another writes.
+/// Writes what every batch with decisions has: decisions, agents' rows, and the transaction's number. One statement
+/// costs less than three, and none of the three parts reads what another writes.
 const KEEP: &str = "/* keep.keep */
     WITH made AS (INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate, nonce,
         agent, amount, currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes,
@@ -66,10 +67,10 @@ const KEEP_WITH_EVENTS: &str = "/* keep.keep_with_events */
     SELECT unnest($37::bigint[]), unnest($38::bytea[]), unnest($39::text[]), unnest($40::bigint[]),
         unnest($41::text[]))
     INSERT INTO commits (commit, asked) VALUES ($30, 0)";
-/// Makes the deliveries of events, and puts the subscribed webhooks into the due queue. It locks these webhooks itself,
-/// in the order in which every transaction locks webhooks, and queues no other. A webhook that is deleted while the
-/// statement waits is left out, and so is one that subscribes meanwhile. A webhook's place in the due queue is read when
-/// it is locked. The rest of the statement sees the state at its begin.
+/// Makes the deliveries of events, and puts the subscribed webhooks into the due queue. It locks these webhooks
+/// itself, in the order in which every transaction locks webhooks, and queues no other. A webhook that is deleted
+/// while the statement waits is left out, and so is one that subscribes meanwhile. A webhook's place in the due
+/// queue is read when it is locked. The rest of the statement sees the state at its begin.
 const FAN_OUT: &str = "/* keep.fan_out */
     WITH held AS MATERIALIZED (SELECT environment, webhook, due_at FROM webhooks
         WHERE (environment, webhook) IN
@@ -250,8 +251,8 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
     if metered.is_empty() { Ok(Metering { agents, back, fresh, stored }) } else { Err(lost()) }
 }
 
-/// Makes the deliveries of the events. Returns false if no event is in an environment with subscriptions. A webhook that
-/// subscribed after these environments were read misses the events of this batch: its subscription was not yet
+/// Makes the deliveries of the events. Returns false if no event is in an environment with subscriptions. A webhook
+/// that subscribed after these environments were read misses the events of this batch: its subscription was not yet
 /// answered when the authorizations came.
 fn deliver(session: &mut PostgresSession<'_>, made: &Made, subscribed: &BTreeSet<i64>) -> Result<bool, Fault> {
     let events = || made.events.iter().filter(|event| subscribed.contains(&event.environment));

@@ -69,8 +69,9 @@ pub(in crate::store) fn schema(url: &str) -> Result<Schema, Fault> {
     snapshot(url, schema_in)
 }
 
-/// Migrates the database to the newest schema, by all missing migrations or by none. If several processes begin at once,
-/// one migrates while the others wait. Returns the schema as this process found it: for those that waited, the newest.
+/// Migrates the database to the newest schema, by all missing migrations or by none. If several processes begin at
+/// once, one migrates while the others wait. Returns the schema as this process found it: for those that waited,
+/// the newest.
 pub(in crate::store) fn migrate(url: &str) -> Result<Schema, Fault> {
     let address = Address::parse(url)?;
     let before = schema(url)?;
@@ -87,8 +88,8 @@ pub(in crate::store) fn migrate(url: &str) -> Result<Schema, Fault> {
 
 async fn migrate_held(address: Arc<Address>) -> Result<Schema, Fault> {
     let failed = |e: &dyn std::fmt::Display| Fault::new(format!("database: cannot migrate {address}: {e}"));
-    // The lock has a connection and a transaction of its own: that of the migrations ends with them, and behind a pooler
-    // a session lock would be lost.
+    // The lock has a connection and a transaction of its own: that of the migrations ends with them, and behind a
+    // pooler a session lock would be lost.
     let mut connections = Vec::with_capacity(2);
     for _ in 0..2 {
         let connected = address.connect(async |host| Ok(host.connect(address.connector()).await?)).await;

@@ -1,5 +1,5 @@
-//! What a check of the whole database reads: the log with everything that decisions are computed from, and what is compared
-//! with it.
+//! What a check of the whole database reads: the log with everything that decisions are computed from, and what is
+//! compared with it.
 
 mod rules;
 

@@ -1,7 +1,7 @@
 //! The high-water mark of the instants by which decisions were made.
 //!
-//! No decision is later than the mark: one that would be raises it in its own transaction, to [`AHEAD_MILLIS`] beyond itself. So
-//! the mark is written about once a second. A clock that is behind the mark was set back.
+//! No decision is later than the mark: one that would be raises it in its own transaction, to [`AHEAD_MILLIS`]
+//! beyond itself. So the mark is written about once a second. A clock that is behind the mark was set back.
 
 use mandate_core::Timestamp;
 

@@ -1,8 +1,8 @@
 //! Deliveries of events to webhooks, their attempts, and the due queue of webhooks.
 //!
-//! `webhooks.due_at` is the place of a webhook in that queue. It is never later than the webhook's first pending delivery:
-//! each statement that makes a delivery due sees to that. A server leases a webhook from the queue, and puts it back when it
-//! has delivered.
+//! `webhooks.due_at` is the place of a webhook in that queue. It is never later than the webhook's first pending
+//! delivery: each statement that makes a delivery due sees to that. A server leases a webhook from the queue, and
+//! puts it back when it has delivered.
 //!
 //! A pending delivery whose webhook is gone has ended, even if its row does not show it yet (`left_over`).
 
@@ -21,9 +21,9 @@ const HOLD_ANYWHERE: &str = "/* deliveries.hold_anywhere */
 const FAN_OUT: &str = "/* deliveries.fan_out */
     INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)
     SELECT environment, $1, webhook, 'pending', $2, 0 FROM subscriptions WHERE environment = $3 AND type = $4";
-/// The same where other transactions write at the same time. It locks the subscribed webhooks, puts them into the due queue,
-/// and makes deliveries to no other. Their place in the queue is read when they are locked. The rest of the statement sees
-/// the state at its begin.
+/// The same where other transactions write at the same time. It locks the subscribed webhooks, puts them into the
+/// due queue, and makes deliveries to no other. Their place in the queue is read when they are locked. The rest of
+/// the statement sees the state at its begin.
 const FAN_OUT_BESIDE_OTHERS: &str = "/* deliveries.fan_out_beside_others */
     WITH held AS MATERIALIZED (SELECT environment, webhook, due_at FROM webhooks
         WHERE environment = $3 AND webhook IN (SELECT webhook FROM subscriptions WHERE environment = $3 AND type = $4)
@@ -144,8 +144,8 @@ fn queue(tx: &mut Tx<'_>, environment: i64, webhook: WebhookId, at: Timestamp) -
     Ok(())
 }
 
-/// The deliveries of an event with their attempts, in the order of their webhooks' creation. A pending one whose webhook is
-/// gone is shown as ended.
+/// The deliveries of an event with their attempts, in the order of their webhooks' creation. A pending one whose
+/// webhook is gone is shown as ended.
 pub fn of_event(tx: &mut Tx<'_>, environment: i64, event: EventId) -> Result<Vec<DeliveryRecord>, Fault> {
     let rows = tx.query(OF_EVENT, &[environment.into(), event.to_bytes().into()])?;
     rows.into_iter().map(|row| read(tx, environment, event, row)).collect()
@@ -221,8 +221,8 @@ pub fn lease(
     rows.into_iter().map(read).collect()
 }
 
-/// Ends a lease, unless another server has leased the webhook since. A webhook that is due again goes to the end of the due
-/// queue.
+/// Ends a lease, unless another server has leased the webhook since. A webhook that is due again goes to the end of
+/// the due queue.
 pub fn release(tx: &mut Tx<'_>, lease: &LeaseRecord, now: Timestamp) -> Result<(), Fault> {
     let (environment, webhook) = (lease.environment, lease.webhook.to_bytes());
     let until = lease.until.millis();
@@ -230,8 +230,8 @@ pub fn release(tx: &mut Tx<'_>, lease: &LeaseRecord, now: Timestamp) -> Result<(
     Ok(())
 }
 
-/// The deliveries to a webhook that are due by `now`, or only after `latest`, each with its event. Those that have waited
-/// longest come first.
+/// The deliveries to a webhook that are due by `now`, or only after `latest`, each with its event. Those that have
+/// waited longest come first.
 pub fn due(
     tx: &mut Tx<'_>,
     lease: &LeaseRecord,
@@ -264,8 +264,8 @@ fn read_due(environment: i64, mut row: Row) -> Result<DueRecord, Fault> {
     Ok(DueRecord { event, attempts, since })
 }
 
-/// Writes an attempt, and the state of the delivery after it. A delivery that has ended meanwhile, because its webhook is
-/// gone, stays ended. A deleted one stays deleted.
+/// Writes an attempt, and the state of the delivery after it. A delivery that has ended meanwhile, because its
+/// webhook is gone, stays ended. A deleted one stays deleted.
 pub fn keep(tx: &mut Tx<'_>, tried: &TriedRecord) -> Result<(), Fault> {
     let (state, due_at) = (tried.state.as_str(), tried.due_at.millis());
     let begins_anew = tried.begins_anew.map(Timestamp::millis);

@@ -237,8 +237,8 @@ pub fn append(
     tx.execute_one(APPEND, &row)
 }
 
-/// At most `limit` instructions that are to be sent by `now`, or only after `latest`, each with its number of attempts. An
-/// instruction waits for the earlier ones of its escrow.
+/// At most `limit` instructions that are to be sent by `now`, or only after `latest`, each with its number of
+/// attempts. An instruction waits for the earlier ones of its escrow.
 pub fn due(
     tx: &mut Tx<'_>,
     now: Timestamp,
@@ -289,8 +289,8 @@ pub fn give_back(tx: &mut Tx<'_>, key: &EntryKey, until: Timestamp, at: Timestam
     tx.execute(GIVE_BACK, &row).map(|_| ())
 }
 
-/// Takes a pending instruction that is to be sent by `now`, or only after `latest`. At `until` it is due again, even if this
-/// server dies. False if another server has taken it, or if it has ended.
+/// Takes a pending instruction that is to be sent by `now`, or only after `latest`. At `until` it is due again,
+/// even if this server dies. False if another server has taken it, or if it has ended.
 pub fn claim(
     tx: &mut Tx<'_>,
     key: &EntryKey,

@@ -1,7 +1,8 @@
-//! Exports where several servers share a database: the lease on an export, and its content in pieces that each server can read.
+//! Exports where several servers share a database: the lease on an export, and its content in pieces that each
+//! server can read.
 //!
-//! One server at a time builds an export, under a lease. Only its holder knows when the lease ends, and each of its writes
-//! names that time. So a write succeeds only while the lease is its own.
+//! One server at a time builds an export, under a lease. Only its holder knows when the lease ends, and each of its
+//! writes names that time. So a write succeeds only while the lease is its own.
 
 use mandate_core::{ExportId, Timestamp};
 

@@ -81,8 +81,8 @@ pub fn oldest(tx: &mut Tx<'_>, latest: Timestamp) -> Result<Option<Timestamp>, F
         .transpose()
 }
 
-/// Looks at the `limit` oldest answers that were kept at `latest` or before. Deletes those kept at `until` or before, and
-/// returns how many.
+/// Looks at the `limit` oldest answers that were kept at `latest` or before. Deletes those kept at `until` or
+/// before, and returns how many.
 pub fn forget(tx: &mut Tx<'_>, until: Timestamp, latest: Timestamp, limit: i64) -> Result<usize, Fault> {
     let sql = tx.either(FORGET, FORGET_BESIDE_OTHERS);
     tx.execute(sql, &[latest.millis().into(), limit.into(), until.millis().into()])

@@ -1,8 +1,8 @@
 //! Finds pending deliveries without a webhook in the due queue, and corrects them in pieces.
 //!
-//! A webhook is deleted at once, with any number of pending deliveries. From then on they count as ended: each reader of a
-//! delivery looks whether its webhook exists. Their rows are ended afterwards. A webhook that exists and is missing from the
-//! due queue, although it has a pending delivery, is put back into the queue.
+//! A webhook is deleted at once, with any number of pending deliveries. From then on they count as ended: each
+//! reader of a delivery looks whether its webhook exists. Their rows are ended afterwards. A webhook that exists
+//! and is missing from the due queue, although it has a pending delivery, is put back into the queue.
 
 use crate::error::Fault;
 use crate::store::tx::{Backend, Row, Tx, Value};
@@ -66,8 +66,8 @@ impl LeftOver {
     }
 }
 
-/// The first left-over deliveries, in the order of environments and webhooks. Reads one row for each webhook with a pending
-/// delivery.
+/// The first left-over deliveries, in the order of environments and webhooks. Reads one row for each webhook with a
+/// pending delivery.
 pub fn first(tx: &mut Tx<'_>) -> Result<Option<LeftOver>, Fault> {
     if tx.backend() == Backend::Postgres {
         return tx.row(FIRST, &[])?.map(|mut row| LeftOver::read(&mut row)).transpose();
@@ -83,8 +83,8 @@ pub fn first(tx: &mut Tx<'_>) -> Result<Option<LeftOver>, Fault> {
     Ok(None)
 }
 
-/// Puts their webhook back into the due queue, if it exists and is missing there. Returns whether it did. The caller has
-/// locked the webhook.
+/// Puts their webhook back into the due queue, if it exists and is missing there. Returns whether it did. The
+/// caller has locked the webhook.
 pub fn queue(tx: &mut Tx<'_>, left: &LeftOver) -> Result<bool, Fault> {
     let queued = tx.execute(QUEUE, &left.key())? > 0;
     if queued {
@@ -93,8 +93,8 @@ pub fn queue(tx: &mut Tx<'_>, left: &LeftOver) -> Result<bool, Fault> {
     Ok(queued)
 }
 
-/// If their webhook is gone, ends at most `limit` of them, in the order in which they are due. Returns those that may be
-/// left, or none if these were the last.
+/// If their webhook is gone, ends at most `limit` of them, in the order in which they are due. Returns those that
+/// may be left, or none if these were the last.
 pub fn end(tx: &mut Tx<'_>, left: &LeftOver, limit: i64) -> Result<Option<LeftOver>, Fault> {
     let parameters = [left.key().as_slice(), &[left.due_at.into(), limit.into()]].concat();
     let rows = tx.query(tx.either(END, END_BESIDE_OTHERS), &parameters)?;

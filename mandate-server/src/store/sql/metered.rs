@@ -1,7 +1,7 @@
 //! The metering in an agent's row, on PostgreSQL. It is newer than the agent's row of `usage`.
 //!
-//! A decision reads and writes its agent's row. With the metering in it, nothing else changes besides the log. The row has room
-//! for one month and currency. Metering in other currencies is written to `usage` at once.
+//! A decision reads and writes its agent's row. With the metering in it, nothing else changes besides the log. The
+//! row has room for one month and currency. Metering in other currencies is written to `usage` at once.
 
 use std::fmt;
 

@@ -89,8 +89,8 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRecord>, Fault> {
     tx.query(ALL, &[])?.into_iter().map(read).collect()
 }
 
-/// A number that grows whenever a signing key is made or changed. A transaction that writes locks it, so that rotations run
-/// one after another.
+/// A number that grows whenever a signing key is made or changed. A transaction that writes locks it, so that
+/// rotations run one after another.
 pub fn revision(tx: &mut Tx<'_>) -> Result<i64, Fault> {
     tx.hold(HOLD, &[])?;
     let row = tx.row(REVISION, &[])?;

@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use super::super::tx::{Tx, Value};
 use crate::error::Fault;
 
-/// The tables, each after those that it refers to: its name, the number of key columns, and all columns with their kinds, those
-/// of the key first. `i` means numbers, `t` texts, `b` bytes.
+/// The tables, each after those that it refers to: its name, the number of key columns, and all columns with their
+/// kinds, those of the key first. `i` means numbers, `t` texts, `b` bytes.
 ///
 /// What only one kind of database has is not moved: `commits`, the pieces of exports, and leases on them.
 const LAYOUT: &[(&str, usize, &str)] = &[
