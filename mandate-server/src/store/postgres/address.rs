@@ -43,18 +43,18 @@ pub(super) struct Address {
     pub(super) mute: watch::Sender<usize>,
     /// Whether statements are prepared once for each connection.
     pub(super) prepares: bool,
-    shown: String,
+    redacted: String,
 }
 
 impl fmt::Debug for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.redacted)
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.shown)
+        f.write_str(&self.redacted)
     }
 }
 
@@ -103,7 +103,7 @@ impl Address {
         Ok(Arc::new(Self {
             connector,
             prepares,
-            shown: redacted(url),
+            redacted: redacted(url),
             hosts,
             last,
             mute: watch::Sender::new(0),

@@ -157,8 +157,7 @@ impl ConnectionWorker {
                 }
                 Err(error) => {
                     let since = *self.away.get_or_insert_with(|| {
-                        let fault = &error.fault;
-                        warn!(kind = fault.kind(), reason = %fault, "the database cannot be connected to");
+                        warn!(kind = error.fault.kind(), reason = %error.fault, "the database cannot be connected to");
                         began
                     });
                     self.failed = Some((Instant::now(), error.fault.clone()));
