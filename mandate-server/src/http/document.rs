@@ -14,7 +14,7 @@ use crate::error::Fault;
 /// Any cache may keep a document for five minutes.
 const CACHED: HeaderValue = HeaderValue::from_static("public, max-age=300");
 /// A cache must ask again before each use (RFC 9111, section 5.2.2.4).
-const UNPROMISED: HeaderValue = HeaderValue::from_static("no-cache");
+const NO_CACHE: HeaderValue = HeaderValue::from_static("no-cache");
 
 /// A document with its headers.
 pub(super) struct Document {
@@ -33,8 +33,8 @@ impl Document {
     }
 
     /// The same document, which caches must ask for again before each use.
-    pub(super) fn unpromised(self) -> Self {
-        Self { cache_control: UNPROMISED, ..self }
+    pub(super) fn no_cache(self) -> Self {
+        Self { cache_control: NO_CACHE, ..self }
     }
 
     /// The document; or, when the request names its `ETag`, that it has not changed.
@@ -76,7 +76,7 @@ mod tests {
     fn what_is_not_promised_is_asked_for_again() {
         let document = Document::new("text/plain", Bytes::from("{}")).unwrap();
         assert_eq!(document.cache_control, CACHED);
-        assert_eq!(document.unpromised().cache_control, UNPROMISED);
+        assert_eq!(document.no_cache().cache_control, NO_CACHE);
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub(super) async fn get(State(keys): State<Arc<KeySet>>, headers: HeaderMap) -> 
     let key_set = keys.keyring.public_key_set(keys.clock.now())?;
     let document = Document::new(JWK_SET, Bytes::from(key_set))?;
     // Caches may keep it, unless this server may have missed a change of the keys.
-    let document = if keys.keyring.is_current(Instant::now()) { document } else { document.unpromised() };
+    let document = if keys.keyring.is_current(Instant::now()) { document } else { document.no_cache() };
     Ok(document.respond(&headers))
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Shared {
     /// Whether the last exchange failed.
     alone: bool,
     /// The state of the clock that was logged last.
-    said: Bearing,
+    logged: Bearing,
 }
 
 /// The state of the clock, compared with the database's.
@@ -59,8 +59,8 @@ impl Shared {
     ) -> Self {
         let mut server = [0; 16];
         entropy.fill(&mut server);
-        let (under_way, alone, said) = (None, false, Bearing::Right);
-        Self { rates, store, clock, own, skew, server, under_way, alone, said }
+        let (under_way, alone, logged) = (None, false, Bearing::Right);
+        Self { rates, store, clock, own, skew, server, under_way, alone, logged }
     }
 
     /// Exchanges reports before the first request, so that the rates of other servers count for it, and the
@@ -141,7 +141,7 @@ impl Shared {
     fn say_how_the_clock_is(&mut self) {
         let ahead_millis = self.skew.ahead_millis();
         let bearing = if ahead_millis.abs() >= SKEW_WARNS_MILLIS { Bearing::Off } else { Bearing::Right };
-        if std::mem::replace(&mut self.said, bearing) == bearing {
+        if std::mem::replace(&mut self.logged, bearing) == bearing {
             return;
         }
         match bearing {
