@@ -36,7 +36,7 @@ pub(crate) fn read(path: &Path) -> Result<Vec<String>, Failure> {
     if keys.is_empty() { Err(unusable(&"holds no key").into()) } else { Ok(keys) }
 }
 
-/// Registers so many agents, and gives their keys.
+/// Registers so many agents. Returns their keys.
 pub(crate) async fn register(base_url: &Target, key: &ApiKey, count: usize) -> Result<Vec<String>, Failure> {
     let run = tokens::now().millis();
     let mut registrars = JoinSet::new();

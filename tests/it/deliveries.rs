@@ -15,7 +15,7 @@ use crate::strangers::{installed, run_with};
 const PYJWT: &str = include_str!("../strangers/verify_event.py");
 const NPM_JOSE: &str = include_str!("../strangers/verify_event.mjs");
 
-/// Registers a webhook; gives its path.
+/// Registers a webhook. Returns its path.
 fn webhook(organization: &Organization, url: &str) -> String {
     let created = organization.client.post("/webhooks", &json!({"url": url, "events": ["mandate.revoked"]}));
     assert_eq!(created.status, 201, "{created:?}");
@@ -32,12 +32,12 @@ fn delivered(client: &Client, event: &str, status: &str) -> Value {
     }
 }
 
-/// Takes one request on a connection of its own, acknowledges it, and gives its body.
+/// Takes one request on a connection of its own, and acknowledges it. Returns its body.
 fn take(listener: &TcpListener) -> String {
     take_with(listener, "204 No Content")
 }
 
-/// Takes one request, answers with a status, and gives its body.
+/// Takes one request, and answers with a status. Returns its body.
 fn take_with(listener: &TcpListener, status: &str) -> String {
     let (stream, _) = listener.accept().unwrap();
     stream.set_read_timeout(Some(DEADLINE)).unwrap();

@@ -37,7 +37,7 @@ impl Dev {
         shown
     }
 
-    /// Ends it as an operator does, and gives what it said after that.
+    /// Ends it as an operator does. Returns what it said after that.
     fn stop(mut self) -> Ran {
         paste(&format!("kill -TERM {}", self.child.id()), Path::new("/")).code(0);
         let out = self.lines.by_ref().map(Result::unwrap).collect::<Vec<_>>().join("\n");

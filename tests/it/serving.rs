@@ -71,7 +71,7 @@ impl Serving {
         assert!(sent.unwrap().success());
     }
 
-    /// Waits for the end; gives the exit code, and what was read of the log and what was not.
+    /// Waits for the end. Returns the exit code, and what was read of the log and what was not.
     fn ended(&mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.log.read_to_string(&mut rest).unwrap();

@@ -235,7 +235,7 @@ pub fn run(url: &str, sql: &str) {
     let _ = query(url, sql);
 }
 
-/// Runs SQL, and gives what it answers: a line a row, columns apart by `|`.
+/// Runs SQL. Returns what it answers: a line a row, columns apart by `|`.
 #[must_use]
 pub fn query(url: &str, sql: &str) -> String {
     let output = try_query(url, sql);

@@ -166,7 +166,7 @@ impl Proxy {
         *self.network.loss.lock().unwrap() = Some((after, lost));
     }
 
-    /// Calls off what was to be lost; says whether it was not lost yet.
+    /// Calls off what was to be lost. Returns whether it was not lost yet.
     #[must_use]
     pub fn lose_nothing(&self) -> bool {
         self.network.loss.lock().unwrap().take().is_some()
@@ -199,7 +199,7 @@ impl Drop for Proxy {
 }
 
 impl Network {
-    /// Counts a round trip that has been asked for; says whether something of it is to be lost.
+    /// Counts a round trip that has been asked for. Returns whether something of it is to be lost.
     fn round_trip(&self) -> Option<Lost> {
         self.round_trips.fetch_add(1, Ordering::SeqCst);
         let mut planned = self.loss.lock().unwrap();

@@ -36,7 +36,7 @@ impl Messages {
         Self { side, started: false, waiting: Vec::new() }
     }
 
-    /// Takes bytes as they arrive, and gives the messages that are whole.
+    /// Takes bytes as they arrive. Returns the messages that are whole.
     pub(crate) fn take(&mut self, bytes: &[u8]) -> Vec<Message> {
         self.waiting.extend_from_slice(bytes);
         std::iter::from_fn(|| self.next()).collect()

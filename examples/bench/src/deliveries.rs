@@ -172,7 +172,7 @@ fn rate(counts: &[(Instant, usize)], seconds: u64) -> f64 {
     }
 }
 
-/// Waits until nothing comes any more; says how many have come.
+/// Waits until nothing comes any more. Returns how many have come.
 fn wait(receiver: &Receiver) -> usize {
     let (mut count, mut at, began) = (receiver.count(), Instant::now(), Instant::now());
     while at.elapsed() < QUIET && began.elapsed() < PATIENCE {

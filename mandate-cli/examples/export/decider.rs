@@ -62,7 +62,7 @@ struct Row {
     token: String,
 }
 
-/// Decides on everything, and gives the agents as they are at the end.
+/// Decides on everything. Returns the agents as they are at the end.
 pub(super) fn decided(
     plan: &Plan,
     signer: Option<Arc<dyn Signer>>,

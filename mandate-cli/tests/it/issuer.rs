@@ -59,7 +59,7 @@ pub(crate) fn token(changes: Value) -> String {
     jwt::sign(&*key(EnvironmentKind::Sandbox), &claims(changes).to_string()).unwrap()
 }
 
-/// Writes the key set into `folder`; gives the file's path.
+/// Writes the key set into `folder`. Returns the file's path.
 pub(crate) fn jwks_file(folder: &Path) -> String {
     let path = folder.join("jwks.json");
     std::fs::write(&path, jwks()).unwrap();

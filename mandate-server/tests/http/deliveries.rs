@@ -18,7 +18,7 @@ async fn webhook(server: &Server, receiver: &Receiver) -> String {
     format!("/webhooks/{}", webhook["webhook"].as_str().unwrap())
 }
 
-/// Pings a webhook; gives the path of the event.
+/// Pings a webhook. Returns the path of the event.
 async fn ping(server: &Server, webhook: &str) -> String {
     let ping = server.post(&server.organization_key, &format!("{webhook}/ping"), &json!({}), 202).await;
     format!("/events/{}", ping["event"].as_str().unwrap())

@@ -76,7 +76,7 @@ impl Tenant {
         if class == Key::Agent { &self.agent_key } else { &self.organization_key }
     }
 
-    /// Registers an agent; gives its id and key.
+    /// Registers an agent. Returns its id and key.
     pub(crate) async fn agent(&self) -> (String, String) {
         let agent = self.create("/v1/agents", &json!({"name": self.name()})).await;
         (text(&agent["id"]), text(&agent["agent_key"]))

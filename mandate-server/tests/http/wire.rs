@@ -73,7 +73,7 @@ impl Reply {
         self.json()["error"]["message"].as_str().unwrap_or_else(|| panic!("{}", self.body)).to_owned()
     }
 
-    /// Checks that this is an error of `code`; gives its message.
+    /// Checks that this is an error of `code`. Returns its message.
     pub(crate) fn refused(&self, status: u16, code: &str) -> String {
         assert_eq!((self.status, self.code().as_str()), (status, code), "{}", self.body);
         self.message()

@@ -37,7 +37,7 @@ fn deliverer(world: &World) -> Deliverer {
     deliverer_over(world, &world.store)
 }
 
-/// Registers a webhook for pings alone; gives its id.
+/// Registers a webhook for pings alone. Returns its id.
 pub(crate) async fn webhook(world: &World, url: &str) -> String {
     webhook_of(world, &world.organization, url).await
 }
@@ -55,7 +55,7 @@ pub(crate) async fn webhook_of(world: &World, organization: &Arc<Caller>, url: &
     id.to_string()
 }
 
-/// Pings a webhook; gives the event's id.
+/// Pings a webhook. Returns the event's id.
 pub(crate) async fn pinged(world: &World, webhook: &str) -> Value {
     json(&ping(world, world.call(&world.organization), webhook).await)["event"].clone()
 }
@@ -93,7 +93,7 @@ async fn an_acknowledged_event_is_a_token_that_anyone_verifies() {
     assert_eq!((deliverer.deliver_due().await.unwrap(), receiver.received().len()), (0, 0));
 }
 
-/// Moves the clock to the moment when the next attempt is due; gives that in seconds since noon.
+/// Moves the clock to the moment when the next attempt is due. Returns that in seconds since noon.
 async fn advance_to_next(world: &World, event: &Value) -> Option<i64> {
     let delivery = delivery(world, event).await;
     let next = delivery.get("next_attempt_at")?.as_str().unwrap().to_owned();

@@ -31,7 +31,7 @@ async fn create(world: &World, kinds: &[&str]) -> Answer {
     world.write(world.call(&world.organization), move |tx, call| webhooks::create(tx, call, &create)).await
 }
 
-/// Registers a webhook; gives its id.
+/// Registers a webhook. Returns its id.
 async fn webhook(world: &World, kinds: &[&str]) -> String {
     let answer = create(world, kinds).await;
     assert_eq!(answer.status, 201);

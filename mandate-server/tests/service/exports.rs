@@ -81,7 +81,7 @@ impl Archive {
         found.ok().map(|answer| world::json(&answer))
     }
 
-    /// Asks and builds; gives the record and the content.
+    /// Asks and builds. Returns the record and the content.
     async fn export(&self, format: Format, filter: Filter) -> (Value, String) {
         let asked = self.ask(format, filter).await;
         assert_eq!(asked.status, 202);

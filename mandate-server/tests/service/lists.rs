@@ -36,7 +36,7 @@ fn ids(page: &Value) -> Vec<String> {
     page["data"].as_array().unwrap().iter().map(|d| d["jti"].as_str().unwrap().to_owned()).collect()
 }
 
-/// Walks from `from` to the end; gives all ids in the order in which they came, and the number of pages.
+/// Walks from `from` to the end. Returns all ids in the order in which they came, and the number of pages.
 async fn walk(
     world: &World,
     caller: &Arc<Caller>,
@@ -62,7 +62,7 @@ async fn walk(
     }
 }
 
-/// A world with decisions of all kinds; gives their ids, oldest first.
+/// A world with decisions of all kinds. Returns their ids, oldest first.
 async fn filled(count: usize) -> (World, Arc<Caller>, Vec<String>) {
     let world = World::new().await;
     let agent = world.agent("a").await;

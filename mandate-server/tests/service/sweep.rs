@@ -100,7 +100,7 @@ async fn a_mandate_for_less_than_seven_days_is_announced_when_it_is_written() {
     assert_eq!(events_of(&world, "mandate.expiring").await.len(), announced + 1);
 }
 
-/// A world with as many pending reviews; gives their decisions, oldest first.
+/// A world with as many pending reviews. Returns their decisions, oldest first.
 async fn pending(count: usize) -> (World, Vec<Value>) {
     let world = World::new().await;
     let agent = world.agent("a").await;

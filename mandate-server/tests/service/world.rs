@@ -77,7 +77,7 @@ impl World {
         Self { clock, store, engine, database, organization, organization_key, keyring, ids, moments, held }
     }
 
-    /// Changes the database beside the service; says how many rows.
+    /// Changes the database beside the service. Returns how many rows.
     pub(crate) fn change(&self, sql: &'static str) -> usize {
         apart::run_once(&self.database, |tx| Ok(tx.execute(sql, &[])?)).unwrap().unwrap()
     }

@@ -36,12 +36,12 @@ impl Listening {
         serde_json::from_str(&line(&mut self.out)).unwrap()
     }
 
-    /// Posts a body; gives the status.
+    /// Posts a body. Returns the status.
     fn post(&self, body: &str) -> u16 {
         Client::new(self.url.trim_end_matches('/'), None).send("POST", "/", &[], body).unwrap().status
     }
 
-    /// Presses Ctrl-C; gives what was still said.
+    /// Presses Ctrl-C. Returns what was still said.
     fn interrupt(mut self) -> String {
         Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
         assert_eq!(self.child.wait().unwrap().code(), Some(130));

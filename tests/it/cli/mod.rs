@@ -46,7 +46,7 @@ impl<'a> Shell<'a> {
         self.command(args).output().unwrap().into()
     }
 
-    /// Runs it, asserts success, and gives what it printed without the line break at the end.
+    /// Runs it and asserts success. Returns what it printed without the line break at the end.
     #[track_caller]
     pub(crate) fn get(&self, args: &[&str]) -> String {
         self.run(args).code(0).out.trim_end().to_owned()

@@ -107,7 +107,7 @@ impl Terminal {
         self.master = None;
     }
 
-    /// Reads what is left, and gives the exit code.
+    /// Reads what is left. Returns the exit code.
     pub(super) fn end(&mut self) -> u32 {
         while let Ok(bytes) = self.bytes.recv_timeout(DEADLINE) {
             self.take(&bytes);

@@ -75,7 +75,7 @@ impl Model {
         self.mandates.last()
     }
 
-    /// Writes a mandate, and gives the body to write it with.
+    /// Writes a mandate. Returns the body to write it with.
     pub(super) fn write(&mut self, terms: Written, id: String) -> String {
         let last_day = self.now / DAY_MILLIS + terms.days;
         let body = terms.body(self.agent, last_day);

@@ -31,7 +31,7 @@ impl Organization {
         agent
     }
 
-    /// Writes a mandate in the sandbox, and gives its id.
+    /// Writes a mandate in the sandbox. Returns its id.
     pub(crate) fn mandate(&self, terms: &Value) -> String {
         let written = self.client.post("/mandates", terms);
         assert_eq!(written.status, 201, "{written:?}");
