@@ -21,6 +21,13 @@ struct Serving {
 
 impl Serving {
     fn start(flags: &[&str], variables: &[(&str, &str)]) -> Self {
+        let mut serving = Self::spawn(flags, variables);
+        serving.await_line("serving");
+        serving
+    }
+
+    /// One that may not serve yet.
+    fn spawn(flags: &[&str], variables: &[(&str, &str)]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(binary("mandate-server"));
         command.env_clear().env("MANDATE_MASTER_KEY", MASTER_KEY).envs(variables.iter().copied());
@@ -31,9 +38,7 @@ impl Serving {
         command.args(flags).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
-        let mut serving = Self { child, log, lines: Vec::new(), folder };
-        serving.await_line("serving");
-        serving
+        Self { child, log, lines: Vec::new(), folder }
     }
 
     /// Reads the log up to the line with this message.
@@ -169,15 +174,44 @@ fn a_hangup_ends_nothing_and_a_second_sign_to_stop_ends_at_once() {
     assert!(log.contains("error: stopped by a second signal"), "{log}");
 }
 
+/// What a server logs while another one has its file.
+const WAITING: &str = "the database is in use: waiting for its end";
+
 #[test]
-fn a_second_server_on_a_database_is_warned_of() {
+fn a_second_server_on_a_file_waits_for_the_end_of_the_first_which_it_names() {
     let mut first = Serving::start(&[], &[]);
     let database = format!("sqlite://{}/mandate.db", first.folder.path().display());
-    let warning = "another server works on this database: spending limits hold together, request rates are counted by each";
-    assert!(first.line(warning).is_none());
-    let second = Serving::start(&["--database", &database], &[]);
-    assert!(second.line(warning).is_some_and(|line| line["level"] == "WARN"));
-    drop(second);
+    let mut second = Serving::spawn(&["--database", &database], &[]);
+    second.await_line(WAITING);
+    let owner = format!("process {} on host ", first.child.id());
+    let named = second.line(WAITING).unwrap()["owner"].as_str().unwrap();
+    assert!(named.starts_with(&owner) && named.len() > owner.len(), "{named}");
     first.signal("INT");
     assert_eq!(first.ended().0, Some(0));
+    second.await_line("serving");
+
+    // A command that needs the file for itself does not wait.
+    let mut migrate = Command::new(binary("mandate-server"));
+    migrate.env_clear().args(["migrate", "--database", &database]);
+    let refused = migrate.output().unwrap();
+    let told = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{told}");
+    assert!(told.contains(&format!("belongs to process {} on host ", second.child.id())), "{told}");
+
+    // A killed process holds nothing.
+    second.signal("KILL");
+    second.child.wait().unwrap();
+    let third = Serving::start(&["--database", &database], &[]);
+    assert!(third.line(WAITING).is_none());
+}
+
+#[test]
+fn a_second_server_on_a_file_gives_up_after_as_long_as_a_drain_may_take() {
+    let first = Serving::start(&[], &[]);
+    let database = format!("sqlite://{}/mandate.db", first.folder.path().display());
+    let mut second = Serving::spawn(&["--database", &database], &[]);
+    let (code, log) = second.ended();
+    assert_eq!(code, Some(1), "{log}");
+    assert!(log.contains(&format!("belongs to process {} on host ", first.child.id())), "{log}");
+    assert_eq!(Client::new(first.base_url(), None).get("/agents").status, 401, "the first goes on");
 }

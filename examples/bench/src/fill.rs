@@ -4,6 +4,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use mandate_core::api_key::ApiKey;
 use mandate_core::json::Object;
@@ -17,7 +18,7 @@ use mandate_server::service::decide::Engine;
 use mandate_server::service::keys;
 use mandate_server::service::moments::Moments;
 use mandate_server::service::signing::{self, Keyring};
-use mandate_server::store::{self, Authorization, Decider, Store};
+use mandate_server::store::{self, Authorization, Decider, Owned, Store};
 
 use crate::Failure;
 use crate::template::{MASTER_KEY, SETS, Template};
@@ -88,7 +89,7 @@ pub(crate) fn fill(
     let every = all.div_ceil(LISTED).max(1);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let store = Store::open(&url, Arc::new(engine) as Arc<dyn Decider>, Metrics::new())?;
+        let store = Store::open(Owned::take(&url, Duration::ZERO)?, Arc::new(engine) as Arc<dyn Decider>, Metrics::new())?;
         let next = Arc::new(AtomicUsize::new(numbers.start));
         let mut tasks = tokio::task::JoinSet::<Result<(), Fault>>::new();
         for _ in 0..AT_A_TIME {

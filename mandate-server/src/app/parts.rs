@@ -1,6 +1,7 @@
 //! Builds the parts of a server, and gives each what it needs.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use hyper::header::HeaderValue;
@@ -23,7 +24,7 @@ use crate::service::endpoint::EgressPolicy;
 use crate::service::moments::Moments;
 use crate::service::signing::{self, Keyring};
 use crate::settlement::Settlement;
-use crate::store::{self, Decider, Store};
+use crate::store::{self, Decider, Owned, Store};
 use crate::traces::Traces;
 use crate::worker::deliver::Deliverer;
 use crate::worker::dial::Dialer;
@@ -32,6 +33,10 @@ use crate::worker::rotate::Rotation;
 use crate::worker::sweep::Sweep;
 use crate::worker::{export, rotate, settle};
 use mandate_core::cursor::CursorKey;
+
+/// How long another server on the same SQLite file may take to end after its drain delay: connections end within 15 seconds,
+/// the store within 5.
+const ENDING_SECONDS: u64 = 30;
 
 /// What the listeners and the workers share. Only the store runs already.
 pub(super) struct Parts {
@@ -66,10 +71,16 @@ impl Parts {
     ) -> Result<Self, Fault> {
         let Config { settings, master_key } = config;
         let cursor_key = Arc::new(master_key.cursor_key()?);
-        let keyring = {
+        let (owned, keyring) = {
             let (database, issuer) = (settings.database.clone(), urls.verdicts.clone());
             let (clock, entropy) = (Arc::clone(&clock), Arc::clone(&entropy));
-            blocking(move || prepare(&database, &master_key, &issuer, &*clock, &*entropy)).await?
+            let patience = Duration::from_secs(settings.drain_delay_seconds + ENDING_SECONDS);
+            blocking(move || {
+                let owned = Owned::take(&database, patience)?;
+                let keyring = prepare(&owned, &database, &master_key, &issuer, &*clock, &*entropy)?;
+                Ok((owned, keyring))
+            })
+            .await?
         };
         let ids = Arc::new(Ids::new(Arc::clone(&entropy)));
         let seconds = settings.review_expiry_seconds;
@@ -78,9 +89,9 @@ impl Parts {
         let moments = Arc::new(Moments::new(Arc::clone(&clock), Arc::clone(&ids)));
         let engine = Arc::new(Engine::new(keyring.clone(), Arc::clone(&moments), seconds));
         let store = {
-            let (database, decider) = (settings.database.clone(), Arc::clone(&engine) as Arc<dyn Decider>);
+            let decider = Arc::clone(&engine) as Arc<dyn Decider>;
             let metrics = metrics.clone();
-            blocking(move || Store::open(&database, decider, metrics)).await?
+            blocking(move || Store::open(owned, decider, metrics)).await?
         };
         let rates = Arc::new(Rates::new());
         let clocks = (Arc::clone(&clock), own, Arc::clone(&skew));
@@ -188,13 +199,14 @@ impl Parts {
 
 /// Migrates the database, and opens the signing keys. The first start creates both.
 fn prepare(
+    owned: &Owned,
     database: &str,
     master_key: &MasterKey,
     issuer: &str,
     clock: &dyn Clock,
     entropy: &dyn Entropy,
 ) -> Result<Keyring, Fault> {
-    store::migrate(database)?;
+    owned.migrate()?;
     let keyring = store::run_once(database, |tx| {
         signing::ensure(tx, master_key, entropy, clock.now())?;
         Keyring::load(tx, master_key, issuer).map_err(ScriptError::Fault)

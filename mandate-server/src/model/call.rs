@@ -67,6 +67,17 @@ pub enum ScriptError {
     Fault(Fault),
 }
 
+impl ScriptError {
+    /// The same as a fault, where a refusal cannot be.
+    #[must_use]
+    pub fn into_fault(self) -> Fault {
+        match self {
+            Self::Fault(fault) => fault,
+            Self::Refused(refusal) => Fault::new(refusal.message),
+        }
+    }
+}
+
 /// What a script returns.
 pub type Scripted = Result<Answer, ScriptError>;
 

@@ -67,8 +67,7 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     let decision = &fresh.ruling.decision;
 
     usage.count(decision.verdict, request);
-    sql::decisions::insert(tx, decision)?;
-    sql::usage::keep(tx, &month, &usage)?;
+    sql::decisions::record(tx, decision, &month, &usage)?;
     review.fresh = Some(decision.id);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);

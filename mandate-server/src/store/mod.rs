@@ -5,6 +5,7 @@
 //! COMMIT has returned.
 
 mod decider;
+mod owned;
 mod postgres;
 pub mod sql;
 mod sqlite;
@@ -28,6 +29,7 @@ use crate::traces::Span;
 use tail::Tail;
 use tx::Tx;
 
+pub use owned::Owned;
 pub use decider::{Authorization, Decider, Drafted, Found, Loaded, Made, Ruling, Signed, Standing, Unsigned};
 pub use upkeep::{Holder, Schema, Step, migrate};
 
@@ -63,9 +65,9 @@ impl Store {
     /// Opens a database that [`migrate`] has brought up to date, and starts the threads that serve it.
     ///
     /// # Errors
-    /// The name is not of a known database, or it cannot be opened.
-    pub fn open(database: &str, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
-        Self::open_bounded(database, decider, metrics, Tail::default())
+    /// The database cannot be opened.
+    pub fn open(owned: Owned, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
+        Self::open_bounded(owned, decider, metrics, Tail::default())
     }
 
     /// Opens a database as [`Store::open`] does, with other bounds for the tail of the log.
@@ -73,17 +75,17 @@ impl Store {
     /// # Errors
     /// As with [`Store::open`].
     pub fn open_bounded(
-        database: &str,
+        owned: Owned,
         decider: Arc<dyn Decider>,
         metrics: Metrics,
         tail: Tail,
     ) -> Result<Self, Fault> {
-        Self::open_with(database, decider, metrics, sqlite::commit::Disk::new(), tail)
+        Self::open_with(owned, decider, metrics, sqlite::commit::Disk::new(), tail)
     }
 
     /// Opens a database that comes onto its disk by `disk`.
     fn open_with(
-        database: &str,
+        owned: Owned,
         decider: Arc<dyn Decider>,
         metrics: Metrics,
         disk: sqlite::commit::Disk,
@@ -91,12 +93,12 @@ impl Store {
     ) -> Result<Self, Fault> {
         let announced = Arc::new(Notify::new());
         let wake = Arc::clone(&announced);
-        let backend = match place(database)? {
-            Place::Sqlite(path) => {
-                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(&path, decider, metrics, wake, disk, tail)?))
+        let backend = match owned {
+            Owned::Sqlite(owner) => {
+                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(owner, decider, metrics, wake, disk, tail)?))
             }
-            Place::Postgres(url) => {
-                Backend::Postgres(Arc::new(postgres::Postgres::open(url, &decider, metrics, wake)?))
+            Owned::Postgres(url) => {
+                Backend::Postgres(Arc::new(postgres::Postgres::open(&url, &decider, metrics, wake)?))
             }
         };
         Ok(Self { backend, announced })

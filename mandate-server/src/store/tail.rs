@@ -5,7 +5,6 @@
 //! have, and nothing that its snapshot needs is taken away before it ends.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, vec_deque};
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use mandate_core::DecisionId;
@@ -27,8 +26,6 @@ pub struct Tail {
     behind: u64,
     /// Agents that it may have before the oldest are settled.
     agents: usize,
-    /// Whether all of it is here: not before it was read, nor beside another server that adds to the log.
-    whole: AtomicBool,
     inner: Mutex<Inner>,
 }
 
@@ -41,8 +38,6 @@ struct Inner {
     written: u64,
     /// What the open transaction has added.
     open: Vec<(AgentKey, DecisionId)>,
-    /// What one that has failed at its end had added.
-    doubted: Vec<(AgentKey, DecisionId)>,
     /// What was read of the end of the log, until all of it was.
     read: Vec<DecisionId>,
     /// What transactions have settled, each with its number: to be taken away when nobody reads what was before.
@@ -77,8 +72,7 @@ pub(super) struct Visit<'a> {
 
 impl Default for Tail {
     fn default() -> Self {
-        let (whole, inner) = (AtomicBool::default(), Mutex::default());
-        Self { behind: MAX_BEHIND, agents: MAX_AGENTS, whole, inner }
+        Self { behind: MAX_BEHIND, agents: MAX_AGENTS, inner: Mutex::default() }
     }
 }
 
@@ -88,11 +82,6 @@ impl Tail {
     #[must_use]
     pub fn bounded(behind: u64, agents: usize) -> Self {
         Self { behind, agents, ..Self::default() }
-    }
-
-    /// An empty one with the same bounds.
-    pub(super) fn alike(&self) -> Self {
-        Self::bounded(self.behind, self.agents)
     }
 
     /// A tail of so many decisions, oldest first for each agent.
@@ -133,8 +122,6 @@ impl Tail {
         // No commit is to wait while the table of so many agents is made anew.
         let missing = self.agents.saturating_sub(inner.agents.len());
         inner.agents.reserve(missing);
-        drop(inner);
-        self.whole.store(true, Ordering::Release);
     }
 
     /// Decisions after which it is written anew where the tail begins: few beside those that it may have behind it.
@@ -142,18 +129,12 @@ impl Tail {
         usize::try_from(self.behind / 32).unwrap_or(usize::MAX)
     }
 
-    /// Takes over what another has read.
-    pub(super) fn adopt(&self, other: Self) {
+    /// Takes over what was read of a database that another program has changed.
+    pub(super) fn replace(&self, other: Self) {
         let (mut inner, read) =
             (self.inner(), other.inner.into_inner().unwrap_or_else(PoisonError::into_inner));
         *inner =
             Inner { visitors: std::mem::take(&mut inner.visitors), transactions: inner.transactions, ..read };
-        self.whole.store(true, Ordering::Release);
-    }
-
-    /// Whether all of it is here.
-    pub(super) fn is_whole(&self) -> bool {
-        self.whole.load(Ordering::Acquire)
     }
 
     /// Adds a decision of the open transaction.
@@ -185,52 +166,25 @@ impl Tail {
         inner.drop_settled();
     }
 
-    /// The open transaction has failed at its end: what it has added may be in the log, and may be not. Who reads sees; and it
-    /// is looked at before the next transaction ([`Tail::doubted`]).
-    pub(super) fn doubt(&self) {
-        let mut inner = self.inner();
-        let open = std::mem::take(&mut inner.open);
-        inner.doubted.extend(open);
-        inner.since = inner.next_since.take().max(inner.since);
+    /// How many decisions the open transaction has added.
+    pub(super) fn added(&self) -> usize {
+        self.inner().open.len()
     }
 
-    /// One of the decisions of the transaction that has failed at its end: all of them are in the log, or none is.
-    pub(super) fn doubted(&self) -> Option<(AgentKey, DecisionId)> {
-        self.inner().doubted.last().cloned()
-    }
-
-    /// Whether the decisions of that transaction are in the log was seen.
-    pub(super) fn is_seen(&self, in_log: bool) {
+    /// Takes back what the open transaction has added after its first `kept` decisions.
+    pub(super) fn take_back(&self, kept: usize) {
         let mut inner = self.inner();
-        for (agent, id) in std::mem::take(&mut inner.doubted).into_iter().rev().filter(|_| !in_log) {
+        while inner.open.len() > kept
+            && let Some((agent, id)) = inner.open.pop()
+        {
             inner.take_back(&agent, id);
         }
-    }
-
-    /// The unsettled decisions of an agent up to one, beside those that are named.
-    pub(super) fn left_out(
-        &self,
-        agent: &AgentKey,
-        up_to: DecisionId,
-        named: &[DecisionId],
-    ) -> Vec<DecisionId> {
-        let inner = self.inner();
-        let Some(unsettled) = inner.agents.get(agent) else { return Vec::new() };
-        let ids = unsettled.left();
-        // As it nearly always is: named one after the other, and perhaps what is not here yet.
-        if named.len() >= ids.len() && ids.clone().zip(named).all(|(id, named)| id == named) {
-            return Vec::new();
-        }
-        ids.filter(|id| **id <= up_to && !named.contains(*id)).copied().collect()
     }
 
     /// The open transaction has left nothing behind.
     pub(super) fn abort(&self) {
-        let mut inner = self.inner();
-        inner.next_since = None;
-        for (agent, id) in std::mem::take(&mut inner.open).into_iter().rev() {
-            inner.take_back(&agent, id);
-        }
+        self.inner().next_since = None;
+        self.take_back(0);
     }
 
     /// Has what is settled from now on stay until the visit ends.
@@ -306,9 +260,8 @@ impl Tail {
         found
     }
 
-    /// The agents that are to be settled, at most `limit`, since the tail is longer than it may be; but those that are
-    /// `under_way`.
-    pub(super) fn overdue(&self, limit: usize, under_way: impl Fn(&AgentKey) -> bool) -> Vec<AgentKey> {
+    /// The agents whose rows are to be written, at most `limit`, since the tail is longer than it may be.
+    pub(super) fn overdue(&self, limit: usize) -> Vec<AgentKey> {
         let inner = self.inner();
         let many = inner.oldest.len().saturating_sub(self.agents);
         let is_behind = |agent: &AgentKey| {
@@ -316,18 +269,13 @@ impl Tail {
         };
         let oldest = inner.oldest.iter().map(|(_, agent)| agent).enumerate();
         let overdue = oldest.take_while(|(number, agent)| *number < many || is_behind(agent));
-        overdue.map(|(_, agent)| agent).filter(|agent| !under_way(agent)).take(limit).cloned().collect()
+        overdue.map(|(_, agent)| agent).take(limit).cloned().collect()
     }
 
     /// Where the database says that it begins, in the open transaction.
     pub(super) fn since(&self) -> Option<DecisionId> {
         let inner = self.inner();
         inner.next_since.or(inner.since)
-    }
-
-    /// Where the database says that it begins, before anything is written: another server may have said so.
-    pub(super) fn began_at(&self, id: Option<DecisionId>) {
-        self.inner().since = id;
     }
 
     /// The open transaction has said that it begins there.

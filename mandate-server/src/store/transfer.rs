@@ -2,12 +2,13 @@
 //! and rows in the order of their keys. So the last row that has arrived shows where to go on.
 
 use std::fs::File;
+use std::time::Duration;
 
 use mandate_core::Timestamp;
 
 use super::sql::owed;
 use super::tx::{Tx, Value};
-use super::{Holder, Place, place, postgres, sqlite, upkeep};
+use super::{Holder, Owned, Place, place, postgres, sqlite, upkeep};
 use crate::error::Fault;
 use crate::model::database::redacted;
 
@@ -35,9 +36,9 @@ pub enum Begun {
 #[derive(Debug)]
 pub struct Source {
     database: String,
-    /// The state of its files when they were claimed. A server that works on them would change it.
+    /// The state of its files when they were claimed.
     stamp: String,
-    _held: File,
+    _held: (Owned, File),
 }
 
 /// A database that is being filled. No server starts on it until [`Target::complete`].
@@ -94,6 +95,7 @@ impl Source {
         if upkeep::schema(from)?.current == 0 {
             return Err(Fault::new(format!("database: {path} is not there, or nothing is in it")));
         }
+        let owned = Owned::take(from, Duration::ZERO)?;
         settle(from)?;
         let held = upkeep::claim(from, Holder::Alone)?;
         if !upkeep::snapshot(from, |tx| owed::owing(tx, FIRST, 1))?.is_empty() {
@@ -101,7 +103,7 @@ impl Source {
                 "database: {path} was changed during the transfer: run the command again"
             )));
         }
-        Ok(Self { database: from.to_owned(), stamp: sqlite::upkeep::stamp(&path)?, _held: held })
+        Ok(Self { database: from.to_owned(), stamp: sqlite::upkeep::stamp(&path)?, _held: (owned, held) })
     }
 
     /// Runs `script` over one snapshot of it.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use mandate_core::{DecisionId, Timestamp, Verdict};
+use mandate_core::{DecisionId, Verdict};
 
 use super::tail::Tail;
 use crate::error::Fault;
@@ -224,8 +224,6 @@ pub struct Tx<'a> {
 pub struct Tally {
     /// The decisions that were written: their verdicts, each with its mode.
     pub decided: Vec<(Verdict, Mode)>,
-    /// The latest of the instants by which they were made.
-    pub decided_at: Option<Timestamp>,
     /// Whether there is something to deliver.
     pub announced: bool,
     /// What deciding rests on, and may have been changed.
@@ -251,7 +249,6 @@ impl Tally {
         self.decided.extend(other.decided);
         self.announced |= other.announced;
         self.newest = self.newest.max(other.newest);
-        self.decided_at = self.decided_at.max(other.decided_at);
         self.settled.extend(other.settled);
         self.touched.agents.extend(other.touched.agents);
         self.touched.environments.extend(other.touched.environments);
@@ -274,7 +271,6 @@ impl<'a> Tx<'a> {
     pub fn note(&mut self, decision: &DecisionRecord) {
         self.tally.decided.push((decision.verdict, decision.mode));
         self.tally.newest = self.tally.newest.max(Some(decision.id));
-        self.tally.decided_at = self.tally.decided_at.max(Some(decision.decided_at));
     }
 
     /// Wakes the delivery worker, once the transaction has been committed.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use refinery::{Migration, Runner};
 
@@ -9,7 +10,7 @@ use refinery::{Migration, Runner};
 mod tests;
 
 use super::tx::{Backend, Tx};
-use super::{Place, place, postgres, sqlite};
+use super::{Owned, Place, place, postgres, sqlite};
 use crate::error::Fault;
 use crate::model::database::redacted;
 
@@ -175,18 +176,6 @@ pub(super) fn applied(tx: &mut Tx<'_>, there: &'static str) -> Result<Vec<Applie
         .collect()
 }
 
-/// Migrates the database to the newest schema, and creates it if it is missing. After a crash it has the old schema
-/// or the new one. Returns the schema that it had before.
-///
-/// # Errors
-/// The name is of no known kind of database, it cannot be opened, its schema is newer than any known, or a migration fails.
-pub fn migrate(database: &str) -> Result<Schema, Fault> {
-    match place(database)? {
-        Place::Sqlite(path) => sqlite::upkeep::migrate(&path),
-        Place::Postgres(url) => postgres::upkeep::migrate(url),
-    }
-}
-
 /// The schema of a database. Changes nothing.
 ///
 /// # Errors
@@ -274,6 +263,14 @@ pub fn copy(database: &str, to: &Path, progress: &mut dyn FnMut(i32, i32)) -> Re
 /// Gives a file that root has made to the owner of its directory. So a command that root runs locks no server out.
 pub fn adopt(file: &File, directory: &Path) {
     sqlite::upkeep::adopt(file, directory);
+}
+
+/// Brings a database up to the newest schema, as [`Owned::migrate`] does.
+///
+/// # Errors
+/// A server owns the database, or as with [`Owned::migrate`].
+pub fn migrate(database: &str) -> Result<Schema, Fault> {
+    Owned::take(database, Duration::ZERO)?.migrate()
 }
 
 /// Locks a database, which need not exist, until the returned file is dropped.

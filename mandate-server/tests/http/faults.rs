@@ -35,7 +35,7 @@ impl Breakable {
 
 /// Whether this is a thread that decides.
 fn is_deciding() -> bool {
-    let deciding = |name: &str| ["writer", "ahead"].contains(&name) || name.starts_with("batch-worker");
+    let deciding = |name: &str| name == "writer" || name.starts_with("batch-worker");
     std::thread::current().name().is_some_and(deciding)
 }
 

@@ -4,13 +4,14 @@
 
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use mandate_server::error::{Fault, Refusal};
 use mandate_server::metrics::Metrics;
 use mandate_server::model::call::ScriptError;
 use mandate_server::store::tail::Tail;
 use mandate_server::store::tx::Tx;
-use mandate_server::store::{self, Decider, Schema, Store, upkeep};
+use mandate_server::store::{self, Decider, Owned, Schema, Store, upkeep};
 
 /// [`store::run_once`].
 pub(crate) fn run_once<T: Send>(
@@ -35,12 +36,14 @@ pub(crate) fn snapshot<T: Send>(
 
 /// [`Store::open`].
 pub(crate) fn open(database: &str, decider: Arc<dyn Decider>) -> Result<Store, Fault> {
-    on_a_thread(|| Store::open(database, decider, Metrics::new()))
+    on_a_thread(|| Store::open(Owned::take(database, Duration::ZERO)?, decider, Metrics::new()))
 }
 
 /// [`Store::open_bounded`].
 pub(crate) fn open_bounded(database: &str, decider: Arc<dyn Decider>, tail: Tail) -> Result<Store, Fault> {
-    on_a_thread(|| Store::open_bounded(database, decider, Metrics::new(), tail))
+    on_a_thread(|| {
+        Store::open_bounded(Owned::take(database, Duration::ZERO)?, decider, Metrics::new(), tail)
+    })
 }
 
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {

@@ -36,8 +36,8 @@ use crate::world::{ISSUER, World, claim};
 const COUNTED: [(&str, &str); 8] = [
     ("claims written", "::VerdictClaims::to_json"),
     ("claims read", "::VerdictClaims::read"),
-    ("decided ahead", "::store::sqlite::ahead::Thread::decide"),
-    ("draft written", "::store::sqlite::hot::keep_draft"),
+    ("decided", "::store::sqlite::batch::Deciding::decide"),
+    ("written", "::store::sqlite::batch::Deciding::keep"),
     ("decided and signed", "counts::counted_decide"),
     ("evaluated", "counts::counted_evaluate"),
     ("request read", "counts::counted_parse"),

@@ -9,7 +9,6 @@
 use mandate_tests::Kind;
 
 mod agents_and_mandates;
-mod ahead;
 mod apart;
 mod backups;
 mod check;
@@ -32,6 +31,7 @@ mod replays;
 mod reviews;
 mod rotation;
 mod settlement;
+mod states;
 mod sweep;
 mod tail;
 mod usage;

@@ -1,4 +1,4 @@
-//! The same cases on PostgreSQL, but for those that are about SQLite's writer: `ahead`; and about files: `backups`, `costs` (counted in steps of SQLite's machine),
+//! The same cases on PostgreSQL, but for those that are about SQLite's writer: `states`; and about files: `backups`, `costs` (counted in steps of SQLite's machine),
 //! `damage` and `files`. `metered` is about agents' rows, `fan_out` and `order` about locks and `partitions` about what they are called, which PostgreSQL alone has.
 #![allow(
     clippy::unwrap_used,

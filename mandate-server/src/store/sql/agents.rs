@@ -7,7 +7,7 @@ use mandate_core::{AgentId, DecisionId, RecentRequests, Timestamp};
 use super::{mandates, metered, owed};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, AgentState, Direction, Position, Slice};
-use crate::store::tx::{Owing, Row, Tx, Value};
+use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "/* agents.insert */
     INSERT INTO agents (environment, agent, position, created_at, governing, recent)
@@ -69,28 +69,25 @@ pub fn insert(tx: &mut Tx<'_>, environment: i64, agent: &Agent) -> Result<bool, 
 /// Locks an agent, to decide on its requests or to change what decides, and reads that.
 pub fn lock(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault> {
     tx.touch(key);
-    let parameters = [key.environment.into(), key.agent.as_str().into()];
-    tx.hold(HOLD, &parameters)?;
-    owed::settle(tx, key)?;
-    let Some(mut row) = tx.row(tx.either(STATE, STATE_WITH_METERING), &parameters)? else { return Ok(None) };
-    metered::put_back(tx, key, &row.text()?)?;
-    let mut state = read_state(&mut row)?;
-    if tx.owing() == Owing::Reading {
-        let owed = owed::find(tx, key)?;
-        owed::add_recent(&mut state.recent, &owed);
-        if let Some(newest) = owed.last() {
-            (state.sequence, state.last) = (newest.sequence, Some(newest.id));
-        }
-    }
-    Ok(Some(state))
+    tx.hold(HOLD, &[key.environment.into(), key.agent.as_str().into()])?;
+    read_state(tx, key)
 }
 
-/// Reads an agent's newest requests, the number and the id of its newest decision, and a mandate's nine columns.
-fn read_state(row: &mut Row) -> Result<AgentState, Fault> {
+/// Reads what decides on an agent's requests. The caller has locked the agent.
+pub fn read_state(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault> {
+    let parameters = [key.environment.into(), key.agent.as_str().into()];
+    let Some(mut row) = tx.row(tx.either(STATE, STATE_WITH_METERING), &parameters)? else { return Ok(None) };
+    metered::put_back(tx, key, &row.text()?)?;
     let recent = RecentRequests::from_bytes(&row.blob()?)?;
-    let (sequence, last) = read_last(row)?;
-    let mandate = mandates::read_joined(row)?.map(Arc::new);
-    Ok(AgentState { mandate, recent, sequence, last })
+    let (sequence, last) = read_last(&mut row)?;
+    let mandate = mandates::read_joined(&mut row)?.map(Arc::new);
+    let mut state = AgentState { mandate, recent, sequence, last };
+    let owed = owed::find(tx, key)?;
+    owed::add_recent(&mut state.recent, &owed);
+    if let Some(newest) = owed.last() {
+        (state.sequence, state.last) = (newest.sequence, Some(newest.id));
+    }
+    Ok(Some(state))
 }
 
 /// Reads the number and the id of an agent's newest decision.

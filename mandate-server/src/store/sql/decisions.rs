@@ -6,10 +6,10 @@ use mandate_core::{
 };
 
 use super::of_agent::OfAgent;
-use super::{agents, owed, reviews};
+use super::{agents, owed, reviews, usage};
 use crate::error::Fault;
-use crate::model::records::{AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice};
-use crate::store::tx::{Row, Tx, Value};
+use crate::model::records::{AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice, UsageKey, UsageRecord};
+use crate::store::tx::{Owing, Row, Tx, Value};
 
 const INSERT: &str = "/* decisions.insert */
     INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate, nonce, agent, amount,
@@ -193,19 +193,30 @@ pub struct Whole {
     pub review: Option<ReviewRecord>,
 }
 
-/// Writes a decision that is counted at once: the agent is locked, and its counters are written in this transaction.
-pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
-    insert_owed(tx, d)?;
-    let agent = AgentKey { environment: d.environment, agent: d.request.agent.clone() };
-    agents::advance(tx, &agent, d.sequence, d.id)?;
-    owed::counted_at_once(tx, &agent, d.id)
+/// Writes a decision, and the metering that it is counted in: there, or later with the rows of its agent.
+pub fn record(
+    tx: &mut Tx<'_>,
+    d: &DecisionRecord,
+    month: &UsageKey,
+    counted: &UsageRecord,
+) -> Result<(), Fault> {
+    insert(tx, d)?;
+    if tx.owing() == Owing::Never {
+        agents::advance(tx, &month.agent, d.sequence, d.id)?;
+        usage::keep(tx, month, counted)?;
+    }
+    Ok(())
 }
 
-/// Writes a decision, and no counters.
-pub fn insert_owed(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
+/// Writes a decision into the log. Where agents' rows are written later, they lack it from now on.
+pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
     tx.execute_one(INSERT, &values(d))?;
     tx.note(d);
-    Ok(())
+    if tx.owing() == Owing::Never {
+        return Ok(());
+    }
+    let agent = AgentKey { environment: d.environment, agent: d.request.agent.clone() };
+    owed::owe(tx, &agent, d.id)
 }
 
 /// A decision's 22 columns.

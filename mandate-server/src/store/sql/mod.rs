@@ -24,6 +24,7 @@ pub mod left_over;
 pub mod mandates;
 pub mod metered;
 mod of_agent;
+pub mod operated;
 pub mod owed;
 pub mod reviews;
 pub mod servers;

@@ -82,8 +82,6 @@ pub struct Counted {
     pub recent: RecentRequests,
     /// The metering, where it lacks something.
     pub usage: Vec<(UsageKey, UsageRecord)>,
-    /// The decisions that were not in them before.
-    pub decisions: Vec<DecisionId>,
 }
 
 impl Owed {
@@ -249,12 +247,8 @@ pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
             place.insert(found);
         }
     }
-    let decisions = owed.iter().map(|owed| owed.id).collect();
     let usage = months.into_iter().collect();
-    write(
-        tx,
-        &Counted { agent: key.clone(), up_to: last.id, sequence: last.sequence, recent, usage, decisions },
-    )
+    write(tx, &Counted { agent: key.clone(), up_to: last.id, sequence: last.sequence, recent, usage })
 }
 
 /// At most `limit` agents behind an environment and an agent, in this order, whose rows lack something.
@@ -270,8 +264,10 @@ pub fn write(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
     for (key, usage) in &counted.usage {
         usage::keep(tx, key, usage)?;
     }
-    let Counted { agent, up_to, sequence, recent, decisions, .. } = counted;
-    index(tx, agent, decisions)?;
+    let Counted { agent, up_to, sequence, recent, .. } = counted;
+    let mut decisions = ids(tx, agent)?;
+    decisions.retain(|id| id <= up_to);
+    index(tx, agent, &decisions)?;
     let row = [
         recent.to_bytes().into(),
         (*sequence).into(),
@@ -284,45 +280,10 @@ pub fn write(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Refuses rows that were made ahead and would hide decisions of the tail from whoever counts what is owed: what is older than the
-/// newest that is counted, and neither counted before nor with it. It would be a fault of this program.
-///
-/// # Errors
-/// Such a decision is in the log, or the database does not answer.
-pub fn leaves_none_out(tx: &mut Tx<'_>, tail: &Tail, counted: &Counted) -> Result<(), Fault> {
-    let Counted { agent, up_to, decisions, .. } = counted;
-    let mut left_out = tail.left_out(agent, *up_to, decisions);
-    if !left_out.is_empty() {
-        // Another process may have counted them, or they never came into the log.
-        let before = counted_up_to(tx, agent)?;
-        left_out.retain(|id| Some(*id) > before);
-    }
-    if named(tx, OWED, agent.environment, &left_out)?.is_empty() {
-        return Ok(());
-    }
-    Err(Fault::new(format!("decisions of {} that are not counted would be passed over", agent.agent)))
-}
-
-/// Whether a decision is in the log.
-pub fn is_written(tx: &mut Tx<'_>, key: &AgentKey, decision: DecisionId) -> Result<bool, Fault> {
-    Ok(!named(tx, OWED, key.environment, &[decision])?.is_empty())
-}
-
 /// Notes that a decision is in the log and in no agent's rows.
 pub fn owe(tx: &mut Tx<'_>, agent: &AgentKey, decision: DecisionId) -> Result<(), Fault> {
-    let tail = tx.tail()?;
-    if tail.since().is_some_and(|since| decision < since) {
-        // The clock was set back.
-        begin_at(tx, decision)?;
-        tail.begin_at(decision);
-    }
-    tail.add(agent, decision);
+    tx.tail()?.add(agent, decision);
     Ok(())
-}
-
-/// Notes that a decision is counted as it is written: its agent is settled, and whoever writes it writes the counters too.
-pub fn counted_at_once(tx: &mut Tx<'_>, agent: &AgentKey, decision: DecisionId) -> Result<(), Fault> {
-    if tx.owing() == Owing::Writing { index(tx, agent, &[decision]) } else { Ok(()) }
 }
 
 /// Writes which decisions are an agent's.

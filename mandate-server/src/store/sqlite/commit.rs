@@ -19,7 +19,7 @@ pub(super) fn stopped() -> Fault {
 /// What is logged of a WAL that cannot become shorter.
 const NOT_CHECKPOINTED: &str = "the log cannot be checkpointed into the database";
 /// The shortest time between two log lines about failing transactions, in seconds. Each request logs its own fault.
-const TELL_SECONDS: u64 = 60;
+const LOG_SECONDS: u64 = 60;
 
 /// Ends a transaction so that it is durable.
 pub(in crate::store) type Commit = Box<dyn FnMut(&Connection) -> rusqlite::Result<()> + Send>;
@@ -52,13 +52,13 @@ impl Disk {
 pub(super) struct Committer {
     commit: Commit,
     stopped: Arc<AtomicBool>,
-    told: Option<Instant>,
+    logged: Option<Instant>,
 }
 
 impl Committer {
     /// One that sets `stopped` when nothing may be written any more.
     pub(super) fn new(commit: Commit, stopped: Arc<AtomicBool>) -> Self {
-        Self { commit, stopped, told: None }
+        Self { commit, stopped, logged: None }
     }
 
     /// Commits; says otherwise why not, and leaves nothing of the transaction behind.
@@ -76,7 +76,7 @@ impl Committer {
         if e.sqlite_error_code() == Some(ErrorCode::SystemIoFailure) {
             stop(&self.stopped, "a transaction was committed", &e);
         } else {
-            self.tell("a transaction could not be committed", &e);
+            self.log("a transaction could not be committed", &e);
         }
         roll_back(connection);
         let what = format!("database: cannot commit: {e}");
@@ -92,19 +92,19 @@ impl Committer {
     }
 
     /// Logs that something has failed, unless that was logged a short while ago.
-    pub(super) fn tell(&mut self, what: &str, why: &dyn std::fmt::Display) {
-        if self.is_to_be_told(Instant::now()) {
-            error!(reason = %why, more_after_seconds = TELL_SECONDS, "{what}");
+    pub(super) fn log(&mut self, what: &str, why: &dyn std::fmt::Display) {
+        if self.is_to_be_logged(Instant::now()) {
+            error!(reason = %why, more_after_seconds = LOG_SECONDS, "{what}");
         } else {
             debug!(reason = %why, "{what}");
         }
     }
 
-    fn is_to_be_told(&mut self, now: Instant) -> bool {
-        let interval = Duration::from_secs(TELL_SECONDS);
-        let due = self.told.is_none_or(|told| now.saturating_duration_since(told) >= interval);
+    fn is_to_be_logged(&mut self, now: Instant) -> bool {
+        let interval = Duration::from_secs(LOG_SECONDS);
+        let due = self.logged.is_none_or(|logged| now.saturating_duration_since(logged) >= interval);
         if due {
-            self.told = Some(now);
+            self.logged = Some(now);
         }
         due
     }

@@ -1,17 +1,15 @@
-//! SQLite: one writer thread that commits in batches, one that decides ahead of it, and a few readers beside them.
+//! SQLite: one writer thread that decides and commits in batches, and a few readers beside it.
 
-mod ahead;
-mod changes;
+mod batch;
 mod checkpoint;
 pub(super) mod commit;
-mod hot;
 mod jobs;
-mod known;
+pub(super) mod owner;
 pub(super) mod place;
-mod presence;
 mod readers;
 pub(super) mod replace;
 mod signers;
+mod states;
 mod transaction;
 pub(super) mod upkeep;
 mod writer;
@@ -19,14 +17,13 @@ mod writer;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
-use tracing::warn;
 
 use super::tail::Tail;
 use super::tx::{Backend, Owing, Row, Session, Tx, Value};
@@ -36,7 +33,7 @@ use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
 use crate::model::gauges::DiskUsage;
 use commit::Disk;
-use presence::Presence;
+use owner::Owner;
 use readers::Readers;
 use writer::Writer;
 
@@ -53,6 +50,8 @@ mod migrations {
 
 /// An open database and its threads.
 pub(super) struct Sqlite {
+    /// Given up when the threads have ended.
+    owner: Mutex<Option<Owner>>,
     path: String,
     writer: Writer,
     readers: Readers,
@@ -62,26 +61,19 @@ pub(super) struct Sqlite {
 
 impl Sqlite {
     pub(super) fn open(
-        path: &str,
+        owner: Owner,
         decider: Arc<dyn Decider>,
         metrics: Metrics,
         wake: Arc<Notify>,
         disk: Disk,
         tail: Tail,
     ) -> Result<Self, Fault> {
+        let path = owner.path();
         let held = upkeep::claim(path, Holder::Server)?;
-        let presence = Presence::take(path)
-            .map_err(|e| Fault::new(format!("database: cannot lock a file beside {path}: {e}")))?;
-        if presence.is_doubled() {
-            warn!(
-                database = path,
-                "another server works on this database: spending limits hold together, request rates are counted by each"
-            );
-        }
         let tail = Arc::new(tail);
-        let writer = Writer::start(path, decider, metrics, wake, disk, presence, &tail)?;
+        let writer = Writer::start(path, decider, metrics, wake, disk, &tail)?;
         let readers = Readers::start(path, &tail)?;
-        Ok(Self { path: path.to_owned(), writer, readers, _held: held })
+        Ok(Self { owner: Mutex::new(Some(owner)), path: path.to_owned(), writer, readers, _held: held })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -125,6 +117,7 @@ impl Sqlite {
     pub(super) fn close(&self) {
         self.readers.close();
         self.writer.close();
+        drop(self.owner.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 
@@ -172,7 +165,10 @@ fn apart<T>(
         Err(ScriptError::Fault(fault)) => return Err(fault),
     };
     match end {
-        End::Commit => transaction.commit()?,
+        End::Commit => {
+            sql::operated::add(&mut Tx::new(&mut SqliteSession::writing(&transaction, None)))?;
+            transaction.commit()?;
+        }
         End::Rollback => transaction.rollback()?,
     }
     Ok(result)
@@ -201,7 +197,7 @@ fn connect(path: &str) -> Result<Connection, Fault> {
 struct SqliteSession<'a> {
     connection: &'a Connection,
     owing: Owing,
-    /// What is shared with the writer; what this transaction finds, where it is not all there.
+    /// The server's, or what this transaction finds where it is not one of the server's.
     tail: Option<Arc<Tail>>,
 }
 
@@ -213,11 +209,6 @@ impl<'a> SqliteSession<'a> {
     fn writing(connection: &'a Connection, tail: Option<Arc<Tail>>) -> Self {
         Self { connection, owing: Owing::Writing, tail }
     }
-}
-
-/// The tail for a transaction that begins behind this: if all of it is there.
-fn whole(tail: &Arc<Tail>) -> Option<Arc<Tail>> {
-    tail.is_whole().then(|| Arc::clone(tail))
 }
 
 /// The tail of the log, as the transaction of `session` has it.

@@ -9,7 +9,7 @@ use tokio::sync::oneshot;
 
 use super::super::tail::Tail;
 use super::super::tx::Tx;
-use super::{SqliteSession, connect, whole};
+use super::{SqliteSession, connect};
 use crate::error::Fault;
 
 /// How many threads read.
@@ -91,7 +91,7 @@ fn in_snapshot<T>(
     script: impl FnOnce(&mut Tx<'_>) -> T,
 ) -> Result<T, Fault> {
     let _visit = tail.visit();
-    let mut session = SqliteSession::reading(connection, whole(tail));
+    let mut session = SqliteSession::reading(connection, Some(Arc::clone(tail)));
     connection.execute_batch("BEGIN")?;
     let result = script(&mut Tx::new(&mut session));
     connection.execute_batch("COMMIT")?;

@@ -1,7 +1,7 @@
-//! Signs what was decided ahead, on several threads at once: to sign costs more than all else that is done for a decision.
+//! Signs the decisions of a batch on several threads: to sign costs more than all else that is done for a decision.
 //!
-//! Decisions are made one after the other, since each rests on what the last one left. Their signatures rest on nothing, so
-//! that a batch is signed in shares. Its order stays.
+//! Decisions are made one after the other, since each rests on the one before. Their signatures rest on nothing, so that
+//! a batch is signed in shares. Its order stays.
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,8 +12,8 @@ use std::thread::{JoinHandle, available_parallelism};
 use mandate_core::Timestamp;
 
 use super::super::sql::owed::Counted;
-use super::super::{Decider, Drafted};
-use super::jobs::{Asked, Draft, Outcome};
+use super::super::{Decider, Drafted, Signed};
+use super::jobs::Asked;
 use crate::error::Fault;
 
 /// Threads that help to sign, at most: four hands sign faster than one thread can write.
@@ -21,22 +21,24 @@ const MAX_HELPERS: usize = 3;
 /// The fewest signatures that are worth waking a helper for.
 const MIN_SHARE: usize = 4;
 
-/// An authorization on which was decided, and who waits for it.
+/// An authorization that was decided on, before its decision is signed.
 pub(super) struct Unsigned {
     pub(super) asked: Asked,
-    /// None: the writer is to decide.
-    pub(super) decided: Option<Decided>,
-    /// When it was decided.
+    /// When it was decided on.
     pub(super) at: Timestamp,
-}
-
-/// What was decided.
-pub(super) struct Decided {
     pub(super) drafted: Drafted,
-    pub(super) counted: Option<Counted>,
+    /// The rows of its agent, if they are to be written with it.
+    pub(super) rows: Option<Counted>,
 }
 
-/// Whoever signs.
+/// The same, signed.
+pub(super) struct Ready {
+    pub(super) asked: Asked,
+    pub(super) signed: Result<Signed, Fault>,
+    pub(super) rows: Option<Counted>,
+}
+
+/// Signs with threads of its own beside the caller's.
 pub(super) struct Signers {
     decider: Arc<dyn Decider>,
     helpers: Vec<Helper>,
@@ -44,7 +46,7 @@ pub(super) struct Signers {
 
 struct Helper {
     shares: Sender<Vec<Unsigned>>,
-    signed: Receiver<Vec<Draft>>,
+    signed: Receiver<Vec<Ready>>,
     thread: JoinHandle<()>,
 }
 
@@ -62,12 +64,12 @@ impl Signers {
         Ok(Self { decider: Arc::clone(decider), helpers })
     }
 
-    /// Signs a batch: the last share here, the others beside. The writer decides where that fails. False when a helper has
-    /// died, and what it held with it.
-    pub(super) fn sign(&self, mut batch: Vec<Unsigned>) -> (Vec<Draft>, bool) {
+    /// Signs a batch, in order: the last share here, the others beside. None when a helper has died, and what it held
+    /// with it.
+    pub(super) fn sign(&self, mut batch: Vec<Unsigned>) -> Option<Vec<Ready>> {
         let hands = (batch.len() / MIN_SHARE).clamp(1, self.helpers.len() + 1);
         let share = batch.len().div_ceil(hands);
-        let mut drafts = Vec::with_capacity(batch.len());
+        let mut ready = Vec::with_capacity(batch.len());
         let mut at_work = Vec::with_capacity(hands);
         for helper in self.helpers.iter().take(hands - 1) {
             let others = batch.split_off(share.min(batch.len()));
@@ -78,26 +80,18 @@ impl Signers {
             }
             at_work.push(helper);
         }
-        let last: Vec<_> = batch.into_iter().map(|one| signed(&*self.decider, one)).collect();
+        let last: Vec<_> = batch.into_iter().map(|one| sign(&*self.decider, one)).collect();
         let mut whole = true;
         for helper in at_work {
             if let Ok(share) = helper.signed.recv() {
-                drafts.extend(share);
+                ready.extend(share);
             } else {
-                tracing::error!(
-                    "a thread that signs has ended, and what it held is lost; restart the server"
-                );
+                tracing::error!("a thread that signs has ended, and its share is lost; restart the server");
                 whole = false;
             }
         }
-        drafts.extend(last);
-        if !whole {
-            // Others of the batch may rest on what is lost.
-            for draft in &mut drafts {
-                draft.outcome = None;
-            }
-        }
-        (drafts, whole)
+        ready.extend(last);
+        whole.then_some(ready)
     }
 
     /// Lets the helpers end.
@@ -115,7 +109,7 @@ impl Helper {
         let (done, signed_here) = channel();
         let serve = move || {
             for share in given {
-                let share = share.into_iter().map(|one| signed(&*decider, one)).collect();
+                let share = share.into_iter().map(|one| sign(&*decider, one)).collect();
                 if done.send(share).is_err() {
                     return;
                 }
@@ -126,21 +120,13 @@ impl Helper {
     }
 }
 
-/// Signs one. A panic has told of itself; it leaves the decision to the writer, and so does a key that cannot sign.
-fn signed(decider: &dyn Decider, unsigned: Unsigned) -> Draft {
-    let Unsigned { asked, decided, at } = unsigned;
-    let outcome = decided.and_then(|Decided { drafted, counted }| {
-        let sign = || decider.sign(&asked.authorization, drafted, at);
-        let signed = catch_unwind(AssertUnwindSafe(sign)).ok()?;
-        match signed {
-            Ok(signed) => Some(Outcome { signed, counted }),
-            Err(fault) => {
-                tracing::debug!(reason = %fault, "what was decided ahead could not be signed");
-                None
-            }
-        }
-    });
-    Draft { asked, outcome }
+/// Signs one. A panic is a fault, which has logged itself.
+fn sign(decider: &dyn Decider, unsigned: Unsigned) -> Ready {
+    let Unsigned { asked, at, drafted, rows } = unsigned;
+    let sign = || decider.sign(&asked.authorization, drafted, at);
+    let panicked = |_| Err(Fault::new("signing has panicked; see the line before this one"));
+    let signed = catch_unwind(AssertUnwindSafe(sign)).unwrap_or_else(panicked);
+    Ready { asked, signed, rows }
 }
 
 #[cfg(test)]
@@ -148,7 +134,7 @@ mod tests {
     use mandate_core::{EnvironmentKind, PolicyVersion, RequestId};
     use tokio::sync::oneshot;
 
-    use super::super::super::{Authorization, Found, Signed};
+    use super::super::super::{Authorization, Found};
     use super::*;
     use crate::error::Refusal;
     use crate::model::call::{Answer, Call, Caller, Environment};
@@ -190,15 +176,11 @@ mod tests {
         let call = Call { caller, request_id, at, idempotency: None };
         let authorization = Authorization::new(call, Err(Refusal::invalid("nothing is read of it")));
         let drafted = Drafted::Answered(Box::new(Signed::answered(answer(0))));
-        let decided = Some(Decided { drafted, counted: None });
-        Unsigned { asked: Asked { authorization, waiter: oneshot::channel().0 }, decided, at }
+        Unsigned { asked: Asked { authorization, waiter: oneshot::channel().0 }, at, drafted, rows: None }
     }
 
-    fn told(drafts: &[Draft]) -> Vec<Option<u8>> {
-        drafts
-            .iter()
-            .map(|draft| draft.outcome.as_ref().map(|outcome| outcome.signed.answer.body[0]))
-            .collect()
+    fn numbers(ready: &[Ready]) -> Vec<Option<u8>> {
+        ready.iter().map(|ready| ready.signed.as_ref().ok().map(|signed| signed.answer.body[0])).collect()
     }
 
     #[test]
@@ -207,17 +189,17 @@ mod tests {
         for helpers in 0..=MAX_HELPERS {
             let signers = Signers::with_helpers(helpers, &decider).unwrap();
             for length in 0..=40 {
-                let (drafts, whole) = signers.sign((0..length).map(unsigned).collect());
+                let ready = signers.sign((0..length).map(unsigned).collect()).unwrap();
                 let wanted: Vec<_> =
                     (0..length).map(|n| Some(n).filter(|n| ![FAULTY, PANICS].contains(n))).collect();
-                assert_eq!((told(&drafts), whole), (wanted, true), "{helpers} helpers, {length} to sign");
+                assert_eq!(numbers(&ready), wanted, "{helpers} helpers, {length} to sign");
             }
             signers.end();
         }
     }
 
     #[test]
-    fn what_a_dead_helper_held_is_lost_and_nothing_that_may_rest_on_it_stands() {
+    fn a_batch_of_which_a_dead_helper_held_a_share_is_lost_as_a_whole() {
         let decider: Arc<dyn Decider> = Arc::new(Names);
         let mut signers = Signers::with_helpers(1, &decider).unwrap();
         let (shares, given) = channel::<Vec<Unsigned>>();
@@ -225,11 +207,10 @@ mod tests {
         // It takes what it is given, and dies of it.
         let thread = std::thread::spawn(move || drop((given.recv(), done)));
         signers.helpers = vec![Helper { shares, signed, thread }];
-        let (drafts, whole) = signers.sign((0..8).map(unsigned).collect());
-        assert_eq!((told(&drafts), whole), (vec![None; 4], false));
-        // From then on nobody is given anything.
-        let (drafts, whole) = signers.sign((0..8).map(unsigned).collect());
-        assert_eq!((told(&drafts), whole), ((0..8).map(Some).collect(), true));
+        assert!(signers.sign((0..8).map(unsigned).collect()).is_none());
+        // From then on it is given nothing.
+        let ready = signers.sign((0..8).map(unsigned).collect()).unwrap();
+        assert_eq!(numbers(&ready), (0..8).map(Some).collect::<Vec<_>>());
         signers.end();
     }
 }

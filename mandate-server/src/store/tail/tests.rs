@@ -12,7 +12,7 @@ fn id(number: i64) -> DecisionId {
     DecisionId::new(Timestamp::from_millis(1_000 + number), 0)
 }
 
-/// A tail of no decisions, all of it there.
+/// A tail of no decisions.
 fn tail() -> Tail {
     Tail::of(Vec::new())
 }
@@ -60,53 +60,27 @@ fn what_is_not_committed_leaves_nothing_behind() {
 }
 
 #[test]
-fn what_may_be_committed_stays() {
-    let (tail, a) = (tail(), agent("agt_a"));
-    tail.add(&a, id(5));
-    tail.begin_at(id(5));
-    tail.commit((0, None), Vec::new());
-    tail.add(&a, id(6));
-    tail.begin_at(id(4));
-    tail.doubt();
-    assert_eq!(tail.since(), Some(id(5)), "an older one is said again to begin there");
+fn what_a_savepoint_has_added_is_taken_back_alone() {
+    let (tail, a, b) = (tail(), agent("agt_a"), agent("agt_b"));
+    tail.add(&a, id(1));
+    let added = tail.added();
+    tail.add(&a, id(2));
+    tail.add(&b, id(3));
+    tail.take_back(added);
+    assert_eq!((tail.behind(&a, None), tail.has(&b)), (vec![id(1)], false));
     tail.abort();
-    assert_eq!(tail.behind(&a, None), [id(5), id(6)]);
-    tail.begin_at(id(6));
-    tail.doubt();
-    assert_eq!(tail.since(), Some(id(6)));
+    assert!(!tail.has(&a));
 }
 
 #[test]
-fn what_a_failed_commit_has_added_goes_once_it_is_seen_not_to_be_there() {
-    for in_log in [true, false] {
-        let (tail, a, b) = (tail(), agent("agt_a"), agent("agt_b"));
-        tail.add(&a, id(1));
-        tail.commit((1, None), Vec::new());
-        assert_eq!(tail.doubted(), None);
-        tail.add(&a, id(2));
-        tail.add(&b, id(3));
-        tail.doubt();
-        assert_eq!(tail.doubted(), Some((b.clone(), id(3))));
-        assert_eq!(tail.behind(&a, None), [id(1), id(2)], "who reads sees");
-        tail.is_seen(in_log);
-        assert_eq!(tail.doubted(), None);
-        let (of_a, of_b) = if in_log { (vec![id(1), id(2)], vec![id(3)]) } else { (vec![id(1)], Vec::new()) };
-        assert_eq!((tail.behind(&a, None), tail.behind(&b, None)), (of_a, of_b));
-        assert_eq!(tail.has(&b), in_log);
-    }
-}
-
-#[test]
-fn what_is_left_out_is_what_is_unsettled_and_older() {
-    let (tail, a) = (tail(), agent("agt_a"));
-    (1..=5).for_each(|number| tail.add(&a, id(number)));
-    tail.commit((5, None), Vec::new());
-    assert_eq!(tail.left_out(&a, id(3), &[id(2), id(3)]), [id(1)]);
-    assert_eq!(tail.left_out(&a, id(5), &[id(1), id(2), id(3), id(4), id(5)]), []);
-    let _visit = tail.visit();
-    tail.commit((0, None), vec![(a.clone(), id(2))]);
-    assert_eq!(tail.left_out(&a, id(5), &[id(5)]), [id(3), id(4)]);
-    assert_eq!(tail.left_out(&agent("agt_b"), id(5), &[]), []);
+fn what_is_read_anew_takes_the_place_of_what_was_there() {
+    let (tail, a, b) = (tail(), agent("agt_a"), agent("agt_b"));
+    tail.add(&a, id(1));
+    tail.commit((1, None), Vec::new());
+    let visit = tail.visit();
+    tail.replace(Tail::of(vec![(b.clone(), id(2))]));
+    assert_eq!((tail.has(&a), tail.behind(&b, None)), (false, vec![id(2)]));
+    drop(visit);
 }
 
 #[test]
@@ -117,32 +91,30 @@ fn how_much_is_behind_counts_all_environments_whichever_was_read_first() {
     (2..=7).for_each(|number| tail.read(Some(&agent("agt_a")), id(number)));
     tail.read(Some(&other), id(1));
     tail.is_read(None);
-    assert_eq!(tail.overdue(8, |_| false), [other, agent("agt_a")]);
+    assert_eq!(tail.overdue(8), [other, agent("agt_a")]);
 }
 
 #[test]
 fn the_oldest_are_overdue_once_there_is_too_much_behind_them() {
     let tail = Tail::bounded(3, 2);
     let (a, b, c) = (agent("agt_a"), agent("agt_b"), agent("agt_c"));
-    let none = |_: &AgentKey| false;
     tail.add(&b, id(1));
     tail.commit((2, None), Vec::new());
     tail.add(&a, id(2));
     tail.commit((1, None), Vec::new());
-    assert_eq!(tail.overdue(8, none), []);
+    assert_eq!(tail.overdue(8), []);
     tail.commit((1, None), Vec::new());
-    assert_eq!(tail.overdue(8, none), std::slice::from_ref(&b), "four were written since");
+    assert_eq!(tail.overdue(8), std::slice::from_ref(&b), "four were written since");
     tail.commit((2, None), Vec::new());
-    assert_eq!(tail.overdue(8, none), [b.clone(), a.clone()]);
-    assert_eq!(tail.overdue(1, none), std::slice::from_ref(&b));
-    assert_eq!(tail.overdue(8, |agent| *agent == b), std::slice::from_ref(&a));
+    assert_eq!(tail.overdue(8), [b.clone(), a.clone()]);
+    assert_eq!(tail.overdue(1), std::slice::from_ref(&b));
     // What is settled is not overdue, even while somebody reads what was before.
     let visit = tail.visit();
     tail.commit((0, None), vec![(b.clone(), id(1)), (a.clone(), id(2))]);
-    assert_eq!(tail.overdue(8, none), []);
+    assert_eq!(tail.overdue(8), []);
     assert_eq!(tail.behind(&b, None), [id(1)]);
     (6..=8).zip([&a, &b, &c]).for_each(|(number, agent)| tail.add(agent, id(number)));
-    assert_eq!(tail.overdue(8, none), std::slice::from_ref(&a), "an agent too many");
+    assert_eq!(tail.overdue(8), std::slice::from_ref(&a), "an agent too many");
     assert_eq!(tail.beginning(), Some(id(6)));
     drop(visit);
 }

@@ -39,7 +39,7 @@ CREATE TABLE revisions (
     name     TEXT    PRIMARY KEY,
     revision INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
-INSERT INTO revisions (name, revision) VALUES ('api_keys', 0), ('signing_keys', 0);
+INSERT INTO revisions (name, revision) VALUES ('api_keys', 0), ('signing_keys', 0), ('operator', 0);
 
 -- The high-water mark of the instants by which decisions were made: never below one of them, and at most a second ahead of
 -- the newest.

@@ -16,7 +16,7 @@ use crate::model::call::{Answer, Call, Caller, Environment};
 use crate::model::records::AgentKey;
 use crate::store::sql::owed;
 use crate::store::tail::Tail;
-use crate::store::{self, Authorization, Decider, Drafted, Found, Signed, Store};
+use crate::store::{self, Authorization, Decider, Drafted, Found, Owned, Signed, Store};
 
 /// Answers everything.
 struct Yes;
@@ -74,8 +74,8 @@ impl World {
             }
         });
         let disk = Disk { commit, checkpoint };
-        let store =
-            Store::open_with(&database, Arc::new(Yes), Metrics::new(), disk, Tail::default()).unwrap();
+        let owned = Owned::take(&database, Duration::ZERO).unwrap();
+        let store = Store::open_with(owned, Arc::new(Yes), Metrics::new(), disk, Tail::default()).unwrap();
         Self { store, path, next, commits, _folder: folder }
     }
 
@@ -222,27 +222,39 @@ async fn after_a_full_disk_and_other_errors_the_writer_goes_on() {
 }
 
 #[tokio::test]
-async fn what_a_commit_that_failed_was_to_owe_is_forgotten_with_the_next() {
+async fn what_a_commit_that_failed_was_to_add_to_the_tail_is_gone() {
     let world = World::new();
     let key = AgentKey { environment: 1, agent: AgentId::parse("agt_a").unwrap() };
     let (agent, id) = (key.clone(), DecisionId::new(noon(), 1));
-    let has = async || {
-        let key = key.clone();
-        world.store.read(move |tx| tx.tail().unwrap().has(&key)).await.unwrap()
-    };
     world.fail_next(ffi::SQLITE_FULL);
     let owed = world.store.write(move |tx| Ok(owed::owe(tx, &agent, id)?)).await;
     assert!(owed.is_err());
-    assert!(has().await, "it could be in the log all the same");
-    world.add().await.unwrap();
-    assert!(!has().await);
+    let has = world.store.read(move |tx| tx.tail().unwrap().has(&key)).await.unwrap();
+    assert!(!has);
+}
+
+#[tokio::test]
+async fn a_script_that_fails_adds_nothing_to_the_tail() {
+    let world = World::new();
+    let key = AgentKey { environment: 1, agent: AgentId::parse("agt_a").unwrap() };
+    let (agent, id) = (key.clone(), DecisionId::new(noon(), 1));
+    let owed: Result<Result<(), Refusal>, Fault> = world
+        .store
+        .write(move |tx| {
+            owed::owe(tx, &agent, id)?;
+            Err(Fault::new("it goes no further").into())
+        })
+        .await;
+    assert!(owed.is_err());
+    let has = world.store.read(move |tx| tx.tail().unwrap().has(&key)).await.unwrap();
+    assert!(!has);
 }
 
 #[test]
 fn repeated_failures_are_logged_at_intervals() {
     let mut committer = Committer::new(commit(), Arc::default());
     let start = Instant::now();
-    let told = [0, 1, TELL_SECONDS - 1, TELL_SECONDS, TELL_SECONDS + 1, 2 * TELL_SECONDS]
-        .map(|seconds| committer.is_to_be_told(start + Duration::from_secs(seconds)));
+    let told = [0, 1, LOG_SECONDS - 1, LOG_SECONDS, LOG_SECONDS + 1, 2 * LOG_SECONDS]
+        .map(|seconds| committer.is_to_be_logged(start + Duration::from_secs(seconds)));
     assert_eq!(told, [true, false, false, true, false, true]);
 }

@@ -1,4 +1,4 @@
-//! Decided ahead of the writer or by it: the log is the same, and each decision rests on those before it.
+//! On state in memory or on state just read: the log is the same, and each decision rests on those before it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher as _, RandomState};
@@ -38,7 +38,7 @@ pub(crate) fn below(random: &mut Random, bound: usize) -> usize {
     usize::try_from(random.below(i64::try_from(bound).unwrap())).unwrap()
 }
 
-/// Another process writes: all that is known ahead is worth nothing.
+/// An operator's command writes beside the server, which forgets all that it has in memory.
 fn interfere(world: &World, number: i64) {
     let name = mandate_core::AgentName::parse(&format!("other-{number}")).unwrap();
     let created = organization::draw(name, world.clock.now(), &SystemEntropy);
@@ -184,12 +184,12 @@ pub(crate) async fn rests(world: &World) {
 }
 
 #[tokio::test]
-async fn decided_ahead_or_by_the_writer_the_log_is_the_same() {
-    let (random, scale) = campaign("ahead");
-    let ahead = live(Random(random.0), STEPS * scale, false).await;
-    let by_the_writer = live(random, STEPS * scale, true).await;
-    assert!(ahead.len() > 300, "{}", ahead.len());
-    assert_eq!(ahead, by_the_writer);
+async fn on_state_in_memory_or_just_read_the_log_is_the_same() {
+    let (random, scale) = campaign("states");
+    let in_memory = live(Random(random.0), STEPS * scale, false).await;
+    let just_read = live(random, STEPS * scale, true).await;
+    assert!(in_memory.len() > 300, "{}", in_memory.len());
+    assert_eq!(in_memory, just_read);
 }
 
 /// Asks over and over for agents that others ask for too, now and then under a key that others send too.
@@ -263,7 +263,7 @@ async fn a_decision_that_cannot_be_written_harms_no_other_in_its_batch() {
     world.change(spoil);
     assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
 
-    // The writer is held until all of them are decided ahead, in one batch.
+    // The writer is held until all of them wait, for one batch.
     let (release, gate) = std::sync::mpsc::channel();
     let gate = std::sync::Mutex::new(gate);
     let hold = world.store.write(move |_| {

@@ -1,0 +1,223 @@
+//! Decides on the authorizations of one transaction: each in order, on the state that the one before left.
+//!
+//! They go in rounds: decide, sign, write. One round is enough, unless an authorization rests on what the round has not
+//! written yet, such as the answer under its own idempotency key.
+
+use std::collections::{HashSet, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use mandate_core::Timestamp;
+use rusqlite::Connection;
+
+use super::super::sql::owed::Counted;
+use super::super::tail::Tail;
+use super::super::tx::{Tally, Tx};
+use super::super::{Authorization, Decider, Drafted, Found, Ruling, Signed, sql};
+use super::SqliteSession;
+use super::jobs::{Asked, MAX_BATCH};
+use super::signers::{Ready, Signers, Unsigned};
+use super::states::States;
+use crate::error::Fault;
+use crate::model::call::Answer;
+use crate::model::records::{AgentKey, KeptKey, UsageKey};
+
+/// Agents whose rows are written with a batch at most, because the tail of the log is too long. It grows by less.
+const MAX_OVERDUE: usize = MAX_BATCH;
+
+/// Decides on batches.
+pub(super) struct Deciding {
+    pub(super) decider: Arc<dyn Decider>,
+    pub(super) signers: Signers,
+    pub(super) states: States,
+    pub(super) tail: Arc<Tail>,
+}
+
+/// The authorizations of one transaction.
+#[derive(Default)]
+pub(super) struct Batch {
+    /// Those to decide on.
+    pub(super) waiting: VecDeque<Asked>,
+    /// The others, each with its answer, which is sent when the transaction has been committed.
+    pub(super) done: Vec<(Asked, Result<Answer, Fault>)>,
+}
+
+impl Batch {
+    /// A batch of these, in this order.
+    pub(super) fn of(asked: Vec<Asked>) -> Self {
+        Self { waiting: asked.into(), done: Vec::new() }
+    }
+
+    /// Puts all of them back among those to decide on.
+    pub(super) fn begin_again(&mut self) {
+        for (asked, _) in self.done.drain(..).rev() {
+            self.waiting.push_front(asked);
+        }
+    }
+
+    /// Answers all of them with a fault.
+    pub(super) fn fail(&mut self, fault: &Fault) {
+        self.begin_again();
+        self.done.extend(self.waiting.drain(..).map(|asked| (asked, Err(fault.clone()))));
+    }
+}
+
+impl Deciding {
+    /// Decides on all that wait, and writes what was made.
+    ///
+    /// # Errors
+    /// Something could not be written. The transaction, or its savepoint, has to be undone then.
+    pub(super) fn run(
+        &mut self,
+        connection: &Connection,
+        batch: &mut Batch,
+        tally: &mut Tally,
+    ) -> Result<(), Fault> {
+        let mut session = SqliteSession::writing(connection, Some(Arc::clone(&self.tail)));
+        let mut tx = Tx::new(&mut session);
+        let now = self.decider.now();
+        while !batch.waiting.is_empty() {
+            let unsigned = self.round(now, batch, &mut tx);
+            let Some(ready) = self.signers.sign(unsigned) else {
+                return Err(Fault::new("a thread that signs has ended"));
+            };
+            if connection.is_autocommit() {
+                let undone = Fault::new("database: the transaction was undone");
+                batch.done.extend(ready.into_iter().map(|ready| (ready.asked, Err(undone.clone()))));
+                return Err(undone);
+            }
+            self.write(ready, batch, &mut tx)?;
+        }
+        for key in self.tail.overdue(MAX_OVERDUE) {
+            self.write_rows(&key, &mut tx)?;
+        }
+        tally.add(tx.into_tally());
+        Ok(())
+    }
+
+    /// Decides on as many as can be decided on before any of them is written.
+    fn round(&mut self, now: Timestamp, batch: &mut Batch, tx: &mut Tx<'_>) -> Vec<Unsigned> {
+        let mut unsigned: Vec<Unsigned> = Vec::with_capacity(batch.waiting.len());
+        let mut names = HashSet::new();
+        while let Some(asked) = batch.waiting.pop_front() {
+            let authorization = &asked.authorization;
+            let name = authorization.call.idempotency.as_ref().map(|claim| claim.key(&authorization.call.caller));
+            let environment = authorization.call.caller.environment.id;
+            let request = authorization.request.as_ref().ok();
+            let month = request.map(|request| UsageKey::of(environment, request, now));
+            let rests_on_the_round = name.as_ref().is_some_and(|name| names.contains(name))
+                || month.as_ref().is_some_and(|month| self.states.is_full(month));
+            if rests_on_the_round && !unsigned.is_empty() {
+                batch.waiting.push_front(asked);
+                break;
+            }
+            let decide = || self.decide(authorization, name.as_ref(), month.as_ref(), now, tx);
+            let panicked = |_| Err(Fault::new("deciding has panicked; see the line before this one"));
+            match catch_unwind(AssertUnwindSafe(decide)).unwrap_or_else(panicked) {
+                Ok((drafted, rows)) => {
+                    names.extend(name);
+                    unsigned.push(Unsigned { asked, at: now, drafted, rows });
+                }
+                Err(fault) => batch.done.push((asked, Err(fault))),
+            }
+        }
+        unsigned
+    }
+
+    /// Decides on one. Gives the rows of its agent, if they are to be written with the decision.
+    fn decide(
+        &mut self,
+        authorization: &Authorization,
+        name: Option<&KeptKey>,
+        month: Option<&UsageKey>,
+        now: Timestamp,
+        tx: &mut Tx<'_>,
+    ) -> Result<(Drafted, Option<Counted>), Fault> {
+        let kept = match name {
+            Some(name) => sql::idempotency::lock(tx, name)?,
+            None => None,
+        };
+        let mut found = Found { standing: None, kept: kept.as_ref(), mark: Some(self.states.mark(tx)?) };
+        if let Some(month) = month {
+            if self.states.is_full(month) {
+                self.write_rows(&month.agent, tx)?;
+                self.states.forget_agent(&month.agent);
+            }
+            let absent = || Fault::new("database: an agent key's agent is not there");
+            found.standing = Some(self.states.find(month, tx)?.ok_or_else(absent)?);
+        }
+        let drafted = self.decider.draft(authorization, now, &found)?;
+        let rows = match (&drafted, month) {
+            (Drafted::Unsigned(made), Some(month)) => self.states.count(month, &made.ruling.decision)?,
+            _ => None,
+        };
+        Ok((drafted, rows))
+    }
+
+    /// Writes what a round has made. Where one could not be signed, those of the same agent behind it fall with it.
+    fn write(&mut self, ready: Vec<Ready>, batch: &mut Batch, tx: &mut Tx<'_>) -> Result<(), Fault> {
+        let mut fallen: HashSet<AgentKey> = HashSet::new();
+        let mut ready = ready.into_iter();
+        while let Some(Ready { asked, signed, rows }) = ready.next() {
+            let agent = agent(&asked.authorization);
+            let signed = signed.and_then(|signed| match &agent {
+                Some(agent) if signed.made.is_some() && fallen.contains(agent) => {
+                    Err(Fault::new("the agent's decision before this one could not be signed"))
+                }
+                _ => Ok(signed),
+            });
+            let signed = match signed {
+                Ok(signed) => signed,
+                Err(fault) => {
+                    if let Some(agent) = agent {
+                        self.states.forget_agent(&agent);
+                        fallen.insert(agent);
+                    }
+                    batch.done.push((asked, Err(fault)));
+                    continue;
+                }
+            };
+            if let Err(fault) = self.keep(&signed, rows.as_ref(), tx) {
+                batch.done.push((asked, Err(fault.clone())));
+                batch.done.extend(ready.map(|ready| (ready.asked, Err(fault.clone()))));
+                return Err(fault);
+            }
+            batch.done.push((asked, Ok(signed.answer)));
+        }
+        Ok(())
+    }
+
+    /// Writes what was made for one authorization.
+    fn keep(&mut self, signed: &Signed, rows: Option<&Counted>, tx: &mut Tx<'_>) -> Result<(), Fault> {
+        let Signed { made, event, kept, .. } = signed;
+        if let Some((key, record)) = kept.as_deref() {
+            sql::idempotency::keep(tx, key, record)?;
+        }
+        if let Some(Ruling { decision, review }) = made.as_deref() {
+            sql::decisions::insert(tx, decision)?;
+            review.iter().try_for_each(|review| sql::reviews::insert(tx, decision.environment, review))?;
+            self.states.raise(decision.decided_at, tx)?;
+        }
+        if let Some(event) = event {
+            sql::events::insert(tx, event)?;
+            sql::deliveries::fan_out(tx, event)?;
+        }
+        rows.map_or(Ok(()), |rows| sql::owed::write(tx, rows))
+    }
+
+    /// Writes what the rows of one agent lack.
+    pub(super) fn write_rows(&mut self, key: &AgentKey, tx: &mut Tx<'_>) -> Result<(), Fault> {
+        match self.states.owed(key) {
+            Some(0) => Ok(()),
+            Some(_) => self.states.rows(key).map_or(Ok(()), |rows| sql::owed::write(tx, &rows)),
+            None => sql::owed::settle(tx, key),
+        }
+    }
+}
+
+/// The agent that an authorization is about; none if it was refused.
+fn agent(authorization: &Authorization) -> Option<AgentKey> {
+    let environment = authorization.call.caller.environment.id;
+    let request = authorization.request.as_ref().ok()?;
+    Some(AgentKey { environment, agent: request.agent.clone() })
+}

@@ -1,0 +1,90 @@
+//! The lock of the one server that owns a database.
+//!
+//! It is a lock of the operating system on a file beside the database, which the death of the process releases. The
+//! database file itself is not to be opened beside SQLite: to close it again would give up SQLite's own locks.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::time::{Duration, Instant};
+
+use tracing::warn;
+
+use super::upkeep::{adopt, directory};
+use crate::error::Fault;
+
+/// How often it looks.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// The suffix of the file, after the database's name.
+const SUFFIX: &str = "-server";
+const MODE: u32 = 0o600;
+/// The longest text that is read from it, in bytes.
+const MAX_TEXT: u64 = 512;
+
+/// Held for as long as a server, or a command that needs the database for itself, works on it.
+#[derive(Debug)]
+pub struct Owner {
+    path: String,
+    /// Dropping it gives the lock up.
+    _lock: File,
+}
+
+impl Owner {
+    /// Takes the database at `path`. Waits for `patience` while another process has it.
+    ///
+    /// # Errors
+    /// Another process has it still; the fault names it. Or the file cannot be used.
+    pub(in crate::store) fn take(path: &str, patience: Duration) -> Result<Self, Fault> {
+        let name = format!("{path}{SUFFIX}");
+        let unusable = |e| Fault::new(format!("database: the file {name} cannot be used: {e}"));
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(MODE);
+        let mut file = options.open(&name).map_err(unusable)?;
+        adopt(&file, directory(path));
+        let began = Instant::now();
+        let mut waited = false;
+        loop {
+            match file.try_lock() {
+                Ok(()) => break,
+                Err(TryLockError::Error(e)) => return Err(unusable(e)),
+                Err(TryLockError::WouldBlock) => {}
+            }
+            let owner = read(&mut file);
+            if began.elapsed() >= patience {
+                return Err(Fault::new(format!(
+                    "database: {path} belongs to {owner}; one SQLite file serves one process: stop that one first, or \
+                     use PostgreSQL for several servers"
+                )));
+            }
+            if !waited {
+                warn!(database = path, %owner, seconds = patience.as_secs(), "the database is in use: waiting for its end");
+                waited = true;
+            }
+            std::thread::sleep(INTERVAL);
+        }
+        write(&mut file).map_err(unusable)?;
+        Ok(Self { path: path.to_owned(), _lock: file })
+    }
+
+    /// The path of the database.
+    pub(in crate::store) fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+/// Who has the lock, as it wrote itself down.
+fn read(file: &mut File) -> String {
+    let mut text = String::new();
+    let read = file.rewind().and_then(|()| file.take(MAX_TEXT).read_to_string(&mut text));
+    let text = text.trim();
+    if read.is_err() || text.is_empty() { "another process".to_owned() } else { text.to_owned() }
+}
+
+/// Writes this process down.
+fn write(file: &mut File) -> std::io::Result<()> {
+    let system = rustix::system::uname();
+    let host = system.nodename().to_string_lossy();
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "process {} on host {host}", std::process::id())
+}
