@@ -14,6 +14,7 @@ mod harness;
 
 mod agents;
 mod authorizations;
+mod beside;
 mod cli;
 mod clocks;
 mod concurrency;
