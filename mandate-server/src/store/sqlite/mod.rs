@@ -17,7 +17,7 @@ mod writer;
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
@@ -50,8 +50,6 @@ mod migrations {
 
 /// An open database and its threads.
 pub(super) struct Sqlite {
-    /// Given up when the threads have ended.
-    owner: Mutex<Option<Owner>>,
     path: String,
     writer: Writer,
     readers: Readers,
@@ -68,12 +66,13 @@ impl Sqlite {
         disk: Disk,
         tail: Tail,
     ) -> Result<Self, Fault> {
-        let path = owner.path();
+        let path = owner.path().to_owned();
+        let path = path.as_str();
         let held = upkeep::claim(path, Holder::Server)?;
         let tail = Arc::new(tail);
-        let writer = Writer::start(path, decider, metrics, wake, disk, &tail)?;
+        let writer = Writer::start(owner, decider, metrics, wake, disk, &tail)?;
         let readers = Readers::start(path, &tail)?;
-        Ok(Self { owner: Mutex::new(Some(owner)), path: path.to_owned(), writer, readers, _held: held })
+        Ok(Self { path: path.to_owned(), writer, readers, _held: held })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -117,7 +116,6 @@ impl Sqlite {
     pub(super) fn close(&self) {
         self.readers.close();
         self.writer.close();
-        drop(self.owner.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
 

@@ -15,6 +15,7 @@ use super::super::{Authorization, Decider, sql};
 use super::batch::Deciding;
 use super::checkpoint::Checkpointer;
 use super::commit::{Committer, Disk, leave, stopped};
+use super::owner::Owner;
 use super::jobs::{Asked, Job, MAX_BATCH, Reply, SETTLED, SETTLING};
 use super::signers::Signers;
 use super::states::States;
@@ -40,13 +41,14 @@ pub(super) struct Writer {
 
 impl Writer {
     pub(super) fn start(
-        path: &str,
+        owner: Owner,
         decider: Arc<dyn Decider>,
         metrics: Metrics,
         wake: Arc<Notify>,
         disk: Disk,
         tail: &Arc<Tail>,
     ) -> Result<Self, Fault> {
+        let path = owner.path();
         let mut connection = connect(path)?;
         // The pages as they were before a savepoint: beyond 16 of them SQLite would make a file for each transaction.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
@@ -72,6 +74,7 @@ impl Writer {
             tail: Arc::clone(tail),
             unmarked: 0,
             wake,
+            _owner: owner,
         };
         let thread = std::thread::Builder::new()
             .name("writer".to_owned())
@@ -177,6 +180,8 @@ pub(super) struct Thread {
     pub(super) unmarked: usize,
     /// Wakes the delivery worker.
     pub(super) wake: Arc<Notify>,
+    /// The database is this thread's until it ends.
+    _owner: Owner,
 }
 
 impl Thread {
