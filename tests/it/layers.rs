@@ -199,7 +199,8 @@ fn reachable(from: &Module, imports: &BTreeMap<Module, BTreeSet<Module>>) -> BTr
 
 /// The sets of modules that are all reachable from each other.
 fn circles(imports: &BTreeMap<Module, BTreeSet<Module>>) -> BTreeSet<Vec<String>> {
-    let by_module: BTreeMap<_, _> = imports.keys().map(|module| (module, reachable(module, imports))).collect();
+    let by_module: BTreeMap<_, _> =
+        imports.keys().map(|module| (module, reachable(module, imports))).collect();
     let mut circles = BTreeSet::new();
     for (module, reachable) in &by_module {
         let circle: Vec<_> = reachable.iter().filter(|other| by_module[other].contains(*module)).collect();

@@ -165,7 +165,10 @@ fn every_command_that_changes_something_leaves_a_record() {
         records.as_array().unwrap().iter().rev().map(|r| r["action"].as_str().unwrap()).collect();
     let twice = ["rate.set", "rate.set"];
     let thrice = ["key.revoke", "key.revoke", "key.revoke"];
-    assert_eq!(actions, [&["organization.create", "key.issue"][..], &twice, &["key.rotate"], &thrice].concat());
+    assert_eq!(
+        actions,
+        [&["organization.create", "key.issue"][..], &twice, &["key.rotate"], &thrice].concat()
+    );
     let rotation = &records[3];
     assert_eq!((&rotation["subject"], &rotation["details"]["replaces"]), (&rotated["key"], &json!(key)));
     assert_eq!((&rotation["organization"], &rotation["environment"]), (&json!("acme"), &json!("production")));

@@ -96,7 +96,11 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
             listener.finding(Finding::row(rule.table, breach.environment, id, found, rule.expected));
         }
         if more {
-            listener.finding(Finding::whole(rule.table, format!("{MAX_FINDINGS} rows or more"), rule.expected));
+            listener.finding(Finding::whole(
+                rule.table,
+                format!("{MAX_FINDINGS} rows or more"),
+                rule.expected,
+            ));
         }
     }
     Ok(true)

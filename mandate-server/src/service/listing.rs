@@ -110,7 +110,11 @@ impl<'a> Walk<'a> {
     ///
     /// # Errors
     /// The page cannot be written.
-    pub fn answer<S: Serialize>(self, mut rows: Vec<(Position, S)>, stopped_at: Option<Position>) -> Scripted {
+    pub fn answer<S: Serialize>(
+        self,
+        mut rows: Vec<(Position, S)>,
+        stopped_at: Option<Position>,
+    ) -> Scripted {
         let more_than_fit = rows.len() > self.limit;
         rows.truncate(self.limit);
         let end = if more_than_fit { rows.last().map(|(position, _)| *position) } else { stopped_at };

@@ -87,7 +87,10 @@ async fn mandates_and_reviews_have_one_event_when_the_clock_jumps_and_goes_back(
         world.clock.advance(jump);
         sweep(&world, &one).await;
         sweep(&world, &sweeper(&world, folder.path())).await;
-        assert_eq!((events(&world, "mandate.expiring").await, events(&world, "decision.resolved").await), (1, 1));
+        assert_eq!(
+            (events(&world, "mandate.expiring").await, events(&world, "decision.resolved").await),
+            (1, 1)
+        );
     }
     // What ended by mistake stays ended, since an event has announced it.
     world.clock.advance(-JUMP);

@@ -13,8 +13,8 @@ use mandate_server::model::call::ScriptError;
 use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::audit::{self, Operator};
 use mandate_server::service::signing::rotation::{
-    self, CACHE_SECONDS, CLOCK_MARGIN_SECONDS, PROPAGATION_SECONDS, INCOMING_SECONDS, KeyState, Maker,
-    OUTGOING_SECONDS,
+    self, CACHE_SECONDS, CLOCK_MARGIN_SECONDS, INCOMING_SECONDS, KeyState, Maker, OUTGOING_SECONDS,
+    PROPAGATION_SECONDS,
 };
 use mandate_server::service::signing::{self, Keyring};
 use mandate_server::store::sql::signing_keys::SigningKeyRecord;

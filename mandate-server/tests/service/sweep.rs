@@ -61,7 +61,10 @@ async fn the_expiry_of_a_mandate_is_announced_once_seven_days_before() {
     for _ in 0..2 {
         sweeper(&world).sweep().await;
         let found = events_of(&world, "mandate.expiring").await;
-        assert_eq!((found.len(), &found[0]["id"], &found[0]["status"]), (1, &json!(mandate), &json!("active")));
+        assert_eq!(
+            (found.len(), &found[0]["id"], &found[0]["status"]),
+            (1, &json!(mandate), &json!("active"))
+        );
     }
 }
 

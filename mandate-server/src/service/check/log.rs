@@ -16,7 +16,7 @@ use super::{Finding, Listener, shown};
 use crate::error::Fault;
 use crate::model::records::DecisionRecord;
 use crate::service::decisions::claims;
-use crate::store::sql::check::{self as rows, Entry, ParsedEntry, Of, SigningKeyRow};
+use crate::store::sql::check::{self as rows, Entry, Of, ParsedEntry, SigningKeyRow};
 use crate::store::tx::{Tx, Value};
 
 const TABLE: &str = "decisions";

@@ -254,7 +254,11 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
 /// Makes the deliveries of the events. Returns false if no event is in an environment with subscriptions. A webhook
 /// that subscribed after these environments were read misses the events of this batch: its subscription was not yet
 /// answered when the authorizations came.
-fn deliver(session: &mut PostgresSession<'_>, made: &Made, subscribed: &BTreeSet<i64>) -> Result<bool, Fault> {
+fn deliver(
+    session: &mut PostgresSession<'_>,
+    made: &Made,
+    subscribed: &BTreeSet<i64>,
+) -> Result<bool, Fault> {
     let events = || made.events.iter().filter(|event| subscribed.contains(&event.environment));
     if events().next().is_none() {
         return Ok(false);

@@ -87,7 +87,8 @@ fn the_database_is_who_its_certificate_says_as_far_as_the_url_demands() {
         // The cluster refuses connections without TLS.
         (format!("{by_name}?sslmode=disable"), Err("no encryption")),
     ];
-    for ((url, wanted), connected) in cases.iter().zip(connect_all(cases.iter().map(|(url, _)| url.as_str()))) {
+    for ((url, wanted), connected) in cases.iter().zip(connect_all(cases.iter().map(|(url, _)| url.as_str())))
+    {
         match (connected, wanted) {
             (Ok(encrypted), Ok(())) => assert!(encrypted, "{url}"),
             (Err(why), Err(wanted)) => assert!(why.contains(wanted), "{url}: {why}"),
