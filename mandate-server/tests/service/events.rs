@@ -230,7 +230,7 @@ async fn an_event_goes_to_the_webhooks_that_subscribe_to_its_type() {
 }
 
 #[tokio::test]
-async fn a_webhook_hears_of_what_is_asked_once_it_is_registered_whatever_is_under_way() {
+async fn a_registered_webhook_gets_each_event_whatever_is_under_way() {
     let world = World::new().await;
     let mut agents = Vec::new();
     for number in 0..9 {
