@@ -295,6 +295,11 @@ fn read(text: &str) -> Result<Decimal, Unreadable> {
     value.and_then(|value| Decimal::try_new(value, scale).ok()).ok_or(Unreadable::TooLong)
 }
 
+/// Whether a JSON number's text is 0, in any spelling: `0`, `0.0`, `-0`, `0e5`.
+pub(crate) fn is_zero(text: &str) -> bool {
+    read(text).is_ok_and(|value| value.is_zero())
+}
+
 /// Whether a number without trailing zeros has no more digits than an amount may have.
 fn fits(value: &Decimal) -> bool {
     value.scale() <= FRACTION_DIGITS && value.mantissa() <= MAX_MANTISSA

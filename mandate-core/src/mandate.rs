@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::amount::{Amount, Total};
+use crate::amount::{self, Amount, Total};
 use crate::error::Invalid;
 use crate::id::MandateId;
 use crate::json::{Field, Object};
@@ -211,10 +211,10 @@ impl EscrowTerms {
     }
 }
 
-/// An amount or 0. A threshold of 0 applies to every amount.
+/// An amount, or 0 in any spelling. A threshold of 0 applies to every amount.
 fn threshold(field: &Field<'_>) -> Result<Total, Invalid> {
     match field.number()? {
-        "0" => Ok(Total::ZERO),
+        text if amount::is_zero(text) => Ok(Total::ZERO),
         text if text.starts_with('-') => Err(Invalid::value(field.path(), "must be 0 or greater", text)),
         _ => field.amount().map(Total::from),
     }

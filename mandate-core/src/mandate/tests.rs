@@ -69,6 +69,29 @@ fn up_to_64_categories_are_read_in_their_order() {
 }
 
 #[test]
+fn a_threshold_may_be_zero_in_any_spelling() {
+    for zero in ["0", "0.0", "0.00", "0e0", "0E+9", "0.0e-7", "-0", "-0.0"] {
+        let terms = read(
+            &WHOLE
+                .replace("200.50", zero)
+                .replace(r#""required_above":0"#, &format!(r#""required_above":{zero}"#)),
+        );
+        let terms = terms.unwrap_or_else(|refused| panic!("{zero}: {refused}"));
+        assert_eq!(terms.review_above, Some(Total::ZERO), "{zero}");
+        assert_eq!(terms.escrow.map(|escrow| escrow.required_above), Some(Total::ZERO), "{zero}");
+    }
+    for (above, message) in [
+        ("-0.01", "review_above must be 0 or greater; got `-0.01`"),
+        ("0.000000001", "review_above must have at most 15 digits, of which at most 8 are fractional"),
+        ("00", "body must be JSON"),
+        ("\"0\"", "review_above must be a number; got a string"),
+    ] {
+        let refused = read(&WHOLE.replace("200.50", above)).unwrap_err().to_string();
+        assert!(refused.starts_with(message), "{refused}");
+    }
+}
+
+#[test]
 fn refusals_name_the_field() {
     for (from, to, message) in [
         (r#""currency":"USD""#, r#""x":1"#, "limits.currency is required"),
