@@ -119,10 +119,7 @@ impl<'a> Walk<'a> {
 
     fn fetch(&self) -> Result<String, Failure> {
         let mut query = self.filters.clone();
-        // Only the metering has no ids, and it has its own page size.
-        if self.id.is_some() || matches!(self.from, From::Id { .. }) {
-            query.push(("limit", self.left.map_or(MAX_PAGE, |left| left.min(MAX_PAGE)).to_string()));
-        }
+        query.push(("limit", self.left.map_or(MAX_PAGE, |left| left.min(MAX_PAGE)).to_string()));
         match &self.from {
             From::Cursor { cursor, .. } => query.push(("cursor", cursor.clone())),
             From::Id { direction, id } => query.push((direction, id.clone())),

@@ -306,7 +306,7 @@ fn no_query(query: Option<&str>) -> Result<(), Refusal> {
     parameters(query, [], []).map(|([], [])| ())
 }
 
-fn page_size(text: &str) -> Result<u32, Refusal> {
+pub(super) fn page_size(text: &str) -> Result<u32, Refusal> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     let limit = text.parse().ok().filter(|limit| digits && (1..=MAX_LIMIT).contains(limit));
     limit.ok_or_else(|| Refusal::invalid(format!("limit must be an integer between 1 and {MAX_LIMIT}")))

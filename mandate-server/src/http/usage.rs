@@ -6,7 +6,7 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{RefOr, Schema};
 use utoipa::{PartialSchema, ToSchema};
 
-use super::extract::{Admitted, parameter};
+use super::extract::{Admitted, DEFAULT_LIMIT, page_size, parameter};
 use super::openapi::values;
 use super::respond::Failure;
 use crate::model::call::Answer;
@@ -21,6 +21,7 @@ use crate::service::usage;
     params(
         ("month" = values::Month, Query, description = "The calendar month (UTC). Without it, the current month."),
         ("agent" = values::AgentId, Query, description = "Only this agent's metering."),
+        ("limit" = u32, Query),
         ("cursor" = String, Query),
     ),
     responses((
@@ -29,10 +30,11 @@ use crate::service::usage;
     )),
 )]
 pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
-    let [month, agent, cursor] = request.parameters(["month", "agent", "cursor"])?;
+    let [month, agent, limit, cursor] = request.parameters(["month", "agent", "limit", "cursor"])?;
     let query = usage::Query {
         month: parameter("month", month, Month::parse)?,
         agent: parameter("agent", agent, AgentId::parse)?,
+        limit: limit.as_deref().map_or(Ok(DEFAULT_LIMIT), page_size)?,
         cursor,
     };
     let cursors = request.cursors();
@@ -44,7 +46,7 @@ pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
 pub struct Usage {
     pub month: values::Month,
     /// A row for each agent and currency that has a decision, in that order.
-    #[schema(max_items = 1000)]
+    #[schema(max_items = 100)]
     pub data: Vec<UsageRow>,
     /// Whether there are more.
     pub has_more: bool,

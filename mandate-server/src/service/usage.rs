@@ -13,8 +13,6 @@ use crate::store::sql;
 use crate::store::sql::usage::Metered;
 use crate::store::tx::Tx;
 
-/// How many rows one answer holds at most. An agent has one for each currency.
-pub const MAX_ROWS: usize = 1_000;
 /// The name of the list, in cursors.
 const LIST: &str = "usage";
 
@@ -25,6 +23,8 @@ pub struct Query {
     pub month: Option<Month>,
     /// The agent. None: all that the caller may see.
     pub agent: Option<AgentId>,
+    /// How many rows at most, 1 to 100. An agent has one for each currency.
+    pub limit: u32,
     /// The `next_cursor` of the previous answer.
     pub cursor: Option<String>,
 }
@@ -110,11 +110,12 @@ pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> S
     } else {
         let agent = caller.agent.as_ref().or(query.agent.as_ref());
         let after = position.split_once(' ').unwrap_or_default();
-        let limit = i64::try_from(MAX_ROWS).unwrap_or(i64::MAX).saturating_add(1);
-        sql::usage::page(tx, caller.environment.id, month, agent, after, limit)?
+        // One more than the page holds shows whether there are more.
+        sql::usage::page(tx, caller.environment.id, month, agent, after, i64::from(query.limit) + 1)?
     };
-    let has_more = rows.len() > MAX_ROWS;
-    rows.truncate(MAX_ROWS);
+    let limit = usize::try_from(query.limit).unwrap_or(usize::MAX);
+    let has_more = rows.len() > limit;
+    rows.truncate(limit);
     let last = rows.last().filter(|_| has_more).map(|row| format!("{} {}", row.agent, row.currency));
     let next_cursor = last.map(|position| cursors.key.issue(&scope, &position, now));
     let data = rows.into_iter().map(|row| View::of(row, month, now)).collect();

@@ -23,11 +23,18 @@ async fn usage_is_read_by_month_and_agent() {
     assert!(agents(organization, "/usage?month=2026-05").await.is_empty());
     assert!(agents(&server.stranger(), "/usage").await.is_empty());
 
+    let page = server.read(organization, "/usage?limit=1", 200).await;
+    assert_eq!((page["data"].as_array().unwrap().len(), &page["has_more"]), (1, &json!(true)));
+    let next = format!("/usage?limit=100&cursor={}", page["next_cursor"].as_str().unwrap());
+    assert_eq!(agents(organization, &next).await, ["agt_b"]);
+
     for (query, message) in [
         ("month=june", "month must be a month in the form YYYY-MM; got `june`"),
         ("agent=a", "agent must be `agt_` and the agent's name, [a-z0-9][a-z0-9_-]{0,63}; got `a`"),
         ("cursor=cur_x", "cursor expired or malformed"),
-        ("limit=5", "limit is not a known parameter; known are month, agent, cursor"),
+        ("limit=0", "limit must be an integer between 1 and 100"),
+        ("limit=101", "limit must be an integer between 1 and 100"),
+        ("page=5", "page is not a known parameter; known are month, agent, limit, cursor"),
     ] {
         let refused = server.read(organization, &format!("/usage?{query}"), 400).await;
         assert_eq!(refused["error"]["message"], message);

@@ -7,7 +7,7 @@ use mandate_core::{AgentId, Month};
 use mandate_server::clock::Clock as _;
 use mandate_server::model::call::Caller;
 use mandate_server::service::listing::Cursors;
-use mandate_server::service::usage::{self, MAX_ROWS, Query};
+use mandate_server::service::usage::{self, Query};
 use serde_json::{Value, json};
 
 use crate::apart;
@@ -15,6 +15,8 @@ use crate::world::{self, World};
 
 const AGENT: &str =
     "INSERT INTO agents (environment, agent, position, created_at, recent) VALUES ($1, $2, $3, 0, $4)";
+/// How many rows a page holds at most.
+const PAGE: usize = 100;
 const METER: &str = "INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review,
         deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
     SELECT environment, '2026-06', agent, column1, '1', 1, 1, 0, 0, 0, 0, 0, 0, 0
@@ -28,7 +30,7 @@ async fn ask(world: &World, caller: &Arc<Caller>, query: Query) -> Value {
 }
 
 fn everything() -> Query {
-    Query { month: None, agent: None, cursor: None }
+    Query { month: None, agent: None, limit: 100, cursor: None }
 }
 
 fn of(agent: &str) -> Query {
@@ -104,13 +106,13 @@ async fn an_answer_is_bounded_and_says_where_the_next_begins() {
     let world = World::new().await;
     let environment = world.organization.environment.id;
     let filled = apart::run_once(&world.database, |tx| {
-        for number in 1..=MAX_ROWS {
+        for number in 1..=PAGE {
             let (agent, position) = (format!("agt_{number:05}"), (number as u128).to_be_bytes());
             tx.execute_one(AGENT, &[environment.into(), agent.into(), position.into(), Vec::new().into()])?;
         }
         Ok(tx.execute(METER, &[])?)
     });
-    assert_eq!(filled.unwrap().unwrap(), 2 * MAX_ROWS);
+    assert_eq!(filled.unwrap().unwrap(), 2 * PAGE);
 
     let first = ask(&world, &world.organization, everything()).await;
     let cursor = first["next_cursor"].as_str().map(ToOwned::to_owned);
@@ -121,7 +123,7 @@ async fn an_answer_is_bounded_and_says_where_the_next_begins() {
         rows.map(|row| format!("{} {}", row["agent"], row["currency"])).collect::<Vec<_>>()
     };
     let walked = [rows(&first), rows(&second)].concat();
-    assert_eq!((rows(&first).len(), walked.len()), (MAX_ROWS, 2 * MAX_ROWS));
+    assert_eq!((rows(&first).len(), walked.len()), (PAGE, 2 * PAGE));
     assert!(walked.is_sorted() && walked.windows(2).all(|pair| pair[0] != pair[1]));
     assert_eq!((&second["has_more"], second.get("next_cursor")), (&json!(false), None));
 
