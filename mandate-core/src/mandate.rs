@@ -154,7 +154,9 @@ impl Terms {
     pub fn read(mut body: Object<'_>) -> Result<Self, Invalid> {
         let principal = Principal::parse(&body.require("principal")?.string()?)?;
         let agent = AgentId::parse(&body.require("agent")?.string()?)?;
-        let limits = Limits::read(body.require("limits")?.object()?)?;
+        let limits = body.take("limits").map(|field| field.object()).transpose()?;
+        // Without limits it is their currency that is missing, as with limits that hold nothing.
+        let limits = Limits::read(limits.ok_or_else(|| Invalid::new("limits.currency", "is required"))?)?;
         let categories = read_categories(&body.require("categories")?)?;
         let review_above = body.take("review_above").map(|f| threshold(&f)).transpose()?;
         let expires = Day::parse(&body.require("expires")?.string()?).map_err(|e| e.at("expires"))?;

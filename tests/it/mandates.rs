@@ -73,7 +73,7 @@ fn what_is_wrong_with_a_mandate_is_said() {
     };
     check(&without(&["principal"]), "principal is required");
     check(&without(&["agent"]), "agent is required");
-    check(&without(&["limits"]), "limits is required");
+    check(&without(&["limits"]), "limits.currency is required");
     check(&without(&["limits", "currency"]), "limits.currency is required");
     check(&without(&["limits", "per_transaction"]), "limits.per_transaction is required");
     check(&without(&["categories"]), "categories is required");

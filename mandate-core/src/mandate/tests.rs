@@ -95,6 +95,8 @@ fn a_threshold_may_be_zero_in_any_spelling() {
 fn refusals_name_the_field() {
     for (from, to, message) in [
         (r#""currency":"USD""#, r#""x":1"#, "limits.currency is required"),
+        (r#""limits":{"#, r#""terms":{"#, "limits.currency is required"),
+        (r#""limits":{"#, r#""limits":null,"terms":{"#, "limits must be an object; got null"),
         (r#""currency":"USD""#, r#""currency":"usd""#, "limits.currency must be 3 to 8 characters"),
         (r#""per_transaction":500,"#, "", "limits.per_transaction is required"),
         (

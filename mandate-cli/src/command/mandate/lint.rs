@@ -167,7 +167,8 @@ fn correct(text: &str, problem: &Invalid) -> Option<String> {
         *elements.get_mut(index)? = RawValue::from_string(fresh).ok()?;
         put(&mut members, name, Some(&serde_json::to_string(&elements).ok()?))?;
     } else {
-        let mut inner: Members = serde_json::from_str(members.get(name)?.get()).ok()?;
+        let mut inner: Members =
+            serde_json::from_str(members.get(name).map_or("{}", |value| value.get())).ok()?;
         match unknown(&inner, name, path) {
             Some(unknown) => {
                 inner.remove(&unknown);
@@ -372,7 +373,7 @@ mod tests {
         // Without limits, no threshold is too high.
         let unlimited = mandate(r#","review_above":200"#)
             .replace(r#""limits":{"per_transaction":500,"currency":"USD"},"#, "");
-        assert_eq!(fields(&unlimited), ["limits"]);
+        assert_eq!(fields(&unlimited), ["limits.currency", "limits.per_transaction"]);
         let deep = format!(r#","deep":{}1{},"x":1"#, "[".repeat(40), "]".repeat(40));
         assert_eq!(fields(&mandate(&deep)), ["body", "x"]);
         let many = (0..70).map(|n| format!("\"c{n}\"")).collect::<Vec<_>>().join(",");
