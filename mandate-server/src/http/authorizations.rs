@@ -47,8 +47,9 @@ pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let agent =
         post.call.caller.agent.clone().ok_or_else(|| Fault::new("an authorization without an agent"))?;
     let request = post.parse(|body| Request::read(agent, body));
-    let traced = post.log.traced.clone();
+    let (traced, id) = (post.log.traced.clone(), post.call.request_id);
     let answer = post.api.store.decide(store::Authorization { call: post.call, request, traced }).await?;
+    let answer = answer.for_request(id)?;
     post.log.decided(&answer);
     Ok(answer)
 }

@@ -238,6 +238,7 @@ impl Post {
         S: Fn(&mut Tx<'_>, &Call, &C) -> Scripted + Send + 'static,
     {
         let Self { api, call, log, .. } = self;
+        let id = call.request_id;
         let written = api.store.write(move |tx| {
             let answer = idempotency::once(tx, &call, |tx| match &command {
                 Ok(command) => script(tx, &call, command),
@@ -245,7 +246,7 @@ impl Post {
             });
             Ok(answer?)
         });
-        let answer = written.await??;
+        let answer = written.await??.for_request(id)?;
         log.decided(&answer);
         Ok(answer)
     }

@@ -1,11 +1,12 @@
 //! A call of the API: its caller, its answer, and how a script may end without one.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
 use mandate_core::api_key::KeyClass;
 use mandate_core::{AgentId, EnvironmentKind, Invalid, PolicyVersion, RequestId, Timestamp, Verdict};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::idempotency::Claim;
 use super::records::Mode;
@@ -151,6 +152,41 @@ impl Answer {
         let error = ErrorBody { code: refusal.code.as_str(), message: &refusal.message, request_id };
         Self::new(refusal.code.status(), &Envelope { error })
     }
+
+    /// The answer as the request `request_id` gets it: a kept error carries the id of the request that it answers, not of
+    /// the one that was refused first.
+    ///
+    /// # Errors
+    /// A kept error is not the envelope.
+    pub fn for_request(self, request_id: RequestId) -> Result<Self, Fault> {
+        if !self.replayed || self.status < FIRST_ERROR {
+            return Ok(self);
+        }
+        let kept: Kept<'_> = serde_json::from_slice(&self.body)
+            .map_err(|e| Fault::Corrupt(format!("a kept error is not the envelope: {e}")))?;
+        let KeptError { code, message } = kept.error;
+        let error = ErrorBody { code: &code, message: &message, request_id };
+        let Self { body, .. } = Self::new(self.status, &Envelope { error })?;
+        Ok(Self { body, ..self })
+    }
+}
+
+/// The first status that is an error.
+const FIRST_ERROR: u16 = 400;
+
+/// The error envelope as it was kept.
+#[derive(Deserialize)]
+struct Kept<'a> {
+    #[serde(borrow)]
+    error: KeptError<'a>,
+}
+
+#[derive(Deserialize)]
+struct KeptError<'a> {
+    #[serde(borrow)]
+    code: Cow<'a, str>,
+    #[serde(borrow)]
+    message: Cow<'a, str>,
 }
 
 /// The error envelope.
@@ -164,7 +200,7 @@ pub struct Envelope<'a> {
 #[derive(Debug, Serialize)]
 pub struct ErrorBody<'a> {
     /// One of the closed set of codes, or `server_error`.
-    pub code: &'static str,
+    pub code: &'a str,
     /// A sentence for a person.
     pub message: &'a str,
     /// The id of the request, as the log has it.

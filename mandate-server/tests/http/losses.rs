@@ -146,7 +146,7 @@ impl Case<'_> {
         if self.is_post() {
             let third = self.done(sample, name).await;
             assert!(third.replayed(), "{:?} {name}", self.route);
-            assert_eq!((third.status, &third.body), (second.status, &second.body));
+            assert_eq!((third.status, third.anonymous().body), (second.status, second.anonymous().body));
             if first.succeeded() {
                 assert!(second.replayed(), "{:?} {name}: what was acknowledged is done again", self.route);
                 assert_eq!((first.status, &first.body), (second.status, &second.body));

@@ -206,8 +206,11 @@ async fn a_refusal_is_replayed_too() {
             asking.bearer_auth(ours.key(route.key)).asked().await
         };
         let (first, second) = (post().await, post().await);
-        first.refused(400, "invalid_request");
+        let message = first.refused(400, "invalid_request");
         assert!(!first.replayed() && second.replayed(), "{route:?}");
-        assert_eq!((second.status, &second.body), (first.status, &first.body), "{route:?}");
+        // Each has the id of its own request, in the header and in the envelope.
+        assert_eq!(second.refused(400, "invalid_request"), message, "{route:?}");
+        assert_ne!(second.header("x-request-id"), first.header("x-request-id"), "{route:?}");
+        assert_eq!(second.anonymous().body, first.anonymous().body, "{route:?}");
     }
 }

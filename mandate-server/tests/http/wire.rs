@@ -58,12 +58,10 @@ impl Reply {
         serde_json::from_str(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.body))
     }
 
-    /// The error code, when the answer is the envelope of its own request, or a replay of another's.
+    /// The error code, when the answer is the envelope of its own request.
     pub(crate) fn code(&self) -> String {
         let error = &self.json()["error"];
-        if !self.replayed() {
-            assert_eq!(error["request_id"].as_str(), self.header(X_REQUEST_ID.as_str()), "{}", self.body);
-        }
+        assert_eq!(error["request_id"].as_str(), self.header(X_REQUEST_ID.as_str()), "{}", self.body);
         assert_eq!(error.as_object().unwrap().len(), 3, "{}", self.body);
         assert_eq!(self.header("content-type"), Some("application/json"));
         error["code"].as_str().unwrap().to_owned()

@@ -49,8 +49,8 @@ pub struct ErrorBody {
     pub code: ErrorCode,
     /// A sentence for a person: what is wrong, and what would be accepted.
     pub message: String,
-    /// The id of the request, by which it is found in the log. A kept error that is replayed keeps the id of the request
-    /// that was refused.
+    /// The id of the request, by which it is found in the log; the same as in the header X-Request-Id. A kept error that
+    /// is replayed has the id of the retry.
     pub request_id: values::RequestId,
 }
 
