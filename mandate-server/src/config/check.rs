@@ -6,6 +6,7 @@ use hyper::Uri;
 use hyper::http::uri::Scheme;
 use ipnet::IpNet;
 use tracing::level_filters::LevelFilter;
+use url::Url;
 
 use super::{LogFormat, MAX_DRAIN_DELAY_SECONDS, MAX_REVIEW_EXPIRY_SECONDS, MAX_ROTATION_DAYS, VERSION_PATH};
 use crate::model::database::{POSTGRES, SQLITE};
@@ -68,6 +69,21 @@ pub(super) fn site_url(text: &str) -> Result<String, String> {
         )
     };
     if is_site(text) { Ok(text.to_owned()) } else { Err(problem()) }
+}
+
+/// The issuer of all tokens. Clients compare it character for character, and many normalise the one that they expect: so
+/// only the normalised spelling is accepted.
+pub(super) fn issuer_url(text: &str) -> Result<String, String> {
+    let text = site_url(text)?;
+    let normal = Url::parse(&text).map_err(|e| format!("must be an https URL: {e}; got `{text}`"))?;
+    let normal = normal.as_str().trim_end_matches('/');
+    if normal == text {
+        return Ok(text);
+    }
+    Err(format!(
+        "must be written as `{normal}`: it is the issuer of every token, which clients compare character for character; \
+         got `{text}`"
+    ))
 }
 
 /// The URL of the collector. Plain HTTP is accepted, since a collector is usually near. A user or a password is

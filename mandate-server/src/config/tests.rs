@@ -3,7 +3,7 @@
 
 use figment::Jail;
 
-use super::check::{base_url, site_url};
+use super::check::{base_url, issuer_url, site_url};
 use super::*;
 
 /// What `Settings::load` refuses with when a file, variables and flags are as given.
@@ -251,6 +251,35 @@ fn urls() {
     assert!(
         site_url("https://docs.example.com/mandate").is_ok()
             && site_url("https://docs.example.com/").is_err()
+    );
+}
+
+#[test]
+fn the_issuer_is_written_in_its_normal_form() {
+    for (text, normal) in [
+        ("https://Verdicts.Example.com", "https://verdicts.example.com"),
+        ("HTTPS://verdicts.example.com", "https://verdicts.example.com"),
+        ("https://verdicts.example.com:443", "https://verdicts.example.com"),
+        ("https://verdicts.example.com/a/../b", "https://verdicts.example.com/b"),
+        ("https://127.1", "https://127.0.0.1"),
+        ("https://[0:0::1]:8443", "https://[::1]:8443"),
+        ("http://localhost:80", "http://localhost"),
+    ] {
+        let refused = issuer_url(text).unwrap_err();
+        assert!(
+            refused.starts_with(&format!("must be written as `{normal}`: "))
+                && refused.ends_with(&format!("; got `{text}`")),
+            "{refused}"
+        );
+        assert_eq!(issuer_url(normal).as_deref(), Ok(normal));
+    }
+    for text in ["https://verdicts.example.com:8443", "https://example.com/verdicts", "http://127.0.0.1:8081"]
+    {
+        assert_eq!(issuer_url(text).as_deref(), Ok(text));
+    }
+    assert!(
+        issuer_url("https://verdicts.example.com/").is_err(),
+        "what no site may be, an issuer may not be"
     );
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::check::{
-    address, base_url, database, drain_delay, log_format, log_level, network, review_expiry, rotation_days,
-    site_url,
+    address, base_url, database, drain_delay, issuer_url, log_format, log_level, network, review_expiry,
+    rotation_days, site_url,
 };
 use super::joint::{collector, pair, settlement};
 use super::settings::{DEFAULT_SAMPLING_RATIO, MAX_UNDER_WAY};
@@ -103,7 +103,7 @@ impl Written {
             public_address: listen("public_address", &self.public_address, public_tls.is_some())?,
             ops_address: listen("ops_address", &self.ops_address, false)?,
             base_url: url("base_url", self.base_url, base_url)?,
-            verdicts_url: url("verdicts_url", self.verdicts_url, site_url)?,
+            verdicts_url: url("verdicts_url", self.verdicts_url, issuer_url)?,
             docs_url: url("docs_url", self.docs_url, site_url)?,
             tls,
             public_tls,
