@@ -113,6 +113,7 @@ impl Trailer {
     /// kind of token.
     pub fn read(bytes: &[u8]) -> Result<Self, Invalid> {
         let mut claims = Object::parse_as("trailer", bytes)?;
+        claims.strict()?;
         for other in ["verdict", "type"] {
             if claims.take(other).is_some() {
                 return Err(Invalid::new(other, "must not be there: these are not the claims of a trailer"));

@@ -18,11 +18,12 @@
 //! ```
 
 mod canonical;
+mod strict;
 
 use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 use crate::amount::{Amount, Total};
@@ -253,7 +254,7 @@ impl<'a> Field<'a> {
     /// The value as an object.
     ///
     /// # Errors
-    /// It has another type, or a name in it appears twice.
+    /// It has another type, or a name in it appears twice or is not valid Unicode.
     pub fn object(&self) -> Result<Object<'a>, Invalid> {
         if !self.raw.starts_with('{') {
             return Err(self.wrong_type("an object"));
@@ -267,19 +268,19 @@ impl<'a> Field<'a> {
     /// The elements of the value, an array.
     ///
     /// # Errors
-    /// It has another type.
+    /// It has another type, or more than [`MAX_MEMBERS`] elements.
     pub fn array(&self) -> Result<Vec<Field<'a>>, Invalid> {
+        self.elements(MAX_MEMBERS)
+    }
+
+    /// The elements of the value, an array of at most so many.
+    pub(crate) fn elements(&self, most: usize) -> Result<Vec<Field<'a>>, Invalid> {
         if !self.raw.starts_with('[') {
             return Err(self.wrong_type("an array"));
         }
-        match serde_json::from_str::<Elements<'a>>(self.raw) {
-            Ok(Elements(elements)) => Ok(elements
-                .into_iter()
-                .enumerate()
-                .map(|(i, raw)| Field { path: Cow::Owned(format!("{}[{i}]", self.path)), raw: raw.get() })
-                .collect()),
-            Err(e) => Err(nested(&self.path, &e)),
-        }
+        let elements = elements(self.raw, most, &self.path)?.into_iter().enumerate();
+        let path = |i| Cow::Owned(format!("{}[{i}]", self.path));
+        Ok(elements.map(|(i, raw)| Field { path: path(i), raw: raw.get() }).collect())
     }
 
     fn wrong_type(&self, wanted: &str) -> Invalid {
@@ -296,7 +297,6 @@ impl<'a> Field<'a> {
 }
 
 struct Members<'a>(Vec<(Cow<'a, str>, Option<&'a RawValue>)>);
-struct Elements<'a>(Vec<&'a RawValue>);
 struct Text<'a>(Cow<'a, str>);
 
 const DUPLICATE: &str = "duplicate name ";
@@ -325,29 +325,6 @@ impl<'de> Deserialize<'de> for Members<'de> {
             }
         }
         deserializer.deserialize_map(MembersVisitor)
-    }
-}
-
-impl<'de> Deserialize<'de> for Elements<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct ElementsVisitor;
-        impl<'de> Visitor<'de> for ElementsVisitor {
-            type Value = Elements<'de>;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an array")
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                let mut elements = Vec::new();
-                while let Some(raw) = seq.next_element()? {
-                    if elements.len() == MAX_MEMBERS {
-                        return Err(serde::de::Error::custom("more elements than are accepted"));
-                    }
-                    elements.push(raw);
-                }
-                Ok(Elements(elements))
-            }
-        }
-        deserializer.deserialize_seq(ElementsVisitor)
     }
 }
 
@@ -418,11 +395,22 @@ fn explain(whole: &'static str, text: &str, error: &serde_json::Error) -> Invali
     Invalid::new(whole, format!("must be JSON and nothing else; it is not at byte {position}"))
 }
 
+/// The elements of an array, whose text is known to be one.
+fn elements<'a>(array: &'a str, most: usize, path: &str) -> Result<Vec<&'a RawValue>, Invalid> {
+    let elements: Vec<_> = serde_json::from_str(array).map_err(|e| nested(path, &e))?;
+    if elements.len() > most { Err(too_many(path, most)) } else { Ok(elements) }
+}
+
 fn nested(path: &str, error: &serde_json::Error) -> Invalid {
     match duplicate(&error.to_string()) {
         Some(name) => Invalid::new(join_owned(path, name), "appears twice in the object"),
-        None => Invalid::new(path.to_owned(), format!("has more than {MAX_MEMBERS} elements")),
+        None if error.is_data() => too_many(path, MAX_MEMBERS),
+        None => Invalid::new(path.to_owned(), "must have names of valid Unicode"),
     }
+}
+
+fn too_many(path: &str, most: usize) -> Invalid {
+    Invalid::new(path.to_owned(), format!("has more than {most} elements"))
 }
 
 /// The name in the message about a duplicate, which ends in ` at line L column C`.

@@ -98,6 +98,42 @@ fn nested_fields_are_named_by_their_path() {
 }
 
 #[test]
+fn an_unpaired_surrogate_is_named_where_it_is() {
+    for (text, message) in [
+        (r#"{"a":{"b\ud800":1}}"#, "a must have names of valid Unicode"),
+        (r#"{"a":{"b":1,"\udc00":2}}"#, "a must have names of valid Unicode"),
+        (r#"{"a":{"\ud800\u0061":2}}"#, "a must have names of valid Unicode"),
+    ] {
+        let refused = Object::parse(text.as_bytes()).unwrap().require("a").unwrap().object().unwrap_err();
+        assert_eq!(refused.to_string(), message, "{text}");
+    }
+    let mut body = Object::parse(br#"{"a":"\ud800","b":"\ud83d\ude00"}"#).unwrap();
+    let refused = body.require("a").unwrap().string().unwrap_err().to_string();
+    assert_eq!(refused, "a must be a string of valid Unicode");
+    assert_eq!(body.require("b").unwrap().string().unwrap(), "\u{1f600}");
+}
+
+#[test]
+fn a_document_is_strict_at_any_depth() {
+    let strict = |text: &str| Object::parse(text.as_bytes()).unwrap().strict().map_err(|e| e.to_string());
+    for (text, message) in [
+        (r#"{"a":{"b":1,"b":2}}"#, "a.b appears twice in the object"),
+        (r#"{"a":[0,[{"b":{"c":1,"\u0063":1}}]]}"#, "a[1][0].b.c appears twice in the object"),
+        (r#"{"a":{"b":["\udfff"]}}"#, "a.b[0] must be a string of valid Unicode"),
+        (r#"{"a":[{"\ud800":1}]}"#, "a[0] must have names of valid Unicode"),
+        (r#"{"a":"\ud800x"}"#, "a must be a string of valid Unicode"),
+    ] {
+        assert_eq!(strict(text), Err(message.to_owned()), "{text}");
+    }
+    for text in [r"{}", r#"{"a":[{"b":1},{"b":2}],"b":{"a":"\ud83d\ude00"},"c":[1e400,-0,true,null]}"#] {
+        assert_eq!(strict(text), Ok(()), "{text}");
+    }
+    let mut body = Object::parse(br#"{"a":"\ud800"}"#).unwrap();
+    body.take("a").unwrap();
+    assert_eq!(body.strict(), Ok(()), "what was taken out is read by itself");
+}
+
+#[test]
 fn unknown_names_are_refused() {
     let mut body = Object::parse(br#"{"a":{"b":1,"c":2}}"#).unwrap();
     let mut a = body.require("a").unwrap().object().unwrap();

@@ -111,6 +111,26 @@ fn verdict_claims() -> Vec<(&'static str, String, Option<&'static str>)> {
             verdict("1772366700", "1772366700,\"\\u0065xp\":9"),
             Some("claims"),
         ),
+        (
+            "a name twice within a claim that is not known",
+            verdict("{\"iss\"", "{\"later\":{\"a\":[{\"b\":1,\"b\":2}]},\"iss\""),
+            Some("claims"),
+        ),
+        (
+            "a name twice within request, and not known",
+            verdict("\"agent\"", "\"later\":{\"a\":1,\"\\u0061\":1},\"agent\""),
+            Some("claims"),
+        ),
+        (
+            "an unpaired surrogate in a claim that is not known",
+            verdict("{\"iss\"", "{\"later\":[\"\\ud800\"],\"iss\""),
+            Some("claims"),
+        ),
+        (
+            "an unpaired surrogate in a name that is not known",
+            verdict("{\"iss\"", "{\"later\":{\"\\udc00\":1},\"iss\""),
+            Some("claims"),
+        ),
         ("exp that is a string", verdict("1772366700", "\"1772366700\""), Some("claims")),
         ("exp with a fraction", verdict("1772366700", "1772366700.0"), Some("claims")),
         ("exp with an exponent", verdict("1772366700", "17723667e2"), Some("claims")),
@@ -186,6 +206,18 @@ fn event_claims() -> Vec<(&'static str, String, Value, Option<&'static str>)> {
             Some("claims"),
         ),
         ("a name twice in data", event("\"status\"", "\"id\":1,\"status\""), json!({}), Some("claims")),
+        (
+            "a name twice within a claim that is not known",
+            event("{\"iss\"", "{\"later\":{\"a\":1,\"a\":2},\"iss\""),
+            json!({}),
+            Some("claims"),
+        ),
+        (
+            "an unpaired surrogate in data",
+            event("\"status\"", "\"note\":\"\\ud800\",\"status\""),
+            json!({}),
+            Some("claims"),
+        ),
         (
             "no data",
             event(",\"data\":{\"id\":\"mnd_01kjmr9s000000000000000002\",\"status\":\"revoked\"}", ""),

@@ -1,6 +1,7 @@
 //! `mandate escrow contract`: the signed contract of an escrow, which anyone with its address can read.
 #![allow(clippy::doc_markdown, reason = "doc comments are the help text, where backticks would show")]
 
+use mandate_core::json::Object;
 use mandate_core::jwt::Unverified;
 
 use crate::command::verify::SANDBOX;
@@ -86,6 +87,9 @@ impl Contract {
                 .next("do not rely on it; tell the issuer")
         })?;
         let claims = std::str::from_utf8(verified.claims()).map_err(|e| malformed(&e.to_string()))?;
+        Object::parse_as("claims", verified.claims())
+            .and_then(|claims| claims.strict())
+            .map_err(|e| malformed(&e.to_string()))?;
         let iss = fields::text(claims, "iss").ok_or_else(|| malformed("iss is required"))?;
         if iss != issuer.name {
             let what = format!("the contract is signed by {iss}, and not by {}", issuer.name);
