@@ -11,6 +11,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
@@ -142,10 +143,27 @@ impl KeySet {
                 format!("must have at most {MAX_KEYS} elements; got {}", keys.len()),
             ));
         }
-        for (i, key) in keys.iter().enumerate() {
-            if keys.iter().take(i).any(|before| before.kid == key.kid) {
-                return Err(Invalid::new("keys", format!("must not have two keys named `{}`", key.kid)));
-            }
+        Self::archive(keys)
+    }
+
+    /// An archive: all keys that ever signed, as many as there are. A published set has at most [`MAX_KEYS`].
+    ///
+    /// ```
+    /// use mandate_core::{es256::SecretKey, jwks::{KeySet, Kid, MAX_KEYS, VerificationKey}};
+    /// let public = *SecretKey::from_bytes([7; 32])?.public_key();
+    /// let keys = (0..=MAX_KEYS).map(|n| VerificationKey::new(Kid::parse(&format!("key-{n}"))?, public).map_err(Into::into));
+    /// let keys = keys.collect::<Result<Vec<_>, Box<dyn std::error::Error>>>()?;
+    /// assert!(KeySet::new(keys.clone()).is_err());
+    /// assert_eq!(KeySet::archive(keys)?.len(), MAX_KEYS + 1);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Two keys have the same name.
+    pub fn archive(keys: Vec<VerificationKey>) -> Result<Self, Invalid> {
+        let mut names = BTreeSet::new();
+        if let Some(key) = keys.iter().find(|key| !names.insert(key.kid.as_str())) {
+            return Err(Invalid::new("keys", format!("must not have two keys named `{}`", key.kid)));
         }
         Ok(Self { keys })
     }
@@ -175,13 +193,31 @@ impl KeySet {
                 format!("must be at most {MAX_KEY_SET_BYTES} bytes; got {length}"),
             ));
         }
-        let elements = Object::parse_as("key set", document)?.require("keys")?.array()?;
+        let elements = Object::parse_as("key set", document)?.require("keys")?.elements(usize::MAX)?;
         if elements.len() > MAX_KEYS {
             let length = elements.len();
             return Err(Invalid::new("keys", format!("must have at most {MAX_KEYS} elements; got {length}")));
         }
-        let keys: Result<Vec<_>, _> = elements.iter().filter_map(|jwk| read_jwk(jwk).transpose()).collect();
-        Self::new(keys?)
+        Self::archive(read_jwks(&elements)?)
+    }
+
+    /// Reads an archive: a JWK Set of any size, read as by [`KeySet::parse`]. It is meant for a document from a source that
+    /// the reader trusts, such as a file that the issuer has given; the reader bounds its length.
+    ///
+    /// ```
+    /// use mandate_core::jwks::KeySet;
+    /// let rsa = r#"{"kty": "RSA", "kid": "for something else"}"#;
+    /// let document = format!(r#"{{"keys": [{}]}}"#, [rsa; 2000].join(","));
+    /// assert!(KeySet::parse(document.as_bytes()).is_err());
+    /// assert!(KeySet::parse_archive(document.as_bytes())?.is_empty());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`KeySet::parse`], without the bounds on size and number.
+    pub fn parse_archive(document: &[u8]) -> Result<Self, Invalid> {
+        let elements = Object::parse_as("key set", document)?.require("keys")?.elements(usize::MAX)?;
+        Self::archive(read_jwks(&elements)?)
     }
 
     /// The set as a JWK Set (RFC 7517, section 5), to be published.
@@ -255,6 +291,10 @@ fn write_jwk(key: &VerificationKey) -> String {
     let (x, y) = (base64url::encode(key.public.x()), base64url::encode(key.public.y()));
     let kid = &key.kid;
     format!(r#"{{"kty":"EC","crv":"P-256","x":"{x}","y":"{y}","kid":"{kid}","alg":"ES256","use":"sig"}}"#)
+}
+
+fn read_jwks(elements: &[Field<'_>]) -> Result<Vec<VerificationKey>, Invalid> {
+    elements.iter().filter_map(|jwk| read_jwk(jwk).transpose()).collect()
 }
 
 /// One element of `keys`. `None` if the key is for another purpose, or has no name that a token could give.

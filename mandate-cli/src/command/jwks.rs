@@ -162,7 +162,7 @@ fn chosen(args: &PinKeys, published: &KeySet, before: Option<&Pin>) -> Result<Ke
                 "ask the issuer for the thumbprints of its keys, through another channel than this network",
             ));
         }
-        return KeySet::new(keys).map_err(|e| Failure::new(Exit::KeySet, e.to_string()));
+        return KeySet::archive(keys).map_err(|e| Failure::new(Exit::KeySet, e.to_string()));
     }
     let prints = |keys: &KeySet| keys.iter().map(thumbprint).collect::<std::collections::BTreeSet<_>>();
     let changed = before.is_some_and(|pin| prints(&pin.keys) != prints(published));

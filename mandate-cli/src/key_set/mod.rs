@@ -18,8 +18,12 @@ use crate::input::Source;
 
 /// The path at which an issuer publishes its keys.
 pub(crate) const WELL_KNOWN: &str = "/.well-known/jwks.json";
+/// What an address has, and a file's name does not.
+const SCHEME: &str = "://";
 /// The shortest time between two fetches, whatever tokens name and whatever the issuer answers, in seconds.
 const MIN_REFETCH_SECONDS: i64 = 30;
+/// The longest file of keys, in bytes. It may be an issuer's archive, of all keys that it ever had.
+pub(crate) const MAX_FILE_BYTES: usize = 16 * 1024 * 1024;
 
 /// An issuer, and where its keys are read.
 #[derive(Debug)]
@@ -191,7 +195,7 @@ fn is_a_moment_ago(at: Timestamp, now: Timestamp) -> bool {
 
 impl Place {
     fn read(text: &str) -> Result<Self, Failure> {
-        if text.contains("://") { address(text).map(Self::Url) } else { Ok(Self::File(Source::from(text))) }
+        if text.contains(SCHEME) { address(text).map(Self::Url) } else { Ok(Self::File(Source::from(text))) }
     }
 
     /// The issuer that publishes its keys here, if this is such an address.
@@ -224,15 +228,16 @@ pub(crate) fn published_at(issuer: &str) -> Result<Address, Failure> {
     Ok(address(issuer)?.join(WELL_KNOWN))
 }
 
-/// Parses the key set `document`, which was read from `place`.
+/// Parses the key set `document`, which was read from `place`. What is published is bounded; a file may be an archive.
 pub(crate) fn parse(document: &[u8], place: &str) -> Result<KeySet, Failure> {
-    KeySet::parse(document).map_err(|e| {
+    let keys = if place.contains(SCHEME) { KeySet::parse(document) } else { KeySet::parse_archive(document) };
+    keys.map_err(|e| {
         Failure::new(Exit::KeySet, format!("the key set is refused: {e}")).note("read from", place)
     })
 }
 
 fn read_file(source: &Source) -> Result<Vec<u8>, Failure> {
-    let text = source.read("the key set", MAX_KEY_SET_BYTES, Exit::KeySet);
+    let text = source.read("the key set", MAX_FILE_BYTES, Exit::KeySet);
     Ok(text.map_err(|failure| failure.of_kind(Exit::KeySet))?.as_bytes().to_vec())
 }
 

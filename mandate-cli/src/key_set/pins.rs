@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use mandate_core::json::Object;
-use mandate_core::jwks::{KeySet, Kid, MAX_KEY_SET_BYTES, VerificationKey};
+use mandate_core::jwks::{KeySet, Kid, VerificationKey};
 use mandate_core::{EnvironmentKind, Timestamp};
 
 use crate::directory;
@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::input::Source;
 
 /// The longest file: a key set and its metadata.
-const MAX_FILE_BYTES: usize = MAX_KEY_SET_BYTES * 2;
+const MAX_FILE_BYTES: usize = super::MAX_FILE_BYTES * 2;
 
 /// The pinned keys of one issuer.
 pub(crate) struct Pin {
@@ -96,7 +96,7 @@ fn read(path: PathBuf) -> Result<Pin, Failure> {
         let mut file = Object::parse(text.as_bytes())?;
         let issuer = file.require("issuer")?.string()?.into_owned();
         let pinned_at = Timestamp::parse(&file.require("pinned_at")?.string()?)?;
-        let keys = KeySet::parse(file.require("jwks")?.raw().as_bytes())?;
+        let keys = KeySet::parse_archive(file.require("jwks")?.raw().as_bytes())?;
         file.finish()?;
         Ok(Pin { issuer, pinned_at, keys })
     };

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::export::{ISSUER, Plan, export_id, jwks, key, lines, sealed, trailer};
 use crate::harness::{Ran, mandate, run_with_stdin};
-use mandate_core::jwt;
+use mandate_core::es256::SecretKey;
+use mandate_core::jwks::{KeySet, Kid, MAX_KEY_SET_BYTES, VerificationKey};
+use mandate_core::{EnvironmentKind, jwt};
 
 fn audit(folder: &Path) -> Command {
     let path = folder.join("jwks.json");
@@ -311,6 +313,26 @@ fn mandates_of(lines: &[String]) -> u64 {
     let id = first["mandate"]["id"].clone();
     let under = |line: &&String| line.starts_with(r#"{"decision""#) && decision(line)["mandate"] == id;
     u64::try_from(lines.iter().filter(under).count()).unwrap()
+}
+
+#[test]
+fn an_archive_may_hold_any_number_of_keys() {
+    let verification_key = |n: u32| {
+        let mut secret = [1; 32];
+        secret[..4].copy_from_slice(&n.to_be_bytes());
+        let public = *SecretKey::from_bytes(secret).unwrap().public_key();
+        VerificationKey::new(Kid::for_key(&public, EnvironmentKind::Sandbox), public).unwrap()
+    };
+    let own = KeySet::parse(jwks().as_bytes()).unwrap();
+    let keys = own.iter().cloned().chain((0..400).map(verification_key)).collect();
+    let archive = KeySet::archive(keys).unwrap().to_json();
+    assert!(archive.len() > MAX_KEY_SET_BYTES);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("archive.json");
+    std::fs::write(&path, archive).unwrap();
+    let mut command = mandate(&["audit", "-", "--issuer", ISSUER, "--jwks"]);
+    let text = export().join("\n") + "\n";
+    run_with_stdin(command.arg(&path), text.as_bytes()).code(0);
 }
 
 #[test]

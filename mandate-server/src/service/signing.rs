@@ -189,10 +189,10 @@ impl Keyring {
 /// exports and contracts whose key is no longer published.
 ///
 /// # Errors
-/// The database fails, or there are more keys than a set may hold.
+/// The database fails.
 pub fn archive(tx: &mut Tx<'_>) -> Result<String, Fault> {
     let records = sql::signing_keys::all(tx)?.into_iter().rev().filter(|record| record.revoked_at.is_none());
-    Ok(KeySet::new(records.map(|record| public(&record)).collect::<Result<_, _>>()?)?.to_json())
+    Ok(KeySet::archive(records.map(|record| public(&record)).collect::<Result<_, _>>()?)?.to_json())
 }
 
 fn open(record: &SigningKeyRecord, master: &MasterKey) -> Result<SigningKey, Fault> {

@@ -10,6 +10,7 @@ use mandate_tests::Kind;
 
 mod agents_and_mandates;
 mod apart;
+mod archive;
 mod backups;
 mod check;
 mod clock;

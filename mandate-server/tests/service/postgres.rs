@@ -11,6 +11,7 @@ use mandate_tests::Kind;
 
 mod agents_and_mandates;
 mod apart;
+mod archive;
 mod check;
 mod clock;
 mod deliveries;

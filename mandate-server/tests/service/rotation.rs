@@ -245,38 +245,6 @@ fn keys_are_neither_made_under_a_wrong_master_key_nor_signed_with_when_they_do_n
     );
 }
 
-#[tokio::test]
-async fn tokens_of_a_retired_key_are_rebuilt_and_verify_under_the_archive() {
-    let world = World::new().await;
-    let agent = world.agent("buyer").await;
-    world.mandate(&agent, 1000, "").await;
-    let before = world.ask(&agent, "40").await;
-    let (master, by) =
-        (MasterKey::from_bytes(MASTER), Operator { name: "test".to_owned(), at: world.clock.now() });
-    let rotated = apart::run_once(&world.database, |tx| {
-        let maker = Maker { master: &master, entropy: &SystemEntropy };
-        let rotated = rotation::rotate(tx, maker, &KINDS, &by)?;
-        world.keyring.refresh(tx)?;
-        Ok(rotated)
-    });
-    assert_eq!(rotated.unwrap().unwrap().len(), 2);
-    world.clock.advance(INCOMING_SECONDS + OUTGOING_SECONDS);
-    let after = world.ask(&agent, "41").await;
-    let archive = apart::run_once(&world.database, |tx| Ok(signing::archive(tx)?)).unwrap().unwrap();
-    let archive = KeySet::parse(archive.as_bytes()).unwrap();
-    let today = KeySet::parse(world.keyring.public_key_set(world.clock.now()).unwrap().as_bytes()).unwrap();
-    for (answer, in_today) in [(before, false), (after, true)] {
-        let decision = world.decision(&agent, &answer["decision"]).await;
-        assert_eq!(decision["verdict_token"], answer["verdict_token"]);
-        let token = mandate_core::jwt::Unverified::parse(answer["verdict_token"].as_str().unwrap()).unwrap();
-        assert_eq!(
-            (today.find(token.kid()).is_some(), archive.find(token.kid()).is_some()),
-            (in_today, true)
-        );
-        assert!(token.verify(&archive).is_ok());
-    }
-}
-
 /// The same numbers from the same seed.
 pub(crate) struct Random(pub(crate) u64);
 

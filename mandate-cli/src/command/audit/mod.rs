@@ -231,7 +231,7 @@ fn keys(args: &Audit) -> Result<(Vec<String>, KeySet), Failure> {
             }
         }
     }
-    let keys = KeySet::new(keys).map_err(|e| Failure::new(Exit::KeySet, e.to_string()))?;
+    let keys = KeySet::archive(keys).map_err(|e| Failure::new(Exit::KeySet, e.to_string()))?;
     Ok((issuers, keys))
 }
 
