@@ -90,6 +90,9 @@ pub fn parse(text: &str, egress: &EgressPolicy) -> Result<Url, Invalid> {
     if url.scheme() != "https" && !plain {
         return refused("must be an https URL");
     }
+    if url.port() == Some(0) {
+        return refused("must have a port from 1 to 65535; nothing can listen on port 0");
+    }
     if !egress.allows_host(&host) {
         return refused(
             "must have a host that is public: an address of a private network, or of this machine, is not",
@@ -127,7 +130,7 @@ fn is_localhost(name: &str) -> bool {
 }
 
 /// Whether an address can belong to a server on the internet: it is globally reachable in the IANA registries
-/// of special-purpose addresses (RFC 6890), and does not embed another address.
+/// of special-purpose addresses (RFC 6890), does not embed another address, and is not a cloud's own.
 #[must_use]
 pub fn is_public_address(address: IpAddr) -> bool {
     match address {
@@ -145,6 +148,10 @@ pub fn is_public_address(address: IpAddr) -> bool {
     }
 }
 
+/// Where Azure answers every machine of its network from inside: keys, credentials and the state of the machine. The
+/// address is in no registry of special-purpose ones.
+const AZURE_PLATFORM: Ipv4Addr = Ipv4Addr::new(168, 63, 129, 16);
+
 const fn v4(a: u8, b: u8, c: u8) -> Ipv4Addr {
     Ipv4Addr::new(a, b, c, 0)
 }
@@ -154,12 +161,13 @@ const fn v6(a: u16, b: u16) -> Ipv6Addr {
 }
 
 /// IPv4 networks that are not public, with their prefix lengths.
-const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 15] = [
+const NOT_PUBLIC_V4: [(Ipv4Addr, u32); 16] = [
     (v4(0, 0, 0), 8),       // this network
     (v4(10, 0, 0), 8),      // private
     (v4(100, 64, 0), 10),   // shared behind a provider
     (v4(127, 0, 0), 8),     // loopback
     (v4(169, 254, 0), 16),  // link-local, where clouds keep their metadata
+    (AZURE_PLATFORM, 32),   // metadata of a cloud
     (v4(172, 16, 0), 12),   // private
     (v4(192, 0, 0), 24),    // protocol assignments
     (v4(192, 0, 2), 24),    // documentation

@@ -42,6 +42,9 @@ fn what_is_not_plainly_an_https_url_is_refused() {
         (r"https:\\hooks.example\", "url must be a URL that needs no repair: "),
         ("https:hooks.example", "url must be a URL that needs no repair: "),
         ("https://hooks.example/a b", "url must be a URL that needs no repair: "),
+        ("https://hooks.example:0/in", "url must have a port from 1 to 65535"),
+        ("https://8.8.8.8:00", "url must have a port from 1 to 65535"),
+        ("https://hooks.example:65536/", "url must be an absolute https URL: "),
     ] {
         let refused = refusal(text, &EgressPolicy::PUBLIC).unwrap();
         assert!(refused.starts_with(problem), "{text}: {refused}");
@@ -114,6 +117,7 @@ pub(crate) const NOT_PUBLIC: &[&str] = &[
     "169.254.0.0",
     "169.254.169.254",
     "169.254.170.2",
+    "168.63.129.16",
     "172.16.0.1",
     "172.31.255.255",
     "192.0.0.8",
@@ -146,6 +150,8 @@ pub(crate) const NOT_PUBLIC: &[&str] = &[
     "00000177.0.0.1",
     "127.0.0.1.",
     "2852039166",
+    "2822734096",
+    "0xa83f8110",
     "0xa9fea9fe",
     "0xa9.0xfe.0xa9.0xfe",
     "0251.0376.0251.0376",
@@ -181,6 +187,7 @@ pub(crate) const NOT_PUBLIC: &[&str] = &[
     "[::ffff:10.0.0.1]",
     "[::ffff:169.254.169.254]",
     "[::ffff:a9fe:a9fe]",
+    "[::ffff:168.63.129.16]",
     "[::ffff:8.8.8.8]",
     "[::ffff:0:127.0.0.1]",
     "[64:ff9b::127.0.0.1]",
@@ -244,6 +251,8 @@ fn an_address_that_is_not_public_is_refused_in_every_spelling() {
     for host in [
         "8.8.8.8",
         "100.63.255.255",
+        "168.63.129.15",
+        "168.63.129.17",
         "172.32.0.1",
         "192.0.1.1",
         "[2001:4860:4860::8888]",
