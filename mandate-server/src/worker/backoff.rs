@@ -1,7 +1,7 @@
 //! When a delivery is attempted again.
 //!
-//! Attempts are made at about 0 s, 5 s, 30 s, 2 min, 10 min, 30 min and 1 h, then every 2 h, until 24 h have
-//! passed. The step in this schedule follows from the elapsed time, not from the number of attempts: missed
+//! Attempts are made at about 0 s, 5 s, 30 s, 2 min, 10 min, 30 min and 1 h, then every 2 h, and a last time just before
+//! 24 h have passed. The step in this schedule follows from the elapsed time, not from the number of attempts: missed
 //! attempts are not made up for.
 
 use mandate_core::Timestamp;
@@ -14,6 +14,9 @@ pub const PERIOD_SECONDS: i64 = 24 * 60 * 60;
 const FIRST_SECONDS: [i64; 7] = [0, 5, 30, 2 * 60, 10 * 60, 30 * 60, 60 * 60];
 /// The interval after these, in seconds.
 const THEN_EVERY_SECONDS: i64 = 2 * 60 * 60;
+/// When the last attempt is due, in seconds from the start: with its random delay and the time that it takes, it ends
+/// before the period does.
+const LAST_SECONDS: i64 = PERIOD_SECONDS - 10 * 60;
 const _: () = assert!(THEN_EVERY_SECONDS + THEN_EVERY_SECONDS / JITTER_PART <= LONGEST_WAIT_SECONDS);
 /// The shortest time between two attempts, in seconds.
 const LEAST_SECONDS: i64 = 5;
@@ -22,18 +25,20 @@ const LEAST_SECONDS: i64 = 5;
 const JITTER_PART: i64 = 10;
 
 /// When the next attempt is due after one that ended at `now`; the attempts began at `since`. None if it was
-/// the last.
+/// the last one.
 ///
 /// `random` is evenly distributed over all its values.
 #[must_use]
 pub fn next_attempt(since: Timestamp, now: Timestamp, random: u64) -> Option<Timestamp> {
     // A clock that was set back neither brings attempts forward nor delays them by as much.
     let passed = now.millis_since(since).max(0);
+    if passed >= LAST_SECONDS * 1000 {
+        return None;
+    }
     let (last, next) = around(passed);
     let wait = (next - passed).max(LEAST_SECONDS * 1000);
     let jitter = scaled(random, (next - last) / JITTER_PART);
-    let end = PERIOD_SECONDS * 1000;
-    (passed + wait + jitter < end).then(|| Timestamp::from_millis(now.millis() + wait + jitter))
+    Some(Timestamp::from_millis(now.millis() + wait + jitter))
 }
 
 /// Whether the time for attempts that began at `since` is over.
@@ -53,7 +58,7 @@ fn around(passed: i64) -> (i64, i64) {
     }
     let step = THEN_EVERY_SECONDS * 1000;
     let last = last + (passed - last) / step * step;
-    (last, last + step)
+    (last, (last + step).min(LAST_SECONDS * 1000))
 }
 
 /// `random`, scaled to at least 0 and less than `bound`.
@@ -81,10 +86,13 @@ mod tests {
     #[test]
     fn attempts_are_made_at_the_stated_times() {
         let hours = (3..=23).step_by(2).map(|hour| f64::from(hour * 3600));
-        let exact: Vec<_> = [0.0, 5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0].into_iter().chain(hours).collect();
+        let last = 24.0 * 3600.0 - 600.0;
+        let exact = [0.0, 5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0].into_iter().chain(hours).chain([last]);
+        let exact: Vec<_> = exact.collect();
         assert_eq!(schedule(0), exact);
         let latest = schedule(u64::MAX);
         assert_eq!(latest.len(), exact.len());
+        assert!(latest.last().unwrap() + 10.0 < 24.0 * 3600.0, "the last one ends within the 24 hours");
         let mut before = 0.0;
         for (late, exact) in latest.into_iter().zip(exact) {
             assert!(late >= exact && late <= exact + (exact - before) / 10.0, "{late} for {exact}");
@@ -96,7 +104,7 @@ mod tests {
         #[test]
         fn each_attempt_is_later_and_none_is_after_the_end(
             since in 0_i64..=4_000_000_000_000,
-            passed in -100_000_000_i64..=100_000_000,
+            passed in prop_oneof![-100_000_000_i64..=100_000_000, 85_000_000_i64..=86_500_000],
             random: u64,
         ) {
             let (since, now) = (Timestamp::from_millis(since), Timestamp::from_millis(since + passed));
@@ -107,12 +115,12 @@ mod tests {
                     prop_assert!(next.millis_since(now) <= THEN_EVERY_SECONDS * 1100);
                     prop_assert!(next < end && !is_over(since, next));
                 }
-                None => prop_assert!(now.plus_seconds(THEN_EVERY_SECONDS * 11 / 10) >= end),
+                None => prop_assert!(now.plus_seconds(10 * 60) >= end),
             }
         }
 
         #[test]
-        fn more_randomness_is_never_earlier(passed in 0_i64..=86_000_000, less: u64, more: u64) {
+        fn more_randomness_is_never_earlier(passed in 0_i64..=86_400_000, less: u64, more: u64) {
             let since = Timestamp::from_millis(0);
             let next = |random| next_attempt(since, Timestamp::from_millis(passed), random);
             if let (Some(early), Some(late)) = (next(less.min(more)), next(less.max(more))) {

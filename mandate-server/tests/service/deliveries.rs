@@ -122,9 +122,9 @@ async fn a_receiver_that_never_acknowledges_is_tried_for_24_hours() {
         let Some(next) = advance_to_next(&world, &event).await else { break };
         times.push(next);
     }
-    let stated =
-        [0, 5, 30, 120, 600, 1800, HOUR].into_iter().chain((3..24).step_by(2).map(|hour| hour * HOUR));
-    let stated: Vec<_> = stated.collect();
+    let stated = [0, 5, 30, 120, 600, 1800, HOUR].into_iter();
+    let stated = stated.chain((3..24).step_by(2).map(|hour| hour * HOUR));
+    let stated: Vec<_> = stated.chain([24 * HOUR - 600]).collect();
     assert_eq!(times.len(), stated.len(), "{times:?}");
     let mut before = 0;
     for (time, stated) in times.iter().zip(stated) {
