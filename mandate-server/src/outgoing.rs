@@ -3,6 +3,7 @@
 //! The bytes of an answer are counted below HTTP and below TLS. So the limit also ends an answer of endless interim
 //! responses, empty chunks or empty TLS records. Redirects are not followed, and no proxy is used.
 
+mod certificates;
 mod connection;
 mod lookups;
 mod names;
@@ -66,7 +67,22 @@ pub enum NoAnswer {
     /// No program listens there.
     #[error("the connection was refused")]
     ConnectionRefused,
-    /// The TLS handshake failed, for example because the certificate is not valid.
+    /// The certificate is signed by itself, and not one of those that the system trusts.
+    #[error("no TLS connection could be made: the certificate is self-signed")]
+    SelfSigned,
+    /// No authority that the system trusts has signed the certificate, or a certificate between the two is missing.
+    #[error("no TLS connection could be made: the certificate leads to no trusted authority")]
+    Untrusted,
+    /// The certificate has expired.
+    #[error("no TLS connection could be made: the certificate has expired")]
+    Expired,
+    /// The certificate is not valid yet.
+    #[error("no TLS connection could be made: the certificate is not valid yet")]
+    NotValidYet,
+    /// The certificate is for other names.
+    #[error("no TLS connection could be made: the certificate is for another name")]
+    AnotherName,
+    /// The TLS handshake failed for any other reason.
     #[error("no TLS connection could be made")]
     Tls,
     /// The connection failed, or was lost before the answer.

@@ -25,6 +25,7 @@ use tokio_rustls::TlsConnector;
 use tower_service::Service;
 use tracing::warn;
 
+use super::certificates::{self, Verifier};
 use super::lookups::Lookups;
 use super::{MAX_READ_BYTES, Names, NoAnswer};
 use crate::error::Fault;
@@ -61,10 +62,15 @@ pub(super) fn system_roots() -> RootCertStore {
 }
 
 fn tls(roots: RootCertStore) -> Result<ClientConfig, Fault> {
-    let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(|e| Fault::new(format!("TLS cannot be used: {e}")))?;
-    let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+    let builder = match Verifier::new(roots, provider) {
+        Some(verifier) => builder.dangerous().with_custom_certificate_verifier(Arc::new(verifier)),
+        None => builder.with_root_certificates(RootCertStore::empty()),
+    };
+    let mut config = builder.with_no_client_auth();
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(config)
 }
@@ -101,7 +107,7 @@ impl Service<Uri> for Connector {
 /// Why a handshake failed: invalid data is an error of TLS, everything else an error of the connection.
 fn unshaken(error: &io::Error) -> NoAnswer {
     match error.kind() {
-        io::ErrorKind::InvalidData => NoAnswer::Tls,
+        io::ErrorKind::InvalidData => certificates::refused(error),
         _ => NoAnswer::of(error),
     }
 }

@@ -4,7 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -35,14 +37,23 @@ struct Other {
 impl Other {
     async fn new() -> Self {
         let made = rcgen::generate_simple_self_signed([HOST.to_owned()]).unwrap();
-        let mut roots = RootCertStore::empty();
-        roots.add(made.cert.der().clone()).unwrap();
         let key = made.signing_key.serialize_der().try_into().unwrap();
+        Self::with(made.cert.der().clone(), key, made.cert.der().clone()).await
+    }
+
+    /// One that shows this certificate to a client that trusts this authority.
+    async fn with(
+        certificate: CertificateDer<'static>,
+        key: PrivateKeyDer<'static>,
+        trusted: CertificateDer<'static>,
+    ) -> Self {
+        let mut roots = RootCertStore::empty();
+        roots.add(trusted).unwrap();
         let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_no_client_auth()
-            .with_single_cert(vec![made.cert.der().clone()], key)
+            .with_single_cert(vec![certificate], key)
             .unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let client = Client::trusting(Arc::new(Here), LONG, roots).unwrap();
@@ -121,5 +132,65 @@ async fn a_peer_without_a_certificate_for_the_name_receives_nothing() {
         assert!(other.tls.accept(stream).await.is_err());
     };
     let ((), answered) = tokio::join!(answering, other.post("elsewhere.example"));
-    assert_eq!(answered, Err(NoAnswer::Tls));
+    assert_eq!(answered, Err(NoAnswer::AnotherName));
+}
+
+/// Who has signed a certificate.
+#[derive(Debug, Clone, Copy)]
+enum Signer {
+    Trusted,
+    Stranger,
+    Itself,
+    /// As `openssl req -x509` makes one: an authority that is its own server.
+    ItselfAsAuthority,
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_certificate_is_said() {
+    let authority = |name: &str| {
+        let mut parameters = CertificateParams::new(Vec::new()).unwrap();
+        parameters.distinguished_name.push(DnType::CommonName, name);
+        parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap()
+    };
+    let (trusted, stranger) = (authority("trusted"), authority("stranger"));
+    for (signer, years, name, wrong, said) in [
+        (Signer::Trusted, [2020, 2090], HOST, None, ""),
+        (Signer::Trusted, [2020, 2021], HOST, Some(NoAnswer::Expired), "has expired"),
+        (Signer::Trusted, [2089, 2090], HOST, Some(NoAnswer::NotValidYet), "is not valid yet"),
+        (Signer::Trusted, [2020, 2090], "a.example", Some(NoAnswer::AnotherName), "is for another name"),
+        (Signer::Stranger, [2020, 2090], HOST, Some(NoAnswer::Untrusted), "leads to no trusted authority"),
+        (Signer::Itself, [2020, 2090], HOST, Some(NoAnswer::SelfSigned), "is self-signed"),
+        (Signer::ItselfAsAuthority, [2020, 2090], HOST, Some(NoAnswer::SelfSigned), "is self-signed"),
+    ] {
+        let key = KeyPair::generate().unwrap();
+        let mut parameters = CertificateParams::new([name.to_owned()]).unwrap();
+        [parameters.not_before, parameters.not_after] = years.map(|year| date_time_ymd(year, 1, 1));
+        parameters.distinguished_name.push(DnType::CommonName, "a receiver");
+        let made = match signer {
+            Signer::Trusted => parameters.signed_by(&key, &trusted),
+            Signer::Stranger => parameters.signed_by(&key, &stranger),
+            Signer::Itself => parameters.self_signed(&key),
+            Signer::ItselfAsAuthority => {
+                parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+                parameters.self_signed(&key)
+            }
+        };
+        let key = key.serialize_der().try_into().unwrap();
+        let other = Other::with(made.unwrap().der().clone(), key, trusted.der().clone()).await;
+        let answering = async {
+            let (stream, _) = other.listener.accept().await.unwrap();
+            if let Ok(mut stream) = other.tls.accept(stream).await {
+                read_request(&mut stream).await;
+                stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+                stream.flush().await.unwrap();
+            }
+        };
+        let ((), answered) = tokio::join!(answering, other.post(HOST));
+        assert_eq!(answered.as_ref().err(), wrong.as_ref(), "{signer:?} {years:?} {name}");
+        if let Some(wrong) = wrong {
+            let whole = format!("no TLS connection could be made: the certificate {said}");
+            assert_eq!(wrong.to_string(), whole);
+        }
+    }
 }
