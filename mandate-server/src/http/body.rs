@@ -26,6 +26,8 @@ pub(super) enum Content {
     Whole(Bytes),
     /// As much of it as the limit allows, however it was split. An idempotency key is bound to that.
     TooLarge(Bytes),
+    /// Nothing of it was read, since its Content-Length is beyond the limit. An idempotency key is bound to that length.
+    Announced(u64),
 }
 
 impl Content {
@@ -35,13 +37,14 @@ impl Content {
         match self {
             Self::Whole(bytes) => Cow::Borrowed(bytes),
             Self::TooLarge(bytes) => Cow::Owned([b"beyond the limit: ", bytes.as_ref()].concat()),
+            Self::Announced(length) => Cow::Owned(format!("beyond the limit: {length} bytes").into_bytes()),
         }
     }
 
     /// The body, if it is whole, and either empty or JSON by its Content-Type.
     pub(super) fn checked(self, headers: &HeaderMap) -> Result<Bytes, Refusal> {
         match self {
-            Self::TooLarge(_) => {
+            Self::TooLarge(_) | Self::Announced(_) => {
                 Err(Refusal::invalid(format!("body must be at most {MAX_BODY_BYTES} bytes long")))
             }
             Self::Whole(bytes) if !bytes.is_empty() => is_plain_json(headers).map(|()| bytes),
@@ -51,11 +54,16 @@ impl Content {
 }
 
 /// Reads a body within the limits of size and time. If it is not there at once, the guard that `wait` returns
-/// is held until it is.
+/// is held until it is. Of a body that is announced as too large nothing is read, so that a client that expects
+/// `100 Continue` never sends it.
 pub(super) async fn read<W, E: From<Refusal>>(
     body: impl Body<Data = Bytes> + Unpin,
     wait: impl FnOnce() -> Result<W, E>,
 ) -> Result<Content, E> {
+    let announced = body.size_hint().lower();
+    if announced > MAX_BODY_BYTES as u64 {
+        return Ok(Content::Announced(announced));
+    }
     let (prompt, all) = (Duration::from_millis(PROMPT_MILLIS), Duration::from_secs(BODY_READ_SECONDS));
     let mut collecting = pin!(collect(body));
     let mut collected = timeout(prompt, &mut collecting).await;
@@ -155,6 +163,7 @@ mod tests {
         Ok(match content {
             Content::Whole(bytes) => (bytes.len(), true),
             Content::TooLarge(bytes) => (bytes.len(), false),
+            Content::Announced(length) => unreachable!("a stream of pieces has no length; {length}"),
         })
     }
 
@@ -176,6 +185,19 @@ mod tests {
         }
         let cut = kept(vec![piece(7), Err("gone")]).await;
         assert_eq!(cut, Err("body ended before it was complete".to_owned()));
+    }
+
+    #[tokio::test]
+    async fn a_body_that_is_announced_as_too_large_is_not_read() {
+        let body = |bytes: usize| http_body_util::Full::new(Bytes::from(vec![b' '; bytes]));
+        assert!(matches!(read(body(MAX_BODY_BYTES), at_once).await, Ok(Content::Whole(_))));
+        let Ok(content) = read(body(MAX_BODY_BYTES + 1), at_once).await else { panic!() };
+        assert!(matches!(content, Content::Announced(65_537)));
+        assert_ne!(content.claimed(), Content::Announced(65_538).claimed());
+        assert_eq!(
+            content.checked(&HeaderMap::new()).unwrap_err().message,
+            "body must be at most 65536 bytes long"
+        );
     }
 
     #[tokio::test]

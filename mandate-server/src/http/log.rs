@@ -17,7 +17,9 @@ use tower_service::Service as _;
 use tracing::{Level, error, event};
 
 use super::respond::{Failure, amended, finish};
-use super::serve::stream::{AnswerBody, ConnectionState, MAX_HEAD_BYTES, MAX_HEADERS, TIMEOUT, TOO_LARGE};
+use super::serve::stream::{
+    AnswerBody, ConnectionState, MAX_HEAD_BYTES, MAX_HEADERS, RequestBody, TIMEOUT, TOO_LARGE, UNREADABLE,
+};
 use crate::clock::{Clock, Ids};
 use crate::error::{Fault, Refusal};
 use crate::metrics::{Listener, Metrics};
@@ -87,7 +89,7 @@ pub(super) async fn answer(
     request: Request<Incoming>,
     state: ConnectionState,
 ) -> Result<hyper::Response<AnswerBody>, Infallible> {
-    state.begin_answer();
+    let request = request.map(|body| state.begin_answer(body));
     let (began, under_way) = (Instant::now(), site.metrics.under_way(site.name));
     let method = request.method().clone();
     let span = begin_span(site, &request);
@@ -115,7 +117,7 @@ pub(super) async fn answer(
 }
 
 /// The router's answer. A panic becomes a fault like any other.
-async fn route(site: &Site, mut request: Request<Incoming>, log: Arc<RequestLog>) -> Response {
+async fn route(site: &Site, mut request: Request<RequestBody<Incoming>>, log: Arc<RequestLog>) -> Response {
     request.extensions_mut().insert(log);
     let answering = AssertUnwindSafe(site.router.clone().call(request));
     match answering.catch_unwind().await {
@@ -126,7 +128,7 @@ async fn route(site: &Site, mut request: Request<Incoming>, log: Arc<RequestLog>
 }
 
 /// The span of a request. The ops listener has none, and the public listener takes no trace context from its callers.
-fn begin_span(site: &Site, request: &Request<Incoming>) -> Option<Span> {
+fn begin_span<B>(site: &Site, request: &Request<B>) -> Option<Span> {
     let joins = match site.name {
         Listener::Api => true,
         Listener::Public => false,
@@ -146,7 +148,7 @@ fn end_span(mut span: Span, log: &RequestLog, method: &Method, status: u16) {
 
 /// Why a request is ambiguous, if it is: two readers of it may not agree on its host, or on where it ends (RFC 9112,
 /// sections 3.2 and 6.1).
-fn malformed(request: &Request<Incoming>, state: &ConnectionState) -> Option<Refusal> {
+fn malformed<B>(request: &Request<B>, state: &ConnectionState) -> Option<Refusal> {
     let headers = request.headers();
     let mut hosts = headers.get_all(header::HOST).iter();
     match (hosts.next(), hosts.next()) {
@@ -172,20 +174,17 @@ fn malformed(request: &Request<Incoming>, state: &ConnectionState) -> Option<Ref
 /// The answer that replaces a bare status of hyper's. `head_time` is the limit for a head.
 pub(super) fn answer_for_hyper(site: &Site, bare: &[u8], head_time: Duration) -> Vec<u8> {
     let log = RequestLog::new(site.ids.next(), None);
-    let (what, bare) = if bare == TIMEOUT {
-        let what = format!("the head of the request did not arrive within {} seconds", head_time.as_secs());
-        (what, dated(bare, site.ids.clock.now()))
+    let what = if bare == TIMEOUT {
+        format!("the head of the request did not arrive within {} seconds", head_time.as_secs())
+    } else if bare.starts_with(TOO_LARGE) {
+        format!(
+            "the head of the request is larger than {MAX_HEAD_BYTES} bytes, or has more than {MAX_HEADERS} headers"
+        )
     } else {
-        let too_large = bare.starts_with(TOO_LARGE);
-        let what = if too_large {
-            format!(
-                "the head of the request is larger than {MAX_HEAD_BYTES} bytes, or has more than {MAX_HEADERS} headers"
-            )
-        } else {
-            "this is not an HTTP/1.1 request".to_owned()
-        };
-        (what, bare.to_vec())
+        "this is not an HTTP/1.1 request".to_owned()
     };
+    let is_ours = [TIMEOUT, UNREADABLE].contains(&bare);
+    let bare = if is_ours { dated(bare, site.ids.clock.now()) } else { bare.to_vec() };
     let (status, amended) = amended(&bare, &Refusal::invalid(what), log.id);
     record(site, &log, None, status, Duration::ZERO);
     amended

@@ -56,6 +56,25 @@ async fn a_body_may_be_64_kib_and_come_in_pieces() {
     assert_eq!(reply.message(), "body must be at most 65536 bytes long");
 }
 
+/// The head says enough: the body is not asked for.
+#[tokio::test]
+async fn a_body_that_is_announced_as_too_large_is_refused_from_the_head() {
+    let world = World::start().await;
+    let key = world.organization_key.as_str();
+    let expecting = |length: usize| {
+        format!("Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: {length}\r\n")
+    };
+    let reply = world.send("POST", "/v1/agents", key, &expecting(MAX_BODY_BYTES + 1), "").await;
+    assert_eq!(reply.refused(400, "invalid_request"), "body must be at most 65536 bytes long");
+    let named = format!("Idempotency-Key: k\r\n{}", expecting(1 << 40));
+    for replayed in [false, true] {
+        let reply = world.send("POST", "/v1/agents", key, &named, "").await;
+        assert_eq!((reply.status, reply.replayed()), (400, replayed));
+    }
+    let body = body_of(100);
+    assert_eq!(world.send("POST", "/v1/agents", key, &expecting(body.len()), &body).await.status, 100);
+}
+
 #[tokio::test]
 async fn a_body_is_json_and_says_so() {
     let world = World::start().await;

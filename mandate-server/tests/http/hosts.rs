@@ -1,6 +1,8 @@
 //! The three listeners: their headers, the key set, liveness and readiness, and an orderly end.
 
 use mandate_core::jwks::KeySet;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::wire::exchange;
 use crate::world::{World, spend};
@@ -81,6 +83,29 @@ async fn a_server_that_stops_leaves_its_database_whole() {
     }
     let log = format!("{}-wal", world.settings.database.trim_start_matches("sqlite://"));
     assert!(std::fs::metadata(log).map_or(true, |log| log.len() == 0));
+}
+
+/// Otherwise the money would be spent, and the client would not know.
+#[tokio::test]
+async fn an_authorization_whose_client_closes_its_half_is_answered() {
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    world.mandate("agt_a").await;
+    for _ in 0..20 {
+        world.clock.advance(7);
+        let body = spend(1).to_string();
+        let mut stream = TcpStream::connect(world.running.api).await.unwrap();
+        let head = format!(
+            "POST /v1/authorizations HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {agent}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(head.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 201 ") && answer.contains(r#""verdict":"allow""#), "{answer:?}");
+    }
 }
 
 /// Load balancers are notified first. Only then are no more requests accepted.

@@ -64,6 +64,11 @@ pub(super) fn fault() -> (String, Ref) {
     ("5XX".to_owned(), Ref::from_response_name("ServerError"))
 }
 
+/// What any request can be refused with before it is read to its end, each with the response that an operation refers to.
+pub(super) fn of_the_connection() -> impl Iterator<Item = (String, Ref)> {
+    OF_THE_CONNECTION.into_iter().map(|(status, name, ..)| (status.to_owned(), Ref::from_response_name(name)))
+}
+
 /// The codes that an error can carry.
 fn codes() -> impl Iterator<Item = &'static str> {
     REFUSALS.iter().map(|(code, ..)| code.as_str()).chain([SERVER_ERROR_CODE])
@@ -96,7 +101,26 @@ pub(super) fn responses() -> impl Iterator<Item = (&'static str, Response)> {
             .header_ref(RETRY_AFTER, header(RETRY_AFTER))
             .build(),
         )])
+        .chain(OF_THE_CONNECTION.map(|(_, name, description, message)| {
+            (name, error(Code::InvalidRequest.as_str(), description, message).build())
+        }))
 }
+
+/// The answers to a head that cannot be read: status, name, description and message. The connection is closed.
+const OF_THE_CONNECTION: [(&str, &str, &str, &str); 2] = [
+    (
+        "408",
+        "RequestTimeout",
+        "The head of the request did not arrive in time. The connection is closed.",
+        "the head of the request did not arrive within 30 seconds",
+    ),
+    (
+        "431",
+        "HeadTooLarge",
+        "The head of the request is too large. The connection is closed.",
+        "the head of the request is larger than 16384 bytes, or has more than 100 headers",
+    ),
+];
 
 /// The code of every 5xx.
 const SERVER_ERROR_CODE: &str = "server_error";

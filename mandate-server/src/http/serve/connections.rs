@@ -175,8 +175,9 @@ where
 
 fn http() -> http1::Builder {
     let mut http = http1::Builder::new();
-    // [`ConnectionStream`] limits the time for a head.
+    // [`ConnectionStream`] limits the time for a head. A client may close its half once it has sent its request.
     http.timer(TokioTimer::new())
+        .half_close(true)
         .header_read_timeout(None)
         .max_header_size(MAX_HEAD_BYTES)
         .max_buf_size(MAX_BUFFER_BYTES);

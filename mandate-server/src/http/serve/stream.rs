@@ -4,7 +4,11 @@
 //! runs. So anything that hyper writes while no request is being answered is such a status. Here it becomes an
 //! answer like any other, with an id and the error envelope. hyper also drops the Content-Length of a request
 //! with a Transfer-Encoding, so the head is kept here until that has been checked. The time limit for a head
-//! is here too, since hyper would close the connection without an answer.
+//! is here too, and so is the end of a peer that speaks HTTP/2 or stops within a head: hyper would close the
+//! connection without an answer.
+//!
+//! A socket that is closed with unread input resets the connection, and the reset can overtake the answer. So where a
+//! request was answered before all of it was read, the rest is read and dropped for a while.
 
 use std::io;
 use std::pin::Pin;
@@ -27,6 +31,13 @@ pub(in crate::http) const MAX_HEADERS: usize = 100;
 /// What hyper would write, except for the date, to refuse a late head (RFC 9110, section 15.5.9).
 pub(in crate::http) const TIMEOUT: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+/// What hyper would write, except for the date, to refuse what is no request.
+pub(in crate::http) const UNREADABLE: &[u8] =
+    b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+/// What a client of HTTP/2 sends first (RFC 9113, section 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+/// How long unread input is read and dropped after the last answer, in seconds.
+const LINGER_SECONDS: u64 = 2;
 /// How hyper begins its refusal of a head with too many bytes or headers (RFC 6585, section 5).
 pub(in crate::http) const TOO_LARGE: &[u8] = b"HTTP/1.1 431 ";
 
@@ -42,6 +53,15 @@ struct State {
     phase: Phase,
     /// The bytes read in [`Phase::ReadingHead`], up to the largest head.
     head: Vec<u8>,
+    /// Whether some of the last request was not read.
+    unread: bool,
+}
+
+impl State {
+    /// Whether a head has begun. Line breaks before it do not count (RFC 9112, section 2.2).
+    fn has_begun(&self) -> bool {
+        self.head.iter().any(|byte| !matches!(byte, b'\r' | b'\n'))
+    }
 }
 
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
@@ -65,9 +85,13 @@ impl ConnectionState {
         self.lock().phase == Phase::ReadingHead
     }
 
-    /// A request has arrived, and will be answered.
-    pub(in crate::http) fn begin_answer(&self) {
-        self.lock().phase = Phase::Answering;
+    /// A request has arrived, and will be answered. Gives its body, whose end is noticed.
+    pub(in crate::http) fn begin_answer<B: hyper::body::Body>(&self, body: B) -> RequestBody<B> {
+        let mut state = self.lock();
+        state.phase = Phase::Answering;
+        state.unread = !body.is_end_stream();
+        drop(state);
+        RequestBody { body, state: self.clone() }
     }
 
     /// Whether the head of the current request may have a Content-Length, which hyper drops if there is a
@@ -93,6 +117,10 @@ pub(super) struct ConnectionStream<S> {
     /// The answer that replaces hyper's bare status, and how much of it has been sent.
     own: Vec<u8>,
     sent: usize,
+    /// The bare status with which the connection ends, whatever else the peer sends.
+    ending: Option<&'static [u8]>,
+    /// Until when unread input is dropped: from the end of what is written on.
+    lingering: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionStream<S> {
@@ -103,22 +131,60 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionStream<S> {
         amend: impl Fn(&[u8]) -> Vec<u8> + Send + 'static,
     ) -> Self {
         let deadline = Box::pin(sleep(head_time));
-        Self { stream, state, amend: Box::new(amend), head_time, deadline, own: Vec::new(), sent: 0 }
+        Self {
+            stream,
+            state,
+            amend: Box::new(amend),
+            head_time,
+            deadline,
+            own: Vec::new(),
+            sent: 0,
+            ending: None,
+            lingering: None,
+        }
     }
 
-    /// Closes the connection because the time for a head is over. Answers first if a head has begun.
-    fn poll_too_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.own.is_empty() && !self.state.lock().head.is_empty() {
-            self.own = (self.amend)(TIMEOUT);
+    /// Ends the connection with this bare status, amended, if a head has begun. Zero bytes are read then: hyper assumes
+    /// that the peer is gone.
+    fn poll_end(&mut self, cx: &mut Context<'_>, bare: &'static [u8]) -> Poll<io::Result<()>> {
+        if self.ending.replace(bare).is_none() && self.state.lock().has_begun() {
+            self.own = (self.amend)(bare);
+            self.state.lock().unread = true;
         }
         ready!(self.poll_own(cx))?;
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 
+    /// Reads and drops what the peer still sends, until it has ended or the time is over.
+    fn poll_linger(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let Self { stream, lingering, .. } = self;
+        let over = || Box::pin(sleep(Duration::from_secs(LINGER_SECONDS)));
+        let over = lingering.get_or_insert_with(over);
+        let mut dropped = [0; 4096];
+        loop {
+            if over.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(());
+            }
+            let mut buffer = ReadBuf::new(&mut dropped);
+            match ready!(Pin::new(&mut *stream).poll_read(cx, &mut buffer)) {
+                Ok(()) if !buffer.filled().is_empty() => {}
+                _ => return Poll::Ready(()),
+            }
+        }
+    }
+
     /// Whether what is written now can only come from hyper itself.
     fn is_written_by_hyper(&self) -> bool {
         self.state.is_reading_head()
+    }
+
+    /// Amends a bare status of hyper's, to be written by [`Self::poll_own`].
+    fn take_from_hyper(&mut self, bare: &[u8]) -> usize {
+        let own = (self.amend)(bare);
+        self.own.extend(own);
+        self.state.lock().unread = true;
+        bare.len()
     }
 
     fn poll_own(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -139,16 +205,24 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ConnectionStream<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
+        if let Some(bare) = self.ending {
+            return self.poll_end(cx, bare);
+        }
         if self.is_written_by_hyper() && self.deadline.as_mut().poll(cx).is_ready() {
-            // Zero bytes read: hyper assumes that the peer is gone.
-            return self.poll_too_late(cx);
+            return self.poll_end(cx, TIMEOUT);
         }
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
         let mut state = self.state.lock();
         if state.phase == Phase::ReadingHead {
             let room = MAX_HEAD_BYTES.saturating_sub(state.head.len());
             let read = buffer.filled().get(before..).unwrap_or_default();
+            let is_cut = read.is_empty() && state.has_begun();
             state.head.extend(read.iter().take(room));
+            if is_cut || state.head.starts_with(HTTP2_PREFACE) {
+                drop(state);
+                buffer.set_filled(before);
+                return self.poll_end(cx, UNREADABLE);
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -157,9 +231,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for ConnectionStream<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnectionStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         if self.is_written_by_hyper() {
-            let own = (self.amend)(bytes);
-            self.own.extend(own);
-            return Poll::Ready(Ok(bytes.len()));
+            return Poll::Ready(Ok(self.take_from_hyper(bytes)));
         }
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -179,8 +251,44 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnectionStream<S> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        ready!(self.poll_own(cx))?;
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        if self.lingering.is_none() {
+            ready!(self.poll_own(cx))?;
+            ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
+            if !self.state.lock().unread {
+                return Poll::Ready(Ok(()));
+            }
+        }
+        self.poll_linger(cx).map(Ok)
+    }
+}
+
+/// The body of a request, whose end is noticed.
+pub(in crate::http) struct RequestBody<B> {
+    body: B,
+    state: ConnectionState,
+}
+
+impl<B: hyper::body::Body + Unpin> hyper::body::Body for RequestBody<B> {
+    type Data = B::Data;
+    type Error = B::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
+        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
+        if frame.is_none() || self.body.is_end_stream() {
+            self.state.lock().unread = false;
+        }
+        Poll::Ready(frame)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -160,6 +160,78 @@ async fn what_is_turned_away_unread_has_an_id_and_the_envelope() {
     ));
 }
 
+/// What can be sent on a connection of TCP and is no request in HTTP/1.0 or 1.1: HTTP/2, TLS, something else, or a part.
+#[tokio::test]
+async fn what_is_no_request_has_the_documented_answer() {
+    let server = start().await;
+    let preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let settings = "\0\0\0\u{4}\0\0\0\0\0";
+    for bytes in [
+        preface.to_owned(),
+        format!("{preface}{settings}"),
+        format!("{preface}{}", settings.repeat(100_000)),
+        preface[..18].to_owned(),
+        "\u{16}\u{3}\u{1}\0\u{5}hello".to_owned(),
+        "SSH-2.0-OpenSSH_9.9\r\n\r\n".to_owned(),
+        "GET /\r\n\r\n".to_owned(),
+        "GET / HTTP/2.0\r\n\r\n".to_owned(),
+    ] {
+        assert_refused(&server.answered(&bytes).await, "400");
+    }
+    // In two pieces: hyper has seen the first.
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    for piece in [&preface[..3], &preface[3..]] {
+        stream.write_all(piece.as_bytes()).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_refused(&rest(&mut stream).await, "400");
+    // A head that does not go on, and what is no head.
+    for (bytes, answered) in [("GET / HTTP/1.1\r\nHost:", true), ("G", true), ("", false), ("\r\n", false)] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let answer = rest(&mut stream).await;
+        if answered { assert_refused(&answer, "400") } else { assert_eq!(answer, "", "{bytes:?}") }
+    }
+}
+
+/// A client that has sent its request may close its half of the connection, and waits for the answer.
+#[tokio::test]
+async fn a_client_that_closes_its_half_gets_its_answer() {
+    let server = start().await;
+    for bytes in [
+        "GET /wait HTTP/1.1\r\nHost: x\r\n\r\n",
+        "GET /wait HTTP/1.0\r\n\r\n",
+        "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}",
+    ] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        stream.write_all(bytes.as_bytes()).await.unwrap();
+        if bytes.contains("/wait ") {
+            server.probe.entered.notified().await;
+        }
+        stream.shutdown().await.unwrap();
+        // Long enough for the server to see the end.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        server.probe.leave.notify_one();
+        let answer = rest(&mut stream).await;
+        assert!(answer.starts_with("HTTP/1.") && answer.ends_with("\r\n\r\ndone\n"), "{bytes}: {answer:?}");
+    }
+}
+
+/// An answer that is given before the body has arrived reaches the client, which may read only when it has sent all.
+#[tokio::test]
+async fn an_early_answer_is_not_overtaken_by_a_reset() {
+    let server = start().await;
+    let length = 20 * 1024 * 1024;
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
+    let head = format!("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream.write_all(&vec![b'x'; length]).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    assert!(answer.ends_with("done\n"), "{answer}");
+}
+
 #[tokio::test]
 async fn a_refusal_by_hyper_has_the_same_form_after_answered_requests() {
     let server = start().await;
