@@ -43,3 +43,4 @@ mod signing_keys;
 mod strangers;
 mod tidy;
 mod transfer;
+mod unread;

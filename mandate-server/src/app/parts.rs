@@ -13,8 +13,8 @@ use crate::config::{Config, Settings};
 use crate::error::Fault;
 use crate::http::openapi::Hosts;
 use crate::http::{
-    Api, KEY_SET_PATH, KeyCache, Ops, Public, Rates, Shared, SlowBodies, api_router, ops_router,
-    public_router,
+    Api, KEY_SET_PATH, KeyCache, Ops, Public, Rates, Shared, SlowBodies, UnreadAnswers, api_router,
+    ops_router, public_router,
 };
 use crate::metrics::Metrics;
 use crate::model::call::ScriptError;
@@ -148,6 +148,7 @@ impl Parts {
             webhook_egress: self.egress.clone(),
             room: Arc::new(Semaphore::new(self.settings.max_under_way)),
             slow_bodies: SlowBodies::default(),
+            unread_answers: UnreadAnswers::default(),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
         })))
     }

@@ -9,6 +9,8 @@
 use std::sync::Arc;
 
 use axum::extract::FromRequestParts;
+use axum::response::{IntoResponse as _, Response};
+use hyper::body::Body as _;
 use hyper::header::{self, HeaderMap};
 use hyper::http::request::Parts;
 use mandate_core::Timestamp;
@@ -71,6 +73,28 @@ impl Api {
             self.metrics.overloaded();
             Failure::Overloaded
         })
+    }
+
+    /// Refuses a read of a key that has too many answers which were not read.
+    pub(super) fn admit_read(&self, key: i64) -> Result<(), Failure> {
+        if self.unread_answers.admit(key) {
+            return Ok(());
+        }
+        self.metrics.overloaded();
+        Err(Failure::Unread)
+    }
+
+    /// The answer to a read, counted until its peer has read it; or a refusal, if that would be too much. What is streamed
+    /// is not counted: only a piece of it is in memory.
+    pub(super) fn count_answer(&self, key: i64, mut response: Response) -> Response {
+        let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
+        let Some(bytes) = bytes.filter(|bytes| *bytes > 0) else { return response };
+        let Some(unread) = self.unread_answers.acquire(key, bytes) else {
+            self.metrics.overloaded();
+            return Failure::Unread.into_response();
+        };
+        response.extensions_mut().insert(Arc::new(unread));
+        response
     }
 
     /// The caller with this key.

@@ -16,6 +16,7 @@ use mandate_core::{RequestId, Timestamp, Verdict};
 use tower_service::Service as _;
 use tracing::{Level, error, event};
 
+use super::limit::unread::UnreadAnswer;
 use super::respond::{Failure, amended, finish};
 use super::serve::stream::{
     AnswerBody, ConnectionState, MAX_HEAD_BYTES, MAX_HEADERS, RequestBody, TIMEOUT, TOO_LARGE, UNREADABLE,
@@ -107,6 +108,9 @@ pub(super) async fn answer(
     let mut response = finish(response, log.id);
     if close {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    if let Some(unread) = response.extensions_mut().remove::<Arc<UnreadAnswer>>() {
+        state.hold(unread);
     }
     let status = response.status().as_u16();
     record(site, &log, Some(&method), status, began.elapsed());

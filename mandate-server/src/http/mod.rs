@@ -55,6 +55,7 @@ pub use respond::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
 pub(crate) use key_cache::KeyCache;
 pub(crate) use limit::rate::{Rates, Shared};
 pub(crate) use limit::slow_bodies::SlowBodies;
+pub(crate) use limit::unread::UnreadAnswers;
 pub(crate) use log::{RequestIds, Site};
 pub(crate) use ops::{Ops, router as ops_router};
 pub(crate) use public::{Public, router as public_router};
@@ -85,6 +86,8 @@ pub(crate) struct Api {
     pub(crate) room: Arc<Semaphore>,
     /// The requests that wait for their bodies, which take none of that room.
     pub(crate) slow_bodies: SlowBodies,
+    /// The answers to reads that their peers have not read yet.
+    pub(crate) unread_answers: UnreadAnswers,
     /// The address of the key set, at the public listener.
     pub(crate) key_set_location: HeaderValue,
 }

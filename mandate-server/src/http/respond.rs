@@ -50,6 +50,8 @@ pub(crate) enum Failure {
     },
     /// The key has too many requests whose bodies are still on their way.
     TooManyBodies,
+    /// The key has too many answers that were not read.
+    Unread,
     /// The server has no room for it now.
     Overloaded,
     /// The server failed.
@@ -117,6 +119,10 @@ impl Failure {
             Self::TooManyBodies => {
                 let refusal = Refusal::new(Code::RateLimited, TOO_MANY_BODIES);
                 retry_after(refused(&refusal, id), OVERLOAD_RETRY_AFTER_SECONDS)
+            }
+            Self::Unread => {
+                let full = server_error(StatusCode::SERVICE_UNAVAILABLE, UNREAD, id);
+                retry_after(full, OVERLOAD_RETRY_AFTER_SECONDS)
             }
             Self::Overloaded => {
                 let busy = server_error(StatusCode::SERVICE_UNAVAILABLE, OVERLOADED, id);
@@ -203,6 +209,8 @@ const CLOCK_BEHIND: &str =
     "the service's clock is behind; a POST may be retried with the same Idempotency-Key";
 const OVERLOADED: &str = "the service is busy; retry in a moment, a POST with the same Idempotency-Key";
 
+const UNREAD: &str =
+    "the key has too many answers that were not read; read them or close their connections, and retry";
 const TOO_MANY_BODIES: &str = "the key, or its environment, has too many requests whose bodies are still on their way; \
                                retry when some have arrived";
 
@@ -298,6 +306,12 @@ mod tests {
                 "429\ncache-control: no-store\ncontent-type: application/json\nretry-after: 1\n\
                  x-content-type-options: nosniff\nx-request-id: req_00000000000000000000000000\n\
                  {\"error\":{\"code\":\"rate_limited\",\"message\":\"the key, or its environment, has too many requests whose bodies are still on their way; retry when some have arrived\",\"request_id\":\"req_00000000000000000000000000\"}}",
+            ),
+            (
+                Err(Failure::Unread),
+                "503\ncache-control: no-store\ncontent-type: application/json\nretry-after: 1\n\
+                 x-content-type-options: nosniff\nx-request-id: req_00000000000000000000000000\n\
+                 {\"error\":{\"code\":\"server_error\",\"message\":\"the key has too many answers that were not read; read them or close their connections, and retry\",\"request_id\":\"req_00000000000000000000000000\"}}",
             ),
             (
                 Err(Failure::Overloaded),

@@ -87,11 +87,15 @@ where
     H: Handler<T, Arc<Api>>,
     T: 'static,
 {
+    let reads = method == Method::GET;
     let admitted = move |State(api): State<Arc<Api>>, caller: Identified, mut request: Request| async move {
-        match found(&request, path).and_then(|()| gate::admit(&api, key, &caller)) {
+        let number = caller.caller.key;
+        let admitted = found(&request, path).and_then(|()| gate::admit(&api, key, &caller));
+        match admitted.and_then(|()| if reads { api.admit_read(number) } else { Ok(()) }) {
             Ok(()) => {
                 request.extensions_mut().insert(caller);
-                handler.call(request, api).await
+                let response = handler.call(request, Arc::clone(&api)).await;
+                if reads { api.count_answer(number, response) } else { response }
             }
             Err(failure) => failure.into_response(),
         }

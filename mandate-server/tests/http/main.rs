@@ -40,6 +40,7 @@ mod time;
 mod tls;
 mod trace;
 mod traces;
+mod unread;
 mod usage;
 mod walk;
 mod webhooks;

@@ -44,6 +44,7 @@ mod stops;
 mod tenants;
 mod time;
 mod transfer;
+mod unread;
 mod usage;
 mod walk;
 mod webhooks;

@@ -90,6 +90,13 @@ impl TestServer {
         self.ready[name].as_str().unwrap_or_else(|| panic!("{name} is not in {}", self.ready))
     }
 
+    /// How much of its memory is resident, in KiB.
+    pub(crate) fn memory_kib(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        resident.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
     /// The issuer of its tokens.
     pub(crate) fn issuer(&self) -> String {
         self.ready("verdicts_url").to_owned()

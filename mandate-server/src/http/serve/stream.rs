@@ -10,7 +10,7 @@
 //! A socket that is closed with unread input resets the connection, and the reset can overtake the answer. So where a
 //! request was answered before all of it was read, the rest is read and dropped for a while.
 
-use std::io;
+use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -21,6 +21,7 @@ use hyper::body::{Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::http::limit::unread::UnreadAnswer;
 use crate::metrics::Permit;
 
 /// The largest head of a request, in bytes.
@@ -55,6 +56,8 @@ struct State {
     head: Vec<u8>,
     /// Whether some of the last request was not read.
     unread: bool,
+    /// Answers that the peer has not read yet, oldest first.
+    answers: Vec<Arc<UnreadAnswer>>,
 }
 
 impl State {
@@ -92,6 +95,11 @@ impl ConnectionState {
         state.unread = !body.is_end_stream();
         drop(state);
         RequestBody { body, state: self.clone() }
+    }
+
+    /// Holds an answer until all of it has been written.
+    pub(in crate::http) fn hold(&self, answer: Arc<UnreadAnswer>) {
+        self.lock().answers.push(answer);
     }
 
     /// Whether the head of the current request may have a Content-Length, which hyper drops if there is a
@@ -236,10 +244,32 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for ConnectionStream<S> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
 
+    /// Where this is offered, hyper keeps a body as it is. Otherwise it copies it into a buffer, which keeps its size for as
+    /// long as the connection is open.
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.is_written_by_hyper() {
+            let bytes: Vec<u8> = parts.iter().flat_map(|part| part.iter().copied()).collect();
+            return Poll::Ready(Ok(self.take_from_hyper(&bytes)));
+        }
+        Pin::new(&mut self.stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(self.poll_own(cx))?;
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         let mut state = self.state.lock();
+        // Of an answer that is not complete, a part may still be behind what was written.
+        let left = usize::from(state.phase != Phase::Answered);
+        let written = state.answers.len().saturating_sub(left);
+        state.answers.drain(..written);
         if state.phase == Phase::Answered {
             state.phase = Phase::ReadingHead;
             state.head.clear();

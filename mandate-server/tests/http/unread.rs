@@ -1,0 +1,68 @@
+//! Peers that ask for long lists and do not read them.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpSocket, TcpStream};
+
+use crate::world::{World, spend};
+
+const LIST: &str = "/v1/mandates?limit=100";
+
+/// Mandates with as many categories as there may be, so that a page of them is long.
+async fn long_list(world: &World) {
+    let categories: Vec<_> = (0..64).map(|n| format!("{n:a>64}")).collect();
+    let mandate = json!({
+        "principal": "role:finance", "agent": "agt_a", "limits": {"per_transaction": 500, "currency": "USD"},
+        "categories": categories, "expires": "2026-12-31",
+    });
+    for _ in 0..100 {
+        assert_eq!(world.post(&world.organization_key, "/v1/mandates", &mandate).await.status, 201);
+    }
+    assert!(world.get(&world.organization_key, LIST).await.body.len() > 400_000);
+}
+
+/// A connection that asks for the list several times and reads nothing.
+async fn deaf(world: &World) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    let mut stream = socket.connect(world.running.api).await.unwrap();
+    let key = &world.organization_key;
+    let request = format!("GET {LIST} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {key}\r\n\r\n");
+    stream.write_all(request.repeat(16).as_bytes()).await.unwrap();
+    stream
+}
+
+#[tokio::test]
+async fn a_key_that_does_not_read_its_answers_gets_no_more_and_others_do() {
+    let world = World::start().await;
+    let (agent, other) = (world.agent("a").await, world.onboard("other"));
+    long_list(&world).await;
+    let key = &world.organization_key;
+    let mut deaf_ones = Vec::new();
+    for _ in 0..40 {
+        deaf_ones.push(deaf(&world).await);
+    }
+    let refused = loop {
+        let reply = world.get(key, "/v1/agents").await;
+        if reply.status != 200 {
+            break reply;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    let message = refused.refused(503, "server_error");
+    assert!(message.starts_with("the key has too many answers that were not read"), "{message}");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    // What is decided is answered, and others read.
+    assert_eq!(world.post(key, "/v1/agents", &json!({"name": "b"})).await.status, 201);
+    for key in [&agent, &other] {
+        assert_eq!(world.get(key, LIST).await.status, 200);
+    }
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+
+    drop(deaf_ones);
+    while world.get(key, LIST).await.status != 200 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
