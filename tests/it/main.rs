@@ -15,6 +15,7 @@ mod harness;
 mod agents;
 mod authorizations;
 mod beside;
+mod browser;
 mod cli;
 mod clocks;
 mod concurrency;

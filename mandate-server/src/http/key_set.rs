@@ -40,6 +40,7 @@ pub(super) struct KeySet {
             headers(
                 ("Cache-Control" = String, description = "`public, max-age=300`."),
                 ("ETag" = String, description = "The version of the key set, to be sent in If-None-Match."),
+                ("Access-Control-Allow-Origin" = String, description = "`*`: any web page may read it."),
             ),
         ),
         (status = 304, description = "The key set is the one that If-None-Match names."),

@@ -16,6 +16,7 @@ use mandate_core::{RequestId, Timestamp, Verdict};
 use tower_service::Service as _;
 use tracing::{Level, error, event};
 
+use super::cors;
 use super::limit::unread::UnreadAnswer;
 use super::respond::{Failure, amended, finish};
 use super::serve::stream::{
@@ -97,15 +98,21 @@ pub(super) async fn answer(
     let log = Arc::new(RequestLog::new(site.ids.next(), span.as_ref().map(Span::place)));
     let malformed = malformed(&request, &state);
     let close = malformed.is_some();
-    let response = match malformed {
-        Some(refusal) => Failure::from(refusal).into_response(),
-        None => route(site, request, Arc::clone(&log)).await,
+    let is_public = site.name == Listener::Public;
+    let preflight = if is_public && !close { cors::preflight(&request) } else { None };
+    let response = match (malformed, preflight) {
+        (Some(refusal), _) => Failure::from(refusal).into_response(),
+        (None, Some(preflight)) => preflight,
+        (None, None) => route(site, request, Arc::clone(&log)).await,
     };
     if let Some(Failure::Fault(fault)) = Failure::of(&response) {
         site.metrics.fault();
         error!(request_id = %log.id, kind = fault.kind(), reason = %fault, "fault");
     }
     let mut response = finish(response, log.id);
+    if is_public {
+        cors::allow(response.headers_mut());
+    }
     if close {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

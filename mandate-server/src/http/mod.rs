@@ -8,6 +8,7 @@ mod accept;
 pub mod agents;
 pub mod authorizations;
 mod body;
+mod cors;
 pub mod decisions;
 mod document;
 pub mod enforcement;

@@ -59,6 +59,51 @@ async fn the_key_set_is_cached_by_its_etag() {
     assert_eq!((head.status, head.body.as_str(), head.header("etag")), (200, "", Some(etag)));
 }
 
+/// What anyone may have, any web page may read. A key does not belong in a page: the API says nothing of origins.
+#[tokio::test]
+async fn any_page_may_read_what_the_public_listener_answers_and_nothing_else() {
+    let world = World::start().await;
+    let server = &world.running;
+    let page = "Origin: https://page.example\r\n";
+    let asks = format!(
+        "{page}Access-Control-Request-Method: GET\r\nAccess-Control-Request-Headers: if-none-match\r\n"
+    );
+    for (path, status) in
+        [(KEY_SET, 200), ("/openapi.yaml", 200), ("/reference", 200), ("/contracts/0", 404), ("/no", 404)]
+    {
+        for headers in ["", page] {
+            let reply = exchange(server.public, "GET", path, headers, b"").await;
+            assert_eq!(
+                (reply.status, reply.header("access-control-allow-origin")),
+                (status, Some("*")),
+                "{path}"
+            );
+            assert_eq!(reply.header("access-control-expose-headers"), Some("*"));
+            assert_eq!(reply.header("access-control-allow-credentials"), None);
+        }
+        let preflight = exchange(server.public, "OPTIONS", path, &asks, b"").await;
+        assert_eq!((preflight.status, preflight.body.as_str()), (204, ""), "{path}");
+        for (name, value) in [("origin", "*"), ("methods", "GET, HEAD"), ("headers", "*")] {
+            assert_eq!(preflight.header(&format!("access-control-allow-{name}")), Some(value));
+        }
+        assert_eq!(preflight.header("access-control-max-age"), Some("86400"));
+        let other = exchange(server.public, "OPTIONS", path, page, b"").await;
+        assert_eq!(other.status, if path == "/no" { 404 } else { 400 }, "{path}: it is no preflight");
+    }
+    for (host, method, path) in [
+        (server.api, "OPTIONS", "/v1/decisions"),
+        (server.api, "GET", "/v1/decisions"),
+        (server.api, "GET", KEY_SET),
+        (server.ops, "GET", "/readyz"),
+        (server.ops, "OPTIONS", "/readyz"),
+    ] {
+        let headers = format!("{asks}Authorization: Bearer {}\r\n", world.organization_key);
+        let reply = exchange(host, method, path, &headers, b"").await;
+        let allows = reply.headers.iter().any(|(name, _)| name.starts_with("access-control"));
+        assert!(!allows, "{method} {path}: {reply:?}");
+    }
+}
+
 #[tokio::test]
 async fn the_key_set_has_moved_from_the_api() {
     let world = World::start().await;
