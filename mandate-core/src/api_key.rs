@@ -15,12 +15,16 @@
 //! # Ok::<(), mandate_core::api_key::ApiKeyRefused>(())
 //! ```
 
+mod text;
+
 use std::fmt;
 
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
 use crate::EnvironmentKind;
+
+pub use text::{holds_key, masked};
 
 /// The digits of base62, in ASCII order.
 const ALPHABET: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";

@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::api_key::masked;
+
 /// A refused input: its field, and what is wrong with it, in words that say what would be accepted.
 ///
 /// The message is a sentence that begins with the field. It can be shown to a person as it is.
@@ -74,8 +76,10 @@ impl fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-/// `value` made safe to repeat in a message: control characters are escaped, and a long value is cut.
+/// `value` made safe to repeat in a message: what looks like an API key is masked, control characters are escaped, and a
+/// long value is cut.
 pub(crate) fn echo(value: &str) -> String {
+    let value = masked(value);
     let mut shown: String = value.chars().take(ECHO_CHARS).flat_map(char::escape_debug).collect();
     if value.chars().nth(ECHO_CHARS).is_some() {
         shown.push('…');

@@ -1,7 +1,11 @@
-//! The whole of a document whose unknown members are ignored: two readers must not see two different objects in it.
+//! Checks of a whole document, at any depth, before its members are taken out one by one.
 
 use super::{MAX_MEMBERS, Members, Object, Text, elements, nested};
+use crate::api_key::holds_key;
 use crate::error::{Invalid, echo};
+
+/// What must not be in a name or text, as the end of a sentence.
+type Refuse = fn(&str) -> Option<&'static str>;
 
 impl Object<'_> {
     /// Checks all members that were not taken out yet, known or unknown, at any depth: no name appears twice in an
@@ -20,28 +24,50 @@ impl Object<'_> {
     /// A name appears twice, a name or a text is not valid Unicode, or an object or array has more than
     /// [`MAX_MEMBERS`].
     pub fn strict(&self) -> Result<(), Invalid> {
-        self.members.iter().try_for_each(|(name, raw)| match raw {
-            Some(raw) => value(raw.get()).map_err(|e| below(&echo(name), e)),
-            None => Ok(()),
+        self.each(|_| None)
+    }
+
+    /// The same, and no name or text holds an API key: whoever reads the document later would have it. No message repeats
+    /// the key.
+    ///
+    /// ```
+    /// use mandate_core::json::Object;
+    /// let body = br#"{"note": "ak_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye"}"#;
+    /// let refused = Object::parse(body)?.strict_without_keys().unwrap_err();
+    /// assert_eq!(refused.to_string(), "note must not hold an API key");
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As for [`Object::strict`]; or a name or text holds an API key.
+    pub fn strict_without_keys(&self) -> Result<(), Invalid> {
+        self.each(|text| holds_key(text).then_some("must not hold an API key"))
+    }
+
+    fn each(&self, refuse: Refuse) -> Result<(), Invalid> {
+        self.members.iter().try_for_each(|(name, raw)| {
+            let of_name = refuse(name).map_or(Ok(()), |problem| Err(Invalid::new("", problem)));
+            let of_value = || raw.map_or(Ok(()), |raw| value(raw.get(), refuse));
+            of_name.and_then(|()| of_value()).map_err(|e| below(&echo(name), e))
         })
     }
 }
 
 /// Checks one value. Its depth is bounded: [`Object::parse`] has checked that of the whole document. The field of an
 /// error is the path from this value.
-fn value(raw: &str) -> Result<(), Invalid> {
+fn value(raw: &str, refuse: Refuse) -> Result<(), Invalid> {
     match raw.as_bytes().first() {
         Some(b'{') => {
             let members = serde_json::from_str::<Members<'_>>(raw).map_err(|e| nested("", &e))?;
-            Object { path: "".into(), members: members.0, known: Vec::new() }.strict()
+            Object { path: "".into(), members: members.0, known: Vec::new() }.each(refuse)
         }
         Some(b'[') => {
             let mut elements = elements(raw, MAX_MEMBERS, "")?.into_iter().enumerate();
             elements
-                .try_for_each(|(i, raw)| value(raw.get()).map_err(|e| below(&format!("[{i}]"), e)))
+                .try_for_each(|(i, raw)| value(raw.get(), refuse).map_err(|e| below(&format!("[{i}]"), e)))
         }
         Some(b'"') => match serde_json::from_str::<Text<'_>>(raw) {
-            Ok(_) => Ok(()),
+            Ok(Text(text)) => refuse(&text).map_or(Ok(()), |problem| Err(Invalid::new("", problem))),
             Err(_) => Err(Invalid::new("", "must be a string of valid Unicode")),
         },
         _ => Ok(()),

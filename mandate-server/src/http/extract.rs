@@ -7,7 +7,7 @@ use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
 use hyper::header::HeaderName;
 use hyper::http::request::Parts;
-use mandate_core::api_key::{ApiKey, KeyClass};
+use mandate_core::api_key::{ApiKey, KeyClass, holds_key};
 use mandate_core::json::Object;
 use mandate_core::{Invalid, Timestamp};
 use tokio::sync::OwnedSemaphorePermit;
@@ -208,7 +208,11 @@ impl Post {
         if body.is_empty() {
             return Err(Refusal::invalid("body must be a JSON object; it is empty"));
         }
-        Ok(Object::parse(body).and_then(parse)?)
+        let object = Object::parse(body)?;
+        if may_hold_key(body) {
+            object.strict_without_keys()?;
+        }
+        Ok(parse(object)?)
     }
 
     /// Applies `parse` to the body. An absent body counts as `{}`.
@@ -252,6 +256,13 @@ impl Post {
     }
 }
 
+/// Whether an API key may be in a body: its prefix is there, or something is escaped.
+fn may_hold_key(body: &[u8]) -> bool {
+    let prefixes = [b"k_live_".as_slice(), b"k_sandbox_"];
+    body.contains(&b'\\')
+        || prefixes.iter().any(|prefix| body.windows(prefix.len()).any(|text| text == *prefix))
+}
+
 fn claim(head: &Parts, body: &[u8], key: &ApiKey, expiring: Timestamp) -> Result<Option<Claim>, Refusal> {
     let mut values = head.headers.get_all(IDEMPOTENCY_KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -278,6 +289,9 @@ fn parameters<const N: usize, const M: usize>(
         let Some((_, place)) = places.find(|(known, _)| **known == name) else {
             return Err(unknown(&name, &[first.as_slice(), &then].concat()));
         };
+        if holds_key(&value) {
+            return Err(Refusal::invalid(format!("{name} must not hold an API key")));
+        }
         if place.replace(value.into_owned()).is_some() {
             return Err(Refusal::invalid(format!("{name} must be given once")));
         }

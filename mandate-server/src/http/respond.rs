@@ -8,6 +8,7 @@ use futures_util::FutureExt as _;
 use http_body_util::BodyExt as _;
 use hyper::StatusCode;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use mandate_core::api_key::masked;
 use mandate_core::{Invalid, RequestId};
 
 use crate::error::{Code, Fault, Refusal};
@@ -236,8 +237,10 @@ fn retry_after(mut response: Response, seconds: u32) -> Response {
     response
 }
 
-/// `text` made safe to repeat in a message: control characters are escaped, and a long text is cut.
+/// `text` made safe to repeat in a message: what looks like an API key is masked, control characters are escaped, and a long
+/// text is cut.
 pub(super) fn escaped(text: &str) -> String {
+    let text = masked(text);
     let mut escaped: String = text.chars().take(ESCAPED_CHARS).flat_map(char::escape_debug).collect();
     if text.chars().nth(ESCAPED_CHARS).is_some() {
         escaped.push('…');

@@ -5,7 +5,7 @@ use std::fmt;
 use aes_gcm::aead::{Aead, KeyInit};
 use aes_gcm::{Aes256Gcm, Nonce};
 use hmac::{Hmac, Mac};
-use mandate_core::api_key::ApiKey;
+use mandate_core::api_key::{ApiKey, holds_key};
 use mandate_core::{Timestamp, json};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
@@ -55,7 +55,7 @@ impl Claim {
     /// equal as JSON are the same request. A body that is not JSON is compared by its bytes.
     ///
     /// # Errors
-    /// The name is not 1 to [`MAX_NAME`] printable ASCII characters.
+    /// The name is not 1 to [`MAX_NAME`] printable ASCII characters, or holds an API key.
     pub fn new(
         name: &str,
         method: &str,
@@ -67,6 +67,10 @@ impl Claim {
         if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(|b| matches!(b, b' '..=b'~')) {
             let message = format!("Idempotency-Key must be 1 to {MAX_NAME} printable ASCII characters");
             return Err(Refusal::invalid(message));
+        }
+        // It would be kept, and repeated to whoever uses it again.
+        if holds_key(name) {
+            return Err(Refusal::invalid("Idempotency-Key must not hold an API key"));
         }
         let mut hash = Sha256::new();
         hash.update(method);

@@ -36,6 +36,7 @@ mod samples;
 mod server;
 mod settlement;
 mod tenants;
+mod texts;
 mod time;
 mod tls;
 mod trace;

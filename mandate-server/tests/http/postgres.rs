@@ -42,6 +42,7 @@ mod settlement;
 mod standby;
 mod stops;
 mod tenants;
+mod texts;
 mod time;
 mod transfer;
 mod unread;

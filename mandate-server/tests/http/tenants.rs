@@ -131,7 +131,12 @@ impl Asking {
 
     /// A body and its Content-Type.
     pub(crate) fn json(self, body: &Value) -> Self {
-        self.header("Content-Type", "application/json").body(body.to_string())
+        self.text(&body.to_string())
+    }
+
+    /// A body that says that it is JSON.
+    pub(crate) fn text(self, body: &str) -> Self {
+        self.header("Content-Type", "application/json").body(body)
     }
 
     /// Sends it. Every answer carries the id of its request, and is one that the contract has.
