@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use super::extract::{Admitted, Post};
+use super::free_text::free_text;
 use super::openapi::page::{Page, PageParameters};
 use super::openapi::values::{self, ADDRESS, with};
 use super::respond::Failure;
@@ -47,8 +48,8 @@ pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
     let command = post.parse(|mut body| {
         let command = escrows::Create {
             decision: read(&body.require("decision")?, DecisionId::parse)?,
-            arbiter: body.take("arbiter").map(|field| text(&field, MAX_ARBITER)).transpose()?,
-            condition: text(&body.require("condition")?, MAX_CONDITION)?,
+            arbiter: body.take("arbiter").map(|field| free_text(&field, 1..=MAX_ARBITER)).transpose()?,
+            condition: free_text(&body.require("condition")?, 1..=MAX_CONDITION)?,
             refund_after: read(&body.require("refund_after")?, Timestamp::parse)?,
             id,
             contract: Address(contract),
@@ -135,7 +136,7 @@ pub(super) async fn transition(post: Post) -> Result<Answer, Failure> {
 
 fn transition_body(mut body: Object<'_>) -> Result<(EscrowState, Option<String>), Invalid> {
     let to = read(&body.require("to")?, EscrowState::parse)?;
-    let note = body.take("note").map(|field| text(&field, MAX_NOTE)).transpose()?;
+    let note = body.take("note").map(|field| free_text(&field, 1..=MAX_NOTE)).transpose()?;
     body.finish().map(|()| (to, note))
 }
 
@@ -144,28 +145,15 @@ fn read<T>(field: &Field<'_>, parse: impl FnOnce(&str) -> Result<T, Invalid>) ->
     parse(&field.string()?).map_err(|e| e.at(field.path()))
 }
 
-/// A text of 1 to `most` characters.
-fn text(field: &Field<'_>, most: usize) -> Result<String, Invalid> {
-    let text = field.string()?;
-    if (1..=most).contains(&text.chars().count()) {
-        Ok(text.into_owned())
-    } else {
-        Err(Invalid::new(field.path(), format!("must be 1 to {most} characters long")))
-    }
-}
-
 /// An escrow to be opened.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewEscrow {
     /// An `allow` decision that has no escrow. Amount, currency, buyer and seller are the decision's.
     pub decision: values::DecisionId,
-    /// The arbiter of a dispute. It is stored and returned.
-    #[schema(required = false, min_length = 1, max_length = 200)]
-    pub arbiter: String,
-    /// The condition for the release of the funds, in words. It is stored and shown.
-    #[schema(min_length = 1, max_length = 2000)]
-    pub condition: String,
+    #[schema(required = false)]
+    pub arbiter: values::Arbiter,
+    pub condition: values::Condition,
     /// The instant from which the buyer may have the funds back. It must lie in the future.
     pub refund_after: values::Timestamp,
 }
@@ -177,9 +165,8 @@ pub struct NewTransition {
     /// The new state. `funded` can become `delivered`, `refunded` or `disputed`; `delivered` can become `released` or
     /// `disputed`; `disputed` can become `released` or `refunded`.
     pub to: values::EscrowState,
-    /// A note, which everyone who has the address of the contract can read.
-    #[schema(required = false, min_length = 1, max_length = 500)]
-    pub note: String,
+    #[schema(required = false)]
+    pub note: values::Note,
 }
 
 /// An escrow.
@@ -196,8 +183,8 @@ pub struct Escrow {
     pub buyer: values::AgentId,
     pub seller: values::Recipient,
     #[schema(required = false)]
-    pub arbiter: String,
-    pub condition: String,
+    pub arbiter: values::Arbiter,
+    pub condition: values::Condition,
     pub refund_after: values::Timestamp,
     /// Every state, oldest first.
     #[schema(min_items = 1)]
@@ -212,7 +199,7 @@ pub struct EscrowEntry {
     pub disputed: bool,
     pub at: values::Timestamp,
     #[schema(required = false)]
-    pub note: String,
+    pub note: values::Note,
     /// Whether the funds have moved, in the states that move them.
     #[schema(required = false)]
     pub settlement: values::SettlementStatus,

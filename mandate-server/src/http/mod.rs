@@ -18,6 +18,7 @@ pub mod exports;
 mod extract;
 mod fallback;
 mod file;
+mod free_text;
 mod gate;
 mod key;
 mod key_cache;

@@ -11,13 +11,11 @@ use utoipa::ToSchema;
 use super::authorizations::{self, Authorization};
 use super::decisions::{self, Decision};
 use super::extract::Post;
+use super::free_text::free_text;
 use super::openapi::values::{self, with};
 use super::respond::Failure;
 use crate::model::call::Answer;
-use crate::service::reviews;
-
-/// The longest reason for a denial, in characters.
-const MAX_REASON_CHARS: usize = 500;
+use crate::service::reviews::{self, MAX_REASON};
 
 /// Approve a review
 ///
@@ -71,23 +69,16 @@ pub(super) async fn deny(post: Post) -> Result<Answer, Failure> {
 }
 
 fn reason(mut body: Object<'_>) -> Result<Option<String>, Invalid> {
-    let reason = body.take("reason").map(|field| field.string()).transpose()?;
-    body.finish()?;
-    match reason {
-        Some(reason) if reason.chars().count() > MAX_REASON_CHARS => {
-            Err(Invalid::new("reason", format!("must be at most {MAX_REASON_CHARS} characters long")))
-        }
-        reason => Ok(reason.map(String::from)),
-    }
+    let reason = body.take("reason").map(|field| free_text(&field, 0..=MAX_REASON)).transpose()?;
+    body.finish().map(|()| reason)
 }
 
 /// Why a review is denied.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Denying {
-    /// The person's reason.
-    #[schema(required = false, max_length = 500)]
-    pub reason: String,
+    #[schema(required = false)]
+    pub reason: values::Reason,
 }
 
 fn approved() -> Value {
@@ -115,11 +106,8 @@ mod tests {
         let read = |body: &str| Object::parse(body.as_bytes()).and_then(reason).map_err(|e| e.to_string());
         let text = |length| format!(r#"{{"reason":"{}"}}"#, "ü".repeat(length));
         assert_eq!(read("{}"), Ok(None));
-        assert_eq!(read(&text(MAX_REASON_CHARS)).unwrap().unwrap().chars().count(), MAX_REASON_CHARS);
-        assert_eq!(
-            read(&text(MAX_REASON_CHARS + 1)),
-            Err("reason must be at most 500 characters long".to_owned())
-        );
+        assert_eq!(read(&text(MAX_REASON)).unwrap().unwrap().chars().count(), MAX_REASON);
+        assert_eq!(read(&text(MAX_REASON + 1)), Err("reason must be at most 500 characters long".to_owned()));
         assert_eq!(read(r#"{"reason":null}"#), Err("reason must be a string; got null".to_owned()));
         assert_eq!(read(r#"{"why":"x"}"#), Err("why is not a known field; known are reason".to_owned()));
     }

@@ -17,6 +17,9 @@ use crate::store::sql::decisions::Whole;
 use crate::store::sql::reviews::Ended;
 use crate::store::tx::Tx;
 
+/// The longest reason for a denial, in characters.
+pub const MAX_REASON: usize = 500;
+
 /// The command to approve.
 #[derive(Debug)]
 pub struct Approve {

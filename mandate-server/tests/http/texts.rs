@@ -1,4 +1,4 @@
-//! API keys wherever they do not belong.
+//! Hostile texts in every field that takes text, and API keys wherever they do not belong.
 
 use mandate_core::EnvironmentKind;
 use mandate_core::api_key::{ApiKey, KeyClass};
@@ -10,6 +10,73 @@ use crate::apart;
 use crate::samples::{Sample, sample};
 use crate::tenants::{Tenant, Tenants};
 use crate::wire::Reply;
+
+/// The fields of free text, by the path of their operation.
+const FREE: [(&str, &str); 4] = [
+    ("/v1/reviews/{id}/deny", "/reason"),
+    ("/v1/escrows", "/arbiter"),
+    ("/v1/escrows", "/condition"),
+    ("/v1/escrows/{id}/transitions", "/note"),
+];
+/// Lists of the objects that hold free text.
+const SHOWN: [&str; 2] = ["/v1/decisions?limit=100", "/v1/escrows?limit=100"];
+
+/// Texts, and whether they are accepted as free text.
+fn corpus() -> Vec<(String, bool)> {
+    let refused = [
+        "\0",
+        "a\0b",
+        "\u{1}",
+        "\u{7}",
+        "\u{8}",
+        "\u{b}",
+        "\u{c}",
+        "\u{1b}[2J",
+        "\u{7f}",
+        "\u{80}",
+        "\u{85}",
+        "\u{9f}",
+        "a\r",
+        "a\rb",
+        "\r\r\n",
+        "\u{61c}",
+        "\u{200e}",
+        "\u{200f}",
+        "\u{202a}",
+        "\u{202e}evil",
+        "\u{2066}",
+        "\u{2069}",
+    ];
+    let accepted = [
+        "plain",
+        "two\nlines",
+        "two\r\nlines",
+        "a\ttab",
+        "\u{2028}",
+        "\u{2029}",
+        "\u{feff}",
+        "\u{fffe}",
+        "\u{ffff}",
+        "\u{fffd}",
+        "\u{10ffff}",
+        "\u{200b}",
+        "\u{1f468}\u{200d}\u{1f4bb}",
+        "'; DROP TABLE escrows; --",
+        "=1+1",
+        "<script>alert(1)</script>",
+        "\\u0000",
+        "%00",
+        "${jndi:ldap://x}",
+        "\u{e000}",
+        "\"",
+        "\\",
+        " ",
+    ];
+    let refused = refused.into_iter().map(|text| (text.to_owned(), false));
+    let accepted = accepted.into_iter().map(|text| (text.to_owned(), true));
+    let grapheme = format!("e{}", "\u{301}".repeat(150));
+    refused.chain(accepted).chain([(grapheme, true)]).collect()
+}
 
 /// The places of all texts in a value, as JSON pointers.
 fn texts(value: &Value, at: &str) -> Vec<String> {
@@ -25,6 +92,10 @@ fn texts(value: &Value, at: &str) -> Vec<String> {
     }
 }
 
+fn holds(value: &Value, text: &str) -> bool {
+    texts(value, "").iter().any(|place| value.pointer(place).unwrap() == text)
+}
+
 /// The name of a place, as messages have it.
 fn named(place: &str) -> String {
     let mut steps = place.split('/').skip(1).map(|step| match step.parse::<usize>() {
@@ -38,6 +109,53 @@ async fn post(tenant: &Tenant, route: &Route, sample: &Sample, body: &str) -> Re
     let path = route.path.replace("{id}", &sample.id);
     let asking = tenant.client.request(&Method::POST, &path).bearer_auth(tenant.key(route.key));
     asking.text(body).asked().await
+}
+
+/// Every text of every body, with everything in the corpus: what is refused is 400, on both databases; what is accepted
+/// comes back as it was sent.
+#[tokio::test]
+async fn hostile_texts_are_refused_or_come_back_as_they_were() {
+    let Tenants { world, ours, .. } = &Tenants::new().await;
+    for route in table().iter().filter(|route| route.method == Method::POST) {
+        let fresh = async || {
+            world.clock.advance(7);
+            sample(ours, "POST", route.path).await
+        };
+        let mut current = fresh().await;
+        for place in texts(&current.body, "") {
+            let is_free = FREE.contains(&(route.path, place.as_str()));
+            for (text, accepted) in corpus() {
+                let mut body = current.body.clone();
+                *body.pointer_mut(&place).unwrap() = json!(text);
+                let answer = post(ours, route, &current, &body.to_string()).await;
+                let what = format!("{} {place} {text:?}: {}", route.path, answer.body);
+                if is_free {
+                    assert_eq!(answer.succeeded(), accepted, "{what}");
+                }
+                if !answer.succeeded() {
+                    assert!(answer.refused(400, "invalid_request").starts_with(&named(&place)), "{what}");
+                    continue;
+                }
+                if is_free {
+                    let mut found = false;
+                    for list in SHOWN {
+                        let shown = ours.client.get(list).bearer_auth(&ours.organization_key).asked().await;
+                        found |= holds(&shown.json(), &text);
+                    }
+                    assert!(found, "{what}");
+                }
+                current = fresh().await;
+            }
+            let mut body = current.body.clone();
+            *body.pointer_mut(&place).unwrap() = json!("SURROGATE");
+            for surrogate in [r"\ud800", r"a\udfffb", r"\udc00\ud800"] {
+                let body = body.to_string().replace("SURROGATE", surrogate);
+                let answer = post(ours, route, &current, &body).await;
+                let message = format!("{} must be a string of valid Unicode", named(&place));
+                assert_eq!(answer.refused(400, "invalid_request"), message, "{} {place}", route.path);
+            }
+        }
+    }
 }
 
 #[tokio::test]

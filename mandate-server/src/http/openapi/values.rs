@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
+use crate::http::free_text::PATTERN;
 use crate::model::records::DeliveryState;
+use crate::service::escrows::{MAX_ARBITER, MAX_CONDITION, MAX_NOTE};
+use crate::service::reviews::MAX_REASON;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::openapi::schema::{ObjectBuilder, SchemaFormat, Type};
@@ -119,6 +122,15 @@ values! {
     EventType = one_of(mandate_core::EventKind::ALL.map(mandate_core::EventKind::as_str));
     /// The status of a delivery.
     DeliveryStatus = one_of(DeliveryState::ALL.map(DeliveryState::as_str));
+    /// Why a person denies a review. Free text: no control characters but line feed, carriage return before it, and tab, and
+    /// no bidirectional controls.
+    Reason = free_text(0, MAX_REASON);
+    /// The arbiter of a dispute. It is stored and returned. Free text, as in a reason.
+    Arbiter = free_text(1, MAX_ARBITER);
+    /// The condition for the release of the funds, in words. It is stored and shown. Free text, as in a reason.
+    Condition = free_text(1, MAX_CONDITION);
+    /// A note, which everyone who has the address of the contract can read. Free text, as in a reason.
+    Note = free_text(1, MAX_NOTE);
     /// A token: a JWT, signed with ES256.
     Token = ObjectBuilder::new()
         .schema_type(Type::String)
@@ -133,6 +145,11 @@ pub(in crate::http) const TOKEN: &str = "eyJhbGciOiJFUzI1NiJ9.eyJ2ZXJkaWN0IjoiYW
 
 fn text(pattern: &str, example: &str) -> ObjectBuilder {
     ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).examples([json!(example)])
+}
+
+fn free_text(least: usize, most: usize) -> ObjectBuilder {
+    let text = ObjectBuilder::new().schema_type(Type::String).pattern(Some(PATTERN)).max_length(Some(most));
+    if least == 0 { text } else { text.min_length(Some(least)) }
 }
 
 /// An id behind `prefix`: 128 bits in 26 characters, so that the first is one of eight.

@@ -163,9 +163,7 @@ fn ndjson(
 }
 
 fn line(out: &mut impl Write, line: &Line<'_, impl Serialize>) -> Result<(), Fault> {
-    serde_json::to_writer(&mut *out, line)
-        .map_err(|e| Fault::new(format!("an export cannot be written: {e}")))?;
-    out.write_all(b"\n").map_err(|e| unwritable(&e))
+    super::line::write(out, line).map_err(|e| unwritable(&e))
 }
 
 fn csv(
