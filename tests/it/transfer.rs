@@ -58,6 +58,38 @@ fn an_installation_is_moved_by_one_command() {
     assert!(backwards.err.contains("and no other way"), "{backwards:?}");
 }
 
+#[test]
+fn rows_that_cannot_be_moved_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mandate.db");
+    let (from, target) = (format!("sqlite://{}", file.display()), Kind::Postgres.fresh());
+    operate(&[("MANDATE_DATABASE", &from)], &["migrate"]).code(0);
+    let source = rusqlite::Connection::open(&file).unwrap();
+    let spoil = "INSERT INTO audit (audit, at, action, subject, operator, details)
+            VALUES (71, 1, 'test', 'a' || char(0), 'a test', '{}'), (72, 1, 'test', 'a', 'b', '{}');
+        INSERT INTO revisions (name, revision) VALUES (char(0) || 'x', 1)";
+    source.execute_batch(spoil).unwrap();
+    source.close().unwrap();
+    let there = |args: &[&str]| operate(&[("MANDATE_DATABASE", target.url())], args);
+
+    let dry = there(&["transfer", "--from", &from, "--dry-run"]).code(1);
+    let wanted = "unmovable audit 71: subject holds U+0000, which PostgreSQL does not store\n";
+    assert!(dry.out.contains(wanted) && dry.out.contains("unmovable revisions \\0x: name holds"), "{dry:?}");
+    assert!(dry.err.contains("2 rows cannot be moved"), "{dry:?}");
+    let dry = there(&["transfer", "--from", &from, "--dry-run", "--json"]).code(1).json();
+    assert_eq!(dry["unmovable"][1], json!({"table": "audit", "id": "71", "field": "subject"}));
+    let refused = there(&["transfer", "--from", &from]).code(1);
+    assert!(refused.err.contains("2 such rows"), "{refused:?}");
+    assert!(there(&["organization", "list"]).code(1).err.contains("has schema 0"), "nothing was made");
+
+    let source = rusqlite::Connection::open(&file).unwrap();
+    source
+        .execute_batch("UPDATE audit SET subject = 'a'; DELETE FROM revisions WHERE instr(name, char(0)) > 0")
+        .unwrap();
+    source.close().unwrap();
+    there(&["transfer", "--from", &from, "--dry-run"]).code(0);
+}
+
 /// Begins a transfer, and kills it (SIGKILL) once it says that it is at work on this table.
 fn kill_at(from: &str, to: &str, table: &str) {
     let mut transfer = Command::new(binary("mandate-server"));

@@ -71,6 +71,13 @@ impl Options {
         };
         let summary = summary.map_err(Failure::failed)?;
         terminal::print(self.json, &summary, |out| format(out, &summary))?;
+        if !summary.unmovable.is_empty() {
+            let count = summary.unmovable.len();
+            return Err(Failure::failed(format!(
+                "{count} rows cannot be moved: correct the named fields in the source first, as the page \"From SQLite to \
+                 PostgreSQL\" of operations.md says"
+            )));
+        }
         if summary.complete {
             terminal::note(&format!(
                 "{} is as it was. Put it away, so that no server is started on it again: what is decided there is not \
@@ -83,13 +90,16 @@ impl Options {
 }
 
 fn format(out: &mut dyn Write, summary: &Summary) -> std::io::Result<()> {
-    let Summary { from, to, complete, target, rows, usage } = summary;
+    let Summary { from, to, complete, target, rows, usage, unmovable } = summary;
     writeln!(out, "from      {from}\nto        {to}\ntarget    {target}")?;
     for (table, rows) in rows.iter().filter(|(_, rows)| **rows > 0) {
         writeln!(out, "rows      {table}: {rows}")?;
     }
     for (currency, sums) in usage {
         writeln!(out, "usage     {currency}: {} spent, {} requests", sums.spent, sums.requests)?;
+    }
+    for row in unmovable {
+        writeln!(out, "unmovable {row}")?;
     }
     let verified =
         if *complete { "every row compared, every signature verified" } else { "nothing was moved" };

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use mandate_core::Total;
+use mandate_core::{DecisionId, EscrowId, EventId, ExportId, MandateId, ReviewId, Total, WebhookId};
 use serde::Serialize;
 use serde_json::json;
 
@@ -57,6 +57,31 @@ pub struct Summary {
     pub rows: BTreeMap<&'static str, i64>,
     /// The metering, by currency.
     pub usage: BTreeMap<String, Sums>,
+    /// Rows that the target does not take, [`MAX_UNMOVABLE`] of each table at most. A transfer is refused while there are
+    /// any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unmovable: Vec<Unmovable>,
+}
+
+/// How many rows that cannot be moved are named of each table.
+pub const MAX_UNMOVABLE: i64 = 100;
+
+/// A row that cannot be moved: a text in it holds U+0000, which PostgreSQL does not store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Unmovable {
+    /// The table.
+    pub table: &'static str,
+    /// The id of the object, or the key of the row.
+    pub id: String,
+    /// The column.
+    pub field: String,
+}
+
+impl std::fmt::Display for Unmovable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { table, id, field } = self;
+        write!(f, "{table} {id}: {field} holds U+0000, which PostgreSQL does not store")
+    }
 }
 
 /// Reports what a transfer would move, beside a running server. Changes nothing.
@@ -65,13 +90,14 @@ pub struct Summary {
 /// The source is not sound, the target is not empty, or one of them does not answer.
 pub fn dry_run(from: &str, to: &str) -> Result<Summary, Fault> {
     must_be_possible(from, to)?;
-    let (rows, usage) = upkeep::snapshot(from, |source| {
+    let (rows, usage, unmovable) = upkeep::snapshot(from, |source| {
         must_be_sound(source, from)?;
         let rows = tables().iter().map(|table| Ok((table.name, table.count(source)?)));
-        Ok((rows.collect::<Result<BTreeMap<_, _>, Fault>>()?, usage(source)?))
+        let rows = rows.collect::<Result<BTreeMap<_, _>, Fault>>()?;
+        Ok((rows, usage(source)?, unmovable(source)?))
     })?;
     let begun = store::transfer::look(to)?;
-    Ok(Summary::new(from, to, begun, rows, usage))
+    Ok(Summary { unmovable, ..Summary::new(from, to, begun, rows, usage) })
 }
 
 /// Moves an installation, `page` rows at a time. An interrupted transfer continues, or starts over if the
@@ -90,6 +116,7 @@ pub fn run(
     let claimed = Source::claim(from)?;
     claimed.read(|source| {
         must_be_sound(source, from)?;
+        must_be_movable(source)?;
         let mut target = Target::begin(to, &claimed, by.at)?;
         for table in tables() {
             fill(source, &mut target, table, page, listener)?;
@@ -122,7 +149,51 @@ impl Summary {
             target,
             rows,
             usage,
+            unmovable: Vec::new(),
         }
+    }
+}
+
+/// The rows that the target would not take.
+fn unmovable(source: &mut Tx<'_>) -> Result<Vec<Unmovable>, Fault> {
+    let mut all = Vec::new();
+    for table in tables() {
+        let rows = table.unmovable(source, MAX_UNMOVABLE)?.into_iter();
+        all.extend(rows.map(|(field, key)| Unmovable { table: table.name, id: id(table, &key), field }));
+    }
+    Ok(all)
+}
+
+fn must_be_movable(source: &mut Tx<'_>) -> Result<(), Fault> {
+    let unmovable = unmovable(source)?;
+    let Some(first) = unmovable.first() else { return Ok(()) };
+    let count = unmovable.len();
+    Err(Fault::new(format!("{first} ({count} such rows; `mandate-server transfer --dry-run` names them)")))
+}
+
+/// What a row is called by people: the ids in its key as the API shows them, without the number of the environment.
+fn id(table: &Table, key: &[Value]) -> String {
+    let named =
+        table.columns.iter().zip(key).filter(|(column, _)| **column != "environment" || key.len() == 1);
+    let named: Vec<_> = named.map(|(column, value)| shown(column, value)).collect();
+    named.join(" ")
+}
+
+fn shown(column: &str, value: &Value) -> String {
+    match (column, value) {
+        (_, Value::Integer(number)) => number.to_string(),
+        (_, Value::Text(text)) => text.escape_debug().to_string(),
+        (column, Value::Blob(bytes)) => match (<[u8; 16]>::try_from(bytes.as_slice()), column) {
+            (Ok(bytes), "mandate") => MandateId::from_bytes(bytes).to_string(),
+            (Ok(bytes), "decision") => DecisionId::from_bytes(bytes).to_string(),
+            (Ok(bytes), "review") => ReviewId::from_bytes(bytes).to_string(),
+            (Ok(bytes), "webhook") => WebhookId::from_bytes(bytes).to_string(),
+            (Ok(bytes), "event") => EventId::from_bytes(bytes).to_string(),
+            (Ok(bytes), "escrow") => EscrowId::from_bytes(bytes).to_string(),
+            (Ok(bytes), "export") => ExportId::from_bytes(bytes).to_string(),
+            _ => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+        },
+        _ => "?".to_owned(),
     }
 }
 

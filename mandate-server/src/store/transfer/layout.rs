@@ -97,6 +97,8 @@ pub struct Table {
     first: &'static str,
     next: &'static str,
     counted: &'static str,
+    /// Rows with a text that the target does not store, each with the first such column.
+    unmovable: Option<&'static str>,
     /// The key of the last row.
     pub(in crate::store) last: &'static str,
     /// One row, if there is any.
@@ -133,6 +135,11 @@ impl Table {
             text
         });
         let drawn = *keys == 1 && kinds.first() == Some(&"i");
+        let texts = columns.iter().zip(&kinds).filter(|(_, kind)| **kind == "t").map(|(column, _)| *column);
+        let unmovable = texts.fold(String::new(), |mut cases, column| {
+            let _ = write!(cases, " WHEN instr({column}, char(0)) > 0 THEN '{column}'");
+            cases
+        });
         // Statements are cached by their address, so these live as long as the program.
         Self {
             name,
@@ -141,6 +148,13 @@ impl Table {
                 "/* transfer.{name}.next */ SELECT {all} FROM {name} WHERE ({order}) > ({places}) ORDER BY {order} LIMIT ${limit}"
             )
             .leak(),
+            unmovable: (!unmovable.is_empty()).then(|| -> &'static str {
+                format!(
+                    "/* transfer.{name}.unmovable */ SELECT * FROM (SELECT CASE{unmovable} END AS field, {order} FROM {name})
+                        WHERE field IS NOT NULL ORDER BY {order} LIMIT $1"
+                )
+                .leak()
+            }),
             counted: format!("/* transfer.{name}.counted */ SELECT COUNT(*) FROM {name}").leak(),
             last: format!("/* transfer.{name}.last */ SELECT {order} FROM {name} ORDER BY {downwards} LIMIT 1").leak(),
             any: format!("/* transfer.{name}.any */ SELECT {order} FROM {name} LIMIT 1").leak(),
@@ -193,6 +207,17 @@ impl Table {
     /// The database does not answer.
     pub fn count(&self, tx: &mut Tx<'_>) -> Result<i64, Fault> {
         tx.row(self.counted, &[])?.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()
+    }
+
+    /// At most `limit` rows with a text that holds U+0000, which PostgreSQL does not store: the first such column, and the
+    /// row's key. For a source on SQLite.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub fn unmovable(&self, tx: &mut Tx<'_>, limit: i64) -> Result<Vec<(String, Vec<Value>)>, Fault> {
+        let Some(sql) = self.unmovable else { return Ok(Vec::new()) };
+        let rows = tx.query(sql, &[limit.into()])?.into_iter();
+        rows.map(|mut row| Ok((row.text()?, row.into_values()))).collect()
     }
 
     /// The value of a column of a row.
