@@ -41,6 +41,30 @@ fn id(key: &str) -> String {
 }
 
 #[test]
+fn exports_are_listed_and_deleted() {
+    let server = TestServer::start();
+    let organization = server.demo().client;
+    let export = organization.post("/exports", &json!({"format": "csv"})).text("/export");
+    let kept = || server.operate(&["export", "list", "--json"]).code(0).json();
+    let [only] = kept().as_array().unwrap().clone().try_into().unwrap();
+    assert_eq!(
+        (&only["export"], &only["organization"], &only["environment"], &only["format"]),
+        (&json!(export), &json!("demo"), &json!("sandbox"), &json!("csv"))
+    );
+    assert!(server.operate(&["export", "list"]).code(0).out.contains(&export));
+
+    let deleted = server.operate(&["export", "delete", &export]).code(0);
+    assert!(deleted.out.starts_with(&format!("{export} is deleted.")), "{deleted:?}");
+    assert_eq!(organization.get(&format!("/exports/{export}")).status, 404);
+    assert_eq!(kept(), json!([]));
+    let told = server.operate(&["audit", "list", "--json"]).code(0).json();
+    assert_eq!((&told[0]["action"], &told[0]["subject"]), (&json!("export.delete"), &json!(export)));
+    let again = server.operate(&["export", "delete", &export]).code(1);
+    assert!(again.err.contains(&format!("there is no export {export}; `export list` shows")), "{again:?}");
+    server.operate(&["export", "delete", "x"]).code(2);
+}
+
+#[test]
 fn a_rate_holds_within_a_second_for_the_keys_it_was_set_for() {
     let server = TestServer::start();
     let (organization, agent) =

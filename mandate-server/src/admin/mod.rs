@@ -5,6 +5,7 @@ pub mod backup;
 pub mod check;
 pub mod clock;
 pub mod config;
+pub mod export;
 pub mod healthcheck;
 pub mod key;
 pub mod manual;
@@ -76,6 +77,9 @@ pub enum Command {
     /// List webhooks and the state of their deliveries
     #[command(subcommand, after_help = "Examples:\n  mandate-server webhook list --organization acme")]
     Webhook(webhook::Command),
+    /// List and delete exports
+    #[command(subcommand, after_help = "Examples:\n  mandate-server export list")]
+    Export(export::Command),
     /// List and retry settlement instructions that were refused
     #[command(subcommand, after_help = "Examples:\n  mandate-server settlement list")]
     Settlement(settlement::Command),
@@ -104,6 +108,7 @@ impl Command {
             Self::SigningKey(command) => command.run(),
             Self::MasterKey(command) => command.run(),
             Self::Webhook(command) => command.run(),
+            Self::Export(command) => command.run(),
             Self::Settlement(command) => command.run(),
             Self::Audit(command) => command.run(),
         }

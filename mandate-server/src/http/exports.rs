@@ -25,7 +25,7 @@ const FORMS: [&str; 3] = ["application/json", NDJSON, CSV];
 /// Ask for an export
 ///
 /// Asks for the log, or a part of it, as a file. It is built in the background, from one consistent state. An
-/// environment has at most 100 exports at a time.
+/// environment has at most 200 exports at a time; beyond that, the oldest finished one is deleted.
 #[utoipa::path(
     post, path = "/v1/exports", operation_id = "createExport", tag = "Exports",
     security(("organizationKey" = [])),

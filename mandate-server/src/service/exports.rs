@@ -1,5 +1,6 @@
 //! Exports: the log, or a part of it, to keep and to verify offline. Requested here, built by a worker.
 
+pub mod kept;
 mod line;
 mod write;
 
@@ -18,8 +19,8 @@ pub use write::{Build, Written, write};
 
 /// How long an export is kept, in seconds: 7 days.
 pub const KEPT_SECONDS: i64 = 7 * 24 * 60 * 60;
-/// How many exports an environment may have at a time.
-pub const MAX_EXPORTS: i64 = 100;
+/// How many exports an environment may have at a time. Beyond that the oldest finished one gives way.
+pub const MAX_EXPORTS: i64 = 200;
 
 /// The command to create an export.
 #[derive(Debug)]
@@ -80,7 +81,7 @@ impl From<&Export> for View {
 /// Requests an export.
 ///
 /// # Errors
-/// The environment has [`MAX_EXPORTS`], or the requested period is empty.
+/// [`MAX_EXPORTS`] of the environment are being built or will be, or the requested period is empty.
 pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let environment = &call.caller.environment;
     if let (Some(since), Some(until)) = (command.filter.since, command.filter.until)
@@ -90,10 +91,11 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         return Err(Refusal::invalid(message).into());
     }
     sql::environments::lock(tx, environment.id)?;
-    if sql::exports::count(tx, environment.id, command.at)? >= MAX_EXPORTS {
-        let message = format!(
-            "an environment has at most {MAX_EXPORTS} exports at a time; each is deleted after 7 days"
-        );
+    if sql::exports::count(tx, environment.id, command.at)? >= MAX_EXPORTS
+        && !sql::kept_exports::give_way(tx, environment.id, command.at)?
+    {
+        let message =
+            format!("{MAX_EXPORTS} exports of the environment are pending; retry when some are ready");
         return Err(Refusal::invalid(message).into());
     }
     let export = Export {

@@ -297,10 +297,25 @@ async fn an_export_is_kept_for_seven_days_and_their_number_is_bounded() {
     let organization = &archive.world.organization;
     let (record, _) = archive.export(Format::Csv, Filter::default()).await;
     let file = archive.exports.file(ExportId::parse(record["export"].as_str().unwrap()).unwrap());
-    for _ in 1..MAX_EXPORTS {
+    let delete =
+        async || delete_expired(&archive.world.store, &archive.exports, archive.world.clock.now()).await;
+    let (second, _) = archive.export(Format::Csv, Filter::default()).await;
+    for _ in 2..MAX_EXPORTS {
         assert_eq!(archive.ask(Format::Csv, Filter::default()).await.status, 202);
     }
-    assert_eq!(archive.ask(Format::Csv, Filter::default()).await.status, 400);
+    let is_there = async |record: &Value| archive.get(organization, &record["export"]).await.is_some();
+    assert!(is_there(&record).await && is_there(&second).await);
+    assert_eq!(archive.ask(Format::Csv, Filter::default()).await.status, 202);
+    assert!(!is_there(&record).await && is_there(&second).await, "the oldest finished one gives way");
+    delete().await.unwrap();
+    assert!(!file.exists());
+    assert_eq!(archive.ask(Format::Csv, Filter::default()).await.status, 202);
+    assert_eq!(archive.ask(Format::Csv, Filter::default()).await.status, 400, "all of them are pending");
+
+    let archive = Archive::new().await;
+    let organization = &archive.world.organization;
+    let (record, _) = archive.export(Format::Csv, Filter::default()).await;
+    let file = archive.exports.file(ExportId::parse(record["export"].as_str().unwrap()).unwrap());
     let delete =
         async || delete_expired(&archive.world.store, &archive.exports, archive.world.clock.now()).await;
     archive.world.clock.advance(KEPT_SECONDS - 1);

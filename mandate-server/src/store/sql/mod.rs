@@ -19,6 +19,7 @@ pub mod export_pieces;
 pub mod exports;
 pub mod gauges;
 pub mod idempotency;
+pub mod kept_exports;
 pub mod keys;
 pub mod left_over;
 pub mod mandates;
