@@ -374,14 +374,44 @@ pub struct MandateView<'a> {
     governed_until: Option<u64>,
 }
 
-impl fmt::Display for MandateStatus {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl MandateStatus {
+    /// All statuses.
+    pub const ALL: [Self; 4] = [Self::Active, Self::Revoked, Self::Replaced, Self::Expired];
+
+    /// The word in bodies.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
             Self::Active => "active",
             Self::Revoked => "revoked",
             Self::Replaced => "replaced",
             Self::Expired => "expired",
-        })
+        }
+    }
+
+    /// Reads the word.
+    ///
+    /// ```
+    /// use mandate_core::MandateStatus;
+    /// assert_eq!(MandateStatus::parse("revoked")?, MandateStatus::Revoked);
+    /// assert!(MandateStatus::parse("gone").is_err());
+    /// # Ok::<(), mandate_core::Invalid>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The text is none of the four.
+    pub fn parse(text: &str) -> Result<Self, Invalid> {
+        let wanted = "must be active, revoked, replaced or expired";
+        Self::ALL
+            .into_iter()
+            .find(|status| status.as_str() == text)
+            .ok_or_else(|| Invalid::value("status", wanted, text))
+    }
+}
+
+impl fmt::Display for MandateStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
     }
 }
 

@@ -42,6 +42,15 @@ fn a_whole_mandate_is_read_and_shown() {
 }
 
 #[test]
+fn each_status_has_one_word() {
+    for status in MandateStatus::ALL {
+        assert_eq!(MandateStatus::parse(status.as_str()), Ok(status));
+        assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
+        assert!(MandateStatus::parse(&status.as_str().to_uppercase()).is_err());
+    }
+}
+
+#[test]
 fn what_a_mandate_governs_and_when_it_was_revoked_needs_no_clock() {
     let created_at = Timestamp::from_seconds(0);
     let mandate = Mandate::new(MandateId::from_bytes([0; 16]), read(WHOLE).unwrap(), created_at);

@@ -92,6 +92,9 @@ pub struct Agent {
     pub id: values::AgentId,
     pub name: values::AgentName,
     pub created_at: values::Timestamp,
+    /// The mandate that governs it: the newest that was written for it, whatever its status. Absent when none was.
+    #[schema(required = false)]
+    pub mandate: values::MandateId,
 }
 
 /// An agent that was just registered, with its key.
@@ -106,10 +109,14 @@ pub struct RegisteredAgent {
 type AgentPage = Page<Agent>;
 
 fn example() -> Value {
+    with(unmandated(), json!({"mandate": "mnd_01jxs6kx1v5n2m8p0c6t3h9d4e"}))
+}
+
+fn unmandated() -> Value {
     json!({"id": "agt_buyer", "name": "buyer", "created_at": "2026-06-15T12:00:00.000Z"})
 }
 
 fn registered() -> Value {
     let key = json!({"agent_key": "ak_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye"});
-    with(example(), key)
+    with(unmandated(), key)
 }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::extract::{Admitted, Post};
+use super::extract::{Admitted, Post, parameter};
 use super::free_text::free_text;
 use super::openapi::page::{Page, PageParameters};
 use super::openapi::values::{self, ADDRESS, with};
@@ -70,15 +70,19 @@ pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
 #[utoipa::path(
     get, path = "/v1/escrows", operation_id = "listEscrows", tag = "Escrows",
     security(("organizationKey" = []), ("agentKey" = [])),
-    params(PageParameters),
+    params(
+        PageParameters,
+        ("state" = values::EscrowState, Query, description = "Only escrows in this state."),
+    ),
     responses((
         status = 200, description = "A page, newest first.", body = EscrowPage,
         example = json!({"data": [example()], "has_more": false}),
     )),
 )]
 pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
-    let (page, cursors) = (request.page()?, request.cursors());
-    request.read(move |tx, call| escrows::list(tx, call, &page, &cursors)).await
+    let (page, [state]) = request.filtered(["state"])?;
+    let (state, cursors) = (parameter("state", state, EscrowState::parse)?, request.cursors());
+    request.read(move |tx, call| escrows::list(tx, call, state, &page, &cursors)).await
 }
 
 /// Get an escrow

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use mandate_core::Terms;
+use mandate_core::{AgentId, MandateStatus, Terms};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
-use super::extract::{Admitted, Post};
+use super::extract::{Admitted, Post, parameter};
 use super::openapi::page::{Page, PageParameters};
 use super::openapi::values::{self, with};
 use super::respond::Failure;
@@ -48,15 +48,24 @@ pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
 #[utoipa::path(
     get, path = "/v1/mandates", operation_id = "listMandates", tag = "Mandates",
     security(("organizationKey" = []), ("agentKey" = [])),
-    params(PageParameters),
+    params(
+        PageParameters,
+        ("agent" = values::AgentId, Query, description = "Only mandates of this agent."),
+        ("status" = values::MandateStatus, Query, description = "Only mandates that have this status now."),
+    ),
     responses((
         status = 200, description = "A page, newest first.", body = MandatePage,
         example = json!({"data": [example()], "has_more": false}),
     )),
 )]
 pub(super) async fn list(request: Admitted) -> Result<Answer, Failure> {
-    let (page, cursors) = (request.page()?, request.cursors());
-    request.read(move |tx, call| mandates::list(tx, call, &page, &cursors)).await
+    let (page, [agent, status]) = request.filtered(["agent", "status"])?;
+    let filter = mandates::Filter {
+        agent: parameter("agent", agent, AgentId::parse)?,
+        status: parameter("status", status, MandateStatus::parse)?,
+    };
+    let cursors = request.cursors();
+    request.read(move |tx, call| mandates::list(tx, call, &filter, &page, &cursors)).await
 }
 
 /// Get a mandate

@@ -1,7 +1,7 @@
 //! Agents: registered by an organization, each with a key of its own.
 
 use mandate_core::api_key::ApiKey;
-use mandate_core::{AgentId, AgentName, Timestamp};
+use mandate_core::{AgentId, AgentName, MandateId, Timestamp};
 use serde::Serialize;
 
 use super::keys::DEFAULT_RATE;
@@ -31,12 +31,15 @@ struct View<'a> {
     name: &'a str,
     created_at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
+    mandate: Option<MandateId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     agent_key: Option<&'a str>,
 }
 
 impl<'a> View<'a> {
     fn of(agent: &'a Agent) -> Self {
-        Self { id: &agent.id, name: agent.id.name(), created_at: agent.created_at, agent_key: None }
+        let Agent { id, created_at, governing, .. } = agent;
+        Self { id, name: id.name(), created_at: *created_at, mandate: *governing, agent_key: None }
     }
 }
 
@@ -46,7 +49,8 @@ impl<'a> View<'a> {
 /// The name is taken in this environment.
 pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let environment = call.caller.environment.id;
-    let agent = Agent { id: AgentId::of(&command.name), position: command.id, created_at: command.at };
+    let (id, position, created_at) = (AgentId::of(&command.name), command.id, command.at);
+    let agent = Agent { id, position, created_at, governing: None };
     if !sql::agents::insert(tx, environment, &agent)? {
         let message = format!("name `{}` is taken by another agent; choose another", command.name);
         return Err(Refusal::new(Code::NameTaken, message).into());

@@ -14,6 +14,7 @@ use super::signing::Keyring;
 use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, Scripted};
+use crate::model::records::Slice;
 use crate::store::sql;
 use crate::store::sql::escrows::{Entry, EntryKey, Escrow, SettlementStatus};
 use crate::store::tx::Tx;
@@ -331,17 +332,31 @@ pub fn settle(
     sql::escrows::settle(tx, key, status, (status == SettlementStatus::Pending).then_some(next_at))
 }
 
-/// The escrows of the environment; under an agent key, its own.
+/// The escrows of the environment, those in `state` if one is given; under an agent key, its own. A search for a state that
+/// finds little stops after some thousand rows and says that there is more: such a page may be empty.
 ///
 /// # Errors
 /// The cursor does not open.
-pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> Scripted {
+pub fn list(
+    tx: &mut Tx<'_>,
+    call: &Call,
+    state: Option<EscrowState>,
+    query: &Query,
+    cursors: &Cursors,
+) -> Scripted {
     let caller = &call.caller;
     let place = |id: &str| Ok(EscrowId::parse(id).ok().map(EscrowId::to_bytes));
-    let walk = Walk::open("escrows", String::new(), call, query, cursors, place)?;
-    let found = sql::escrows::page(tx, caller.environment.id, caller.agent.as_ref(), &walk.slice)?;
+    let filters = state.map(|state| format!("state={state}")).unwrap_or_default();
+    let walk = Walk::open("escrows", filters, call, query, cursors, place)?;
+    let mut page =
+        |slice: &Slice| sql::escrows::page(tx, caller.environment.id, caller.agent.as_ref(), slice);
+    let is_in = |escrow: &Escrow, state| escrow.history.last().is_some_and(|last| last.state == state);
+    let (found, reached) = match state {
+        None => (page(&walk.slice)?, None),
+        Some(state) => walk.search(page, |found| found.id.to_bytes(), |found| is_in(found, state))?,
+    };
     let rows = found.iter().map(|escrow| Ok((escrow.id.to_bytes(), View::of(escrow)?)));
-    walk.answer(rows.collect::<Result<_, Fault>>()?, None)
+    walk.answer(rows.collect::<Result<_, Fault>>()?, reached)
 }
 
 /// One escrow.

@@ -15,6 +15,11 @@ use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{Direction, Position, Slice};
 
+/// How many rows a search looks at in one request. One that finds little stops there, and says that there is more.
+const SEARCHED_ROWS: usize = 5_000;
+/// How many rows it reads at a time.
+const SEARCH_PAGE: i64 = 500;
+
 /// Which page is requested.
 #[derive(Debug, Clone)]
 pub struct Query {
@@ -103,6 +108,39 @@ impl<'a> Walk<'a> {
             Refusal::from(Invalid::value(name, "must be the id of an object of this list", id))
         })?;
         Ok(walk)
+    }
+
+    /// Looks for the rows that `wanted` accepts among those that `page` returns for a slice. Also returns where the search
+    /// stopped, if it did before it had found enough: see [`Walk::answer`].
+    ///
+    /// # Errors
+    /// The database fails.
+    pub fn search<T>(
+        &self,
+        mut page: impl FnMut(&Slice) -> Result<Vec<T>, Fault>,
+        position: impl Fn(&T) -> Position,
+        wanted: impl Fn(&T) -> bool,
+    ) -> Result<(Vec<T>, Option<Position>), Fault> {
+        let mut slice = Slice { limit: SEARCH_PAGE, ..self.slice };
+        let (mut found, mut searched) = (Vec::new(), 0);
+        loop {
+            let rows = page(&slice)?;
+            let is_last = i64::try_from(rows.len()).is_ok_and(|rows| rows < SEARCH_PAGE);
+            searched += rows.len();
+            for row in rows {
+                slice.from = position(&row);
+                if wanted(&row) {
+                    found.push(row);
+                }
+                // One more than the page holds shows that there are more.
+                if found.len() > self.limit {
+                    return Ok((found, None));
+                }
+            }
+            if is_last || searched >= SEARCHED_ROWS {
+                return Ok((found, (!is_last).then_some(slice.from)));
+            }
+        }
     }
 
     /// Answers with the page: `rows` in the order of the walk, at most as many as [`Walk::slice`] asked for.

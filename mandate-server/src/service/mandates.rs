@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mandate_core::{EventKind, Mandate, MandateId, Terms, Timestamp};
+use mandate_core::{AgentId, EventKind, Mandate, MandateId, MandateStatus, Terms, Timestamp};
 
 use super::listing::{Cursors, Query, Walk};
 use super::moments::Moments;
@@ -10,7 +10,7 @@ use super::outbox;
 use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
-use crate::model::records::AgentKey;
+use crate::model::records::{AgentKey, Slice};
 use crate::store::sql;
 use crate::store::tx::Tx;
 
@@ -114,17 +114,46 @@ pub fn announce_expiring(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64)
     Ok(due.len())
 }
 
-/// The mandates of the environment; under an agent key, its own.
+/// Which mandates are requested.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Those of this agent.
+    pub agent: Option<AgentId>,
+    /// Those that have this status now.
+    pub status: Option<MandateStatus>,
+}
+
+impl Filter {
+    /// One text for each set of filters.
+    fn canonical(&self) -> String {
+        let agent = self.agent.as_ref().map(|agent| format!("agent={agent}"));
+        let status = self.status.map(|status| format!("status={status}"));
+        [agent, status].into_iter().flatten().collect::<Vec<_>>().join("&")
+    }
+}
+
+/// The mandates of the environment that match `filter`; under an agent key, its own. A search for a status that finds
+/// little stops after some thousand rows and says that there is more: such a page may be empty.
 ///
 /// # Errors
 /// The cursor does not open.
-pub fn list(tx: &mut Tx<'_>, call: &Call, query: &Query, cursors: &Cursors) -> Scripted {
-    let caller = &call.caller;
+pub fn list(tx: &mut Tx<'_>, call: &Call, filter: &Filter, query: &Query, cursors: &Cursors) -> Scripted {
+    let (caller, now) = (&call.caller, cursors.now);
     let place = |id: &str| Ok(MandateId::parse(id).ok().map(MandateId::to_bytes));
-    let walk = Walk::open("mandates", String::new(), call, query, cursors, place)?;
-    let found = sql::mandates::page(tx, caller.environment.id, caller.agent.as_ref(), &walk.slice)?;
-    let rows = found.iter().map(|mandate| (mandate.id.to_bytes(), mandate.view(cursors.now))).collect();
-    walk.answer(rows, None)
+    let walk = Walk::open("mandates", filter.canonical(), call, query, cursors, place)?;
+    if caller.agent.is_some() && filter.agent.is_some() && caller.agent != filter.agent {
+        return walk.answer(Vec::<(_, ())>::new(), None);
+    }
+    let agent = caller.agent.as_ref().or(filter.agent.as_ref());
+    let mut page = |slice: &Slice| sql::mandates::page(tx, caller.environment.id, agent, slice);
+    let (found, reached) = match filter.status {
+        None => (page(&walk.slice)?, None),
+        Some(status) => {
+            walk.search(page, |found| found.id.to_bytes(), |found| found.status(now) == status)?
+        }
+    };
+    let rows = found.iter().map(|mandate| (mandate.id.to_bytes(), mandate.view(now))).collect();
+    walk.answer(rows, reached)
 }
 
 /// One mandate.

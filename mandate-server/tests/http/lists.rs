@@ -4,7 +4,7 @@ use mandate_server::http::router::table;
 use reqwest::Method;
 use serde_json::Value;
 
-use crate::samples::sample;
+use crate::samples::{sample, terms};
 use crate::tenants::{Tenant, Tenants, text};
 use crate::world::World;
 
@@ -77,6 +77,78 @@ fn no_list_is_forgotten() {
     let lists: Vec<_> = reads.map(|r| r.path).filter(|path| !NO_LISTS.contains(path)).collect();
     assert_eq!(lists.len(), LISTS.len());
     assert!(LISTS.iter().all(|(list, ..)| lists.contains(list)), "{lists:?}");
+}
+
+#[tokio::test]
+async fn mandates_are_found_by_agent_and_status() {
+    let Tenants { world, ours, .. } = &Tenants::new().await;
+    let (agent, other) = (ours.agent().await, ours.agent().await);
+    let write = async |agent: &str| text(&ours.create("/v1/mandates", &terms(agent)).await["id"]);
+    let (replaced, revoked, active) = (write(&agent.0).await, write(&agent.0).await, write(&other.0).await);
+    ours.create(&format!("/v1/mandates/{revoked}/revoke"), &serde_json::json!({})).await;
+    let found = async |key: &str, query: &str| {
+        let listed = ours.client.get(&format!("/v1/mandates?{query}")).bearer_auth(key).asked().await;
+        assert_eq!(listed.status, 200, "{query}: {}", listed.body);
+        ids(&listed.json(), "id")
+    };
+    let key = &ours.organization_key;
+    assert_eq!(found(key, &format!("agent={}", agent.0)).await, [revoked.clone(), replaced.clone()]);
+    for (status, wanted) in [("active", &active), ("revoked", &revoked), ("replaced", &replaced)] {
+        assert_eq!(found(key, &format!("status={status}")).await, std::slice::from_ref(wanted), "{status}");
+    }
+    assert_eq!(found(key, &format!("status=revoked&agent={}", other.0)).await, [""; 0]);
+    assert_eq!(found(&agent.1, "status=replaced").await, [replaced]);
+    assert_eq!(
+        found(&agent.1, &format!("agent={}", other.0)).await,
+        [""; 0],
+        "to an agent another is absent"
+    );
+    world.clock.advance(800 * 86_400);
+    assert_eq!(found(key, "status=expired").await, std::slice::from_ref(&active));
+    for (query, message) in [
+        ("status=gone", "status must be active, revoked, replaced or expired; got `gone`"),
+        ("agent=x", "agent must be `agt_` and the agent's name"),
+    ] {
+        let refused = ours.client.get(&format!("/v1/mandates?{query}")).bearer_auth(key).asked().await;
+        assert!(refused.refused(400, "invalid_request").starts_with(message), "{}", refused.body);
+    }
+    // An agent names the mandate that governs it.
+    for (agent, mandate) in [(&agent.0, &revoked), (&other.0, &active)] {
+        let shown = ours.client.get(&format!("/v1/agents/{agent}")).bearer_auth(key).asked().await;
+        assert_eq!(shown.json()["mandate"], mandate.as_str());
+    }
+    let (fresh, _) = ours.agent().await;
+    let shown = ours.client.get(&format!("/v1/agents/{fresh}")).bearer_auth(key).asked().await.json();
+    assert_eq!(shown.get("mandate"), None);
+}
+
+#[tokio::test]
+async fn escrows_are_found_by_their_state_page_by_page() {
+    let tenants = &Tenants::new().await;
+    let ours = &tenants.ours;
+    for _ in 0..5 {
+        add(tenants, "/v1/escrows").await;
+    }
+    let all = ids(&page(ours, "/v1/escrows", "limit=100").await, "escrow");
+    for id in [&all[1], &all[3]] {
+        ours.create(&format!("/v1/escrows/{id}/transitions"), &serde_json::json!({"to": "delivered"})).await;
+    }
+    for (state, wanted) in
+        [("delivered", vec![&all[1], &all[3]]), ("funded", vec![&all[0], &all[2], &all[4]])]
+    {
+        let (mut query, mut seen) = (format!("state={state}&limit=1"), Vec::new());
+        loop {
+            let found = page(ours, "/v1/escrows", &query).await;
+            seen.extend(ids(&found, "escrow"));
+            let Some(cursor) = found.get("next_cursor") else { break };
+            query = format!("state={state}&limit=1&cursor={}", text(cursor));
+        }
+        assert_eq!(seen.iter().collect::<Vec<_>>(), wanted, "{state}");
+    }
+    let first = page(ours, "/v1/escrows", "state=funded&limit=1").await;
+    let other = format!("/v1/escrows?state=delivered&limit=1&cursor={}", text(&first["next_cursor"]));
+    let refused = ours.client.get(&other).bearer_auth(&ours.organization_key).asked().await;
+    assert_eq!(refused.refused(400, "invalid_request"), "cursor expired or malformed");
 }
 
 /// Whether another agent exists is not for an agent to know.

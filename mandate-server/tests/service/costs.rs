@@ -109,10 +109,21 @@ fn of(filter: Filter) -> impl Fn(&mut Tx<'_>, &Call, &Query, &Cursors) -> Script
     move |tx, call, query, cursors| decisions::list(tx, call, &filter, query, cursors)
 }
 
-const LISTS: [(&str, List, bool); 11] = [
+fn mandates_of(agent: Option<&str>) -> impl Fn(&mut Tx<'_>, &Call, &Query, &Cursors) -> Scripted {
+    let agent = agent.map(|agent| AgentId::parse(agent).unwrap());
+    let filter = mandates::Filter { agent, status: None };
+    move |tx, call, query, cursors| mandates::list(tx, call, &filter, query, cursors)
+}
+
+const LISTS: [(&str, List, bool); 12] = [
     ("agents", agents::list, false),
-    ("mandates", mandates::list, false),
-    ("mandates of an agent", mandates::list, true),
+    ("mandates", |tx, call, query, cursors| mandates_of(None)(tx, call, query, cursors), false),
+    ("mandates of an agent", |tx, call, query, cursors| mandates_of(None)(tx, call, query, cursors), true),
+    (
+        "mandates by agent",
+        |tx, call, query, cursors| mandates_of(Some("agt_a"))(tx, call, query, cursors),
+        false,
+    ),
     ("decisions", |tx, call, query, cursors| of(Filter::default())(tx, call, query, cursors), false),
     (
         "decisions of an agent",
@@ -141,8 +152,8 @@ const LISTS: [(&str, List, bool); 11] = [
         |tx, call, query, cursors| events::list(tx, call, Some(EventKind::MandateRevoked), query, cursors),
         false,
     ),
-    ("escrows", escrows::list, false),
-    ("escrows of an agent", escrows::list, true),
+    ("escrows", |tx, call, query, cursors| escrows::list(tx, call, None, query, cursors), false),
+    ("escrows of an agent", |tx, call, query, cursors| escrows::list(tx, call, None, query, cursors), true),
 ];
 
 /// Adds to every list at once: an agent, a mandate that is revoked, a decision, an escrow.

@@ -176,7 +176,7 @@ async fn an_agent_sees_the_escrows_it_pays_into() {
     let page = async |caller: &Arc<Caller>, limit, from| {
         let (call, query) = (world.call(caller), Query { limit, from });
         let cursors = Cursors { key: Arc::new(CursorKey::new([1; 32])), now: world.clock.now() };
-        let listed = world.store.read(move |tx| escrows::list(tx, &call, &query, &cursors)).await;
+        let listed = world.store.read(move |tx| escrows::list(tx, &call, None, &query, &cursors)).await;
         let listed = world::json(&listed.unwrap().unwrap());
         let rows = listed["data"].as_array().unwrap().iter();
         (

@@ -109,7 +109,7 @@ values! {
     /// The status of a review.
     ReviewStatus = one_of(mandate_core::ReviewStatus::ALL.map(mandate_core::ReviewStatus::as_str));
     /// The status of a mandate.
-    MandateStatus = one_of(["active", "revoked", "replaced", "expired"]);
+    MandateStatus = one_of(mandate_core::MandateStatus::ALL.map(mandate_core::MandateStatus::as_str));
     /// The state of an escrow.
     EscrowState = one_of(mandate_core::EscrowState::ALL.map(mandate_core::EscrowState::as_str));
     /// Whether funds have moved.

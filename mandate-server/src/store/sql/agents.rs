@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use mandate_core::{AgentId, DecisionId, RecentRequests, Timestamp};
+use mandate_core::{AgentId, DecisionId, MandateId, RecentRequests, Timestamp};
 
 use super::{mandates, metered, owed};
 use crate::error::Fault;
@@ -36,10 +36,10 @@ const ADVANCE: &str = "/* agents.advance */
 const GOVERN: &str = "/* agents.govern */
     UPDATE agents SET governing = $1 WHERE environment = $2 AND agent = $3";
 const FIND: &str = "/* agents.find */
-    SELECT agent, position, created_at FROM agents WHERE environment = $1 AND agent = $2";
-const OLDER: &str = "/* agents.older */ SELECT agent, position, created_at FROM agents
+    SELECT agent, position, created_at, governing FROM agents WHERE environment = $1 AND agent = $2";
+const OLDER: &str = "/* agents.older */ SELECT agent, position, created_at, governing FROM agents
     WHERE environment = $1 AND position < $2 ORDER BY position DESC LIMIT $3";
-const NEWER: &str = "/* agents.newer */ SELECT agent, position, created_at FROM agents
+const NEWER: &str = "/* agents.newer */ SELECT agent, position, created_at, governing FROM agents
     WHERE environment = $1 AND position > $2 ORDER BY position ASC LIMIT $3";
 
 /// An agent as it is listed.
@@ -51,6 +51,8 @@ pub struct Agent {
     pub position: Position,
     /// When it was registered.
     pub created_at: Timestamp,
+    /// The mandate that governs it, whatever its status.
+    pub governing: Option<MandateId>,
 }
 
 /// Registers an agent. False when the name is taken.
@@ -123,7 +125,7 @@ pub fn keep_recent(tx: &mut Tx<'_>, key: &AgentKey, recent: &RecentRequests) -> 
 }
 
 /// Makes `mandate` the one that governs the agent.
-pub fn govern(tx: &mut Tx<'_>, key: &AgentKey, mandate: mandate_core::MandateId) -> Result<(), Fault> {
+pub fn govern(tx: &mut Tx<'_>, key: &AgentKey, mandate: MandateId) -> Result<(), Fault> {
     tx.touch(key);
     tx.execute_one(GOVERN, &[mandate.to_bytes().into(), key.environment.into(), key.agent.as_str().into()])
 }
@@ -148,5 +150,6 @@ fn read(mut row: Row) -> Result<Agent, Fault> {
         id: AgentId::parse(&row.text()?)?,
         position: row.bytes()?,
         created_at: Timestamp::from_millis(row.integer()?),
+        governing: row.maybe_bytes()?.map(MandateId::from_bytes),
     })
 }
