@@ -18,7 +18,8 @@ use crate::service::escrows::{self, Address, MAX_ARBITER, MAX_CONDITION, MAX_NOT
 
 /// Open an escrow
 ///
-/// Opens an escrow, `funded`, from an `allow` decision. A decision has at most one.
+/// Opens an escrow, `funded`, from an `allow` decision, before its token has expired and while its mandate is not
+/// revoked. A decision has at most one.
 #[utoipa::path(
     post, path = "/v1/escrows", operation_id = "createEscrow", tag = "Escrows",
     security(("organizationKey" = [])),
@@ -39,8 +40,8 @@ use crate::service::escrows::{self, Address, MAX_ARBITER, MAX_CONDITION, MAX_NOT
     )),
 )]
 pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
-    let (id, at) = (EscrowId::from_bytes(post.new_id()), post.at());
-    let ids = Arc::clone(&post.api.ids);
+    let id = EscrowId::from_bytes(post.new_id());
+    let moments = Arc::clone(&post.api.moments);
     let api = Arc::clone(&post.api);
     let settlement = api.settlement.recorded(post.call.caller.environment.kind);
     let mut contract = [0; 32];
@@ -53,9 +54,8 @@ pub(super) async fn create(post: Post) -> Result<Answer, Failure> {
             refund_after: read(&body.require("refund_after")?, Timestamp::parse)?,
             id,
             contract: Address(contract),
-            ids,
+            moments,
             settlement,
-            at,
         };
         body.finish().map(|()| command)
     });

@@ -4,17 +4,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use mandate_core::{
-    AgentId, Amount, Currency, DecisionId, EscrowId, EscrowState, Recipient, Timestamp, Verdict, jwt,
+    AgentId, Amount, Currency, DecisionId, EscrowId, EscrowState, Recipient, Timestamp,
+    VERDICT_LIFETIME_SECONDS, Verdict, jwt,
 };
 use serde::{Serialize, Serializer};
 
 use super::listing::{Cursors, Query, Walk};
+use super::moments::Moments;
 use super::outbox;
 use super::signing::Keyring;
 use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
-use crate::model::call::{Answer, Call, Scripted};
-use crate::model::records::Slice;
+use crate::model::call::{Answer, Call, ScriptError, Scripted};
+use crate::model::records::{AgentKey, DecisionRecord, Slice};
 use crate::store::sql;
 use crate::store::sql::escrows::{Entry, EntryKey, Escrow, SettlementStatus};
 use crate::store::tx::Tx;
@@ -46,12 +48,10 @@ pub struct Create {
     pub id: EscrowId,
     /// Its address, drawn before.
     pub contract: Address,
-    /// What draws the id of the event that reports it.
-    pub ids: Arc<Ids>,
+    /// Where its time and the id of the event that reports it come from.
+    pub moments: Arc<Moments>,
     /// The settlement status that new instructions begin with.
     pub settlement: SettlementStatus,
-    /// When.
-    pub at: Timestamp,
 }
 
 /// The command to move an escrow on.
@@ -187,28 +187,39 @@ impl<'a> View<'a> {
     }
 }
 
-/// Opens an escrow, funded, from an allow decision without one.
+/// Opens an escrow, funded, from an allow decision without one. The decision still counts: its token has not expired, and
+/// its mandate is not revoked. That is decided while the agent's row is held, as revocations are.
 ///
 /// # Errors
-/// There is no such decision, it is not `allow`, it has an escrow, or `refund_after` is not in the future.
+/// There is no such decision, it is not `allow`, it has an escrow, it no longer counts, or `refund_after` is not in the
+/// future.
 pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let environment = &call.caller.environment;
-    let (id, refund_after) = (command.decision, command.refund_after);
-    if refund_after <= command.at {
-        let message =
-            format!("refund_after must be in the future; got `{refund_after}`, now is {}", command.at);
-        return Err(Refusal::invalid(message).into());
-    }
+    let id = command.decision;
     let Some(whole) = sql::decisions::find(tx, environment.id, id)? else {
         let message = format!("decision must be one of this environment; got `{id}`");
         return Err(Refusal::invalid(message).into());
     };
-    let verdict = whole.decision.verdict;
+    let decision = whole.decision;
+    let verdict = decision.verdict;
     if verdict != Verdict::Allow {
         let message = format!("decision must be an allow; {id} is {verdict}");
         return Err(Refusal::invalid(message).into());
     }
-    let request = whole.decision.request;
+    let agent = AgentKey { environment: environment.id, agent: decision.request.agent.clone() };
+    sql::agents::lock(tx, &agent)?.ok_or_else(|| Fault::new("database: a decision without its agent"))?;
+    let now = command.moments.now(tx)?;
+    if let Some(there) = sql::escrows::of_decision(tx, environment.id, id)? {
+        let message = format!("decision {id} has an escrow: {there}; there is one for each decision");
+        return Err(Refusal::invalid(message).into());
+    }
+    must_still_count(tx, environment.id, &decision, now)?;
+    if command.refund_after <= now {
+        let message =
+            format!("refund_after must be in the future; got `{}`, now is {now}", command.refund_after);
+        return Err(Refusal::invalid(message).into());
+    }
+    let request = decision.request;
     let mut escrow = Escrow {
         id: command.id,
         kind: environment.kind,
@@ -220,20 +231,42 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         seller: request.recipient,
         arbiter: command.arbiter.clone(),
         condition: command.condition.clone(),
-        refund_after,
+        refund_after: command.refund_after,
         history: Vec::new(),
     };
     if !sql::escrows::insert(tx, environment.id, &escrow)? {
-        let there = sql::escrows::of_decision(tx, environment.id, id)?;
-        let there = there.ok_or_else(|| Fault::new("database: a decision's escrow is not there"))?;
-        let message = format!("decision {id} has an escrow: {there}; there is one for each decision");
-        return Err(Refusal::invalid(message).into());
+        return Err(Fault::new("database: a decision's escrow came while its agent was held").into());
     }
     let settlement = Some(command.settlement);
-    let funded =
-        Entry { state: EscrowState::Funded, disputed: false, at: command.at, note: None, settlement };
-    enter(tx, environment.id, &mut escrow, funded, &command.ids)?;
+    let funded = Entry { state: EscrowState::Funded, disputed: false, at: now, note: None, settlement };
+    enter(tx, environment.id, &mut escrow, funded, command.moments.ids())?;
     Ok(Answer::new(201, &View::of(&escrow)?)?)
+}
+
+/// Refuses an allow that a counterparty would not take any more, or whose authority was withdrawn. A mandate that was
+/// replaced had granted what it had granted.
+fn must_still_count(
+    tx: &mut Tx<'_>,
+    environment: i64,
+    decision: &DecisionRecord,
+    now: Timestamp,
+) -> Result<(), ScriptError> {
+    let id = decision.id;
+    let expired_at =
+        Timestamp::from_seconds(decision.decided_at.seconds()).plus_seconds(VERDICT_LIFETIME_SECONDS);
+    if now >= expired_at {
+        let message =
+            format!("decision must be one whose token has not expired; that of {id} expired at {expired_at}");
+        return Err(Refusal::invalid(message).into());
+    }
+    let mandate =
+        decision.mandate.map(|mandate| sql::mandates::find(tx, environment, mandate)).transpose()?;
+    if let Some(mandate) = mandate.flatten().filter(|mandate| mandate.revoked_at.is_some()) {
+        let message =
+            format!("decision must be one whose mandate is not revoked; {}, of {id}, is", mandate.id);
+        return Err(Refusal::invalid(message).into());
+    }
+    Ok(())
 }
 
 /// Moves an escrow on.

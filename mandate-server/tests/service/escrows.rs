@@ -24,9 +24,8 @@ pub(crate) fn create(world: &World, decision: &Value) -> Create {
         refund_after: Timestamp::parse("2026-07-01T00:00:00Z").unwrap(),
         id: EscrowId::from_bytes(world.new_id()),
         contract: Address(contract),
-        ids: Arc::clone(&world.ids),
+        moments: Arc::clone(&world.moments),
         settlement: SettlementStatus::Settled,
-        at: world.clock.now(),
     }
 }
 
@@ -110,6 +109,42 @@ async fn only_an_allow_of_this_environment_is_put_in_escrow_and_for_some_time() 
     let wanted =
         "refund_after must be in the future; got `2026-06-15T12:00:00.000Z`, now is 2026-06-15T12:00:00.000Z";
     assert_eq!(message(&open(&world, at_once).await), wanted);
+}
+
+/// An allow that no counterparty would take any more locks no funds.
+#[tokio::test]
+async fn an_escrow_is_opened_only_from_an_allow_that_still_counts() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    let mandate = world.mandate(&agent, 1_000, "").await;
+    let ask = async || world.ask(&agent, "1").await["decision"].clone();
+    let (old, last) = (ask().await, ask().await);
+    world.clock.advance(299);
+    assert_eq!(open(&world, create(&world, &last)).await.status, 201);
+    world.clock.advance(1);
+    let wanted = format!(
+        "decision must be one whose token has not expired; that of {} expired at 2026-06-15T12:05:00.000Z",
+        old.as_str().unwrap()
+    );
+    assert_eq!(message(&open(&world, create(&world, &old)).await), wanted);
+    let again = message(&open(&world, create(&world, &last)).await);
+    assert!(again.contains("has an escrow: "), "a retry learns what is there: {again}");
+
+    let (replaced, revoked) = (ask().await, ask().await);
+    let next = world.mandate(&agent, 1_000, "").await;
+    assert_eq!(open(&world, create(&world, &replaced)).await.status, 201, "replaced does not matter");
+    let of_next = ask().await;
+    assert_eq!(world.revoke(&next).await.status, 200);
+    let wanted = format!(
+        "decision must be one whose mandate is not revoked; {next}, of {}, is",
+        of_next.as_str().unwrap()
+    );
+    assert_eq!(message(&open(&world, create(&world, &of_next)).await), wanted);
+    assert_eq!(
+        open(&world, create(&world, &revoked)).await.status,
+        201,
+        "{mandate} was replaced, not revoked"
+    );
 }
 
 #[tokio::test]
