@@ -180,6 +180,40 @@ fn everything_is_said_of_every_operation() {
     }
 }
 
+/// What tools that read contracts ask for.
+#[test]
+fn the_contract_names_its_contact_licence_and_tags() {
+    let Contract(document) = Contract::new(Hosts::EXAMPLE);
+    assert!(document["info"]["contact"]["name"].is_string());
+    assert_eq!(document["info"]["license"]["identifier"], "MIT OR Apache-2.0");
+    let tags: BTreeSet<_> =
+        document["tags"].as_array().unwrap().iter().map(|tag| &tag["name"]).map(Value::to_string).collect();
+    let contract = Contract(document.clone());
+    let used = contract.operations().flat_map(|(_, _, operation)| operation["tags"].as_array().unwrap());
+    assert_eq!(used.map(Value::to_string).collect::<BTreeSet<_>>(), tags);
+}
+
+/// The contract says exactly what is accepted.
+#[test]
+fn bounds_of_amounts_and_cursors_are_in_the_contract() {
+    let contract = Contract::new(Hosts::EXAMPLE);
+    let amount = &contract.0["components"]["schemas"]["Amount"];
+    for (accepted, value) in
+        [(true, "0.00000001"), (true, "999999999999999"), (false, "0"), (false, "0.000000001"), (false, "-1")]
+    {
+        let value: Value = serde_json::from_str(value).unwrap();
+        assert_eq!(contract.validator(amount).is_valid(&value), accepted, "{value}");
+    }
+    let yaml = openapi::yaml(Hosts::EXAMPLE).unwrap();
+    assert!(
+        yaml.contains("minimum: 0.00000001\n") && !yaml.contains("1e-8"),
+        "readers of YAML 1.1 take 1e-8 for text"
+    );
+    for name in ["Cursor", "StartingAfter", "EndingBefore"] {
+        assert_eq!(contract.0["components"]["parameters"][name]["schema"]["minLength"], 1, "{name}");
+    }
+}
+
 #[test]
 fn every_example_is_what_its_schema_allows() {
     let contract = Contract::new(Hosts::EXAMPLE);

@@ -12,7 +12,8 @@ pub mod page;
 pub mod values;
 
 use utoipa::OpenApi as _;
-use utoipa::openapi::{InfoBuilder, OpenApi, Server};
+use utoipa::openapi::tag::TagBuilder;
+use utoipa::openapi::{ContactBuilder, InfoBuilder, LicenseBuilder, OpenApi, Server};
 
 use self::common::Common;
 use super::KEY_SET_PATH;
@@ -30,6 +31,27 @@ const ABOUT: &str = "Decides whether an autonomous agent may spend money, and re
     (404), method (400), key class (403), rate (429), body and parameters (400), object (404). An unsupported method \
     is 400 `invalid_request`, and a denial is no error: it is a 201 that carries the verdict. Amounts are exact \
     decimals of at most 15 digits, of which at most 8 are fractional.";
+
+/// Who answers for a service: every operator runs their own.
+const CONTACT: &str = "The operator who has issued your keys";
+/// The SPDX expression of the licence that the contract and its server come under.
+const LICENCE: &str = "MIT OR Apache-2.0";
+
+/// What operations are grouped by, in the order of the table.
+const TAGS: [(&str, &str); 12] = [
+    ("Agents", "Who may ask to spend."),
+    ("Mandates", "What an agent may spend, and until when."),
+    ("Authorizations", "Asking to spend."),
+    ("Reviews", "A person's answer to a payment that waits for one."),
+    ("Enforcement", "Whether verdicts bind in an environment."),
+    ("Decisions", "The log of what was decided."),
+    ("Webhooks", "Where events are delivered."),
+    ("Events", "What has changed, and what became of its deliveries."),
+    ("Escrows", "Money that is locked for a deal."),
+    ("Exports", "The log as a file, to be kept and verified offline."),
+    ("Usage", "Requests, verdicts and spending of a month."),
+    ("Key set", "The public keys that tokens verify under."),
+];
 
 /// The addresses of a server.
 #[derive(Debug, Clone, Copy)]
@@ -62,6 +84,8 @@ fn dates_as_text(yaml: &str) -> String {
         Some((name, value)) if value.starts_with("20") && value.chars().nth(4) == Some('-') => {
             format!("{name}: '{value}'\n")
         }
+        // Nor would it take this for a number.
+        Some((name, "1e-8")) => format!("{name}: 0.00000001\n"),
         _ => match line.split_once("- 20") {
             Some((indent, value)) if value.chars().nth(2) == Some('-') => format!("{indent}- '20{value}'\n"),
             _ => format!("{line}\n"),
@@ -112,7 +136,12 @@ struct Operations;
 #[must_use]
 pub fn document(hosts: Hosts<'_>) -> OpenApi {
     let mut document = Operations::openapi();
-    document.info = InfoBuilder::new().title("Mandate API").version(VERSION).description(Some(ABOUT)).build();
+    let contact = ContactBuilder::new().name(Some(CONTACT)).build();
+    let licence = LicenseBuilder::new().name(LICENCE).identifier(Some(LICENCE)).build();
+    let info = InfoBuilder::new().title("Mandate API").version(VERSION).description(Some(ABOUT));
+    document.info = info.contact(Some(contact)).license(Some(licence)).build();
+    let tag = |(name, about): (&str, &str)| TagBuilder::new().name(name).description(Some(about)).build();
+    document.tags = Some(TAGS.map(tag).to_vec());
     let host = hosts.base.strip_suffix(VERSION_PATH).unwrap_or(hosts.base);
     document.servers = Some(vec![Server::new(host)]);
     let key_set = document.paths.paths.get_mut(KEY_SET_PATH).and_then(|path| path.get.as_mut());

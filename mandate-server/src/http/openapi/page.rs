@@ -102,6 +102,7 @@ fn query(name: &str, description: &str, schema: ObjectBuilder) -> Parameter {
         .build()
 }
 
+/// A cursor or an id: never empty.
 fn text() -> ObjectBuilder {
-    ObjectBuilder::new().schema_type(Type::String)
+    ObjectBuilder::new().schema_type(Type::String).min_length(Some(1))
 }

@@ -15,6 +15,9 @@ use utoipa::{PartialSchema, ToSchema};
 /// The largest amount: fifteen digits.
 const MAX_AMOUNT: f64 = 999_999_999_999_999.0;
 
+/// The smallest amount: eight fractional digits.
+const MIN_AMOUNT: f64 = 0.000_000_01;
+
 /// What instants and days begin with: time begins in 1970.
 const SINCE_1970: &str = "^(19[7-9][0-9]|[2-9][0-9]{3})-";
 
@@ -79,7 +82,7 @@ values! {
     PolicyVersion = text("^pol_[0-9][0-9.-]{0,59}$", "pol_2026-06-01.1");
     /// An amount of money: greater than 0, exact, at most 15 digits of which at most 8 are fractional. More digits are
     /// refused, never rounded. A string is refused.
-    Amount = number().exclusive_minimum(Some(0));
+    Amount = number().minimum(Some(MIN_AMOUNT));
     /// An amount, or 0.
     AmountOrZero = number().minimum(Some(0));
     /// A sum of amounts. It can be larger than any single amount.
