@@ -2,7 +2,7 @@
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use mandate_core::verify::Leeway;
-use mandate_core::{AgentId, AgentName, Amount, EventKind, Invalid, Timestamp};
+use mandate_core::{AgentId, AgentName, Amount, EscrowState, EventKind, Invalid, MandateStatus, Timestamp};
 
 use crate::input::Source;
 
@@ -36,6 +36,18 @@ pub(crate) fn agent(text: &str) -> Result<AgentId, Invalid> {
 /// The type of an event. Shells complete it.
 pub(crate) fn event_kind() -> impl TypedValueParser<Value = EventKind> {
     PossibleValuesParser::new(EventKind::ALL.map(EventKind::as_str)).try_map(|text| EventKind::parse(&text))
+}
+
+/// The state of an escrow. Shells complete it.
+pub(crate) fn escrow_state() -> impl TypedValueParser<Value = EscrowState> {
+    PossibleValuesParser::new(EscrowState::ALL.map(EscrowState::as_str))
+        .try_map(|text| EscrowState::parse(&text))
+}
+
+/// The status of a mandate. Shells complete it.
+pub(crate) fn mandate_status() -> impl TypedValueParser<Value = MandateStatus> {
+    PossibleValuesParser::new(MandateStatus::ALL.map(MandateStatus::as_str))
+        .try_map(|text| MandateStatus::parse(&text))
 }
 
 /// At least one.

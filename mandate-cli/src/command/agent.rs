@@ -19,7 +19,12 @@ const AGENTS: Resource = Resource {
     class: None,
     id: Some("id"),
     columns: &[whole("AGENT", "id"), whole("CREATED", "created_at")],
-    lines: &[whole("agent", "id"), text("agent_key", "agent_key"), text("created", "created_at")],
+    lines: &[
+        whole("agent", "id"),
+        text("agent_key", "agent_key"),
+        text("mandate", "mandate"),
+        text("created", "created_at"),
+    ],
     tables: &[],
 };
 

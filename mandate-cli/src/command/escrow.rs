@@ -15,7 +15,7 @@ use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
 use crate::table::{state, text, whole};
-use crate::value::instant;
+use crate::value::{escrow_state, instant};
 
 const ESCROWS: Resource = Resource {
     path: "/escrows",
@@ -81,8 +81,14 @@ Examples:
     #[command(after_help = "\
 Examples:
   mandate escrow list
-  mandate escrow list --all --jq '.[] | select(.disputed).escrow'")]
-    List(ListOptions),
+  mandate escrow list --state disputed --all --jq '.[].escrow'")]
+    List {
+        /// Only in this state
+        #[arg(long, value_name = "STATE", value_parser = escrow_state())]
+        state: Option<EscrowState>,
+        #[command(flatten)]
+        list: ListOptions,
+    },
     /// Show an escrow and its history
     #[command(after_help = "\
 Examples:
@@ -120,7 +126,10 @@ funded may become delivered, refunded or disputed; delivered: released or disput
 impl Escrow {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         match self {
-            Self::List(list) => list.run(&ESCROWS, Vec::new(), global, output),
+            Self::List { state, list } => {
+                let filters = vec![("state", state.as_ref().map(ToString::to_string))];
+                list.run(&ESCROWS, filters, global, output)
+            }
             Self::Contract(args) => args.run(output),
             Self::Show { id, service } => ESCROWS.get(service, id, global, output),
             Self::Create { decision, condition, refund_after, arbiter, change } => {

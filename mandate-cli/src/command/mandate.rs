@@ -8,7 +8,7 @@ mod template;
 use clap::Subcommand;
 use mandate_core::api_key::KeyClass;
 use mandate_core::json::Object;
-use mandate_core::{MandateId, Terms};
+use mandate_core::{AgentId, MandateId, MandateStatus, Terms};
 
 use crate::client::Client;
 use crate::environment;
@@ -19,7 +19,7 @@ use crate::output::Output;
 use crate::resource::{ListOptions, Resource};
 use crate::service::{Change, Service};
 use crate::table::{NO_LIMIT, NONE, state, text, whole};
-use crate::value::source;
+use crate::value::{agent, mandate_status, source};
 
 /// The longest body that the service accepts, in bytes.
 const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -42,9 +42,18 @@ pub(crate) enum Mandate {
     /// List mandates, newest first; with an agent key, only its own
     #[command(after_help = "\
 Examples:
-  mandate mandate list
+  mandate mandate list --agent agt_buyer --status active
   mandate mandate list --all --json=id,agent,status,expires")]
-    List(ListOptions),
+    List {
+        /// Only this agent's
+        #[arg(long, value_name = "AGENT", value_parser = agent)]
+        agent: Option<AgentId>,
+        /// Only with this status
+        #[arg(long, value_name = "STATUS", value_parser = mandate_status())]
+        status: Option<MandateStatus>,
+        #[command(flatten)]
+        list: ListOptions,
+    },
     /// Show a mandate
     #[command(after_help = "\
 Examples:
@@ -126,7 +135,13 @@ impl Mandate {
     pub(super) fn run(&self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         match self {
             Self::Create { file, change } => create(file, change, global, output),
-            Self::List(list) => list.run(&MANDATES, Vec::new(), global, output),
+            Self::List { agent, status, list } => {
+                let filters = vec![
+                    ("agent", agent.as_ref().map(ToString::to_string)),
+                    ("status", status.as_ref().map(ToString::to_string)),
+                ];
+                list.run(&MANDATES, filters, global, output)
+            }
             Self::Show { id, service } => MANDATES.get(service, id, global, output),
             Self::Revoke { id, change } => {
                 let client = Client::for_change(change, global, Some(KeyClass::Organization))?;

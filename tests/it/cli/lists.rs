@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
 use super::Shell;
-use crate::harness::{DEADLINE, TestServer};
+use crate::harness::{DEADLINE, TestServer, terms};
 
 #[test]
 fn limits_and_whole_walks_give_each_object_once() {
@@ -29,6 +29,35 @@ fn limits_and_whole_walks_give_each_object_once() {
     assert_eq!((table.out.lines().count(), table.err.as_str()), (104, ""), "one head above all pages");
     assert!(shell.run(&["agent", "list"]).code(0).err.contains("--all"));
     assert_eq!(shell.get(&["mandate", "list", "--json"]), "[]");
+}
+
+#[test]
+fn filters_choose_mandates_and_escrows() {
+    let server = TestServer::start();
+    let organization = server.demo();
+    let shell = Shell::new(&server, &organization);
+    let [one, two] = &["one", "two"].map(|name| organization.mandate(&terms(&organization.agent(name).id)));
+    let lines = |args: &[&str]| shell.get(args).lines().map(str::to_owned).collect::<Vec<_>>();
+
+    let mandates =
+        |more: &[&str]| lines(&[&["mandate", "list", "--format", "ndjson", "--jq", ".id"], more].concat());
+    assert_eq!(mandates(&[]), [two.clone(), one.clone()]);
+    assert_eq!(mandates(&["--agent", "one"]), [one.clone()]);
+    shell.get(&["mandate", "revoke", one, "--jq", ".id"]);
+    assert_eq!(mandates(&["--status", "active"]), [two.clone()]);
+    assert_eq!(mandates(&["--status", "revoked", "--agent", "agt_one"]), [one.clone()]);
+    assert!(mandates(&["--status", "revoked", "--agent", "two"]).is_empty());
+    shell.run(&["mandate", "list", "--status", "gone"]).code(2);
+    assert_eq!(&shell.get(&["agent", "show", "one", "--jq", ".mandate"]), one, "revoked or not, it governs");
+    assert!(shell.get(&["agent", "show", "one"]).contains(one.as_str()));
+
+    let decision = organization.buyer("three").ask(40).text("/decision");
+    let open =
+        ["escrow", "create", &decision, "--condition", "goods", "--refund-after", "2999-01-01T00:00:00Z"];
+    let escrow = shell.get(&[&open[..], &["--jq", ".escrow"]].concat());
+    let escrows =
+        |state: &str| lines(&["escrow", "list", "--state", state, "--format", "ndjson", "--jq", ".escrow"]);
+    assert_eq!((escrows("funded"), escrows("delivered")), (vec![escrow], vec![]));
 }
 
 #[test]
