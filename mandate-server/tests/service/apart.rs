@@ -39,6 +39,11 @@ pub(crate) fn open(database: &str, decider: Arc<dyn Decider>) -> Result<Store, F
     on_a_thread(|| Store::open(Owned::take(database, Duration::ZERO)?, decider, Metrics::new()))
 }
 
+/// The store of another server on the database: on PostgreSQL a second one, on SQLite the one that there may be.
+pub(crate) fn another(store: &Store, database: &str, decider: Arc<dyn Decider>) -> Result<Store, Fault> {
+    if database.starts_with("sqlite:") { Ok(store.clone()) } else { open(database, decider) }
+}
+
 /// [`Store::open_bounded`].
 pub(crate) fn open_bounded(database: &str, decider: Arc<dyn Decider>, tail: Tail) -> Result<Store, Fault> {
     on_a_thread(|| {

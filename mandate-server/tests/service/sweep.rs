@@ -162,7 +162,7 @@ async fn an_answer_that_waited_until_the_review_had_expired_comes_too_late() {
 async fn of_a_person_and_the_time_one_resolves_a_review() {
     let (world, decisions) = pending(24).await;
     world.clock.advance(REVIEW_SECONDS - 7 * 24 - 1);
-    let second = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
+    let second = apart::another(&world.store, &world.database, Arc::clone(&world.engine) as _).unwrap();
     let sweepers = [sweeper(&world), of(&world, second, "/nowhere/exports".into())];
     let ask = |asked: std::ops::Range<usize>| {
         let asked = asked.map(|n| resolve(&world, &decisions[n]["review"], n % 2 == 0));
@@ -200,7 +200,7 @@ async fn two_servers_announce_nothing_twice() {
         world.mandate(&agent, 1_000, "").await;
     }
     move_to(&world, "2026-12-24T00:00:00Z", 0);
-    let second = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
+    let second = apart::another(&world.store, &world.database, Arc::clone(&world.engine) as _).unwrap();
     let other = of(&world, second, "/nowhere/exports".into());
     let one = sweeper(&world);
     tokio::join!(one.sweep(), other.sweep(), one.sweep(), other.sweep());
