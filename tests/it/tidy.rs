@@ -296,6 +296,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "pooler",
             "published",
             "rates",
+            "replicas",
             "standby",
             "stops",
             "tls",
@@ -307,7 +308,6 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
     (
         "service",
         &[
-            "ahead",
             "backups",
             "costs",
             "counts",
@@ -318,6 +318,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "metered",
             "order",
             "partitions",
+            "states",
             "tail",
         ],
     ),

@@ -30,7 +30,6 @@ mod published;
 #[path = "../service/receiver.rs"]
 mod receiver;
 mod replays;
-mod replicas;
 mod rotation;
 mod samples;
 mod server;
