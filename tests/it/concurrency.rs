@@ -67,7 +67,8 @@ fn hammer(agent: &Agent, amount: u32) -> Vec<Answer> {
 
 fn of_64_threads_ten_requests_a_minute_get_through(kind: Kind) {
     let service = Service::start(kind);
-    let agent = service.demo().buyer("buyer");
+    let organization = service.demo();
+    let agent = organization.buyer("buyer");
     let wanted = [("allow".to_owned(), 10), ("deny_velocity".to_owned(), HAMMERING * BLOWS - 10)];
     assert_eq!(count(hammer(&agent, 1)), BTreeMap::from(wanted));
 
@@ -75,6 +76,7 @@ fn of_64_threads_ten_requests_a_minute_get_through(kind: Kind) {
     assert_eq!((kept.len(), with_verdict(&kept, "allow").count()), (HAMMERING * BLOWS, 10));
     let nonces: HashSet<_> = kept.iter().map(|decision| decision["nonce"].as_str().unwrap()).collect();
     assert_eq!(nonces.len(), kept.len());
+    assert_eq!(service.hold(&organization.client), HAMMERING * BLOWS);
 }
 
 fn of_64_threads_none_gets_one_allow_too_many_in_a_month(kind: Kind) {
@@ -89,6 +91,7 @@ fn of_64_threads_none_gets_one_allow_too_many_in_a_month(kind: Kind) {
     assert_eq!(count(hammer(&agent, 30)), BTreeMap::from(wanted));
     let last = agent.client.decisions().remove(0);
     assert_eq!(last["basis"], json!({ "spent": 90, "recent_requests": 10 }));
+    assert_eq!(service.hold(&organization.client), HAMMERING * BLOWS);
 }
 
 fn many_agents_spend_what_their_months_permit(kind: Kind) {
@@ -122,6 +125,7 @@ fn many_agents_spend_what_their_months_permit(kind: Kind) {
     let spent: i64 =
         with_verdict(&kept, "allow").map(|decision| decision["request"]["amount"].as_i64().unwrap()).sum();
     assert_eq!((kept.len(), spent), (AGENTS * 10, 90 * i64::try_from(AGENTS).unwrap()));
+    assert_eq!(service.hold(&organization.client), AGENTS * 10);
 }
 
 fn of_racing_retries_one_is_carried_out(kind: Kind) {
@@ -146,6 +150,7 @@ fn of_racing_retries_one_is_carried_out(kind: Kind) {
     }
     let kept = agent.client.decisions();
     assert_eq!((kept.len(), with_verdict(&kept, "allow").count()), (10, 10), "a replay is no request");
+    assert_eq!(service.hold(&organization.client), 10);
 }
 
 fn one_resolution_of_a_review_wins(kind: Kind) {
@@ -173,6 +178,7 @@ fn one_resolution_of_a_review_wins(kind: Kind) {
     let approved =
         with_verdict(&kept, "review").filter(|decision| decision["review"]["status"] == "approved").count();
     assert_eq!((fresh, kept.len()), (approved, 6 + approved));
+    assert_eq!(service.hold(&organization.client), 6 + approved);
 }
 
 fn after_a_revocation_is_answered_nothing_is_allowed(kind: Kind) {
@@ -205,4 +211,5 @@ fn after_a_revocation_is_answered_nothing_is_allowed(kind: Kind) {
         assert!(in_order[first..].iter().all(|decision| decision["verdict"] == "deny_revoked"));
         assert!(with_verdict(&in_order, "allow").count() <= 10);
     }
+    assert!(service.hold(&organization.client) >= 12 * ASKING);
 }

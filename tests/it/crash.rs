@@ -1,5 +1,6 @@
 //! The server is killed in the middle of load and started again on the same data, over and over.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use serde_json::{Value, json};
 
-use crate::harness::{Agent, Client, TestServer, authorization, campaign, terms};
+use crate::harness::{Agent, Answer, Client, TestServer, authorization, campaign, terms};
 
 const ROUNDS: u32 = 4;
 /// Agents that ask at the same time, each on a thread of its own.
@@ -43,8 +44,13 @@ fn ask_on(round: u32, agent: usize, client: &Client, amounts: &[u32], answers: &
 }
 
 /// Puts load on a server, and kills it once so many requests are answered. Returns all requests.
-fn crash(data: &Path, round: u32, keys: &[String], amounts: &[u32], kill_after: usize) -> Vec<Asked> {
-    let mut server = TestServer::start_in(data);
+fn crash(
+    mut server: TestServer,
+    round: u32,
+    keys: &[String],
+    amounts: &[u32],
+    kill_after: usize,
+) -> Vec<Asked> {
     let clients: Vec<_> = keys.iter().map(|key| server.client(key)).collect();
     thread::scope(|scope| {
         let (answers, answered) = mpsc::channel();
@@ -107,10 +113,16 @@ fn what_was_acknowledged_survives_and_no_retry_has_a_second_effect() {
     let mut runner = campaign::runner("crash", 1);
     let plan = (proptest::collection::vec(10_u32..90, 20), 1_usize..150);
     let mut past: Vec<(Vec<String>, Vec<Asked>)> = Vec::new();
+    let mut issuers = Vec::new();
+    let mut start = || {
+        let server = TestServer::start_in(data.path());
+        issuers.push(server.issuer());
+        server
+    };
     for round in 0..ROUNDS * campaign::scale() {
         let (amounts, kill_after) = plan.new_tree(&mut runner).unwrap().current();
         let keys: Vec<String> = {
-            let server = TestServer::start_in(data.path());
+            let server = start();
             let organization = server.demo();
             let agents = (0..AGENTS).map(|number| {
                 let agent = Agent::register(&organization.client, &format!("buyer-{round}-{number}"));
@@ -121,17 +133,55 @@ fn what_was_acknowledged_survives_and_no_retry_has_a_second_effect() {
             });
             agents.collect()
         };
-        let asked = crash(data.path(), round, &keys, &amounts, kill_after);
+        let asked = crash(start(), round, &keys, &amounts, kill_after);
         assert!(asked.iter().filter(|asked| asked.answer.is_some()).count() >= kill_after);
         past.push((keys, asked));
-        let server = TestServer::start_in(data.path());
+        let server = start();
         let (keys, asked) = past.last().unwrap();
         check(&server, keys, asked);
     }
     // At the end once more, for every round.
-    let server = TestServer::start_in(data.path());
+    let server = start();
     for (keys, asked) in &past {
         check(&server, keys, asked);
+    }
+    let asked: usize = past.iter().map(|(_, asked)| asked.len()).sum();
+    assert_eq!(server.hold(&server.demo().client, &issuers), asked, "each request was decided once");
+}
+
+/// An agent that asks while the disk fails, and how often it was answered.
+struct Asking {
+    key: String,
+    client: Client,
+    answered: Cell<usize>,
+}
+
+impl Asking {
+    /// The agent whose registration was so answered; it has a mandate, and was answered once.
+    fn of(organization: &Client, registered: &Answer) -> Self {
+        assert_eq!(registered.status, 201, "{registered:?}");
+        assert_eq!(organization.post("/mandates", &terms(&registered.text("/id"))).status, 201);
+        let key = registered.text("/agent_key");
+        let asking = Self { client: organization.with_key(&key), key, answered: Cell::new(0) };
+        assert!(asking.asks());
+        asking
+    }
+
+    /// Whether a request is decided.
+    fn asks(&self) -> bool {
+        let decided = self.client.post("/authorizations", &authorization(1)).status == 201;
+        self.answered.set(self.answered.get() + usize::from(decided));
+        decided
+    }
+
+    /// It asks another server on the same disk, whose log must hold all that was answered.
+    fn goes_on(self, server: &TestServer, organization: &Client, issuer: String) {
+        let goes_on = Self { client: server.client(&self.key), ..self };
+        assert!(goes_on.asks());
+        let decisions = server.hold(organization, &[issuer, server.issuer()]);
+        // What met the failure got no answer, and may be there.
+        let answered = goes_on.answered.get();
+        assert!((answered..=answered + 1).contains(&decisions), "{decisions}, {answered} answered");
     }
 }
 
@@ -142,12 +192,14 @@ const SMALL_FILE_BLOCKS: u32 = 1024;
 fn a_failing_disk_stops_the_store_until_the_server_is_started_again() {
     let root = tempfile::tempdir().unwrap();
     let mut server = TestServer::start_with_small_files(root.path(), SMALL_FILE_BLOCKS);
-    let key = server.ready("organization_key").to_owned();
+    let (key, issuer) = (server.ready("organization_key").to_owned(), server.issuer());
     let (organization, ops) = (server.client(&key), server.stranger("ops_url"));
     let create = |number: usize| organization.post("/agents", &json!({"name": format!("agent-{number}")}));
     assert_eq!(ops.get("/readyz").status, 200);
-    let acknowledged = (0..1000).take_while(|&number| create(number).status == 201).count();
-    assert!((1..1000).contains(&acknowledged));
+    let asking = Asking::of(&organization, &create(0));
+    let acknowledged =
+        1 + (1..1000).take_while(|&number| create(number).status == 201 && asking.asks()).count();
+    assert!((2..1000).contains(&acknowledged));
     for again in 1..4 {
         assert_eq!(create(acknowledged + again).status, 500);
     }
@@ -166,8 +218,8 @@ fn a_failing_disk_stops_the_store_until_the_server_is_started_again() {
     let organization = server.client(&key);
     assert_eq!(server.stranger("ops_url").get("/readyz").status, 200);
     assert_eq!(organization.get(&newest).status, 200, "what was acknowledged is there");
-    assert_eq!(organization.get(&format!("/agents/agt_agent-{acknowledged}")).status, 404);
-    assert_eq!(server.operate(&["check"]).code(0).out, "sound\n");
+    assert_eq!(organization.get(&format!("/agents/agt_agent-{}", acknowledged + 1)).status, 404);
+    asking.goes_on(&server, &organization, issuer);
 }
 
 /// A library that lets the sync of one file fail.
@@ -194,13 +246,14 @@ fn until_sync_fails(suffix: &str) -> usize {
     let file = root.path().join(format!("mandate-dev.db{suffix}"));
     let variables = [("FAILING_FILE", &*file), ("FAILING_FROM", &*from), ("FAILING_COUNT", &*failures)];
     let mut server = TestServer::start_with_library(root.path(), &library, &variables);
-    let key = server.ready("organization_key").to_owned();
+    let (key, issuer) = (server.ready("organization_key").to_owned(), server.issuer());
     let (organization, ops) = (server.client(&key), server.stranger("ops_url"));
     let create = |number: usize| organization.post("/agents", &json!({"name": format!("agent-{number}")}));
-    assert_eq!(create(0).status, 201);
+    let asking = Asking::of(&organization, &create(0));
     std::fs::write(&from, "").unwrap();
     assert!(!failures.exists(), "nothing has failed yet");
-    let acknowledged = 1 + (1..UNTIL_CHECKPOINT).take_while(|&number| create(number).status == 201).count();
+    let acknowledges = |number: &usize| create(*number).status == 201 && asking.asks();
+    let acknowledged = 1 + (1..UNTIL_CHECKPOINT).take_while(acknowledges).count();
     let failed = || std::fs::read(&failures).map_or(0, |bytes| bytes.len());
     assert_eq!(failed(), 1, "a sync has failed, after {acknowledged} agents");
     for again in 1..4 {
@@ -221,7 +274,7 @@ fn until_sync_fails(suffix: &str) -> usize {
     }
     // The request that met the failure got no answer. Those after it were refused.
     assert_eq!(organization.get(&format!("/agents/agt_agent-{}", acknowledged + 1)).status, 404);
-    assert_eq!(server.operate(&["check"]).code(0).out, "sound\n");
+    asking.goes_on(&server, &organization, issuer);
     acknowledged
 }
 

@@ -35,6 +35,8 @@ fn every_answer_is_checked_and_counted() {
         load(&server, &[&common[..], &["--requests", "40", "--mix", "deny_limit=1"]].concat()).code(0);
     let verdict = bounded.out.lines().find(|line| line.starts_with("deny_limit")).unwrap();
     assert_eq!(verdict.split_whitespace().collect::<Vec<_>>(), ["deny_limit", "40"]);
+    let decisions = server.hold(&server.demo().client, &[server.issuer()]);
+    assert!(decisions as u64 >= 40 + 100, "{decisions}");
 }
 
 #[test]

@@ -50,6 +50,8 @@ log_lock_waits = on
 pub struct Cluster {
     directory: PathBuf,
     port: u16,
+    /// Variables that its processes are started with.
+    pub(crate) environment: Vec<(&'static str, PathBuf)>,
     guard: Option<Guard>,
 }
 
@@ -64,13 +66,19 @@ impl Cluster {
     /// Makes a cluster and starts it.
     #[must_use]
     pub fn start() -> Self {
-        let mut cluster = Self::make(&new_directory());
+        Self::start_in(&[])
+    }
+
+    /// Makes a cluster, and starts it in an environment with these variables.
+    #[must_use]
+    pub fn start_in(environment: &[(&'static str, PathBuf)]) -> Self {
+        let mut cluster = Self::make(&new_directory(), environment);
         cluster.watch();
         cluster
     }
 
     /// Makes a cluster in a new directory and starts it. No guard watches it yet.
-    pub(crate) fn make(directory: &Path) -> Self {
+    pub(crate) fn make(directory: &Path, environment: &[(&'static str, PathBuf)]) -> Self {
         let data = directory.join("data");
         let password = directory.join("password");
         fs::write(&password, PASSWORD).unwrap();
@@ -87,7 +95,8 @@ impl Cluster {
             .open(settings)
             .and_then(|mut file| file.write_all(SETTINGS.as_bytes()))
             .unwrap();
-        let mut cluster = Self { directory: directory.to_owned(), port: 0, guard: None };
+        let mut cluster = Self::known(directory.to_owned(), 0);
+        cluster.environment = environment.to_vec();
         cluster.start_anywhere();
         let create = format!("CREATE ROLE {ROLE} LOGIN CREATEDB PASSWORD '{PASSWORD}'");
         run(&cluster.admin_url("postgres"), &create);
@@ -96,7 +105,7 @@ impl Cluster {
 
     /// The cluster in `directory` that listens at `port`, without a guard of its own.
     pub(crate) fn known(directory: PathBuf, port: u16) -> Self {
-        Self { directory, port, guard: None }
+        Self { directory, port, environment: Vec::new(), guard: None }
     }
 
     /// Has a guard end the cluster and delete it when this process ends, however that comes.
@@ -204,6 +213,7 @@ rm -rf "$0""#;
 
     fn starting(&self) -> Command {
         let mut command = self.pg_ctl("start");
+        command.envs(self.environment.iter().cloned());
         command.arg("--log").arg(self.data().join("log")).args(["--options", &format!("-p {}", self.port)]);
         // It inherits no pipe of ours, which would never end then.
         command.stdout(Stdio::null()).stderr(Stdio::null());

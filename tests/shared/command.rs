@@ -1,8 +1,21 @@
 //! A run of a binary: the command in an empty environment, and its exit code and output.
 
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+/// The path of a binary of this workspace: in the folder of this one.
+#[must_use]
+pub fn binary(name: &str) -> PathBuf {
+    let here = std::env::current_exe().unwrap();
+    let path = here.parent().and_then(|deps| deps.parent()).unwrap().join(name);
+    assert!(
+        path.exists(),
+        "{} is not there: run tests/run, or first `cargo build --workspace --bins`",
+        path.display()
+    );
+    path
+}
 
 /// A command in an empty environment, without standard input.
 #[must_use]

@@ -1,5 +1,5 @@
 //! What the tests of several packages share: databases of both kinds, clusters of PostgreSQL, a proxy before one, and runs of
-//! the binaries.
+//! the binaries, and what holds of every honest log.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -16,6 +16,7 @@ pub mod campaign;
 pub mod cluster;
 pub mod command;
 pub mod database;
+pub mod oracle;
 pub mod pooler;
 pub mod proxy;
 pub mod shared;

@@ -88,7 +88,7 @@ impl Shared {
 
 /// Starts a cluster and its guard, and writes down where it is.
 fn start(state: &Path) -> String {
-    let cluster = Cluster::make(&new_directory());
+    let cluster = Cluster::make(&new_directory(), &[]);
     fs::write(
         state.join("cluster"),
         format!("{}\n{}", cluster.address().port(), cluster.directory().display()),

@@ -1,6 +1,7 @@
 //! A streaming standby: a second cluster that holds all that the first has acknowledged, and takes its place.
 
 use std::fs;
+use std::path::PathBuf;
 use std::thread;
 
 use crate::cluster::{Cluster, PASSWORD_ESCAPED, binary, new_directory, query, run, succeed};
@@ -9,8 +10,15 @@ impl Cluster {
     /// Makes a standby of this cluster, without which no commit here is acknowledged from then on.
     #[must_use]
     pub fn standby(&self) -> Self {
+        self.standby_in(&[])
+    }
+
+    /// Makes such a standby, whose processes run in an environment with these variables.
+    #[must_use]
+    pub fn standby_in(&self, environment: &[(&'static str, PathBuf)]) -> Self {
         let directory = new_directory();
         let mut standby = Self::known(directory.clone(), 0);
+        standby.environment = environment.to_vec();
         crate::cluster::hand_over(&directory);
         let from = format!("{} application_name=standby", self.conninfo());
         let mut copy = binary("pg_basebackup");

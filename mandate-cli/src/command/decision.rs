@@ -118,10 +118,10 @@ pub(crate) struct Filters {
     /// Only decisions whose review has this state
     #[arg(long, value_enum)]
     review: Option<Review>,
-    /// Only from this time on: RFC 3339, or seconds since the epoch
+    /// Only from this time on, by the time in ids: RFC 3339, or seconds since the epoch
     #[arg(long, value_name = "TIME", value_parser = instant)]
     since: Option<Timestamp>,
-    /// Only before this time
+    /// Only before this time, by the time in ids
     #[arg(long, value_name = "TIME", value_parser = instant)]
     until: Option<Timestamp>,
 }

@@ -53,10 +53,10 @@ Examples:
         /// Only this agent
         #[arg(long, value_name = "AGENT", value_parser = agent)]
         agent: Option<AgentId>,
-        /// Only from this time on: RFC 3339, or seconds since the epoch
+        /// Only from this time on, by the time in ids: RFC 3339, or seconds since the epoch
         #[arg(long, value_name = "TIME", value_parser = instant)]
         since: Option<Timestamp>,
-        /// Only before this time
+        /// Only before this time, by the time in ids
         #[arg(long, value_name = "TIME", value_parser = instant)]
         until: Option<Timestamp>,
         #[command(flatten)]

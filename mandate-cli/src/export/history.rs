@@ -301,7 +301,7 @@ mod tests {
 
     fn header(since: Timestamp) -> Header {
         let (id, environment) = (ExportId::from_bytes([0; 16]), "sandbox".to_owned());
-        Header { id, environment, verdict: None, agent: None, since: Some(since), until: None }
+        Header { id, environment, verdict: None, agent: None, since: Some(since), until: None, last: None }
     }
 
     /// Instants of a clock that mostly goes on, and now and then steps, and what the engine saw at each.

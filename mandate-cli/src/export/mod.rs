@@ -30,6 +30,8 @@ pub(crate) struct Header {
     pub(crate) agent: Option<AgentId>,
     pub(crate) since: Option<Timestamp>,
     pub(crate) until: Option<Timestamp>,
+    /// The last decision, where `until` does not bound the export.
+    pub(crate) last: Option<DecisionId>,
 }
 
 /// A decision, as the API shows it.
@@ -105,6 +107,7 @@ impl Header {
             agent: header.take("agent").map(|f| AgentId::parse(&f.string()?)).transpose()?,
             since: header.take("since").map(instant).transpose()?,
             until: header.take("until").map(instant).transpose()?,
+            last: header.take("last").map(|f| DecisionId::parse(&f.string()?)).transpose()?,
         })
     }
 

@@ -1,13 +1,15 @@
 //! Exports of clocks that step: `mandate audit` finds nothing in them, `mandate simulate` changes nothing, and each row or
 //! mandate that is not as it was is found.
 
+use std::path::Path;
+
 use mandate_core::{DecisionId, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::audit::{check, decision, find, resigned, run};
-use crate::export::{Plan, lines, sealed};
-use crate::harness::{mandate, run_with_stdin};
+use crate::export::{ISSUER, Plan, jwks, lines, sealed};
+use crate::harness::{Ran, mandate, run_with_stdin};
 
 fn is_decision(line: &str) -> bool {
     line.starts_with(r#"{"decision""#)
@@ -338,4 +340,48 @@ fn what_rests_on_openings_is_counted_and_said() {
     let spent = |d: &mut Value| d["basis"]["spent"] = json!(1.25);
     let found = spoilt(&part, last, spent, &[("spent", 1)]);
     assert_eq!(found[0]["found"], "1.25");
+}
+
+/// The decisions before `until`.
+fn window_until(lines: &[String], until: Timestamp) -> Vec<String> {
+    let ends = format!(r#""until":"{until}","created_at""#);
+    let is_in = |line: &&String| !is_decision(line) || placed_at(line) < until;
+    let mut part: Vec<_> = lines.iter().filter(is_in).cloned().collect();
+    part[0] = part[0].replace(r#""created_at""#, &ends);
+    part
+}
+
+#[test]
+fn exports_that_adjoin_are_one() {
+    let lines = lines(&Plan::new(600, 5));
+    let middle = places(&lines).start + 300;
+    let at = placed_at(&lines[middle]);
+    let (mut earlier, later) = (window_until(&lines, at), window(&lines, at));
+    let folder = tempfile::tempdir().unwrap();
+    let [one, other, keys] = ["one", "other", "keys"].map(|name| folder.path().join(name));
+    std::fs::write(&keys, jwks()).unwrap();
+    std::fs::write(&other, sealed(&later)).unwrap();
+    let audits = |files: [&Path; 2], earlier: &[String]| {
+        std::fs::write(&one, sealed(earlier)).unwrap();
+        let mut command = mandate(&["audit", "--issuer", ISSUER, "--json", "--jwks"]);
+        Ran::from(command.arg(&keys).args(files).output().unwrap())
+    };
+    let whole = audits([&one, &other], &earlier).code(0).json();
+    let decisions = whole["summary"]["decisions"].as_u64().unwrap();
+    assert_eq!(
+        (decisions, &whole["summary"]["openings"]),
+        (audited(&lines)["decisions"].as_u64().unwrap(), &json!(0))
+    );
+    // The last decision of the agent that the later one begins with.
+    let first = decision(&later[places(&later).start]);
+    let agent = &first["request"]["agent"];
+    let lost = places(&earlier).rfind(|at| decision(&earlier[*at])["request"]["agent"] == *agent).unwrap();
+    earlier.remove(lost);
+    let told = audits([&one, &other], &earlier).code(23).out;
+    let found = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["finding"].take());
+    let gap = found.into_iter().find(|finding| finding["check"] == "sequence").unwrap();
+    assert_eq!((&gap["agent"], &gap["sequence"]), (agent, &first["sequence"]), "{told}");
+    assert_eq!(gap["export"], other.to_str().unwrap());
+    let refused = audits([&other, &one], &earlier).code(2);
+    assert!(refused.err.contains("does not go on where"), "{refused:?}");
 }

@@ -53,6 +53,8 @@ struct View {
     mark: Timestamp,
     behind_seconds: f64,
     deciding: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exports_reopened: Option<usize>,
 }
 
 impl View {
@@ -60,7 +62,8 @@ impl View {
         let behind_millis = mark.millis_since(now).max(0);
         #[expect(clippy::cast_precision_loss, reason = "a duration for a person")]
         let behind_seconds = behind_millis as f64 / 1_000.0;
-        Self { now, mark, behind_seconds, deciding: moments::behind_millis(now, mark).is_none() }
+        let deciding = moments::behind_millis(now, mark).is_none();
+        Self { now, mark, behind_seconds, deciding, exports_reopened: None }
     }
 }
 
@@ -70,10 +73,10 @@ impl Command {
     /// # Errors
     /// The database does not answer, or it was not said that the mark is to be set back.
     pub fn run(self) -> Result<(), Failure> {
-        let (common, shown) = match self {
+        let (common, view) = match self {
             Self::Show { common } => {
-                let shown = show(&common)?;
-                (common, shown)
+                let view = View::of(show(&common)?);
+                (common, view)
             }
             Self::Accept { yes, common } => {
                 let before = View::of(show(&common)?);
@@ -86,10 +89,10 @@ impl Command {
                 }
                 let (settings, by) = (common.settings()?, operator::here());
                 let accept = |tx: &mut Tx<'_>| Ok(moments::accept(tx, &SystemClock, &by)?);
-                (common, terminal::run(&settings.database, accept)?)
+                let (now, mark, reopened) = terminal::run(&settings.database, accept)?;
+                (common, View { exports_reopened: Some(reopened), ..View::of((now, mark)) })
             }
         };
-        let view = View::of(shown);
         terminal::print(common.json, &view, |out| {
             writeln!(out, "clock     {}", view.now)?;
             writeln!(out, "mark      {}", view.mark)?;
@@ -97,7 +100,14 @@ impl Command {
                 out,
                 "deciding  {}",
                 if view.deciding { "yes" } else { "no: the clock is behind the mark" }
-            )
+            )?;
+            if let Some(exports) = view.exports_reopened.filter(|exports| *exports > 0) {
+                writeln!(
+                    out,
+                    "exports   {exports} may lack what is decided from now on: see their incomplete_since"
+                )?;
+            }
+            Ok(())
         })
     }
 }

@@ -193,7 +193,9 @@ impl Parts {
         });
         let sweep = Sweep::new(store.clone(), Arc::clone(&exports), Arc::clone(&self.moments), clock());
         tasks.spawn(|stopping| sweep.rotating(rotation).run(stopping));
-        tasks.spawn(|stopping| export::run(store.clone(), exports, keyring.clone(), clock(), stopping));
+        tasks.spawn(|stopping| {
+            export::run(store.clone(), exports, keyring.clone(), Arc::clone(&self.moments), stopping)
+        });
         Ok(())
     }
 }

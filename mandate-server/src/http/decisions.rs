@@ -25,8 +25,8 @@ use crate::service::decisions::{self, Filter};
         ("mandate" = values::MandateId, Query, description = "Under this mandate."),
         ("mode" = values::Mode, Query, description = "Made in this mode."),
         ("review" = values::ReviewStatus, Query, description = "Whose review has this status."),
-        ("since" = values::Timestamp, Query, description = "Made at this instant or later."),
-        ("until" = values::Timestamp, Query, description = "Made before this instant."),
+        ("since" = values::Timestamp, Query, description = "Made at this instant or later, by the time in the id. After the clock was set back that is later than `decided_at`."),
+        ("until" = values::Timestamp, Query, description = "Made before this instant, by the time in the id."),
         PageParameters,
     ),
     responses((

@@ -24,8 +24,11 @@ const FORMS: [&str; 3] = ["application/json", NDJSON, CSV];
 
 /// Ask for an export
 ///
-/// Asks for the log, or a part of it, as a file. It is built in the background, from one consistent state. An
-/// environment has at most 200 exports at a time; beyond that, the oldest finished one is deleted.
+/// Asks for the log, or a part of it, as a file. It is built in the background, from one consistent state. One with `until`
+/// is built a minute after that instant, so that what was decided before it and committed late is in it. Periods that adjoin
+/// hold each decision once, unless the clock was set back by more than a minute: then the record of the earlier export says
+/// from when on it may lack decisions (`incomplete_since`). An environment has at most 200 exports at
+/// a time; beyond that, the oldest finished one is deleted.
 #[utoipa::path(
     post, path = "/v1/exports", operation_id = "createExport", tag = "Exports",
     security(("organizationKey" = [])),
@@ -156,10 +159,12 @@ pub struct NewExport {
     /// Decisions of this agent.
     #[schema(required = false)]
     pub agent: values::AgentId,
-    /// Decisions made at this instant or later.
+    /// Decisions made at this instant or later, by the time in their ids. After the clock was set back that is later than
+    /// `decided_at`.
     #[schema(required = false)]
     pub since: values::Timestamp,
-    /// Decisions made before this instant, which is after `since`.
+    /// Decisions made before this instant, by the time in their ids. It is after `since`, and not in the future. Without it
+    /// the export holds what was committed when it was built, and its first line names the newest decision (`last`).
     #[schema(required = false)]
     pub until: values::Timestamp,
 }
@@ -179,6 +184,10 @@ pub struct Export {
     pub created_at: values::Timestamp,
     /// When it is deleted: 7 days later.
     pub expires_at: values::Timestamp,
+    /// Present if the clock was set back to this instant, before `until`, after the export was built. Decisions made from
+    /// then on may be missing: ask for the period again.
+    #[schema(required = false)]
+    pub incomplete_since: values::Timestamp,
 }
 
 /// The content, as examples show it.

@@ -24,6 +24,7 @@ use crate::model::idempotency::Claim;
 use crate::service::idempotency;
 use crate::service::listing::{Cursors, From, Query};
 use crate::store::tx::Tx;
+use crate::worker::sweep::keep_hold;
 
 /// How many objects a page holds unless `limit` says otherwise.
 pub(super) const DEFAULT_LIMIT: u32 = 20;
@@ -103,7 +104,9 @@ impl FromRequest<Arc<Api>> for Post {
         // While the body was on its way, the key may have been revoked and a review may have expired.
         call.at = api.clock.now();
         call.caller = api.caller(key_hash, call.at).await?;
-        call.idempotency = claim(&head, &content.claimed(), &key, api.moments.forgetting())?;
+        let forgetting = api.moments.forgetting();
+        keep_hold(&api.store, &api.moments).await?;
+        call.idempotency = claim(&head, &content.claimed(), &key, forgetting)?;
         let body = no_query(head.uri.query()).and_then(|()| content.checked(&head.headers));
         Ok(Self { api, call, log, id, body, room })
     }

@@ -16,7 +16,8 @@ use crate::store::tx::Tx;
 /// How long a server leases a webhook's deliveries, in seconds. If it dies, others take over after that.
 pub const LEASE_SECONDS: i64 = 60;
 /// How far ahead the clock of a leasing server may be, in seconds. A lease that ends later than that was
-/// given by a wrong clock that has been set back: no server holds it.
+/// given by a wrong clock that has been set back: no server holds it. Servers correct their clocks by the database's once
+/// a second, so that one that has just jumped is wrong meanwhile, and others differ by as much as an answer travels.
 pub const LEASE_SKEW_SECONDS: i64 = 60;
 /// The longest time between two attempts, in seconds: two hours and a tenth.
 pub const LONGEST_WAIT_SECONDS: i64 = 2 * 60 * 60 + 12 * 60;

@@ -310,7 +310,8 @@ pub fn moves_funds(state: EscrowState) -> bool {
 
 /// The longest time between two attempts at an instruction, in seconds.
 pub const LONGEST_WAIT_SECONDS: i64 = 60 * 60;
-/// How far ahead the clock of another server may be, in seconds.
+/// How far ahead the clock of another server may be, in seconds: it is corrected by the database's once a second, and may
+/// have jumped meanwhile.
 const SKEW_SECONDS: i64 = 60;
 
 /// The latest time that any instruction can be waiting for at `now`.

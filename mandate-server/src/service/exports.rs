@@ -7,6 +7,7 @@ mod write;
 use mandate_core::{ExportId, Timestamp};
 use serde::{Serialize, Serializer};
 
+use super::moments::{BEHIND_MILLIS, Moments};
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::store::sql;
@@ -21,6 +22,13 @@ pub use write::{Build, Written, write};
 pub const KEPT_SECONDS: i64 = 7 * 24 * 60 * 60;
 /// How many exports an environment may have at a time. Beyond that the oldest finished one gives way.
 pub const MAX_EXPORTS: i64 = 200;
+
+/// How long after `until` an export is built, in seconds: by then all that was decided in its period is there.
+pub const CLOSES_SECONDS: i64 = 60;
+
+/// The transaction that has closed a period, where several are under way at a time.
+#[derive(Debug, Clone)]
+pub struct Closed(Option<String>);
 
 /// The command to create an export.
 #[derive(Debug)]
@@ -46,6 +54,8 @@ struct View {
     sha256: Option<Sha256Hex>,
     created_at: Timestamp,
     expires_at: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    incomplete_since: Option<Timestamp>,
 }
 
 /// A hash, written in hexadecimal digits.
@@ -74,6 +84,7 @@ impl From<&Export> for View {
             sha256: export.content.map(|(_, sha256)| Sha256Hex(sha256)),
             created_at: export.id.created_at(),
             expires_at: export.expires_at,
+            incomplete_since: export.incomplete_since,
         }
     }
 }
@@ -81,13 +92,20 @@ impl From<&Export> for View {
 /// Requests an export.
 ///
 /// # Errors
-/// [`MAX_EXPORTS`] of the environment are being built or will be, or the requested period is empty.
+/// [`MAX_EXPORTS`] of the environment are being built or will be, or the requested period is empty or has not ended.
 pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     let environment = &call.caller.environment;
     if let (Some(since), Some(until)) = (command.filter.since, command.filter.until)
         && until <= since
     {
         let message = format!("until must be after since; got `{until}`, since is {since}");
+        return Err(Refusal::invalid(message).into());
+    }
+    if let Some(until) = command.filter.until.filter(|until| *until > command.at) {
+        let message = format!(
+            "until must not be in the future; got `{until}`, and it is {}. Leave it out for all decisions so far",
+            command.at
+        );
         return Err(Refusal::invalid(message).into());
     }
     sql::environments::lock(tx, environment.id)?;
@@ -108,6 +126,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         status: ExportStatus::Pending,
         content: None,
         expires_at: command.at.plus_seconds(KEPT_SECONDS),
+        incomplete_since: None,
     };
     sql::exports::insert(tx, &export)?;
     Ok(Answer::new(202, &View::from(&export))?)
@@ -150,12 +169,44 @@ fn find(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Result<Export
     Ok(export.filter(|export| now < export.expires_at).ok_or_else(Refusal::not_found)?)
 }
 
-/// The oldest pending export.
+/// The oldest pending export that can be built.
 ///
 /// # Errors
 /// The database fails.
 pub fn next_pending(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Export>, Fault> {
-    sql::exports::next_pending(tx, now)
+    sql::exports::next_pending(tx, now, now.plus_seconds(-CLOSES_SECONDS))
+}
+
+/// When the next pending export can be built, as far as is known at `now`.
+///
+/// # Errors
+/// The database fails.
+pub fn next_closing(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    let until = sql::exports::next_until(tx, now.plus_seconds(-CLOSES_SECONDS))?;
+    Ok(until.map(|until| until.plus_seconds(CLOSES_SECONDS)))
+}
+
+/// Closes the period of an export: no decision is made by an instant of it any more, unless a clock that was set back is
+/// accepted. The period may be built once all transactions before this one have ended, which [`is_over`] says. Nothing if it
+/// is too early to close it.
+///
+/// # Errors
+/// The database fails.
+pub fn close(tx: &mut Tx<'_>, export: &Export, moments: &Moments) -> Result<Option<Closed>, Fault> {
+    let Some(until) = export.filter.until else { return Ok(Some(Closed(None))) };
+    if moments.now(tx)? < until.plus_seconds(CLOSES_SECONDS) {
+        return Ok(None);
+    }
+    sql::clock::raise(tx, Timestamp::from_millis(until.millis().saturating_add(BEHIND_MILLIS)))?;
+    Ok(Some(Closed(sql::servers::transaction(tx)?)))
+}
+
+/// Whether all transactions have ended that may have decided something in the period before it was closed.
+///
+/// # Errors
+/// The database fails.
+pub fn is_over(tx: &mut Tx<'_>, closed: &Closed) -> Result<bool, Fault> {
+    closed.0.as_ref().map_or(Ok(true), |number| sql::servers::is_oldest(tx, number))
 }
 
 /// Stores the result of building an export: its content, or that it failed.

@@ -11,17 +11,13 @@ use crate::model::idempotency::{Judgement, KEPT_SECONDS};
 use crate::store::sql;
 use crate::store::tx::Tx;
 
-/// How far ahead the clock of another server may be, in seconds.
-const SKEW_SECONDS: i64 = 60;
-
 /// When the oldest kept answer expires, as known at `now`. Answers that a clock kept while it was ahead are
 /// passed over until their time comes.
 ///
 /// # Errors
 /// The database fails.
 pub fn next_end(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
-    Ok(sql::idempotency::oldest(tx, now.plus_seconds(SKEW_SECONDS))?
-        .map(|kept| kept.plus_seconds(KEPT_SECONDS)))
+    Ok(sql::idempotency::oldest(tx, now)?.map(|kept| kept.plus_seconds(KEPT_SECONDS)))
 }
 
 /// Deletes at most `limit` answers that have expired at `now`, oldest first. Returns how many.
@@ -29,8 +25,7 @@ pub fn next_end(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fa
 /// # Errors
 /// The database fails.
 pub fn forget(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<usize, Fault> {
-    let (until, latest) = (now.plus_seconds(-KEPT_SECONDS), now.plus_seconds(SKEW_SECONDS));
-    sql::idempotency::forget(tx, until, latest, limit)
+    sql::idempotency::forget(tx, now.plus_seconds(-KEPT_SECONDS), now, limit)
 }
 
 /// Runs `script` once under the caller's idempotency key. A repetition gets the first answer again.

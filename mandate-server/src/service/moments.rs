@@ -15,7 +15,7 @@ use super::audit::{self, Deed, Operator};
 use crate::clock::{Clock, Ids};
 use crate::error::Fault;
 use crate::model::idempotency::KEPT_SECONDS;
-use crate::store::sql::{clock as marked, servers};
+use crate::store::sql::{clock as marked, exports, servers};
 use crate::store::tx::{Backend, Tx};
 
 /// How far the clock may be behind the high-water mark before nothing is decided any more, in milliseconds.
@@ -26,6 +26,8 @@ const STEP_MILLIS: i64 = 5_000;
 const LATE_START_MILLIS: i64 = 60 * 60 * 1_000;
 /// How long the deletion is suspended, in milliseconds of uptime: as long as answers are kept.
 const SUSPENDED_MILLIS: i64 = KEPT_SECONDS * 1_000;
+/// How often the rest of a suspension is written down, in milliseconds: ten minutes.
+const KEEP_MILLIS: i64 = 10 * 60 * 1_000;
 
 /// Draws times and ids.
 pub struct Moments {
@@ -37,6 +39,8 @@ pub struct Moments {
     booted_at: AtomicI64,
     /// The uptime until which no kept answer is deleted.
     suspended_until: AtomicI64,
+    /// How much of that was left when it was written down last, so that a restart does not end it.
+    suspension_kept: AtomicI64,
 }
 
 impl fmt::Debug for Moments {
@@ -51,7 +55,8 @@ impl Moments {
     pub fn new(clock: Arc<dyn Clock>, ids: Arc<Ids>) -> Self {
         let booted_at = clock.now().millis().saturating_sub(clock.uptime_millis());
         let (booted_at, suspended_until) = (AtomicI64::new(booted_at), AtomicI64::new(i64::MIN));
-        Self { clock, ids, newest: Mutex::new(None), booted_at, suspended_until }
+        let suspension_kept = AtomicI64::new(0);
+        Self { clock, ids, newest: Mutex::new(None), booted_at, suspended_until, suspension_kept }
     }
 
     /// The server's clock.
@@ -123,7 +128,7 @@ impl Moments {
     }
 
     /// Suspends the deletion of kept answers if the server starts long after the last decision. Either it was not
-    /// running, or the clock is ahead.
+    /// running, or the clock is ahead. A suspension goes on after a restart. Logs a warning if the clock is behind.
     ///
     /// # Errors
     /// The database fails.
@@ -132,10 +137,41 @@ impl Moments {
         let booted_at = self.clock.now().millis().saturating_sub(self.clock.uptime_millis());
         self.booted_at.store(booted_at, Ordering::SeqCst);
         let (now, mark) = (self.now(tx)?, marked::mark(tx)?);
+        let held = marked::held(tx)?;
+        self.suspension_kept.store(held, Ordering::SeqCst);
+        if held > 0 {
+            self.suspended_until.store(self.clock.uptime_millis().saturating_add(held), Ordering::SeqCst);
+        }
         if mark > Timestamp::from_millis(0) && now.millis_since(mark) > LATE_START_MILLIS {
             self.suspend();
         }
+        if let Err(fault) = must_not_be_behind(now, mark) {
+            warn!(kind = fault.kind(), reason = %fault, "authorizations and approvals are refused");
+        }
         Ok(())
+    }
+
+    /// For how many more milliseconds of uptime the deletion is suspended, if that is to be written down: it is new, or
+    /// much less than what was written.
+    #[must_use]
+    pub fn hold_to_keep(&self) -> Option<i64> {
+        let (until, kept) = (self.suspended_until.load(Ordering::SeqCst), self.suspension_kept.load(Ordering::SeqCst));
+        let left = until.saturating_sub(self.clock.uptime_millis()).max(0);
+        let is_less = kept.saturating_sub(left) >= KEEP_MILLIS || left == 0 && kept > 0;
+        (left > kept || is_less).then_some(left)
+    }
+
+    /// Writes down what [`Self::hold_to_keep`] says.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub fn keep_hold(tx: &mut Tx<'_>, left: i64) -> Result<(), Fault> {
+        marked::hold(tx, left)
+    }
+
+    /// Notes that it was written.
+    pub fn hold_is_kept(&self, left: i64) {
+        self.suspension_kept.store(left, Ordering::SeqCst);
     }
 
     /// The instant by which kept answers expire. It is the present time, or 1970 while the deletion is suspended
@@ -176,18 +212,23 @@ fn now(tx: &mut Tx<'_>, clock: &dyn Clock) -> Result<Timestamp, Fault> {
     }
 }
 
-/// Sets the mark to the clock. Returns both.
+/// Sets the mark to the clock. Returns both, and the number of exports whose period is open again.
 ///
 /// # Errors
 /// The database fails.
-pub fn accept(tx: &mut Tx<'_>, clock: &dyn Clock, by: &Operator) -> Result<(Timestamp, Timestamp), Fault> {
+pub fn accept(
+    tx: &mut Tx<'_>,
+    clock: &dyn Clock,
+    by: &Operator,
+) -> Result<(Timestamp, Timestamp, usize), Fault> {
     let (now, mark) = show(tx, clock)?;
     marked::accept(tx, now)?;
-    let details = json!({ "from": mark, "to": now });
+    let reopened = exports::reopen(tx, now)?;
+    let details = json!({ "from": mark, "to": now, "exports_reopened": reopened });
     let deed =
         Deed { action: "clock.accept", organization: None, environment: None, subject: "clock", details };
     audit::write(tx, by, &deed)?;
-    Ok((now, now))
+    Ok((now, now, reopened))
 }
 
 /// Refuses to decide at `now`, where decisions up to `mark` may have been made.

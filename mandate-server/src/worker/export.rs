@@ -10,23 +10,27 @@ use std::io::{BufWriter, ErrorKind};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use mandate_core::{ExportId, Timestamp};
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::spawn_blocking;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use crate::clock::Clock;
 use crate::error::Fault;
 use crate::model::call::ScriptError;
 use crate::service::exports::{self as service, Build, Written};
+use crate::service::moments::Moments;
 use crate::service::signing::Keyring;
 use crate::store::Store;
 use crate::store::sql::exports::{Export, ExportStatus};
 
 /// How often exports to build are looked for, in seconds. New ones are taken up at once.
 const LOOK_SECONDS: u64 = 60;
+/// How often it is asked whether transactions under way have ended, and for how long at most.
+const ASK_EVERY: Duration = Duration::from_millis(50);
+const ASK_FOR: Duration = Duration::from_mins(1);
 /// How many expired exports are deleted at a time.
 const MAX_DELETED: i64 = 100;
 /// An export holds all of an organization's decisions: its owner alone may read it.
@@ -89,27 +93,39 @@ pub(crate) async fn run(
     store: Store,
     exports: Arc<Exports>,
     keyring: Keyring,
-    clock: Arc<dyn Clock>,
+    moments: Arc<Moments>,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut look = tokio::time::interval(Duration::from_secs(LOOK_SECONDS));
+    let mut closing = None;
     loop {
         tokio::select! {
             _ = look.tick() => {}
             () = exports.wake.notified() => {}
+            () = until(moments.clock(), closing) => {}
             _ = stop.changed() => return,
         }
         let done = async {
-            while !*stop.borrow() && build_next(&store, &exports, &keyring, clock.now(), &stop).await? {}
-            Ok::<_, Fault>(())
+            while !*stop.borrow() && build_next(&store, &exports, &keyring, &moments, &stop).await? {}
+            let now = moments.clock().now();
+            store.read(move |tx| service::next_closing(tx, now)).await?
         };
-        if let Err(fault) = done.await {
+        closing = done.await.unwrap_or_else(|fault| {
             error!(kind = fault.kind(), reason = %fault, "exports cannot be built");
-        }
+            None
+        });
     }
 }
 
-/// Builds the oldest pending export. False if there is none.
+/// Waits for an instant; for ever, if there is none.
+async fn until(clock: &dyn Clock, at: Option<Timestamp>) {
+    match at {
+        Some(at) => clock.sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Builds the oldest pending export whose period is over. False if there is none.
 ///
 /// # Errors
 /// The database fails. An export that cannot be written is marked as failed, which is no error here.
@@ -117,10 +133,14 @@ pub async fn build_next(
     store: &Store,
     exports: &Arc<Exports>,
     keyring: &Keyring,
-    now: Timestamp,
+    moments: &Arc<Moments>,
     stop: &watch::Receiver<bool>,
 ) -> Result<bool, Fault> {
+    let now = moments.clock().now();
     let Some(export) = store.read(move |tx| service::next_pending(tx, now)).await?? else { return Ok(false) };
+    if !close(store, &export, moments).await? {
+        return Ok(false);
+    }
     let lease = match shared::take(store, &export, now).await? {
         shared::Taken::Alone => None,
         shared::Taken::Leased(lease) => Some(lease),
@@ -152,6 +172,28 @@ pub async fn build_next(
     };
     let ended = store.write(move |tx| service::end(tx, &export, written).map_err(ScriptError::Fault)).await?;
     ended.map(|()| true).map_err(|refusal| Fault::new(refusal.message))
+}
+
+/// Closes the period of an export, and waits until all that was decided in it is there. False if that is not so yet.
+async fn close(store: &Store, export: &Export, moments: &Arc<Moments>) -> Result<bool, Fault> {
+    if export.filter.until.is_none() {
+        return Ok(true);
+    }
+    let (closing, moments) = (export.clone(), Arc::clone(moments));
+    let closed = store.write(move |tx| Ok(service::close(tx, &closing, &moments)?)).await?;
+    let Some(closed) = closed.map_err(|refusal| Fault::new(refusal.message))? else { return Ok(false) };
+    let began = Instant::now();
+    loop {
+        let closed = closed.clone();
+        if store.read(move |tx| service::is_over(tx, &closed)).await?? {
+            return Ok(true);
+        }
+        if began.elapsed() > ASK_FOR {
+            warn!(export = %export.id, "an export waits for a transaction that does not end");
+            return Ok(false);
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+    }
 }
 
 /// Gives a complete file its name. Deletes an incomplete one.

@@ -89,6 +89,19 @@ pub struct Sweep {
     rotation: Option<Arc<Rotation>>,
 }
 
+/// Keeps for how long no kept answer is to be forgotten, if that is new: before a decision that is made by a clock which was
+/// set ahead, so that no restart ends it.
+///
+/// # Errors
+/// The database fails.
+pub(crate) async fn keep_hold(store: &Store, moments: &Moments) -> Result<(), Fault> {
+    let Some(left) = moments.hold_to_keep() else { return Ok(()) };
+    let kept = store.write(move |tx| Moments::keep_hold(tx, left).map_err(ScriptError::Fault)).await?;
+    kept.map_err(|refusal| Fault::new(refusal.message))?;
+    moments.hold_is_kept(left);
+    Ok(())
+}
+
 impl std::fmt::Debug for Sweep {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Sweep")
@@ -176,6 +189,7 @@ impl Sweep {
 
     async fn kept_answers(&self, now: Timestamp) -> Due {
         let expiring = self.moments.forgetting();
+        keep_hold(&self.store, &self.moments).await?;
         if expiring < now {
             return Ok(None);
         }

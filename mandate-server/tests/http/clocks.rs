@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use mandate_tests::cluster::{Held, query};
 use serde_json::{Value, json};
 
 use crate::replicas::{RACERS, all, limited, verdicts};
@@ -61,6 +62,7 @@ async fn three_servers_decide_by_the_clock_of_the_database() {
         for decision in decisions(off).await {
             assert_eq!(decision["decided_at"], NOON, "{decision}");
         }
+        one.holds();
     }
 }
 
@@ -80,4 +82,61 @@ async fn a_clock_that_has_just_jumped_dates_no_decision() {
     let shown: Vec<_> =
         decisions.iter().map(|one| (one["sequence"].clone(), one["decided_at"].clone())).collect();
     assert_eq!(shown, [4, 3, 2, 1].map(|sequence| (json!(sequence), json!(NOON))));
+    assert_eq!(one.holds(), 4);
+}
+
+const WAITING: &str =
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+
+/// Asks for an export; gives its path.
+async fn export(server: &World, period: &Value) -> String {
+    let mut body = period.clone();
+    body["format"] = json!("ndjson");
+    let asked = server.post(&server.organization_key, "/v1/exports", &body).await;
+    assert_eq!(asked.status, 202, "{}", asked.body);
+    format!("/v1/exports/{}", asked.json()["export"].as_str().unwrap())
+}
+
+async fn ready(server: &World, path: &str) -> Value {
+    loop {
+        let export = server.get(&server.organization_key, path).await.json();
+        if export["status"] != "pending" {
+            return export["rows"].clone();
+        }
+    }
+}
+
+/// The clock has stepped ahead meanwhile, so that the minute after the period has passed at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_decision_that_commits_late_is_in_one_of_two_exports_that_adjoin() {
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    limited(&world, "agt_a", 1000).await;
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+    world.clock.advance(10);
+    let url = world.settings.database.as_str();
+    // What is decided waits to be written.
+    let holder = Held::begin(url, "LOCK TABLE decisions IN SHARE MODE");
+    let meanwhile = async {
+        while query(url, WAITING) == "0" {
+            tokio::task::yield_now().await;
+        }
+        world.clock.step(120);
+        let before = export(&world, &json!({"until": "2026-06-15T12:00:12Z"})).await;
+        for _ in 0..20 {
+            let record = world.get(&world.organization_key, &before).await.json();
+            assert_eq!(record["status"], "pending", "a decision of the period is under way");
+        }
+        holder.commit();
+        before
+    };
+    let body = spend(1);
+    let (late, before) = tokio::join!(world.post(&agent, "/v1/authorizations", &body), meanwhile);
+    assert_eq!(late.status, 201, "{}", late.body);
+    let shown =
+        world.get(&agent, &format!("/v1/decisions/{}", late.json()["decision"].as_str().unwrap())).await;
+    assert_eq!(shown.json()["decided_at"], "2026-06-15T12:00:10.000Z");
+    let after = export(&world, &json!({"since": "2026-06-15T12:00:12Z"})).await;
+    assert_eq!((ready(&world, &before).await, ready(&world, &after).await), (json!(2), json!(0)));
+    assert_eq!(world.holds(), 2);
 }

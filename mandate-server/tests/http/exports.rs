@@ -116,3 +116,26 @@ async fn the_content_of_one_that_has_failed_cannot_be_read() {
     let message = failed.json::<Value>().await.unwrap()["error"]["message"].clone();
     assert_eq!(message, "the export is failed; its content can be read when it is ready");
 }
+
+#[tokio::test]
+async fn an_export_of_a_period_is_built_by_itself_when_its_minute_has_passed() {
+    let server = Server::start().await;
+    let agent = server.agent("a").await;
+    server.ask(&agent, json!(40)).await;
+    let key = server.organization_key.clone();
+    let future = json!({"format": "csv", "until": "2026-06-15T12:00:00.001Z"});
+    let refused = server.post(&key, "/exports", &future, 400).await;
+    let message = "until must not be in the future; got `2026-06-15T12:00:00.001Z`, and it is \
+        2026-06-15T12:00:00.000Z. Leave it out for all decisions so far";
+    assert_eq!(refused["error"]["message"], message);
+    let asked =
+        server.post(&key, "/exports", &json!({"format": "csv", "until": "2026-06-15T12:00:00Z"}), 202).await;
+    let path = format!("/exports/{}", asked["export"].as_str().unwrap());
+    server.advance(59);
+    // One that was asked for later is ready before.
+    let other = server.post(&key, "/exports", &json!({"format": "csv"}), 202).await;
+    ready(&server, &format!("/exports/{}", other["export"].as_str().unwrap())).await;
+    assert_eq!(server.read(&key, &path, 200).await["status"], "pending");
+    server.advance(1);
+    assert_eq!(ready(&server, &path).await["rows"], 0);
+}

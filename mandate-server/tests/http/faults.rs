@@ -92,7 +92,7 @@ async fn a_handler_that_panics_is_a_500_with_an_id() {
 #[tokio::test]
 async fn a_batch_that_panics_is_a_500_with_an_id() {
     let part = Breakable::new();
-    let Tenants { ours, .. } = &tenants(&part).await;
+    let Tenants { world, ours, .. } = &tenants(&part).await;
     let (agent, key) = ours.agent().await;
     ours.create("/v1/mandates", &terms(&agent)).await;
     let post = || {
@@ -106,6 +106,7 @@ async fn a_batch_that_panics_is_a_500_with_an_id() {
     let retried = post().asked().await;
     assert_eq!((retried.status, retried.replayed()), (201, false), "{}", retried.body);
     assert_eq!(retried.json()["verdict"], "allow");
+    assert_eq!(world.holds(), 1);
 }
 
 /// Blocks a handler that draws a key, once a test wants it: reports that it is there, and waits.

@@ -66,6 +66,7 @@ async fn an_agent_whose_row_is_held_delays_no_other_and_is_not_decided_for_later
     holder.commit();
     assert_eq!(world.post(held, "/v1/authorizations", &body).await.status, 201);
     assert_eq!(query(url, DECISIONS), "1", "what was given up is not done later");
+    world.holds();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -103,6 +104,7 @@ async fn many_agents_whose_rows_are_held_delay_no_other_for_long() {
     let answered = late.iter().filter(|reply| reply.status == 201).count();
     let stored: usize = query(url, MANY_DECISIONS).parse().unwrap();
     assert_eq!(stored, answered, "what was given up is not done later");
+    world.holds();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -136,6 +138,7 @@ async fn what_waits_for_an_agent_that_is_held_delays_no_other_revocation_and_is_
     for reply in revoked {
         assert_eq!(reply.status, 200, "{}", reply.body);
     }
+    world.holds();
 }
 
 fn waiting_for_locks(url: &str) -> usize {

@@ -9,6 +9,7 @@ use mandate_tests::proxy::Lost;
 use reqwest::Method;
 
 use crate::apart;
+use crate::oracle;
 use crate::samples::{Sample, sample};
 use crate::tenants::{Tenant, Tenants};
 use crate::wire::Reply;
@@ -200,6 +201,7 @@ async fn lose_everywhere(parameters: &str, which: impl Fn(&Route) -> bool) {
         }
     }
     println!("{operations} operations, {losses} losses");
+    oracle::holds(database);
     assert!(losses > 2 * operations, "{losses} losses in {operations} operations");
 }
 

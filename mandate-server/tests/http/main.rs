@@ -26,6 +26,8 @@ mod keys;
 mod lists;
 mod metrics;
 mod operations;
+#[path = "../service/oracle.rs"]
+mod oracle;
 mod published;
 #[path = "../service/receiver.rs"]
 mod receiver;

@@ -55,4 +55,5 @@ async fn a_decision_that_meets_a_new_partition_is_written_into_it() {
     let (asked, ()) = tokio::join!(world.post(&agent, "/v1/authorizations", &body), meanwhile);
     assert_eq!(asked.status, 201, "{}", asked.body);
     assert_eq!(query(url, PLACES), "decisions_2027_06");
+    assert_eq!(world.holds(), 1);
 }

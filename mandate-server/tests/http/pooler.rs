@@ -46,4 +46,5 @@ async fn through_a_pooler_that_shares_connections_all_is_as_without() {
     let kept = all(&servers[0], organization, "/v1/decisions").await;
     let ids: BTreeSet<_> = kept.iter().map(|decision| decision["jti"].as_str().unwrap()).collect();
     assert_eq!((kept.len(), ids.len()), (2 * RACERS + 3, 2 * RACERS + 3));
+    assert_eq!(servers[0].holds(), 2 * RACERS + 3);
 }

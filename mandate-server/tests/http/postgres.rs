@@ -28,6 +28,8 @@ mod locks;
 mod losses;
 mod metrics;
 mod operations;
+#[path = "../service/oracle.rs"]
+mod oracle;
 mod partitions;
 mod pooler;
 mod rates;

@@ -96,6 +96,7 @@ async fn one_request_under_one_key_is_decided_once() {
         assert!(replies.iter().all(|reply| (reply.status, &reply.body) == (201, &replies[0].body)));
     }
     assert_eq!(all(&servers[1], &agent, "/v1/decisions").await.len(), ROUNDS);
+    servers[0].holds();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,6 +116,7 @@ async fn one_key_for_two_requests_is_a_conflict_for_one_of_them() {
         assert_eq!(statuses, [201, 409], "{} {}", one.body, other.body);
     }
     assert_eq!(all(&servers[1], &agent, "/v1/decisions").await.len(), ROUNDS);
+    servers[0].holds();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,6 +143,7 @@ async fn a_month_is_never_passed_and_velocity_is_counted_together() {
         let usage = servers[1].get(&agent, "/v1/usage").await.json();
         assert_eq!((&usage["data"][0]["requests"], &usage["data"][0]["spent"]), (&json!(RACERS), &json!(10)));
     }
+    servers[0].holds();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -166,6 +169,7 @@ async fn many_agents_at_once_make_no_deadlock_and_lose_nothing() {
             2 * AGENTS * (round + 1)
         );
     }
+    servers[0].holds();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -193,6 +197,7 @@ async fn one_resolution_of_a_review_wins() {
         let fresh = kept.iter().filter(|decision| decision["supersedes"] == asked["decision"]).count();
         assert_eq!(fresh, usize::from(resolved == "approved"));
     }
+    servers[0].holds();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -221,6 +226,7 @@ async fn after_a_revocation_here_nothing_is_allowed_there() {
     }
     let events = all(&servers[0], &servers[0].organization_key, "/v1/events").await;
     assert_eq!(events.iter().filter(|event| event["type"] == "mandate.revoked").count(), ROUNDS);
+    servers[0].holds();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -237,6 +243,7 @@ async fn the_mode_switched_here_is_that_of_the_next_decision_there() {
         let shown = there.get(&there.organization_key, "/v1/enforcement").await;
         assert_eq!(shown.json(), switched.json());
     }
+    servers[0].holds();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -269,4 +276,5 @@ async fn names_mandates_webhooks_and_escrows_are_taken_once() {
     let hook = json!({ "url": "https://hooks.example.com/m", "events": ["mandate.revoked"] });
     let hooks = race(&servers, 24, key, "/v1/webhooks", "", &hook).await;
     assert_eq!(statuses(&hooks), BTreeMap::from([(201, 16), (400, 8)]));
+    servers[0].holds();
 }

@@ -53,4 +53,5 @@ async fn while_the_standby_is_missing_nothing_is_acknowledged() {
     assert_eq!(kept["data"].as_array().unwrap().len(), 1, "{kept}");
     let agents = world.get(organization, "/v1/agents").await.json();
     assert_eq!(agents["data"].as_array().unwrap().len(), 2, "{agents}");
+    assert_eq!(world.holds(), 1);
 }

@@ -110,4 +110,5 @@ async fn the_same_trace_has_the_same_answers_on_both_databases() {
         assert!(statuses.contains_key(&status), "the trace has no {status}: {statuses:?}");
     }
     assert_eq!(recorder.verdicts().len(), 8, "{:?}", recorder.verdicts());
+    assert_eq!(sqlite.holds(), postgres.holds());
 }

@@ -66,3 +66,17 @@ async fn an_undamaged_database_is_sound() {
     assert_eq!(world.change("UPDATE decisions SET amount = '11' WHERE amount = '10'"), 1);
     assert_ne!(found(&world.database), Vec::<String>::new());
 }
+
+/// On either database: nothing says that decisions before number 1 are elsewhere.
+#[tokio::test]
+async fn an_agents_first_decision_is_missed() {
+    let world = lived_in().await;
+    let finds = |wanted: &str| found(&world.database).iter().any(|found| found.starts_with(wanted));
+    let altered = "UPDATE decisions SET sequence = 5 WHERE agent = 'agt_b' AND sequence = 1";
+    assert_eq!(world.change(altered), 1);
+    assert!(finds("decisions: sequence 5"));
+    assert_eq!(world.change("DELETE FROM decisions WHERE agent = 'agt_b' AND sequence = 5"), 1);
+    assert!(finds("decisions: sequence 2"));
+    assert_eq!(world.change("DELETE FROM decisions WHERE agent = 'agt_b'"), 2);
+    assert!(finds("agents: last decision dec_"));
+}

@@ -173,6 +173,8 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ("DELETE FROM reviews WHERE status = 'pending'", &["decisions: review ID"]),
     ("UPDATE reviews SET status = 'approved' WHERE status = 'pending'", &["reviews: status approved"]),
     ("UPDATE reviews SET resolved_at = NULL WHERE status = 'denied'", &["reviews: status denied"]),
+    ("UPDATE reviews SET resolved_after = NULL WHERE status = 'denied'", &["reviews: resolved after sequence none"]),
+    ("UPDATE reviews SET resolved_after = 1 WHERE status = 'denied'", &["reviews: resolved after sequence 1"]),
     (
         "UPDATE reviews SET decision = (SELECT decision FROM decisions WHERE amount = '10')
             WHERE status = 'pending'",
@@ -198,7 +200,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
         &["escrows: made from decision ID"],
     ),
     (
-        "INSERT INTO exports SELECT environment, zeroblob(16), 'csv', NULL, NULL, NULL, NULL, 'ready', 1, NULL, 0
+        "INSERT INTO exports SELECT environment, zeroblob(16), 'csv', NULL, NULL, NULL, NULL, 'ready', 1, NULL, 0, NULL
             FROM decisions WHERE amount = '501'",
         &["exports: status ready"],
     ),

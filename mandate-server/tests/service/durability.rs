@@ -7,6 +7,7 @@ use mandate_server::service::{agents, organizations};
 use mandate_server::store::Authorization;
 
 use crate::apart;
+use crate::oracle;
 use crate::world::{World, random_key};
 use mandate_core::api_key::KeyClass;
 
@@ -39,6 +40,8 @@ async fn a_fault_or_a_panic_undoes_its_own_script_and_no_other() {
     let ghost = world.store.read(move |tx| agents::get(tx, &call, "agt_ghost")).await.unwrap();
     assert!(matches!(ghost, Err(ScriptError::Refused(_))));
     assert_eq!(world.ask(&agent, "1").await["verdict"], "allow", "the writer goes on");
+    world.store.close();
+    assert_eq!(oracle::holds(&world.database), 2);
 }
 
 #[tokio::test]
@@ -71,6 +74,8 @@ async fn an_authorization_that_cannot_be_decided_harms_no_other_in_its_batch() {
     assert_eq!(asked["verdict"], "allow");
     let basis = world.decision(&agent, &asked["decision"]).await["basis"].clone();
     assert_eq!(basis, serde_json::json!({"spent": 0, "recent_requests": 0}), "decided once");
+    world.store.close();
+    assert_eq!(oracle::holds(&world.database), 1);
 }
 
 #[tokio::test]

@@ -12,14 +12,19 @@ use mandate_core::{AgentId, ExportId, Timestamp, Verdict};
 use mandate_server::clock::Clock as _;
 use mandate_server::error::Fault;
 use mandate_server::model::call::{Answer, Caller};
-use mandate_server::service::exports::{self, Build, Create, KEPT_SECONDS, MAX_EXPORTS};
+use mandate_server::service::audit::Operator;
+use mandate_server::service::exports::{self, Build, CLOSES_SECONDS, Create, KEPT_SECONDS, MAX_EXPORTS};
+use mandate_server::service::moments;
+use mandate_server::store::Authorization;
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::exports::{Export, Format};
 use mandate_server::worker::export::{Exports, build_next, delete_expired};
+use mandate_tests::oracle;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::{mpsc, watch};
 
+use crate::apart;
 use crate::world::{self, ISSUER, World};
 
 /// A world and the directory of its exports.
@@ -45,8 +50,8 @@ impl Archive {
     }
 
     async fn build(&self) -> Result<bool, Fault> {
-        let now = self.world.clock.now();
-        build_next(&self.world.store, &self.exports, &self.world.keyring, now, &self.stop.subscribe()).await
+        let World { store, keyring, moments, .. } = &self.world;
+        build_next(store, &self.exports, keyring, moments, &self.stop.subscribe()).await
     }
 
     /// The content of `export`, written while `meanwhile` happens between any two of its pages.
@@ -182,6 +187,127 @@ async fn a_filter_says_which_decisions_are_in_it() {
     let message =
         "until must be after since; got `2026-06-15T12:01:00.000Z`, since is 2026-06-15T12:04:00.000Z";
     assert_eq!((refused.status, &world::json(&refused)["error"]["message"]), (400, &json!(message)));
+}
+
+#[tokio::test]
+async fn an_export_is_built_a_minute_after_the_end_of_its_period() {
+    let archive = Archive::new().await;
+    let world = &archive.world;
+    let agent = world.agent("a").await;
+    world.ask(&agent, "1").await;
+    let early = archive.ask(Format::Csv, ending(world.clock.now().plus_seconds(1))).await;
+    let message = "until must not be in the future; got `2026-06-15T12:00:01.000Z`, and it is \
+        2026-06-15T12:00:00.000Z. Leave it out for all decisions so far";
+    assert_eq!((early.status, &world::json(&early)["error"]["message"]), (400, &json!(message)));
+    assert_eq!(archive.ask(Format::Csv, ending(world.clock.now())).await.status, 202);
+    // One without an end does not wait behind it.
+    assert_eq!(archive.ask(Format::Csv, Filter::default()).await.status, 202);
+    assert!(archive.build().await.unwrap() && !archive.build().await.unwrap());
+    world.clock.advance(CLOSES_SECONDS - 1);
+    assert!(!archive.build().await.unwrap());
+    world.clock.advance(1);
+    assert!(archive.build().await.unwrap() && !archive.build().await.unwrap());
+}
+
+#[tokio::test]
+async fn the_first_line_names_the_newest_decision_of_an_export_without_an_end() {
+    let archive = Archive::new().await;
+    let world = &archive.world;
+    let first = |content: &str| lines(content)[0]["export"].clone();
+    assert_eq!(first(&archive.export(Format::Ndjson, Filter::default()).await.1)["last"], Value::Null);
+    let agent = world.agent("a").await;
+    world.ask(&agent, "1").await;
+    let newest = world.ask(&agent, "1").await["decision"].clone();
+    assert_eq!(first(&archive.export(Format::Ndjson, Filter::default()).await.1)["last"], newest);
+    world.clock.advance(CLOSES_SECONDS);
+    let until = world.clock.now().plus_seconds(-CLOSES_SECONDS);
+    assert_eq!(first(&archive.export(Format::Ndjson, ending(until)).await.1)["last"], Value::Null);
+}
+
+fn ending(until: Timestamp) -> Filter {
+    Filter { until: Some(until), ..Filter::default() }
+}
+
+/// Audits exports as one; gives the exit code and what was printed.
+fn audit(world: &World, contents: &[&str]) -> (Option<i32>, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.json");
+    std::fs::write(&keys, world.keyring.public_key_set(world.clock.now()).unwrap()).unwrap();
+    let files: Vec<_> = (0..contents.len()).map(|number| folder.path().join(number.to_string())).collect();
+    files.iter().zip(contents).for_each(|(file, content)| std::fs::write(file, content).unwrap());
+    let files = files.iter().map(|file| file.to_str().unwrap());
+    let args = ["audit", "--issuer", ISSUER, "--jwks", keys.to_str().unwrap()];
+    let ran = oracle::run(&args.into_iter().chain(files).collect::<Vec<_>>());
+    (ran.code, ran.out)
+}
+
+/// Accepts the clock; gives how many exports' periods are open again.
+fn accept(world: &World) -> usize {
+    let by = Operator { name: "test".to_owned(), at: world.clock.now() };
+    let clock = Arc::clone(&world.clock);
+    let accepted = apart::run_once(&world.database, |tx| Ok(moments::accept(tx, &*clock, &by)?));
+    accepted.unwrap().unwrap().2
+}
+
+#[tokio::test]
+async fn an_export_says_so_if_the_clock_was_set_back_while_it_was_built() {
+    let archive = Archive::new().await;
+    let world = &archive.world;
+    let asked = world::json(&archive.ask(Format::Csv, ending(world.clock.now())).await);
+    world.clock.advance(CLOSES_SECONDS);
+    let (now, moments) = (world.clock.now(), Arc::clone(&world.moments));
+    let export = world.store.read(move |tx| exports::next_pending(tx, now)).await.unwrap().unwrap().unwrap();
+    let closing = export.clone();
+    let closed = world.store.write(move |tx| Ok(exports::close(tx, &closing, &moments)?)).await;
+    assert!(closed.unwrap().unwrap().is_some());
+    world.clock.step(-CLOSES_SECONDS - 1);
+    assert_eq!(accept(world), 0, "it is not built yet");
+    let written = exports::Written { rows: 0, sha256: [0; 32] };
+    let ended = world.store.write(move |tx| Ok(exports::end(tx, &export, Some(written))?)).await;
+    ended.unwrap().unwrap();
+    let record = archive.get(&world.organization, &asked["export"]).await.unwrap();
+    assert_eq!(record["incomplete_since"], "2026-06-15T11:59:59.000Z", "{record}");
+}
+
+#[tokio::test]
+async fn periods_that_adjoin_hold_each_decision_once_or_the_record_of_the_earlier_says_so() {
+    let archive = Archive::new().await;
+    let world = &archive.world;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    world.ask(&agent, "1").await;
+    world.ask(&agent, "1").await;
+    world.clock.advance(CLOSES_SECONDS);
+    let end = world.clock.now().plus_seconds(-30);
+    let (record, earlier) = archive.export(Format::Ndjson, ending(end)).await;
+    assert_eq!((&record["rows"], record.get("incomplete_since")), (&json!(2), None));
+    // Back into the period: nothing is decided, though nothing was decided since.
+    world.clock.step(-50);
+    assert!(world.change("UPDATE environments SET since = since") > 0, "another process has written");
+    let refused =
+        world.store.decide(Authorization::new(world.call(&agent), Ok(World::request(&agent, "1")))).await;
+    assert!(matches!(refused, Err(Fault::ClockBehind { .. })), "{refused:?}");
+    assert_eq!(accept(world), 1, "the export's period is open again");
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
+    let record = archive.get(&world.organization, &record["export"]).await.unwrap();
+    assert_eq!(record["incomplete_since"], "2026-06-15T12:00:10.000Z");
+
+    world.clock.advance(120);
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "allow");
+    let later = archive.export(Format::Ndjson, Filter { since: Some(end), ..Filter::default() }).await.1;
+    assert_eq!(kinds(&later).iter().filter(|kind| *kind == "decision").count(), 1);
+    for alone in [&earlier, &later] {
+        assert_eq!(audit(world, &[alone]).0, Some(0));
+    }
+    let (code, told) = audit(world, &[&earlier, &later]);
+    let missing = "agt_a sequence 4  sequence: found 4; expected 3, the next of the agent";
+    assert!(code == Some(23) && told.contains(missing), "{told}");
+    // The same period again has all of it.
+    let again = archive.export(Format::Ndjson, ending(end)).await.1;
+    let (code, told) = audit(world, &[&again, &later]);
+    assert_eq!(code, Some(0), "{told}");
+    let (code, told) = audit(world, &[&later, &again]);
+    assert_eq!((code, told.as_str()), (Some(2), ""));
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! Velocity and the month.
 
+use crate::oracle;
 use crate::world::World;
 
 #[tokio::test]
@@ -79,4 +80,6 @@ async fn requests_at_once_never_pass_a_limit_together() {
     }
     let count = |wanted: &str| verdicts.iter().filter(|v| *v == wanted).count();
     assert_eq!((count("allow"), count("deny_limit"), count("deny_velocity")), (3, 61, 0));
+    world.store.close();
+    assert_eq!(oracle::holds(&world.database), 64);
 }

@@ -27,6 +27,7 @@ mod left_over;
 mod limits;
 mod lists;
 mod lookups;
+mod oracle;
 mod receiver;
 mod replays;
 mod reviews;

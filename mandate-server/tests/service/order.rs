@@ -21,6 +21,7 @@ use mandate_tests::campaign::scale;
 
 use crate::apart;
 use crate::events::{delete, ping};
+use crate::oracle;
 use crate::world::World;
 
 /// How often each does its work.
@@ -135,4 +136,5 @@ async fn no_transactions_wait_for_each_other() {
     tokio::task::spawn_blocking(move || store.close()).await.unwrap();
     let deadlocks = apart::run_once(&world.database, |tx| Ok(tx.row(DEADLOCKS, &[])?.unwrap().integer()?));
     assert_eq!(deadlocks.unwrap().unwrap(), 0);
+    assert!(oracle::holds(&world.database) > AGENTS);
 }

@@ -26,6 +26,7 @@ mod lists;
 mod lookups;
 mod lost;
 mod metered;
+mod oracle;
 mod order;
 mod partitions;
 mod receiver;

@@ -17,6 +17,7 @@ use mandate_server::store::sql::decisions::{self, Filter, Whole};
 use mandate_server::store::{self, sql};
 
 use crate::check::found;
+use crate::oracle;
 use crate::rotation::{Random, number};
 use crate::world::{World, claim, claim_at, json, random_key};
 use mandate_core::api_key::KeyClass;
@@ -161,7 +162,7 @@ async fn sound(world: &World) {
         Ok(())
     });
     settled.unwrap().unwrap();
-    assert_eq!(found(&world.database), [""; 0]);
+    oracle::holds(&world.database);
 }
 
 /// Each decision rests on those before it, exactly.
@@ -285,4 +286,6 @@ async fn a_decision_that_cannot_be_written_harms_no_other_in_its_batch() {
         let basis = world.decision(&agent, &asked["decision"]).await["basis"].clone();
         assert_eq!(basis, serde_json::json!({"spent": spent, "recent_requests": recent}), "decided once");
     }
+    world.store.close();
+    assert_eq!(oracle::holds(&world.database), 3);
 }

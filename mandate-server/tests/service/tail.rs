@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::states::{below, campaign, log, rests, switch};
 use crate::apart;
-use crate::check::found;
+use crate::oracle;
 use crate::rotation::Random;
 use crate::world::World;
 
@@ -140,9 +140,9 @@ async fn an_agents_decisions_are_all_there_whatever_was_interrupted() {
     }
     assert!(unsettled_before_a_crash > 10, "{unsettled_before_a_crash}");
     rests(&world).await;
-    assert_eq!(found(&world.database), [""; 0], "with what is not settled");
+    oracle::holds(&world.database);
     world.store.close();
-    assert_eq!(found(&world.database), [""; 0]);
+    oracle::holds(&world.database);
     assert_eq!(unsettled(&world), []);
 }
 
@@ -183,7 +183,7 @@ async fn what_is_oldest_is_settled_when_the_tail_is_too_long() {
         assert!(unsettled(&world).len() <= 2);
         rests(&world).await;
         world.store.close();
-        assert_eq!(found(&world.database), [""; 0]);
+        oracle::holds(&world.database);
     }
 }
 
@@ -224,7 +224,7 @@ async fn what_is_settled_for_its_age_is_not_lost_when_modes_change_meanwhile() {
     rests(&world).await;
     lists_are_whole(&world, &agents, &mut random).await;
     world.store.close();
-    assert_eq!(found(&world.database), [""; 0]);
+    oracle::holds(&world.database);
 }
 
 #[tokio::test]
@@ -257,7 +257,7 @@ async fn the_end_of_the_log_that_is_read_at_a_start_stays_short() {
     let all = log(&world).await;
     assert_eq!(since(&world), all.last().map(|whole| whole.decision.id));
     world.store.close();
-    assert_eq!(found(&world.database), [""; 0]);
+    oracle::holds(&world.database);
 }
 
 #[tokio::test]
@@ -284,5 +284,5 @@ async fn a_clock_that_is_set_back_hides_nothing_after_a_crash() {
         world.ask(agent, "1").await;
     }
     world.store.close();
-    assert_eq!(found(&world.database), [""; 0]);
+    oracle::holds(&world.database);
 }

@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,4 +28,21 @@ int clock_gettime(clockid_t clock, struct timespec *at) {
   at->tv_sec = nanoseconds / 1000000000LL;
   at->tv_nsec = nanoseconds % 1000000000LL;
   return 0;
+}
+
+/* The clocks that PostgreSQL reads. */
+int gettimeofday(struct timeval *restrict at, void *restrict zone) {
+  struct timespec now;
+  (void)zone;
+  int told = clock_gettime(CLOCK_REALTIME, &now);
+  at->tv_sec = now.tv_sec;
+  at->tv_usec = now.tv_nsec / 1000;
+  return told;
+}
+
+time_t time(time_t *at) {
+  struct timespec now = {0};
+  clock_gettime(CLOCK_REALTIME, &now);
+  if (at) *at = now.tv_sec;
+  return now.tv_sec;
 }

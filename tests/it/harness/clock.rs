@@ -1,5 +1,7 @@
 //! A process whose time of day is another one.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -16,6 +18,8 @@ impl ShiftedClock {
     /// A clock that is so many milliseconds ahead; behind where they are negative.
     pub(crate) fn ahead(millis: i64) -> Self {
         let clock = Self { folder: tempfile::tempdir().unwrap() };
+        // A database's processes run as another user.
+        std::fs::set_permissions(clock.folder.path(), Permissions::from_mode(0o755)).unwrap();
         let text = clock.folder.path().join("shifted.c");
         std::fs::write(&text, SHIFTED).unwrap();
         let mut cc = Command::new("cc");

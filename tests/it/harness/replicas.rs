@@ -183,6 +183,14 @@ impl Service {
             Self::Several(replicas) => replicas.organization("demo"),
         }
     }
+
+    /// Holds the database, and the log of an environment, against all that can be computed again.
+    pub(crate) fn hold(&self, organization: &Client) -> usize {
+        match self {
+            Self::One(server) => server.hold(organization, &[server.issuer()]),
+            Self::Several(replicas) => replicas.hold(organization),
+        }
+    }
 }
 
 fn signal(name: &str, process: u32) {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use mandate_core::{DecisionId, Request, ReviewStatus};
 
 use super::{Finding, Step};
-use crate::export::{Follows, Order};
+use crate::export::{Follows, Header, Order};
 
 /// The state after the decisions so far.
 #[derive(Debug, Default)]
@@ -127,7 +127,11 @@ impl Chain {
     }
 
     /// Reports at the end what did not follow.
-    pub(super) fn end(&mut self, findings: &mut Vec<Finding>) {
+    pub(super) fn end(&mut self, header: Option<&Header>, findings: &mut Vec<Finding>) {
+        if let Some(said) = header.and_then(|header| header.last).filter(|said| self.last != Some(*said)) {
+            let found = self.last.map_or_else(|| "no decision".to_owned(), |last| last.to_string());
+            findings.push(Finding::new(1, None, "last", found, format!("{said}, as the first line says")));
+        }
         let mut missing: Vec<_> = self.awaited.drain().collect();
         missing.sort_by_key(|(fresh, _)| *fresh);
         for (fresh, Approved { line, original, sequence, request }) in missing {

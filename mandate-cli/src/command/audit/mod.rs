@@ -4,6 +4,7 @@
 mod basis;
 mod chain;
 mod nonces;
+mod parts;
 mod ranges;
 mod row;
 mod trailer;
@@ -17,6 +18,7 @@ use serde::Serialize;
 
 use self::chain::Chain;
 use self::nonces::Nonces;
+use self::parts::Part;
 use self::row::{Audited, Auditor};
 use self::trailer::Trailer;
 use crate::command::verify::SANDBOX;
@@ -43,7 +45,9 @@ use crate::value::source;
 /// An export with a filter on the verdict has gaps; its sequences need only ascend. An export with `since` lacks what was
 /// before: the first decision of each agent, and its recent requests for a minute, are taken as recorded. The summary says
 /// how many decisions rest on such openings. What an export cannot show is a lost end: that decisions after an agent's last
-/// one are missing. Compare with a later export.
+/// one are missing. Pass it together with later exports, each of which begins (`since`) where the one before it ends
+/// (`until`): then a decision that is in neither is a gap. The first line of an export without `until` names its last
+/// decision, which must be there.
 ///
 /// Each finding is one line: the place, the decision, its agent and sequence, the check, what was found and what was
 /// expected. Retired keys are no longer published: pass their key sets with --jwks, as often as needed. Without --jwks, the
@@ -52,9 +56,9 @@ use crate::value::source;
 #[derive(Debug, clap::Args)]
 #[command(after_help = AUDIT_HELP)]
 pub(crate) struct Audit {
-    /// The export, or `-` for standard input
-    #[arg(value_name = "EXPORT|-", value_parser = source)]
-    export: Source,
+    /// The export, or `-` for standard input; exports of adjoining periods, the oldest first, are audited as one
+    #[arg(value_name = "EXPORT|-", value_parser = source, required = true)]
+    exports: Vec<Source>,
 
     /// The issuer that signed; repeat it if the issuer has had several addresses [env: MANDATE_ISSUER]
     #[arg(long, value_name = "URL")]
@@ -70,6 +74,7 @@ Examples:
   mandate audit export.ndjson --issuer https://verdicts.example.com
   mandate audit export.ndjson --issuer https://verdicts.example.com \\
       --jwks jwks.json --jwks retired.json
+  mandate audit may.ndjson june.ndjson --issuer https://verdicts.example.com
   mandate audit - --issuer https://verdicts.example.com --json < export.ndjson
 
 Exit codes:
@@ -78,6 +83,9 @@ Exit codes:
 /// A finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(crate) struct Finding {
+    /// Which of several exports.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    export: Option<String>,
     line: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
@@ -102,7 +110,7 @@ impl Finding {
     ) -> Self {
         let id = id.map(ToString::to_string);
         let (found, expected) = (found.to_string(), expected.to_string());
-        Self { line, id, agent: None, sequence: None, check, found, expected }
+        Self { export: None, line, id, agent: None, sequence: None, check, found, expected }
     }
 
     /// Names the agent, and which of its decisions.
@@ -150,9 +158,14 @@ enum Said<'a> {
     Summary(&'a Summary),
 }
 
-/// The state of the whole export, updated line by line.
+/// The state of all exports as one, updated line by line.
 struct Whole<'a> {
+    /// What one export of all periods would have.
     header: Option<&'a Header>,
+    /// The header of the export that is being read, its name where there are several, and how many decisions were before it.
+    part: Option<&'a Header>,
+    export: Option<String>,
+    before: u64,
     history: History,
     chain: Chain,
     nonces: Nonces,
@@ -162,19 +175,44 @@ struct Whole<'a> {
 
 pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
     let (issuers, keys) = keys(args)?;
-    let mut reader = Reader::open(&args.export)?;
-    let Prologue { header, mandates } = reader.prologue(&args.export)?;
-    let auditor = Auditor { issuers: &issuers, keys: &keys, header: header.as_ref(), mandates: &mandates };
-    let mut whole = Whole::new(header.as_ref(), &mandates);
+    let parts = Part::open_all(&args.exports)?;
+    let header = parts::spanning(&parts);
+    let mut whole = Whole::new(header.as_ref());
+    let several = parts.len() > 1;
+    let (mut headers, mut read) = (Vec::new(), Vec::new());
+    for Part { source, reader, prologue: Prologue { header, mandates } } in parts {
+        headers.push(header);
+        read.push((source, reader, mandates));
+    }
+    for ((source, reader, mandates), header) in read.into_iter().zip(&headers) {
+        whole.begin(header.as_ref(), several.then(|| source.to_string()), &mandates);
+        if header.is_none() {
+            let expected = "a header line with the filters of the export";
+            whole.print(vec![Finding::new(1, None, "export", "no header", expected)], output)?;
+        }
+        whole.print(ranges::check(&mandates), output)?;
+        let auditor =
+            Auditor { issuers: &issuers, keys: &keys, header: header.as_ref(), mandates: &mandates };
+        audit(reader, source, &auditor, &mut whole, output)?;
+        let rest = whole.end_part();
+        whole.print(rest, output)?;
+    }
+    whole.export = None;
+    let rest = whole.end();
+    whole.print(rest, output)?;
+    whole.conclude(output)
+}
+
+/// Audits the decisions of an export.
+fn audit(
+    reader: Reader,
+    source: &Source,
+    auditor: &Auditor<'_>,
+    whole: &mut Whole<'_>,
+    output: &mut Output,
+) -> Result<(), Failure> {
     let progress = reader.progress();
     let mut ended = Ok(());
-    if header.is_none() {
-        whole.print(
-            &[Finding::new(1, None, "export", "no header", "a header line with the filters of the export")],
-            output,
-        )?;
-    }
-    whole.print(&ranges::check(&mandates), output)?;
     let work = |block: std::io::Result<Vec<Raw>>| {
         block.map(|rows| rows.iter().map(|raw| auditor.audit(raw)).collect::<Vec<_>>())
     };
@@ -183,7 +221,7 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
             for row in rows {
                 let findings = whole.take(row);
                 if !findings.is_empty()
-                    && let Err(failure) = progress.suspend(|| whole.print(&findings, output))
+                    && let Err(failure) = progress.suspend(|| whole.print(findings, output))
                 {
                     ended = Err(failure);
                     return ControlFlow::Break(());
@@ -192,20 +230,17 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
             if output.is_over() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         }
         Err(e) => {
-            ended = Err(unreadable("the export", &args.export, &e));
+            ended = Err(unreadable("the export", source, &e));
             ControlFlow::Break(())
         }
     });
     progress.finish_and_clear();
-    ended?;
-    let rest = whole.end();
-    whole.print(&rest, output)?;
-    whole.conclude(output)
+    ended
 }
 
 /// The accepted issuers, and all their keys.
 fn keys(args: &Audit) -> Result<(Vec<String>, KeySet), Failure> {
-    if args.export == Source::Stdin && args.jwks.iter().any(|place| place == "-") {
+    if args.exports.contains(&Source::Stdin) && args.jwks.iter().any(|place| place == "-") {
         return Err(super::both_from_standard_input("the key set", "the export"));
     }
     let mut issuers = args.issuer.clone();
@@ -236,19 +271,28 @@ fn keys(args: &Audit) -> Result<(Vec<String>, KeySet), Failure> {
 }
 
 impl<'a> Whole<'a> {
-    fn new(header: Option<&'a Header>, mandates: &Mandates) -> Self {
+    fn new(header: Option<&'a Header>) -> Self {
         Self {
             header,
+            part: None,
+            export: None,
+            before: 0,
             history: History::new(header),
             chain: Chain::default(),
             nonces: Nonces::default(),
             trailer: Trailer::default(),
             summary: Summary {
                 environment: header.map(|header| header.environment.clone()),
-                mandates: mandates.len(),
                 ..Summary::default()
             },
         }
+    }
+
+    /// Goes on with the next export; its name is told where there are several.
+    fn begin(&mut self, header: Option<&'a Header>, export: Option<String>, mandates: &Mandates) {
+        (self.part, self.export, self.before) = (header, export, self.summary.decisions);
+        self.summary.mandates = self.summary.mandates.saturating_add(mandates.len());
+        self.trailer = Trailer::default();
     }
 
     /// The findings for one more line.
@@ -267,34 +311,45 @@ impl<'a> Whole<'a> {
             }
         }
         if let Some(sealed) = trailer {
-            sealed.compare(line, self.header, self.summary.decisions, &mut findings);
+            let decisions = self.summary.decisions.saturating_sub(self.before);
+            sealed.compare(line, self.part, decisions, &mut findings);
         }
         findings
     }
 
+    /// At the end of an export.
+    fn end_part(&mut self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        self.trailer.end(&mut findings);
+        findings
+    }
+
+    /// At the end of all.
     fn end(&mut self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        self.chain.end(&mut findings);
-        self.trailer.end(&mut findings);
+        self.chain.end(self.header, &mut findings);
         self.summary.outside = self.chain.outside();
         findings
     }
 
-    fn print(&mut self, findings: &[Finding], output: &mut Output) -> Result<(), Failure> {
+    fn print(&mut self, findings: Vec<Finding>, output: &mut Output) -> Result<(), Failure> {
         for finding in findings {
+            let finding = Finding { export: self.export.clone(), ..finding };
             self.summary.findings = self.summary.findings.saturating_add(1);
             let count = self.summary.by_check.entry(finding.check).or_default();
             *count = count.saturating_add(1);
             if output.is_json() {
-                output.json(&Said::Finding(finding))?;
+                output.json(&Said::Finding(&finding))?;
                 continue;
             }
-            let Finding { line, id, agent, sequence, check, found, expected } = finding;
+            let Finding { export, line, id, agent, sequence, check, found, expected } = &finding;
+            let export =
+                export.as_deref().map(|export| format!("{}  ", printable(export))).unwrap_or_default();
             let id = id.as_deref().map(|id| format!("{}  ", printable(id))).unwrap_or_default();
             let of = agent.as_ref().zip(*sequence);
             let of = of.map(|(agent, sequence)| format!("{agent} sequence {sequence}  ")).unwrap_or_default();
             output.text(&format!(
-                "line {line}  {id}{of}{ERROR}{check}{ERROR:#}: found {}; expected {}\n",
+                "{export}line {line}  {id}{of}{ERROR}{check}{ERROR:#}: found {}; expected {}\n",
                 printable(found),
                 printable(expected)
             ));

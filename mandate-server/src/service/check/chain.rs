@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use mandate_core::{Currency, DecisionId, Month, RecentRequests, Total, VELOCITY_REQUESTS, Verdict};
+use mandate_core::{Currency, DecisionId, Month, RecentRequests, Total, Verdict};
 
 use crate::model::records::DecisionRecord;
 
@@ -14,12 +14,8 @@ type Wrong = (String, String);
 #[derive(Debug, Default)]
 pub(super) struct Chain {
     last: Option<(i64, DecisionId)>,
-    /// The month of the first decision, if earlier ones are not in the database any more.
-    opening: Option<Month>,
     spent: BTreeMap<(Month, Currency), Total>,
     recent: RecentRequests,
-    /// How many requests `recent` has recorded, up to its size. Requests before an opening are not known.
-    requests: u32,
     /// A decision could not be read, so that the following ones cannot be checked.
     broken: bool,
 }
@@ -30,33 +26,26 @@ impl Chain {
         self.broken = true;
     }
 
-    /// Checks the next decision. If months may be `detached`, an agent's first decision may have any number.
-    pub(super) fn take(&mut self, decision: &DecisionRecord, detached: bool) -> Vec<Wrong> {
+    /// Checks the next decision. An agent's first one is number 1.
+    pub(super) fn take(&mut self, decision: &DecisionRecord) -> Vec<Wrong> {
         if self.broken {
             return Vec::new();
         }
         let mut wrong = Vec::new();
-        let month = decision.decided_at.month();
-        if self.last.is_none() && decision.sequence != 1 && detached {
-            self.opening = Some(month);
-        }
-        if self.last.is_some() || self.opening.is_none() {
-            let expected = self.last.map_or(1, |(sequence, _)| sequence.saturating_add(1));
-            if decision.sequence != expected {
-                wrong.push((format!("sequence {}", decision.sequence), format!("sequence {expected}")));
-            }
+        let expected = self.last.map_or(1, |(sequence, _)| sequence.saturating_add(1));
+        if decision.sequence != expected {
+            wrong.push((format!("sequence {}", decision.sequence), format!("sequence {expected}")));
         }
         self.last = Some((decision.sequence, decision.id));
-        self.spent(decision, month, &mut wrong);
+        self.spent(decision, &mut wrong);
         self.recent(decision, &mut wrong);
         wrong
     }
 
-    fn spent(&mut self, decision: &DecisionRecord, month: Month, wrong: &mut Vec<Wrong>) {
+    fn spent(&mut self, decision: &DecisionRecord, wrong: &mut Vec<Wrong>) {
         let said = decision.basis.spent;
-        let unknown = self.opening == Some(month);
-        let spent = self.spent.entry((month, decision.request.currency.clone()));
-        let spent = spent.or_insert(if unknown { said } else { Total::ZERO });
+        let key = (decision.decided_at.month(), decision.request.currency.clone());
+        let spent = self.spent.entry(key).or_insert(Total::ZERO);
         if *spent != said {
             wrong.push((
                 format!("spent {said}"),
@@ -70,8 +59,7 @@ impl Chain {
 
     fn recent(&mut self, decision: &DecisionRecord, wrong: &mut Vec<Wrong>) {
         let (said, found) = (decision.basis.recent_requests, self.recent.count_at(decision.decided_at));
-        let known = self.opening.is_none() || self.requests >= VELOCITY_REQUESTS;
-        if if known { said != found } else { said < found } {
+        if said != found {
             wrong.push((
                 format!("recent_requests {said}"),
                 format!("recent_requests {found}, by those before"),
@@ -80,7 +68,6 @@ impl Chain {
         // A decision that an approval made is no request.
         if decision.supersedes.is_none() {
             self.recent.record(decision.decided_at);
-            self.requests = self.requests.saturating_add(1);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, UsageKey, UsageRecord};
 use crate::store::sql;
 use crate::store::sql::check as rows;
-use crate::store::tx::{Backend, Tx};
+use crate::store::tx::Tx;
 
 const TABLE: &str = "usage";
 const DECISIONS: &str = "decisions";
@@ -56,8 +56,7 @@ impl Counters {
             self.chain.break_off();
             return Ok(());
         };
-        // On PostgreSQL, months can be detached.
-        for (found, expected) in self.chain.take(decision, tx.backend() == Backend::Postgres) {
+        for (found, expected) in self.chain.take(decision) {
             let id = format!("{} of {agent}, {}", decision.sequence, decision.id);
             listener.finding(Finding::row(DECISIONS, environment, id, found, expected));
         }

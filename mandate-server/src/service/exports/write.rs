@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use mandate_core::export::Trailer;
-use mandate_core::{AgentId, ExportId, MandateId, PolicyVersion, Timestamp, Verdict, jwt};
+use mandate_core::{AgentId, DecisionId, ExportId, MandateId, PolicyVersion, Timestamp, Verdict, jwt};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
@@ -86,6 +86,9 @@ struct Header<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     until: Option<Timestamp>,
     created_at: Timestamp,
+    /// The newest decision, where no `until` bounds the export.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last: Option<DecisionId>,
 }
 
 /// One line.
@@ -125,6 +128,12 @@ fn ndjson(
     go_on: &dyn Fn() -> bool,
 ) -> Result<i64, Fault> {
     let Build { export, keyring, now } = build;
+    let (mut concerned, mut last) = (BTreeSet::<MandateId>::new(), None);
+    walk(tx, export, go_on, |whole| {
+        concerned.extend(whole.decision.mandate);
+        last = Some(whole.decision.id);
+        Ok(())
+    })?;
     let header = Header {
         id: export.id,
         environment: export.kind.as_str(),
@@ -134,13 +143,9 @@ fn ndjson(
         since: export.filter.since,
         until: export.filter.until,
         created_at: export.id.created_at(),
+        last: last.filter(|_| export.filter.until.is_none()),
     };
     line(out, &Line::<()>::Export(header))?;
-    let mut concerned: BTreeSet<MandateId> = BTreeSet::new();
-    walk(tx, export, go_on, |whole| {
-        concerned.extend(whole.decision.mandate);
-        Ok(())
-    })?;
     for id in concerned {
         let mandate = sql::mandates::find(tx, export.environment, id)?;
         let mandate = mandate.ok_or_else(|| Fault::new("database: a decision's mandate is not there"))?;

@@ -14,6 +14,8 @@ pub const AHEAD_MILLIS: i64 = 1_000;
 const MARK: &str = "/* clock.mark */ SELECT mark FROM clock";
 /// Raises the mark to `$1`, unless it is as high already.
 pub(in crate::store) const RAISE: &str = "/* clock.raise */ UPDATE clock SET mark = $1 WHERE mark < $1";
+const HELD: &str = "/* clock.held */ SELECT held FROM clock";
+const HOLD: &str = "/* clock.hold */ UPDATE clock SET held = $1";
 const ACCEPT: &str = "/* clock.accept */ UPDATE clock SET mark = $1";
 
 /// The mark.
@@ -32,6 +34,17 @@ pub fn raised(mark: Timestamp, newest: Timestamp) -> Option<Timestamp> {
 /// Raises the mark to `to`, unless it is as high already.
 pub fn raise(tx: &mut Tx<'_>, to: Timestamp) -> Result<(), Fault> {
     tx.execute(RAISE, &[to.millis().into()]).map(drop)
+}
+
+/// For how many more milliseconds of running no kept answer is forgotten.
+pub fn held(tx: &mut Tx<'_>) -> Result<i64, Fault> {
+    let row = tx.row(HELD, &[])?;
+    row.ok_or_else(|| Fault::Corrupt("database: the table clock has no row".to_owned()))?.integer()
+}
+
+/// Keeps for how many more milliseconds that is so.
+pub fn hold(tx: &mut Tx<'_>, millis: i64) -> Result<(), Fault> {
+    tx.execute_one(HOLD, &[millis.into()])
 }
 
 /// Sets the mark to `to`, which may be lower.

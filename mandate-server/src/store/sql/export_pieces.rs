@@ -21,7 +21,8 @@ const PUT: &str = "/* export_pieces.put */
 const CLEAR: &str = "/* export_pieces.clear */
     DELETE FROM export_pieces WHERE environment = $1 AND export = $2";
 const END: &str = "/* export_pieces.end */
-    UPDATE exports SET status = $1, rows = $2, sha256 = $3, leased_until = NULL
+    UPDATE exports SET status = $1, rows = $2, sha256 = $3, leased_until = NULL,
+        incomplete_since = (SELECT CASE WHEN c.mark < exports.until THEN c.mark END FROM clock c)
     WHERE environment = $4 AND export = $5 AND status = 'pending' AND leased_until = $6";
 const PIECE: &str = "/* export_pieces.piece */
     SELECT content FROM export_pieces WHERE environment = $1 AND export = $2 AND number = $3";

@@ -13,7 +13,8 @@ const INSERT: &str = "/* exports.insert */
     VALUES ($1, $2, $3, $4, $5, $6, $7, 'pending', $8)";
 const COUNT: &str = "/* exports.count */
     SELECT count(*) FROM exports WHERE environment = $1 AND expires_at > $2";
-const END: &str = "/* exports.end */ UPDATE exports SET status = $1, rows = $2, sha256 = $3
+const END: &str = "/* exports.end */ UPDATE exports SET status = $1, rows = $2, sha256 = $3,
+        incomplete_since = (SELECT CASE WHEN c.mark < exports.until THEN c.mark END FROM clock c)
     WHERE environment = $4 AND export = $5 AND status = 'pending'";
 const STATUS: &str = "/* exports.status */ SELECT status FROM exports WHERE export = $1";
 const NEXT_END: &str = "/* exports.next_end */ SELECT expires_at FROM exports ORDER BY expires_at LIMIT 1";
@@ -21,23 +22,29 @@ const DELETE: &str = "/* exports.delete */ DELETE FROM exports WHERE environment
 
 const FIND: &str = "/* exports.find */
     SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
-        e.status, e.rows, e.sha256, e.expires_at
+        e.status, e.rows, e.sha256, e.expires_at, e.incomplete_since
     FROM exports e JOIN environments n ON n.environment = e.environment
     WHERE e.environment = $1 AND e.export = $2";
 const NEXT_PENDING: &str = "/* exports.next_pending */
     SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
-        e.status, e.rows, e.sha256, e.expires_at
+        e.status, e.rows, e.sha256, e.expires_at, e.incomplete_since
     FROM exports e JOIN environments n ON n.environment = e.environment
-    WHERE e.status = 'pending' AND e.expires_at > $1 ORDER BY e.export LIMIT 1";
+    WHERE e.status = 'pending' AND e.expires_at > $1 AND (e.until IS NULL OR e.until <= $2)
+    ORDER BY e.export LIMIT 1";
 const NEXT_UNLEASED: &str = "/* exports.next_unleased */
     SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
-        e.status, e.rows, e.sha256, e.expires_at
+        e.status, e.rows, e.sha256, e.expires_at, e.incomplete_since
     FROM exports e JOIN environments n ON n.environment = e.environment
-    WHERE e.status = 'pending' AND e.expires_at > $1 AND (e.leased_until IS NULL OR e.leased_until <= $1)
+    WHERE e.status = 'pending' AND e.expires_at > $1 AND (e.until IS NULL OR e.until <= $2)
+        AND (e.leased_until IS NULL OR e.leased_until <= $1)
     ORDER BY e.export LIMIT 1";
+const NEXT_UNTIL: &str = "/* exports.next_until */
+    SELECT MIN(until) FROM exports WHERE status = 'pending' AND until > $1";
+const REOPEN: &str = "/* exports.reopen */ UPDATE exports SET incomplete_since = $1
+    WHERE status = 'ready' AND until > $1 AND (incomplete_since IS NULL OR incomplete_since > $1)";
 const EXPIRED: &str = "/* exports.expired */
     SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
-        e.status, e.rows, e.sha256, e.expires_at
+        e.status, e.rows, e.sha256, e.expires_at, e.incomplete_since
     FROM exports e JOIN environments n ON n.environment = e.environment
     WHERE e.expires_at <= $1 ORDER BY e.expires_at LIMIT $2";
 
@@ -62,6 +69,8 @@ pub struct Export {
     pub content: Option<(i64, [u8; 32])>,
     /// When it is deleted.
     pub expires_at: Timestamp,
+    /// The instant before `until` to which the clock was set back after the export was built.
+    pub incomplete_since: Option<Timestamp>,
 }
 
 macro_rules! words {
@@ -147,10 +156,22 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, id: ExportId) -> Result<Option<Ex
     tx.row(FIND, &[environment.into(), id.to_bytes().into()])?.map(read).transpose()
 }
 
-/// The oldest export that is to be built, and that no other server is building.
-pub fn next_pending(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Export>, Fault> {
+/// The oldest export that is to be built, and that no other server is building. Those of a period end at `latest` or before.
+pub fn next_pending(tx: &mut Tx<'_>, now: Timestamp, latest: Timestamp) -> Result<Option<Export>, Fault> {
     let sql = tx.either(NEXT_PENDING, NEXT_UNLEASED);
-    tx.row(sql, &[now.millis().into()])?.map(read).transpose()
+    tx.row(sql, &[now.millis().into(), latest.millis().into()])?.map(read).transpose()
+}
+
+/// The first end after `latest` of a period whose export is to be built.
+pub fn next_until(tx: &mut Tx<'_>, latest: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    let row = tx.row(NEXT_UNTIL, &[latest.millis().into()])?;
+    Ok(row.map(|mut row| row.maybe_integer()).transpose()?.flatten().map(Timestamp::from_millis))
+}
+
+/// Notes in the exports that were built for periods which end after `now` that the clock was set back to it. Gives how many
+/// there are.
+pub fn reopen(tx: &mut Tx<'_>, now: Timestamp) -> Result<usize, Fault> {
+    tx.execute(REOPEN, &[now.millis().into()])
 }
 
 /// The state of an export.
@@ -169,7 +190,7 @@ pub fn expired(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Export
     tx.query(EXPIRED, &[now.millis().into(), limit.into()])?.into_iter().map(read).collect()
 }
 
-/// Writes how building a pending export has ended.
+/// Writes how building a pending export has ended. If the clock was set back meanwhile, the mark shows it.
 pub fn end(
     tx: &mut Tx<'_>,
     export: &Export,
@@ -208,5 +229,6 @@ fn read(mut row: Row) -> Result<Export, Fault> {
         status: ExportStatus::parse(&row.text()?)?,
         content: row.maybe_integer()?.zip(row.maybe_bytes()?),
         expires_at: Timestamp::from_millis(row.integer()?),
+        incomplete_since: row.maybe_integer()?.map(Timestamp::from_millis),
     })
 }

@@ -3,7 +3,7 @@
 use mandate_core::Timestamp;
 
 use crate::error::Fault;
-use crate::store::tx::Tx;
+use crate::store::tx::{Backend, Tx};
 
 /// Reports are dated by the database's clock, so that the servers' clocks need not agree.
 const WRITE_REPORT: &str = "/* servers.write_report */ INSERT INTO servers (server, at, rates, ended)
@@ -16,6 +16,13 @@ const FORGET: &str = "/* servers.forget */
     DELETE FROM servers WHERE at <= (extract(epoch FROM clock_timestamp()) * 1000)::bigint - $1";
 
 const NOW: &str = "/* servers.now */ SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+
+/// Gives this transaction a number, on PostgreSQL.
+const TRANSACTION: &str = "/* servers.transaction */ SELECT CAST(CAST(pg_current_xact_id() AS xid) AS TEXT)";
+/// Others of the servers that were begun before the transaction `$1` and write.
+const OLDER: &str = "/* servers.older */ SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()
+        AND backend_xid IS NOT NULL AND age(backend_xid) > age(CAST(CAST($1 AS TEXT) AS xid))";
 
 /// A server's newest report.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +53,21 @@ pub fn read_reports(tx: &mut Tx<'_>, server: [u8; 16], millis: i64) -> Result<Ve
 pub fn now(tx: &mut Tx<'_>) -> Result<Timestamp, Fault> {
     let row = tx.row(NOW, &[])?;
     Ok(Timestamp::from_millis(row.ok_or_else(|| Fault::new("database: a time without a row"))?.integer()?))
+}
+
+/// The number of this transaction, where others can be under way beside it.
+pub fn transaction(tx: &mut Tx<'_>) -> Result<Option<String>, Fault> {
+    if tx.backend() == Backend::Sqlite {
+        return Ok(None);
+    }
+    let row = tx.row(TRANSACTION, &[])?;
+    row.ok_or_else(|| Fault::new("database: a transaction without a row"))?.text().map(Some)
+}
+
+/// Whether every transaction of the servers has ended that was begun before the one of this number and writes.
+pub fn is_oldest(tx: &mut Tx<'_>, number: &str) -> Result<bool, Fault> {
+    let row = tx.row(OLDER, &[number.into()])?;
+    Ok(row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()? == 0)
 }
 
 /// Deletes reports that are older than so many milliseconds.

@@ -119,10 +119,8 @@ impl States {
 
     /// Forgets what a script may have changed.
     pub(super) fn forget(&mut self, touched: &Touched) {
-        if !touched.agents.is_empty() {
-            // A script that decides raises the mark.
-            self.mark = None;
-        }
+        // A script that decides, or closes the period of an export, raises the mark.
+        self.mark = None;
         for environment in &touched.environments {
             self.modes.remove(environment);
         }

@@ -14,7 +14,7 @@ const LAYOUT: &[(&str, usize, &str)] = &[
     ("organizations", 1, "organization:i name:t created_at:i"),
     ("environments", 1, "environment:i organization:i kind:t policy_version:t mode:t since:i"),
     ("revisions", 1, "name:t revision:i"),
-    ("clock", 1, "one:i mark:i"),
+    ("clock", 1, "one:i mark:i held:i"),
     ("issuers", 1, "issuer:i url:t"),
     (
         "signing_keys",
@@ -79,7 +79,8 @@ const LAYOUT: &[(&str, usize, &str)] = &[
     (
         "exports",
         2,
-        "environment:i export:b format:t verdict:t agent:t since:i until:i status:t rows:i sha256:b expires_at:i",
+        "environment:i export:b format:t verdict:t agent:t since:i until:i status:t rows:i sha256:b expires_at:i \
+         incomplete_since:i",
     ),
     ("audit", 1, "audit:i at:i action:t organization:t environment:t subject:t operator:t details:t"),
 ];

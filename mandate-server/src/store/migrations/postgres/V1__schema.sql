@@ -42,12 +42,13 @@ CREATE TABLE revisions (
 INSERT INTO revisions (name, revision) VALUES ('api_keys', 0), ('signing_keys', 0);
 
 -- The high-water mark of the instants by which decisions were made: never below one of them, and at most a second ahead of
--- the newest.
+-- the newest. `held`: for how many more milliseconds of running no kept answer is forgotten, since the clock was set ahead.
 CREATE TABLE clock (
     one  BIGINT  PRIMARY KEY CHECK (one = 1),
-    mark BIGINT  NOT NULL
+    mark BIGINT  NOT NULL,
+    held BIGINT  NOT NULL
 );
-INSERT INTO clock (one, mark) VALUES (1, 0);
+INSERT INTO clock (one, mark, held) VALUES (1, 0, 0);
 
 -- All that a decision reads and changes of its agent is in the agent's row: one lock, one update, and no other read. Room is
 -- left in the pages, so that no index changes with it.
@@ -321,6 +322,7 @@ CREATE INDEX escrow_history_due ON escrow_history (next_at) WHERE settlement = '
 
 -- An export is asked for, built beside the requests, and kept until it expires. `verdict`, `agent`, `since` and `until`
 -- say which decisions are in it. Until `leased_until` one server builds it.
+-- `incomplete_since`: the clock was set back to this instant, which is before `until`, after the export was built.
 CREATE TABLE exports (
     environment  BIGINT NOT NULL REFERENCES environments (environment),
     export       BYTEA NOT NULL CHECK (length(export) = 16),
@@ -334,6 +336,7 @@ CREATE TABLE exports (
     sha256       BYTEA CHECK (length(sha256) = 32),
     expires_at   BIGINT NOT NULL,
     leased_until BIGINT,
+    incomplete_since BIGINT,
     PRIMARY KEY (environment, export)
 );
 CREATE UNIQUE INDEX exports_by_id ON exports (export);

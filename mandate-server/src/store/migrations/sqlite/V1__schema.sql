@@ -42,12 +42,13 @@ CREATE TABLE revisions (
 INSERT INTO revisions (name, revision) VALUES ('api_keys', 0), ('signing_keys', 0), ('operator', 0);
 
 -- The high-water mark of the instants by which decisions were made: never below one of them, and at most a second ahead of
--- the newest.
+-- the newest. `held`: for how many more milliseconds of running no kept answer is forgotten, since the clock was set ahead.
 CREATE TABLE clock (
     one  INTEGER PRIMARY KEY CHECK (one = 1),
-    mark INTEGER NOT NULL
+    mark INTEGER NOT NULL,
+    held INTEGER NOT NULL
 ) STRICT;
-INSERT INTO clock (one, mark) VALUES (1, 0);
+INSERT INTO clock (one, mark, held) VALUES (1, 0, 0);
 
 -- `position` is the agent's place in the list of agents. `recent` holds the instants of its newest ten requests, 8 bytes each.
 -- It is written with every few of the agent's decisions, together with its rows of `usage` and `agent_decisions`:
@@ -306,6 +307,7 @@ CREATE INDEX escrow_history_due ON escrow_history (next_at) WHERE settlement = '
 
 -- An export is asked for, built beside the requests, and kept as a file until it expires. `verdict`, `agent`, `since` and
 -- `until` say which decisions are in it.
+-- `incomplete_since`: the clock was set back to this instant, which is before `until`, after the export was built.
 CREATE TABLE exports (
     environment INTEGER NOT NULL REFERENCES environments (environment),
     export      BLOB    NOT NULL CHECK (length(export) = 16),
@@ -318,6 +320,7 @@ CREATE TABLE exports (
     rows        INTEGER,
     sha256      BLOB    CHECK (length(sha256) = 32),
     expires_at  INTEGER NOT NULL,
+    incomplete_since INTEGER,
     PRIMARY KEY (environment, export)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX exports_pending ON exports (export) WHERE status = 'pending';

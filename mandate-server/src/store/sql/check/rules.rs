@@ -119,6 +119,17 @@ const RULES: &[Rule] = &[
             LIMIT $1",
     },
     Rule {
+        table: "agents",
+        of: Of::Itself,
+        other: Of::Decision,
+        found: "last decision {}",
+        expected: "a row of the log, of this agent",
+        sql: "/* rules.agents_3 */ SELECT a.environment, a.agent, a.last_decision FROM agents a
+            LEFT JOIN decisions d
+                ON d.environment = a.environment AND d.decision = a.last_decision AND d.agent = a.agent
+            WHERE a.last_decision IS NOT NULL AND d.decision IS NULL LIMIT $1",
+    },
+    Rule {
         table: "mandates",
         of: Of::Mandate,
         other: Of::Mandate,
@@ -244,6 +255,17 @@ const RULES: &[Rule] = &[
                OR (r.status <> 'approved' AND r.fresh IS NOT NULL)
                OR (r.status IN ('approved', 'denied') AND r.resolved_at IS NULL)
                OR (r.status = 'pending' AND r.resolved_at IS NOT NULL) LIMIT $1",
+    },
+    Rule {
+        table: "reviews",
+        of: Of::Review,
+        other: Of::Itself,
+        found: "resolved after sequence {}",
+        expected: "where it was denied, the sequence of its decision or a later one; elsewhere none",
+        sql: "/* rules.reviews_3 */ SELECT r.environment, r.review, r.resolved_after FROM reviews r
+            JOIN decisions d ON d.environment = r.environment AND d.decision = r.decision
+            WHERE (r.status = 'denied' AND (r.resolved_after IS NULL OR r.resolved_after < d.sequence))
+               OR (r.status <> 'denied' AND r.resolved_after IS NOT NULL) LIMIT $1",
     },
     Rule {
         table: "usage",
