@@ -8,6 +8,7 @@ use mandate_core::Timestamp;
 use mandate_server::clock::{Clock, SystemEntropy};
 use mandate_server::error::Fault;
 use mandate_server::service::audit::{self, Deed, Operator};
+use mandate_server::service::check::{self, Finding};
 use mandate_server::service::transfer::{self, Listener, Summary};
 use mandate_server::store::upkeep;
 use mandate_tests::Kind;
@@ -47,6 +48,14 @@ impl Listener for Cut {
     }
 
     fn compared(&mut self, _: &str, _: i64) {}
+}
+
+impl check::Listener for Cut {
+    fn finding(&mut self, finding: Finding) {
+        panic!("{finding:?}");
+    }
+
+    fn looked_at(&mut self, _: i64, _: i64) {}
 }
 
 /// A server over SQLite, whose clock moves only when the test moves it.
