@@ -31,7 +31,9 @@ fn deciding(server: &TestServer, environments: i64) -> Vec<Vec<Value>> {
         let columns = statement.column_count();
         let parameters = (table != "unsettled").then_some(environments);
         let found = statement
-            .query_map(rusqlite::params_from_iter(parameters), |row| (0..columns).map(|n| row.get(n)).collect())
+            .query_map(rusqlite::params_from_iter(parameters), |row| {
+                (0..columns).map(|n| row.get(n)).collect()
+            })
             .unwrap();
         rows.extend(found.map(Result::unwrap));
     }
@@ -45,7 +47,8 @@ fn no_command_beside_a_server_writes_a_row_that_decides() {
     for _ in 0..3 {
         assert_eq!(buyer.ask(1).status, 201);
     }
-    let environments = open(&server).query_row("SELECT max(environment) FROM environments", [], |row| row.get(0));
+    let environments =
+        open(&server).query_row("SELECT max(environment) FROM environments", [], |row| row.get(0));
     let environments: i64 = environments.unwrap();
     let before = deciding(&server, environments);
     assert!(before.len() > 8, "{before:?}");

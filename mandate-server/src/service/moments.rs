@@ -155,7 +155,8 @@ impl Moments {
     /// much less than what was written.
     #[must_use]
     pub fn hold_to_keep(&self) -> Option<i64> {
-        let (until, kept) = (self.suspended_until.load(Ordering::SeqCst), self.suspension_kept.load(Ordering::SeqCst));
+        let (until, kept) =
+            (self.suspended_until.load(Ordering::SeqCst), self.suspension_kept.load(Ordering::SeqCst));
         let left = until.saturating_sub(self.clock.uptime_millis()).max(0);
         let is_less = kept.saturating_sub(left) >= KEEP_MILLIS || left == 0 && kept > 0;
         (left > kept || is_less).then_some(left)

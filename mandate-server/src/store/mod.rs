@@ -29,8 +29,8 @@ use crate::traces::Span;
 use tail::Tail;
 use tx::Tx;
 
-pub use owned::Owned;
 pub use decider::{Authorization, Decider, Drafted, Found, Loaded, Made, Ruling, Signed, Standing, Unsigned};
+pub use owned::Owned;
 pub use upkeep::{Holder, Schema, Step, migrate};
 
 /// An open database. Clones share it.

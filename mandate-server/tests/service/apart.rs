@@ -46,9 +46,7 @@ pub(crate) fn another(store: &Store, database: &str, decider: Arc<dyn Decider>) 
 
 /// [`Store::open_bounded`].
 pub(crate) fn open_bounded(database: &str, decider: Arc<dyn Decider>, tail: Tail) -> Result<Store, Fault> {
-    on_a_thread(|| {
-        Store::open_bounded(Owned::take(database, Duration::ZERO)?, decider, Metrics::new(), tail)
-    })
+    on_a_thread(|| Store::open_bounded(Owned::take(database, Duration::ZERO)?, decider, Metrics::new(), tail))
 }
 
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {

@@ -15,10 +15,10 @@ use mandate_server::store::sql::owed::{self, MAX_OWED};
 use mandate_server::store::tail::Tail;
 use tempfile::TempDir;
 
-use crate::states::{below, campaign, log, rests, switch};
 use crate::apart;
 use crate::oracle;
 use crate::rotation::Random;
+use crate::states::{below, campaign, log, rests, switch};
 use crate::world::World;
 
 /// What happens in the course of a campaign of scale 1.

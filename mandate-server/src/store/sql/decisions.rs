@@ -8,7 +8,9 @@ use mandate_core::{
 use super::of_agent::OfAgent;
 use super::{agents, owed, reviews, usage};
 use crate::error::Fault;
-use crate::model::records::{AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice, UsageKey, UsageRecord};
+use crate::model::records::{
+    AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice, UsageKey, UsageRecord,
+};
 use crate::store::tx::{Owing, Row, Tx, Value};
 
 const INSERT: &str = "/* decisions.insert */

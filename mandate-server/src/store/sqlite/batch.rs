@@ -101,7 +101,8 @@ impl Deciding {
         let mut names = HashSet::new();
         while let Some(asked) = batch.waiting.pop_front() {
             let authorization = &asked.authorization;
-            let name = authorization.call.idempotency.as_ref().map(|claim| claim.key(&authorization.call.caller));
+            let name =
+                authorization.call.idempotency.as_ref().map(|claim| claim.key(&authorization.call.caller));
             let environment = authorization.call.caller.environment.id;
             let request = authorization.request.as_ref().ok();
             let month = request.map(|request| UsageKey::of(environment, request, now));

@@ -89,7 +89,11 @@ impl States {
 
     /// Counts a decision that is metered under `key`. Gives the agent's rows if they are to be written with it, as they
     /// are with every [`MAX_OWED`]th.
-    pub(super) fn count(&mut self, key: &UsageKey, decision: &DecisionRecord) -> Result<Option<Counted>, Fault> {
+    pub(super) fn count(
+        &mut self,
+        key: &UsageKey,
+        decision: &DecisionRecord,
+    ) -> Result<Option<Counted>, Fault> {
         let lost = || Fault::new("the state that was decided on is not in memory any more");
         let agent = self.agents.peek_mut(&key.agent).ok_or_else(lost)?;
         let place = agent.find(key).ok_or_else(lost)?;

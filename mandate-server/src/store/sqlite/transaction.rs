@@ -23,10 +23,10 @@ use rusqlite::Connection;
 use super::super::sql;
 use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
+use super::SqliteSession;
 use super::batch::Batch;
 use super::jobs::{Asked, Job, Reply, Script};
 use super::writer::Thread;
-use super::SqliteSession;
 use crate::error::Fault;
 use crate::model::call::ScriptError;
 use crate::traces;
@@ -254,7 +254,6 @@ pub(super) fn in_savepoint<T>(
 
 /// Runs `script`; a panic, which has logged itself, is a fault.
 fn caught<T, E: From<Fault>>(script: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-    catch_unwind(AssertUnwindSafe(script)).unwrap_or_else(|_| {
-        Err(Fault::new("a script panicked; see the line before this one").into())
-    })
+    catch_unwind(AssertUnwindSafe(script))
+        .unwrap_or_else(|_| Err(Fault::new("a script panicked; see the line before this one").into()))
 }
