@@ -27,7 +27,7 @@ impl Object<'_> {
         self.each(|_| None)
     }
 
-    /// The same, and no name or text holds an API key: whoever reads the document later would have it. No message repeats
+    /// The same, and no name or text holds an API key: later readers of the document would have it. No message repeats
     /// the key.
     ///
     /// ```

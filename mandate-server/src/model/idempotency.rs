@@ -68,7 +68,7 @@ impl Claim {
             let message = format!("Idempotency-Key must be 1 to {MAX_NAME} printable ASCII characters");
             return Err(Refusal::invalid(message));
         }
-        // It would be kept, and repeated to whoever uses it again.
+        // It would be kept, and repeated in a refusal.
         if holds_key(name) {
             return Err(Refusal::invalid("Idempotency-Key must not hold an API key"));
         }

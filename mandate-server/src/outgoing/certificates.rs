@@ -12,7 +12,7 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, RootCer
 use super::NoAnswer;
 
 /// Verifies as rustls does. Of a certificate that no trusted authority has signed it also says whether it is signed by
-/// itself: its owner is told what to replace.
+/// itself: the error says what its owner must replace.
 #[derive(Debug)]
 pub(super) struct Verifier(Arc<WebPkiServerVerifier>);
 

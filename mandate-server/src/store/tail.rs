@@ -1,8 +1,8 @@
 //! The end of the log that is in no agent's rows yet, in memory: see `sql::owed`.
 //!
-//! One writer adds to it what it writes, before it commits, and takes away what it has settled, after that. Whoever reads
-//! looks at a snapshot of the database, which may be older than what stands here: it leaves out what its snapshot does not
-//! have, and nothing that its snapshot needs is taken away before it ends.
+//! The writer adds a decision before it commits, and removes it after a commit that has written the agent's rows. A reader
+//! has a snapshot of the database, which may be older than the tail. It leaves out decisions that its snapshot does not
+//! have. Nothing that its snapshot needs is removed before it ends.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, vec_deque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -63,7 +63,7 @@ struct Unsettled {
     behind: u64,
 }
 
-/// Somebody who reads. It begins before his snapshot does, and ends behind it.
+/// A reader. It begins before its snapshot does, and ends after it.
 #[derive(Debug)]
 pub(super) struct Visit<'a> {
     tail: &'a Tail,

@@ -6,8 +6,11 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream};
 
+use crate::wire::Reply;
 use crate::world::{World, spend};
 
+/// How long the server may take to see what was read.
+const WITHIN: Duration = Duration::from_secs(60);
 const LIST: &str = "/v1/mandates?limit=100";
 
 /// Mandates with as many categories as there may be, so that a page of them is long.
@@ -34,6 +37,20 @@ async fn deaf(world: &World) -> TcpStream {
     stream
 }
 
+/// Asks until the status of the answer is as wanted, and no longer than [`WITHIN`].
+async fn until(world: &World, path: &str, is_wanted: impl Fn(u16) -> bool) -> Reply {
+    let asking = async {
+        loop {
+            let reply = world.get(&world.organization_key, path).await;
+            if is_wanted(reply.status) {
+                return reply;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(WITHIN, asking).await.unwrap()
+}
+
 #[tokio::test]
 async fn a_key_that_does_not_read_its_answers_gets_no_more_and_others_do() {
     let world = World::start().await;
@@ -44,13 +61,7 @@ async fn a_key_that_does_not_read_its_answers_gets_no_more_and_others_do() {
     for _ in 0..40 {
         deaf_ones.push(deaf(&world).await);
     }
-    let refused = loop {
-        let reply = world.get(key, "/v1/agents").await;
-        if reply.status != 200 {
-            break reply;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
+    let refused = until(&world, "/v1/agents", |status| status != 200).await;
     let message = refused.refused(503, "server_error");
     assert!(message.starts_with("the key has too many answers that were not read"), "{message}");
     assert_eq!(refused.header("retry-after"), Some("1"));
@@ -62,7 +73,5 @@ async fn a_key_that_does_not_read_its_answers_gets_no_more_and_others_do() {
     assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
 
     drop(deaf_ones);
-    while world.get(key, LIST).await.status != 200 {
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    until(&world, LIST, |status| status == 200).await;
 }

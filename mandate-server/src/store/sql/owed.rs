@@ -2,9 +2,9 @@
 //!
 //! On SQLite each page that is written costs, and an agent's rows lie anywhere: its counters, and its decisions in
 //! `agent_decisions`. So they are written with every few decisions only, all of them together, and `agents.last_decision` says up to
-//! which decision. What they lack is at most [`MAX_OWED`] rows of the log, which the tail knows by agent: whoever reads adds
-//! them up; whoever locks an agent to write settles them first. `unsettled.since` says where in the log such rows begin, for
-//! whoever has no tail yet. Where decisions are counted at once, nothing here asks the database for anything.
+//! which decision. What they lack is some [`MAX_OWED`] rows of the log, which the tail knows by agent. Readers add them up.
+//! `unsettled.since` says where in the log such rows begin, for a process that has no tail yet. Where decisions are counted
+//! at once, nothing here asks the database for anything.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -229,7 +229,7 @@ pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
     }
     let owed = find(tx, key)?;
     let Some(last) = owed.last() else {
-        // Another process has settled what the tail still has; or it never came into the log.
+        // Its rows were written earlier in this transaction.
         if let Some(last) = tx.tail()?.last(key) {
             tx.settled(key, last);
         }

@@ -108,7 +108,7 @@ fn the_oldest_are_overdue_once_there_is_too_much_behind_them() {
     tail.commit((2, None), Vec::new());
     assert_eq!(tail.overdue(8), [b.clone(), a.clone()]);
     assert_eq!(tail.overdue(1), std::slice::from_ref(&b));
-    // What is settled is not overdue, even while somebody reads what was before.
+    // What is settled is not overdue, even while a reader needs what was before.
     let visit = tail.visit();
     tail.commit((0, None), vec![(b.clone(), id(1)), (a.clone(), id(2))]);
     assert_eq!(tail.overdue(8), []);
