@@ -89,7 +89,11 @@ pub(crate) fn fill(
     let every = all.div_ceil(LISTED).max(1);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     runtime.block_on(async {
-        let store = Store::open(Owned::take(&url, Duration::ZERO)?, Arc::new(engine) as Arc<dyn Decider>, Metrics::new())?;
+        let store = Store::open(
+            Owned::take(&url, Duration::ZERO)?,
+            Arc::new(engine) as Arc<dyn Decider>,
+            Metrics::new(),
+        )?;
         let next = Arc::new(AtomicUsize::new(numbers.start));
         let mut tasks = tokio::task::JoinSet::<Result<(), Fault>>::new();
         for _ in 0..AT_A_TIME {
