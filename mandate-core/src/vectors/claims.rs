@@ -74,9 +74,19 @@ fn circumstances() -> Vec<(&'static str, Value, Option<&'static str>)> {
     ]
 }
 
-fn verdict_claims() -> Vec<(&'static str, String, Option<&'static str>)> {
+/// A name, a token, and the check that refuses it, if one does.
+type Case = (&'static str, String, Option<&'static str>);
+
+const MANDATE: &str = r#""mandate":"mnd_01kjmr9s000000000000000002","#;
+
+fn verdict_claims() -> Vec<Case> {
+    [verdict_kinds(), verdict_texts(), verdict_values()].concat()
+}
+
+/// Claims of another kind, and those that a verdict may have too.
+fn verdict_kinds() -> Vec<Case> {
     let verdict = |from: &str, to: &str| changed(VERDICT, from, to);
-    let no_mandate = VERDICT.replace(r#""mandate":"mnd_01kjmr9s000000000000000002","#, "");
+    let no_mandate = VERDICT.replace(MANDATE, "");
     vec![
         ("a claim that is not known", verdict("{\"iss\"", "{\"later\":{\"a\":[1]},\"iss\""), None),
         ("a name that is not known in request", verdict("\"agent\"", "\"later\":1,\"agent\""), None),
@@ -99,6 +109,13 @@ fn verdict_claims() -> Vec<(&'static str, String, Option<&'static str>)> {
         ),
         ("neither a verdict nor an event", verdict("\"verdict\":\"allow\",", ""), Some("kind")),
         ("empty claims", token("{}"), Some("kind")),
+    ]
+}
+
+/// Claims that are not strict JSON.
+fn verdict_texts() -> Vec<Case> {
+    let verdict = |from: &str, to: &str| changed(VERDICT, from, to);
+    vec![
         ("claims that are an array", token("[]"), Some("claims")),
         ("claims that are not JSON", token("allow"), Some("claims")),
         ("bytes behind the claims", token(&format!("{VERDICT}\n0")), Some("claims")),
@@ -131,6 +148,14 @@ fn verdict_claims() -> Vec<(&'static str, String, Option<&'static str>)> {
             verdict("{\"iss\"", "{\"later\":{\"\\udc00\":1},\"iss\""),
             Some("claims"),
         ),
+    ]
+}
+
+/// Claims with a value that a verdict cannot have.
+fn verdict_values() -> Vec<Case> {
+    let verdict = |from: &str, to: &str| changed(VERDICT, from, to);
+    let no_mandate = VERDICT.replace(MANDATE, "");
+    vec![
         ("exp that is a string", verdict("1772366700", "\"1772366700\""), Some("claims")),
         ("exp with a fraction", verdict("1772366700", "1772366700.0"), Some("claims")),
         ("exp with an exponent", verdict("1772366700", "17723667e2"), Some("claims")),

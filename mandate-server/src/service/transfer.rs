@@ -191,7 +191,10 @@ fn shown(column: &str, value: &Value) -> String {
             (Ok(bytes), "event") => EventId::from_bytes(bytes).to_string(),
             (Ok(bytes), "escrow") => EscrowId::from_bytes(bytes).to_string(),
             (Ok(bytes), "export") => ExportId::from_bytes(bytes).to_string(),
-            _ => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+            _ => {
+                let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
+                digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
+            }
         },
         _ => "?".to_owned(),
     }

@@ -94,8 +94,8 @@ impl Store {
         let announced = Arc::new(Notify::new());
         let wake = Arc::clone(&announced);
         let backend = match owned {
-            Owned::Sqlite(owner) => {
-                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(owner, decider, metrics, wake, disk, tail)?))
+            Owned::Sqlite(file) => {
+                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(file, decider, metrics, wake, disk, tail)?))
             }
             Owned::Postgres(url) => {
                 Backend::Postgres(Arc::new(postgres::Postgres::open(&url, &decider, metrics, wake)?))

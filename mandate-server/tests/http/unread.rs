@@ -10,7 +10,7 @@ use crate::wire::Reply;
 use crate::world::{World, spend};
 
 /// How long the server may take to see what was read.
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_mins(1);
 const LIST: &str = "/v1/mandates?limit=100";
 
 /// Mandates with as many categories as there may be, so that a page of them is long.

@@ -86,6 +86,7 @@ impl World {
     }
 
     /// Another server on the same database, that is shown its own time.
+    #[allow(dead_code, reason = "the suite of one database has no such case")]
     pub(crate) async fn beside(&self, clock: Arc<TestClock>) -> Self {
         let verdicts_url = Some(self.running.urls.verdicts.clone());
         let settings = Settings { verdicts_url, ..self.settings.clone() };

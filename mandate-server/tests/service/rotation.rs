@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mandate_core::jwks::KeySet;
 use mandate_core::verify::MAX_LEEWAY_SECONDS;
 use mandate_core::{EnvironmentKind, Timestamp, VERDICT_LIFETIME_SECONDS};
-use mandate_server::clock::{Clock as _, SystemEntropy};
+use mandate_server::clock::SystemEntropy;
 use mandate_server::error::Refusal;
 use mandate_server::model::call::ScriptError;
 use mandate_server::model::master_key::MasterKey;
@@ -23,7 +23,6 @@ use mandate_server::store::tx::Tx;
 use mandate_tests::Database;
 
 use crate::apart;
-use crate::world::World;
 
 const MASTER: [u8; 32] = [7; 32];
 const KINDS: [EnvironmentKind; 2] = EnvironmentKind::ALL;

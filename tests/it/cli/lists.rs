@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
+use std::slice;
 
 use super::Shell;
 use crate::harness::{DEADLINE, TestServer, terms};
@@ -42,10 +43,10 @@ fn filters_choose_mandates_and_escrows() {
     let mandates =
         |more: &[&str]| lines(&[&["mandate", "list", "--format", "ndjson", "--jq", ".id"], more].concat());
     assert_eq!(mandates(&[]), [two.clone(), one.clone()]);
-    assert_eq!(mandates(&["--agent", "one"]), [one.clone()]);
+    assert_eq!(mandates(&["--agent", "one"]), slice::from_ref(one));
     shell.get(&["mandate", "revoke", one, "--jq", ".id"]);
-    assert_eq!(mandates(&["--status", "active"]), [two.clone()]);
-    assert_eq!(mandates(&["--status", "revoked", "--agent", "agt_one"]), [one.clone()]);
+    assert_eq!(mandates(&["--status", "active"]), slice::from_ref(two));
+    assert_eq!(mandates(&["--status", "revoked", "--agent", "agt_one"]), slice::from_ref(one));
     assert!(mandates(&["--status", "revoked", "--agent", "two"]).is_empty());
     shell.run(&["mandate", "list", "--status", "gone"]).code(2);
     assert_eq!(&shell.get(&["agent", "show", "one", "--jq", ".mandate"]), one, "revoked or not, it governs");

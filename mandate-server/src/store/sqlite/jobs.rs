@@ -25,7 +25,7 @@ pub(super) type Script = Box<dyn FnOnce(&Connection, &mut Tally) -> Reply + Send
 /// What the writer does.
 pub(super) enum Job {
     Script(Script),
-    Authorization(Asked),
+    Authorization(Box<Asked>),
 }
 
 /// Where the answer to an authorization goes.

@@ -38,14 +38,16 @@ impl Thread {
         let (mut asked, mut scripts) = (Vec::with_capacity(jobs.len()), Vec::new());
         for job in jobs.drain(..) {
             match job {
-                Job::Authorization(authorization) => asked.push(authorization),
+                Job::Authorization(authorization) => asked.push(*authorization),
                 Job::Script(script) => scripts.push(script),
             }
         }
         if let Err(fault) = self.begin() {
             self.committer.log("a transaction could not begin", &fault);
             // To drop a script drops its waiter's channel, which is a fault too.
-            asked.into_iter().for_each(|asked| _ = asked.waiter.send(Err(fault.clone())));
+            for Asked { waiter, .. } in asked {
+                let _ = waiter.send(Err(fault.clone()));
+            }
             return;
         }
         let count = asked.len() + scripts.len();
@@ -150,22 +152,19 @@ impl Thread {
         let committing = Instant::now();
         let ended = self.committer.commit(&self.connection);
         self.metrics.committed(count, committing.elapsed());
-        match &ended {
-            Ok(()) => {
-                self.tail.commit((tally.decided.len(), tally.newest), std::mem::take(&mut tally.settled));
-                for (verdict, mode) in &tally.decided {
-                    self.metrics.decided(*verdict, *mode);
-                }
-                if tally.announced {
-                    self.wake.notify_one();
-                }
+        if ended.is_ok() {
+            self.tail.commit((tally.decided.len(), tally.newest), std::mem::take(&mut tally.settled));
+            for (verdict, mode) in &tally.decided {
+                self.metrics.decided(*verdict, *mode);
             }
-            Err(_) => {
-                self.deciding.states.clear();
-                // After a failure of the disk it may be in the log: readers look for each decision there.
-                if !self.committer.has_stopped() {
-                    self.tail.abort();
-                }
+            if tally.announced {
+                self.wake.notify_one();
+            }
+        } else {
+            self.deciding.states.clear();
+            // After a failure of the disk it may be in the log: readers look for each decision there.
+            if !self.committer.has_stopped() {
+                self.tail.abort();
             }
         }
         ended

@@ -119,7 +119,7 @@ impl Writer {
     pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
         let (waiter, answered) = oneshot::channel();
         let began = Instant::now();
-        self.send(Job::Authorization(Asked { authorization, waiter })).await?;
+        self.send(Job::Authorization(Box::new(Asked { authorization, waiter }))).await?;
         let answer = answered.await.map_err(|_| self.gone())??;
         self.metrics.authorized(began.elapsed());
         Ok(answer)
