@@ -15,7 +15,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 pub use signals::{Hangup, StopSignal};
 
 use crate::clock::{Clock, Entropy};
-use crate::config::{Config, Settings};
+use crate::config::{Config, Descriptors, Settings};
 use crate::error::Fault;
 use crate::http::{Listener, RequestIds, follow_certificates, serve};
 use crate::metrics::{Listener as Name, Metrics};
@@ -82,7 +82,7 @@ impl App {
         let tls = Tls::read(&config.settings, clock.now())?;
         let sockets = Sockets::bind(&config.settings).await?;
         let urls = sockets.urls(&config.settings);
-        let proxied = config.settings.behind_proxy;
+        let (proxied, descriptors) = (config.settings.behind_proxy, Descriptors::raise());
         let drain_delay = Duration::from_secs(config.settings.drain_delay_seconds);
         let traces = traces(&config.settings, &metrics).await?;
         let mut parts = Parts::open(config, &urls, clock, entropy, metrics).await?;
@@ -96,7 +96,7 @@ impl App {
         let ids = Arc::new(RequestIds { ids, clock: Arc::clone(&clock) });
         let (identities, counting, look) = (tls.identities, metrics.clone(), Arc::clone(&certificates));
         serving.spawn(|stopping| follow_certificates(identities, clock, counting, look, stopping));
-        let listeners = Listeners { ids, metrics, traces: traces.clone(), proxied };
+        let listeners = Listeners { ids, metrics, traces: traces.clone(), proxied, descriptors };
         let api = serving.listen(sockets.api, |at| listeners.listener(Name::Api, at, api, tls.api));
         let public =
             serving.listen(sockets.public, |at| listeners.listener(Name::Public, at, public, tls.public));

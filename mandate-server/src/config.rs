@@ -4,6 +4,7 @@
 //! and comes from a variable or from a file of its own, never from the command line.
 
 mod check;
+mod descriptors;
 mod flags;
 mod joint;
 mod master;
@@ -25,6 +26,7 @@ use flags::COMMAND_LINE;
 use written::{NAMES, Written};
 
 pub use crate::traces::Collector;
+pub use descriptors::Descriptors;
 pub use flags::{Flags, ServerFlags};
 pub use joint::{SettlementSetting, TlsFiles};
 pub use master::{master_key, master_key_exposed, master_key_if_set, new_master_key};

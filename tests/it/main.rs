@@ -22,6 +22,7 @@ mod concurrency;
 mod crash;
 mod decisions;
 mod deliveries;
+mod descriptors;
 mod enforcement;
 mod engine;
 mod export;

@@ -148,7 +148,7 @@ fn print(settings: &[Setting], json: bool, toml: bool) -> std::io::Result<()> {
                 writeln!(out, "{name:name_width$}  {:value_width$}  {source}", rendered(setting))?;
             }
             // JSON strings, numbers and booleans are valid TOML.
-            Some(value) if !setting.is_secret() => writeln!(out, "{name} = {value}  # {source}")?,
+            Some(value) if setting.is_for_a_file() => writeln!(out, "{name} = {value}  # {source}")?,
             _ => writeln!(out, "# {name}: {}  # {source}", rendered(setting))?,
         }
     }

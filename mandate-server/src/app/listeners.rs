@@ -9,11 +9,14 @@ use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
 use super::Urls;
-use crate::config::{Settings, TlsFiles, VERSION_PATH};
+use crate::config::{Descriptors, Settings, TlsFiles, VERSION_PATH};
 use crate::error::Fault;
 use crate::http::{Identity, Limits, Listener, MAX_CONNECTIONS_PER_PEER, RequestIds, Site};
 use crate::metrics::{Listener as Name, Metrics};
 use crate::traces::Traces;
+
+/// One address has a share of a listener's connections at most: one part in this many.
+const PEERS: usize = 4;
 
 /// A socket, and its actual address.
 pub(super) struct Socket {
@@ -89,6 +92,8 @@ pub(super) struct Listeners {
     pub(super) traces: Traces,
     /// Whether all connections come from a proxy.
     pub(super) proxied: bool,
+    /// How many connections there is room for.
+    pub(super) descriptors: Descriptors,
 }
 
 impl Listeners {
@@ -101,8 +106,14 @@ impl Listeners {
         tls: Option<TlsAcceptor>,
     ) -> Listener {
         let limited = !self.proxied && !address.ip().is_loopback();
-        let connections_per_peer = limited.then_some(MAX_CONNECTIONS_PER_PEER);
-        let limits = Limits { connections_per_peer, ..Limits::default() };
+        let connections = match name {
+            Name::Api => self.descriptors.api,
+            Name::Public => self.descriptors.public,
+            Name::Ops => self.descriptors.ops,
+        };
+        let per_peer = MAX_CONNECTIONS_PER_PEER.min(connections.div_ceil(PEERS));
+        let connections_per_peer = limited.then_some(per_peer);
+        let limits = Limits { connections, connections_per_peer, ..Limits::default() };
         let (ids, metrics, traces) = (Arc::clone(&self.ids), self.metrics.clone(), self.traces.clone());
         Listener { site: Site { name, router, ids, metrics, traces }, tls, limits }
     }

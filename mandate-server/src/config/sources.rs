@@ -4,7 +4,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::master::{MASTER_KEY_FILE_VARIABLE, MASTER_KEY_VARIABLE};
-use super::{ConfigRefused, Flags, NAMES, Settings, origin, variable};
+use super::{ConfigRefused, Descriptors, Flags, NAMES, Settings, origin, variable};
 use crate::model::database;
 
 /// The one setting that may contain a secret.
@@ -12,6 +12,8 @@ const DATABASE: &str = "database";
 /// The one setting that is never shown.
 const MASTER_KEY: &str = "master_key";
 const HIDDEN: &str = "(hidden)";
+/// How many files the process may have open.
+const OPEN_FILES: &str = "open_files";
 
 /// A setting in force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -25,14 +27,15 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// Whether its value is a secret, which is left out here.
+    /// Whether it can be written into a file: it is no secret, and not derived from the process's limits.
     #[must_use]
-    pub fn is_secret(&self) -> bool {
-        self.name == MASTER_KEY
+    pub fn is_for_a_file(&self) -> bool {
+        NAMES.contains(&self.name)
     }
 }
 
-/// All checked settings in the order of the documentation. The master key is last, and without its value.
+/// All checked settings in the order of the documentation, then the master key without its value, then what follows from
+/// the limits of the process.
 ///
 /// # Errors
 /// One of them cannot be used.
@@ -56,7 +59,20 @@ pub fn sources(flags: &Flags) -> Result<Vec<Setting>, ConfigRefused> {
         (None, None) => (None, "not set".to_owned()),
     };
     settings.push(Setting { name: MASTER_KEY, value, source });
+    settings.extend(derived());
     Ok(settings)
+}
+
+/// What follows from the limits of the process.
+fn derived() -> impl Iterator<Item = Setting> {
+    let descriptors = Descriptors::available();
+    let (value, source) =
+        (Some(descriptors.open_files.into()), "hard limit of the process (ulimit -Hn)".to_owned());
+    let bounds = descriptors.derived().into_iter().map(|(name, most)| {
+        let source = format!("derived from {OPEN_FILES}");
+        Setting { name, value: Some(most.into()), source }
+    });
+    std::iter::once(Setting { name: OPEN_FILES, value, source }).chain(bounds)
 }
 
 /// The URL of a database without its password.

@@ -37,9 +37,18 @@ impl TestServer {
 
     /// On a directory that outlives it, where no file can be written beyond so many blocks: that fails as a disk does.
     pub(crate) fn start_with_small_files(data: &Path, blocks: u32) -> Self {
+        Self::start_behind(data, &format!("trap '' XFSZ; ulimit -S -f {blocks}"))
+    }
+
+    /// On a directory that outlives it, with so many open files at most: as a soft limit, or for good.
+    pub(crate) fn start_with_open_files(data: &Path, files: usize, is_soft: bool) -> Self {
+        Self::start_behind(data, &format!("ulimit {} -n {files}", if is_soft { "-S" } else { "" }))
+    }
+
+    /// Behind what a shell does to itself.
+    fn start_behind(data: &Path, script: &str) -> Self {
         let mut command = Command::new("/bin/sh");
-        command.args(["-c", r#"trap '' XFSZ; ulimit -S -f "$0"; exec "$@""#]).arg(blocks.to_string());
-        command.arg(binary("mandate-server"));
+        command.args(["-c", &format!(r#"{script}; exec "$@""#), "sh"]).arg(binary("mandate-server"));
         Self::spawn(command, data, None)
     }
 

@@ -21,8 +21,6 @@ use crate::http::limit::peers::{PeerPermit, Peers};
 use crate::http::log::{Site, answer, answer_for_hyper};
 use crate::metrics::NoConnection;
 
-/// How many connections a listener holds at a time. Others wait in the operating system's queue.
-const MAX_CONNECTIONS: usize = 16_384;
 /// How many connections one address may have at a time, if no proxy is in front.
 pub(crate) const MAX_CONNECTIONS_PER_PEER: usize = 1024;
 /// How long a TLS handshake may take, in seconds.
@@ -38,10 +36,10 @@ const DRAIN_SECONDS: u64 = 15;
 /// The pause after `accept` has failed, in milliseconds.
 const ACCEPT_PAUSE_MILLIS: u64 = 50;
 
-/// The limits of a listener.
+/// The limits of a listener. By default the number of its connections has none.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    /// Connections at a time.
+    /// Connections at a time. Others wait in the operating system's queue.
     pub(crate) connections: usize,
     /// Connections of one address at a time. None where all connections come from a proxy.
     pub(crate) connections_per_peer: Option<usize>,
@@ -56,7 +54,7 @@ pub(crate) struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: MAX_CONNECTIONS,
+            connections: Semaphore::MAX_PERMITS,
             connections_per_peer: None,
             handshake: Duration::from_secs(HANDSHAKE_SECONDS),
             head: Duration::from_secs(HEAD_READ_SECONDS),
