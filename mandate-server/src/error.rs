@@ -87,13 +87,14 @@ impl From<Invalid> for Refusal {
 /// caller, and holds no secret.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The database cannot be reached, or the connection to it was lost. It may come back by itself.
+    /// The database cannot be reached or opened, or the connection to it was lost. It may come back by itself.
     #[error("{0}")]
     Unavailable(String),
     /// The disk of the database is full. Writing goes on when there is room again.
     #[error("{0}")]
     DiskFull(String),
-    /// The disk of the database has failed. Nothing is written until the server is restarted.
+    /// The disk of the database has failed. After a COMMIT that failed so, nothing is written until the server is
+    /// restarted.
     #[error("{0}")]
     DiskFailed(String),
     /// The work waited too long for a thread of the store, or for a lock. Nothing happened.
@@ -130,6 +131,12 @@ impl Fault {
         Self::Internal(what.into())
     }
 
+    /// Whether it says nothing about the contents of the database: they could not be looked at.
+    #[must_use]
+    pub fn hides_the_database(&self) -> bool {
+        matches!(self, Self::Unavailable(_) | Self::DiskFull(_) | Self::DiskFailed(_) | Self::Overdue(_))
+    }
+
     /// The variant, as the field `kind` of a log line carries it, so that alerts can tell faults apart.
     #[must_use]
     pub fn kind(&self) -> &'static str {
@@ -150,12 +157,29 @@ impl Fault {
 
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
+        use rusqlite::ErrorCode as Sqlite;
         let what = format!("database: {error}");
+        let extended = error.sqlite_error().map(|error| error.extended_code);
+        if extended == Some(rusqlite::ffi::SQLITE_READONLY_ROLLBACK) {
+            // Only a connection that may write can take back what a killed process left behind.
+            return Self::Unavailable(format!(
+                "{what}: a process was killed while it changed the file; start the server, or run `mandate-server migrate`, \
+                 to take that change back"
+            ));
+        }
         match error.sqlite_error_code() {
-            Some(rusqlite::ErrorCode::DiskFull) => Self::DiskFull(what),
-            Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => {
-                Self::Corrupt(what)
-            }
+            Some(Sqlite::DiskFull) => Self::DiskFull(what),
+            Some(Sqlite::SystemIoFailure) => Self::DiskFailed(what),
+            Some(Sqlite::DatabaseCorrupt | Sqlite::NotADatabase) => Self::Corrupt(what),
+            Some(
+                Sqlite::CannotOpen
+                | Sqlite::DatabaseBusy
+                | Sqlite::DatabaseLocked
+                | Sqlite::FileLockingProtocolFailed
+                | Sqlite::OutOfMemory
+                | Sqlite::PermissionDenied
+                | Sqlite::ReadOnly,
+            ) => Self::Unavailable(what),
             _ => Self::Internal(what),
         }
     }
@@ -178,7 +202,12 @@ mod tests {
             (ffi::SQLITE_FULL, "disk_full"),
             (ffi::SQLITE_CORRUPT, "corrupt"),
             (ffi::SQLITE_NOTADB, "corrupt"),
-            (ffi::SQLITE_BUSY, "internal"),
+            (ffi::SQLITE_BUSY, "unavailable"),
+            (ffi::SQLITE_CANTOPEN, "unavailable"),
+            (ffi::SQLITE_READONLY, "unavailable"),
+            (ffi::SQLITE_READONLY_ROLLBACK, "unavailable"),
+            (ffi::SQLITE_IOERR_SHMSIZE, "disk_failed"),
+            (ffi::SQLITE_ERROR, "internal"),
         ] {
             let error = rusqlite::Error::SqliteFailure(ffi::Error::new(code), None);
             assert_eq!(Fault::from(error).kind(), kind, "{code}");

@@ -30,7 +30,8 @@ Examples:
   mandate-server backup create today.db      Take a backup; a server may be running
 
 Exit codes:
-  0 done    1 refused or failed    2 the command line or the configuration cannot be used";
+  0 done    1 refused or failed    2 the command line or the configuration cannot be used
+  3 check: the database could not be read";
 
 #[derive(Debug, Subcommand)]
 enum Command {

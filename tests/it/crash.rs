@@ -2,8 +2,6 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 
@@ -11,7 +9,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
 use serde_json::{Value, json};
 
-use crate::harness::{Agent, Answer, Client, TestServer, authorization, campaign, terms};
+use crate::harness::{Agent, Answer, Client, TestServer, authorization, campaign, library, terms};
 
 const ROUNDS: u32 = 4;
 /// Agents that ask at the same time, each on a thread of its own.
@@ -227,16 +225,6 @@ const FAILING: &str = include_str!("disk/failing.c");
 /// How many agents are registered, at most, until the log has grown so long that it is checkpointed.
 const UNTIL_CHECKPOINT: usize = 2000;
 
-/// Compiles a library.
-fn library(folder: &Path, source: &str) -> PathBuf {
-    let (text, library) = (folder.join("library.c"), folder.join("library.so"));
-    std::fs::write(&text, source).unwrap();
-    let mut cc = Command::new("cc");
-    cc.args(["-shared", "-fPIC", "-Wall", "-Werror", "-o"]).arg(&library).arg(&text).arg("-ldl");
-    assert!(cc.status().expect("a C compiler is there: apt-get install gcc libc6-dev").success());
-    library
-}
-
 /// Runs a server until the sync of a file of its database fails, and checks what must hold then. Returns how many
 /// agents it had acknowledged before, one after another.
 fn until_sync_fails(suffix: &str) -> usize {
@@ -252,8 +240,8 @@ fn until_sync_fails(suffix: &str) -> usize {
     let asking = Asking::of(&organization, &create(0));
     std::fs::write(&from, "").unwrap();
     assert!(!failures.exists(), "nothing has failed yet");
-    let acknowledges = |number: &usize| create(*number).status == 201 && asking.asks();
-    let acknowledged = 1 + (1..UNTIL_CHECKPOINT).take_while(acknowledges).count();
+    let goes_on = |number: &usize| create(*number).status == 201 && asking.asks();
+    let acknowledged = 1 + (1..UNTIL_CHECKPOINT).take_while(goes_on).count();
     let failed = || std::fs::read(&failures).map_or(0, |bytes| bytes.len());
     assert_eq!(failed(), 1, "a sync has failed, after {acknowledged} agents");
     for again in 1..4 {

@@ -30,6 +30,7 @@ mod faults;
 mod first_command;
 mod flow;
 mod jwks;
+mod killed;
 mod layers;
 mod library;
 mod load;

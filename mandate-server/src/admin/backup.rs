@@ -144,10 +144,13 @@ impl Command {
 /// The file exists, the database cannot be read, or the copy is not sound. Then no file is left.
 pub fn create(database: &str, to: &Path) -> Result<Manifest, Fault> {
     let manifest_path = manifest_path(to);
-    for path in [to, &manifest_path] {
-        if path.exists() {
-            return Err(Fault::new(format!("{} exists; name another file", path.display())));
-        }
+    if to.exists() {
+        return Err(Fault::new(format!("{} exists; name another file", to.display())));
+    }
+    if manifest_path.exists() {
+        let message =
+            "exists without its backup; delete it if an interrupted command left it, or name another file";
+        return Err(Fault::new(format!("{} {message}", manifest_path.display())));
     }
     let taken_at = SystemClock.now().to_string();
     let unfinished = file::unfinished(to)?;

@@ -27,8 +27,9 @@ Examples:
 Reads one snapshot; a server may be running. It checks the pages and indexes of the file, the references between rows, the \
 schema, and the chains of mandates and reviews. For every decision it verifies the signature and computes the verdict again \
 from the mandate and the recorded basis. It counts the metering again from the log, and reads the answers kept for retries. \
-Each finding is one line: table, row, found, expected. The exit code is 1 if there is a finding. It is also 1, with a line \
-on standard error only, if the database could not be read to its end.";
+Each finding is one line: table, row, found, expected. The exit code is 1 if there is a finding. It is 3, with the reason \
+on standard error, if the database could not be read to its end: a full disk, a directory without permission, a lost \
+connection. That says nothing about the database.";
 
 impl Options {
     /// Checks the database and prints the findings.
@@ -37,10 +38,10 @@ impl Options {
     /// The database is not sound, or cannot be read.
     pub fn run(self) -> Result<(), Failure> {
         let settings = self.common.settings()?;
-        upkeep::must_be_settled(&settings.database).map_err(Failure::failed)?;
+        upkeep::must_be_settled(&settings.database).map_err(Failure::unseen)?;
         let mut printer =
             Printer { json: self.common.json, findings: 0, progress: Progress::new("checked decisions") };
-        // A file that cannot be opened is a finding. A database that cannot be reached is not.
+        // A file with damage is a finding. A database that cannot be reached is not.
         let mut lost = upkeep::is_remote(&settings.database).map_err(Failure::failed)?;
         let checked = upkeep::snapshot(&settings.database, |tx| {
             let checked = if self.quick {
@@ -53,8 +54,8 @@ impl Options {
         });
         match checked {
             Ok(()) => {}
-            Err(fault) if lost => {
-                return Err(Failure::failed(format!("the database could not be read to its end: {fault}")));
+            Err(fault) if lost || fault.hides_the_database() => {
+                return Err(Failure::unseen(format!("the database could not be read to its end: {fault}")));
             }
             Err(fault) => printer.finding(check::unreadable(&fault)),
         }

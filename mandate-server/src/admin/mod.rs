@@ -31,6 +31,8 @@ use crate::config::{Flags, Settings};
 const FAILED: u8 = 1;
 /// The command line or the configuration cannot be used. clap ends with the same code.
 const USAGE: u8 = 2;
+/// What a command was to look at could not be read.
+const UNSEEN: u8 = 3;
 
 /// The operator's commands.
 #[derive(Debug, Subcommand)]
@@ -164,6 +166,13 @@ impl Failure {
     #[expect(clippy::needless_pass_by_value, reason = "it is what map_err brings")]
     pub fn unusable(why: impl ToString) -> Self {
         Self { code: USAGE, message: why.to_string() }
+    }
+
+    /// What the command was to look at could not be read. That says nothing about it.
+    #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "it is what map_err brings")]
+    pub fn unseen(why: impl ToString) -> Self {
+        Self { code: UNSEEN, message: why.to_string() }
     }
 
     /// The exit code.

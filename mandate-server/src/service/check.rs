@@ -73,6 +73,7 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
                 listener.finding(Finding::whole("database", found, "pages and indexes that are whole"));
             }
         }
+        Err(fault) if fault.hides_the_database() => return Err(fault),
         Err(fault) => {
             listener.finding(unreadable(&fault));
             return Ok(false);

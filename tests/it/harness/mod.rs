@@ -12,7 +12,7 @@ mod world;
 
 pub(crate) use self::client::{Answer, Client, masked};
 pub(crate) use self::clock::ShiftedClock;
-pub(crate) use self::command::{Ran, binary, mandate};
+pub(crate) use self::command::{Ran, binary, library, mandate};
 pub(crate) use self::ledger::Ledger;
 pub(crate) use self::replicas::{Replicas, Service};
 pub(crate) use self::server::{DEADLINE, TestServer};

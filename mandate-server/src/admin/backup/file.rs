@@ -1,5 +1,6 @@
 //! Files that get their name only when they are complete.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -7,11 +8,16 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest as _, Sha256};
 use tempfile::NamedTempFile;
 
+use crate::admin::terminal;
 use crate::error::Fault;
 use crate::service::exports::Sha256Hex;
 
 /// How much is read at a time, in bytes.
 const CHUNK_BYTES: usize = 1024 * 1024;
+/// How the name of a file begins that is not complete.
+const UNFINISHED: &str = ".mandate-unfinished-";
+/// How many characters `tempfile` draws behind it.
+const RANDOM_CHARACTERS: usize = 6;
 
 fn unusable(path: &Path, error: &std::io::Error) -> Fault {
     Fault::new(format!("{} cannot be used: {error}", path.display()))
@@ -23,10 +29,45 @@ pub(super) fn directory(path: &Path) -> PathBuf {
     parent.unwrap_or(Path::new(".")).to_owned()
 }
 
-/// An empty file beside `to`, readable by its owner alone. It is deleted unless it gets a name.
+/// An empty file beside `to`, readable by its owner alone. It is deleted unless it gets a name. What killed processes
+/// have left beside `to` is deleted first.
 pub(super) fn unfinished(to: &Path) -> Result<NamedTempFile, Fault> {
     let directory = directory(to);
-    NamedTempFile::with_prefix_in(".mandate-unfinished-", &directory).map_err(|e| unusable(&directory, &e))
+    sweep(&directory).map_err(|e| unusable(&directory, &e))?;
+    loop {
+        let file =
+            NamedTempFile::with_prefix_in(UNFINISHED, &directory).map_err(|e| unusable(&directory, &e))?;
+        // The lock says that a process is at work on it. A sweep may have come before the lock.
+        if file.as_file().try_lock().is_ok() && file.path().exists() {
+            return Ok(file);
+        }
+    }
+}
+
+/// Deletes the unfinished files in a directory that no process works on, and what SQLite left beside them.
+fn sweep(directory: &Path) -> std::io::Result<()> {
+    let mut left = BTreeMap::<String, Vec<PathBuf>>::new();
+    for entry in fs::read_dir(directory)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let random = name.to_str().and_then(|name| name.strip_prefix(UNFINISHED)?.get(..RANDOM_CHARACTERS));
+        if let Some(random) = random {
+            left.entry(random.to_owned()).or_default().push(entry.path());
+        }
+    }
+    for (random, paths) in left {
+        match File::open(directory.join(format!("{UNFINISHED}{random}"))) {
+            // The lock is released with the process that had it.
+            Ok(file) if file.try_lock().is_err() => continue,
+            Err(e) if e.kind() != ErrorKind::NotFound => continue,
+            _ => {}
+        }
+        for path in paths {
+            fs::remove_file(&path)?;
+            terminal::note(&format!("deleted {}, which an interrupted command left", path.display()));
+        }
+    }
+    Ok(())
 }
 
 /// Makes a file's content durable. Returns its SHA-256 and size.

@@ -96,7 +96,7 @@ impl Counters {
             let key = UsageKey { agent: agent.clone(), month, currency };
             let stored = match sql::usage::find(tx, &key) {
                 Ok(stored) => stored,
-                Err(fault) if !answers(tx) => return Err(fault),
+                Err(fault) if fault.hides_the_database() || !answers(tx) => return Err(fault),
                 Err(fault) => {
                     self.met += 1;
                     listener.finding(finding(&key, fault.to_string(), &shown(&counted)));

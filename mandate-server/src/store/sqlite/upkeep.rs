@@ -6,6 +6,7 @@ use std::path::Path;
 
 use refinery::Runner;
 use rusqlite::backup::{Backup, StepResult};
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tracing::warn;
 
@@ -101,11 +102,11 @@ pub(in crate::store) fn stamp(path: &str) -> Result<String, Fault> {
 fn open_to_read(path: &str) -> Result<Connection, Fault> {
     must_be_settled(path)?;
     if !Path::new(path).exists() {
-        return Err(Fault::new(format!("database: there is no file {path}")));
+        return Err(Fault::Unavailable(format!("database: there is no file {path}")));
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)
-        .map_err(|e| Fault::new(format!("database: cannot open {path}: {e}")))?;
+        .map_err(|e| Fault::Unavailable(format!("database: cannot open {path}: {e}")))?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     connection.set_prepared_statement_cache_capacity(STATEMENT_CACHE);
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
@@ -181,19 +182,36 @@ pub(in crate::store) fn schema(path: &str) -> Result<Schema, Fault> {
     if !Path::new(path).exists() {
         return Ok(Schema::of(&[], &runner()));
     }
-    snapshot(path, schema_in).map_err(|fault| match fault {
-        // SQLite does not name the file.
+    snapshot(path, schema_in).map_err(|fault| naming(path, fault))
+}
+
+/// SQLite does not name the file that it finds damaged.
+fn naming(path: &str, fault: Fault) -> Fault {
+    match fault {
         Fault::Corrupt(why) => Fault::Corrupt(format!("{why}: {path}")),
         other => other,
-    })
+    }
+}
+
+/// The schema, read by a connection that may write. SQLite then first takes back what a killed process has left half
+/// written, which a connection that only reads cannot.
+fn schema_to_change(path: &str) -> Result<Schema, Fault> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)
+        .map_err(|e| Fault::Unavailable(format!("database: cannot open {path}: {e}")))?;
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    // A database of another program stays as it is.
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+    schema_in(&mut Tx::new(&mut SqliteSession::reading(&connection, None)))
+        .map_err(|fault| naming(path, fault))
 }
 
 /// Brings the database up to the newest schema: all of the way, or not at all. Says what it was before.
 pub(in crate::store) fn migrate(path: &str) -> Result<Schema, Fault> {
     let held = claim(path, Holder::Server)?;
-    let before = schema(path)?;
-    before.must_be_known(path)?;
     make(path)?;
+    let before = schema_to_change(path)?;
+    before.must_be_known(path)?;
     let mut connection = connect(path)?;
     let failed = |e| Fault::new(format!("database: cannot migrate {path}: {e}"));
     let ran = runner().run(&mut connection).map(|_| before).map_err(failed);

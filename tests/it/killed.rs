@@ -1,0 +1,212 @@
+//! A command that is killed behind one of its system calls that change a file: the next one goes on.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use mandate_tests::campaign::{Numbers, scale, seed};
+use tempfile::TempDir;
+
+use crate::harness::{DEADLINE, Ran, TestServer, binary, library};
+
+/// A library that kills its process behind a system call that changes a file.
+const DYING: &str = include_str!("disk/dying.c");
+const SIGKILL: i32 = 9;
+/// From this scale on, commands are killed behind each of these calls; below it, within long runs of writes, behind some.
+const EACH: u32 = 10;
+/// How many first starts of a server are killed.
+const STARTS: u32 = 3;
+/// A first start makes more of these calls than this.
+const START_CALLS: usize = 150;
+
+/// Runs commands that die.
+struct Dying {
+    folder: TempDir,
+    library: PathBuf,
+}
+
+impl Dying {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let library = library(folder.path(), DYING);
+        Self { folder, library }
+    }
+
+    fn command(&self, args: &[&str], after: usize) -> Command {
+        let mut command = Command::new("/usr/bin/env");
+        command.env_clear().arg(format!("LD_PRELOAD={}", self.library.display()));
+        command.arg(format!("DYING_AFTER={after}"));
+        command.arg(format!("DYING_LOG={}", self.log().display()));
+        command.arg(binary("mandate-server")).args(args);
+        command
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("calls")
+    }
+
+    /// Runs a command to its end. Returns the places to kill it at.
+    fn places(&self, args: &[&str], numbers: &mut Numbers) -> Vec<usize> {
+        let _ = fs::remove_file(self.log());
+        Ran::from(self.command(args, 0).output().unwrap()).code(0);
+        let calls = fs::read(self.log()).unwrap();
+        assert!(calls.len() > 10, "only {} calls change files", calls.len());
+        let within = |at: usize| {
+            at > 0 && at + 1 < calls.len() && calls[at - 1..=at + 1].iter().all(|call| *call == b'w')
+        };
+        let all = 0..calls.len();
+        all.filter(|&at| scale() >= EACH || !within(at) || numbers.below(8) == 0).map(|at| at + 1).collect()
+    }
+
+    /// Runs a command that dies behind this call.
+    fn kill(&self, args: &[&str], after: usize) {
+        let died = self.command(args, after).output().unwrap();
+        assert_eq!(died.status.signal(), Some(SIGKILL), "call {after} of {args:?}: {died:?}");
+    }
+}
+
+/// An operator's command on a database.
+fn operate(database: &str, args: &[&str]) -> Ran {
+    let mut command = Command::new(binary("mandate-server"));
+    command.env_clear().args(args).args(["--database", database]);
+    Ran::from(command.output().unwrap())
+}
+
+fn organizations(database: &str) -> Vec<String> {
+    let listed = operate(database, &["organization", "list", "--json"]).code(0).json();
+    let name = |one: &serde_json::Value| one["organization"].as_str().unwrap().to_owned();
+    listed.as_array().unwrap().iter().map(name).collect()
+}
+
+/// The names of the files in a folder that an interrupted command left.
+fn unfinished(folder: &Path) -> Vec<String> {
+    let names = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.contains("unfinished")).collect()
+}
+
+#[test]
+fn a_first_migration_that_is_killed_anywhere_is_made_by_the_next() {
+    let (dying, mut numbers) = (Dying::new(), Numbers::from_seed(seed("first migration")));
+    let fresh = || {
+        let folder = tempfile::tempdir().unwrap();
+        let database = format!("sqlite://{}", folder.path().join("mandate.db").display());
+        (folder, database)
+    };
+    let (_whole, database) = fresh();
+    for after in dying.places(&["migrate", "--database", &database], &mut numbers) {
+        let (_folder, database) = fresh();
+        dying.kill(&["migrate", "--database", &database], after);
+        let looked = operate(&database, &["check"]);
+        assert!([0, 1, 3].map(Some).contains(&looked.code), "call {after}: {looked:?}");
+        operate(&database, &["migrate"]).code(0);
+        assert_eq!(operate(&database, &["check"]).code(0).out, "sound\n", "call {after}");
+    }
+}
+
+#[test]
+fn a_first_start_that_is_killed_anywhere_is_made_by_the_next() {
+    let (dying, mut numbers) = (Dying::new(), Numbers::from_seed(seed("first start")));
+    for _ in 0..STARTS * scale() {
+        let (data, after) = (tempfile::tempdir().unwrap(), 1 + numbers.below(START_CALLS));
+        let args = ["dev", "--json", "--port", "0", "--data", data.path().to_str().unwrap()];
+        let mut command = dying.command(&args, after);
+        let mut start = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        let began = Instant::now();
+        while start.try_wait().unwrap().is_none() {
+            assert!(began.elapsed() < DEADLINE, "no call {after}");
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        assert_eq!(start.wait().unwrap().signal(), Some(SIGKILL), "call {after}");
+        let server = TestServer::start_in(data.path());
+        assert_eq!(server.demo().client.get("/agents").status, 200, "call {after}");
+        assert_eq!(server.operate(&["check"]).code(0).out, "sound\n", "call {after}");
+    }
+}
+
+#[test]
+fn a_restore_that_is_killed_anywhere_leaves_the_old_database_or_the_new_one() {
+    let (dying, mut numbers) = (Dying::new(), Numbers::from_seed(seed("restore")));
+    let template = tempfile::tempdir().unwrap();
+    let place = template.path().join("mandate.db");
+    let database = format!("sqlite://{}", place.display());
+    let backup = template.path().join("backup.db");
+    let backup = backup.to_str().unwrap();
+    operate(&database, &["migrate"]).code(0);
+    operate(&database, &["organization", "create", "new"]).code(0);
+    operate(&database, &["backup", "create", backup]).code(0);
+    operate(&database, &["organization", "create", "old"]).code(0);
+    let fresh = || {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("mandate.db");
+        fs::copy(&place, &copy).unwrap();
+        (folder, format!("sqlite://{}", copy.display()))
+    };
+    let restore = |database: &str| {
+        ["backup", "restore", backup, "--force", "--database", database].map(ToOwned::to_owned)
+    };
+    let (_whole, whole) = fresh();
+    let arguments = restore(&whole);
+    let (mut old, mut new) = (0, 0);
+    for after in dying.places(&arguments.each_ref().map(String::as_str), &mut numbers) {
+        let (folder, database) = fresh();
+        let arguments = restore(&database);
+        let arguments = arguments.each_ref().map(String::as_str);
+        dying.kill(&arguments, after);
+        operate(&database, &["migrate"]).code(0);
+        match organizations(&database).len() {
+            1 => new += 1,
+            _ => old += 1,
+        }
+        assert_eq!(operate(&database, &["check"]).code(0).out, "sound\n", "call {after}");
+        Ran::from(Command::new(binary("mandate-server")).env_clear().args(arguments).output().unwrap())
+            .code(0);
+        assert_eq!(organizations(&database), ["new"], "call {after}");
+        assert_eq!(unfinished(folder.path()), Vec::<String>::new(), "call {after}");
+    }
+    assert!(old > 0 && new > 0, "{old} old, {new} new");
+}
+
+#[test]
+fn what_a_killed_backup_leaves_is_deleted_by_the_next() {
+    let (dying, mut numbers) = (Dying::new(), Numbers::from_seed(seed("backup")));
+    let folder = tempfile::tempdir().unwrap();
+    let database = format!("sqlite://{}", folder.path().join("mandate.db").display());
+    operate(&database, &["migrate"]).code(0);
+    let name = |number: usize| folder.path().join(format!("{number}.db")).to_str().unwrap().to_owned();
+    let places = dying.places(&["backup", "create", &name(0), "--database", &database], &mut numbers);
+    let mut left = 0;
+    for after in places {
+        dying.kill(&["backup", "create", &name(after), "--database", &database], after);
+        left += unfinished(folder.path()).len();
+        let next = operate(&database, &["backup", "create", &name(after + 10_000)]).code(0);
+        assert_eq!(unfinished(folder.path()), Vec::<String>::new(), "{next:?}");
+        assert_eq!(operate(&database, &["check"]).code(0).out, "sound\n");
+    }
+    assert!(left > 0, "no kill left anything");
+}
+
+/// Where SQLite keeps the index of its log, there is a directory; and no file may be longer than nothing.
+#[test]
+fn a_check_that_cannot_look_says_so_and_finds_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().join("mandate.db");
+    let database = format!("sqlite://{}", place.display());
+    let missing = operate(&database, &["check"]).code(3);
+    assert!(missing.out.is_empty() && missing.err.contains("there is no file"), "{missing:?}");
+    operate(&database, &["migrate"]).code(0);
+
+    let mut full = Command::new("/bin/sh");
+    full.args(["-c", r#"trap '' XFSZ; ulimit -S -f 0; exec "$@""#, "sh"]).arg(binary("mandate-server"));
+    let full = full.env_clear().args(["check", "--database", &database]).output().unwrap();
+    let full = Ran::from(full).code(3);
+    assert!(full.out.is_empty() && full.err.contains("could not be read to its end"), "{full:?}");
+
+    let index = folder.path().join("mandate.db-shm");
+    fs::create_dir(&index).unwrap();
+    let closed = operate(&database, &["check"]).code(3);
+    assert!(closed.out.is_empty() && closed.err.contains("unable to open database file"), "{closed:?}");
+    fs::remove_dir(&index).unwrap();
+    assert_eq!(operate(&database, &["check"]).code(0).out, "sound\n");
+}
