@@ -1,6 +1,10 @@
 //! The two ways in which a request fails: a refusal (4xx), which is an answer like any other, and a fault (5xx).
 
+mod repeated;
+
 use mandate_core::Invalid;
+
+pub use repeated::Repeated;
 
 /// The closed set of refusal codes of the API.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,6 +139,12 @@ impl Fault {
     #[must_use]
     pub fn hides_the_database(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::DiskFull(_) | Self::DiskFailed(_) | Self::Overdue(_))
+    }
+
+    /// Whether it comes from a condition that lasts, and so is the same for every request meanwhile.
+    #[must_use]
+    pub fn lasts(&self) -> bool {
+        self.hides_the_database() || matches!(self, Self::ClockBehind { .. } | Self::NoSigningKey(_))
     }
 
     /// The variant, as the field `kind` of a log line carries it, so that alerts can tell faults apart.

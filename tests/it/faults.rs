@@ -1,5 +1,6 @@
 //! Three servers on one PostgreSQL, under load, while servers, the database or the network fail.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use mandate_tests::proxy::Half;
@@ -17,6 +18,8 @@ const BETWEEN: usize = 60;
 const STALL: Duration = Duration::from_secs(2);
 /// How long a server may take to notice that its database is gone.
 const NOTICED: Duration = Duration::from_secs(30);
+/// How long a database is away: longer than requests wait for it.
+const OUTAGE: Duration = Duration::from_secs(10);
 /// How long a server is stopped: longer than the database lets it keep locks, and than others wait for a word of it.
 const STANDSTILL: Duration = Duration::from_secs(8);
 
@@ -122,6 +125,41 @@ fn a_server_without_its_database_is_not_ready_and_logs_the_kind_of_the_fault() {
         assert!(!lines.is_empty(), "{logged}");
         assert!(lines.iter().all(|line| line.contains("\"kind\":\"unavailable\"")), "{logged}");
     }
+}
+
+/// While the database is away and clients ask on, there is a line a second, and one thread tries to connect.
+#[test]
+fn a_server_whose_database_is_away_logs_a_line_a_second_and_tries_alone() {
+    /// Eight attempts a second while requests wait, then two; and some for what was under way.
+    const ATTEMPTS: usize = 100;
+    /// One each for requests, and some for what runs in the background.
+    const LINES: usize = 80;
+    let database = Kind::Postgres.fresh();
+    let (proxy, through) = Proxy::before_database(database.url());
+    let replicas = Replicas::start(&through, 1);
+    let organization = replicas.organization("acme").client;
+    assert_eq!(organization.get("/agents").status, 200);
+    let (lines, connections) = (replicas.logged().lines().count(), proxy.connections());
+    let is_back = AtomicBool::new(false);
+    let refused = std::thread::scope(|scope| {
+        let asking = || {
+            let asked = || organization.apart().get("/agents").status;
+            std::iter::repeat_with(asked)
+                .take_while(|_| !is_back.load(Ordering::SeqCst))
+                .filter(|s| *s == 500)
+        };
+        let asking: Vec<_> = (0..8).map(|_| scope.spawn(|| asking().count())).collect();
+        proxy.refuse_for(OUTAGE);
+        is_back.store(true, Ordering::SeqCst);
+        asking.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()
+    });
+    let (logged, attempts) = (replicas.logged(), proxy.connections() - connections);
+    let lines = logged.lines().count() - lines;
+    println!("{refused} refused, {lines} lines, {attempts} attempts");
+    assert!(refused > LINES, "{refused} refused");
+    assert!(lines < LINES, "{lines} lines for {refused} refused: {logged}");
+    assert!(attempts < ATTEMPTS, "{attempts} attempts");
+    assert!(logged.contains("\"others\":"), "{logged}");
 }
 
 /// The database's host is gone without a word: connections hang, those that there are and new ones.

@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::Urls;
 use crate::config::{Descriptors, Settings, TlsFiles, VERSION_PATH};
-use crate::error::Fault;
+use crate::error::{Fault, Repeated};
 use crate::http::{Identity, Limits, Listener, MAX_CONNECTIONS_PER_PEER, RequestIds, Site};
 use crate::metrics::{Listener as Name, Metrics};
 use crate::traces::Traces;
@@ -115,6 +115,10 @@ impl Listeners {
         let connections_per_peer = limited.then_some(per_peer);
         let limits = Limits { connections, connections_per_peer, ..Limits::default() };
         let (ids, metrics, traces) = (Arc::clone(&self.ids), self.metrics.clone(), self.traces.clone());
-        Listener { site: Site { name, router, ids, metrics, traces }, tls, limits }
+        Listener {
+            site: Site { name, router, ids, metrics, traces, repeated: Repeated::default() },
+            tls,
+            limits,
+        }
     }
 }

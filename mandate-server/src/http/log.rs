@@ -23,7 +23,7 @@ use super::serve::stream::{
     AnswerBody, ConnectionState, MAX_HEAD_BYTES, MAX_HEADERS, RequestBody, TIMEOUT, TOO_LARGE, UNREADABLE,
 };
 use crate::clock::{Clock, Ids};
-use crate::error::{Fault, Refusal};
+use crate::error::{Fault, Refusal, Repeated};
 use crate::metrics::{Listener, Metrics};
 use crate::model::call::Answer;
 use crate::model::records::Mode;
@@ -36,6 +36,26 @@ pub(crate) struct Site {
     pub(crate) ids: Arc<RequestIds>,
     pub(crate) metrics: Metrics,
     pub(crate) traces: Traces,
+    /// Faults that have no line of log each.
+    pub(crate) repeated: Repeated,
+}
+
+impl Site {
+    /// Counts a fault, and logs it. Faults of a condition that lasts have a line a second together: then true is returned
+    /// for those without one.
+    fn log_fault(&self, id: RequestId, fault: &Fault) -> bool {
+        self.metrics.fault();
+        let kind = fault.kind();
+        if !fault.lasts() {
+            error!(request_id = %id, kind, reason = %fault, "fault");
+            return false;
+        }
+        let due = self.repeated.due(kind);
+        if let Some(others) = due {
+            error!(request_id = %id, kind, reason = %fault, others, "fault");
+        }
+        due.is_none()
+    }
 }
 
 /// The data of a request for log, metrics and trace: an extension of the request, shared with its handler.
@@ -105,10 +125,10 @@ pub(super) async fn answer(
         (None, Some(preflight)) => preflight,
         (None, None) => route(site, request, Arc::clone(&log)).await,
     };
-    if let Some(Failure::Fault(fault)) = Failure::of(&response) {
-        site.metrics.fault();
-        error!(request_id = %log.id, kind = fault.kind(), reason = %fault, "fault");
-    }
+    let quiet = match Failure::of(&response) {
+        Some(Failure::Fault(fault)) => site.log_fault(log.id, fault),
+        _ => false,
+    };
     let mut response = finish(response, log.id);
     if is_public {
         cors::allow(response.headers_mut());
@@ -120,7 +140,7 @@ pub(super) async fn answer(
         state.hold(unread);
     }
     let status = response.status().as_u16();
-    record(site, &log, Some(&method), status, began.elapsed());
+    record(site, &log, Some(&method), (status, quiet), began.elapsed());
     if let Some(span) = span {
         end_span(span, &log, &method, status);
     }
@@ -197,7 +217,7 @@ pub(super) fn answer_for_hyper(site: &Site, bare: &[u8], head_time: Duration) ->
     let is_ours = [TIMEOUT, UNREADABLE].contains(&bare);
     let bare = if is_ours { dated(bare, site.ids.clock.now()) } else { bare.to_vec() };
     let (status, amended) = amended(&bare, &Refusal::invalid(what), log.id);
-    record(site, &log, None, status, Duration::ZERO);
+    record(site, &log, None, (status, false), Duration::ZERO);
     amended
 }
 
@@ -208,13 +228,19 @@ fn dated(bare: &[u8], now: Timestamp) -> Vec<u8> {
     [bare.strip_suffix(b"\r\n\r\n").unwrap_or(bare), date.as_bytes()].concat()
 }
 
-/// Counts the answer, and writes it into the log.
-fn record(site: &Site, log: &RequestLog, method: Option<&Method>, status: u16, duration: Duration) {
+/// Counts the answer, and writes it into the log; at the level of debugging if it is well, or `quiet`.
+fn record(
+    site: &Site,
+    log: &RequestLog,
+    method: Option<&Method>,
+    (status, quiet): (u16, bool),
+    duration: Duration,
+) {
     let (id, path) = (log.id, log.path());
     site.metrics.answered(site.name, method, path, status, duration);
     let method = method.map_or("", Method::as_str);
     let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
-    if status < 400 {
+    if status < 400 || quiet {
         event!(Level::DEBUG, request_id = %id, method, path, status, duration_us, "request");
     } else {
         event!(Level::INFO, request_id = %id, method, path, status, duration_us, "request");

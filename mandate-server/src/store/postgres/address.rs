@@ -15,6 +15,7 @@ use tokio_postgres::Config;
 use tokio_postgres::config::{Host, SslMode, TargetSessionAttrs};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
+use super::breaker::Breaker;
 use super::database_error::{DatabaseError, Recovery};
 use super::tls::{self, Trust};
 use crate::error::Fault;
@@ -39,6 +40,8 @@ pub(super) struct Address {
     /// The index of the host that answered last: it is tried first.
     last: AtomicUsize,
     connector: MakeRustlsConnect,
+    /// Whether the database can be reached.
+    pub(super) breaker: Breaker,
     /// How often a connection got no answer in time.
     pub(super) mute: watch::Sender<usize>,
     /// Whether statements are prepared once for each connection.
@@ -106,6 +109,7 @@ impl Address {
             redacted: redacted(url),
             hosts,
             last,
+            breaker: Breaker::default(),
             mute: watch::Sender::new(0),
         }))
     }

@@ -18,7 +18,7 @@ use super::connection_worker::ConnectionWorker;
 use super::hot;
 use super::jobs::{After, Asked, MAX_WAITING, overdue};
 use super::purpose::Locks;
-use crate::error::Fault;
+use crate::error::{Fault, Repeated};
 use crate::model::call::Answer;
 use crate::traces;
 
@@ -46,6 +46,8 @@ struct BatchWorker<'a> {
     known: RefCell<hot::Known>,
     /// Requests of agents that another transaction has locked, in the order in which they came.
     aside: Vec<Asked>,
+    /// Batches that failed without a line of log each.
+    repeated: Repeated,
 }
 
 /// Decides on requests until their channel is closed. Keeps the number of those set aside in `count`.
@@ -54,8 +56,14 @@ pub(super) fn serve(
     (decider, after, max_wait, count): (&dyn Decider, &After, Duration, &AtomicUsize),
     mut waiting: mpsc::Receiver<Asked>,
 ) {
-    let mut batch_worker =
-        BatchWorker { decider, after, max_wait, known: RefCell::default(), aside: Vec::new() };
+    let mut batch_worker = BatchWorker {
+        decider,
+        after,
+        max_wait,
+        known: RefCell::default(),
+        aside: Vec::new(),
+        repeated: Repeated::default(),
+    };
     let mut asked = Vec::with_capacity(MAX_BATCH);
     loop {
         if batch_worker.aside.is_empty() {
@@ -119,7 +127,9 @@ impl BatchWorker<'_> {
             }
             Err(fault) => fault,
         };
-        tracing::error!(kind = fault.kind(), reason = %fault, "a batch could not be decided together");
+        if let Some(others) = self.repeated.due(fault.kind()) {
+            tracing::error!(kind = fault.kind(), reason = %fault, others, "a batch could not be decided together");
+        }
         let hopeless = worker.is_away() || (batch.len() == 1 && !worker.is_held());
         let asked = batch.into_iter().zip(rest);
         for asked in asked.map(|(authorization, (at, waiter))| Asked { authorization, at, waiter }) {

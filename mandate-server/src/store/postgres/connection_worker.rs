@@ -13,6 +13,7 @@ use tracing::{debug, info, warn};
 
 use super::super::tx::{Tx, Value};
 use super::address::Address;
+use super::breaker::Turn;
 use super::connection::{Connection, Parameter, Step};
 use super::database_error::{DatabaseError, Recovery};
 use super::purpose::{End, Locks, Purpose};
@@ -27,10 +28,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(4);
 const LONGEST_PAUSE: Duration = Duration::from_millis(256);
 /// After this time a transaction is neither tried again nor committed: its ids carry an old time.
 const TRYING: Duration = Duration::from_secs(20);
-/// How long jobs wait for a database that has just become unreachable. After that they fail at once.
-const AWAY: Duration = Duration::from_secs(5);
-/// How long after a failed connection attempt none is made, so that waiting callers get an error.
-const REST: Duration = Duration::from_millis(500);
+/// How long a thread waits for another's attempt to connect, each time that it looks.
+const WAIT: Duration = Duration::from_millis(10);
 /// How long it is tried to learn the outcome of a transaction.
 const ASKING: Duration = Duration::from_secs(20);
 /// How many times a script that reads is run when its connection is lost.
@@ -51,10 +50,6 @@ pub(super) struct ConnectionWorker {
     address: Arc<Address>,
     connection: Option<Connection>,
     used: Instant,
-    /// Since when the database could not be reached.
-    away: Option<Instant>,
-    /// The last failed attempt to connect: when, and why.
-    failed: Option<(Instant, Fault)>,
     /// How long the last COMMIT took, together with the statements sent with it.
     committing: Duration,
     /// Whether the last transaction ended because another transaction held a lock.
@@ -87,8 +82,6 @@ impl ConnectionWorker {
             address,
             connection: None,
             used: Instant::now(),
-            away: None,
-            failed: None,
             committing: Duration::ZERO,
             held: false,
             count: None,
@@ -109,7 +102,7 @@ impl ConnectionWorker {
 
     /// Whether the database could not be reached.
     pub(super) fn is_away(&self) -> bool {
-        self.away.is_some()
+        self.address.breaker.is_away()
     }
 
     /// Whether the last transaction ended because another transaction held a lock.
@@ -131,41 +124,31 @@ impl ConnectionWorker {
         {
             self.connection = None;
         }
-        let is_away = self.away.is_some_and(|since| since.elapsed() >= AWAY);
-        if self.connection.is_none()
-            && is_away
-            && let Some((at, why)) = &self.failed
-            && at.elapsed() < REST
-        {
-            return Err(why.clone());
-        }
-        let mut attempt = 0;
         while self.connection.is_none() {
-            let began = Instant::now();
+            let attempt = match self.address.breaker.turn() {
+                Turn::Try(attempt) => attempt,
+                Turn::Refused(fault) => return Err(fault),
+                Turn::Wait => {
+                    // A timer must be made within its runtime.
+                    self.runtime.block_on(async { tokio::time::sleep(WAIT).await });
+                    continue;
+                }
+            };
             match self.runtime.block_on(Connection::open(&self.address)) {
                 Ok(mut connection) => {
+                    attempt.succeeded();
                     if !connection.durable {
                         warn!(
                             "the database runs with fsync off: what it acknowledges is lost when its machine fails"
                         );
                     }
-                    if let Some(since) = self.away.take() {
-                        info!(seconds = since.elapsed().as_secs(), "the database is back");
-                    }
                     self.random ^= u64::from_be_bytes(*connection.draw().last_chunk().unwrap_or(&[0; 8]));
                     (self.connection, self.used) = (Some(connection), Instant::now());
                 }
                 Err(error) => {
-                    let since = *self.away.get_or_insert_with(|| {
-                        warn!(kind = error.fault.kind(), reason = %error.fault, "the database cannot be connected to");
-                        began
-                    });
-                    self.failed = Some((Instant::now(), error.fault.clone()));
-                    if error.recovery == Recovery::None || since.elapsed() >= AWAY {
+                    if attempt.failed(&error.fault) || error.recovery == Recovery::None {
                         return Err(error.fault);
                     }
-                    self.pause(attempt + 4);
-                    attempt += 1;
                 }
             }
         }

@@ -2,6 +2,7 @@
 
 mod address;
 mod batch_worker;
+mod breaker;
 mod columns;
 mod connection;
 mod connection_worker;

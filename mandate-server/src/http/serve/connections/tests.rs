@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::clock::{Ids, SystemClock, SystemEntropy};
+use crate::error::Repeated;
 use crate::http::RequestIds;
 use crate::http::fallback::on_path;
 use crate::http::respond::{response, text};
@@ -74,6 +75,7 @@ async fn start_with(limits: Limits, tls: Option<TlsAcceptor>) -> Listening {
         ids: Arc::new(RequestIds { ids, clock: Arc::new(SystemClock) }),
         metrics: metrics.clone(),
         traces: Traces::default(),
+        repeated: Repeated::default(),
     };
     let serving = tokio::spawn(serve(socket, Arc::new(Listener { site, tls, limits }), stop.subscribe()));
     Listening { address, probe, metrics, stop, serving }
