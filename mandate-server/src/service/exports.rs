@@ -169,12 +169,12 @@ fn find(tx: &mut Tx<'_>, call: &Call, id: &str, now: Timestamp) -> Result<Export
     Ok(export.filter(|export| now < export.expires_at).ok_or_else(Refusal::not_found)?)
 }
 
-/// The oldest pending export that can be built.
+/// The oldest pending exports that can be built, as many as `limit`.
 ///
 /// # Errors
 /// The database fails.
-pub fn next_pending(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Export>, Fault> {
-    sql::exports::next_pending(tx, now, now.plus_seconds(-CLOSES_SECONDS))
+pub fn pending(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<Export>, Fault> {
+    sql::exports::pending(tx, now, now.plus_seconds(-CLOSES_SECONDS), limit)
 }
 
 /// When the next pending export can be built, as far as is known at `now`.

@@ -120,6 +120,21 @@ impl Store {
         }
     }
 
+    /// As [`Self::read`], on one of two connections that are kept for scripts that take long: they hold up no other.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub async fn read_long<T, S>(&self, script: S) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        S: Fn(&mut Tx<'_>) -> T + Send + 'static,
+    {
+        match &self.backend {
+            Backend::Sqlite(sqlite) => sqlite.read_long(script).await,
+            Backend::Postgres(postgres) => postgres.read_long(script).await,
+        }
+    }
+
     /// Runs `script` in one transaction. A refusal is committed like a success; a fault leaves nothing behind.
     ///
     /// # Errors

@@ -1,18 +1,21 @@
-//! Builds requested exports one at a time, and deletes expired exports and files without an export.
+//! Builds requested exports, and deletes expired exports and files without an export.
 //!
-//! A file is complete before its export is ready: it is written under another name, synced, and renamed. What
-//! a crash leaves unfinished is written again.
+//! A file is complete before its export is ready: it is written under a name that only its builder has, synced, compared
+//! with its hash, and renamed. What a crash leaves unfinished is written again.
 
 mod shared;
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{BufWriter, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, File};
+use std::io::{self, BufWriter, ErrorKind, Read as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as SyncMutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use mandate_core::{ExportId, Timestamp};
+use sha2::{Digest as _, Sha256};
+use tempfile::NamedTempFile;
 use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::spawn_blocking;
 use tracing::{error, info, warn};
@@ -25,6 +28,7 @@ use crate::service::moments::Moments;
 use crate::service::signing::Keyring;
 use crate::store::Store;
 use crate::store::sql::exports::{Export, ExportStatus};
+use crate::store::tx::Tx;
 
 /// How often exports to build are looked for, in seconds. New ones are taken up at once.
 const LOOK_SECONDS: u64 = 60;
@@ -33,10 +37,13 @@ const ASK_EVERY: Duration = Duration::from_millis(50);
 const ASK_FOR: Duration = Duration::from_mins(1);
 /// How many expired exports are deleted at a time.
 const MAX_DELETED: i64 = 100;
+/// How many exports are built at a time, so that a long one holds up no other.
+const BUILDERS: usize = 2;
+/// Among how many pending exports the next one is chosen: some are being built, others wait for the end of their period.
+const MAX_LOOKED_AT: i64 = 32;
 /// An export holds all of an organization's decisions: its owner alone may read it.
-const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
-/// The suffix of a file that is still being written.
+/// The suffix of a file that is still being written. Before it come the export's id and what is its builder's alone.
 const UNFINISHED: &str = ".unfinished";
 /// How much is written at a time, in bytes.
 const BUFFER_BYTES: usize = 256 * 1024;
@@ -46,6 +53,8 @@ const BUFFER_BYTES: usize = 256 * 1024;
 pub struct Exports {
     directory: PathBuf,
     wake: Notify,
+    /// The exports that this server builds.
+    building: SyncMutex<Vec<ExportId>>,
     /// Held while a request fetches content that another server has built.
     fetching: Mutex<()>,
 }
@@ -54,7 +63,8 @@ impl Exports {
     /// Exports in `directory`, which is created when it is needed.
     #[must_use]
     pub fn new(directory: PathBuf) -> Self {
-        Self { directory, wake: Notify::new(), fetching: Mutex::new(()) }
+        let building = SyncMutex::default();
+        Self { directory, wake: Notify::new(), building, fetching: Mutex::new(()) }
     }
 
     /// Wakes the builder: there may be a new export.
@@ -83,8 +93,37 @@ impl Exports {
         Ok(self.file(id))
     }
 
-    fn unfinished(&self, id: ExportId) -> PathBuf {
-        self.directory.join(format!("{id}{UNFINISHED}"))
+    /// A file for the content of an export, for the caller alone. It is deleted unless it gets a name.
+    fn unfinished(&self, id: ExportId) -> Result<NamedTempFile, Fault> {
+        let made = fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(&self.directory);
+        let file = made.and_then(|()| {
+            let prefix = format!("{id}.");
+            tempfile::Builder::new().prefix(&prefix).suffix(UNFINISHED).tempfile_in(&self.directory)
+        });
+        file.map_err(|e| unusable(&self.directory, &e))
+    }
+
+    /// Takes an export to build, unless this server builds it already.
+    fn begin(&self, id: ExportId) -> Option<Building<'_>> {
+        let mut building = self.building.lock().unwrap_or_else(PoisonError::into_inner);
+        if building.contains(&id) {
+            return None;
+        }
+        building.push(id);
+        Some(Building { exports: self, id })
+    }
+}
+
+/// An export that this server builds.
+struct Building<'a> {
+    exports: &'a Exports,
+    id: ExportId,
+}
+
+impl Drop for Building<'_> {
+    fn drop(&mut self) {
+        let mut building = self.exports.building.lock().unwrap_or_else(PoisonError::into_inner);
+        building.retain(|id| *id != self.id);
     }
 }
 
@@ -94,6 +133,18 @@ pub(crate) async fn run(
     exports: Arc<Exports>,
     keyring: Keyring,
     moments: Arc<Moments>,
+    stop: watch::Receiver<bool>,
+) {
+    let builders = (0..BUILDERS).map(|_| build_all(&store, &exports, &keyring, &moments, stop.clone()));
+    join_all(builders).await;
+}
+
+/// Builds one export after another.
+async fn build_all(
+    store: &Store,
+    exports: &Arc<Exports>,
+    keyring: &Keyring,
+    moments: &Arc<Moments>,
     mut stop: watch::Receiver<bool>,
 ) {
     let mut look = tokio::time::interval(Duration::from_secs(LOOK_SECONDS));
@@ -106,7 +157,7 @@ pub(crate) async fn run(
             _ = stop.changed() => return,
         }
         let done = async {
-            while !*stop.borrow() && build_next(&store, &exports, &keyring, &moments, &stop).await? {}
+            while !*stop.borrow() && build_next(store, exports, keyring, moments, &stop).await? {}
             let now = moments.clock().now();
             store.read(move |tx| service::next_closing(tx, now)).await?
         };
@@ -125,7 +176,7 @@ async fn until(clock: &dyn Clock, at: Option<Timestamp>) {
     }
 }
 
-/// Builds the oldest pending export whose period is over. False if there is none.
+/// Builds the oldest pending export whose period is over, and that is not being built. False if there is none.
 ///
 /// # Errors
 /// The database fails. An export that cannot be written is marked as failed, which is no error here.
@@ -137,41 +188,64 @@ pub async fn build_next(
     stop: &watch::Receiver<bool>,
 ) -> Result<bool, Fault> {
     let now = moments.clock().now();
-    let Some(export) = store.read(move |tx| service::next_pending(tx, now)).await?? else { return Ok(false) };
-    if !close(store, &export, moments).await? {
-        return Ok(false);
+    for export in store.read(move |tx| service::pending(tx, now, MAX_LOOKED_AT)).await?? {
+        let Some(_building) = exports.begin(export.id) else { continue };
+        // There may be more, for another builder.
+        exports.wake();
+        if close(store, &export, moments).await? {
+            build_one(store, exports, keyring, &export, now, stop).await?;
+            return Ok(true);
+        }
     }
-    let lease = match shared::take(store, &export, now).await? {
+    Ok(false)
+}
+
+/// Builds an export, unless another server does.
+async fn build_one(
+    store: &Store,
+    exports: &Arc<Exports>,
+    keyring: &Keyring,
+    export: &Export,
+    now: Timestamp,
+    stop: &watch::Receiver<bool>,
+) -> Result<(), Fault> {
+    let lease = match shared::take(store, export, now).await? {
         shared::Taken::Alone => None,
         shared::Taken::Leased(lease) => Some(lease),
-        shared::Taken::ByAnother => return Ok(true),
+        shared::Taken::ByAnother => return Ok(()),
     };
-    let building = build(store, exports, keyring, &export, now, stop);
+    let building = build(store, exports, keyring, export, now, stop);
     let built = match &lease {
         None => building.await,
         Some(lease) => lease.keep_while(building).await,
     };
     if built.is_err() && *stop.borrow() {
         return match lease {
-            Some(lease) => lease.give_back().await.map(|()| true),
-            None => Ok(true),
+            Some(lease) => lease.give_back().await,
+            None => Ok(()),
         };
     }
-    if let Some(lease) = lease {
-        return shared::end(exports, *lease, built).await.map(|()| true);
-    }
-    let written = match finish(exports, &export, built).await {
-        Ok(written) => {
-            info!(export = %export.id, rows = written.rows, "an export is ready");
-            Some(written)
-        }
-        Err(fault) => {
-            error!(export = %export.id, kind = fault.kind(), reason = %fault, "an export could not be built");
-            None
+    let failed = |fault: &Fault| {
+        error!(export = %export.id, kind = fault.kind(), reason = %fault, "an export could not be built");
+    };
+    let content = built.inspect_err(failed).ok();
+    let written = match (lease, content) {
+        (Some(lease), content) => shared::end(exports, *lease, content).await?,
+        (None, content) => {
+            let finished = match content {
+                Some(content) => content.finish(exports, export.id).await.inspect_err(failed).ok(),
+                None => None,
+            };
+            let export = export.clone();
+            let end = move |tx: &mut Tx<'_>| service::end(tx, &export, finished).map_err(ScriptError::Fault);
+            store.write(end).await?.map_err(|refusal| Fault::new(refusal.message))?;
+            finished
         }
     };
-    let ended = store.write(move |tx| service::end(tx, &export, written).map_err(ScriptError::Fault)).await?;
-    ended.map(|()| true).map_err(|refusal| Fault::new(refusal.message))
+    if let Some(written) = written {
+        info!(export = %export.id, rows = written.rows, "an export is ready");
+    }
+    Ok(())
 }
 
 /// Closes the period of an export, and waits until all that was decided in it is there. False if that is not so yet.
@@ -196,24 +270,36 @@ async fn close(store: &Store, export: &Export, moments: &Arc<Moments>) -> Result
     }
 }
 
-/// Gives a complete file its name. Deletes an incomplete one.
-async fn finish(exports: &Exports, export: &Export, built: Result<Written, Fault>) -> Result<Written, Fault> {
-    let (unfinished, finished) = (exports.unfinished(export.id), exports.file(export.id));
-    blocking(move || match built {
-        Ok(written) => {
-            fs::rename(&unfinished, &finished).map_err(|e| unusable(&finished, &e))?;
-            sync_directory(&finished)?;
-            Ok(written)
-        }
-        Err(fault) => {
-            remove(&unfinished)?;
-            Err(fault)
-        }
-    })
-    .await
+/// The complete content of an export, under a name that only its builder has.
+struct Content {
+    file: NamedTempFile,
+    written: Written,
 }
 
-/// Writes the unfinished file from one snapshot.
+impl Content {
+    /// Refuses a file whose content is not what was written.
+    fn compared(self) -> Result<Self, Fault> {
+        let path = self.file.path();
+        if hash(path)? == self.written.sha256 {
+            Ok(self)
+        } else {
+            Err(Fault::new(format!("exports: {} is not what was written", path.display())))
+        }
+    }
+
+    /// Gives the file its name.
+    async fn finish(self, exports: &Exports, id: ExportId) -> Result<Written, Fault> {
+        let (Self { file, written }, finished) = (self, exports.file(id));
+        blocking(move || {
+            file.persist(&finished).map_err(|e| unusable(&finished, &e.error))?;
+            sync_directory(&finished)?;
+            Ok(written)
+        })
+        .await
+    }
+}
+
+/// Writes the content from one snapshot.
 async fn build(
     store: &Store,
     exports: &Arc<Exports>,
@@ -221,18 +307,35 @@ async fn build(
     export: &Export,
     now: Timestamp,
     stop: &watch::Receiver<bool>,
-) -> Result<Written, Fault> {
-    let path = exports.unfinished(export.id);
-    let (keyring, export, stop) = (keyring.clone(), export.clone(), stop.clone());
-    let written = store.read(move |tx| {
-        let file = create(&path)?;
-        let out = BufWriter::with_capacity(BUFFER_BYTES, file.try_clone().map_err(|e| unusable(&path, &e))?);
+) -> Result<Content, Fault> {
+    let (exports, keyring, export, stop) =
+        (Arc::clone(exports), keyring.clone(), export.clone(), stop.clone());
+    let written = store.read_long(move |tx| {
+        let file = exports.unfinished(export.id)?;
+        let failed = |e| unusable(file.path(), &e);
+        let out = BufWriter::with_capacity(BUFFER_BYTES, file.as_file().try_clone().map_err(failed)?);
         let build = Build { export: &export, keyring: &keyring, now };
         let written = service::write(tx, &build, out, &|| !*stop.borrow())?;
-        file.sync_all().map_err(|e| unusable(&path, &e))?;
-        Ok(written)
+        file.as_file().sync_all().map_err(failed)?;
+        Ok(Content { file, written })
     });
-    written.await.and_then(|written| written)
+    let content = written.await??;
+    blocking(move || content.compared()).await
+}
+
+/// The SHA-256 of a file.
+fn hash(path: &Path) -> Result<[u8; 32], Fault> {
+    let failed = |e| unusable(path, &e);
+    let (mut file, mut hash) = (File::open(path).map_err(failed)?, Sha256::new());
+    let mut chunk = vec![0; BUFFER_BYTES];
+    loop {
+        match file.read(&mut chunk) {
+            Ok(0) => return Ok(hash.finalize().into()),
+            Ok(read) => hash.update(chunk.get(..read).unwrap_or_default()),
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(failed(e)),
+        }
+    }
 }
 
 /// Deletes the exports that have expired by `now`: the file before the record, so that no file is left
@@ -242,8 +345,8 @@ async fn build(
 /// The database fails, or a file cannot be deleted.
 pub async fn delete_expired(store: &Store, exports: &Arc<Exports>, now: Timestamp) -> Result<(), Fault> {
     for export in store.read(move |tx| service::expired(tx, now, MAX_DELETED)).await?? {
-        let (file, unfinished) = (exports.file(export.id), exports.unfinished(export.id));
-        blocking(move || remove(&file).and_then(|()| remove(&unfinished))).await?;
+        let file = exports.file(export.id);
+        blocking(move || remove(&file)).await?;
         let forgotten =
             store.write(move |tx| service::forget(tx, &export).map_err(ScriptError::Fault)).await?;
         forgotten.map_err(|refusal| Fault::new(refusal.message))?;
@@ -279,21 +382,14 @@ fn files(directory: &Path) -> Result<Vec<(PathBuf, ExportId, bool)>, Fault> {
     for entry in entries {
         let path = entry.map_err(|e| unusable(directory, &e))?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let id = name.strip_suffix(UNFINISHED).unwrap_or(name);
-        if let Ok(parsed) = ExportId::parse(id) {
-            let finished = id == name;
+        let unfinished =
+            name.strip_suffix(UNFINISHED).map(|name| name.split_once('.').map_or(name, |(id, _)| id));
+        if let Ok(parsed) = ExportId::parse(unfinished.unwrap_or(name)) {
+            let finished = unfinished.is_none();
             files.push((path, parsed, finished));
         }
     }
     Ok(files)
-}
-
-fn create(path: &Path) -> Result<File, Fault> {
-    let directory = path.parent().unwrap_or(Path::new("."));
-    let made = fs::DirBuilder::new().recursive(true).mode(DIRECTORY_MODE).create(directory);
-    made.map_err(|e| unusable(directory, &e))?;
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(FILE_MODE).open(path);
-    file.map_err(|e| unusable(path, &e))
 }
 
 /// Makes a rename durable.

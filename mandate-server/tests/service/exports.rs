@@ -255,7 +255,7 @@ async fn an_export_says_so_if_the_clock_was_set_back_while_it_was_built() {
     let asked = world::json(&archive.ask(Format::Csv, ending(world.clock.now())).await);
     world.clock.advance(CLOSES_SECONDS);
     let (now, moments) = (world.clock.now(), Arc::clone(&world.moments));
-    let export = world.store.read(move |tx| exports::next_pending(tx, now)).await.unwrap().unwrap().unwrap();
+    let export = world.store.read(move |tx| exports::pending(tx, now, 1)).await.unwrap().unwrap().remove(0);
     let closing = export.clone();
     let closed = world.store.write(move |tx| Ok(exports::close(tx, &closing, &moments)?)).await;
     assert!(closed.unwrap().unwrap().is_some());
@@ -332,7 +332,7 @@ async fn what_is_written_while_it_is_built_is_not_in_it() {
         let review = world.ask(&agent, "300").await["review"]["id"].clone();
         archive.ask(format, Filter::default()).await;
         let now = world.clock.now();
-        let export = world.store.read(move |tx| exports::next_pending(tx, now)).await.unwrap().unwrap();
+        let export = world.store.read(move |tx| exports::pending(tx, now, 1)).await.unwrap().unwrap().pop();
         let export = export.unwrap();
         // But for the trailer, whose signature holds a number drawn at random.
         let signed = |text: String| text.split("{\"trailer\"").next().unwrap().to_owned();
@@ -393,7 +393,7 @@ async fn what_a_stop_or_a_crash_leaves_is_built_later() {
     archive.stop.send_replace(false);
     // What the server had taken on a database that others share, it has given back.
     let file = archive.exports.file(ExportId::parse(asked["export"].as_str().unwrap()).unwrap());
-    std::fs::write(file.with_extension("unfinished"), "x".repeat(100_000)).unwrap();
+    std::fs::write(file.with_extension("a1b2c3.unfinished"), "x".repeat(100_000)).unwrap();
     assert!(archive.build().await.unwrap() && !archive.build().await.unwrap());
     assert_eq!(read().await["status"], "ready");
     assert_eq!(kinds(&std::fs::read_to_string(file).unwrap()), ["export", "decision", "trailer"]);

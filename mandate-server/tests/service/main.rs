@@ -26,6 +26,7 @@ mod files;
 mod left_over;
 mod limits;
 mod lists;
+mod long;
 mod lookups;
 mod oracle;
 mod receiver;

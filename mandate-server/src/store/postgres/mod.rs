@@ -73,6 +73,14 @@ impl Postgres {
         self.pool.read(script).await
     }
 
+    pub(super) async fn read_long<T, S>(&self, script: S) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        S: Fn(&mut Tx<'_>) -> T + Send + 'static,
+    {
+        self.pool.read_long(script).await
+    }
+
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
     where
         T: Send + 'static,

@@ -19,8 +19,10 @@ use super::scripts::{self, BRIEFLY, Script, Tried};
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, ScriptError};
 
-/// How many threads read. An export occupies one while it is built.
-const READERS: usize = 5;
+/// How many threads read.
+const READERS: usize = 4;
+/// How many more read what takes long.
+const LONG_READERS: usize = 2;
 /// How many threads run scripts that write, besides the one for scripts whose locks are held.
 const WRITERS: usize = 4;
 /// How many batches run at a time. An agent is always served by the same batch worker, so that two never
@@ -38,6 +40,7 @@ type Queue<J> = Mutex<Option<mpsc::Sender<J>>>;
 /// The threads and their queues.
 pub(super) struct Pool {
     readers: Queue<Job>,
+    long_readers: Queue<Job>,
     writers: Queue<Script>,
     /// Scripts whose locks another transaction holds.
     patient: Queue<Script>,
@@ -58,8 +61,9 @@ impl Pool {
         after: After,
         max_wait: Duration,
     ) -> Result<Self, Fault> {
-        let mut threads = Vec::with_capacity(READERS + WRITERS + 1 + BATCH_WORKERS);
+        let mut threads = Vec::with_capacity(READERS + LONG_READERS + WRITERS + 1 + BATCH_WORKERS);
         let readers = crew("reader", READERS, address, &mut threads, serve)?;
+        let long_readers = crew("long-reader", LONG_READERS, address, &mut threads, serve)?;
         let (patient, held) = mpsc::channel(MAX_WAITING);
         let writers = {
             let patient = patient.clone();
@@ -84,7 +88,7 @@ impl Pool {
             batch_workers.push(Mutex::new(Some(asked)));
         }
         let (patient, threads) = (Mutex::new(Some(patient)), Mutex::new(threads));
-        Ok(Self { readers, writers, patient, batch_workers, aside, threads, after, max_wait })
+        Ok(Self { readers, long_readers, writers, patient, batch_workers, aside, threads, after, max_wait })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -92,13 +96,15 @@ impl Pool {
         T: Send + 'static,
         S: Fn(&mut Tx<'_>) -> T + Send + 'static,
     {
-        let (answer, answered) = oneshot::channel();
-        let job: Job = Box::new(move |worker| {
-            // The caller may have gone away: then no answer is needed.
-            let _ = answer.send(worker.read(&script));
-        });
-        send(&self.readers, job).await?;
-        answered.await.map_err(|_| gone())?
+        read(&self.readers, script).await
+    }
+
+    pub(super) async fn read_long<T, S>(&self, script: S) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        S: Fn(&mut Tx<'_>) -> T + Send + 'static,
+    {
+        read(&self.long_readers, script).await
     }
 
     /// Reads on behalf of a thread that may block.
@@ -163,12 +169,19 @@ impl Pool {
     pub(super) fn waiting(&self) -> usize {
         let queued = self.batch_workers.iter().map(waiting).sum::<usize>();
         let aside = self.aside.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
-        waiting(&self.readers) + waiting(&self.writers) + waiting(&self.patient) + queued + aside
+        waiting(&self.readers)
+            + waiting(&self.long_readers)
+            + waiting(&self.writers)
+            + waiting(&self.patient)
+            + queued
+            + aside
     }
 
     /// Finishes the queued jobs, then joins the threads.
     pub(super) fn close(&self) {
-        drop(self.readers.lock().unwrap_or_else(PoisonError::into_inner).take());
+        for readers in [&self.readers, &self.long_readers] {
+            drop(readers.lock().unwrap_or_else(PoisonError::into_inner).take());
+        }
         drop(self.writers.lock().unwrap_or_else(PoisonError::into_inner).take());
         // What the writers hand over still arrives.
         drop(self.patient.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -179,6 +192,20 @@ impl Pool {
             let _ = thread.join();
         }
     }
+}
+
+async fn read<T, S>(queue: &Queue<Job>, script: S) -> Result<T, Fault>
+where
+    T: Send + 'static,
+    S: Fn(&mut Tx<'_>) -> T + Send + 'static,
+{
+    let (answer, answered) = oneshot::channel();
+    let job: Job = Box::new(move |worker| {
+        // The caller may have gone away: then no answer is needed.
+        let _ = answer.send(worker.read(&script));
+    });
+    send(queue, job).await?;
+    answered.await.map_err(|_| gone())?
 }
 
 fn waiting<J>(queue: &Queue<J>) -> usize {

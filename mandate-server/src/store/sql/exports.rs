@@ -25,19 +25,19 @@ const FIND: &str = "/* exports.find */
         e.status, e.rows, e.sha256, e.expires_at, e.incomplete_since
     FROM exports e JOIN environments n ON n.environment = e.environment
     WHERE e.environment = $1 AND e.export = $2";
-const NEXT_PENDING: &str = "/* exports.next_pending */
+const PENDING: &str = "/* exports.pending */
     SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
         e.status, e.rows, e.sha256, e.expires_at, e.incomplete_since
     FROM exports e JOIN environments n ON n.environment = e.environment
     WHERE e.status = 'pending' AND e.expires_at > $1 AND (e.until IS NULL OR e.until <= $2)
-    ORDER BY e.export LIMIT 1";
-const NEXT_UNLEASED: &str = "/* exports.next_unleased */
+    ORDER BY e.export LIMIT $3";
+const UNLEASED: &str = "/* exports.unleased */
     SELECT e.environment, n.kind, n.policy_version, e.export, e.format, e.verdict, e.agent, e.since, e.until,
         e.status, e.rows, e.sha256, e.expires_at, e.incomplete_since
     FROM exports e JOIN environments n ON n.environment = e.environment
     WHERE e.status = 'pending' AND e.expires_at > $1 AND (e.until IS NULL OR e.until <= $2)
         AND (e.leased_until IS NULL OR e.leased_until <= $1)
-    ORDER BY e.export LIMIT 1";
+    ORDER BY e.export LIMIT $3";
 const NEXT_UNTIL: &str = "/* exports.next_until */
     SELECT MIN(until) FROM exports WHERE status = 'pending' AND until > $1";
 const REOPEN: &str = "/* exports.reopen */ UPDATE exports SET incomplete_since = $1
@@ -156,10 +156,14 @@ pub fn find(tx: &mut Tx<'_>, environment: i64, id: ExportId) -> Result<Option<Ex
     tx.row(FIND, &[environment.into(), id.to_bytes().into()])?.map(read).transpose()
 }
 
-/// The oldest export that is to be built, and that no other server is building. Those of a period end at `latest` or before.
-pub fn next_pending(tx: &mut Tx<'_>, now: Timestamp, latest: Timestamp) -> Result<Option<Export>, Fault> {
-    let sql = tx.either(NEXT_PENDING, NEXT_UNLEASED);
-    tx.row(sql, &[now.millis().into(), latest.millis().into()])?.map(read).transpose()
+/// The oldest exports that are to be built, and that no other server is building. Those of a period end at `latest` or
+/// before.
+pub fn pending(tx: &mut Tx<'_>, now: Timestamp, latest: Timestamp, limit: i64) -> Result<Vec<Export>, Fault> {
+    let sql = tx.either(PENDING, UNLEASED);
+    tx.query(sql, &[now.millis().into(), latest.millis().into(), limit.into()])?
+        .into_iter()
+        .map(read)
+        .collect()
 }
 
 /// The first end after `latest` of a period whose export is to be built.

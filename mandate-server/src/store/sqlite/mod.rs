@@ -41,6 +41,10 @@ use writer::Writer;
 const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Statements that each connection keeps prepared.
 const STATEMENT_CACHE: usize = 128;
+/// How many threads read.
+const READERS: usize = 4;
+/// How many more read what takes long.
+const LONG_READERS: usize = 2;
 /// Page cache of each connection, in KiB.
 const CACHE_KIB: i64 = 16 * 1024;
 
@@ -53,6 +57,8 @@ pub(super) struct Sqlite {
     path: String,
     writer: Writer,
     readers: Readers,
+    /// For scripts that take long.
+    long_readers: Readers,
     /// Tells a process that would replace the file that it is in use.
     _held: File,
 }
@@ -71,8 +77,9 @@ impl Sqlite {
         let held = upkeep::claim(path, Holder::Server)?;
         let tail = Arc::new(tail);
         let writer = Writer::start(owner, decider, metrics, wake, disk, &tail)?;
-        let readers = Readers::start(path, &tail)?;
-        Ok(Self { path: path.to_owned(), writer, readers, _held: held })
+        let readers = Readers::start(path, &tail, ("reader", READERS))?;
+        let long_readers = Readers::start(path, &tail, ("long-reader", LONG_READERS))?;
+        Ok(Self { path: path.to_owned(), writer, readers, long_readers, _held: held })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -81,6 +88,14 @@ impl Sqlite {
         S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
     {
         self.readers.run(script).await
+    }
+
+    pub(super) async fn read_long<T, S>(&self, script: S) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
+    {
+        self.long_readers.run(script).await
     }
 
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
@@ -115,6 +130,7 @@ impl Sqlite {
 
     pub(super) fn close(&self) {
         self.readers.close();
+        self.long_readers.close();
         self.writer.close();
     }
 }

@@ -12,9 +12,6 @@ use super::super::tx::Tx;
 use super::{SqliteSession, connect};
 use crate::error::Fault;
 
-/// How many threads read.
-const READERS: usize = 4;
-
 type Job = Box<dyn FnOnce(&Connection) + Send>;
 
 /// The reading threads and the way to them.
@@ -25,16 +22,17 @@ pub(super) struct Readers {
 }
 
 impl Readers {
-    pub(super) fn start(path: &str, tail: &Arc<Tail>) -> Result<Self, Fault> {
+    /// Starts so many threads of this name.
+    pub(super) fn start(path: &str, tail: &Arc<Tail>, (name, count): (&str, usize)) -> Result<Self, Fault> {
         let (jobs, waiting) = mpsc::channel::<Job>();
         let waiting = Arc::new(Mutex::new(waiting));
-        let mut threads = Vec::with_capacity(READERS);
-        for number in 0..READERS {
+        let mut threads = Vec::with_capacity(count);
+        for number in 0..count {
             let connection = connect(path)?;
             connection.pragma_update(None, "query_only", "ON")?;
             let waiting = Arc::clone(&waiting);
             let thread = std::thread::Builder::new()
-                .name(format!("reader-{number}"))
+                .name(format!("{name}-{number}"))
                 .spawn(move || serve(&connection, &waiting))
                 .map_err(|e| Fault::new(format!("cannot start a reader thread: {e}")))?;
             threads.push(thread);

@@ -3,16 +3,16 @@
 //! The builder holds a lease, which others take over when it has ended. The database keeps the content in
 //! pieces. The files here are those that this server has built or was asked for.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use mandate_core::{ExportId, Timestamp};
 use sha2::{Digest as _, Sha256};
-use tracing::{error, info, warn};
+use tracing::warn;
 
-use super::{Exports, blocking, create, finish, remove, sync_directory, unusable};
+use super::{Content, Exports, blocking, sync_directory, unusable};
 use crate::error::Fault;
 use crate::model::call::ScriptError;
 use crate::service::exports::{self as service, Written};
@@ -133,38 +133,36 @@ impl Lease {
     }
 }
 
-/// Stores the content in the database, and whether the export is ready or failed.
-pub(super) async fn end(exports: &Exports, lease: Lease, built: Result<Written, Fault>) -> Result<(), Fault> {
+/// Stores the content in the database, and whether the export is ready or failed. Nothing if another server has the lease
+/// by then.
+pub(super) async fn end(
+    exports: &Exports,
+    lease: Lease,
+    built: Option<Content>,
+) -> Result<Option<Written>, Fault> {
     let id = lease.export.id;
-    let uploaded = match built {
-        Ok(written) => {
-            let path = exports.unfinished(id);
-            let file = blocking(move || File::open(&path).map_err(|e| unusable(&path, &e))).await?;
-            if !lease.upload(file).await? {
-                return lost(exports, id).await;
-            }
-            Ok(written)
+    if let Some(content) = &built {
+        let path = content.file.path().to_owned();
+        let file = blocking(move || File::open(&path).map_err(|e| unusable(&path, &e))).await?;
+        if !lease.upload(file).await? {
+            return lost(id);
         }
-        Err(fault) => {
-            error!(export = %id, kind = fault.kind(), reason = %fault, "an export could not be built");
-            Err(fault)
-        }
-    };
+    }
     let (export, until) = (lease.export.clone(), lease.until());
-    let content = uploaded.as_ref().ok().copied();
-    if !write(&lease.store, move |tx| service::end_leased(tx, &export, until, content)).await? {
-        return lost(exports, id).await;
+    let written = built.as_ref().map(|content| content.written);
+    if !write(&lease.store, move |tx| service::end_leased(tx, &export, until, written)).await? {
+        return lost(id);
     }
-    if let Ok(written) = finish(exports, &lease.export, uploaded).await {
-        info!(export = %id, rows = written.rows, "an export is ready");
+    match built {
+        Some(content) => content.finish(exports, id).await.map(Some),
+        None => Ok(None),
     }
-    Ok(())
 }
 
-async fn lost(exports: &Exports, id: ExportId) -> Result<(), Fault> {
+#[expect(clippy::unnecessary_wraps, reason = "it ends an export like the others")]
+fn lost(id: ExportId) -> Result<Option<Written>, Fault> {
     warn!(export = %id, "an export took longer than its lease: another server builds it");
-    let path = exports.unfinished(id);
-    blocking(move || remove(&path)).await
+    Ok(None)
 }
 
 /// Makes sure that the content of a ready export is in its file here.
@@ -186,26 +184,24 @@ pub(super) async fn fetch(
     if finished.exists() {
         return Ok(());
     }
-    let unfinished = exports.unfinished(id);
-    let path = unfinished.clone();
-    let mut file = blocking(move || create(&path)).await?;
+    let mut file = exports.unfinished(id)?;
     let mut hash = Sha256::new();
     for number in 0_i64.. {
         let piece = store.read(move |tx| service::piece(tx, environment, id, number)).await??;
         let Some(piece) = piece else { break };
         hash.update(&piece);
-        let path = unfinished.clone();
-        file =
-            blocking(move || file.write_all(&piece).map(|()| file).map_err(|e| unusable(&path, &e))).await?;
+        file = blocking(move || match file.write_all(&piece) {
+            Ok(()) => Ok(file),
+            Err(e) => Err(unusable(file.path(), &e)),
+        })
+        .await?;
     }
-    let whole = <[u8; 32]>::from(hash.finalize()) == sha256;
+    if <[u8; 32]>::from(hash.finalize()) != sha256 {
+        return Err(Fault::new(format!("exports: the pieces of {id} are not what its record says")));
+    }
     blocking(move || {
-        if !whole {
-            remove(&unfinished)?;
-            return Err(Fault::new(format!("exports: the pieces of {id} are not what its record says")));
-        }
-        file.sync_all().map_err(|e| unusable(&unfinished, &e))?;
-        fs::rename(&unfinished, &finished).map_err(|e| unusable(&finished, &e))?;
+        file.as_file().sync_all().map_err(|e| unusable(file.path(), &e))?;
+        file.persist(&finished).map_err(|e| unusable(&finished, &e.error))?;
         sync_directory(&finished)
     })
     .await
