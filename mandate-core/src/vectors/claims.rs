@@ -20,6 +20,24 @@ const EVENT: &str = concat!(
     r#""type":"mandate.revoked","data":{"id":"mnd_01kjmr9s000000000000000002","status":"revoked"}}"#
 );
 
+/// The type and data of [`EVENT`].
+const REVOKED: &str =
+    r#""type":"mandate.revoked","data":{"id":"mnd_01kjmr9s000000000000000002","status":"revoked"}"#;
+/// A decision: its number among the agent's, and its instant, are no claims of its token.
+const DECIDED: &str = concat!(
+    r#""type":"decision.resolved","data":{"iss":"https://verdicts.example","jti":"dec_01kjmr9s000000000000000001","#,
+    r#""iat":1772366400,"exp":1772366700,"verdict":"deny_limit","mandate":"mnd_01kjmr9s000000000000000002","#,
+    r#""policy_version":"pol_2026-01-01.1","nonce":"n_01kjmr9s000000000000000003","request":{"agent":"agt_buyer","#,
+    r#""amount":900,"currency":"USD","recipient":"vendor:acme","category":"software"},"mode":"enforce","#,
+    r#""sequence":7,"decided_at":"2026-03-01T12:00:00.125Z","denials":["deny_limit"],"#,
+    r#""reason":"amount 900 exceeds per_transaction limit 500","basis":{"spent":980,"recent_requests":2}}"#
+);
+/// A mandate that was revoked: which of the agent's decisions it governed.
+const GOVERNED: &str = concat!(
+    r#""type":"mandate.revoked","data":{"id":"mnd_01kjmr9s000000000000000002","status":"revoked","#,
+    r#""governs_from":3,"revoked_after":7}"#
+);
+
 /// One vector: a token, the circumstances, and the check that refuses it.
 fn vector(name: &str, token: &str, circumstances: &Value, check: Option<&str>) -> Value {
     let mut vector =
@@ -198,6 +216,8 @@ fn event_claims() -> Vec<(&'static str, String, Value, Option<&'static str>)> {
         ("as this service writes it", token(EVENT), json!({}), None),
         ("of the environment that is expected", token(EVENT), json!({"environment": "sandbox"}), None),
         ("a day after the event", token(EVENT), now("2026-03-02T12:00:00Z", 0), None),
+        ("a decision with its sequence and instant", event(REVOKED, DECIDED), json!({}), None),
+        ("a mandate with the decisions that it governed", event(REVOKED, GOVERNED), json!({}), None),
         ("a type that is not known", event("mandate.revoked", "mandate.later"), json!({}), None),
         ("a claim that is not known", event("{\"iss\"", "{\"later\":1,\"iss\""), json!({}), None),
         ("before the event, within the leeway", token(EVENT), now("2026-03-01T11:59:30Z", 30), None),
