@@ -1,5 +1,6 @@
 //! A lock on an agent's row that a session outside of any server keeps: it delays no other agent, and makes nothing late.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -17,6 +18,8 @@ const LATE: usize = 5;
 const MANY: usize = 100;
 /// How long others wait at most while agents are tried, with room for a slow machine.
 const BRIEF: Duration = Duration::from_secs(2);
+/// How long a row is held: longer than one wait for it may take, and shorter than a request waits.
+const PATIENCE: Duration = Duration::from_secs(9);
 /// More scripts than threads that write.
 const REVOCATIONS: usize = 12;
 const DECISIONS: &str = "SELECT count(*) FROM decisions WHERE agent = 'agt_held'";
@@ -67,6 +70,29 @@ async fn an_agent_whose_row_is_held_delays_no_other_and_is_not_decided_for_later
     assert_eq!(world.post(held, "/v1/authorizations", &body).await.status, 201);
     assert_eq!(query(url, DECISIONS), "1", "what was given up is not done later");
     world.holds();
+}
+
+/// Behind a session that waits for the row, others wait twice: for it, and for the row.
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_wait_for_one_agent_have_patience_each() {
+    let one = World::start().await;
+    let servers =
+        [&one.beside(Arc::clone(&one.clock)).await, &one.beside(Arc::clone(&one.clock)).await, &one];
+    let held = &one.agent("held").await;
+    let holder =
+        Held::begin(&one.settings.database, "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE");
+    let body = spend(1);
+    let asked = join_all(servers.iter().map(|server| server.post(held, "/v1/authorizations", &body)));
+    let freed = async {
+        tokio::time::sleep(PATIENCE).await;
+        holder.commit();
+    };
+    let (replies, ()) = tokio::join!(asked, freed);
+    for reply in replies {
+        assert_eq!(reply.status, 201, "{}", reply.body);
+    }
+    assert_eq!(query(&one.settings.database, DECISIONS), "3");
+    one.holds();
 }
 
 #[tokio::test(flavor = "multi_thread")]

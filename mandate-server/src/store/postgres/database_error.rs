@@ -24,23 +24,26 @@ pub(super) enum Recovery {
 pub(super) struct DatabaseError {
     pub(super) recovery: Recovery,
     pub(super) fault: Fault,
+    /// Whether the database has ended a statement that took too long.
+    pub(super) timed_out: bool,
 }
 
 impl DatabaseError {
     /// The connection is lost or cannot be used any more.
     pub(super) fn lost(why: &str) -> Self {
-        Self { recovery: Recovery::Reconnect, fault: Fault::Unavailable(format!("database: {why}")) }
+        let fault = Fault::Unavailable(format!("database: {why}"));
+        Self { recovery: Recovery::Reconnect, fault, timed_out: false }
     }
 
     /// Trying again does not help.
     pub(super) fn other(why: impl Into<String>) -> Self {
-        Self { recovery: Recovery::None, fault: Fault::new(why) }
+        Self::from(Fault::new(why))
     }
 }
 
 impl From<Fault> for DatabaseError {
     fn from(fault: Fault) -> Self {
-        Self { recovery: Recovery::None, fault }
+        Self { recovery: Recovery::None, fault, timed_out: false }
     }
 }
 
@@ -66,7 +69,7 @@ impl From<Error> for DatabaseError {
             _ if recovery == Recovery::Reconnect => Fault::Unavailable(message),
             _ => Fault::Internal(message),
         };
-        Self { recovery, fault }
+        Self { recovery, fault, timed_out: error.code() == Some(&SqlState::QUERY_CANCELED) }
     }
 }
 

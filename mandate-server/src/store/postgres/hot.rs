@@ -178,7 +178,7 @@ impl Asked {
             let keys = keys.map(|key| [key.environment.into(), key.api_key.into(), key.name.as_str().into()]);
             steps.push(Step::Run(KEPT, columns("iit", keys)?));
         }
-        let mut ran = session.send(steps)?.into_iter();
+        let mut ran = session.send_locking(steps)?.into_iter();
         let (mut holding, mut taken) = (Holding::default(), BTreeMap::new());
         for mut row in rows(ran.next()) {
             let agent = read_agent(&mut row)?;

@@ -110,6 +110,16 @@ impl<'a> PostgresSession<'a> {
         }
     }
 
+    /// As [`Self::send`], for statements that lock rows. A wait for a lock has its limit, but behind another waiter there
+    /// are two waits for one row. So one that took too long as a whole met a held row too.
+    pub(super) fn send_locking(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, Fault> {
+        let sent = self.send(steps);
+        if let Some(error) = self.error.as_mut().filter(|error| error.timed_out) {
+            error.recovery = Recovery::Held;
+        }
+        sent
+    }
+
     /// Checks that the peer answers, without beginning a transaction.
     pub(super) fn ping(&mut self) -> Result<(), Fault> {
         self.send_plain("/* session.ping */ SELECT 1")
