@@ -19,8 +19,10 @@ pub(super) const SETTLING: Duration = Duration::from_secs(5);
 
 /// Answers a waiter once its transaction has ended: with the fault, if it did not commit.
 pub(super) type Reply = Box<dyn FnOnce(Result<(), &Fault>) + Send>;
-/// A script, run inside the transaction. It adds to the tally what it did.
-pub(super) type Script = Box<dyn FnOnce(&Connection, &mut Tally) -> Reply + Send>;
+/// What a script has of its transaction: the connection, and the tally to which it adds what it did; or why there is none.
+pub(super) type Begun<'a> = Result<(&'a Connection, &'a mut Tally), Fault>;
+/// A script, run inside the transaction.
+pub(super) type Script = Box<dyn FnOnce(Begun<'_>) -> Reply + Send>;
 
 /// What the writer does.
 pub(super) enum Job {

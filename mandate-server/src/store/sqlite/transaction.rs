@@ -44,9 +44,11 @@ impl Thread {
         }
         if let Err(fault) = self.begin() {
             self.committer.log("a transaction could not begin", &fault);
-            // To drop a script drops its waiter's channel, which is a fault too.
             for Asked { waiter, .. } in asked {
                 let _ = waiter.send(Err(fault.clone()));
+            }
+            for script in scripts {
+                script(Err(fault.clone()))(Err(&fault));
             }
             return;
         }
@@ -199,7 +201,7 @@ impl Thread {
     fn scripts(&mut self, scripts: Vec<Script>, tally: &mut Tally) -> Vec<Reply> {
         let mut replies = Vec::with_capacity(scripts.len());
         for script in scripts {
-            replies.push(script(&self.connection, tally));
+            replies.push(script(Ok((&self.connection, tally))));
             self.deciding.states.forget(&std::mem::take(&mut tally.touched));
         }
         replies

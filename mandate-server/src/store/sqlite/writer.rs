@@ -15,7 +15,7 @@ use super::super::{Authorization, Decider, sql};
 use super::batch::Deciding;
 use super::checkpoint::Checkpointer;
 use super::commit::{Committer, Disk, leave, stopped};
-use super::jobs::{Asked, Job, MAX_BATCH, Reply, SETTLED, SETTLING};
+use super::jobs::{Asked, Begun, Job, MAX_BATCH, Reply, SETTLED, SETTLING};
 use super::owner::Owner;
 use super::signers::Signers;
 use super::states::States;
@@ -91,15 +91,17 @@ impl Writer {
     {
         let (answer, answered) = oneshot::channel();
         let tail = Arc::clone(&self.tail);
-        let job = move |connection: &Connection, tally: &mut Tally| -> Reply {
-            let result = in_savepoint(connection, &tail, || {
-                let mut session = SqliteSession::writing(connection, Some(Arc::clone(&tail)));
-                let mut tx = Tx::new(&mut session);
-                let result = script(&mut tx);
-                if !matches!(result, Err(ScriptError::Fault(_))) {
-                    tally.add(tx.into_tally());
-                }
-                result
+        let job = move |begun: Begun<'_>| -> Reply {
+            let result = begun.map_err(ScriptError::Fault).and_then(|(connection, tally)| {
+                in_savepoint(connection, &tail, || {
+                    let mut session = SqliteSession::writing(connection, Some(Arc::clone(&tail)));
+                    let mut tx = Tx::new(&mut session);
+                    let result = script(&mut tx);
+                    if !matches!(result, Err(ScriptError::Fault(_))) {
+                        tally.add(tx.into_tally());
+                    }
+                    result
+                })
             });
             Box::new(move |committed| {
                 let result = match (result, committed) {

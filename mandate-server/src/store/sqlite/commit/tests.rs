@@ -258,3 +258,15 @@ fn repeated_failures_are_logged_at_intervals() {
         .map(|seconds| committer.is_to_be_logged(start + Duration::from_secs(seconds)));
     assert_eq!(told, [true, false, false, true, false, true]);
 }
+
+#[tokio::test]
+async fn what_waits_for_a_transaction_that_cannot_begin_gets_the_reason() {
+    let world = World::new();
+    let other = Connection::open(&world.path).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let (script, authorization) = tokio::join!(world.add(), world.ask());
+    assert_eq!(script.unwrap_err(), "database: database is locked");
+    assert_eq!(authorization.unwrap_err(), "database: database is locked");
+    other.execute_batch("ROLLBACK").unwrap();
+    assert_eq!((world.add().await, world.number().await), (Ok(()), 1));
+}
