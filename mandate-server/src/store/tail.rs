@@ -40,7 +40,7 @@ struct Inner {
     open: Vec<(AgentKey, DecisionId)>,
     /// What was read of the end of the log, until all of it was.
     read: Vec<DecisionId>,
-    /// What transactions have settled, each with its number: to be taken away when nobody reads what was before.
+    /// What transactions have settled, each with its number: removed when no reader has an older snapshot.
     settled: VecDeque<(u64, AgentKey, DecisionId)>,
     /// Where the database says that the tail begins, and where it will when the open transaction is committed.
     since: Option<DecisionId>,
@@ -348,7 +348,7 @@ impl Inner {
         }
     }
 
-    /// Takes away what is settled, and what nobody needs who reads.
+    /// Removes what is settled and what no reader needs.
     fn drop_settled(&mut self) {
         let reading = self.visitors.keys().next().copied().unwrap_or(u64::MAX);
         for _ in 0..MAX_DROPPED {

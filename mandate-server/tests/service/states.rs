@@ -83,7 +83,7 @@ fn told(whole: &Whole) -> String {
 }
 
 /// One life of a world. What is random comes from `random` alone, so that two worlds can live the same; `disturbed`, with
-/// somebody else writing before each request.
+/// another process writing before each request.
 async fn live(mut random: Random, steps: i64, disturbed: bool) -> Vec<String> {
     let world = World::of(EnvironmentKind::Sandbox).await;
     let key = random_key(KeyClass::Agent);

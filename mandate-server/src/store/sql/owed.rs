@@ -104,7 +104,7 @@ pub(super) fn ids(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<DecisionId>, Fa
     if !tail.has(key) {
         return Ok(Vec::new());
     }
-    // Nothing is counted of a new agent; and nothing is owed of one that is not there, which a check tells of.
+    // A new agent has no row here; neither has one that is missing, which `check` finds.
     let Some(row) = tx.row(UP_TO, &[key.environment.into(), key.agent.as_str().into()])? else {
         return Ok(Vec::new());
     };
@@ -168,7 +168,7 @@ pub fn gather(tx: &mut Tx<'_>, tail: &Tail) -> Result<(), Fault> {
                 let (key, counted) = if let Some(known) = agents.get(&name) {
                     known
                 } else {
-                    // What names no agent is nobody's, which a check tells of.
+                    // A decision that names no agent is a finding of `check`.
                     let Ok(agent) = AgentId::parse(&name) else { continue };
                     let key = AgentKey { environment, agent };
                     let counted = counted_up_to(tx, &key)?;

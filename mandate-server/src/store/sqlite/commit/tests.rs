@@ -131,7 +131,7 @@ fn fails(code: c_int) -> Checkpoint {
 }
 
 #[tokio::test]
-async fn the_log_stays_short_however_it_is_folded_in_beside_the_writer() {
+async fn the_log_stays_short_however_it_is_checkpointed_beside_the_writer() {
     let checkpoints = Arc::<Mutex<usize>>::default();
     let (count, mut truly) = (Arc::clone(&checkpoints), checkpoint());
     let counted: Checkpoint = Box::new(move |connection| {
@@ -160,7 +160,7 @@ async fn the_log_stays_short_however_it_is_folded_in_beside_the_writer() {
 }
 
 #[tokio::test]
-async fn a_disk_that_fails_while_the_log_is_folded_in_stops_the_store() {
+async fn a_disk_that_fails_at_a_checkpoint_stops_the_store() {
     let world = World::checkpointing(fails(ffi::SQLITE_IOERR_FSYNC));
     world.add().await.unwrap();
     let before = world.number().await;
