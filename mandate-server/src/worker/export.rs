@@ -319,7 +319,7 @@ async fn build(
         file.as_file().sync_all().map_err(failed)?;
         Ok(Content { file, written })
     });
-    let content = written.await??;
+    let content = written.await.and_then(|content: Result<Content, Fault>| content)?;
     blocking(move || content.compared()).await
 }
 

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::super::tail::Tail;
-use super::super::tx::{Tally, Tx};
+use super::super::tx::Tx;
 use super::super::{Authorization, Decider, sql};
 use super::batch::Deciding;
 use super::checkpoint::Checkpointer;
