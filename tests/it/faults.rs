@@ -141,14 +141,15 @@ fn a_server_whose_database_is_away_logs_a_line_a_second_and_tries_alone() {
     assert_eq!(organization.get("/agents").status, 200);
     let (lines, connections) = (replicas.logged().lines().count(), proxy.connections());
     let is_back = AtomicBool::new(false);
+    let asking = || {
+        let mut refused = 0;
+        while !is_back.load(Ordering::SeqCst) {
+            refused += usize::from(organization.apart().get("/agents").status == 500);
+        }
+        refused
+    };
     let refused = std::thread::scope(|scope| {
-        let asking = || {
-            let asked = || organization.apart().get("/agents").status;
-            std::iter::repeat_with(asked)
-                .take_while(|_| !is_back.load(Ordering::SeqCst))
-                .filter(|s| *s == 500)
-        };
-        let asking: Vec<_> = (0..8).map(|_| scope.spawn(|| asking().count())).collect();
+        let asking: Vec<_> = (0..8).map(|_| scope.spawn(asking)).collect();
         proxy.refuse_for(OUTAGE);
         is_back.store(true, Ordering::SeqCst);
         asking.into_iter().map(|thread| thread.join().unwrap()).sum::<usize>()

@@ -3,6 +3,7 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
+use mandate_server::store::tx::Tx;
 use tokio::sync::mpsc::unbounded_channel;
 
 use crate::world::World;
@@ -11,7 +12,7 @@ use crate::world::World;
 const AT_A_TIME: usize = 2;
 /// How many others read meanwhile.
 const OTHERS: usize = 20;
-const WITHIN: Duration = Duration::from_secs(60);
+const WITHIN: Duration = Duration::from_mins(1);
 
 #[tokio::test]
 async fn what_reads_for_long_holds_up_no_other() {
@@ -22,7 +23,7 @@ async fn what_reads_for_long_holds_up_no_other() {
         let (end, ended) = mpsc::channel::<()>();
         let (store, started) = (world.store.clone(), started.clone());
         let reading = tokio::spawn(async move {
-            let script = move |_: &mut _| started.send(number).is_ok() && ended.recv().is_ok();
+            let script = move |_: &mut Tx<'_>| started.send(number).is_ok() && ended.recv().is_ok();
             store.read_long(script).await
         });
         // The one before does not keep this one from beginning.
