@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::oracle;
 use crate::world::{World, json};
 
 const REVIEWED: &str = r#","review_above":200"#;
@@ -122,4 +123,21 @@ async fn exactly_one_resolution_wins() {
         refused += usize::from(task.await.unwrap() == 400);
     }
     assert_eq!(refused, 15);
+}
+
+/// Where an agent's metering is written with every few decisions, the first of a month is written at once, whatever made it.
+#[tokio::test]
+async fn an_approval_that_is_the_first_decision_of_its_month_is_counted() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 600, r#","review_above":200"#).await;
+    // A minute before July.
+    world.clock.advance(15 * 86_400 + 12 * 3_600 - 60);
+    let review = world.ask(&agent, "450").await["review"]["id"].clone();
+    world.clock.advance(120);
+    assert_eq!(json(&world.approve(&review).await)["verdict"], "allow");
+    assert_eq!(world.ask(&agent, "180").await["verdict"], "deny_limit");
+    assert_eq!(world.ask(&agent, "150").await["verdict"], "allow");
+    world.store.close();
+    assert_eq!(oracle::holds(&world.database), 4);
 }

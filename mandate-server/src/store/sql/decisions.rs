@@ -195,7 +195,8 @@ pub struct Whole {
     pub review: Option<ReviewRecord>,
 }
 
-/// Writes a decision, and the metering that it is counted in: there, or later with the rows of its agent.
+/// Writes a decision, and the metering that it is counted in: there, or later with the rows of its agent. The first of a month
+/// and currency is counted at once.
 pub fn record(
     tx: &mut Tx<'_>,
     d: &DecisionRecord,
@@ -206,6 +207,8 @@ pub fn record(
     if tx.owing() == Owing::Never {
         agents::advance(tx, &month.agent, d.sequence, d.id)?;
         usage::keep(tx, month, counted)?;
+    } else if counted.stored.is_none() {
+        owed::settle(tx, &month.agent)?;
     }
     Ok(())
 }

@@ -96,8 +96,8 @@ pub struct Metered {
     pub mandate: Option<Mandate>,
 }
 
-/// The metering of one agent, month and currency. The agent must be locked. Without a row, everything is 0: the first
-/// decision of a month and currency is counted at once.
+/// The metering of one agent, month and currency. The agent must be locked. Without a row, everything that is in the agent's
+/// rows is 0.
 pub fn find(tx: &mut Tx<'_>, key: &UsageKey) -> Result<UsageRecord, Fault> {
     let owed = owed::find(tx, &key.agent)?;
     with(tx, key, &owed)
@@ -112,9 +112,11 @@ pub(super) fn with(tx: &mut Tx<'_>, key: &UsageKey, owed: &[Owed]) -> Result<Usa
         key.currency.as_str().into(),
     ];
     let sql = tx.either(FIND, FIND_WITH_NEWEST);
-    let Some(mut row) = tx.row(sql, &parameters)? else { return Ok(UsageRecord::default()) };
-    let mut usage = read(&mut row)?;
-    take_newest(&mut usage, &row.text()?, key.month, &key.currency)?;
+    let mut usage = UsageRecord::default();
+    if let Some(mut row) = tx.row(sql, &parameters)? {
+        usage = read(&mut row)?;
+        take_newest(&mut usage, &row.text()?, key.month, &key.currency)?;
+    }
     for owed in owed {
         owed.add_to(&mut usage, key.month, &key.currency);
     }
