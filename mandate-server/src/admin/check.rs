@@ -25,7 +25,7 @@ Examples:
   mandate-server check --json | jq -r 'select(.table == \"usage\")'
 
 Reads one snapshot; a server may be running. It checks the pages and indexes of the file, the references between rows, the \
-schema, and the chains of mandates and reviews. For every decision it verifies the signature and computes the verdict again \
+schema, the checksums of rows, and the chains of mandates and reviews. For every decision it verifies the signature and computes the verdict again \
 from the mandate and the recorded basis. It counts the metering again from the log, and reads the answers kept for retries. \
 Each finding is one line: table, row, found, expected. The exit code is 1 if there is a finding. It is 3, with the reason \
 on standard error, if the database could not be read to its end: a full disk, a directory without permission, a lost \
@@ -92,5 +92,10 @@ impl Listener for Printer {
 
     fn looked_at(&mut self, decisions: i64, of: i64) {
         self.progress.show(decisions, of);
+    }
+
+    fn note(&mut self, note: &str) {
+        // Not on standard output, where each line is a finding.
+        let _ = writeln!(std::io::stderr(), "note: {note}");
     }
 }

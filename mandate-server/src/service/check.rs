@@ -11,11 +11,14 @@ use serde::Serialize;
 
 use crate::error::Fault;
 use crate::store::sql::check::{self as rows, Of};
+use crate::store::sql::checksums::{self, Guarded};
 use crate::store::tx::{Tx, Value};
 use crate::store::upkeep;
 
 /// How many findings of one kind are reported. A damaged database may have any number.
 pub const MAX_FINDINGS: i64 = 1_000;
+/// What is found where a checksum does not hold, and what is expected.
+const CHECKSUM: (&str, &str) = ("a checksum of other values", "the checksum of its values");
 
 /// An error in the database.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -59,6 +62,11 @@ pub trait Listener {
 
     /// `decisions` of the `of` decisions have been checked.
     fn looked_at(&mut self, decisions: i64, of: i64);
+
+    /// Something that is no error, and that an operator may want otherwise.
+    fn note(&mut self, note: &str) {
+        let _ = note;
+    }
 }
 
 /// Checks what can be checked without the log: the file, the schema, and the rules for rows. Returns true if the
@@ -88,6 +96,15 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
         listener.finding(Finding::whole("refinery_schema_history", schema.found(), expected));
         return Ok(false);
     }
+    if !upkeep::has_page_checksums(tx)? {
+        listener.note(
+            "data_checksums is off: PostgreSQL does not notice a flipped bit in a page; stop it and run \
+             `pg_checksums --enable`",
+        );
+    }
+    for guarded in checksums::deciding(tx) {
+        checked(tx, guarded, listener)?;
+    }
     for rule in rows::rules(tx) {
         let breaches = rows::breaches(tx, rule, MAX_FINDINGS)?;
         let more = i64::try_from(breaches.len()).is_ok_and(|found| found == MAX_FINDINGS);
@@ -107,8 +124,25 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
     Ok(true)
 }
 
+/// Reports the rows of a table whose checksum does not hold.
+fn checked(tx: &mut Tx<'_>, guarded: &Guarded, listener: &mut dyn Listener) -> Result<(), Fault> {
+    let mut count = 0;
+    guarded.broken(tx, &mut |broken| {
+        count += 1;
+        if count <= MAX_FINDINGS {
+            let whole = Finding::whole(guarded.table, CHECKSUM.0, CHECKSUM.1);
+            let id = Some(broken.id).filter(|id| !id.is_empty());
+            listener.finding(Finding { environment: broken.environment, id, ..whole });
+        }
+    })?;
+    if count > MAX_FINDINGS {
+        listener.finding(Finding::whole(guarded.table, format!("{count} such checksums"), CHECKSUM.1));
+    }
+    Ok(())
+}
+
 /// Checks everything: what [`quick`] does, each signature, each verdict and the metering computed again from the
-/// log, and the answers kept under idempotency keys.
+/// log, and the checksums of what is written down, the answers kept under idempotency keys among it.
 ///
 /// # Errors
 /// The database does not answer.
@@ -119,6 +153,9 @@ pub fn full(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
     let mut counters = usage::Counters::default();
     log::walk(tx, &mut counters, listener)?;
     counters.end(tx, listener)?;
+    for guarded in checksums::written() {
+        checked(tx, guarded, listener)?;
+    }
     kept::walk(tx, listener)
 }
 

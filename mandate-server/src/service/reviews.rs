@@ -151,7 +151,7 @@ fn pending(
     let environment = call.caller.environment.id;
     let id = ReviewId::parse(id).map_err(|_| Refusal::not_found())?;
     let decision = sql::reviews::decision(tx, environment, id)?.ok_or_else(Refusal::not_found)?;
-    let whole = sql::decisions::find(tx, environment, decision)?.ok_or_else(lost)?;
+    let whole = sql::decisions::find_sound(tx, environment, decision)?.ok_or_else(lost)?;
     let agent = AgentKey { environment, agent: whole.decision.request.agent.clone() };
     let state = sql::agents::lock(tx, &agent)?.ok_or_else(lost)?;
     let mut review = sql::reviews::lock(tx, environment, id)?.ok_or_else(lost)?;

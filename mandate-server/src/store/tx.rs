@@ -101,6 +101,19 @@ impl Row {
         Fault::new(format!("database: column {} is not {wanted}", self.column))
     }
 
+    /// The columns that are not read yet.
+    #[must_use]
+    pub fn rest(&self) -> &[Value] {
+        self.values.as_slice()
+    }
+
+    /// Passes over the next `count` columns.
+    pub fn skip(&mut self, count: usize) {
+        for _ in 0..count {
+            self.next();
+        }
+    }
+
     /// The next column, of any type.
     pub fn value(&mut self) -> Result<Value, Fault> {
         self.next().ok_or_else(|| self.unexpected("there"))
@@ -288,6 +301,12 @@ impl<'a> Tx<'a> {
     #[must_use]
     pub fn owing(&self) -> Owing {
         self.session.owing()
+    }
+
+    /// Whether what decides is verified as it is read: see `sql::checksums`. On SQLite, where this transaction can write.
+    #[must_use]
+    pub fn verifies(&self) -> bool {
+        self.owing() == Owing::Writing
     }
 
     /// The end of the log that is in no agent's rows yet, where counters lack it.

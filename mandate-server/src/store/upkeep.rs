@@ -240,6 +240,17 @@ pub fn damage(tx: &mut Tx<'_>) -> Result<Vec<String>, Fault> {
     }
 }
 
+/// Whether the database notices a flipped bit in what it reads. On SQLite the rows have checksums instead.
+///
+/// # Errors
+/// The database does not answer.
+pub fn has_page_checksums(tx: &mut Tx<'_>) -> Result<bool, Fault> {
+    match tx.backend() {
+        Backend::Sqlite => Ok(true),
+        Backend::Postgres => postgres::upkeep::has_page_checksums(tx),
+    }
+}
+
 /// The rows that refer to missing rows: their table, and the table referred to.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use mandate_server::model::records::AgentKey;
 use mandate_server::service::listing::{Cursors, From, Query};
 use mandate_server::service::{agents, decisions, escrows, events, exports, idempotency, mandates, reviews};
 use mandate_server::store::sql::decisions::Filter;
-use mandate_server::store::sql::owed;
+use mandate_server::store::sql::{owed, unsettled};
 use mandate_server::store::tail::Tail;
 use mandate_server::store::tx::{Backend, Owing, Row, Session, Tx, Value};
 use rusqlite::types::ValueRef;
@@ -76,7 +76,7 @@ impl Session for Counting {
 
 fn counting(world: &World) -> Counting {
     let path = world.database.strip_prefix("sqlite://").unwrap();
-    let tail = snapshot(&world.database, owed::unsettled).unwrap();
+    let tail = snapshot(&world.database, unsettled::all).unwrap();
     Counting { connection: Connection::open(path).unwrap(), tail: Arc::new(Tail::of(tail)), steps: 0 }
 }
 

@@ -9,26 +9,34 @@ use mandate_server::store::upkeep;
 use crate::check::{Found, found, lived_in};
 
 const SIGNATURE: &str = "decisions: a signature that KEY has not made";
+const DECISION: &str = "decisions: a checksum of other values";
+const AGENT: &str = "agents: a checksum of other values";
+const MANDATE: &str = "mandates: a checksum of other values";
+const USAGE: &str = "usage: a checksum of other values";
+const REVIEW: &str = "reviews: a checksum of other values";
+const EVENT: &str = "events: a checksum of other values";
+const KEPT: &str = "idempotency: a checksum of other values";
 
 /// A statement, and all that is found after it. `KEY` replaces the sandbox's signing key, `ID` any id.
 const DAMAGE: &[(&str, &[&str])] = &[
-    ("UPDATE decisions SET signature = zeroblob(64) WHERE amount = '10'", &[SIGNATURE]),
-    ("UPDATE decisions SET recipient = 'vendor:w' WHERE amount = '501'", &[SIGNATURE]),
+    ("UPDATE decisions SET signature = zeroblob(64) WHERE amount = '10'", &[DECISION, SIGNATURE]),
+    ("UPDATE decisions SET recipient = 'vendor:w' WHERE amount = '501'", &[DECISION, SIGNATURE]),
     (
         "UPDATE decisions SET amount = '11' WHERE amount = '10'",
-        &[SIGNATURE, "decisions: spent 10", "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1"],
+        &[DECISION, SIGNATURE, "decisions: spent 10", "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1"],
     ),
     (
         "UPDATE decisions SET amount = 'ten' WHERE amount = '10'",
-        &["decisions: a stored value is not valid: amount must be a number; got `ten`"],
+        &[DECISION, "decisions: a stored value is not valid: amount must be a number; got `ten`"],
     ),
     (
         "UPDATE decisions SET denials = 'deny_category' WHERE amount = '10'",
-        &["decisions: verdict allow (deny_category); computed again: allow"],
+        &[DECISION, "decisions: verdict allow (deny_category); computed again: allow"],
     ),
     (
         "UPDATE decisions SET spent = '995' WHERE amount = '10'",
         &[
+            DECISION,
             "decisions: spent 10",
             "decisions: spent 995",
             "decisions: verdict allow (); computed again: deny_limit",
@@ -36,21 +44,21 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ),
     (
         "UPDATE decisions SET recent_requests = 10 WHERE amount = '230'",
-        &["decisions: recent_requests 10", "decisions: verdict review (); computed again: deny_velocity"],
+        &[DECISION, "decisions: recent_requests 10", "decisions: verdict review (); computed again: deny_velocity"],
     ),
     (
         "UPDATE mandates SET revoked_at = created_at, revoked_after = 0 WHERE replaced_by IS NOT NULL",
-        &["decisions: verdict allow (); computed again: deny_revoked", "mandates: not governing, and neither revoked nor replaced, or both; ID governs"],
+        &["decisions: verdict allow (); computed again: deny_revoked", MANDATE, "mandates: not governing, and neither revoked nor replaced, or both; ID governs"],
     ),
     (
         "UPDATE mandates SET revoked_after = revoked_after + 1 WHERE revoked_at IS NOT NULL",
-        &["decisions: verdict deny_revoked (deny_revoked); computed again: allow"],
+        &["decisions: verdict deny_revoked (deny_revoked); computed again: allow", MANDATE],
     ),
-    ("UPDATE decisions SET signing_key = 99 WHERE amount = '10'", &["decisions: signing key 99"]),
+    ("UPDATE decisions SET signing_key = 99 WHERE amount = '10'", &[DECISION, "decisions: signing key 99"]),
     (
         "UPDATE decisions SET signing_key = (SELECT signing_key FROM signing_keys WHERE kind = 'production')
             WHERE amount = '10'",
-        &["decisions: signed by OTHER"],
+        &[DECISION, "decisions: signed by OTHER"],
     ),
     (
         "UPDATE signing_keys SET public_key = (SELECT public_key FROM signing_keys WHERE kind = 'production')
@@ -59,7 +67,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ),
     (
         "UPDATE decisions SET mandate = zeroblob(16) WHERE amount = '501'",
-        &[SIGNATURE, "decisions: mandate ID"],
+        &[DECISION, SIGNATURE, "decisions: mandate ID"],
     ),
     (
         "DELETE FROM decisions WHERE amount = '10'",
@@ -89,37 +97,57 @@ const DAMAGE: &[(&str, &[&str])] = &[
             "agent_decisions: a decision of the agent agt_a that is not counted",
             "agent_decisions: a decision of the agent agt_a that is not counted",
             "agents: 7 decisions, the last ID",
+            AGENT,
         ],
     ),
-    ("UPDATE agents SET sequence = sequence + 1 WHERE agent = 'agt_a'", &["agents: 8 decisions, the last ID"]),
+    ("UPDATE agents SET sequence = sequence + 1 WHERE agent = 'agt_a'", &["agents: 8 decisions, the last ID", AGENT]),
     (
         "UPDATE decisions SET sequence = sequence + 1 WHERE amount = '10'",
-        &["decisions: sequence 2", "decisions: sequence 2", "decisions: sequence 2 under ID that governs 1 to 1"],
+        &[DECISION, "decisions: sequence 2", "decisions: sequence 2", "decisions: sequence 2 under ID that governs 1 to 1"],
     ),
     (
         "UPDATE mandates SET governed_until = governed_until + 1 WHERE replaced_by IS NOT NULL",
-        &["mandates: governs from sequence 1 on, and its ends do not fit"],
+        &[MANDATE, "mandates: governs from sequence 1 on, and its ends do not fit"],
     ),
     (
         "UPDATE usage SET spent = '241' WHERE agent = 'agt_a'",
-        &["usage: spent 241, requests 6, allow 3, review 3, deny_limit 1"],
+        &[USAGE, "usage: spent 241, requests 6, allow 3, review 3, deny_limit 1"],
     ),
     (
         "UPDATE usage SET requests = requests + 1, deny_velocity = 1 WHERE agent = 'agt_a'",
-        &["usage: spent 240, requests 7, allow 3, review 3, deny_limit 1, deny_velocity 1"],
+        &[USAGE, "usage: spent 240, requests 7, allow 3, review 3, deny_limit 1, deny_velocity 1"],
     ),
-    ("DELETE FROM usage WHERE agent = 'agt_a'", &["usage: spent 0, requests 0, none"]),
+    (
+        "DELETE FROM usage WHERE agent = 'agt_a'",
+        &["agents: 1 rows of metering in its newest month", "usage: spent 0, requests 0, none"],
+    ),
+    (
+        "UPDATE agents SET newest_rows = 2 WHERE agent = 'agt_a'",
+        &["agents: 2 rows of metering in its newest month", AGENT],
+    ),
+    ("UPDATE environments SET since = since + 1 WHERE environment = 1", &["environments: a checksum of other values"]),
+    ("UPDATE unsettled SET since = x''", &["unsettled: a checksum of other values"]),
+    ("UPDATE events SET data = data || ' ' WHERE event = (SELECT MIN(event) FROM events)", &[EVENT]),
+    ("UPDATE decisions SET reason = 'other' WHERE amount = '501'", &[DECISION]),
+    (
+        "UPDATE decisions SET mode = CASE mode WHEN 'enforce' THEN 'observe' ELSE 'enforce' END WHERE amount = '501'",
+        &[DECISION],
+    ),
+    ("UPDATE decisions SET decided_at = decided_at + 1 WHERE amount = '10'", &[DECISION]),
+    ("UPDATE reviews SET reason = 'other' WHERE status = 'denied'", &[REVIEW]),
+    ("UPDATE idempotency SET created_at = created_at + 1", &[KEPT]),
     (
         "INSERT INTO usage SELECT environment, '2026-05', agent, currency, spent, requests, allow, review,
-            deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity FROM usage
+            deny_no_mandate, deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity, checksum FROM usage
             WHERE agent = 'agt_a'",
-        &["usage: a row of metering"],
+        &[USAGE, "usage: a row of metering"],
     ),
-    ("UPDATE agents SET governing = NULL WHERE agent = 'agt_b'", &["agents: governing mandate none"]),
+    ("UPDATE agents SET governing = NULL WHERE agent = 'agt_b'", &[AGENT, "agents: governing mandate none"]),
     (
         "UPDATE agents SET governing =
             (SELECT mandate FROM mandates WHERE replaced_by IS NOT NULL) WHERE agent = 'agt_a'",
         &[
+            AGENT,
             "agents: governing mandate ID",
             "mandates: governs from sequence 1 on, and its ends do not fit",
             "mandates: governs from sequence 2 on, and its ends do not fit",
@@ -128,11 +156,11 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ),
     (
         "UPDATE mandates SET replaced_by = NULL",
-        &["mandates: not governing, and neither revoked nor replaced, or both; ID governs"],
+        &[MANDATE, "mandates: not governing, and neither revoked nor replaced, or both; ID governs"],
     ),
     (
         "UPDATE mandates SET replaced_by = mandate WHERE replaced_by IS NOT NULL",
-        &["mandates: governs from sequence 1 on, and its ends do not fit", "mandates: replaced by ID"],
+        &[MANDATE, "mandates: governs from sequence 1 on, and its ends do not fit", "mandates: replaced by ID"],
     ),
     (
         "DELETE FROM agents WHERE agent = 'agt_b'",
@@ -148,12 +176,13 @@ const DAMAGE: &[(&str, &[&str])] = &[
     (
         "UPDATE decisions SET supersedes = (SELECT decision FROM decisions WHERE amount = '220')
             WHERE supersedes IS NOT NULL",
-        &["decisions: supersedes ID", "reviews: status approved"],
+        &[DECISION, "decisions: supersedes ID", "reviews: status approved"],
     ),
     (
         "UPDATE decisions SET supersedes = (SELECT decision FROM decisions WHERE amount = '210' AND review IS NOT NULL)
             WHERE amount = '501'",
         &[
+            DECISION,
             "decisions: recent_requests 2",
             "decisions: recent_requests 3",
             "decisions: recent_requests 4",
@@ -165,35 +194,36 @@ const DAMAGE: &[(&str, &[&str])] = &[
     (
         "UPDATE decisions SET supersedes = NULL",
         &[
+            DECISION,
             "decisions: verdict allow (); computed again: review",
             "reviews: status approved",
             "usage: spent 240, requests 6, allow 3, review 3, deny_limit 1",
         ],
     ),
     ("DELETE FROM reviews WHERE status = 'pending'", &["decisions: review ID"]),
-    ("UPDATE reviews SET status = 'approved' WHERE status = 'pending'", &["reviews: status approved"]),
-    ("UPDATE reviews SET resolved_at = NULL WHERE status = 'denied'", &["reviews: status denied"]),
-    ("UPDATE reviews SET resolved_after = NULL WHERE status = 'denied'", &["reviews: resolved after sequence none"]),
-    ("UPDATE reviews SET resolved_after = 1 WHERE status = 'denied'", &["reviews: resolved after sequence 1"]),
+    ("UPDATE reviews SET status = 'approved' WHERE status = 'pending'", &[REVIEW, "reviews: status approved"]),
+    ("UPDATE reviews SET resolved_at = NULL WHERE status = 'denied'", &[REVIEW, "reviews: status denied"]),
+    ("UPDATE reviews SET resolved_after = NULL WHERE status = 'denied'", &[REVIEW, "reviews: resolved after sequence none"]),
+    ("UPDATE reviews SET resolved_after = 1 WHERE status = 'denied'", &[REVIEW, "reviews: resolved after sequence 1"]),
     (
         "UPDATE reviews SET decision = (SELECT decision FROM decisions WHERE amount = '10')
             WHERE status = 'pending'",
-        &["decisions: review ID", "reviews: waits for decision ID"],
+        &["decisions: review ID", REVIEW, "reviews: waits for decision ID"],
     ),
     (
         "UPDATE decisions SET review = NULL WHERE amount = '230'",
-        &["decisions: review none", "reviews: waits for decision ID"],
+        &[DECISION, "decisions: review none", "reviews: waits for decision ID"],
     ),
     (
         "UPDATE idempotency SET status = 429",
-        &["idempotency: status 429"],
+        &[KEPT, "idempotency: status 429"],
     ),
     (
         "UPDATE idempotency SET fingerprint = x'00'",
-        &["idempotency: a fingerprint of 1 bytes"],
+        &[KEPT, "idempotency: a fingerprint of 1 bytes"],
     ),
-    ("UPDATE idempotency SET body = x'7b'", &["idempotency: a body that cannot be answered"]),
-    ("UPDATE idempotency SET api_key = 99", &["idempotency: API key 99"]),
+    ("UPDATE idempotency SET body = x'7b'", &["idempotency: a body that cannot be answered", KEPT]),
+    ("UPDATE idempotency SET api_key = 99", &["idempotency: API key 99", KEPT]),
     (
         "INSERT INTO escrows SELECT environment, zeroblob(16), zeroblob(32), decision, agent, NULL, 'c', 0
             FROM decisions WHERE amount = '501'",

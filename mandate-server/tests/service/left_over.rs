@@ -20,10 +20,10 @@ use crate::world::World;
 const MANY: i64 = 2_500;
 const EVENTS: [&str; 2] = [
     "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 2500)
-    INSERT INTO events (environment, event, type, created_at, data)
-    SELECT w.environment, CAST(printf('%016d', i) AS BLOB), 'ping', 0, '{}' FROM n, webhooks w",
-    "INSERT INTO events (environment, event, type, created_at, data)
-    SELECT w.environment, convert_to(lpad(i::text, 16, '0'), 'UTF8'), 'ping', 0, '{}'
+    INSERT INTO events (environment, event, type, created_at, data, checksum)
+    SELECT w.environment, CAST(printf('%016d', i) AS BLOB), 'ping', 0, '{}', 0 FROM n, webhooks w",
+    "INSERT INTO events (environment, event, type, created_at, data, checksum)
+    SELECT w.environment, convert_to(lpad(i::text, 16, '0'), 'UTF8'), 'ping', 0, '{}', 0
     FROM generate_series(1, 2500) i, webhooks w",
 ];
 const DELIVERIES: &str = "INSERT INTO deliveries (environment, event, webhook, state, due_at, attempts)

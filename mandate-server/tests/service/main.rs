@@ -23,6 +23,7 @@ mod escrows;
 mod events;
 mod exports;
 mod files;
+mod flips;
 mod left_over;
 mod limits;
 mod lists;

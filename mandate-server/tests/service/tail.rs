@@ -11,7 +11,8 @@ use mandate_server::model::records::{AgentKey, Direction, Mode, Slice};
 use mandate_server::service::decide::Engine;
 use mandate_server::service::moments::Moments;
 use mandate_server::store::sql::decisions::{self, Filter};
-use mandate_server::store::sql::owed::{self, MAX_OWED};
+use mandate_server::store::sql::owed::MAX_OWED;
+use mandate_server::store::sql::unsettled;
 use mandate_server::store::tail::Tail;
 use tempfile::TempDir;
 
@@ -26,7 +27,7 @@ const STEPS: i64 = 240;
 
 /// What is in no agent's rows, as another process sees it.
 fn unsettled(world: &World) -> Vec<(AgentKey, DecisionId)> {
-    apart::snapshot(&world.database, owed::unsettled).unwrap()
+    apart::snapshot(&world.database, unsettled::all).unwrap()
 }
 
 async fn agents(world: &World, count: usize) -> Vec<Arc<Caller>> {
@@ -231,7 +232,7 @@ async fn what_is_settled_for_its_age_is_not_lost_when_modes_change_meanwhile() {
 async fn the_end_of_the_log_that_is_read_at_a_start_stays_short() {
     let mut world = World::new().await;
     let agents = agents(&world, 3).await;
-    let since = |world: &World| apart::snapshot(&world.database, owed::since).unwrap();
+    let since = |world: &World| apart::snapshot(&world.database, unsettled::since).unwrap();
     for _ in 0..3 {
         world.ask(&agents[0], "1").await;
     }

@@ -12,7 +12,7 @@ use mandate_core::jwks::Kid;
 use mandate_core::{EnvironmentKind, Evaluation, Mandate, PolicyVersion, evaluate, jwt};
 
 use super::usage::Counters;
-use super::{Finding, Listener, shown};
+use super::{CHECKSUM, Finding, Listener, shown};
 use crate::error::Fault;
 use crate::model::records::DecisionRecord;
 use crate::service::decisions::claims;
@@ -105,13 +105,15 @@ fn look(entry: &mut Entry, keys: &Keys) -> Looked {
     let (environment, agent) = (entry.environment, entry.agent.clone());
     let id = shown(&Value::Blob(entry.decision.clone()), Of::Decision);
     let finding = |(found, expected): (String, &str)| Finding::row(TABLE, environment, &id, found, expected);
+    let checksum = (!entry.holds()).then(|| (CHECKSUM.0.to_owned(), CHECKSUM.1));
     match entry.read() {
         Err(fault) => {
-            let findings = vec![finding((fault.to_string(), "a decision that can be read"))];
+            let unreadable = Some((fault.to_string(), "a decision that can be read"));
+            let findings = [checksum, unreadable].into_iter().flatten().map(finding).collect();
             Looked { environment, agent, decision: None, findings }
         }
         Ok(parsed) => {
-            let findings = [signature(&parsed, keys), verdict(&parsed)];
+            let findings = [checksum, signature(&parsed, keys), verdict(&parsed)];
             let findings = findings.into_iter().flatten().map(finding).collect();
             Looked { environment, agent, decision: Some(parsed.decision), findings }
         }

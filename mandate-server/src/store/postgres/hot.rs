@@ -59,7 +59,8 @@ const MODES: &str = "/* postgres_hot.modes */
     FROM environments e WHERE e.environment = ANY ($1::bigint[])";
 const KEPT: &str =
     "/* postgres_hot.kept */
-    SELECT i.environment, i.api_key, i.name, i.fingerprint, i.status, i.body, i.sealed, i.created_at
+    SELECT i.environment, i.api_key, i.name, i.fingerprint, i.status, i.body, i.sealed, i.created_at,
+        i.checksum
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::bigint[]) AS api_key, unnest($3::text[]) AS name) AS k
     JOIN idempotency i ON i.environment = k.environment AND i.api_key = k.api_key AND i.name = k.name";
 
@@ -199,7 +200,9 @@ impl Asked {
         }
         for mut row in rows(ran.next()) {
             let (environment, api_key, name) = (row.integer()?, row.integer()?, row.text()?);
-            loaded.kept.insert(KeptKey { environment, api_key, name }, sql::idempotency::read(&mut row)?);
+            let place = [environment.into(), api_key.into(), name.as_str().into()];
+            let kept = sql::idempotency::read(&mut row, &place)?;
+            loaded.kept.insert(KeptKey { environment, api_key, name }, kept);
         }
         if self.agents.iter().any(|agent| !taken.contains_key(agent)) {
             return Err(Fault::new("database: an agent key's agent is not there"));

@@ -29,44 +29,44 @@ use crate::model::records::{AgentKey, UsageRecord};
 const KEEP: &str = "/* keep.keep */
     WITH made AS (INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate, nonce,
         agent, amount, currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes,
-        review, issuer, signing_key, signature)
+        review, issuer, signing_key, signature, checksum)
     SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::text[]),
         unnest($6::bytea[]), unnest($7::bytea[]), unnest($8::text[]), unnest($9::text[]), unnest($10::text[]),
         unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]),
         unnest($16::text[]), unnest($17::bigint[]), unnest($18::bytea[]), unnest($19::bytea[]),
-        unnest($20::bigint[]), unnest($21::bigint[]), unnest($22::bytea[])),
+        unnest($20::bigint[]), unnest($21::bigint[]), unnest($22::bytea[]), unnest($23::bigint[])),
     changed AS (UPDATE agents a
     SET recent = k.recent, sequence = k.sequence, last_decision = k.last_decision,
         metered = CASE WHEN a.metered = k.was THEN k.metered END
-    FROM (SELECT unnest($23::bigint[]) AS environment, unnest($24::text[]) AS agent, unnest($25::bytea[]) AS recent,
-        unnest($26::bigint[]) AS sequence, unnest($27::bytea[]) AS last_decision, unnest($28::text[]) AS metered,
-        unnest($29::text[]) AS was) AS k
+    FROM (SELECT unnest($24::bigint[]) AS environment, unnest($25::text[]) AS agent, unnest($26::bytea[]) AS recent,
+        unnest($27::bigint[]) AS sequence, unnest($28::bytea[]) AS last_decision, unnest($29::text[]) AS metered,
+        unnest($30::text[]) AS was) AS k
     WHERE a.environment = k.environment AND a.agent = k.agent)
-    INSERT INTO commits (commit, asked) VALUES ($30, 0)";
+    INSERT INTO commits (commit, asked) VALUES ($31, 0)";
 /// The same with reviews and events.
 const KEEP_WITH_EVENTS: &str = "/* keep.keep_with_events */
     WITH made AS (INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate,
         nonce, agent, amount, currency, recipient, category, mode, reason, denials, spent, recent_requests,
-        supersedes, review, issuer, signing_key, signature)
+        supersedes, review, issuer, signing_key, signature, checksum)
     SELECT unnest($1::bigint[]), unnest($2::bytea[]), unnest($3::bigint[]), unnest($4::bigint[]), unnest($5::text[]),
         unnest($6::bytea[]), unnest($7::bytea[]), unnest($8::text[]), unnest($9::text[]), unnest($10::text[]),
         unnest($11::text[]), unnest($12::text[]), unnest($13::text[]), unnest($14::text[]), unnest($15::text[]),
         unnest($16::text[]), unnest($17::bigint[]), unnest($18::bytea[]), unnest($19::bytea[]),
-        unnest($20::bigint[]), unnest($21::bigint[]), unnest($22::bytea[])),
+        unnest($20::bigint[]), unnest($21::bigint[]), unnest($22::bytea[]), unnest($23::bigint[])),
     changed AS (UPDATE agents a
     SET recent = k.recent, sequence = k.sequence, last_decision = k.last_decision,
         metered = CASE WHEN a.metered = k.was THEN k.metered END
-    FROM (SELECT unnest($23::bigint[]) AS environment, unnest($24::text[]) AS agent, unnest($25::bytea[]) AS recent,
-        unnest($26::bigint[]) AS sequence, unnest($27::bytea[]) AS last_decision, unnest($28::text[]) AS metered,
-        unnest($29::text[]) AS was) AS k
+    FROM (SELECT unnest($24::bigint[]) AS environment, unnest($25::text[]) AS agent, unnest($26::bytea[]) AS recent,
+        unnest($27::bigint[]) AS sequence, unnest($28::bytea[]) AS last_decision, unnest($29::text[]) AS metered,
+        unnest($30::text[]) AS was) AS k
     WHERE a.environment = k.environment AND a.agent = k.agent),
-    reviewed AS (INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
-    SELECT unnest($31::bigint[]), unnest($32::bytea[]), unnest($33::bytea[]), unnest($34::text[]),
-        unnest($35::text[]), unnest($36::bigint[])),
-    announced AS (INSERT INTO events (environment, event, type, created_at, data)
-    SELECT unnest($37::bigint[]), unnest($38::bytea[]), unnest($39::text[]), unnest($40::bigint[]),
-        unnest($41::text[]))
-    INSERT INTO commits (commit, asked) VALUES ($30, 0)";
+    reviewed AS (INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at, checksum)
+    SELECT unnest($32::bigint[]), unnest($33::bytea[]), unnest($34::bytea[]), unnest($35::text[]),
+        unnest($36::text[]), unnest($37::bigint[]), unnest($38::bigint[])),
+    announced AS (INSERT INTO events (environment, event, type, created_at, data, checksum)
+    SELECT unnest($39::bigint[]), unnest($40::bytea[]), unnest($41::text[]), unnest($42::bigint[]),
+        unnest($43::text[]), unnest($44::bigint[]))
+    INSERT INTO commits (commit, asked) VALUES ($31, 0)";
 /// Makes the deliveries of events, and puts the subscribed webhooks into the due queue. It locks these webhooks
 /// itself, in the order in which every transaction locks webhooks, and queues no other. A webhook that is deleted
 /// while the statement waits is left out, and so is one that subscribes meanwhile. A webhook's place in the due
@@ -128,11 +128,12 @@ const PUT_BACK: &str = "/* keep.put_back */
         deny_category = excluded.deny_category, deny_velocity = excluded.deny_velocity";
 const KEPT: &str =
     "/* keep.kept */
-    INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
+    INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at, checksum)
     SELECT unnest($1::bigint[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::bytea[]),
-        unnest($5::bigint[]), unnest($6::bytea[]), unnest($7::bigint[]), unnest($8::bigint[])
+        unnest($5::bigint[]), unnest($6::bytea[]), unnest($7::bigint[]), unnest($8::bigint[]), unnest($9::bigint[])
     ON CONFLICT (environment, api_key, name) DO UPDATE SET kept = DEFAULT, fingerprint = excluded.fingerprint,
-        status = excluded.status, body = excluded.body, sealed = excluded.sealed, created_at = excluded.created_at";
+        status = excluded.status, body = excluded.body, sealed = excluded.sealed, created_at = excluded.created_at,
+        checksum = excluded.checksum";
 
 /// Sends what the batch made and changed along with COMMIT. Returns what is reported after the commit.
 pub(super) fn keep(
@@ -146,14 +147,14 @@ pub(super) fn keep(
     let has_events = !made.reviews.is_empty() || !made.events.is_empty();
     if has_events || !made.decisions.is_empty() || !agents.is_empty() {
         let mut parameters =
-            columns("ibiitbbtttttttttibbiib", made.decisions.iter().map(sql::decisions::values))?;
+            columns("ibiitbbtttttttttibbiibi", made.decisions.iter().map(sql::decisions::values))?;
         parameters.extend(columns("itbibtt", agents.into_iter())?);
         parameters.push(Value::from(session.leave()).into());
         if has_events {
             let reviews = made.reviews.iter();
             let reviews = reviews.map(|(environment, review)| sql::reviews::values(*environment, review));
-            parameters.extend(columns("ibbtti", reviews)?);
-            parameters.extend(columns("ibtit", made.events.iter().map(sql::events::values))?);
+            parameters.extend(columns("ibbttii", reviews)?);
+            parameters.extend(columns("ibtiti", made.events.iter().map(sql::events::values))?);
         }
         session.write_later(if has_events { KEEP_WITH_EVENTS } else { KEEP }, parameters);
         tally.decided.extend(made.decisions.iter().map(|decision| (decision.verdict, decision.mode)));
@@ -170,9 +171,9 @@ pub(super) fn keep(
     }
     let kept =
         made.kept.iter().map(|key| Ok(sql::idempotency::values(key, loaded.kept.get(key).ok_or_else(lost)?)));
-    let kept: Vec<[Value; 8]> = kept.collect::<Result<_, Fault>>()?;
+    let kept: Vec<Vec<Value>> = kept.collect::<Result<_, Fault>>()?;
     if !kept.is_empty() {
-        session.write_later(KEPT, columns("iitbibii", kept.into_iter())?);
+        session.write_later(KEPT, columns("iitbibiii", kept.into_iter())?);
     }
     tally.announced = deliver(session, made, &holding.subscribed)?;
     // The mark is the last lock that a transaction takes: many wait for it, and none for long.

@@ -250,8 +250,7 @@ fn what_is_read_after_a_lock_is_what_was_committed_before_it() {
 
 #[test]
 fn a_month_gets_a_partition_unless_its_rows_are_elsewhere() {
-    const INSERT: &str =
-        "INSERT INTO events (environment, event, type, created_at, data) VALUES (1, $1, 'ping', 0, '{}')";
+    const INSERT: &str = "INSERT INTO events (environment, event, type, created_at, data, checksum) VALUES (1, $1, 'ping', 0, '{}', 0)";
     const PARTITIONS: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass";
     const ELSEWHERE: &str = "SELECT count(*) FROM events_default";
     let database = fresh();

@@ -19,6 +19,7 @@ pub(super) const HOLD: &str = "BEGIN; SET LOCAL idle_in_transaction_session_time
      SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(7239165340126157901)";
 const HAS_HISTORY: &str = "/* postgres_upkeep.has_history */ SELECT count(*) FROM pg_class
     WHERE oid = to_regclass('refinery_schema_history')";
+const PAGE_CHECKSUMS: &str = "/* postgres_upkeep.page_checksums */ SELECT current_setting('data_checksums')";
 /// Checks in place of foreign keys, which partitioned tables lack.
 const DANGLING: &[(&str, &str, &str)] = &[
     (
@@ -57,6 +58,12 @@ pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)
         found.extend((0..count).map(|_| ((*table).to_owned(), (*other).to_owned())));
     }
     Ok(found)
+}
+
+/// Whether the server's pages have checksums.
+pub(in crate::store) fn has_page_checksums(tx: &mut Tx<'_>) -> Result<bool, Fault> {
+    let row = tx.row(PAGE_CHECKSUMS, &[])?;
+    Ok(row.ok_or_else(|| Fault::new("database: no setting data_checksums"))?.text()? == "on")
 }
 
 /// The schema of a snapshot.

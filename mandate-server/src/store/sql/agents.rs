@@ -4,7 +4,10 @@ use std::sync::Arc;
 
 use mandate_core::{AgentId, DecisionId, MandateId, RecentRequests, Timestamp};
 
-use super::{mandates, metered, owed};
+use super::agent_rows::AgentRow;
+use super::checksums::{AGENTS, MANDATES};
+use super::owed::Owed;
+use super::{agent_rows, mandates, metered, owed};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, AgentState, Direction, Position, Slice};
 use crate::store::tx::{Row, Tx, Value};
@@ -15,19 +18,19 @@ const INSERT: &str = "/* agents.insert */
 const HOLD: &str = "/* agents.hold */
     SELECT 1 FROM agents WHERE environment = $1 AND agent = $2 FOR NO KEY UPDATE";
 const STATE: &str = "/* agents.state */
-    SELECT '', a.recent, a.sequence, a.last_decision, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
-        m.revoked_after, m.governed_until
+    SELECT '', a.governing, a.recent, a.sequence, a.last_decision, a.newest_month, a.newest_rows, a.checksum, m.mandate,
+        m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from, m.revoked_after, m.governed_until,
+        m.checksum
     FROM agents a
     LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
     WHERE a.environment = $1 AND a.agent = $2";
 const STATE_WITH_METERING: &str = "/* agents.state_with_metering */
-    SELECT a.metered, a.recent, a.sequence, a.last_decision, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
-        m.revoked_after, m.governed_until
+    SELECT a.metered, a.governing, a.recent, a.sequence, a.last_decision, '', 0::bigint, 0::bigint, m.mandate,
+        m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from, m.revoked_after, m.governed_until,
+        0::bigint
     FROM agents a
     LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
     WHERE a.environment = $1 AND a.agent = $2";
-const KEEP_RECENT: &str = "/* agents.keep_recent */
-    UPDATE agents SET recent = $1 WHERE environment = $2 AND agent = $3";
 const LAST: &str = "/* agents.last */
     SELECT sequence, last_decision FROM agents WHERE environment = $1 AND agent = $2";
 const ADVANCE: &str = "/* agents.advance */
@@ -65,7 +68,11 @@ pub fn insert(tx: &mut Tx<'_>, environment: i64, agent: &Agent) -> Result<bool, 
         agent.created_at.millis().into(),
         recent.into(),
     ];
-    Ok(tx.execute(INSERT, &row)? == 1)
+    let is_new = tx.execute(INSERT, &row)? == 1;
+    if is_new {
+        AGENTS.seal(tx, &row[..2])?;
+    }
+    Ok(is_new)
 }
 
 /// Locks an agent, to decide on its requests or to change what decides, and reads that.
@@ -77,19 +84,41 @@ pub fn lock(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault
 
 /// Reads what decides on an agent's requests. The caller has locked the agent.
 pub fn read_state(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault> {
-    let parameters = [key.environment.into(), key.agent.as_str().into()];
+    Ok(read_with_owed(tx, key)?.map(|(state, _)| state))
+}
+
+/// As [`read_state`], with the decisions that the agent's rows lack.
+///
+/// # Errors
+/// The mandate that governs is not there, or a checksum does not hold.
+pub(in crate::store) fn read_with_owed(
+    tx: &mut Tx<'_>,
+    key: &AgentKey,
+) -> Result<Option<(AgentState, Vec<Owed>)>, Fault> {
+    let parameters = agent_rows::key(key);
     let Some(mut row) = tx.row(tx.either(STATE, STATE_WITH_METERING), &parameters)? else { return Ok(None) };
-    metered::put_back(tx, key, &row.text()?)?;
-    let recent = RecentRequests::from_bytes(&row.blob()?)?;
-    let (sequence, last) = read_last(&mut row)?;
+    let metered = row.text()?;
+    if tx.verifies() {
+        AGENTS.must_hold(&parameters, &row)?;
+    }
+    let AgentRow { governing, recent, sequence, last, .. } = AgentRow::read(&mut row)?;
+    let [environment, _] = parameters;
+    if tx.verifies() && governing.is_some() {
+        MANDATES.must_hold(&[environment.clone()], &row)?;
+    }
     let mandate = mandates::read_joined(&mut row)?.map(Arc::new);
+    if let Some(governing) = governing.filter(|_| mandate.is_none()) {
+        let place = [environment, governing.to_bytes().into()];
+        return Err(MANDATES.damaged(&place, "it governs its agent, and is not there"));
+    }
+    metered::put_back(tx, key, &metered)?;
     let mut state = AgentState { mandate, recent, sequence, last };
     let owed = owed::find(tx, key)?;
     owed::add_recent(&mut state.recent, &owed);
     if let Some(newest) = owed.last() {
         (state.sequence, state.last) = (newest.sequence, Some(newest.id));
     }
-    Ok(Some(state))
+    Ok(Some((state, owed)))
 }
 
 /// Reads the number and the id of an agent's newest decision.
@@ -116,18 +145,12 @@ pub fn advance(tx: &mut Tx<'_>, key: &AgentKey, sequence: i64, last: DecisionId)
     tx.execute_one(ADVANCE, &[sequence.into(), last.to_bytes().into(), environment, agent])
 }
 
-/// Writes an agent's newest requests.
-pub fn keep_recent(tx: &mut Tx<'_>, key: &AgentKey, recent: &RecentRequests) -> Result<(), Fault> {
-    tx.execute_one(
-        KEEP_RECENT,
-        &[recent.to_bytes().into(), key.environment.into(), key.agent.as_str().into()],
-    )
-}
-
 /// Makes `mandate` the one that governs the agent.
 pub fn govern(tx: &mut Tx<'_>, key: &AgentKey, mandate: MandateId) -> Result<(), Fault> {
     tx.touch(key);
-    tx.execute_one(GOVERN, &[mandate.to_bytes().into(), key.environment.into(), key.agent.as_str().into()])
+    let place = agent_rows::key(key);
+    let [environment, agent] = place.clone();
+    AGENTS.change(tx, &place, GOVERN, &[mandate.to_bytes().into(), environment, agent])
 }
 
 /// One agent.

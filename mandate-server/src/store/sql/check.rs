@@ -5,6 +5,7 @@ mod rules;
 
 use mandate_core::{AgentId, Currency, Mandate, Month, Timestamp};
 
+use super::checksums::DECISIONS;
 use super::owed::{self, Owed};
 use super::{decisions, mandates};
 use crate::error::Fault;
@@ -17,7 +18,7 @@ const LOG: &str = "/* check.log */
     SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
         d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
         d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
-        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        d.signature, d.checksum, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
         m.revoked_after, m.governed_until
     FROM decisions d LEFT JOIN environments e ON e.environment = d.environment
     LEFT JOIN issuers i ON i.issuer = d.issuer
@@ -28,7 +29,7 @@ const SETTLED_LOG: &str = "/* check.settled_log */
     SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
         d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
         d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
-        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        d.signature, d.checksum, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
         m.revoked_after, m.governed_until
     FROM agent_decisions o
     CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision AND d.agent = o.agent
@@ -41,7 +42,7 @@ const UNSETTLED_LOG: &str = "/* check.unsettled_log */
     SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
         d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
         d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
-        d.signature, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        d.signature, d.checksum, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
         m.revoked_after, m.governed_until
     FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
         (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
@@ -82,6 +83,9 @@ const COUNTS: &[(&str, &str)] = &[
 
 /// The place of an entry: its environment, agent, and decision.
 pub type Place<'a> = (i64, &'a str, &'a [u8]);
+
+/// How many columns come before those of the decision: the kind and the policy version of its environment, and the issuer.
+const NAMED: usize = 3;
 
 /// A row of the log before it is read, and its place.
 #[derive(Debug)]
@@ -146,6 +150,14 @@ impl Entry {
         (self.environment, &self.agent, &self.decision)
     }
 
+    /// Whether the checksum of the decision holds. Asked before the row is read.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        // Behind what names its environment.
+        let row = Row::new(self.row.rest().iter().skip(NAMED).cloned().collect());
+        DECISIONS.holds(&[], &row)
+    }
+
     /// Reads the row.
     ///
     /// # Errors
@@ -157,6 +169,7 @@ impl Entry {
             _ => None,
         };
         let decision = decisions::read_joined(row)?;
+        row.skip(1);
         let mandate = mandates::read_joined(row)?;
         Ok(ParsedEntry { named, decision, mandate })
     }

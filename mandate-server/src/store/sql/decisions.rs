@@ -5,6 +5,7 @@ use mandate_core::{
     ReviewId, ReviewStatus, Timestamp, Total, Verdict,
 };
 
+use super::checksums::DECISIONS;
 use super::of_agent::OfAgent;
 use super::{agents, owed, reviews, usage};
 use crate::error::Fault;
@@ -16,15 +17,15 @@ use crate::store::tx::{Owing, Row, Tx, Value};
 const INSERT: &str = "/* decisions.insert */
     INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate, nonce, agent, amount,
         currency, recipient, category, mode, reason, denials, spent, recent_requests, supersedes, review, issuer,
-        signing_key, signature)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22)";
+        signing_key, signature, checksum)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)";
 
 const NEWEST: &str = "/* decisions.newest */
     SELECT MAX((SELECT MAX(d.decision) FROM decisions d WHERE d.environment = e.environment)) FROM environments e";
 const FIND: &str = "/* decisions.find */
     SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
-        d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
+        d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
         r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
     FROM decisions d JOIN issuers i ON i.issuer = d.issuer
     JOIN signing_keys k ON k.signing_key = d.signing_key
@@ -33,7 +34,7 @@ const FIND: &str = "/* decisions.find */
 const ONWARD: &str = "/* decisions.onward */
     SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
-        d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
+        d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
         r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
     FROM decisions d JOIN issuers i ON i.issuer = d.issuer
     JOIN signing_keys k ON k.signing_key = d.signing_key
@@ -44,7 +45,7 @@ const ONWARD_OF_AGENT: OfAgent = OfAgent {
     indexed: "/* decisions.onward_of_agent_indexed */
         SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
             d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
-            d.review, d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status,
+            d.review, d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status,
             r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
         FROM decisions d JOIN issuers i ON i.issuer = d.issuer
         JOIN signing_keys k ON k.signing_key = d.signing_key
@@ -54,7 +55,7 @@ const ONWARD_OF_AGENT: OfAgent = OfAgent {
     settled: "/* decisions.onward_of_agent_settled */
         SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
             d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
-            d.review, d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status,
+            d.review, d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status,
             r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
         FROM agent_decisions o
         CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
@@ -66,7 +67,7 @@ const ONWARD_OF_AGENT: OfAgent = OfAgent {
     unsettled: "/* decisions.onward_of_agent_unsettled */
         SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
             d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
-            d.review, d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status,
+            d.review, d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status,
             r.waits_for, r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
         FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
             (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
@@ -81,7 +82,7 @@ const ONWARD_OF_VERDICT: &str =
     "/* decisions.onward_of_verdict */
     SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
-        d.issuer, d.signing_key, d.signature, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
+        d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status, r.waits_for,
         r.expires_at, r.resolved_at, r.resolved_after, r.fresh, r.reason
     FROM decisions d JOIN issuers i ON i.issuer = d.issuer
     JOIN signing_keys k ON k.signing_key = d.signing_key
@@ -224,9 +225,9 @@ pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
     owed::owe(tx, &agent, d.id)
 }
 
-/// A decision's 22 columns.
-pub(in crate::store) fn values(d: &DecisionRecord) -> [Value; 22] {
-    [
+/// A decision's 22 columns, and their checksum.
+pub(in crate::store) fn values(d: &DecisionRecord) -> Vec<Value> {
+    let mut values = vec![
         d.environment.into(),
         d.id.to_bytes().into(),
         d.sequence.into(),
@@ -249,7 +250,9 @@ pub(in crate::store) fn values(d: &DecisionRecord) -> [Value; 22] {
         d.issuer.into(),
         d.signing_key.into(),
         d.signature.into(),
-    ]
+    ];
+    values.push(DECISIONS.checksum(&values));
+    values
 }
 
 /// The newest decision of all environments.
@@ -261,6 +264,16 @@ pub fn newest(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
 /// One decision.
 pub fn find(tx: &mut Tx<'_>, environment: i64, id: DecisionId) -> Result<Option<Whole>, Fault> {
     tx.row(FIND, &[environment.into(), id.to_bytes().into()])?.map(read).transpose()
+}
+
+/// One decision, to be decided on.
+///
+/// # Errors
+/// Its checksum does not hold.
+pub fn find_sound(tx: &mut Tx<'_>, environment: i64, id: DecisionId) -> Result<Option<Whole>, Fault> {
+    let Some(row) = tx.row(FIND, &[environment.into(), id.to_bytes().into()])? else { return Ok(None) };
+    DECISIONS.must_hold(&[], &row)?;
+    read(row).map(Some)
 }
 
 /// At most `limit` decisions behind `after`, oldest first, of the filter's agent and time; of its verdict where it names
@@ -373,6 +386,7 @@ impl Filter {
 
 fn read(mut row: Row) -> Result<Whole, Fault> {
     let decision = read_joined(&mut row)?;
+    row.skip(1);
     let issuer = row.text()?;
     let kid = row.text()?;
     let review = reviews::read_joined(&mut row)?;

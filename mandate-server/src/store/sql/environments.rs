@@ -2,6 +2,7 @@
 
 use mandate_core::{EnvironmentKind, PolicyVersion, Timestamp};
 
+use super::checksums::ENVIRONMENTS;
 use super::keys::kind;
 use crate::error::Fault;
 use crate::model::records::Mode;
@@ -22,7 +23,10 @@ const LIST: &str = "/* environments.list */
         (SELECT count(*) FROM agents a WHERE a.environment = e.environment)
     FROM organizations o JOIN environments e ON e.organization = o.organization
     ORDER BY o.organization, e.environment";
-const MODE: &str = "/* environments.mode */ SELECT mode, since FROM environments WHERE environment = $1";
+const MODE: &str = "/* environments.mode */
+    SELECT mode, since, checksum FROM environments WHERE environment = $1";
+const MODE_UNGUARDED: &str = "/* environments.mode_unguarded */
+    SELECT mode, since FROM environments WHERE environment = $1";
 const HOLD: &str = "/* environments.hold */
     SELECT 1 FROM environments WHERE environment = $1 FOR NO KEY UPDATE";
 const SWITCH: &str = "/* environments.switch */
@@ -97,7 +101,9 @@ pub fn insert(
         since.millis().into(),
     ];
     tx.execute_one(INSERT, &row)?;
-    find(tx, organization, kind)
+    let environment = find(tx, organization, kind)?;
+    ENVIRONMENTS.seal(tx, &[environment.into()])?;
+    Ok(environment)
 }
 
 /// The number of an organization's environment of that kind. Every organization has both kinds.
@@ -108,8 +114,12 @@ pub fn find(tx: &mut Tx<'_>, organization: i64, kind: EnvironmentKind) -> Result
 
 /// The mode in force, and since when.
 pub fn mode(tx: &mut Tx<'_>, environment: i64) -> Result<(Mode, Timestamp), Fault> {
-    let row = tx.row(MODE, &[environment.into()])?;
+    let key = [environment.into()];
+    let row = tx.row(tx.either(MODE, MODE_UNGUARDED), &key)?;
     let mut row = row.ok_or_else(|| Fault::new("database: a key's environment is not there"))?;
+    if tx.verifies() {
+        ENVIRONMENTS.must_hold(&key, &row)?;
+    }
     Ok((Mode::parse(&row.text()?)?, Timestamp::from_millis(row.integer()?)))
 }
 
@@ -122,5 +132,6 @@ pub fn lock(tx: &mut Tx<'_>, environment: i64) -> Result<(), Fault> {
 /// Switches the mode.
 pub fn switch(tx: &mut Tx<'_>, environment: i64, mode: Mode, since: Timestamp) -> Result<(), Fault> {
     tx.touch_environment(environment);
-    tx.execute_one(SWITCH, &[mode.as_str().into(), since.millis().into(), environment.into()])
+    let parameters = [mode.as_str().into(), since.millis().into(), environment.into()];
+    ENVIRONMENTS.change(tx, &[environment.into()], SWITCH, &parameters)
 }

@@ -3,12 +3,13 @@
 use mandate_core::{EventId, EventKind, Timestamp};
 use serde_json::value::RawValue;
 
+use super::checksums::EVENTS;
 use crate::error::Fault;
 use crate::model::records::{Direction, EventRecord, Slice};
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "/* events.insert */
-    INSERT INTO events (environment, event, type, created_at, data) VALUES ($1, $2, $3, $4, $5)";
+    INSERT INTO events (environment, event, type, created_at, data, checksum) VALUES ($1, $2, $3, $4, $5, $6)";
 
 const FIND: &str = "/* events.find */ SELECT environment, event, type, created_at, data
     FROM events WHERE environment = $1 AND event = $2";
@@ -28,15 +29,17 @@ pub fn insert(tx: &mut Tx<'_>, event: &EventRecord) -> Result<(), Fault> {
     tx.execute_one(INSERT, &values(event))
 }
 
-/// An event's five columns.
-pub(in crate::store) fn values(event: &EventRecord) -> [Value; 5] {
-    [
+/// An event's five columns, and their checksum.
+pub(in crate::store) fn values(event: &EventRecord) -> Vec<Value> {
+    let mut values = vec![
         event.environment.into(),
         event.id.to_bytes().into(),
         event.kind.as_str().into(),
         event.at.millis().into(),
         event.data.get().into(),
-    ]
+    ];
+    values.push(EVENTS.checksum(&values));
+    values
 }
 
 /// One event.

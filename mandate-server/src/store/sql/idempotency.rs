@@ -2,18 +2,19 @@
 
 use mandate_core::Timestamp;
 
+use super::checksums::IDEMPOTENCY;
 use crate::error::Fault;
 use crate::model::records::{KeptKey, KeptRecord};
 use crate::store::tx::{Row, Tx, Value};
 
 const FIND: &str = "/* idempotency.find */
-    SELECT fingerprint, status, body, sealed, created_at FROM idempotency
+    SELECT fingerprint, status, body, sealed, created_at, checksum FROM idempotency
     WHERE environment = $1 AND api_key = $2 AND name = $3";
 const HOLD: &str = "/* idempotency.hold */
     SELECT pg_advisory_xact_lock(hashtextextended($3::text, $1::bigint # ($2::bigint << 24)))";
 const KEEP: &str = "/* idempotency.keep */
-    INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING";
+    INSERT INTO idempotency (environment, api_key, name, fingerprint, status, body, sealed, created_at, checksum)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT DO NOTHING";
 const DROP: &str = "/* idempotency.drop */
     DELETE FROM idempotency WHERE environment = $1 AND api_key = $2 AND name = $3";
 // Answers kept by a clock that was ahead are passed over: they would block all that were kept after them.
@@ -31,11 +32,12 @@ const FORGET_BESIDE_OTHERS: &str = "/* idempotency.forget_beside_others */
 pub fn lock(tx: &mut Tx<'_>, key: &KeptKey) -> Result<Option<KeptRecord>, Fault> {
     let parameters = [key.environment.into(), key.api_key.into(), key.name.as_str().into()];
     tx.hold(HOLD, &parameters)?;
-    tx.row(FIND, &parameters)?.map(|mut row| read(&mut row)).transpose()
+    tx.row(FIND, &parameters)?.map(|mut row| read(&mut row, &parameters)).transpose()
 }
 
-/// Reads an answer's five columns.
-pub(in crate::store) fn read(row: &mut Row) -> Result<KeptRecord, Fault> {
+/// Reads an answer's five columns, whose checksum must hold.
+pub(in crate::store) fn read(row: &mut Row, key: &[Value; 3]) -> Result<KeptRecord, Fault> {
+    IDEMPOTENCY.must_hold(key, row)?;
     Ok(KeptRecord {
         fingerprint: row.bytes()?,
         status: u16::try_from(row.integer()?).map_err(|_| Fault::new("database: idempotency.status"))?,
@@ -60,9 +62,9 @@ pub fn keep_new(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<boo
     Ok(tx.execute(KEEP, &values(key, kept))? == 1)
 }
 
-/// A kept answer's eight columns.
-pub(in crate::store) fn values(key: &KeptKey, kept: &KeptRecord) -> [Value; 8] {
-    [
+/// A kept answer's eight columns, and their checksum.
+pub(in crate::store) fn values(key: &KeptKey, kept: &KeptRecord) -> Vec<Value> {
+    let mut values = vec![
         key.environment.into(),
         key.api_key.into(),
         key.name.as_str().into(),
@@ -71,7 +73,9 @@ pub(in crate::store) fn values(key: &KeptKey, kept: &KeptRecord) -> [Value; 8] {
         kept.body.clone().into(),
         i64::from(kept.sealed).into(),
         kept.created_at.millis().into(),
-    ]
+    ];
+    values.push(IDEMPOTENCY.checksum(&values));
+    values
 }
 
 /// The time of the oldest answer, of those kept at `latest` or before.

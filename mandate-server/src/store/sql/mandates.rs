@@ -3,6 +3,7 @@
 use mandate_core::json::Object;
 use mandate_core::{AgentId, Mandate, MandateId, Terms, Timestamp};
 
+use super::checksums::MANDATES;
 use crate::error::Fault;
 use crate::model::records::{Direction, Slice};
 use crate::store::tx::{Row, Tx, Value};
@@ -66,17 +67,22 @@ pub fn insert(
             sequence(mandate.governs_from),
             expiring_at.map(Timestamp::millis).into(),
         ],
-    )
+    )?;
+    MANDATES.seal(tx, &key(environment, mandate.id))
 }
 
 /// Notes that `by` replaces `replaced`.
 pub fn replace(tx: &mut Tx<'_>, environment: i64, replaced: MandateId, by: MandateId) -> Result<(), Fault> {
-    tx.execute_one(REPLACE, &[by.to_bytes().into(), environment.into(), replaced.to_bytes().into()])
+    let key = key(environment, replaced);
+    let [environment, replaced] = key.clone();
+    MANDATES.change(tx, &key, REPLACE, &[by.to_bytes().into(), environment, replaced])
 }
 
 /// Notes the last sequence that a mandate governed. Another mandate governs its agent from now on.
 pub fn end(tx: &mut Tx<'_>, environment: i64, mandate: MandateId, last: i64) -> Result<(), Fault> {
-    tx.execute_one(END, &[last.into(), environment.into(), mandate.to_bytes().into()])
+    let key = key(environment, mandate);
+    let [environment, mandate] = key.clone();
+    MANDATES.change(tx, &key, END, &[last.into(), environment, mandate])
 }
 
 /// Notes that the mandate is revoked, after the sequence `after`.
@@ -87,7 +93,9 @@ pub fn revoke(
     at: Timestamp,
     after: i64,
 ) -> Result<(), Fault> {
-    tx.execute_one(REVOKE, &[at.millis().into(), after.into(), environment.into(), mandate.to_bytes().into()])
+    let key = key(environment, mandate);
+    let [environment, mandate] = key.clone();
+    MANDATES.change(tx, &key, REVOKE, &[at.millis().into(), after.into(), environment, mandate])
 }
 
 /// One mandate.
@@ -155,6 +163,10 @@ pub fn read_joined(row: &mut Row) -> Result<Option<Mandate>, Fault> {
         revoked_after: read_sequence(row)?,
         governed_until: read_sequence(row)?,
     }))
+}
+
+fn key(environment: i64, mandate: MandateId) -> [Value; 2] {
+    [environment.into(), mandate.to_bytes().into()]
 }
 
 /// A sequence as it is stored.

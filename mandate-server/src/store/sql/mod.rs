@@ -6,9 +6,11 @@
     reason = "each of these fails when the database does, or a stored value is not valid"
 )]
 
+mod agent_rows;
 pub mod agents;
 pub mod audit;
 pub mod check;
+pub mod checksums;
 pub mod clock;
 pub mod decisions;
 pub mod deliveries;
@@ -30,5 +32,6 @@ pub mod owed;
 pub mod reviews;
 pub mod servers;
 pub mod signing_keys;
+pub mod unsettled;
 pub mod usage;
 pub mod webhooks;

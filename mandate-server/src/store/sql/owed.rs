@@ -6,15 +6,16 @@
 //! `unsettled.since` says where in the log such rows begin, for a process that has no tail yet. Where decisions are counted
 //! at once, nothing here asks the database for anything.
 
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap};
 
-use mandate_core::{AgentId, Amount, Currency, DecisionId, Month, RecentRequests, Timestamp, Verdict};
+use mandate_core::{Amount, Currency, DecisionId, Month, RecentRequests, Timestamp, Verdict};
 
+use super::agent_rows::{self, AgentRow};
+use super::checksums::DECISIONS;
 use super::usage;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageKey, UsageRecord};
-use crate::store::tail::Tail;
 use crate::store::tx::{Owing, Row, Tx, Value};
 
 /// How many decisions an agent's rows may lack.
@@ -22,8 +23,6 @@ pub const MAX_OWED: usize = 16;
 
 /// Ids that a statement takes at a time, one after the other in one value. Statements list where each begins: 1, 17, 33, …
 const AT_ONCE: usize = 32;
-/// Rows of the log that are read at a time to find its tail.
-const READ: i64 = 1_000;
 
 const OWED: &str = "/* owed.owed */
     SELECT d.decision, d.sequence, d.decided_at, d.verdict, d.amount, d.currency, d.supersedes
@@ -33,22 +32,25 @@ const OWED: &str = "/* owed.owed */
     CROSS JOIN decisions d
     WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)
     ORDER BY d.decision";
+const WHOLE: &str = "/* owed.whole */
+    SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount,
+        d.currency, d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
+        d.review, d.issuer, d.signing_key, d.signature, d.checksum
+    FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
+        (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
+        (465), (481), (497)) id
+    CROSS JOIN decisions d
+    WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)
+    ORDER BY d.decision";
+/// Where the columns of [`OWED`] are among those of [`WHOLE`].
+const OF_WHOLE: [usize; 7] = [1, 2, 3, 4, 8, 9, 17];
 const INDEX: &str = "/* owed.index */ INSERT INTO agent_decisions (environment, agent, decision)
     SELECT $1, $2, substr($3, id.column1, 16)
     FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
         (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
         (465), (481), (497)) id
     WHERE id.column1 < length($3)";
-const ENVIRONMENTS: &str = "/* owed.environments */
-    SELECT environment FROM environments ORDER BY environment";
-const SINCE: &str = "/* owed.since */ SELECT since FROM unsettled";
-const BEGIN_AT: &str = "/* owed.begin_at */ UPDATE unsettled SET since = $1";
-const END_OF_LOG: &str = "/* owed.end_of_log */ SELECT decision, agent FROM decisions
-    WHERE environment = $1 AND decision > $2 ORDER BY decision LIMIT $3";
 const UP_TO: &str = "/* owed.up_to */ SELECT last_decision FROM agents WHERE environment = $1 AND agent = $2";
-const RECENT: &str = "/* owed.recent */ SELECT recent FROM agents WHERE environment = $1 AND agent = $2";
-const COUNT: &str = "/* owed.count */
-    UPDATE agents SET recent = $1, sequence = $2, last_decision = $3 WHERE environment = $4 AND agent = $5";
 
 /// A decision that is not counted yet.
 #[derive(Debug, Clone)]
@@ -112,13 +114,31 @@ pub(super) fn ids(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<DecisionId>, Fa
 }
 
 /// What an agent's rows lack, oldest first.
+///
+/// # Errors
+/// A decision of the tail is not in the log, or its checksum does not hold: where this transaction verifies.
 pub fn find(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<Owed>, Fault> {
     let ids = ids(tx, key)?;
-    let mut found = Vec::with_capacity(ids.len());
-    for row in named(tx, OWED, key.environment, &ids)? {
-        found.push(read(row)?);
+    if !tx.verifies() {
+        return named(tx, OWED, key.environment, &ids)?.into_iter().map(read).collect();
     }
-    Ok(found)
+    let rows = whole(tx, key.environment, &ids)?.into_iter().map(|row| {
+        let columns = row.into_values().into_iter().enumerate().filter(|(place, _)| OF_WHOLE.contains(place));
+        read(Row::new(columns.map(|(_, value)| value).collect()))
+    });
+    rows.collect()
+}
+
+/// The whole rows of these decisions. All must be in the log, and their checksums hold.
+pub(super) fn whole(tx: &mut Tx<'_>, environment: i64, ids: &[DecisionId]) -> Result<Vec<Row>, Fault> {
+    let rows = named(tx, WHOLE, environment, ids)?;
+    rows.iter().try_for_each(|row| DECISIONS.must_hold(&[], row))?;
+    if rows.len() == ids.len() {
+        return Ok(rows);
+    }
+    let is_found = |id: &DecisionId| rows.iter().any(|row| row.rest().get(1) == Some(&id.to_bytes().into()));
+    let missing = ids.iter().find(|id| !is_found(id)).map(|id| id.to_bytes());
+    Err(DECISIONS.damaged(&[environment.into(), missing.into()], "it is wanted, and is not found"))
 }
 
 /// The rows that `sql` has of these ids.
@@ -151,61 +171,6 @@ fn read(mut row: Row) -> Result<Owed, Fault> {
     })
 }
 
-/// Reads the end of the log that is in no agent's rows yet into a tail.
-pub fn gather(tx: &mut Tx<'_>, tail: &Tail) -> Result<(), Fault> {
-    let begins = since(tx)?;
-    let since =
-        begins.map_or([0; 16], |id| (u128::from_be_bytes(id.to_bytes()).saturating_sub(1)).to_be_bytes());
-    let environments = tx.query(ENVIRONMENTS, &[])?.into_iter().map(|mut row| row.integer());
-    for environment in environments.collect::<Result<Vec<_>, _>>()? {
-        let (mut agents, mut after) = (HashMap::new(), since);
-        loop {
-            let rows = tx.query(END_OF_LOG, &[environment.into(), after.into(), READ.into()])?;
-            let is_last = rows.len() < usize::try_from(READ).unwrap_or(usize::MAX);
-            for mut row in rows {
-                after = row.bytes()?;
-                let (id, name) = (DecisionId::from_bytes(after), row.text()?);
-                let (key, counted) = if let Some(known) = agents.get(&name) {
-                    known
-                } else {
-                    // A decision that names no agent is a finding of `check`.
-                    let Ok(agent) = AgentId::parse(&name) else { continue };
-                    let key = AgentKey { environment, agent };
-                    let counted = counted_up_to(tx, &key)?;
-                    agents.entry(name).or_insert((key, counted))
-                };
-                tail.read(counted.is_none_or(|counted| id > counted).then_some(key), id);
-            }
-            if is_last {
-                break;
-            }
-        }
-    }
-    tail.is_read(begins);
-    Ok(())
-}
-
-/// What is in no agent's rows yet, as the database has it, in the order of agents.
-pub fn unsettled(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
-    let tail = Tail::default();
-    gather(tx, &tail)?;
-    let all = tail.between((i64::MIN, "", &[]), None, usize::MAX).into_iter();
-    Ok(all.flat_map(|(agent, ids)| ids.into_iter().map(move |id| (agent.clone(), id))).collect())
-}
-
-/// Where in the log the tail begins: nothing before is in no agent's rows. Absent, it is its beginning.
-pub fn since(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
-    let row = tx
-        .row(SINCE, &[])?
-        .ok_or_else(|| Fault::new("database: where the tail of the log begins is lost"))?;
-    id(row)
-}
-
-/// Says where in the log the tail begins.
-pub fn begin_at(tx: &mut Tx<'_>, id: DecisionId) -> Result<(), Fault> {
-    tx.execute_one(BEGIN_AT, &[id.to_bytes().into()])
-}
-
 /// The newest decision that is counted: none of a new agent, nor of one that is not there.
 pub fn counted_up_to(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<DecisionId>, Fault> {
     let row = tx.row(UP_TO, &[key.environment.into(), key.agent.as_str().into()])?;
@@ -235,9 +200,7 @@ pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
         }
         return Ok(());
     };
-    let row = tx.row(RECENT, &[key.environment.into(), key.agent.as_str().into()])?;
-    let mut row = row.ok_or_else(|| Fault::new("database: decisions of an agent that is not there"))?;
-    let mut recent = RecentRequests::from_bytes(&row.blob()?)?;
+    let AgentRow { mut recent, .. } = row(tx, key)?;
     add_recent(&mut recent, &owed);
     let mut months = BTreeMap::new();
     for one in &owed {
@@ -251,6 +214,11 @@ pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
     write(tx, &Counted { agent: key.clone(), up_to: last.id, sequence: last.sequence, recent, usage })
 }
 
+fn row(tx: &mut Tx<'_>, key: &AgentKey) -> Result<AgentRow, Fault> {
+    let row = agent_rows::find(tx, key)?;
+    row.ok_or_else(|| Fault::new("database: decisions of an agent that is not there"))
+}
+
 /// At most `limit` agents behind an environment and an agent, in this order, whose rows lack something.
 pub fn owing(tx: &mut Tx<'_>, after: (i64, &str), limit: usize) -> Result<Vec<AgentKey>, Fault> {
     if tx.owing() == Owing::Never {
@@ -261,21 +229,19 @@ pub fn owing(tx: &mut Tx<'_>, after: (i64, &str), limit: usize) -> Result<Vec<Ag
 
 /// Writes an agent's rows.
 pub fn write(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
-    for (key, usage) in &counted.usage {
+    let Counted { agent, up_to, sequence, recent, usage } = counted;
+    let mut row = row(tx, agent)?;
+    for (key, usage) in usage {
         usage::keep(tx, key, usage)?;
+        if usage.stored.is_none() {
+            row.add_usage(key.month);
+        }
     }
-    let Counted { agent, up_to, sequence, recent, .. } = counted;
-    let mut decisions = ids(tx, agent)?;
+    let mut decisions = tx.tail()?.behind(agent, row.last);
     decisions.retain(|id| id <= up_to);
     index(tx, agent, &decisions)?;
-    let row = [
-        recent.to_bytes().into(),
-        (*sequence).into(),
-        up_to.to_bytes().into(),
-        agent.environment.into(),
-        agent.agent.as_str().into(),
-    ];
-    tx.execute_one(COUNT, &row)?;
+    (row.recent, row.sequence, row.last) = (recent.clone(), *sequence, Some(*up_to));
+    agent_rows::write(tx, agent, &row)?;
     tx.settled(agent, *up_to);
     Ok(())
 }

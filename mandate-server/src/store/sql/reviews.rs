@@ -2,25 +2,24 @@
 
 use mandate_core::{DecisionId, PolicyVersion, Principal, ReviewId, ReviewStatus, Timestamp};
 
+use super::checksums::REVIEWS;
 use crate::error::Fault;
 use crate::model::records::ReviewRecord;
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "/* reviews.insert */
-    INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at)
-    VALUES ($1, $2, $3, $4, $5, $6)";
+    INSERT INTO reviews (environment, review, decision, status, waits_for, expires_at, checksum)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const FIND: &str = "/* reviews.find */
-    SELECT review, decision, status, waits_for, expires_at, resolved_at, resolved_after, fresh, reason
+    SELECT review, decision, status, waits_for, expires_at, resolved_at, resolved_after, fresh, reason, checksum
     FROM reviews WHERE environment = $1 AND review = $2";
 const HOLD: &str = "/* reviews.hold */
     SELECT 1 FROM reviews WHERE environment = $1 AND review = $2 FOR NO KEY UPDATE";
 const FIND_DECISION: &str = "/* reviews.find_decision */
     SELECT decision FROM reviews WHERE environment = $1 AND review = $2";
 const RESOLVE: &str = "/* reviews.resolve */
-    UPDATE reviews SET status = $1, resolved_at = $2, resolved_after = $3, fresh = $4, reason = $5
-    WHERE environment = $6 AND review = $7 AND status = 'pending'";
-const EXPIRE: &str = "/* reviews.expire */ UPDATE reviews SET status = 'expired', resolved_at = expires_at
-    WHERE environment = $1 AND review = $2 AND status = 'pending'";
+    UPDATE reviews SET status = $1, resolved_at = $2, resolved_after = $3, fresh = $4, reason = $5, checksum = $6
+    WHERE environment = $7 AND review = $8 AND status = 'pending'";
 const NEXT_END: &str = "/* reviews.next_end */
     SELECT expires_at FROM reviews WHERE status = 'pending' ORDER BY expires_at LIMIT 1";
 const ENDED: &str = "/* reviews.ended */
@@ -52,8 +51,16 @@ pub fn insert(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Resul
     tx.execute_one(INSERT, &values(environment, review))
 }
 
-/// The six columns of a new review.
-pub(in crate::store) fn values(environment: i64, review: &ReviewRecord) -> [Value; 6] {
+/// The six columns of a new review, and its checksum.
+pub(in crate::store) fn values(environment: i64, review: &ReviewRecord) -> [Value; 7] {
+    let all = all(environment, review);
+    let checksum = REVIEWS.checksum(&all);
+    let [environment, review, decision, status, waits_for, expires_at, ..] = all;
+    [environment, review, decision, status, waits_for, expires_at, checksum]
+}
+
+/// All ten columns.
+fn all(environment: i64, review: &ReviewRecord) -> [Value; 10] {
     [
         environment.into(),
         review.id.to_bytes().into(),
@@ -61,6 +68,10 @@ pub(in crate::store) fn values(environment: i64, review: &ReviewRecord) -> [Valu
         review.status.as_str().into(),
         review.waits_for.as_str().into(),
         review.expires_at.millis().into(),
+        review.resolved_at.map(Timestamp::millis).into(),
+        review.resolved_after.into(),
+        review.fresh.map(DecisionId::to_bytes).into(),
+        review.reason.clone().into(),
     ]
 }
 
@@ -70,14 +81,20 @@ pub fn decision(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<O
     row.map(|mut row| Ok(DecisionId::from_bytes(row.bytes()?))).transpose()
 }
 
-/// One review, locked until the transaction ends.
+/// One review, locked until the transaction ends, to be resolved.
+///
+/// # Errors
+/// Its checksum does not hold.
 pub fn lock(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<Option<ReviewRecord>, Fault> {
+    let Some(mut row) = lock_row(tx, environment, review)? else { return Ok(None) };
+    REVIEWS.must_hold(&[environment.into()], &row)?;
+    read_joined(&mut row)
+}
+
+fn lock_row(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<Option<Row>, Fault> {
     let parameters = [environment.into(), review.to_bytes().into()];
     tx.hold(HOLD, &parameters)?;
-    match tx.row(FIND, &parameters)? {
-        Some(mut row) => read_joined(&mut row),
-        None => Ok(None),
-    }
+    tx.row(FIND, &parameters)
 }
 
 /// Writes the resolution of a pending review.
@@ -85,23 +102,29 @@ pub fn lock(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<Optio
 /// # Errors
 /// The review is not pending any more: exactly one resolution wins.
 pub fn resolve(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Result<(), Fault> {
-    tx.execute_one(
-        RESOLVE,
-        &[
-            review.status.as_str().into(),
-            review.resolved_at.map(Timestamp::millis).into(),
-            review.resolved_after.into(),
-            review.fresh.map(DecisionId::to_bytes).into(),
-            review.reason.clone().into(),
-            environment.into(),
-            review.id.to_bytes().into(),
-        ],
-    )
+    let checksum = REVIEWS.checksum(&all(environment, review));
+    match write(tx, environment, review, checksum)? {
+        1 => Ok(()),
+        n => Err(Fault::new(format!("database: {n} reviews instead of one resolved"))),
+    }
 }
 
-/// Marks a pending review as expired. False if it is not pending any more.
+fn write(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord, checksum: Value) -> Result<usize, Fault> {
+    let [environment, id, _, status, _, _, resolved_at, resolved_after, fresh, reason] =
+        all(environment, review);
+    tx.execute(RESOLVE, &[status, resolved_at, resolved_after, fresh, reason, checksum, environment, id])
+}
+
+/// Marks a pending review as expired. False if it is not pending any more. A checksum that does not hold stays as it is, so
+/// that one damaged review keeps no other from its end, and is still found.
 pub fn expire(tx: &mut Tx<'_>, environment: i64, review: ReviewId) -> Result<bool, Fault> {
-    Ok(tx.execute(EXPIRE, &[environment.into(), review.to_bytes().into()])? == 1)
+    let Some(mut row) = lock_row(tx, environment, review)? else { return Ok(false) };
+    let holds = REVIEWS.holds(&[environment.into()], &row);
+    let Some(mut review) = read_joined(&mut row)? else { return Ok(false) };
+    let stored = row.value()?;
+    (review.status, review.resolved_at) = (ReviewStatus::Expired, Some(review.expires_at));
+    let checksum = if holds { REVIEWS.checksum(&all(environment, &review)) } else { stored };
+    Ok(write(tx, environment, &review, checksum)? == 1)
 }
 
 /// When the first of the pending reviews expires.

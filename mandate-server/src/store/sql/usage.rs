@@ -1,25 +1,39 @@
 //! The metering, and the month's spending.
 
+use std::collections::BTreeSet;
+
 use mandate_core::{AgentId, Currency, Mandate, Month, Total};
 
-use super::mandates;
+use super::checksums::USAGE;
 use super::metered::Metered as Newest;
 use super::owed::{self, Owed};
+use super::{agent_rows, mandates};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageKey, UsageRecord};
 use crate::store::tx::{Row, Tx, Value};
 
 const FIND: &str = "/* usage.find */
     SELECT u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked, u.deny_expired,
-        u.deny_limit, u.deny_category, u.deny_velocity, ''
+        u.deny_limit, u.deny_category, u.deny_velocity, u.checksum, ''
     FROM usage u
     WHERE u.environment = $1 AND u.month = $2 AND u.agent = $3 AND u.currency = $4";
 const FIND_WITH_NEWEST: &str = "/* usage.find_with_newest */
     SELECT u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked, u.deny_expired,
-        u.deny_limit, u.deny_category, u.deny_velocity, coalesce(a.metered, '')
+        u.deny_limit, u.deny_category, u.deny_velocity, 0::bigint, coalesce(a.metered, '')
     FROM usage u
     LEFT JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
     WHERE u.environment = $1 AND u.month = $2 AND u.agent = $3 AND u.currency = $4";
+
+const OF_MONTH: &str = "/* usage.of_month */
+    SELECT currency, spent, requests, allow, review, deny_no_mandate, deny_revoked, deny_expired, deny_limit,
+        deny_category, deny_velocity, checksum
+    FROM usage WHERE environment = $1 AND month = $2 AND agent = $3";
+/// Whether a decision that is in an agent's rows is of this month and currency.
+const SETTLED: &str = "/* usage.settled */
+    SELECT 1 FROM agent_decisions o
+    CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
+    WHERE o.environment = $1 AND o.agent = $2 AND d.currency = $3
+        AND strftime('%Y-%m', d.decided_at / 1000, 'unixepoch') = $4 LIMIT 1";
 
 /// What stood in an agent's row is newer, whatever is there.
 const PUT_BACK: &str = "/* usage.put_back */
@@ -41,6 +55,16 @@ const KEEP: &str = "/* usage.keep */
         excluded.deny_expired, deny_limit = excluded.deny_limit, deny_category = excluded.deny_category,
         deny_velocity = excluded.deny_velocity
     WHERE usage.spent = $15 AND usage.requests = $16";
+const KEEP_GUARDED: &str = "/* usage.keep_guarded */
+    INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review, deny_no_mandate,
+        deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity, checksum)
+    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+    ON CONFLICT (environment, month, agent, currency) DO UPDATE
+    SET spent = excluded.spent, requests = excluded.requests, allow = excluded.allow, review = excluded.review,
+        deny_no_mandate = excluded.deny_no_mandate, deny_revoked = excluded.deny_revoked, deny_expired =
+        excluded.deny_expired, deny_limit = excluded.deny_limit, deny_category = excluded.deny_category,
+        deny_velocity = excluded.deny_velocity, checksum = excluded.checksum
+    WHERE usage.spent = $16 AND usage.requests = $17";
 
 const PAGE: &str = "/* usage.page */
     SELECT '', u.agent, u.currency, u.spent, u.requests, u.allow, u.review, u.deny_no_mandate, u.deny_revoked,
@@ -104,23 +128,48 @@ pub fn find(tx: &mut Tx<'_>, key: &UsageKey) -> Result<UsageRecord, Fault> {
 }
 
 /// As [`find`], what the agent's rows lack being known.
-pub(super) fn with(tx: &mut Tx<'_>, key: &UsageKey, owed: &[Owed]) -> Result<UsageRecord, Fault> {
-    let parameters = [
+pub(in crate::store) fn with(tx: &mut Tx<'_>, key: &UsageKey, owed: &[Owed]) -> Result<UsageRecord, Fault> {
+    let place: [Value; 4] = [
         key.agent.environment.into(),
         key.month.to_string().into(),
         key.agent.agent.as_str().into(),
         key.currency.as_str().into(),
     ];
-    let sql = tx.either(FIND, FIND_WITH_NEWEST);
     let mut usage = UsageRecord::default();
-    if let Some(mut row) = tx.row(sql, &parameters)? {
+    if let Some(mut row) = tx.row(tx.either(FIND, FIND_WITH_NEWEST), &place)? {
+        if tx.verifies() {
+            USAGE.must_hold(&place, &row)?;
+        }
         usage = read(&mut row)?;
+        row.skip(1);
         take_newest(&mut usage, &row.text()?, key.month, &key.currency)?;
+    } else if tx.verifies() {
+        must_be_absent(tx, key, &place)?;
     }
     for owed in owed {
         owed.add_to(&mut usage, key.month, &key.currency);
     }
     Ok(usage)
+}
+
+/// Refuses to take a row of metering for absent that is only not found: the agent's row says how many its newest month
+/// has. Of a month before, which decides only after the clock was set back, the log knows.
+fn must_be_absent(tx: &mut Tx<'_>, key: &UsageKey, place: &[Value; 4]) -> Result<(), Fault> {
+    let [environment, month, agent, currency] = place.clone();
+    let lost = || USAGE.damaged(place, "it is not found, and its agent's row says that it is there");
+    let row = agent_rows::find(tx, &key.agent)?.ok_or_else(lost)?;
+    let Some(expected) = row.usage_rows(key.month) else {
+        let settled = tx.row(SETTLED, &[environment, agent, currency, month])?;
+        return if settled.is_none() { Ok(()) } else { Err(lost()) };
+    };
+    let of_month = [environment, month, agent];
+    let mut currencies = BTreeSet::new();
+    for mut row in tx.query(OF_MONTH, &of_month)? {
+        USAGE.must_hold(&of_month, &row)?;
+        currencies.insert(row.text()?);
+    }
+    let found = i64::try_from(currencies.len()).unwrap_or(i64::MAX);
+    if found == expected && !currencies.contains(key.currency.as_str()) { Ok(()) } else { Err(lost()) }
 }
 
 /// At most `limit` rows of a month behind an agent and a currency, in the order of agents and currencies;
@@ -191,11 +240,15 @@ pub(in crate::store) fn put_back(tx: &mut Tx<'_>, key: &UsageKey, usage: &UsageR
 /// The row is not the one that was read: a decision for this agent was made without the lock.
 pub fn keep(tx: &mut Tx<'_>, key: &UsageKey, usage: &UsageRecord) -> Result<(), Fault> {
     let mut parameters = values(key, usage);
+    let is_guarded = tx.verifies();
+    if is_guarded {
+        parameters.push(USAGE.checksum(&parameters));
+    }
     // A row that was not there must still not be there: no stored row has a negative count.
     let (spent, requests) = usage.stored.unwrap_or((Total::ZERO, -1));
     parameters.push(spent.to_string().into());
     parameters.push(requests.into());
-    tx.execute_one(KEEP, &parameters)
+    tx.execute_one(if is_guarded { KEEP_GUARDED } else { KEEP }, &parameters)
 }
 
 /// The 14 columns of a row of metering.

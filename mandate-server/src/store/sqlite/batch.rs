@@ -89,7 +89,14 @@ impl Deciding {
             self.write(ready, batch, &mut tx)?;
         }
         for key in self.tail.overdue(MAX_OVERDUE) {
-            self.write_rows(&key, &mut tx)?;
+            match self.write_rows(&key, &mut tx) {
+                // Nothing was written. Its requests are faults, and those of others are not.
+                Err(Fault::Corrupt(reason)) => {
+                    self.states.forget_agent(&key);
+                    tracing::debug!(agent = key.agent.as_str(), reason, "an agent's rows are not written");
+                }
+                written => written?,
+            }
         }
         tally.add(tx.into_tally());
         Ok(())

@@ -228,7 +228,7 @@ impl<'a> SqliteSession<'a> {
 /// The tail of the log, as the transaction of `session` has it.
 fn gathered(session: &mut dyn Session) -> Result<Arc<Tail>, Fault> {
     let tail = Arc::default();
-    sql::owed::gather(&mut Tx::new(session), &tail)?;
+    sql::unsettled::gather(&mut Tx::new(session), &tail)?;
     Ok(tail)
 }
 

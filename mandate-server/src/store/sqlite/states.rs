@@ -10,7 +10,7 @@ use lru::LruCache;
 use mandate_core::{Currency, Month, Timestamp};
 
 use super::super::decider::count;
-use super::super::sql::owed::{Counted, MAX_OWED};
+use super::super::sql::owed::{Counted, MAX_OWED, Owed};
 use super::super::tx::{Touched, Tx};
 use super::super::{Standing, sql};
 use crate::error::Fault;
@@ -57,8 +57,8 @@ impl States {
             None => *self.modes.entry(environment).or_insert(sql::environments::mode(tx, environment)?.0),
         };
         if !self.agents.contains(&key.agent) {
-            let Some(state) = sql::agents::read_state(tx, &key.agent)? else { return Ok(None) };
-            let agent = Agent::read(state, &key.agent, tx)?;
+            let Some((state, owed)) = sql::agents::read_with_owed(tx, &key.agent)? else { return Ok(None) };
+            let agent = Agent::read(state, &owed, &key.agent, tx)?;
             self.agents.put(key.agent.clone(), agent);
         }
         let Some(agent) = self.agents.get_mut(&key.agent) else { return Ok(None) };
@@ -143,15 +143,16 @@ impl States {
 
 impl Agent {
     /// What the database says of an agent.
-    fn read(state: AgentState, key: &AgentKey, tx: &mut Tx<'_>) -> Result<Self, Fault> {
-        let mut agent = Self { state, usage: Vec::new(), owed: 0 };
+    fn read(state: AgentState, owed: &[Owed], key: &AgentKey, tx: &mut Tx<'_>) -> Result<Self, Fault> {
+        let mut agent = Self { state, usage: Vec::new(), owed: owed.len() };
         // The metering that lacks something is in memory, so that it is all written together.
-        for owed in sql::owed::find(tx, key)? {
-            let usage = UsageKey { agent: key.clone(), month: owed.at.month(), currency: owed.currency };
+        for one in owed {
+            let usage =
+                UsageKey { agent: key.clone(), month: one.at.month(), currency: one.currency.clone() };
             if agent.find(&usage).is_none() {
-                agent.read_usage(&usage, tx)?;
+                let found = sql::usage::with(tx, &usage, owed)?;
+                agent.usage.push((usage.month, usage.currency, found));
             }
-            agent.owed += 1;
         }
         Ok(agent)
     }

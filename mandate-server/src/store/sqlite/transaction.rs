@@ -13,6 +13,8 @@
 //! 6. An agent's rows lack exactly the decisions that the tail of the log has of it ([`super::super::tail`]).
 //! 7. Only operators' commands write beside the server, and each adds to a revision. Any other write is a fault.
 //! 8. After an I/O error nothing more is written ([`super::commit`]).
+//! 9. What is decided on was verified when it was read: a row by its checksum, one that is not found by its agent's row, and the
+//!    tail by a second tree that has the log ([`super::super::sql::checksums`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -134,7 +136,7 @@ impl Thread {
         if foreign {
             // Its decisions, and the rows of its agents, are not in the tail.
             let tail = Tail::default();
-            sql::owed::gather(tx, &tail)?;
+            sql::unsettled::gather(tx, &tail)?;
             self.tail.replace(tail);
             self.deciding.decider.follow(sql::decisions::newest(tx)?);
         }
@@ -211,14 +213,14 @@ impl Thread {
 /// Reads the tail of the log, in a transaction beside which no other process writes.
 pub(super) fn gather(connection: &Connection, tail: &Tail) -> Result<(), Fault> {
     let mut session = SqliteSession::writing(connection, None);
-    sql::owed::gather(&mut Tx::new(&mut session), tail)
+    sql::unsettled::gather(&mut Tx::new(&mut session), tail)
 }
 
 /// Writes where the tail of the log begins.
 pub(super) fn mark(connection: &Connection, tail: &Arc<Tail>) -> Result<(), Fault> {
     let Some(beginning) = tail.beginning().filter(|id| Some(*id) > tail.since()) else { return Ok(()) };
     let mut session = SqliteSession::writing(connection, Some(Arc::clone(tail)));
-    sql::owed::begin_at(&mut Tx::new(&mut session), beginning)?;
+    sql::unsettled::begin_at(&mut Tx::new(&mut session), beginning)?;
     tail.begin_at(beginning);
     Ok(())
 }

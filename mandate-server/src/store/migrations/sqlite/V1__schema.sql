@@ -2,6 +2,8 @@
 -- a database made by another text is refused.
 --
 -- Instants are milliseconds since 1970, ids 16 bytes that begin with their time, amounts text. What is true or false is 1 or 0.
+--
+-- `checksum` is the CRC-32C of a row's table, key and values (store/sql/checksums.rs says which): pages have none here.
 
 -- Organizations, their two environments each, and the keys that open them.
 CREATE TABLE organizations (
@@ -17,6 +19,7 @@ CREATE TABLE environments (
     policy_version TEXT    NOT NULL,
     mode           TEXT    NOT NULL CHECK (mode IN ('observe', 'enforce')),
     since          INTEGER NOT NULL,
+    checksum       INTEGER NOT NULL DEFAULT 0,
     UNIQUE (organization, kind)
 ) STRICT;
 
@@ -53,6 +56,8 @@ INSERT INTO clock (one, mark, held) VALUES (1, 0, 0);
 -- `position` is the agent's place in the list of agents. `recent` holds the instants of its newest ten requests, 8 bytes each.
 -- It is written with every few of the agent's decisions, together with its rows of `usage` and `agent_decisions`:
 -- `last_decision` is the newest decision that is in them, and `sequence` its number. Later ones are found at the end of the log.
+-- `newest_month` is the newest month that its metering is in, and `newest_rows` how many rows of `usage` that has: one that is not
+-- found is missed.
 CREATE TABLE agents (
     environment   INTEGER NOT NULL REFERENCES environments (environment),
     agent         TEXT    NOT NULL,
@@ -62,6 +67,9 @@ CREATE TABLE agents (
     recent        BLOB    NOT NULL,
     sequence      INTEGER NOT NULL DEFAULT 0,
     last_decision BLOB    NOT NULL DEFAULT x'',
+    newest_month  TEXT    NOT NULL DEFAULT '',
+    newest_rows   INTEGER NOT NULL DEFAULT 0,
+    checksum      INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (environment, agent)
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX agents_by_position ON agents (environment, position);
@@ -82,6 +90,7 @@ CREATE TABLE mandates (
     revoked_after  INTEGER,
     governed_until INTEGER,
     expiring_at    INTEGER,
+    checksum       INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (environment, mandate),
     FOREIGN KEY (environment, agent) REFERENCES agents (environment, agent)
 ) STRICT, WITHOUT ROWID;
@@ -133,6 +142,7 @@ CREATE TABLE decisions (
     issuer          INTEGER NOT NULL,
     signing_key     INTEGER NOT NULL,
     signature       BLOB    NOT NULL,
+    checksum        INTEGER NOT NULL,
     PRIMARY KEY (environment, decision)
 ) STRICT, WITHOUT ROWID;
 -- Each verdict's rows end in time order: a new one is appended at one of eight places.
@@ -149,10 +159,11 @@ CREATE TABLE agent_decisions (
 
 -- All decisions before `since` are in agent_decisions; the agents of later ones are known by reading the end of the log.
 CREATE TABLE unsettled (
-    one   INTEGER PRIMARY KEY CHECK (one = 1),
-    since BLOB    NOT NULL
+    one      INTEGER PRIMARY KEY CHECK (one = 1),
+    since    BLOB    NOT NULL,
+    checksum INTEGER NOT NULL
 ) STRICT;
-INSERT INTO unsettled (one, since) VALUES (1, x'');
+INSERT INTO unsettled (one, since, checksum) VALUES (1, x'', 2675555918);
 
 CREATE TABLE reviews (
     environment    INTEGER NOT NULL,
@@ -165,6 +176,7 @@ CREATE TABLE reviews (
     resolved_after INTEGER,
     fresh          BLOB,
     reason         TEXT,
+    checksum       INTEGER NOT NULL,
     PRIMARY KEY (environment, review),
     FOREIGN KEY (environment, decision) REFERENCES decisions (environment, decision)
 ) STRICT, WITHOUT ROWID;
@@ -186,6 +198,7 @@ CREATE TABLE usage (
     deny_limit      INTEGER NOT NULL,
     deny_category   INTEGER NOT NULL,
     deny_velocity   INTEGER NOT NULL,
+    checksum        INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (environment, month, agent, currency)
 ) STRICT, WITHOUT ROWID;
 
@@ -201,6 +214,7 @@ CREATE TABLE idempotency (
     body        BLOB    NOT NULL,
     sealed      INTEGER NOT NULL,
     created_at  INTEGER NOT NULL,
+    checksum    INTEGER NOT NULL,
     UNIQUE (environment, api_key, name)
 ) STRICT;
 
@@ -236,6 +250,7 @@ CREATE TABLE events (
     type        TEXT    NOT NULL,
     created_at  INTEGER NOT NULL,
     data        TEXT    NOT NULL,
+    checksum    INTEGER NOT NULL,
     PRIMARY KEY (environment, event)
 ) STRICT;
 CREATE INDEX events_by_type ON events (environment, type, event);

@@ -79,6 +79,16 @@ const INDEXED: &[Rule] = &[
             CROSS JOIN agent_decisions o ON o.environment = a.environment AND o.agent = a.agent
             WHERE o.decision > a.last_decision LIMIT $1",
     },
+    Rule {
+        table: "agents",
+        of: Of::Itself,
+        other: Of::Itself,
+        found: "{} rows of metering in its newest month",
+        expected: "as many rows of usage in agents.newest_month",
+        sql: "/* rules.agents_4 */ SELECT a.environment, a.agent, a.newest_rows FROM agents a
+            WHERE a.newest_rows <> (SELECT COUNT(*) FROM usage u
+                WHERE u.environment = a.environment AND u.month = a.newest_month AND u.agent = a.agent) LIMIT $1",
+    },
 ];
 
 /// What an agent's row says of its mandate, where that is what decides.

@@ -1,0 +1,223 @@
+//! The end of the log that is in no agent's rows yet, as it is read at the start: see `owed`.
+//!
+//! What is missed here is spent without being counted. So where this is read to decide on, the log is held against a second
+//! tree that has each of its rows, the index by verdict, and against the numbers that an agent's decisions have one after the
+//! other. Of what is owed, and of each agent's first decision here, the checksum is verified too.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use mandate_core::{AgentId, DecisionId, Verdict};
+
+use super::checksums::{DECISIONS, UNSETTLED};
+use super::{agent_rows, owed};
+use crate::error::Fault;
+use crate::model::records::AgentKey;
+use crate::store::tail::Tail;
+use crate::store::tx::{Tx, Value};
+
+/// Rows of the log that are read at a time.
+const READ: i64 = 1_000;
+
+const ENVIRONMENTS: &str = "/* unsettled.environments */
+    SELECT environment FROM environments ORDER BY environment";
+const SINCE: &str = "/* unsettled.since */ SELECT one, since, checksum FROM unsettled";
+const BEGIN_AT: &str = "/* unsettled.begin_at */ UPDATE unsettled SET since = $1, checksum = $2";
+const END_OF_LOG: &str = "/* unsettled.end_of_log */ SELECT decision, agent, sequence FROM decisions
+    WHERE environment = $1 AND decision > $2 ORDER BY decision LIMIT $3";
+const INDEXED: &str = "/* unsettled.indexed */ SELECT COUNT(*) FROM decisions INDEXED BY decisions_by_verdict
+    WHERE environment = $1 AND verdict = $2 AND decision > $3";
+
+/// An agent with decisions at the end of the log.
+struct Agent {
+    key: AgentKey,
+    /// The number of the newest decision that is counted, and that decision. None if the agent's row is damaged: nothing is
+    /// decided on it.
+    counted: Option<(i64, Option<DecisionId>)>,
+    /// The number of the newest decision that was read.
+    newest: Option<i64>,
+}
+
+/// Reads the end of the log that is in no agent's rows yet into a tail.
+///
+/// # Errors
+/// Where this transaction verifies: something of it is damaged, or not found.
+pub fn gather(tx: &mut Tx<'_>, tail: &Tail) -> Result<(), Fault> {
+    let begins = since(tx)?;
+    let from =
+        begins.map_or([0; 16], |id| (u128::from_be_bytes(id.to_bytes()).saturating_sub(1)).to_be_bytes());
+    let environments = tx.query(ENVIRONMENTS, &[])?.into_iter().map(|mut row| row.integer());
+    for environment in environments.collect::<Result<Vec<_>, _>>()? {
+        let read = gather_of(tx, environment, from, tail)?;
+        if tx.verifies() {
+            must_be_all(tx, environment, from, read)?;
+        }
+    }
+    tail.is_read(begins);
+    Ok(())
+}
+
+/// Reads the end of one environment's log, and says how many decisions it has.
+fn gather_of(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], tail: &Tail) -> Result<i64, Fault> {
+    let (verifies, mut agents, mut after, mut read) = (tx.verifies(), HashMap::new(), from, 0);
+    loop {
+        let rows = tx.query(END_OF_LOG, &[environment.into(), after.into(), READ.into()])?;
+        let is_last = rows.len() < usize::try_from(READ).unwrap_or(usize::MAX);
+        let mut doubtful = Vec::new();
+        for mut row in rows {
+            let (before, place) = (after, row.bytes()?);
+            let (id, name, sequence) = (DecisionId::from_bytes(place), row.text()?, row.integer()?);
+            (after, read) = (place, read + 1);
+            let damaged =
+                |what: &str| DECISIONS.damaged(&[environment.into(), Value::Blob(place.to_vec())], what);
+            let agent = match agents.entry(name) {
+                Entry::Occupied(known) => known.into_mut(),
+                Entry::Vacant(new) => match AgentId::parse(new.key()) {
+                    Ok(agent) => new.insert(Agent::find(tx, AgentKey { environment, agent })?),
+                    Err(_) if verifies => return Err(damaged("it is of no agent")),
+                    // What names no agent is nobody's, which a check tells of.
+                    Err(_) => continue,
+                },
+            };
+            if verifies {
+                if place <= before {
+                    return Err(damaged("it is not in its place"));
+                }
+                let is_doubtful = agent.take(id, sequence);
+                if is_doubtful.ok_or_else(|| damaged("it is not its agent's next one"))? {
+                    doubtful.push(id);
+                }
+            }
+            tail.read(agent.owes(id).then_some(&agent.key), id);
+        }
+        owed::whole(tx, environment, &doubtful)?;
+        if is_last {
+            return Ok(read);
+        }
+    }
+}
+
+/// Holds what was read of the log against the index: a damaged page of one of them is none of the other.
+fn must_be_all(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], read: i64) -> Result<(), Fault> {
+    let mut indexed = 0;
+    for verdict in Verdict::ALL {
+        let row = tx.row(INDEXED, &[environment.into(), verdict.as_str().into(), from.into()])?;
+        indexed += row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()?;
+    }
+    if indexed == read {
+        return Ok(());
+    }
+    Err(Fault::Corrupt(format!(
+        "database: decisions: the end of the log of environment {environment} has {read} rows, and its index has \
+         {indexed}; `mandate-server check` finds more"
+    )))
+}
+
+impl Agent {
+    fn find(tx: &mut Tx<'_>, key: AgentKey) -> Result<Self, Fault> {
+        let counted = if tx.verifies() {
+            match agent_rows::find(tx, &key) {
+                Ok(row) => Some(row.map_or((0, None), |row| (row.sequence, row.last))),
+                Err(Fault::Corrupt(reason)) => {
+                    tracing::error!(agent = key.agent.as_str(), reason, "nothing is decided for this agent");
+                    None
+                }
+                Err(fault) => return Err(fault),
+            }
+        } else {
+            Some((0, owed::counted_up_to(tx, &key)?))
+        };
+        Ok(Self { key, counted, newest: None })
+    }
+
+    /// Whether a decision is in none of the agent's rows.
+    fn owes(&self, id: DecisionId) -> bool {
+        self.counted.is_some_and(|(_, last)| last.is_none_or(|last| id > last))
+    }
+
+    /// Takes the agent's next decision, and says whether its checksum is to be verified. None if another one is next.
+    fn take(&mut self, id: DecisionId, sequence: i64) -> Option<bool> {
+        let Some((counted, last)) = self.counted else { return Some(false) };
+        let (is_owed, is_first) = (self.owes(id), self.newest.is_none());
+        let expected = match self.newest {
+            // The first that is owed follows what is counted.
+            newest if is_owed && newest.is_none_or(|newest| newest <= counted) => Some(counted + 1),
+            Some(newest) => Some(newest + 1),
+            None => None,
+        };
+        let is_next =
+            expected.is_none_or(|expected| expected == sequence) && (last != Some(id) || counted == sequence);
+        self.newest = Some(sequence);
+        is_next.then_some(is_owed || is_first)
+    }
+}
+
+/// What is in no agent's rows yet, as the database has it, in the order of agents.
+pub fn all(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
+    let tail = Tail::default();
+    gather(tx, &tail)?;
+    let all = tail.between((i64::MIN, "", &[]), None, usize::MAX).into_iter();
+    Ok(all.flat_map(|(agent, ids)| ids.into_iter().map(move |id| (agent.clone(), id))).collect())
+}
+
+/// Where in the log the tail begins: nothing before is in no agent's rows. Absent, it is its beginning.
+pub fn since(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
+    let row = tx.row(SINCE, &[])?;
+    let mut row = row.ok_or_else(|| Fault::new("database: where the tail of the log begins is lost"))?;
+    if tx.verifies() {
+        UNSETTLED.must_hold(&[], &row)?;
+    }
+    row.skip(1);
+    Ok(row.blob()?.try_into().ok().map(DecisionId::from_bytes))
+}
+
+/// Says where in the log the tail begins.
+pub fn begin_at(tx: &mut Tx<'_>, id: DecisionId) -> Result<(), Fault> {
+    let row: [Value; 2] = [1.into(), id.to_bytes().into()];
+    let checksum = UNSETTLED.checksum(&row);
+    let [_, since] = row;
+    tx.execute_one(BEGIN_AT, &[since, checksum])
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use mandate_core::Timestamp;
+
+    use super::*;
+
+    fn id(number: u128) -> DecisionId {
+        DecisionId::new(Timestamp::from_seconds(1_800_000_000), number)
+    }
+
+    fn agent(counted: Option<(i64, Option<DecisionId>)>) -> Agent {
+        let key = AgentKey { environment: 1, agent: AgentId::parse("agt_a").unwrap() };
+        Agent { key, counted, newest: None }
+    }
+
+    #[test]
+    fn an_agents_decisions_come_one_after_the_other() {
+        let mut sound = agent(Some((3, Some(id(30)))));
+        let taken =
+            [(20, 2), (30, 3), (40, 4), (50, 5)].map(|(number, sequence)| sound.take(id(number), sequence));
+        // The first, and what is owed.
+        assert_eq!(taken, [Some(true), Some(false), Some(true), Some(true)]);
+        let mut new = agent(Some((0, None)));
+        assert_eq!([new.take(id(1), 1), new.take(id(2), 2)], [Some(true); 2]);
+        let mut damaged = agent(None);
+        assert_eq!((damaged.take(id(1), 9), damaged.owes(id(1))), (Some(false), false));
+    }
+
+    #[test]
+    fn one_that_is_missed_or_anothers_is_noticed() {
+        for sequences in
+            [&[(20, 2), (30, 3), (50, 5)][..], &[(50, 5)], &[(20, 2), (25, 3)], &[(20, 1), (30, 2)]]
+        {
+            let mut agent = agent(Some((3, Some(id(30)))));
+            let mut taken = sequences.iter().map(|(number, sequence)| agent.take(id(*number), *sequence));
+            let is_noticed = taken.any(|taken| taken.is_none());
+            // Up to what is counted, another one shows when the last of them comes.
+            assert_eq!(is_noticed, sequences != &[(20, 2), (25, 3)], "{sequences:?}");
+        }
+    }
+}
