@@ -75,7 +75,7 @@ fn gather_of(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], tail: &Tail) -> 
                 Entry::Vacant(new) => match AgentId::parse(new.key()) {
                     Ok(agent) => new.insert(Agent::find(tx, AgentKey { environment, agent })?),
                     Err(_) if verifies => return Err(damaged("it is of no agent")),
-                    // What names no agent is nobody's, which a check tells of.
+                    // A decision that names no agent is a finding of `check`.
                     Err(_) => continue,
                 },
             };
