@@ -1,13 +1,11 @@
 //! Escrows: money locked for a deal, from an allow decision, and the public contract that shows it.
 
-use std::fmt;
+mod address;
+mod view;
+
 use std::sync::Arc;
 
-use mandate_core::{
-    AgentId, Amount, Currency, DecisionId, EscrowId, EscrowState, Recipient, Timestamp,
-    VERDICT_LIFETIME_SECONDS, Verdict, jwt,
-};
-use serde::{Serialize, Serializer};
+use mandate_core::{DecisionId, EscrowId, EscrowState, Timestamp, VERDICT_LIFETIME_SECONDS, Verdict, jwt};
 
 use super::listing::{Cursors, Query, Walk};
 use super::moments::Moments;
@@ -21,17 +19,16 @@ use crate::store::sql;
 use crate::store::sql::escrows::{Entry, EntryKey, Escrow, SettlementStatus};
 use crate::store::tx::Tx;
 
+use view::{ContractClaims, EventView, View, current_state};
+
+pub use address::Address;
+
 /// The longest condition, in characters.
 pub const MAX_CONDITION: usize = 2_000;
 /// The longest name of an arbiter, in characters.
 pub const MAX_ARBITER: usize = 200;
 /// The longest note on a transition, in characters.
 pub const MAX_NOTE: usize = 500;
-
-/// The address of a contract: 32 random bytes, written as 64 lower-case hexadecimal digits. Anyone who has it
-/// may read the contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Address(pub [u8; 32]);
 
 /// The command to open an escrow.
 #[derive(Debug)]
@@ -69,122 +66,6 @@ pub struct Transition {
     pub ids: Arc<Ids>,
     /// When.
     pub at: Timestamp,
-}
-
-/// An escrow as the API shows it. Its public contract lacks `escrow` and `decision`.
-#[derive(Serialize)]
-struct View<'a> {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    escrow: Option<EscrowId>,
-    contract: Address,
-    state: EscrowState,
-    disputed: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    decision: Option<DecisionId>,
-    amount: Amount,
-    currency: &'a Currency,
-    buyer: &'a AgentId,
-    seller: &'a Recipient,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    arbiter: Option<&'a str>,
-    condition: &'a str,
-    refund_after: Timestamp,
-    history: Vec<EntryView<'a>>,
-    created_at: Timestamp,
-}
-
-#[derive(Serialize)]
-struct EntryView<'a> {
-    state: EscrowState,
-    disputed: bool,
-    at: Timestamp,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    settlement: Option<SettlementStatus>,
-}
-
-/// The data of an event about an escrow.
-#[derive(Serialize)]
-struct EventView {
-    escrow: EscrowId,
-    state: EscrowState,
-    disputed: bool,
-}
-
-/// The claims of a contract's token. They have neither `verdict` nor `type`, so that it passes neither for a
-/// verdict nor for an event.
-#[derive(Serialize)]
-struct ContractClaims<'a> {
-    iss: &'a str,
-    iat: i64,
-    contract: View<'a>,
-}
-
-impl Address {
-    /// Reads the 64 digits. Only this spelling is accepted.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let (pairs, rest) = text.as_bytes().as_chunks::<2>();
-        let mut address = [0; 32];
-        if pairs.len() != address.len() || !rest.is_empty() {
-            return None;
-        }
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            _ => None,
-        };
-        for (byte, [high, low]) in address.iter_mut().zip(pairs) {
-            *byte = digit(*high)? << 4 | digit(*low)?;
-        }
-        Some(Self(address))
-    }
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl Serialize for Address {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
-}
-
-impl<'a> View<'a> {
-    fn of(escrow: &'a Escrow) -> Result<Self, Fault> {
-        let (first, last) = (escrow.history.first(), current_state(escrow)?);
-        let history = escrow.history.iter().map(|entry| EntryView {
-            state: entry.state,
-            disputed: entry.disputed,
-            at: entry.at,
-            note: entry.note.as_deref(),
-            settlement: entry.settlement,
-        });
-        Ok(Self {
-            escrow: Some(escrow.id),
-            contract: Address(escrow.contract),
-            state: last.state,
-            disputed: last.disputed,
-            decision: Some(escrow.decision),
-            amount: escrow.amount,
-            currency: &escrow.currency,
-            buyer: &escrow.buyer,
-            seller: &escrow.seller,
-            arbiter: escrow.arbiter.as_deref(),
-            condition: &escrow.condition,
-            refund_after: escrow.refund_after,
-            history: history.collect(),
-            created_at: first.unwrap_or(last).at,
-        })
-    }
-
-    fn to_strangers(escrow: &'a Escrow) -> Result<Self, Fault> {
-        Ok(Self { escrow: None, decision: None, ..Self::of(escrow)? })
-    }
 }
 
 /// Opens an escrow, funded, from an allow decision without one. The decision still counts: its token has not expired, and
@@ -428,23 +309,4 @@ pub fn signed_contract(tx: &mut Tx<'_>, address: Address, keyring: &Keyring, now
     let token = jwt::sign(&*keyring.signing(escrow.kind, now)?.signer, &claims);
     let body = token.map_err(|e| Fault::new(e.to_string()))?.into_bytes();
     Ok(Answer { status: 200, body, secret: false, replayed: false, decided: None })
-}
-
-/// The state that an escrow is in: the last of its history.
-fn current_state(escrow: &Escrow) -> Result<&Entry, Fault> {
-    escrow.history.last().ok_or_else(|| Fault::new("database: an escrow without a state"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_has_one_spelling() {
-        let address = Address([0xa9; 32]);
-        assert_eq!(Address::parse(&address.to_string()), Some(address));
-        for text in ["", "a9", &"A9".repeat(32), &"g9".repeat(32), &"a9".repeat(33), &"é".repeat(32)] {
-            assert_eq!(Address::parse(text), None, "{text}");
-        }
-    }
 }
