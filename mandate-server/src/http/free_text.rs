@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use mandate_core::Invalid;
 use mandate_core::json::Field;
 
+use crate::model::text::is_bidirectional_control;
+
 /// What free text matches, apart from its length.
 pub(super) const PATTERN: &str = "^(?:[^\\u0000-\\u0008\\u000b-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]|\\r\\n)*$";
 
@@ -53,11 +55,6 @@ fn refused(text: &str) -> Option<(usize, char, &'static str)> {
         }
     }
     None
-}
-
-/// The characters with the property `Bidi_Control` (UAX #9).
-fn is_bidirectional_control(found: char) -> bool {
-    matches!(found, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]

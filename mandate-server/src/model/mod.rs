@@ -8,3 +8,4 @@ pub mod gauges;
 pub mod idempotency;
 pub mod master_key;
 pub mod records;
+pub mod text;
