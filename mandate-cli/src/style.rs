@@ -21,9 +21,9 @@ pub(crate) const LIVE_MARK: &str = "LIVE";
 /// Green for success, yellow for what waits, red for refusals.
 pub(crate) fn style_of(state: &str) -> Style {
     match state {
-        "allow" | "active" | "approved" | "delivered" | "ready" | "released" | "enforce" => GOOD,
-        "review" | "pending" | "observe" | "disputed" => CAUTION,
-        "revoked" | "denied" | "expired" | "failed" => ERROR,
+        "allow" | "active" | "approved" | "delivered" | "ready" | "released" | "settled" | "enforce" => GOOD,
+        "review" | "pending" | "observe" | "opening" | "disputed" => CAUTION,
+        "revoked" | "denied" | "expired" | "refused" | "failed" => ERROR,
         LIVE_MARK => LIVE,
         denial if denial.starts_with("deny_") => ERROR,
         _ => Style::new(),

@@ -1,4 +1,6 @@
 //! The state machine of an escrow: money locked for a deal until it is released to the seller or refunded to the buyer.
+//!
+//! A state that moves funds is entered when they have moved, not when that was asked for.
 
 use std::fmt;
 
@@ -17,6 +19,8 @@ use crate::error::Invalid;
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum EscrowState {
+    /// The buyer's funds are to be locked; the provider of settlement has not answered.
+    Opening,
     /// The buyer's funds are locked in the contract.
     Funded,
     /// The condition was attested.
@@ -27,6 +31,8 @@ pub enum EscrowState {
     Refunded,
     /// A party disputed the deal.
     Disputed,
+    /// The buyer's funds were not locked: the provider of settlement has refused. Final.
+    Failed,
 }
 
 /// A transition that the escrow's state does not allow.
@@ -50,10 +56,18 @@ struct Next(EscrowState);
 
 impl EscrowState {
     /// All states.
-    pub const ALL: [Self; 5] =
-        [Self::Funded, Self::Delivered, Self::Released, Self::Refunded, Self::Disputed];
+    pub const ALL: [Self; 7] = [
+        Self::Opening,
+        Self::Funded,
+        Self::Delivered,
+        Self::Released,
+        Self::Refunded,
+        Self::Disputed,
+        Self::Failed,
+    ];
 
-    /// The states that may follow; none after a final one.
+    /// The states that may follow; none after a final one. Those after [`EscrowState::Opening`] follow from
+    /// the provider's answer, and cannot be asked for.
     ///
     /// ```
     /// use mandate_core::EscrowState;
@@ -62,10 +76,11 @@ impl EscrowState {
     #[must_use]
     pub const fn next(self) -> &'static [Self] {
         match self {
+            Self::Opening => &[Self::Funded, Self::Failed],
             Self::Funded => &[Self::Delivered, Self::Refunded, Self::Disputed],
             Self::Delivered => &[Self::Released, Self::Disputed],
             Self::Disputed => &[Self::Released, Self::Refunded],
-            Self::Released | Self::Refunded => &[],
+            Self::Released | Self::Refunded | Self::Failed => &[],
         }
     }
 
@@ -91,11 +106,13 @@ impl EscrowState {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Opening => "opening",
             Self::Funded => "funded",
             Self::Delivered => "delivered",
             Self::Released => "released",
             Self::Refunded => "refunded",
             Self::Disputed => "disputed",
+            Self::Failed => "failed",
         }
     }
 
@@ -109,9 +126,9 @@ impl EscrowState {
     /// ```
     ///
     /// # Errors
-    /// The text is not one of the five states.
+    /// The text is not one of the seven states.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
-        let wanted = "must be funded, delivered, released, refunded or disputed";
+        let wanted = "must be opening, funded, delivered, released, refunded, disputed or failed";
         Self::ALL
             .into_iter()
             .find(|s| s.as_str() == text)
@@ -153,6 +170,8 @@ mod tests {
     #[test]
     fn every_pair_of_states() {
         let allowed = [
+            "opening funded",
+            "opening failed",
             "funded delivered",
             "funded refunded",
             "funded disputed",

@@ -12,7 +12,7 @@ use crate::escrow::EscrowState;
 /// ```
 /// use mandate_core::{EscrowState, EventKind};
 /// assert_eq!(EventKind::MandateRevoked.as_str(), "mandate.revoked");
-/// assert_eq!(EventKind::from(EscrowState::Released), EventKind::EscrowReleased);
+/// assert_eq!(EventKind::of_escrow(EscrowState::Released), Some(EventKind::EscrowReleased));
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum EventKind {
@@ -34,13 +34,15 @@ pub enum EventKind {
     EscrowRefunded,
     /// A party disputed the deal.
     EscrowDisputed,
+    /// The provider of settlement has refused to move an escrow's funds.
+    EscrowSettlementRefused,
     /// A ping of the webhook was requested.
     Ping,
 }
 
 impl EventKind {
     /// All types.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::DecisionReviewPending,
         Self::DecisionResolved,
         Self::MandateRevoked,
@@ -50,6 +52,7 @@ impl EventKind {
         Self::EscrowReleased,
         Self::EscrowRefunded,
         Self::EscrowDisputed,
+        Self::EscrowSettlementRefused,
         Self::Ping,
     ];
 
@@ -66,6 +69,7 @@ impl EventKind {
             Self::EscrowReleased => "escrow.released",
             Self::EscrowRefunded => "escrow.refunded",
             Self::EscrowDisputed => "escrow.disputed",
+            Self::EscrowSettlementRefused => "escrow.settlement_refused",
             Self::Ping => "ping",
         }
     }
@@ -79,25 +83,33 @@ impl EventKind {
     /// ```
     ///
     /// # Errors
-    /// The text is not one of the ten types.
+    /// The text is not one of the eleven types.
     pub fn parse(text: &str) -> Result<Self, Invalid> {
         Self::ALL.into_iter().find(|kind| kind.as_str() == text).ok_or_else(|| {
             let wanted = "must be decision.review_pending, decision.resolved, mandate.revoked, mandate.expiring, \
-                          escrow.funded, escrow.delivered, escrow.released, escrow.refunded, escrow.disputed or ping";
+                          escrow.funded, escrow.delivered, escrow.released, escrow.refunded, escrow.disputed, \
+                          escrow.settlement_refused or ping";
             Invalid::value("type", wanted, text)
         })
     }
-}
 
-/// The event of an escrow that has entered a state.
-impl From<EscrowState> for EventKind {
-    fn from(state: EscrowState) -> Self {
+    /// The event of an escrow that has entered `state`. None while it is being opened, and where it failed: the refusal has
+    /// an event of its own.
+    ///
+    /// ```
+    /// use mandate_core::{EscrowState, EventKind};
+    /// assert_eq!(EventKind::of_escrow(EscrowState::Funded), Some(EventKind::EscrowFunded));
+    /// assert_eq!(EventKind::of_escrow(EscrowState::Opening), None);
+    /// ```
+    #[must_use]
+    pub const fn of_escrow(state: EscrowState) -> Option<Self> {
         match state {
-            EscrowState::Funded => Self::EscrowFunded,
-            EscrowState::Delivered => Self::EscrowDelivered,
-            EscrowState::Released => Self::EscrowReleased,
-            EscrowState::Refunded => Self::EscrowRefunded,
-            EscrowState::Disputed => Self::EscrowDisputed,
+            EscrowState::Opening | EscrowState::Failed => None,
+            EscrowState::Funded => Some(Self::EscrowFunded),
+            EscrowState::Delivered => Some(Self::EscrowDelivered),
+            EscrowState::Released => Some(Self::EscrowReleased),
+            EscrowState::Refunded => Some(Self::EscrowRefunded),
+            EscrowState::Disputed => Some(Self::EscrowDisputed),
         }
     }
 }
@@ -130,9 +142,11 @@ mod tests {
     }
 
     #[test]
-    fn each_state_of_an_escrow_has_its_event() {
+    fn each_state_of_an_escrow_has_its_event_but_the_two_before_and_without_funds() {
         for state in EscrowState::ALL {
-            assert_eq!(EventKind::from(state).as_str(), format!("escrow.{state}"));
+            let event = EventKind::of_escrow(state).map(EventKind::as_str);
+            let silent = matches!(state, EscrowState::Opening | EscrowState::Failed);
+            assert_eq!(event, (!silent).then(|| format!("escrow.{state}")).as_deref());
         }
     }
 }

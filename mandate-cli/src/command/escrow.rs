@@ -39,18 +39,16 @@ const ESCROWS: Resource = Resource {
         text("arbiter", "arbiter"),
         text("condition", "condition"),
         text("refund after", "refund_after"),
+        text("instruction", "settlement.instruction"),
+        state("settlement", "settlement.status"),
+        text("reason", "settlement.reason"),
         text("decision", "decision"),
         text("contract", "contract"),
         text("created", "created_at"),
     ],
     tables: &[(
         "history",
-        &[
-            state("STATE", "state"),
-            whole("AT", "at"),
-            state("SETTLEMENT", "settlement"),
-            text("NOTE", "note"),
-        ],
+        &[state("STATE", "state"), text("DISPUTED", "disputed"), whole("AT", "at"), text("NOTE", "note")],
     )],
 };
 
@@ -106,7 +104,9 @@ Examples:
   mandate escrow transition esc_01hf7yat000000000000000007 delivered \\
       --note 'signed for'
 
-funded may become delivered, refunded or disputed; delivered: released or disputed; disputed: released or refunded.")]
+funded may become delivered, refunded or disputed; delivered: released or disputed; disputed: released or refunded.
+released and refunded are entered when the settlement provider has moved the funds. Until then the escrow shows its
+instruction, which is pending, and can only become disputed.")]
     Transition {
         /// The escrow's id, `esc_...`
         #[arg(value_parser = EscrowId::parse)]

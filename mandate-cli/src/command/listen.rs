@@ -356,6 +356,6 @@ fn show(shown: &Shown, status: u16, output: &mut Output) -> Result<(), Failure> 
     let Received { event, kind, issued_at, environment, .. } = &shown.received;
     let style = if (200..300).contains(&status) { GOOD } else { CAUTION };
     let kind = printable(kind);
-    output.text(&format!("{issued_at}  {kind:<23}  {event}  {environment}  {style}{status}{style:#}\n"));
+    output.text(&format!("{issued_at}  {kind:<25}  {event}  {environment}  {style}{status}{style:#}\n"));
     Ok(())
 }

@@ -69,7 +69,7 @@ impl Replay {
             } else {
                 let style = if is_taken { GOOD } else { CAUTION };
                 let (event, kind) = (printable(&event), printable(&kind));
-                output.text(&format!("{kind:<23}  {event}  {style}{status}{style:#}\n"));
+                output.text(&format!("{kind:<25}  {event}  {style}{status}{style:#}\n"));
             }
         }
     }

@@ -61,7 +61,8 @@ const TRIGGERED: Resource = Resource {
 ///
 /// Registers an agent named trigger- and random letters, creates its mandate, and makes the change that the event reports:
 /// it requests a payment that needs a review, revokes the mandate, or creates an escrow. When the event exists, it prints
-/// the ids of everything that it created. The agents remain. A live key is refused.
+/// the ids of everything that it created. The agents remain. A live key is refused. escrow.settlement_refused cannot be
+/// caused: in a sandbox escrows settle without a provider.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -144,6 +145,11 @@ impl Trigger {
             EventKind::EscrowReleased => hand.escrow(&[EscrowState::Delivered, EscrowState::Released]),
             EventKind::EscrowRefunded => hand.escrow(&[EscrowState::Refunded]),
             EventKind::EscrowDisputed => hand.escrow(&[EscrowState::Disputed]),
+            EventKind::EscrowSettlementRefused => Err(Failure::new(
+                Exit::Usage,
+                "no settlement is refused in a sandbox: its escrows settle without a provider",
+            )
+            .note("sent", "nothing")),
         }
     }
 }

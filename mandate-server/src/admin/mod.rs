@@ -82,7 +82,7 @@ pub enum Command {
     /// List and delete exports
     #[command(subcommand, after_help = "Examples:\n  mandate-server export list")]
     Export(export::Command),
-    /// List and retry settlement instructions that were refused
+    /// List settlement instructions that are pending or were refused, and send one now
     #[command(subcommand, after_help = "Examples:\n  mandate-server settlement list")]
     Settlement(settlement::Command),
     /// Read the audit records of operator commands

@@ -184,8 +184,8 @@ impl Parts {
             Deliverer::new(store.clone(), keyring.clone(), dialer, clock(), entropy, metrics.clone());
         let deliverer = deliverer.traced(traces.clone());
         tasks.spawn(|stopping| deliverer.run(stopping));
-        let settlement = Arc::clone(&self.settlement);
-        tasks.spawn(|stopping| settle::run(store.clone(), settlement, clock(), metrics.clone(), stopping));
+        let (settlement, moments) = (Arc::clone(&self.settlement), Arc::clone(&self.moments));
+        tasks.spawn(|stopping| settle::run(store.clone(), settlement, moments, metrics.clone(), stopping));
         let rotation = self.settings.signing_key_rotation_days.map(|days| Rotation {
             days,
             keyring: keyring.clone(),

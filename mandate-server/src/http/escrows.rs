@@ -18,8 +18,9 @@ use crate::service::escrows::{self, Address, MAX_ARBITER, MAX_CONDITION, MAX_NOT
 
 /// Open an escrow
 ///
-/// Opens an escrow, `funded`, from an `allow` decision, before its token has expired and while its mandate is not
-/// revoked. A decision has at most one.
+/// Opens an escrow from an `allow` decision, before its token has expired and while its mandate is not revoked. A decision
+/// has at most one. It is `opening` until the provider of settlement has locked the funds, then `funded`; if the provider
+/// refuses, it is `failed`, which is final. In a sandbox, and where no provider is configured, it is `funded` at once.
 #[utoipa::path(
     post, path = "/v1/escrows", operation_id = "createEscrow", tag = "Escrows",
     security(("organizationKey" = [])),
@@ -106,6 +107,10 @@ pub(super) async fn get(request: Admitted) -> Result<Answer, Failure> {
 /// Change an escrow's state
 ///
 /// Moves an escrow to another state. A state that cannot follow is 400, and the message names the current state.
+/// `released` and `refunded` move funds: the answer has the state before it, and in `settlement` the instruction to the
+/// provider of settlement. State, history, event and contract follow the provider's answer. A refusal leaves the state, and
+/// either can be asked for again. While an instruction is pending, every transition is 400 and names it, except a dispute:
+/// `disputed` is raised and `escrow.disputed` sent at once, and the state becomes `disputed` only if the provider refuses.
 #[utoipa::path(
     post, path = "/v1/escrows/{id}/transitions", operation_id = "transitionEscrow", tag = "Escrows",
     security(("organizationKey" = [])),
@@ -130,8 +135,7 @@ pub(super) async fn transition(post: Post) -> Result<Answer, Failure> {
         to,
         note,
         settlement,
-        ids: Arc::clone(&post.api.ids),
-        at: post.at(),
+        moments: Arc::clone(&post.api.moments),
     });
     let answer = post.write(command, escrows::transition).await;
     api.settlement.wake();
@@ -167,7 +171,8 @@ pub struct NewEscrow {
 #[serde(deny_unknown_fields)]
 pub struct NewTransition {
     /// The new state. `funded` can become `delivered`, `refunded` or `disputed`; `delivered` can become `released` or
-    /// `disputed`; `disputed` can become `released` or `refunded`.
+    /// `disputed`; `disputed` can become `released` or `refunded`. `opening` becomes `funded` or `failed` by the provider's
+    /// answer, and by no transition.
     pub to: values::EscrowState,
     #[schema(required = false)]
     pub note: values::Note,
@@ -190,7 +195,9 @@ pub struct Escrow {
     pub arbiter: values::Arbiter,
     pub condition: values::Condition,
     pub refund_after: values::Timestamp,
-    /// Every state, oldest first.
+    /// The newest instruction to move its funds.
+    pub settlement: Settlement,
+    /// Every state, oldest first. A dispute that was raised while an instruction was pending repeats the state.
     #[schema(min_items = 1)]
     pub history: Vec<EscrowEntry>,
     pub created_at: values::Timestamp,
@@ -204,15 +211,23 @@ pub struct EscrowEntry {
     pub at: values::Timestamp,
     #[schema(required = false)]
     pub note: values::Note,
-    /// Whether the funds have moved, in the states that move them.
+}
+
+/// An instruction to move an escrow's funds.
+#[derive(Debug, ToSchema)]
+pub struct Settlement {
+    pub instruction: values::InstructionId,
+    pub action: values::SettlementAction,
+    pub status: values::SettlementStatus,
+    /// Why it was refused, in the provider's words. Present if the provider gave a reason.
     #[schema(required = false)]
-    pub settlement: values::SettlementStatus,
+    pub reason: values::RefusalReason,
 }
 
 type EscrowPage = Page<Escrow>;
 
 fn funded() -> Value {
-    json!({"state": "funded", "disputed": false, "at": "2026-06-15T12:00:00.000Z", "settlement": "settled"})
+    json!({"state": "funded", "disputed": false, "at": "2026-06-15T12:00:00.000Z"})
 }
 
 fn example() -> Value {
@@ -228,6 +243,11 @@ fn example() -> Value {
         "seller": "vendor:acme",
         "condition": "goods received",
         "refund_after": "2027-06-30T00:00:00.000Z",
+        "settlement": {
+            "instruction": "esc_01jxs6m2t0f3k9v8q4r7w5x1yz.lock.1",
+            "action": "lock",
+            "status": "settled",
+        },
         "history": [funded()],
         "created_at": "2026-06-15T12:00:00.000Z",
     })

@@ -72,13 +72,19 @@ pub struct Event {
 #[derive(Debug)]
 pub struct EventData;
 
-/// The state that an escrow has entered.
+/// The state of an escrow: the one that it has entered, or the one that it is in after a dispute or a refusal.
 #[derive(Debug, ToSchema)]
 pub struct EscrowEntered {
     pub escrow: values::EscrowId,
     pub state: values::EscrowState,
     /// Whether it was ever disputed.
     pub disputed: bool,
+    /// The instruction that was refused. Present in `escrow.settlement_refused`, and only there.
+    #[schema(required = false)]
+    pub instruction: values::InstructionId,
+    /// Why it was refused. Present if the provider gave a reason.
+    #[schema(required = false)]
+    pub reason: values::RefusalReason,
 }
 
 /// The webhook that was pinged.

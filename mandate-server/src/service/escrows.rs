@@ -1,6 +1,7 @@
 //! Escrows: money locked for a deal, from an allow decision, and the public contract that shows it.
 
 mod address;
+mod settling;
 mod view;
 
 use std::sync::Arc;
@@ -9,19 +10,20 @@ use mandate_core::{DecisionId, EscrowId, EscrowState, Timestamp, VERDICT_LIFETIM
 
 use super::listing::{Cursors, Query, Walk};
 use super::moments::Moments;
-use super::outbox;
 use super::signing::Keyring;
-use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{AgentKey, DecisionRecord, Slice};
 use crate::store::sql;
-use crate::store::sql::escrows::{Entry, EntryKey, Escrow, SettlementStatus};
+use crate::store::sql::escrows::Escrow;
+use crate::store::sql::instructions::Action;
 use crate::store::tx::Tx;
 
-use view::{ContractClaims, EventView, View, current_state};
+use settling::Change;
+use view::{ContractClaims, View};
 
 pub use address::Address;
+pub use settling::{LONGEST_WAIT_SECONDS, MAX_REFUSAL_REASON, Reply, claim, due, give_back, settle};
 
 /// The longest condition, in characters.
 pub const MAX_CONDITION: usize = 2_000;
@@ -47,8 +49,8 @@ pub struct Create {
     pub contract: Address,
     /// Where its time and the id of the event that reports it come from.
     pub moments: Arc<Moments>,
-    /// The settlement status that new instructions begin with.
-    pub settlement: SettlementStatus,
+    /// What the adapter says of a new instruction at once.
+    pub settlement: Reply,
 }
 
 /// The command to move an escrow on.
@@ -60,16 +62,15 @@ pub struct Transition {
     pub to: EscrowState,
     /// A note that anyone with the address can read.
     pub note: Option<String>,
-    /// The settlement status that new instructions begin with.
-    pub settlement: SettlementStatus,
-    /// What draws the id of the event that reports it.
-    pub ids: Arc<Ids>,
-    /// When.
-    pub at: Timestamp,
+    /// What the adapter says of a new instruction at once.
+    pub settlement: Reply,
+    /// Where its time and the id of the event that reports it come from.
+    pub moments: Arc<Moments>,
 }
 
-/// Opens an escrow, funded, from an allow decision without one. The decision still counts: its token has not expired, and
-/// its mandate is not revoked. That is decided while the agent's row is held, as revocations are.
+/// Opens an escrow from an allow decision without one: `funded` when the lock has settled, `opening` until then. The
+/// decision still counts: its token has not expired, and its mandate is not revoked. That is decided while the agent's row
+/// is held, as revocations are.
 ///
 /// # Errors
 /// There is no such decision, it is not `allow`, it has an escrow, it no longer counts, or `refund_after` is not in the
@@ -101,7 +102,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         return Err(Refusal::invalid(message).into());
     }
     let request = decision.request;
-    let mut escrow = Escrow {
+    let escrow = Escrow {
         id: command.id,
         kind: environment.kind,
         contract: command.contract.0,
@@ -114,14 +115,18 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         condition: command.condition.clone(),
         refund_after: command.refund_after,
         history: Vec::new(),
+        instruction: None,
     };
     if !sql::escrows::insert(tx, environment.id, &escrow)? {
         return Err(Fault::new("database: a decision's escrow came while its agent was held").into());
     }
-    let settlement = Some(command.settlement);
-    let funded = Entry { state: EscrowState::Funded, disputed: false, at: now, note: None, settlement };
-    enter(tx, environment.id, &mut escrow, funded, command.moments.ids())?;
-    Ok(Answer::new(201, &View::of(&escrow)?)?)
+    let ids = command.moments.ids();
+    let mut change = Change { tx, environment: environment.id, escrow, at: now, ids };
+    if command.settlement == Reply::Pending {
+        change.enter(EscrowState::Opening, None)?;
+    }
+    change.ask(Action::Lock, None, &command.settlement)?;
+    Ok(Answer::new(201, &View::of(&change.escrow)?)?)
 }
 
 /// Refuses an allow that a counterparty would not take any more, or whose authority was withdrawn. A mandate that was
@@ -150,101 +155,18 @@ fn must_still_count(
     Ok(())
 }
 
-/// Moves an escrow on.
+/// Moves an escrow on. A state that moves funds is asked for, and entered when the provider has settled.
 ///
 /// # Errors
-/// There is none of that id, or the transition is not allowed.
+/// There is none of that id, the transition is not allowed, or an instruction is pending.
 pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripted {
     let environment = call.caller.environment.id;
     let id = EscrowId::parse(&command.id).map_err(|_| Refusal::not_found())?;
-    let mut escrow = sql::escrows::lock(tx, environment, id)?.ok_or_else(Refusal::not_found)?;
-    let from = current_state(&escrow)?;
-    let state = from.state.transition(command.to).map_err(|e| Refusal::invalid(e.to_string()))?;
-    let disputed = from.disputed || state == EscrowState::Disputed;
-    let settlement = moves_funds(state).then_some(command.settlement);
-    let entry = Entry { state, disputed, at: command.at, note: command.note.clone(), settlement };
-    enter(tx, environment, &mut escrow, entry, &command.ids)?;
-    Ok(Answer::new(200, &View::of(&escrow)?)?)
-}
-
-/// Writes that an escrow enters a state, with the event that reports it. Every change of every escrow goes
-/// through here.
-fn enter(
-    tx: &mut Tx<'_>,
-    environment: i64,
-    escrow: &mut Escrow,
-    entry: Entry,
-    ids: &Ids,
-) -> Result<(), Fault> {
-    sql::escrows::append(tx, environment, escrow.id, escrow.history.len(), &entry)?;
-    let data = outbox::data(&EventView { escrow: escrow.id, state: entry.state, disputed: entry.disputed })?;
-    outbox::write(tx, ids, environment, entry.state.into(), entry.at, data)?;
-    escrow.history.push(entry);
-    Ok(())
-}
-
-/// Whether funds move when an escrow enters `state`: into it, to the seller, or back to the buyer.
-#[must_use]
-pub fn moves_funds(state: EscrowState) -> bool {
-    matches!(state, EscrowState::Funded | EscrowState::Released | EscrowState::Refunded)
-}
-
-/// The longest time between two attempts at an instruction, in seconds.
-pub const LONGEST_WAIT_SECONDS: i64 = 60 * 60;
-/// How far ahead the clock of another server may be, in seconds: it is corrected by the database's once a second, and may
-/// have jumped meanwhile.
-const SKEW_SECONDS: i64 = 60;
-
-/// The latest time that any instruction can be waiting for at `now`.
-fn latest(now: Timestamp) -> Timestamp {
-    now.plus_seconds(LONGEST_WAIT_SECONDS + SKEW_SECONDS)
-}
-
-/// At most `limit` instructions that are due at `now`, each with its escrow and number of attempts. One that is
-/// due later than any can be was put off by a clock that was ahead and has been set back: it is due too.
-///
-/// # Errors
-/// The database fails.
-pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(EntryKey, Escrow, i64)>, Fault> {
-    let mut instructions = Vec::new();
-    for (key, attempts) in sql::escrows::due(tx, now, latest(now), limit)? {
-        let escrow = sql::escrows::find(tx, key.environment, key.escrow)?;
-        let escrow = escrow.ok_or_else(|| Fault::new("database: a history without an escrow"))?;
-        instructions.push((key, escrow, attempts));
-    }
-    Ok(instructions)
-}
-
-/// Claims an instruction that is due at `now`, so that no other server attempts it before `until`. False if
-/// another server has claimed it, or it has ended.
-///
-/// # Errors
-/// The database fails.
-pub fn claim(tx: &mut Tx<'_>, key: &EntryKey, now: Timestamp, until: Timestamp) -> Result<bool, Fault> {
-    sql::escrows::claim(tx, key, now, latest(now), until)
-}
-
-/// Gives back an instruction that was claimed until `until` and whose attempt was cut short. It is due at
-/// `at`.
-///
-/// # Errors
-/// The database fails.
-pub fn give_back(tx: &mut Tx<'_>, key: &EntryKey, until: Timestamp, at: Timestamp) -> Result<(), Fault> {
-    sql::escrows::give_back(tx, key, until, at)
-}
-
-/// Stores the result of an attempt. If the instruction is still pending, the next attempt is made at
-/// `next_at`.
-///
-/// # Errors
-/// The database fails.
-pub fn settle(
-    tx: &mut Tx<'_>,
-    key: &EntryKey,
-    status: SettlementStatus,
-    next_at: Timestamp,
-) -> Result<(), Fault> {
-    sql::escrows::settle(tx, key, status, (status == SettlementStatus::Pending).then_some(next_at))
+    let escrow = sql::escrows::lock(tx, environment, id)?.ok_or_else(Refusal::not_found)?;
+    let at = command.moments.now(tx)?;
+    let mut change = Change { tx, environment, escrow, at, ids: command.moments.ids() };
+    change.transition(command.to, command.note.clone(), &command.settlement)?;
+    Ok(Answer::new(200, &View::of(&change.escrow)?)?)
 }
 
 /// The escrows of the environment, those in `state` if one is given; under an agent key, its own. A search for a state that

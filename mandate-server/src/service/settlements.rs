@@ -1,4 +1,4 @@
-//! Refused settlement instructions, and the operator's retry.
+//! Settlement as an operator sees it: instructions that have not settled, and sending one at once.
 
 use mandate_core::EscrowId;
 use serde_json::json;
@@ -7,40 +7,43 @@ use super::audit::{self, Deed, Operator};
 use crate::error::{Code, Fault, Refusal};
 use crate::model::call::ScriptError;
 use crate::store::sql;
+use crate::store::sql::instructions::{InstructionKey, SettlementStatus};
 use crate::store::tx::Tx;
 
-pub use crate::store::sql::escrows::RefusedEntry;
+pub use crate::store::sql::instructions::Unsettled;
 
-/// The instructions that were refused, oldest first.
+/// The newest instruction of each escrow, where it is pending or was refused, oldest first.
 ///
 /// # Errors
 /// The database fails.
-pub fn refused(tx: &mut Tx<'_>) -> Result<Vec<RefusedEntry>, Fault> {
-    sql::escrows::refused(tx)
+pub fn unsettled(tx: &mut Tx<'_>) -> Result<Vec<Unsettled>, Fault> {
+    sql::instructions::unsettled(tx)
 }
 
-/// Sends an escrow's refused instructions again, under their old ids. Returns them.
+/// Makes an escrow's pending instruction due at once, under its id. Returns it. One that was refused has ended: its
+/// organization asks again, with an instruction of its own.
 ///
 /// # Errors
-/// There are none.
-pub fn retry(tx: &mut Tx<'_>, escrow: EscrowId, by: &Operator) -> Result<Vec<RefusedEntry>, ScriptError> {
+/// It has none.
+pub fn retry(tx: &mut Tx<'_>, escrow: EscrowId, by: &Operator) -> Result<Unsettled, ScriptError> {
     sql::escrows::hold(tx, escrow)?;
-    let mut entries = sql::escrows::refused(tx)?;
-    entries.retain(|entry| entry.escrow == escrow);
-    if entries.is_empty() {
-        let message = format!("{escrow} has no refused instruction; `settlement list` shows those there are");
+    let pending = sql::instructions::unsettled(tx)?
+        .into_iter()
+        .find(|found| found.escrow == escrow && found.instruction.status == SettlementStatus::Pending);
+    let Some(pending) = pending else {
+        let message = format!("{escrow} has no pending instruction; `settlement list` shows those there are");
         return Err(Refusal::new(Code::NotFound, message).into());
-    }
-    for entry in &entries {
-        sql::escrows::send_again(tx, entry, by.at)?;
-        let deed = Deed {
-            action: "settlement.retry",
-            organization: Some(&entry.organization),
-            environment: Some(entry.kind),
-            subject: &escrow.to_string(),
-            details: json!({ "state": entry.state.as_str() }),
-        };
-        audit::write(tx, by, &deed)?;
-    }
-    Ok(entries)
+    };
+    let number = pending.instruction.number;
+    let key = InstructionKey { environment: pending.environment, escrow, number };
+    sql::instructions::send_now(tx, &key, by.at)?;
+    let deed = Deed {
+        action: "settlement.retry",
+        organization: Some(&pending.organization),
+        environment: Some(pending.kind),
+        subject: &escrow.to_string(),
+        details: json!({ "instruction": pending.instruction.id(escrow) }),
+    };
+    audit::write(tx, by, &deed)?;
+    Ok(pending)
 }

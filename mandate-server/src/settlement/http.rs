@@ -2,13 +2,14 @@
 //!
 //! An instruction is posted as an ES256 JWT (`Content-Type: application/jwt`) with the claims `iss`, `jti` (the
 //! instruction's id, the same at each attempt), `iat` and `instruction`. The provider answers 2xx with
-//! `{"status": "settled"}`, `{"status": "refused"}`, or `{"status": "pending"}`. After `pending`, after any other answer and
-//! after none, the same instruction is sent again.
+//! `{"status": "settled"}`, `{"status": "refused", "reason": "..."}` (the reason may be absent), or `{"status": "pending"}`.
+//! After `pending`, after any other answer and after none, the same instruction is sent again.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use mandate_core::api_key::masked;
 use mandate_core::json::Object;
 use mandate_core::jwt;
 use serde::Serialize;
@@ -17,9 +18,11 @@ use url::Url;
 use super::{Adapter, Instruction, Outcome};
 use crate::clock::Clock;
 use crate::error::Fault;
+use crate::model::text::is_bidirectional_control;
 use crate::outgoing::{Client, MAX_BODY_BYTES, NoAnswer, SystemNames};
+use crate::service::escrows::{MAX_REFUSAL_REASON, Reply};
 use crate::service::signing::Keyring;
-use crate::store::sql::escrows::SettlementStatus;
+use crate::store::sql::instructions::SettlementStatus;
 
 /// How long an attempt may take, in seconds.
 const ATTEMPT_SECONDS: u64 = 10;
@@ -61,7 +64,7 @@ impl Http {
         Ok(Self { client, url, keyring, clock })
     }
 
-    async fn send(&self, instruction: &Instruction) -> Result<SettlementStatus, Fault> {
+    async fn send(&self, instruction: &Instruction) -> Result<Reply, Fault> {
         let iss = self.keyring.issuer();
         let claims = Claims { iss, jti: &instruction.id, iat: instruction.at.seconds(), instruction };
         let claims = serde_json::to_string(&claims).map_err(|e| Fault::new(e.to_string()))?;
@@ -75,18 +78,32 @@ impl Http {
         let body = answered.body.map_err(|e| unanswered(&e))?;
         let mut answer = Object::parse_as("answer", &body).map_err(|e| unusable(&e))?;
         let status = answer.require("status").and_then(|field| field.string()).map_err(|e| unusable(&e))?;
-        SettlementStatus::parse(&status).map_err(|e| unusable(&e))
+        Ok(match SettlementStatus::parse(&status).map_err(|e| unusable(&e))? {
+            SettlementStatus::Pending => Reply::Pending,
+            SettlementStatus::Settled => Reply::Settled,
+            SettlementStatus::Refused => {
+                let reason = answer.take("reason").and_then(|reason| reason.string().ok());
+                Reply::Refused { reason: reason.map(|text| kept(&text)).filter(|text| !text.is_empty()) }
+            }
+        })
     }
 }
 
 impl Adapter for Http {
-    fn recorded(&self) -> SettlementStatus {
-        SettlementStatus::Pending
+    fn recorded(&self) -> Reply {
+        Reply::Pending
     }
 
     fn carry_out<'a>(&'a self, instruction: &'a Instruction) -> Outcome<'a> {
         Box::pin(self.send(instruction))
     }
+}
+
+/// A provider's text as it is kept and shown: cut to its length, without API keys, and with a sign for each character that
+/// no free text may hold.
+fn kept(text: &str) -> String {
+    let plain = |c: char| if c.is_control() || is_bidirectional_control(c) { '\u{fffd}' } else { c };
+    masked(text).chars().take(MAX_REFUSAL_REASON).map(plain).collect()
 }
 
 fn unanswered(why: &NoAnswer) -> Fault {
@@ -99,4 +116,18 @@ fn unanswered(why: &NoAnswer) -> Fault {
 
 fn unusable(error: &mandate_core::Invalid) -> Fault {
     Fault::new(format!("the provider's answer cannot be used: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_kept_as_free_text_of_500_characters() {
+        assert_eq!(kept("no such account: ü"), "no such account: ü");
+        assert_eq!(kept("a\u{0}b\nc\u{202e}d"), "a\u{fffd}b\u{fffd}c\u{fffd}d");
+        assert_eq!(kept(&"ü".repeat(501)), "ü".repeat(500));
+        let key = "sk_live_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye";
+        assert_eq!(kept(&format!("not {key}")), "not sk_live_…");
+    }
 }

@@ -1,8 +1,8 @@
 //! Settlement: moves the funds of escrows, behind one trait.
 //!
-//! An instruction is recorded in the transaction of the state that moves the funds. It is carried out after the
-//! commit, and its outcome is recorded. It may be sent any number of times: its id is made from the escrow and the
-//! state, so that a provider recognises a repetition. No answer of the API names an adapter.
+//! An instruction is recorded in the transaction that asks for it, and carried out after the commit. The escrow changes
+//! when the outcome is known. It may be sent any number of times: its id is made from the escrow, the action and the
+//! attempt, so that a provider recognises a repetition. No answer of the API names an adapter.
 
 mod http;
 mod local;
@@ -11,31 +11,32 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use mandate_core::{AgentId, Amount, Currency, EnvironmentKind, EscrowId, EscrowState, Recipient, Timestamp};
+use mandate_core::{AgentId, Amount, Currency, EnvironmentKind, EscrowId, Recipient, Timestamp};
 use serde::Serialize;
 use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::config::SettlementSetting;
 use crate::error::Fault;
-use crate::service::escrows::{Address, moves_funds};
+use crate::service::escrows::{Address, Reply};
 use crate::service::signing::Keyring;
-use crate::store::sql::escrows::{Escrow, SettlementStatus};
+use crate::store::sql::escrows::Escrow;
+use crate::store::sql::instructions::Action;
 
 pub use http::Http;
 pub use local::Local;
 
 /// Carries instructions out.
 pub trait Adapter: fmt::Debug + Send + Sync + 'static {
-    /// The state of an instruction that has just been recorded.
-    fn recorded(&self) -> SettlementStatus;
+    /// What it says of an instruction that is being recorded, before that is carried out.
+    fn recorded(&self) -> Reply;
 
     /// Carries an instruction out, or asks for its outcome.
     fn carry_out<'a>(&'a self, instruction: &'a Instruction) -> Outcome<'a>;
 }
 
 /// The outcome of an instruction. After a fault it is unknown, and the instruction stays pending.
-pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<SettlementStatus, Fault>> + Send + 'a>>;
+pub type Outcome<'a> = Pin<Box<dyn Future<Output = Result<Reply, Fault>> + Send + 'a>>;
 
 /// The adapter in use, and the signal that wakes its worker.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub struct Instruction {
     /// The kind of the environment that it comes from.
     #[serde(skip)]
     pub kind: EnvironmentKind,
-    /// When the escrow entered the state that moves the funds.
+    /// When it was asked for.
     #[serde(skip)]
     pub at: Timestamp,
     action: Action,
@@ -63,18 +64,6 @@ pub struct Instruction {
     currency: Currency,
     buyer: AgentId,
     seller: Recipient,
-}
-
-/// The direction in which funds move.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Action {
-    /// From the buyer into the escrow.
-    Lock,
-    /// From the escrow to the seller.
-    Release,
-    /// From the escrow back to the buyer.
-    Refund,
 }
 
 impl Settlement {
@@ -104,9 +93,9 @@ impl Settlement {
         }
     }
 
-    /// The state of an instruction from such an environment that has just been recorded.
+    /// What is said of an instruction from such an environment that is being recorded.
     #[must_use]
-    pub fn recorded(&self, kind: EnvironmentKind) -> SettlementStatus {
+    pub fn recorded(&self, kind: EnvironmentKind) -> Reply {
         self.adapter(kind).recorded()
     }
 
@@ -122,19 +111,15 @@ impl Settlement {
 }
 
 impl Instruction {
-    /// The instruction for an escrow that enters its `number`th state, if that state moves funds.
+    /// The instruction of an escrow in this place, if it is the newest.
     #[must_use]
-    pub fn of(escrow: &Escrow, number: usize) -> Option<Self> {
-        let entry = escrow.history.get(number).filter(|entry| moves_funds(entry.state))?;
+    pub fn of(escrow: &Escrow, number: i64) -> Option<Self> {
+        let newest = escrow.instruction.as_ref().filter(|newest| newest.number == number)?;
         Some(Self {
-            id: format!("{}.{}", escrow.id, entry.state),
+            id: newest.id(escrow.id),
             kind: escrow.kind,
-            at: entry.at,
-            action: match entry.state {
-                EscrowState::Released => Action::Release,
-                EscrowState::Refunded => Action::Refund,
-                _ => Action::Lock,
-            },
+            at: newest.at,
+            action: newest.action,
             escrow: escrow.id,
             contract: Address(escrow.contract),
             amount: escrow.amount,

@@ -8,14 +8,15 @@ use mandate_core::Timestamp;
 use tokio::sync::watch;
 use tracing::{error, warn};
 
-use crate::clock::Clock;
 use crate::error::Fault;
 use crate::metrics::{Metrics, Settling};
 use crate::model::call::ScriptError;
-use crate::service::escrows;
+use crate::service::escrows::{self, Reply};
+use crate::service::moments::Moments;
 use crate::settlement::{Instruction, Settlement};
 use crate::store::Store;
-use crate::store::sql::escrows::{EntryKey, Escrow, SettlementStatus};
+use crate::store::sql::escrows::Escrow;
+use crate::store::sql::instructions::InstructionKey;
 use crate::store::tx::Tx;
 
 /// How often due instructions are looked for, in seconds. New ones are taken up at once.
@@ -47,7 +48,7 @@ enum Attempt {
 pub(crate) async fn run(
     store: Store,
     settlement: Arc<Settlement>,
-    clock: Arc<dyn Clock>,
+    moments: Arc<Moments>,
     metrics: Metrics,
     stop: watch::Receiver<bool>,
 ) {
@@ -59,7 +60,7 @@ pub(crate) async fn run(
                 () = settlement.woken() => {}
                 () = stopped(stop.clone()) => return,
             }
-            if let Err(fault) = carry_out(&store, &settlement, &metrics, clock.now(), &stop).await {
+            if let Err(fault) = carry_out(&store, &settlement, &moments, &metrics, &stop).await {
                 error!(kind = fault.kind(), reason = %fault, "instructions to settle cannot be read");
             }
         }
@@ -80,36 +81,37 @@ async fn stopped(mut stop: watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
-/// Sends the instructions that are due at `now`, each once. Returns how many there were.
+/// Sends the instructions that are due, each once. Returns how many there were.
 ///
 /// # Errors
 /// They cannot be read.
 pub async fn carry_out_due(
     store: &Store,
     settlement: &Settlement,
+    moments: &Arc<Moments>,
     metrics: &Metrics,
-    now: Timestamp,
 ) -> Result<usize, Fault> {
     let never = watch::Sender::new(false);
-    carry_out(store, settlement, metrics, now, &never.subscribe()).await
+    carry_out(store, settlement, moments, metrics, &never.subscribe()).await
 }
 
 /// The same, until `stop` becomes true: then none is begun, and those under way are given back.
 async fn carry_out(
     store: &Store,
     settlement: &Settlement,
+    moments: &Arc<Moments>,
     metrics: &Metrics,
-    now: Timestamp,
     stop: &watch::Receiver<bool>,
 ) -> Result<usize, Fault> {
+    let now = moments.clock().now();
     let due = store.read(move |tx| escrows::due(tx, now, MAX_AT_ONCE)).await??;
     let (count, began) = (due.len(), Instant::now());
-    let round = &Round { store, settlement, metrics, now, began, stop };
-    let attempts = stream::iter(due).for_each_concurrent(MAX_UNDER_WAY, |(key, escrow, attempts)| async move {
+    let round = &Round { store, settlement, moments, metrics, now, began, stop };
+    let attempts = stream::iter(due).for_each_concurrent(MAX_UNDER_WAY, |(key, escrow, sent)| async move {
         if *stop.borrow() {
             return;
         }
-        if let Err(fault) = round.take_and_attempt(key, &escrow, attempts).await {
+        if let Err(fault) = round.take_and_attempt(key, &escrow, sent).await {
             error!(escrow = %key.escrow, kind = fault.kind(), reason = %fault, "the outcome of an instruction was not written down");
         }
     });
@@ -121,6 +123,7 @@ async fn carry_out(
 struct Round<'a> {
     store: &'a Store,
     settlement: &'a Settlement,
+    moments: &'a Arc<Moments>,
     metrics: &'a Metrics,
     now: Timestamp,
     began: Instant,
@@ -128,9 +131,9 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    async fn take_and_attempt(&self, key: EntryKey, escrow: &Escrow, attempts: i64) -> Result<(), Fault> {
+    async fn take_and_attempt(&self, key: InstructionKey, escrow: &Escrow, sent: i64) -> Result<(), Fault> {
         if !self.store.is_shared() {
-            return self.attempt(key, escrow, attempts).await.map(|_| ());
+            return self.attempt(key, escrow, sent).await.map(|_| ());
         }
         let passed = i64::try_from(self.began.elapsed().as_secs()).unwrap_or_default();
         let at = self.now.plus_seconds(passed);
@@ -139,7 +142,7 @@ impl Round<'_> {
             self.store.write(move |tx| escrows::claim(tx, &key, at, until).map_err(ScriptError::Fault));
         // Another server may have taken it.
         if claimed.await?.map_err(|refusal| Fault::new(refusal.message))?
-            && self.attempt(key, escrow, attempts).await? == Attempt::CutShort
+            && self.attempt(key, escrow, sent).await? == Attempt::CutShort
         {
             let given = self
                 .store
@@ -151,41 +154,51 @@ impl Round<'_> {
 
     /// Makes one attempt. The provider may have received one that is cut short: repeating the same
     /// instruction has no further effect.
-    async fn attempt(&self, key: EntryKey, escrow: &Escrow, attempts: i64) -> Result<Attempt, Fault> {
+    async fn attempt(&self, key: InstructionKey, escrow: &Escrow, sent: i64) -> Result<Attempt, Fault> {
         let instruction = Instruction::of(escrow, key.number);
-        let instruction =
-            instruction.ok_or_else(|| Fault::new("database: an instruction that moves no funds"))?;
+        let instruction = instruction
+            .ok_or_else(|| Fault::new("database: a pending instruction that is not the newest"))?;
         let outcome = tokio::select! {
             outcome = self.settlement.adapter(escrow.kind).carry_out(&instruction) => outcome,
             () = stopped(self.stop.clone()) => return Ok(Attempt::CutShort),
         };
-        let status = match outcome {
-            Ok(SettlementStatus::Refused) => {
-                error!(instruction = instruction.id, "an instruction was refused: its funds have not moved");
-                SettlementStatus::Refused
-            }
-            Ok(status) => status,
-            Err(fault) => {
-                warn!(instruction = instruction.id, kind = fault.kind(), reason = %fault, "an instruction is sent again later");
-                SettlementStatus::Pending
-            }
-        };
-        self.metrics.settled(match status {
-            SettlementStatus::Settled => Settling::Settled,
-            SettlementStatus::Refused => Settling::Refused,
-            SettlementStatus::Pending => Settling::Retried,
+        let reply = outcome.unwrap_or_else(|fault| {
+            warn!(instruction = instruction.id, kind = fault.kind(), reason = %fault, "an instruction is sent again later");
+            Reply::Pending
         });
-        let next_at = self.now.plus_seconds(retry_seconds(attempts));
-        let settle =
-            move |tx: &mut Tx<'_>| escrows::settle(tx, &key, status, next_at).map_err(ScriptError::Fault);
-        let written = self.store.write(settle).await?;
-        written.map(|()| Attempt::WrittenDown).map_err(|refusal| Fault::new(refusal.message))
+        let (said, moments) = (reply.clone(), Arc::clone(self.moments));
+        let next_at = self.now.plus_seconds(retry_seconds(sent));
+        let settle = move |tx: &mut Tx<'_>| {
+            escrows::settle(tx, &key, &said, next_at, &moments).map_err(ScriptError::Fault)
+        };
+        let counts = self.store.write(settle).await?.map_err(|refusal| Fault::new(refusal.message))?;
+        if counts {
+            self.counted(&instruction.id, &reply);
+        } else {
+            let status = reply.status().as_str();
+            warn!(
+                instruction = instruction.id,
+                status, "an instruction had ended: what was said of it then holds"
+            );
+        }
+        Ok(Attempt::WrittenDown)
+    }
+
+    fn counted(&self, instruction: &str, reply: &Reply) {
+        self.metrics.settled(match reply {
+            Reply::Settled => Settling::Settled,
+            Reply::Refused { .. } => Settling::Refused,
+            Reply::Pending => Settling::Retried,
+        });
+        if matches!(reply, Reply::Refused { .. }) {
+            error!(instruction, "an instruction was refused: its funds have not moved");
+        }
     }
 }
 
-/// How long to wait after `attempts` attempts and one more.
-fn retry_seconds(attempts: i64) -> i64 {
-    let doublings = u32::try_from(attempts).unwrap_or(u32::MAX);
+/// How long to wait after an instruction was sent `sent` times and once more.
+fn retry_seconds(sent: i64) -> i64 {
+    let doublings = u32::try_from(sent).unwrap_or(u32::MAX);
     let seconds = 2_i64.checked_pow(doublings).and_then(|factor| factor.checked_mul(FIRST_RETRY_SECONDS));
     seconds.map_or(LAST_RETRY_SECONDS, |seconds| seconds.min(LAST_RETRY_SECONDS))
 }

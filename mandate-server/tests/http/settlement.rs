@@ -72,7 +72,7 @@ pub(crate) async fn start(provider: &Provider) -> (Server, String, Value) {
     let body = json!({"decision": decision, "condition": "c", "refund_after": "2026-07-01T00:00:00Z"});
     let escrow = server.post(&key, "/escrows", &body, 201).await;
     let path = format!("/escrows/{}", escrow["escrow"].as_str().unwrap());
-    assert_eq!(escrow["history"][0]["settlement"], "pending");
+    assert_eq!((&escrow["state"], &escrow["settlement"]["status"]), (&json!("opening"), &json!("pending")));
     (server, path, escrow)
 }
 
@@ -82,13 +82,12 @@ async fn again(server: &Server, path: &str) {
     server.post(&server.live_key, &format!("{path}/transitions"), &json!({"to": "nowhere"}), 400).await;
 }
 
-/// Reads the escrow until its first instruction has ended.
+/// Reads the escrow until its newest instruction has ended. Returns its state.
 pub(crate) async fn ended(server: &Server, path: &str) -> Value {
     loop {
         let escrow = server.read(&server.live_key, path, 200).await;
-        let settlement = escrow["history"][0]["settlement"].clone();
-        if settlement != "pending" {
-            return settlement;
+        if escrow["settlement"]["status"] != "pending" {
+            return escrow["state"].clone();
         }
     }
 }
@@ -99,7 +98,7 @@ async fn a_provider_is_sent_a_signed_instruction_and_its_answer_is_taken() {
     let (server, path, escrow) = start(&provider).await;
     let (line, token) = provider.sent.recv().await.unwrap();
     assert_eq!(line, "POST /instructions application/jwt");
-    assert_eq!(ended(&server, &path).await, "settled");
+    assert_eq!(ended(&server, &path).await, "funded");
 
     let issuer = &server.running.urls.verdicts;
     let key_set = server.http.get(format!("{issuer}/.well-known/jwks.json")).send().await.unwrap();
@@ -107,7 +106,7 @@ async fn a_provider_is_sent_a_signed_instruction_and_its_answer_is_taken() {
     let verified = Unverified::parse(&token).unwrap().verify(&keys).unwrap();
     assert!(!verified.kid().is_sandbox());
     let claims: Value = serde_json::from_slice(verified.claims()).unwrap();
-    let wanted = json!({"iss": issuer, "jti": format!("{}.funded", escrow["escrow"].as_str().unwrap()),
+    let wanted = json!({"iss": issuer, "jti": format!("{}.lock.1", escrow["escrow"].as_str().unwrap()),
         "iat": 1_781_524_800, "instruction": {"action": "lock", "escrow": escrow["escrow"],
         "contract": escrow["contract"], "amount": 40, "currency": "USD", "buyer": "agt_a", "seller": "vendor:v"}});
     assert_eq!(claims, wanted);
@@ -135,9 +134,46 @@ async fn only_the_providers_own_word_ends_an_instruction() {
         let claims = |token: &str| Unverified::parse(token).unwrap().unverified_claims().to_owned();
         assert_eq!(claims(&first), claims(&again), "a retry is the same instruction");
         let read = server.read(&server.live_key, &path, 200).await;
-        assert_eq!(read["history"][0]["settlement"], "pending");
+        assert_eq!((&read["state"], &read["settlement"]["status"]), (&json!("opening"), &json!("pending")));
     }
     *provider.answer.lock().unwrap() = (201, r#"{"status":"refused"}"#.to_owned());
     again(&server, &path).await;
-    assert_eq!(ended(&server, &path).await, "refused");
+    assert_eq!(ended(&server, &path).await, "failed");
+    let settlement = server.read(&server.live_key, &path, 200).await["settlement"].clone();
+    assert_eq!((&settlement["status"], settlement.get("reason")), (&json!("refused"), None));
+}
+
+#[tokio::test]
+async fn a_refusal_is_shown_with_its_reason_and_has_an_event_of_its_own() {
+    let mut provider = Provider::start(200, r#"{"status":"settled"}"#).await;
+    let (server, path, escrow) = start(&provider).await;
+    let key = server.live_key.clone();
+    assert_eq!(ended(&server, &path).await, "funded");
+    provider.sent.recv().await.unwrap();
+    *provider.answer.lock().unwrap() = (200, r#"{"status":"refused","reason":"closed\u0000\n"}"#.to_owned());
+    let transitions = format!("{path}/transitions");
+    let refund = json!({"to": "refunded"});
+    let asked = server.post(&key, &transitions, &refund, 200).await;
+    let id = format!("{}.refund.1", escrow["escrow"].as_str().unwrap());
+    let pending = json!({"instruction": id, "action": "refund", "status": "pending"});
+    assert_eq!((&asked["state"], &asked["settlement"]), (&json!("funded"), &pending));
+    assert_eq!(ended(&server, &path).await, "funded");
+    let read = server.read(&key, &path, 200).await;
+    let refused = json!({"instruction": id, "action": "refund", "status": "refused", "reason": "closed\u{fffd}\u{fffd}"});
+    assert_eq!((&read["settlement"], &read["history"]), (&refused, &asked["history"]));
+
+    let events = server.read(&key, "/events?type=escrow.settlement_refused", 200).await;
+    let data = json!({"escrow": escrow["escrow"], "state": "funded", "disputed": false,
+        "instruction": id, "reason": "closed\u{fffd}\u{fffd}"});
+    assert_eq!((events["data"].as_array().unwrap().len(), &events["data"][0]["data"]), (1, &data));
+    let address = escrow["contract"].as_str().unwrap();
+    let contract = server.http.get(format!("{}/contracts/{address}", server.running.urls.verdicts));
+    let contract: Value = contract.send().await.unwrap().json().await.unwrap();
+    assert_eq!((&contract["state"], contract.get("settlement")), (&json!("funded"), None));
+
+    *provider.answer.lock().unwrap() = (200, r#"{"status":"settled"}"#.to_owned());
+    server.post(&key, &transitions, &refund, 200).await;
+    assert_eq!(ended(&server, &path).await, "refunded");
+    let read = server.read(&key, &path, 200).await;
+    assert_eq!(read["settlement"]["instruction"], id.replace(".1", ".2"));
 }

@@ -28,5 +28,5 @@ async fn an_instruction_that_was_taken_is_sent_by_another_server_at_once() {
     let claims = |token: &str| Unverified::parse(token).unwrap().unverified_claims().to_owned();
     assert_eq!(claims(&first), claims(&second), "the same instruction");
     let beside = Server { world: beside, http };
-    assert_eq!(ended(&beside, &path).await, "settled");
+    assert_eq!(ended(&beside, &path).await, "funded");
 }

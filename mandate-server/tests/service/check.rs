@@ -3,6 +3,7 @@
 use mandate_server::service::check::{self, Finding, Listener};
 
 use crate::apart;
+use crate::escrows::escrow;
 use crate::world::{World, claim};
 
 #[derive(Default)]
@@ -79,4 +80,25 @@ async fn an_agents_first_decision_is_missed() {
     assert!(finds("decisions: sequence 2"));
     assert_eq!(world.change("DELETE FROM decisions WHERE agent = 'agt_b'"), 2);
     assert!(finds("agents: last decision dec_"));
+}
+
+/// On either database: an escrow is in the state that its settled instructions led to.
+#[tokio::test]
+async fn an_escrow_that_its_instructions_contradict_is_found() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    escrow(&world, &agent, "1").await;
+    world.store.close();
+    assert_eq!(found(&world.database), Vec::<String>::new());
+    assert_eq!(world.change("UPDATE instructions SET status = 'refused'"), 1);
+    assert_eq!(found(&world.database), ["escrow_history: state funded"]);
+    assert_eq!(world.change("UPDATE instructions SET status = 'settled'"), 1);
+    assert_eq!(world.change("UPDATE escrow_history SET state = 'opening'"), 1);
+    assert_eq!(found(&world.database), ["instructions: a settled lock"]);
+    assert_eq!(world.change("UPDATE instructions SET action = 'refund'"), 1);
+    let found = found(&world.database);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert!(found[0].starts_with("escrows: made from decision dec_"), "{found:?}");
+    assert_eq!(found[1], "instructions: a settled refund");
 }

@@ -6,9 +6,8 @@ use mandate_core::cursor::CursorKey;
 use mandate_core::{DecisionId, EscrowId, EscrowState, Timestamp};
 use mandate_server::clock::{Clock as _, Entropy as _, SystemEntropy};
 use mandate_server::model::call::{Answer, Caller};
-use mandate_server::service::escrows::{self, Address, Create, Transition};
+use mandate_server::service::escrows::{self, Address, Create, Reply, Transition};
 use mandate_server::service::listing::{Cursors, From, Query};
-use mandate_server::store::sql::escrows::SettlementStatus;
 use serde_json::{Value, json};
 
 use crate::events::log;
@@ -25,7 +24,7 @@ pub(crate) fn create(world: &World, decision: &Value) -> Create {
         id: EscrowId::from_bytes(world.new_id()),
         contract: Address(contract),
         moments: Arc::clone(&world.moments),
-        settlement: SettlementStatus::Settled,
+        settlement: Reply::Settled,
     }
 }
 
@@ -42,15 +41,20 @@ pub(crate) async fn escrow(world: &World, agent: &Arc<Caller>, amount: &str) -> 
 }
 
 pub(crate) async fn go(world: &World, escrow: &Value, to: EscrowState, note: Option<&str>) -> Answer {
+    go_by(world, escrow, to, note, Reply::Settled).await
+}
+
+/// The same, where the adapter says `settlement` of an instruction at once.
+pub(crate) async fn go_by(
+    world: &World,
+    escrow: &Value,
+    to: EscrowState,
+    note: Option<&str>,
+    settlement: Reply,
+) -> Answer {
     let id = escrow["escrow"].as_str().unwrap().to_owned();
-    let command = Transition {
-        id,
-        to,
-        note: note.map(ToOwned::to_owned),
-        settlement: SettlementStatus::Settled,
-        ids: Arc::clone(&world.ids),
-        at: world.clock.now(),
-    };
+    let (note, moments) = (note.map(ToOwned::to_owned), Arc::clone(&world.moments));
+    let command = Transition { id, to, note, settlement, moments };
     let call = world.call(&world.organization);
     world.write(call, move |tx, call| escrows::transition(tx, call, &command)).await
 }
@@ -61,7 +65,7 @@ pub(crate) async fn get(world: &World, caller: &Arc<Caller>, escrow: &Value) -> 
     found.ok().map(|answer| world::json(&answer))
 }
 
-fn message(answer: &Answer) -> String {
+pub(crate) fn message(answer: &Answer) -> String {
     assert_eq!(answer.status, 400);
     world::json(answer)["error"]["message"].as_str().unwrap().to_owned()
 }
@@ -79,7 +83,8 @@ async fn an_escrow_is_what_its_decision_allowed() {
     let whole = json!({"escrow": id, "contract": contract, "state": "funded", "disputed": false,
         "decision": decision, "amount": 40.5, "currency": "USD", "buyer": "agt_a", "seller": "vendor:v",
         "arbiter": "Hague", "condition": "delivered in one piece", "refund_after": "2026-07-01T00:00:00.000Z",
-        "history": [{"state": "funded", "disputed": false, "at": "2026-06-15T12:00:00.000Z", "settlement": "settled"}],
+        "settlement": {"instruction": format!("{id}.lock.1"), "action": "lock", "status": "settled"},
+        "history": [{"state": "funded", "disputed": false, "at": "2026-06-15T12:00:00.000Z"}],
         "created_at": "2026-06-15T12:00:00.000Z"});
     assert_eq!((answer.status, &opened), (201, &whole));
     assert_eq!(get(&world, &world.organization, &opened).await.as_ref(), Some(&whole));
@@ -166,11 +171,17 @@ async fn the_history_is_kept_and_a_dispute_is_never_forgotten() {
     assert_eq!(
         ended["history"],
         json!([
-            {"state": "funded", "disputed": false, "at": "2026-06-15T12:00:00.000Z", "settlement": "settled"},
+            {"state": "funded", "disputed": false, "at": "2026-06-15T12:00:00.000Z"},
             {"state": "delivered", "disputed": false, "at": "2026-06-15T12:01:00.000Z", "note": "left with the porter"},
             {"state": "disputed", "disputed": true, "at": "2026-06-15T12:02:00.000Z"},
-            {"state": "released", "disputed": true, "at": "2026-06-15T12:03:00.000Z", "note": "the porter had it", "settlement": "settled"},
+            {"state": "released", "disputed": true, "at": "2026-06-15T12:03:00.000Z", "note": "the porter had it"},
         ])
+    );
+    let release = format!("{}.release.1", escrow["escrow"].as_str().unwrap());
+    assert_eq!(
+        ended["settlement"],
+        json!({"instruction": release, "action": "release", "status": "settled"}),
+        "in the same transaction"
     );
     let refused = go(&world, &escrow, EscrowState::Refunded, None).await;
     assert_eq!(message(&refused), "an escrow that is released cannot become refunded; that state is final");

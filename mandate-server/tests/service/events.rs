@@ -32,7 +32,7 @@ async fn create(world: &World, kinds: &[&str]) -> Answer {
 }
 
 /// Registers a webhook. Returns its id.
-async fn webhook(world: &World, kinds: &[&str]) -> String {
+pub(crate) async fn webhook(world: &World, kinds: &[&str]) -> String {
     let answer = create(world, kinds).await;
     assert_eq!(answer.status, 201);
     json(&answer)["webhook"].as_str().unwrap().to_owned()
@@ -86,7 +86,7 @@ fn types(events: &[Value]) -> Vec<&str> {
 }
 
 /// The webhooks that an event goes to, with the status of each delivery.
-async fn deliveries(world: &World, id: &Value) -> Vec<(String, String)> {
+pub(crate) async fn deliveries(world: &World, id: &Value) -> Vec<(String, String)> {
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let event = event(world, id).await;
     let deliveries = event["deliveries"].as_array().unwrap();

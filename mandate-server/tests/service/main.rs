@@ -17,6 +17,7 @@ mod clock;
 mod costs;
 mod counts;
 mod damage;
+mod deal;
 mod deliveries;
 mod durability;
 mod escrows;

@@ -14,6 +14,7 @@ mod apart;
 mod archive;
 mod check;
 mod clock;
+mod deal;
 mod deliveries;
 mod durability;
 mod escrows;

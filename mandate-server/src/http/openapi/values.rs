@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use crate::http::free_text::PATTERN;
 use crate::model::records::DeliveryState;
-use crate::service::escrows::{MAX_ARBITER, MAX_CONDITION, MAX_NOTE};
+use crate::service::escrows::{MAX_ARBITER, MAX_CONDITION, MAX_NOTE, MAX_REFUSAL_REASON};
 use crate::service::reviews::MAX_REASON;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -115,6 +115,14 @@ values! {
     MandateStatus = one_of(mandate_core::MandateStatus::ALL.map(mandate_core::MandateStatus::as_str));
     /// The state of an escrow.
     EscrowState = one_of(mandate_core::EscrowState::ALL.map(mandate_core::EscrowState::as_str));
+    /// The id of an instruction to move an escrow's funds: the escrow, the action, and which attempt at it. It stays the
+    /// same however often the instruction is sent.
+    InstructionId = text(
+        "^esc_[0-7][0-9a-hjkmnp-tv-z]{25}\\.(lock|release|refund)\\.[1-9][0-9]*$",
+        "esc_01jxs6m2t0f3k9v8q4r7w5x1yz.lock.1",
+    );
+    /// What an instruction does: lock the buyer's funds, release them to the seller, or refund them to the buyer.
+    SettlementAction = one_of(["lock", "release", "refund"]);
     /// Whether funds have moved.
     SettlementStatus = one_of(["pending", "settled", "refused"]);
     /// How an export is written.
@@ -134,6 +142,8 @@ values! {
     Condition = free_text(1, MAX_CONDITION);
     /// A note, which everyone who has the address of the contract can read. Free text, as in a reason.
     Note = free_text(1, MAX_NOTE);
+    /// Why the provider of settlement refused. Free text, as in a reason.
+    RefusalReason = free_text(1, MAX_REFUSAL_REASON);
     /// A token: a JWT, signed with ES256.
     Token = ObjectBuilder::new()
         .schema_type(Type::String)

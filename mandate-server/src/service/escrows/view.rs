@@ -5,9 +5,10 @@ use serde::Serialize;
 
 use super::Address;
 use crate::error::Fault;
-use crate::store::sql::escrows::{Entry, Escrow, SettlementStatus};
+use crate::store::sql::escrows::{Entry, Escrow};
+use crate::store::sql::instructions::{Action, Instruction, SettlementStatus};
 
-/// An escrow as the API shows it. Its public contract lacks `escrow` and `decision`.
+/// An escrow as the API shows it. Its public contract lacks `escrow`, `decision` and `settlement`.
 #[derive(Serialize)]
 pub(super) struct View<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,6 +26,8 @@ pub(super) struct View<'a> {
     arbiter: Option<&'a str>,
     condition: &'a str,
     refund_after: Timestamp,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settlement: Option<SettlementView<'a>>,
     history: Vec<EntryView<'a>>,
     created_at: Timestamp,
 }
@@ -36,25 +39,37 @@ struct EntryView<'a> {
     at: Timestamp,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    settlement: Option<SettlementStatus>,
 }
 
-/// The data of an event about an escrow.
+/// The newest instruction to move an escrow's funds.
 #[derive(Serialize)]
-pub(super) struct EventView {
-    pub escrow: EscrowId,
-    pub state: EscrowState,
-    pub disputed: bool,
+struct SettlementView<'a> {
+    instruction: String,
+    action: Action,
+    status: SettlementStatus,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+}
+
+/// The data of an event about an escrow. That of a refusal has the instruction, and the reason if there is one.
+#[derive(Serialize)]
+pub(super) struct EscrowEvent {
+    pub(super) escrow: EscrowId,
+    pub(super) state: EscrowState,
+    pub(super) disputed: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) instruction: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) reason: Option<String>,
 }
 
 /// The claims of a contract's token. They have neither `verdict` nor `type`, so that it passes neither for a
 /// verdict nor for an event.
 #[derive(Serialize)]
 pub(super) struct ContractClaims<'a> {
-    pub iss: &'a str,
-    pub iat: i64,
-    pub contract: View<'a>,
+    pub(super) iss: &'a str,
+    pub(super) iat: i64,
+    pub(super) contract: View<'a>,
 }
 
 impl<'a> View<'a> {
@@ -65,7 +80,6 @@ impl<'a> View<'a> {
             disputed: entry.disputed,
             at: entry.at,
             note: entry.note.as_deref(),
-            settlement: entry.settlement,
         });
         Ok(Self {
             escrow: Some(escrow.id),
@@ -80,13 +94,25 @@ impl<'a> View<'a> {
             arbiter: escrow.arbiter.as_deref(),
             condition: &escrow.condition,
             refund_after: escrow.refund_after,
+            settlement: escrow.instruction.as_ref().map(|newest| SettlementView::of(escrow.id, newest)),
             history: history.collect(),
             created_at: first.unwrap_or(last).at,
         })
     }
 
     pub(super) fn to_strangers(escrow: &'a Escrow) -> Result<Self, Fault> {
-        Ok(Self { escrow: None, decision: None, ..Self::of(escrow)? })
+        Ok(Self { escrow: None, decision: None, settlement: None, ..Self::of(escrow)? })
+    }
+}
+
+impl<'a> SettlementView<'a> {
+    fn of(escrow: EscrowId, instruction: &'a Instruction) -> Self {
+        Self {
+            instruction: instruction.id(escrow),
+            action: instruction.action,
+            status: instruction.status,
+            reason: instruction.reason.as_deref(),
+        }
     }
 }
 

@@ -1,11 +1,10 @@
 //! Escrows and the states that they have been in.
 
 use mandate_core::{
-    AgentId, Amount, Currency, DecisionId, EnvironmentKind, EscrowId, EscrowState, Invalid, Recipient,
-    Timestamp,
+    AgentId, Amount, Currency, DecisionId, EnvironmentKind, EscrowId, EscrowState, Recipient, Timestamp,
 };
-use serde::{Serialize, Serializer};
 
+use super::instructions::{self, Instruction};
 use super::keys::kind;
 use crate::error::Fault;
 use crate::model::records::{Direction, Slice};
@@ -15,37 +14,8 @@ const INSERT: &str = "/* escrows.insert */
     INSERT INTO escrows (environment, escrow, contract, decision, agent, arbiter, condition, refund_after)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (environment, decision) DO NOTHING";
 const APPEND: &str = "/* escrows.append */
-    INSERT INTO escrow_history (environment, escrow, number, state, disputed, at, note, settlement, next_at)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)";
-
-const DUE: &str = "/* escrows.due */ SELECT h.environment, h.escrow, h.number, h.attempts
-    FROM escrow_history h WHERE h.settlement = 'pending' AND h.next_at <= $1
-    AND NOT EXISTS (SELECT 1 FROM escrow_history b
-    WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number
-        AND b.settlement = 'pending')
-    ORDER BY h.next_at LIMIT $2";
-const PUT_OFF: &str = "/* escrows.put_off */ SELECT h.environment, h.escrow, h.number, h.attempts
-    FROM escrow_history h WHERE h.settlement = 'pending' AND h.next_at > $1
-    AND NOT EXISTS (SELECT 1 FROM escrow_history b
-    WHERE b.environment = h.environment AND b.escrow = h.escrow AND b.number < h.number
-        AND b.settlement = 'pending')
-    ORDER BY h.next_at LIMIT $2";
-const SETTLE: &str = "/* escrows.settle */
-    UPDATE escrow_history SET settlement = $1, attempts = attempts + 1, next_at = $2
-    WHERE environment = $3 AND escrow = $4 AND number = $5 AND settlement = 'pending'";
-const CLAIM: &str = "/* escrows.claim */ UPDATE escrow_history SET next_at = $1
-    WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'pending'
-        AND (next_at <= $5 OR next_at > $6)";
-const GIVE_BACK: &str = "/* escrows.give_back */ UPDATE escrow_history SET next_at = $1
-    WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'pending' AND next_at = $5";
-const REFUSED: &str = "/* escrows.refused */
-    SELECT h.environment, o.name, e.kind, h.escrow, h.number, h.state, h.at, h.attempts
-    FROM escrow_history h JOIN environments e ON e.environment = h.environment
-    JOIN organizations o ON o.organization = e.organization
-    WHERE h.settlement = 'refused' ORDER BY h.at, h.escrow, h.number";
-const SEND_AGAIN: &str = "/* escrows.send_again */
-    UPDATE escrow_history SET settlement = 'pending', next_at = $1
-    WHERE environment = $2 AND escrow = $3 AND number = $4 AND settlement = 'refused'";
+    INSERT INTO escrow_history (environment, escrow, number, state, disputed, at, note)
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const FIND_OF_DECISION: &str = "/* escrows.find_of_decision */
     SELECT escrow FROM escrows WHERE environment = $1 AND decision = $2";
 const HOLD: &str = "/* escrows.hold */
@@ -53,54 +23,46 @@ const HOLD: &str = "/* escrows.hold */
 const HOLD_ANYWHERE: &str = "/* escrows.hold_anywhere */
     SELECT 1 FROM escrows WHERE escrow = $1 FOR NO KEY UPDATE";
 
-const FIND: &str = "/* escrows.find */
+/// A query for the escrows that `$from` selects: a row for each state that one has been in, with its newest instruction.
+macro_rules! whole {
+    ($name:literal, $from:literal, $order:literal) => {
+        concat!(
+            $name,
+            "
     SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
-        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
-    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow = $2) e
+        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
+        i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
+    FROM (SELECT * FROM escrows WHERE ",
+            $from,
+            ") e
     JOIN environments n ON n.environment = e.environment
     JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
     JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    ORDER BY e.escrow ASC, h.number";
-const FIND_CONTRACT: &str = "/* escrows.find_contract */
-    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
-        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
-    FROM (SELECT * FROM escrows WHERE contract = $1) e
-    JOIN environments n ON n.environment = e.environment
-    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    ORDER BY e.escrow ASC, h.number";
-const OLDER: &str = "/* escrows.older */
-    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
-        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
-    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow < $2 ORDER BY escrow DESC LIMIT $3) e
-    JOIN environments n ON n.environment = e.environment
-    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    ORDER BY e.escrow DESC, h.number";
-const NEWER: &str = "/* escrows.newer */
-    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
-        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
-    FROM (SELECT * FROM escrows WHERE environment = $1 AND escrow > $2 ORDER BY escrow ASC LIMIT $3) e
-    JOIN environments n ON n.environment = e.environment
-    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    ORDER BY e.escrow ASC, h.number";
-const OLDER_OF_AGENT: &str = "/* escrows.older_of_agent */
-    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
-        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
-    FROM (SELECT * FROM escrows WHERE environment = $1 AND agent = $2 AND escrow < $3 ORDER BY escrow DESC LIMIT $4) e
-    JOIN environments n ON n.environment = e.environment
-    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    ORDER BY e.escrow DESC, h.number";
-const NEWER_OF_AGENT: &str = "/* escrows.newer_of_agent */
-    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
-        e.condition, e.refund_after, h.state, h.disputed, h.at, h.note, h.settlement
-    FROM (SELECT * FROM escrows WHERE environment = $1 AND agent = $2 AND escrow > $3 ORDER BY escrow ASC LIMIT $4) e
-    JOIN environments n ON n.environment = e.environment
-    JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
-    JOIN escrow_history h ON h.environment = e.environment AND h.escrow = e.escrow
-    ORDER BY e.escrow ASC, h.number";
+    JOIN instructions i ON i.environment = e.environment AND i.escrow = e.escrow AND i.number = (
+        SELECT MAX(m.number) FROM instructions m WHERE m.environment = e.environment AND m.escrow = e.escrow)
+    ORDER BY e.escrow ",
+            $order,
+            ", h.number"
+        )
+    };
+}
+
+const FIND: &str = whole!("/* escrows.find */", "environment = $1 AND escrow = $2", "ASC");
+const FIND_CONTRACT: &str = whole!("/* escrows.find_contract */", "contract = $1", "ASC");
+const OLDER: &str =
+    whole!("/* escrows.older */", "environment = $1 AND escrow < $2 ORDER BY escrow DESC LIMIT $3", "DESC");
+const NEWER: &str =
+    whole!("/* escrows.newer */", "environment = $1 AND escrow > $2 ORDER BY escrow ASC LIMIT $3", "ASC");
+const OLDER_OF_AGENT: &str = whole!(
+    "/* escrows.older_of_agent */",
+    "environment = $1 AND agent = $2 AND escrow < $3 ORDER BY escrow DESC LIMIT $4",
+    "DESC"
+);
+const NEWER_OF_AGENT: &str = whole!(
+    "/* escrows.newer_of_agent */",
+    "environment = $1 AND agent = $2 AND escrow > $3 ORDER BY escrow ASC LIMIT $4",
+    "ASC"
+);
 
 /// An escrow.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +91,8 @@ pub struct Escrow {
     pub refund_after: Timestamp,
     /// The states that it has been in, oldest first.
     pub history: Vec<Entry>,
+    /// The newest instruction to move its funds. None only until the first is written.
+    pub instruction: Option<Instruction>,
 }
 
 /// A state that an escrow has been in.
@@ -142,64 +106,9 @@ pub struct Entry {
     pub at: Timestamp,
     /// The note.
     pub note: Option<String>,
-    /// The outcome of the instruction, if the state moves funds.
-    pub settlement: Option<SettlementStatus>,
 }
 
-/// The outcome of an instruction to move funds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SettlementStatus {
-    /// It is recorded, and its outcome is not known yet.
-    Pending,
-    /// It was carried out.
-    Settled,
-    /// It will not be carried out.
-    Refused,
-}
-
-impl SettlementStatus {
-    /// The word, as bodies carry it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "pending",
-            Self::Settled => "settled",
-            Self::Refused => "refused",
-        }
-    }
-
-    /// Reads the word.
-    ///
-    /// # Errors
-    /// The text is none of the three.
-    pub fn parse(text: &str) -> Result<Self, Invalid> {
-        match text {
-            "pending" => Ok(Self::Pending),
-            "settled" => Ok(Self::Settled),
-            "refused" => Ok(Self::Refused),
-            _ => Err(Invalid::new("status", "must be pending, settled or refused")),
-        }
-    }
-}
-
-impl Serialize for SettlementStatus {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-/// The key of a state of an escrow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EntryKey {
-    /// The tenant.
-    pub environment: i64,
-    /// The escrow.
-    pub escrow: EscrowId,
-    /// The place in its history, from 0 on.
-    pub number: usize,
-}
-
-/// Writes an escrow, without its history. False if its decision has an escrow already.
+/// Writes an escrow, without its history and instructions. False if its decision has an escrow already.
 pub fn insert(tx: &mut Tx<'_>, environment: i64, escrow: &Escrow) -> Result<bool, Fault> {
     let row: [Value; 8] = [
         environment.into(),
@@ -222,95 +131,16 @@ pub fn append(
     number: usize,
     entry: &Entry,
 ) -> Result<(), Fault> {
-    let pending = entry.settlement == Some(SettlementStatus::Pending);
-    let row: [Value; 9] = [
+    let row: [Value; 7] = [
         environment.into(),
         escrow.to_bytes().into(),
-        place(number)?.into(),
+        i64::try_from(number).map_err(|_| Fault::new("an escrow's history is too long"))?.into(),
         entry.state.as_str().into(),
         i64::from(entry.disputed).into(),
         entry.at.millis().into(),
         entry.note.clone().into(),
-        entry.settlement.map(SettlementStatus::as_str).into(),
-        pending.then_some(entry.at.millis()).into(),
     ];
     tx.execute_one(APPEND, &row)
-}
-
-/// At most `limit` instructions that are to be sent by `now`, or only after `latest`, each with its number of
-/// attempts. An instruction waits for the earlier ones of its escrow.
-pub fn due(
-    tx: &mut Tx<'_>,
-    now: Timestamp,
-    latest: Timestamp,
-    limit: i64,
-) -> Result<Vec<(EntryKey, i64)>, Fault> {
-    let mut rows = tx.query(DUE, &[now.millis().into(), limit.into()])?;
-    rows.extend(tx.query(PUT_OFF, &[latest.millis().into(), limit.into()])?);
-    let rows = rows.into_iter().take(usize::try_from(limit).unwrap_or_default());
-    rows.map(|mut row| {
-        let environment = row.integer()?;
-        let escrow = EscrowId::from_bytes(row.bytes()?);
-        let number =
-            usize::try_from(row.integer()?).map_err(|_| Fault::new("database: escrow_history.number"))?;
-        Ok((EntryKey { environment, escrow, number }, row.integer()?))
-    })
-    .collect()
-}
-
-/// Writes the outcome of an attempt at a pending instruction, and the time of the next attempt. An instruction that has
-/// ended stays as it is.
-pub fn settle(
-    tx: &mut Tx<'_>,
-    key: &EntryKey,
-    status: SettlementStatus,
-    next_at: Option<Timestamp>,
-) -> Result<(), Fault> {
-    let row: [Value; 5] = [
-        status.as_str().into(),
-        next_at.map(Timestamp::millis).into(),
-        key.environment.into(),
-        key.escrow.to_bytes().into(),
-        place(key.number)?.into(),
-    ];
-    tx.execute(SETTLE, &row).map(|_| ())
-}
-
-/// Gives back a pending instruction that was taken until `until`. It is due at `at`, unless another server has taken it
-/// since.
-pub fn give_back(tx: &mut Tx<'_>, key: &EntryKey, until: Timestamp, at: Timestamp) -> Result<(), Fault> {
-    let row: [Value; 5] = [
-        at.millis().into(),
-        key.environment.into(),
-        key.escrow.to_bytes().into(),
-        place(key.number)?.into(),
-        until.millis().into(),
-    ];
-    tx.execute(GIVE_BACK, &row).map(|_| ())
-}
-
-/// Takes a pending instruction that is to be sent by `now`, or only after `latest`. At `until` it is due again,
-/// even if this server dies. False if another server has taken it, or if it has ended.
-pub fn claim(
-    tx: &mut Tx<'_>,
-    key: &EntryKey,
-    now: Timestamp,
-    latest: Timestamp,
-    until: Timestamp,
-) -> Result<bool, Fault> {
-    let row: [Value; 6] = [
-        until.millis().into(),
-        key.environment.into(),
-        key.escrow.to_bytes().into(),
-        place(key.number)?.into(),
-        now.millis().into(),
-        latest.millis().into(),
-    ];
-    Ok(tx.execute(CLAIM, &row)? == 1)
-}
-
-fn place(number: usize) -> Result<i64, Fault> {
-    i64::try_from(number).map_err(|_| Fault::new("an escrow's history is too long"))
 }
 
 /// The escrow that was made from a decision.
@@ -372,11 +202,13 @@ fn from_rows(rows: Vec<Row>) -> Result<Vec<Escrow>, Fault> {
             disputed: row.integer()? != 0,
             at: Timestamp::from_millis(row.integer()?),
             note: row.maybe_text()?,
-            settlement: row.maybe_text()?.map(|status| SettlementStatus::parse(&status)).transpose()?,
         };
         match escrows.last_mut().filter(|last| last.id == escrow.id) {
             Some(last) => last.history.push(entry),
-            None => escrows.push(Escrow { history: vec![entry], ..escrow }),
+            None => {
+                let instruction = Some(instructions::read(&mut row)?);
+                escrows.push(Escrow { history: vec![entry], instruction, ..escrow });
+            }
         }
     }
     Ok(escrows)
@@ -396,50 +228,6 @@ fn read(row: &mut Row) -> Result<Escrow, Fault> {
         condition: row.text()?,
         refund_after: Timestamp::from_millis(row.integer()?),
         history: Vec::new(),
+        instruction: None,
     })
-}
-
-/// An instruction that the provider has refused.
-#[derive(Debug)]
-pub struct RefusedEntry {
-    /// The tenant.
-    pub environment: i64,
-    /// The name of its organization.
-    pub organization: String,
-    /// The kind of the environment.
-    pub kind: EnvironmentKind,
-    /// The escrow.
-    pub escrow: EscrowId,
-    /// The state's place in its history.
-    pub number: i64,
-    /// The state that moves the funds.
-    pub state: EscrowState,
-    /// When the escrow entered that state.
-    pub at: Timestamp,
-    /// How often the instruction was sent.
-    pub attempts: i64,
-}
-
-/// The refused instructions of all tenants, oldest first. Reads the whole history: for operators only.
-pub fn refused(tx: &mut Tx<'_>) -> Result<Vec<RefusedEntry>, Fault> {
-    let rows = tx.query(REFUSED, &[])?.into_iter();
-    rows.map(|mut row| {
-        Ok(RefusedEntry {
-            environment: row.integer()?,
-            organization: row.text()?,
-            kind: kind(&row.text()?)?,
-            escrow: EscrowId::from_bytes(row.bytes()?),
-            number: row.integer()?,
-            state: EscrowState::parse(&row.text()?)?,
-            at: Timestamp::from_millis(row.integer()?),
-            attempts: row.integer()?,
-        })
-    })
-    .collect()
-}
-
-/// Makes a refused instruction pending again, due at `at`.
-pub fn send_again(tx: &mut Tx<'_>, entry: &RefusedEntry, at: Timestamp) -> Result<(), Fault> {
-    let escrow = entry.escrow.to_bytes().into();
-    tx.execute_one(SEND_AGAIN, &[at.millis().into(), entry.environment.into(), escrow, entry.number.into()])
 }

@@ -21,6 +21,7 @@ pub mod export_pieces;
 pub mod exports;
 pub mod gauges;
 pub mod idempotency;
+pub mod instructions;
 pub mod kept_exports;
 pub mod keys;
 pub mod left_over;

@@ -74,10 +74,11 @@ const LAYOUT: &[(&str, usize, &str)] = &[
         2,
         "environment:i escrow:b contract:b decision:b agent:t arbiter:t condition:t refund_after:i",
     ),
+    ("escrow_history", 3, "environment:i escrow:b number:i state:t disputed:i at:i note:t"),
     (
-        "escrow_history",
+        "instructions",
         3,
-        "environment:i escrow:b number:i state:t disputed:i at:i note:t settlement:t attempts:i next_at:i",
+        "environment:i escrow:b number:i action:t attempt:i at:i note:t status:t reason:t sent:i next_at:i",
     ),
     (
         "exports",

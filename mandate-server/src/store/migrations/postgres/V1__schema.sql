@@ -307,25 +307,43 @@ CREATE TABLE escrows (
 );
 CREATE INDEX escrows_by_agent ON escrows (environment, agent, escrow);
 
--- The states that an escrow has been in, from 0 on; the last is the present one. No state comes twice, so that escrow and
--- state name the instruction that moves the funds. `settlement` says what became of it; `next_at` is when it is sent.
+-- The states that an escrow has been in, from 0 on; the last is the present one. A dispute that is raised while an instruction
+-- is pending repeats the state, with `disputed`.
 CREATE TABLE escrow_history (
     environment BIGINT NOT NULL,
     escrow      BYTEA NOT NULL,
     number      BIGINT NOT NULL,
     state       TEXT COLLATE "C" NOT NULL
-        CHECK (state IN ('funded', 'delivered', 'released', 'refunded', 'disputed')),
+        CHECK (state IN ('opening', 'funded', 'delivered', 'released', 'refunded', 'disputed', 'failed')),
     disputed    BIGINT NOT NULL,
     at          BIGINT NOT NULL,
     note        TEXT COLLATE "C",
-    settlement  TEXT COLLATE "C" CHECK (settlement IN ('pending', 'settled', 'refused')),
-    attempts    BIGINT NOT NULL DEFAULT 0,
-    next_at     BIGINT,
     PRIMARY KEY (environment, escrow, number),
-    UNIQUE (environment, escrow, state),
+    UNIQUE (environment, escrow, state, disputed),
     FOREIGN KEY (environment, escrow) REFERENCES escrows (environment, escrow)
 );
-CREATE INDEX escrow_history_due ON escrow_history (next_at) WHERE settlement = 'pending';
+
+-- Instructions to move an escrow's funds, from 0 on; only the newest can be pending. Escrow, action and attempt are its id.
+-- `note` is for the state that it leads to. `sent` counts how often it was sent, and `next_at` is when it is sent again.
+CREATE TABLE instructions (
+    environment BIGINT NOT NULL,
+    escrow      BYTEA NOT NULL,
+    number      BIGINT NOT NULL,
+    action      TEXT COLLATE "C" NOT NULL CHECK (action IN ('lock', 'release', 'refund')),
+    attempt     BIGINT NOT NULL,
+    at          BIGINT NOT NULL,
+    note        TEXT COLLATE "C",
+    status      TEXT COLLATE "C" NOT NULL CHECK (status IN ('pending', 'settled', 'refused')),
+    reason      TEXT COLLATE "C",
+    sent        BIGINT NOT NULL DEFAULT 0,
+    next_at     BIGINT,
+    CHECK ((next_at IS NULL) = (status <> 'pending')),
+    PRIMARY KEY (environment, escrow, number),
+    UNIQUE (environment, escrow, action, attempt),
+    FOREIGN KEY (environment, escrow) REFERENCES escrows (environment, escrow)
+);
+CREATE INDEX instructions_due ON instructions (next_at) WHERE status = 'pending';
+CREATE UNIQUE INDEX instructions_pending ON instructions (environment, escrow) WHERE status = 'pending';
 
 -- An export is asked for, built beside the requests, and kept until it expires. `verdict`, `agent`, `since` and `until`
 -- say which decisions are in it. Until `leased_until` one server builds it.

@@ -302,12 +302,36 @@ const RULES: &[Rule] = &[
         of: Of::Escrow,
         other: Of::Decision,
         found: "made from decision {}",
-        expected: "made from an allow decision of its agent, with a history that begins at 0",
+        expected: "made from an allow decision of its agent, with a history that begins at 0, and first an instruction to lock",
         sql: "/* rules.escrows_1 */ SELECT x.environment, x.escrow, x.decision FROM escrows x
             LEFT JOIN decisions d ON d.environment = x.environment AND d.decision = x.decision
                 AND d.verdict = 'allow' AND d.agent = x.agent
             LEFT JOIN escrow_history h ON h.environment = x.environment AND h.escrow = x.escrow AND h.number = 0
-            WHERE d.decision IS NULL OR h.escrow IS NULL LIMIT $1",
+            LEFT JOIN instructions i ON i.environment = x.environment AND i.escrow = x.escrow AND i.number = 0
+                AND i.action = 'lock'
+            WHERE d.decision IS NULL OR h.escrow IS NULL OR i.escrow IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "escrow_history",
+        of: Of::Escrow,
+        other: Of::Itself,
+        found: "state {}",
+        expected: "a settled instruction that leads to it",
+        sql: "/* rules.escrow_history_1 */ SELECT x.environment, x.escrow, x.state FROM escrow_history x
+            LEFT JOIN instructions i ON i.environment = x.environment AND i.escrow = x.escrow AND i.status = 'settled'
+                AND i.action = CASE x.state WHEN 'funded' THEN 'lock' WHEN 'released' THEN 'release' ELSE 'refund' END
+            WHERE x.state IN ('funded', 'released', 'refunded') AND i.escrow IS NULL LIMIT $1",
+    },
+    Rule {
+        table: "instructions",
+        of: Of::Escrow,
+        other: Of::Itself,
+        found: "a settled {}",
+        expected: "the state that it leads to",
+        sql: "/* rules.instructions_1 */ SELECT x.environment, x.escrow, x.action FROM instructions x
+            LEFT JOIN escrow_history h ON h.environment = x.environment AND h.escrow = x.escrow
+                AND h.state = CASE x.action WHEN 'lock' THEN 'funded' WHEN 'release' THEN 'released' ELSE 'refunded' END
+            WHERE x.status = 'settled' AND h.escrow IS NULL LIMIT $1",
     },
     Rule {
         table: "exports",
