@@ -203,12 +203,11 @@ fn from_rows(rows: Vec<Row>) -> Result<Vec<Escrow>, Fault> {
             at: Timestamp::from_millis(row.integer()?),
             note: row.maybe_text()?,
         };
-        match escrows.last_mut().filter(|last| last.id == escrow.id) {
-            Some(last) => last.history.push(entry),
-            None => {
-                let instruction = Some(instructions::read(&mut row)?);
-                escrows.push(Escrow { history: vec![entry], instruction, ..escrow });
-            }
+        if let Some(last) = escrows.last_mut().filter(|last| last.id == escrow.id) {
+            last.history.push(entry);
+        } else {
+            let instruction = Some(instructions::read(&mut row)?);
+            escrows.push(Escrow { history: vec![entry], instruction, ..escrow });
         }
     }
     Ok(escrows)
