@@ -57,8 +57,8 @@ impl Adapter for Provider {
     }
 }
 
-pub(crate) fn refused(reason: &str) -> Said {
-    Ok(Reply::Refused { reason: Some(reason.to_owned()) })
+pub(crate) fn refused(reason: &str) -> Reply {
+    Reply::Refused { reason: Some(reason.to_owned()) }
 }
 
 /// An escrow in a production environment that settles with a provider.

@@ -99,7 +99,7 @@ async fn an_escrow_is_opening_until_its_funds_are_locked() {
 async fn an_escrow_whose_lock_was_refused_has_failed_for_good() {
     let deal = Deal::begin().await;
     let subscribed = webhook(&deal.world, &["escrow.settlement_refused"]).await;
-    deal.answered([Ok(Pending), refused("no funds")]).await;
+    deal.answered([Ok(Pending), Ok(refused("no funds"))]).await;
     deal.must_be("failed", false, "lock.1 refused").await;
     assert_eq!(deal.shown().await["settlement"]["reason"], "no funds");
     assert_eq!(deal.history().await, [("opening".to_owned(), false), ("failed".to_owned(), false)]);
@@ -166,7 +166,7 @@ async fn what_was_refused_is_asked_for_again_with_an_instruction_of_its_own() {
         (EscrowState::Refunded, "refund.1"),
     ] {
         assert_eq!(deal.go(to).await.status, 200);
-        deal.answered([Err("no route"), refused("closed")]).await;
+        deal.answered([Err("no route"), Ok(refused("closed"))]).await;
         deal.must_be("disputed", true, &format!("{action} refused")).await;
         assert_eq!(deal.history().await, history, "the state is left as it was");
         let newest = log(&deal.world).await[0].clone();
@@ -214,7 +214,7 @@ async fn a_dispute_is_taken_while_an_instruction_is_pending() {
                 (Ok(Settled), to.as_str(), "settled", format!("escrow.{to} {to} true"))
             } else {
                 let event = "escrow.settlement_refused disputed true".to_owned();
-                (refused("too late"), "disputed", "refused", event)
+                (Ok(refused("too late")), "disputed", "refused", event)
             };
             deal.answered([answer]).await;
             deal.must_be(now, true, &format!("{action} {word}")).await;
@@ -231,15 +231,14 @@ async fn a_dispute_is_taken_while_an_instruction_is_pending() {
 /// Two servers may send the same instruction, and a provider may not know its own mind.
 #[tokio::test]
 async fn the_first_word_that_ends_an_instruction_holds() {
-    let reason = || Some("no".to_owned());
-    for first in [Settled, Reply::Refused { reason: reason() }] {
+    for first in [Settled, refused("no")] {
         let deal = Deal::funded(&[EscrowState::Delivered]).await;
         assert_eq!(deal.go(EscrowState::Released).await.status, 200);
         assert!(deal.said(1, Pending).await && deal.said(1, Pending).await);
         assert!(deal.said(1, first.clone()).await);
         let (shown, events) = (deal.shown().await, deal.events().await);
         assert_eq!(events.len(), 3, "{events:?}");
-        for later in [Settled, Pending, Reply::Refused { reason: reason() }, first, Settled] {
+        for later in [Settled, Pending, refused("no"), first, Settled] {
             deal.world.clock.advance(1);
             assert!(!deal.said(1, later).await);
             assert_eq!((deal.shown().await, deal.events().await), (shown.clone(), events.clone()));
@@ -261,7 +260,7 @@ async fn escrows_are_listed_by_the_states_before_and_without_funds() {
         world::json(&listed.await.unwrap().unwrap())["data"].as_array().unwrap().len()
     };
     assert_eq!((list("opening").await, list("funded").await, list("failed").await), (1, 0, 0));
-    deal.answered([refused("no")]).await;
+    deal.answered([Ok(refused("no"))]).await;
     assert_eq!((list("opening").await, list("funded").await, list("failed").await), (0, 0, 1));
 }
 
@@ -300,7 +299,7 @@ async fn an_operator_sees_what_has_not_settled_and_has_what_is_pending_sent_at_o
 
     assert!(retry(EscrowId::from_bytes([1; 16])).is_err());
     assert_eq!(retry(id).unwrap().instruction.id(id), deal.id("release.1"));
-    deal.provider.answers([refused("closed")]);
+    deal.provider.answers([Ok(refused("closed"))]);
     assert_eq!(deal.run().await, 1, "without waiting");
     let ids: Vec<_> = deal.provider.sent().into_iter().map(|sent| sent.id).collect();
     assert_eq!(ids, [deal.id("release.1"), deal.id("release.1")]);
