@@ -22,6 +22,18 @@ const ALONE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "SQLite's pages have no checksums: the rows that decide have one each",
+        &[
+            "column agents.checksum number",
+            "column agents.newest_month text",
+            "column agents.newest_rows number",
+            "column environments.checksum number",
+            "column mandates.checksum number",
+            "column unsettled.checksum number",
+            "column usage.checksum number",
+        ],
+    ),
+    (
         "PostgreSQL refers to no table with partitions, so that old months can be detached; `check` looks instead",
         &[
             "reference deliveries (environment, event) to events",
