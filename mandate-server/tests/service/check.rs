@@ -68,6 +68,15 @@ async fn an_undamaged_database_is_sound() {
     assert_ne!(found(&world.database), Vec::<String>::new());
 }
 
+/// On either database: an agent that has never asked has no last decision.
+#[tokio::test]
+async fn an_agent_without_decisions_is_sound() {
+    let world = World::new().await;
+    world.agent("a").await;
+    world.store.close();
+    assert_eq!(found(&world.database), Vec::<String>::new());
+}
+
 /// On either database: nothing says that decisions before number 1 are elsewhere.
 #[tokio::test]
 async fn an_agents_first_decision_is_missed() {

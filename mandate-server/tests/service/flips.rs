@@ -308,8 +308,8 @@ const DECIDES: &[(&str, &str)] = &[
     ("UPDATE agents SET sequence = sequence + 4 WHERE agent = 'agt_spent'", "agents agt_spent"),
     ("UPDATE agents SET newest_rows = 0 WHERE agent = 'agt_spent'", "agents agt_spent"),
     ("UPDATE agents SET governing = NULL WHERE agent = 'agt_spent'", "agents agt_spent"),
-    ("UPDATE mandates SET terms = replace(terms, '1000', '9000') WHERE agent = 'agt_spent'", "mandates mdt_"),
-    ("UPDATE mandates SET governs_from = 0 WHERE agent = 'agt_spent'", "mandates mdt_"),
+    ("UPDATE mandates SET terms = replace(terms, '1000', '9000') WHERE agent = 'agt_spent'", "mandates mnd_"),
+    ("UPDATE mandates SET governs_from = 0 WHERE agent = 'agt_spent'", "mandates mnd_"),
     (
         "UPDATE environments SET mode = CASE mode WHEN 'enforce' THEN 'observe' ELSE 'enforce' END",
         "environments",

@@ -104,7 +104,7 @@ pub(in crate::store) fn read_with_owed(
     let AgentRow { governing, recent, sequence, last, .. } = AgentRow::read(&mut row)?;
     let [environment, _] = parameters;
     if tx.verifies() && governing.is_some() {
-        MANDATES.must_hold(&[environment.clone()], &row)?;
+        MANDATES.must_hold(std::slice::from_ref(&environment), &row)?;
     }
     let mandate = mandates::read_joined(&mut row)?.map(Arc::new);
     if let Some(governing) = governing.filter(|_| mandate.is_none()) {

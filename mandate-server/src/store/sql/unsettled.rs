@@ -217,7 +217,7 @@ mod tests {
             let mut taken = sequences.iter().map(|(number, sequence)| agent.take(id(*number), *sequence));
             let is_noticed = taken.any(|taken| taken.is_none());
             // Up to what is counted, another one shows when the last of them comes.
-            assert_eq!(is_noticed, sequences != &[(20, 2), (25, 3)], "{sequences:?}");
+            assert_eq!(is_noticed, *sequences != [(20, 2), (25, 3)], "{sequences:?}");
         }
     }
 }

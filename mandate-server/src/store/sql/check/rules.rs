@@ -137,7 +137,7 @@ const RULES: &[Rule] = &[
         sql: "/* rules.agents_3 */ SELECT a.environment, a.agent, a.last_decision FROM agents a
             LEFT JOIN decisions d
                 ON d.environment = a.environment AND d.decision = a.last_decision AND d.agent = a.agent
-            WHERE a.last_decision IS NOT NULL AND d.decision IS NULL LIMIT $1",
+            WHERE length(a.last_decision) > 0 AND d.decision IS NULL LIMIT $1",
     },
     Rule {
         table: "mandates",
