@@ -204,6 +204,7 @@ fn a_check_that_cannot_look_says_so_and_finds_nothing() {
     assert!(full.out.is_empty() && full.err.contains("could not be read to its end"), "{full:?}");
 
     let index = folder.path().join("mandate.db-shm");
+    let _ = fs::remove_file(&index);
     fs::create_dir(&index).unwrap();
     let closed = operate(&database, &["check"]).code(3);
     assert!(closed.out.is_empty() && closed.err.contains("unable to open database file"), "{closed:?}");

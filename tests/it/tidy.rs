@@ -314,6 +314,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "damage",
             "fan_out",
             "files",
+            "flips",
             "lost",
             "metered",
             "order",

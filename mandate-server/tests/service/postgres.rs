@@ -1,5 +1,5 @@
 //! The same cases on PostgreSQL, but for those that are about SQLite's writer: `states`; and about files: `backups`, `costs` (counted in steps of SQLite's machine),
-//! `damage` and `files`. `metered` is about agents' rows, `fan_out` and `order` about locks and `partitions` about what they are called, which PostgreSQL alone has.
+//! `damage`, `files` and `flips`. `metered` is about agents' rows, `fan_out` and `order` about locks and `partitions` about what they are called, which PostgreSQL alone has.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -24,6 +24,7 @@ mod fan_out;
 mod left_over;
 mod limits;
 mod lists;
+mod long;
 mod lookups;
 mod lost;
 mod metered;
