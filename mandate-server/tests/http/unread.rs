@@ -61,7 +61,7 @@ async fn a_key_that_does_not_read_its_answers_gets_no_more_and_others_do() {
     for _ in 0..40 {
         deaf_ones.push(deaf(&world).await);
     }
-    let refused = until(&world, "/v1/agents", |status| status != 200).await;
+    let refused = until(&world, LIST, |status| status != 200).await;
     let message = refused.refused(503, "server_error");
     assert!(message.starts_with("the key has too many answers that were not read"), "{message}");
     assert_eq!(refused.header("retry-after"), Some("1"));
