@@ -3,15 +3,17 @@
 use std::sync::Arc;
 
 use mandate_core::cursor::CursorKey;
-use mandate_core::{AgentId, Month};
+use mandate_core::json::Object;
+use mandate_core::{AgentId, Month, Request};
 use mandate_server::clock::Clock as _;
 use mandate_server::model::call::Caller;
 use mandate_server::service::listing::Cursors;
 use mandate_server::service::usage::{self, Query};
+use mandate_server::store::Authorization;
 use serde_json::{Value, json};
 
-use crate::apart;
 use crate::world::{self, World};
+use crate::{apart, oracle};
 
 const AGENT: &str =
     "INSERT INTO agents (environment, agent, position, created_at, recent) VALUES ($1, $2, $3, 0, $4)";
@@ -132,4 +134,50 @@ async fn an_answer_is_bounded_and_says_where_the_next_begins() {
     let other = Query { cursor, ..of("agt_00001") };
     let refused = world.store.read(move |tx| usage::list(tx, &call, &other, &cursors)).await.unwrap();
     assert!(format!("{refused:?}").contains("cursor expired or malformed"), "another filter, another walk");
+}
+
+fn in_euros(caller: &Caller) -> Request {
+    let body = r#"{"amount":1,"currency":"EUR","recipient":"vendor:v","category":"c"}"#;
+    Request::read(caller.agent.clone().unwrap(), Object::parse(body.as_bytes()).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn what_was_not_decided_is_not_metered() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    let call = |body: &str| {
+        let mut call = world.call(&agent);
+        call.idempotency = Some(world::claim("order-1", body, &world.organization_key));
+        call
+    };
+    world.decide(call("{}"), "1").await;
+    let other = Authorization::new(call(r#"{"a":1}"#), Ok(in_euros(&agent)));
+    assert_eq!(world.store.decide(other).await.unwrap().status, 409);
+    // The first decision of a month is written at once, with all that the agent's rows lack.
+    world.clock.advance(30 * 24 * 60 * 60);
+    world.ask(&agent, "1").await;
+    assert_eq!(world.number("SELECT count(*) FROM usage WHERE currency = 'EUR'"), 0);
+    world.store.close();
+    oracle::holds(&world.database);
+}
+
+/// Such an approval changes neither what is spent nor the number of requests.
+#[tokio::test]
+async fn a_denied_approval_is_counted_whatever_follows_it() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, r#","review_above":200"#).await;
+    world.ask(&agent, "1").await;
+    let review = world.ask(&agent, "300").await["review"]["id"].clone();
+    let euros = r#"{"principal":"role:cfo","agent":"agt_a","categories":["c"],"expires":"2026-12-31",
+        "limits":{"per_transaction":500,"per_month":1000,"currency":"EUR"}}"#;
+    world.write_mandate(euros).await;
+    assert_eq!(world::json(&world.approve(&review).await)["verdict"], "deny_limit");
+    let asked = Authorization::new(world.call(&agent), Ok(in_euros(&agent)));
+    assert_eq!(world.store.decide(asked).await.unwrap().status, 201);
+    let dollars = ask(&world, &agent, everything()).await["data"][1].clone();
+    assert_eq!((&dollars["currency"], &dollars["verdicts"]["deny_limit"]), (&json!("USD"), &json!(1)));
+    world.store.close();
+    oracle::holds(&world.database);
 }

@@ -31,10 +31,19 @@ pub(super) struct States {
 
 struct Agent {
     state: AgentState,
-    /// The metering, with the decisions that are not in the agent's rows. `stored` is what the rows say.
-    usage: Vec<(Month, Currency, UsageRecord)>,
+    usage: Vec<Metering>,
     /// How many decisions are not in its rows.
     owed: usize,
+}
+
+/// The metering of a month and currency, with the decisions that are not in the agent's rows.
+struct Metering {
+    month: Month,
+    currency: Currency,
+    /// Its `stored` is what the rows say.
+    record: UsageRecord,
+    /// Whether it counts a decision that is not in the rows.
+    is_ahead: bool,
 }
 
 impl States {
@@ -67,7 +76,7 @@ impl States {
             None => agent.read_usage(key, tx)?,
         };
         let Agent { state, usage, .. } = agent;
-        Ok(usage.get(place).map(|(.., usage)| Standing { mode, state, usage }))
+        Ok(usage.get(place).map(|metering| Standing { mode, state, usage: &metering.record }))
     }
 
     /// The high-water mark of the instants by which decisions were made.
@@ -98,10 +107,11 @@ impl States {
         let agent = self.agents.peek_mut(&key.agent).ok_or_else(lost)?;
         let place = agent.find(key).ok_or_else(lost)?;
         let Agent { state, usage, owed } = agent;
-        let (.., usage) = usage.get_mut(place).ok_or_else(lost)?;
-        count(decision, decision.decided_at, state, usage);
+        let metering = usage.get_mut(place).ok_or_else(lost)?;
+        count(decision, decision.decided_at, state, &mut metering.record);
+        metering.is_ahead = true;
         *owed += 1;
-        let is_stored = usage.stored.is_some();
+        let is_stored = metering.record.stored.is_some();
         let waits = is_stored && *owed < MAX_OWED;
         Ok(if waits { None } else { agent.rows(&key.agent) })
     }
@@ -150,8 +160,9 @@ impl Agent {
             let usage =
                 UsageKey { agent: key.clone(), month: one.at.month(), currency: one.currency.clone() };
             if agent.find(&usage).is_none() {
-                let found = sql::usage::with(tx, &usage, owed)?;
-                agent.usage.push((usage.month, usage.currency, found));
+                let record = sql::usage::with(tx, &usage, owed)?;
+                let UsageKey { month, currency, .. } = usage;
+                agent.usage.push(Metering { month, currency, record, is_ahead: true });
             }
         }
         Ok(agent)
@@ -162,12 +173,11 @@ impl Agent {
         self.owed = 0;
         let (up_to, sequence) = (self.state.last?, self.state.sequence);
         let mut usage = Vec::new();
-        for (month, currency, record) in &mut self.usage {
-            let after = Some((record.spent, record.requests));
-            if record.stored != after {
+        for Metering { month, currency, record, is_ahead } in &mut self.usage {
+            if std::mem::take(is_ahead) {
                 let key = UsageKey { agent: key.clone(), month: *month, currency: currency.clone() };
                 usage.push((key, record.clone()));
-                record.stored = after;
+                record.stored = Some((record.spent, record.requests));
             }
         }
         Some(Counted { agent: key.clone(), up_to, sequence, recent: self.state.recent.clone(), usage })
@@ -175,13 +185,19 @@ impl Agent {
 
     /// Where the metering under `key` is.
     fn find(&self, key: &UsageKey) -> Option<usize> {
-        self.usage.iter().position(|(month, currency, _)| *month == key.month && *currency == key.currency)
+        let is_meant = |one: &Metering| one.month == key.month && one.currency == key.currency;
+        self.usage.iter().position(is_meant)
     }
 
     /// Reads the metering under `key`, and says where it is.
     fn read_usage(&mut self, key: &UsageKey, tx: &mut Tx<'_>) -> Result<usize, Fault> {
-        let found = sql::usage::find(tx, key)?;
-        self.usage.push((key.month, key.currency.clone(), found));
+        let record = sql::usage::find(tx, key)?;
+        self.usage.push(Metering {
+            month: key.month,
+            currency: key.currency.clone(),
+            record,
+            is_ahead: false,
+        });
         Ok(self.usage.len() - 1)
     }
 }
