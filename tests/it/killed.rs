@@ -1,4 +1,4 @@
-//! A command that is killed behind one of its system calls that change a file: the next one goes on.
+//! A command that is killed behind one of its system calls that change a file, or send to PostgreSQL: the next one goes on.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use mandate_tests::Kind;
 use mandate_tests::campaign::{Numbers, scale, seed};
+use mandate_tests::cluster::query;
 use tempfile::TempDir;
 
 use crate::harness::{DEADLINE, Ran, TestServer, binary, library};
 
-/// A library that kills its process behind a system call that changes a file.
+/// A library that kills its process behind a system call that changes a file or sends to a socket.
 const DYING: &str = include_str!("disk/dying.c");
 const SIGKILL: i32 = 9;
 /// From this scale on, commands are killed behind each of these calls; below it, within long runs of writes, behind some.
@@ -52,9 +54,10 @@ impl Dying {
         let _ = fs::remove_file(self.log());
         Ran::from(self.command(args, 0).output().unwrap()).code(0);
         let calls = fs::read(self.log()).unwrap();
-        assert!(calls.len() > 10, "only {} calls change files", calls.len());
+        assert!(calls.len() > 10, "only {} calls change anything", calls.len());
         let within = |at: usize| {
-            at > 0 && at + 1 < calls.len() && calls[at - 1..=at + 1].iter().all(|call| *call == b'w')
+            let around = at.checked_sub(1).and_then(|before| calls.get(before..at + 2));
+            around.is_some_and(|around| around == b"www" || around == b"nnn")
         };
         let all = 0..calls.len();
         all.filter(|&at| scale() >= EACH || !within(at) || numbers.below(8) == 0).map(|at| at + 1).collect()
@@ -166,6 +169,46 @@ fn a_restore_that_is_killed_anywhere_leaves_the_old_database_or_the_new_one() {
         assert_eq!(unfinished(folder.path()), Vec::<String>::new(), "call {after}");
     }
     assert!(old > 0 && new > 0, "{old} old, {new} new");
+}
+
+/// Another session may still be at work on what the killed command sent last.
+fn wait_for_sessions(database: &str) {
+    const OTHERS: &str = "SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()";
+    let began = Instant::now();
+    while query(database, OTHERS) != "0" {
+        assert!(began.elapsed() < DEADLINE, "a session goes on");
+    }
+}
+
+#[test]
+fn a_transfer_that_is_killed_anywhere_goes_on() {
+    let (dying, mut numbers) = (Dying::new(), Numbers::from_seed(seed("killed transfer")));
+    let folder = tempfile::tempdir().unwrap();
+    let from = format!("sqlite://{}", folder.path().join("mandate.db").display());
+    operate(&from, &["migrate"]).code(0);
+    operate(&from, &["organization", "create", "acme"]).code(0);
+    let whole = Kind::Postgres.fresh();
+    let (mut refused, mut ended) = (0, 0);
+    for after in dying.places(&["transfer", "--from", &from, "--to", whole.url()], &mut numbers) {
+        let target = Kind::Postgres.fresh();
+        let transfer = ["transfer", "--from", &from, "--to", target.url()];
+        dying.kill(&transfer, after);
+        wait_for_sessions(target.url());
+        let looked = operate(target.url(), &["organization", "list"]);
+        if looked.code == Some(0) {
+            ended += 1;
+        } else {
+            let says = ["has schema 0", "run `mandate-server transfer` again"];
+            assert!(says.iter().any(|text| looked.err.contains(text)), "call {after}: {looked:?}");
+            refused += 1;
+            let mut next = Command::new(binary("mandate-server"));
+            Ran::from(next.env_clear().args(transfer).output().unwrap()).code(0);
+        }
+        assert_eq!(organizations(target.url()), ["acme"], "call {after}");
+        assert_eq!(operate(target.url(), &["check"]).code(0).out, "sound\n", "call {after}");
+    }
+    assert!(refused > 0 && ended > 0, "{refused} refused, {ended} had ended");
 }
 
 #[test]

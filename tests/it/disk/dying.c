@@ -1,4 +1,5 @@
-/* Loaded before the C library: the process kills itself behind one of its system calls that change a file.
+/* Loaded before the C library: the process kills itself behind one of its system calls that change a file or send to a
+ * socket.
  *
  * DYING_AFTER: behind which of them, from 1; 0 for none. DYING_LOG: a file that gets one letter for each call. */
 #define _GNU_SOURCE
@@ -7,9 +8,11 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static int out = -1;
@@ -31,6 +34,11 @@ static int is_file(int fd) {
   return fstat(fd, &given) == 0 && S_ISREG(given.st_mode);
 }
 
+static int is_socket(int fd) {
+  struct stat given;
+  return fstat(fd, &given) == 0 && S_ISSOCK(given.st_mode);
+}
+
 #define REAL(type, name, parameters) \
   static type(*real) parameters; \
   if (!real) real = (type(*) parameters)dlsym(RTLD_NEXT, name)
@@ -46,6 +54,8 @@ static int is_file(int fd) {
 PASS('w', is_file(fd), ssize_t, write, (int fd, const void *from, size_t size), (fd, from, size))
 PASS('w', is_file(fd), ssize_t, pwrite, (int fd, const void *from, size_t size, off_t at), (fd, from, size, at))
 PASS('w', is_file(fd), ssize_t, pwrite64, (int fd, const void *from, size_t size, off64_t at), (fd, from, size, at))
+PASS('n', is_socket(fd), ssize_t, writev, (int fd, const struct iovec *from, int parts), (fd, from, parts))
+PASS('n', 1, ssize_t, send, (int fd, const void *from, size_t size, int flags), (fd, from, size, flags))
 PASS('t', 1, int, ftruncate, (int fd, off_t size), (fd, size))
 PASS('t', 1, int, ftruncate64, (int fd, off64_t size), (fd, size))
 PASS('s', is_file(fd), int, fsync, (int fd), (fd))
