@@ -115,6 +115,7 @@ pub(crate) fn sources(folder: &str) -> Vec<PathBuf> {
 }
 
 /// The lines of code, numbered: no comments, and nothing of the tests, which are last in their file or in one of their own.
+/// Where a module of tests is only named, the code behind it counts.
 pub(crate) fn code(path: &Path) -> Vec<(usize, String)> {
     let of_tests = path
         .iter()
@@ -123,10 +124,16 @@ pub(crate) fn code(path: &Path) -> Vec<(usize, String)> {
         return Vec::new();
     }
     let text = std::fs::read_to_string(path).unwrap();
-    let lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]")).enumerate();
+    let whole: Vec<_> = text.lines().collect();
+    let begins_tests = |at: usize| {
+        let mut item = whole[at..].iter().skip_while(|line| line.starts_with("#["));
+        whole[at] == "#[cfg(test)]" && item.next().is_some_and(|line| line.ends_with('{'))
+    };
+    let last = (0..whole.len()).find(|&at| begins_tests(at)).unwrap_or(whole.len());
+    let lines = whole[..last].iter().enumerate();
     lines
         .filter(|(_, line)| !line.trim_start().starts_with("//"))
-        .map(|(at, line)| (at + 1, line.to_owned()))
+        .map(|(at, line)| (at + 1, (*line).to_owned()))
         .collect()
 }
 

@@ -104,7 +104,7 @@ impl<W: Write> Scene<'_, W> {
     /// An allow, a denial, a review and its approval. Returns the token of the first.
     async fn ask_for_money(&mut self, agent_key: &str) -> Result<String, Fault> {
         let allowed = self.ask(agent_key, SMALL, Verdict::Allow).await?;
-        self.row(SMALL, Verdict::Allow, "signed, and good for five minutes")?;
+        self.row(SMALL, Verdict::Allow, "signed, and valid for five minutes")?;
         let denied = self.ask(agent_key, TOO_LARGE, Verdict::DenyLimit).await?;
         self.row(TOO_LARGE, Verdict::DenyLimit, text(&denied, "reason")?)?;
         let waiting = self.ask(agent_key, LARGE, Verdict::Review).await?;
@@ -137,7 +137,7 @@ impl<W: Write> Scene<'_, W> {
             .map_err(|e| Fault::new(format!("the first token does not verify: {e}")))?;
         let token: String = played.token.chars().take(TOKEN_SHOWN_CHARS).collect();
         self.say(format_args!(
-            "\nA stranger checks the first token offline, with nothing but the public keys:\n\n  {token}…  \
+            "\nA counterparty verifies the first token offline, with the public keys alone:\n\n  {token}…  \
              {GOOD}valid{GOOD:#}  {SMALL} {CURRENCY} for {RECIPIENT}; {} checks passed, signed by {}",
             verdict.checks().len(),
             verdict.kid(),

@@ -60,7 +60,7 @@ const CHECKS: [(&str, &str, &str); 27] = [
         "the key id begins with sandbox-",
     ),
     ("issued_at", "the token was not issued in the future", "RFC 7519, section 4.1.6"),
-    ("expiry", "the token has not expired: a verdict is good for 300 seconds", "RFC 7519, section 4.1.4"),
+    ("expiry", "the token has not expired: a verdict is valid for 300 seconds", "RFC 7519, section 4.1.4"),
     ("verdict", "the request was allowed", "the claim `verdict`"),
     (
         "amount",
