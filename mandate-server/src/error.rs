@@ -110,7 +110,7 @@ pub enum Fault {
     /// The database has a schema that this program does not accept.
     #[error("{0}")]
     Schema(String),
-    /// A stored value cannot be read: `mandate-server check` finds others.
+    /// A stored value cannot be read or contradicts another: `mandate-server check` finds others.
     #[error("{0}")]
     Corrupt(String),
     /// The clock is behind the instants by which decisions were made, so that none is made by it.
@@ -121,6 +121,9 @@ pub enum Fault {
         /// By how many milliseconds.
         behind_millis: i64,
     },
+    /// Another process has the database's file.
+    #[error("{0}")]
+    InUse(String),
     /// An address cannot be listened on.
     #[error("{0}")]
     Listen(String),
@@ -133,6 +136,11 @@ impl Fault {
     /// A fault that no caller or operator has to tell from others, described by `what`, which must hold no secret.
     pub fn new(what: impl Into<String>) -> Self {
         Self::Internal(what.into())
+    }
+
+    /// A stored value that cannot be read or contradicts another, described by `what`, which must hold no secret.
+    pub fn corrupt(what: impl Into<String>) -> Self {
+        Self::Corrupt(what.into())
     }
 
     /// Whether it says nothing about the contents of the database: they could not be looked at.
@@ -159,6 +167,7 @@ impl Fault {
             Self::Schema(_) => "schema",
             Self::Corrupt(_) => "corrupt",
             Self::ClockBehind { .. } => "clock_behind",
+            Self::InUse(_) => "in_use",
             Self::Listen(_) => "listen",
             Self::Internal(_) => "internal",
         }

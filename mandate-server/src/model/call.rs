@@ -163,7 +163,7 @@ impl Answer {
             return Ok(self);
         }
         let kept: Kept<'_> = serde_json::from_slice(&self.body)
-            .map_err(|e| Fault::Corrupt(format!("a kept error is not the envelope: {e}")))?;
+            .map_err(|e| Fault::corrupt(format!("a kept error is not the envelope: {e}")))?;
         let KeptError { code, message } = kept.error;
         let error = ErrorBody { code: &code, message: &message, request_id };
         let Self { body, .. } = Self::new(self.status, &Envelope { error })?;

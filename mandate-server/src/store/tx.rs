@@ -98,7 +98,7 @@ impl Row {
     }
 
     fn unexpected(&self, wanted: &str) -> Fault {
-        Fault::new(format!("database: column {} is not {wanted}", self.column))
+        Fault::corrupt(format!("database: column {} is not {wanted}", self.column))
     }
 
     /// The columns that are not read yet.
@@ -383,7 +383,7 @@ impl<'a> Tx<'a> {
     pub fn execute_one(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault> {
         match self.session.execute(sql, parameters)? {
             1 => Ok(()),
-            n => Err(Fault::new(format!("database: {n} rows instead of one changed by {sql}"))),
+            n => Err(Fault::corrupt(format!("database: {n} rows instead of one changed by {sql}"))),
         }
     }
 }

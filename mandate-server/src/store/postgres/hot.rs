@@ -120,7 +120,8 @@ pub(super) fn run(
         known.planned = Some(Instant::now());
     }
     let (holding, taken) = asked.take(session, &mut loaded)?;
-    let shown = holding.shown.ok_or_else(|| Fault::new("database: an agent's environment is not there"))?;
+    let shown =
+        holding.shown.ok_or_else(|| Fault::corrupt("database: an agent's environment is not there"))?;
     let now = decider.database(shown);
     // The first call reads what is missing, and the second finds it.
     while !asked.look_up(session, known, &holding, &taken, now.month(), &mut loaded)? {}
@@ -205,7 +206,7 @@ impl Asked {
             loaded.kept.insert(KeptKey { environment, api_key, name }, kept);
         }
         if self.agents.iter().any(|agent| !taken.contains_key(agent)) {
-            return Err(Fault::new("database: an agent key's agent is not there"));
+            return Err(Fault::corrupt("database: an agent key's agent is not there"));
         }
         Ok((holding, taken))
     }
@@ -273,14 +274,14 @@ impl Asked {
         for mut row in rows(ran.next()) {
             let environment = row.integer()?;
             let mandate = sql::mandates::read_joined(&mut row)?;
-            let mandate = mandate.ok_or_else(|| Fault::new("database: a mandate without an id"))?;
+            let mandate = mandate.ok_or_else(|| Fault::corrupt("database: a mandate without an id"))?;
             missing.remove(&(environment, mandate.id));
             known.mandates.put((environment, mandate.id), Arc::new(mandate));
         }
         if missing.is_empty() {
             Ok(false)
         } else {
-            Err(Fault::new("database: a mandate that governs is not there"))
+            Err(Fault::corrupt("database: a mandate that governs is not there"))
         }
     }
 }

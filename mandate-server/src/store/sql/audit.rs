@@ -77,6 +77,6 @@ fn read(mut row: Row) -> Result<AuditRecord, Fault> {
         subject: row.text()?,
         operator: row.text()?,
         details: RawValue::from_string(row.text()?)
-            .map_err(|e| Fault::new(format!("database: audit.details: {e}")))?,
+            .map_err(|e| Fault::corrupt(format!("database: audit.details: {e}")))?,
     })
 }

@@ -193,7 +193,7 @@ impl Guarded {
         let of = environment.map(|number| format!(" of environment {number}")).unwrap_or_default();
         let space = if id.is_empty() { "" } else { " " };
         let table = self.table;
-        Fault::Corrupt(format!(
+        Fault::corrupt(format!(
             "database: {table}{space}{id}{of}: {what}; `mandate-server check` finds others"
         ))
     }

@@ -21,7 +21,7 @@ const ACCEPT: &str = "/* clock.accept */ UPDATE clock SET mark = $1";
 /// The mark.
 pub fn mark(tx: &mut Tx<'_>) -> Result<Timestamp, Fault> {
     let row = tx.row(MARK, &[])?;
-    let mut row = row.ok_or_else(|| Fault::Corrupt("database: the table clock has no row".to_owned()))?;
+    let mut row = row.ok_or_else(|| Fault::corrupt("database: the table clock has no row"))?;
     row.integer().map(Timestamp::from_millis)
 }
 
@@ -39,7 +39,7 @@ pub fn raise(tx: &mut Tx<'_>, to: Timestamp) -> Result<(), Fault> {
 /// For how many more milliseconds of running no kept answer is forgotten.
 pub fn held(tx: &mut Tx<'_>) -> Result<i64, Fault> {
     let row = tx.row(HELD, &[])?;
-    row.ok_or_else(|| Fault::Corrupt("database: the table clock has no row".to_owned()))?.integer()
+    row.ok_or_else(|| Fault::corrupt("database: the table clock has no row"))?.integer()
 }
 
 /// Keeps for how many more milliseconds that is so.

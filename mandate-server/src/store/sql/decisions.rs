@@ -416,7 +416,7 @@ pub(super) fn read_joined(row: &mut Row) -> Result<DecisionRecord, Fault> {
         basis: Basis {
             spent: Total::parse(&row.text()?)?,
             recent_requests: u32::try_from(row.integer()?)
-                .map_err(|_| Fault::new("database: recent_requests"))?,
+                .map_err(|_| Fault::corrupt("database: recent_requests"))?,
         },
         supersedes: row.maybe_bytes()?.map(DecisionId::from_bytes),
         review: row.maybe_bytes()?.map(ReviewId::from_bytes),

@@ -257,7 +257,7 @@ fn read_due(environment: i64, mut row: Row) -> Result<DueRecord, Fault> {
         kind: EventKind::parse(&row.text()?)?,
         at: Timestamp::from_millis(row.integer()?),
         data: RawValue::from_string(row.text()?)
-            .map_err(|e| Fault::new(format!("database: an event's data is not JSON: {e}")))?,
+            .map_err(|e| Fault::corrupt(format!("database: an event's data is not JSON: {e}")))?,
     };
     let attempts = row.integer()?;
     let since = row.maybe_integer()?.map_or(event.at, Timestamp::from_millis);

@@ -109,14 +109,14 @@ pub fn insert(
 /// The number of an organization's environment of that kind. Every organization has both kinds.
 pub fn find(tx: &mut Tx<'_>, organization: i64, kind: EnvironmentKind) -> Result<i64, Fault> {
     let row = tx.row(FIND, &[organization.into(), kind.as_str().into()])?;
-    row.ok_or_else(|| Fault::new("database: an organization without its environment"))?.integer()
+    row.ok_or_else(|| Fault::corrupt("database: an organization without its environment"))?.integer()
 }
 
 /// The mode in force, and since when.
 pub fn mode(tx: &mut Tx<'_>, environment: i64) -> Result<(Mode, Timestamp), Fault> {
     let key = [environment.into()];
     let row = tx.row(tx.either(MODE, MODE_UNGUARDED), &key)?;
-    let mut row = row.ok_or_else(|| Fault::new("database: a key's environment is not there"))?;
+    let mut row = row.ok_or_else(|| Fault::corrupt("database: a key's environment is not there"))?;
     if tx.verifies() {
         ENVIRONMENTS.must_hold(&key, &row)?;
     }

@@ -73,6 +73,6 @@ fn read(mut row: Row) -> Result<EventRecord, Fault> {
         kind: EventKind::parse(&row.text()?)?,
         at: Timestamp::from_millis(row.integer()?),
         data: RawValue::from_string(row.text()?)
-            .map_err(|e| Fault::new(format!("database: an event's data is not JSON: {e}")))?,
+            .map_err(|e| Fault::corrupt(format!("database: an event's data is not JSON: {e}")))?,
     })
 }

@@ -40,7 +40,7 @@ pub(in crate::store) fn read(row: &mut Row, key: &[Value; 3]) -> Result<KeptReco
     IDEMPOTENCY.must_hold(key, row)?;
     Ok(KeptRecord {
         fingerprint: row.bytes()?,
-        status: u16::try_from(row.integer()?).map_err(|_| Fault::new("database: idempotency.status"))?,
+        status: u16::try_from(row.integer()?).map_err(|_| Fault::corrupt("database: idempotency.status"))?,
         body: row.blob()?,
         sealed: row.integer()? == 1,
         created_at: Timestamp::from_millis(row.integer()?),

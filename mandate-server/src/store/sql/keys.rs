@@ -176,7 +176,7 @@ pub fn with_hash(tx: &mut Tx<'_>, first: [u8; 32], last: [u8; 32]) -> Result<Vec
 /// A number that grows whenever a key is revoked or given another rate.
 pub fn revision(tx: &mut Tx<'_>) -> Result<i64, Fault> {
     let row = tx.row(REVISION, &[])?;
-    row.ok_or_else(|| Fault::new("database: revisions has no row for api_keys"))?.integer()
+    row.ok_or_else(|| Fault::corrupt("database: revisions has no row for api_keys"))?.integer()
 }
 
 fn read(mut row: Row) -> Result<IssuedKey, Fault> {
@@ -196,10 +196,10 @@ fn read(mut row: Row) -> Result<IssuedKey, Fault> {
 }
 
 fn rate(value: i64) -> Result<u32, Fault> {
-    u32::try_from(value).map_err(|_| Fault::new("database: api_keys.rate"))
+    u32::try_from(value).map_err(|_| Fault::corrupt("database: api_keys.rate"))
 }
 
 /// Reads the kind of an environment.
 pub(super) fn kind(text: &str) -> Result<EnvironmentKind, Fault> {
-    EnvironmentKind::parse(text).ok_or_else(|| Fault::new("database: an unknown kind of environment"))
+    EnvironmentKind::parse(text).ok_or_else(|| Fault::corrupt("database: an unknown kind of environment"))
 }

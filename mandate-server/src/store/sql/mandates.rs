@@ -150,7 +150,7 @@ pub fn read_joined(row: &mut Row) -> Result<Option<Mandate>, Fault> {
     let agent = row.text()?;
     let terms = Terms::read(Object::parse(row.text()?.as_bytes())?)?;
     if terms.agent.as_str() != agent {
-        return Err(Fault::new("database: a mandate's terms name another agent than its row"));
+        return Err(Fault::corrupt("database: a mandate's terms name another agent than its row"));
     }
     Ok(Some(Mandate {
         id: MandateId::from_bytes(id),
@@ -158,8 +158,7 @@ pub fn read_joined(row: &mut Row) -> Result<Option<Mandate>, Fault> {
         created_at: Timestamp::from_millis(row.integer()?),
         revoked_at: row.maybe_integer()?.map(Timestamp::from_millis),
         replaced_by: row.maybe_bytes()?.map(MandateId::from_bytes),
-        governs_from: read_sequence(row)?
-            .ok_or_else(|| Fault::Corrupt("database: governs_from".to_owned()))?,
+        governs_from: read_sequence(row)?.ok_or_else(|| Fault::corrupt("database: governs_from"))?,
         revoked_after: read_sequence(row)?,
         governed_until: read_sequence(row)?,
     }))
@@ -176,5 +175,5 @@ fn sequence(sequence: u64) -> Value {
 
 fn read_sequence(row: &mut Row) -> Result<Option<u64>, Fault> {
     let stored = row.maybe_integer()?.map(u64::try_from).transpose();
-    stored.map_err(|_| Fault::Corrupt("database: a sequence below 0".to_owned()))
+    stored.map_err(|_| Fault::corrupt("database: a sequence below 0"))
 }

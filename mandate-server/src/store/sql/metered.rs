@@ -32,7 +32,7 @@ impl Metered {
         let mut words = text.split(' ');
         let mut next = || words.next().filter(|word| !word.is_empty());
         let Some(month) = next() else { return Ok(None) };
-        let lost = || Fault::new("database: an agent's metering is cut short");
+        let lost = || Fault::corrupt("database: an agent's metering is cut short");
         let (month, currency) = (Month::parse(month)?, Currency::parse(next().ok_or_else(lost)?)?);
         let spent = Total::parse(next().ok_or_else(lost)?)?;
         let mut count = || next().and_then(|word| word.parse::<i64>().ok()).ok_or_else(lost);
@@ -42,7 +42,7 @@ impl Metered {
             *verdict = count()?;
         }
         if words.next().is_some() {
-            return Err(Fault::new("database: an agent's metering is too long"));
+            return Err(Fault::corrupt("database: an agent's metering is too long"));
         }
         Ok(Some(Self { month, currency, usage: UsageRecord { spent, requests, verdicts, stored: None } }))
     }

@@ -10,7 +10,7 @@ const ADD: &str = "/* operated.add */
 /// How often they have.
 pub fn count(tx: &mut Tx<'_>) -> Result<i64, Fault> {
     let row = tx.row(COUNT, &[])?;
-    row.ok_or_else(|| Fault::Corrupt("database: the revision of operators is lost".to_owned()))?.integer()
+    row.ok_or_else(|| Fault::corrupt("database: the revision of operators is lost"))?.integer()
 }
 
 /// Counts one more.

@@ -216,7 +216,7 @@ pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
 
 fn row(tx: &mut Tx<'_>, key: &AgentKey) -> Result<AgentRow, Fault> {
     let row = agent_rows::find(tx, key)?;
-    row.ok_or_else(|| Fault::new("database: decisions of an agent that is not there"))
+    row.ok_or_else(|| Fault::corrupt("database: decisions of an agent that is not there"))
 }
 
 /// At most `limit` agents behind an environment and an agent, in this order, whose rows lack something.
@@ -258,7 +258,9 @@ fn index(tx: &mut Tx<'_>, agent: &AgentKey, decisions: &[DecisionId]) -> Result<
         let written =
             tx.execute(INDEX, &[agent.environment.into(), agent.agent.as_str().into(), joined(ids)])?;
         if written != ids.len() {
-            return Err(Fault::new("database: fewer of an agent's decisions were written than were to be"));
+            return Err(Fault::corrupt(
+                "database: fewer of an agent's decisions were written than were to be",
+            ));
         }
     }
     Ok(())

@@ -105,7 +105,7 @@ pub fn resolve(tx: &mut Tx<'_>, environment: i64, review: &ReviewRecord) -> Resu
     let checksum = REVIEWS.checksum(&all(environment, review));
     match write(tx, environment, review, checksum)? {
         1 => Ok(()),
-        n => Err(Fault::new(format!("database: {n} reviews instead of one resolved"))),
+        n => Err(Fault::corrupt(format!("database: {n} reviews instead of one resolved"))),
     }
 }
 

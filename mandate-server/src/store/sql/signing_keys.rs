@@ -94,14 +94,14 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRecord>, Fault> {
 pub fn revision(tx: &mut Tx<'_>) -> Result<i64, Fault> {
     tx.hold(HOLD, &[])?;
     let row = tx.row(REVISION, &[])?;
-    row.ok_or_else(|| Fault::new("database: revisions has no row for signing_keys"))?.integer()
+    row.ok_or_else(|| Fault::corrupt("database: revisions has no row for signing_keys"))?.integer()
 }
 
 /// The number of an issuer, which is written if it is new.
 pub fn issuer(tx: &mut Tx<'_>, url: &str) -> Result<i64, Fault> {
     tx.execute(INSERT_ISSUER, &[url.into()])?;
     let row = tx.row(FIND_ISSUER, &[url.into()])?;
-    row.ok_or_else(|| Fault::new("database: an issuer just written is not there"))?.integer()
+    row.ok_or_else(|| Fault::corrupt("database: an issuer just written is not there"))?.integer()
 }
 
 fn read(mut row: Row) -> Result<SigningKeyRecord, Fault> {

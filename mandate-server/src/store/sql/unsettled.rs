@@ -107,7 +107,7 @@ fn must_be_all(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], read: i64) -> 
     if indexed == read {
         return Ok(());
     }
-    Err(Fault::Corrupt(format!(
+    Err(Fault::corrupt(format!(
         "database: decisions: the end of the log of environment {environment} has {read} rows, and its index has \
          {indexed}; `mandate-server check` finds more"
     )))
@@ -163,7 +163,7 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
 /// Where in the log the tail begins: nothing before is in no agent's rows. Absent, it is its beginning.
 pub fn since(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
     let row = tx.row(SINCE, &[])?;
-    let mut row = row.ok_or_else(|| Fault::new("database: where the tail of the log begins is lost"))?;
+    let mut row = row.ok_or_else(|| Fault::corrupt("database: where the tail of the log begins is lost"))?;
     if tx.verifies() {
         UNSETTLED.must_hold(&[], &row)?;
     }

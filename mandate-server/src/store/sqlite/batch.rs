@@ -151,7 +151,7 @@ impl Deciding {
                 self.write_rows(&month.agent, tx)?;
                 self.states.forget_agent(&month.agent);
             }
-            let absent = || Fault::new("database: an agent key's agent is not there");
+            let absent = || Fault::corrupt("database: an agent key's agent is not there");
             found.standing = Some(self.states.find(month, tx)?.ok_or_else(absent)?);
         }
         let drafted = self.decider.draft(authorization, now, &found)?;

@@ -264,10 +264,10 @@ impl Session for SqliteSession<'_> {
                 values.push(match row.get_ref(column)? {
                     ValueRef::Null => Value::Null,
                     ValueRef::Integer(value) => Value::Integer(value),
-                    ValueRef::Real(_) => return Err(Fault::new("database: a column of floats")),
+                    ValueRef::Real(_) => return Err(Fault::corrupt("database: a column of floats")),
                     ValueRef::Text(text) => Value::Text(
                         String::from_utf8(text.to_vec())
-                            .map_err(|_| Fault::new("database: text is not UTF-8"))?,
+                            .map_err(|_| Fault::corrupt("database: text is not UTF-8"))?,
                     ),
                     ValueRef::Blob(bytes) => Value::Blob(bytes.to_vec()),
                 });

@@ -51,7 +51,7 @@ impl Owner {
             }
             let owner = read(&mut file);
             if began.elapsed() >= patience {
-                return Err(Fault::new(format!(
+                return Err(Fault::InUse(format!(
                     "database: {path} belongs to {owner}; one SQLite file serves one process: stop that one first, or \
                      use PostgreSQL for several servers"
                 )));

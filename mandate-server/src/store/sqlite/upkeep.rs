@@ -44,7 +44,7 @@ pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault>
         };
         match locked {
             Ok(()) => Ok(()),
-            Err(TryLockError::WouldBlock) => Err(Fault::new(format!("database: {path} {problem}"))),
+            Err(TryLockError::WouldBlock) => Err(Fault::InUse(format!("database: {path} {problem}"))),
             Err(TryLockError::Error(e)) => Err(unusable(e)),
         }
     };
@@ -188,7 +188,7 @@ pub(in crate::store) fn schema(path: &str) -> Result<Schema, Fault> {
 /// SQLite does not name the file that it finds damaged.
 fn naming(path: &str, fault: Fault) -> Fault {
     match fault {
-        Fault::Corrupt(why) => Fault::Corrupt(format!("{why}: {path}")),
+        Fault::Corrupt(why) => Fault::corrupt(format!("{why}: {path}")),
         other => other,
     }
 }
