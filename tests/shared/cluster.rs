@@ -306,10 +306,20 @@ pub(crate) fn dump(url: &str) -> Vec<u8> {
 }
 
 pub(crate) fn try_query(url: &str, sql: &str) -> Output {
+    psql(url, sql).output().unwrap_or_else(|e| panic!("{INSTALL} ({e})"))
+}
+
+/// Has SQL run, and does not wait until it has been: it may outlive this process.
+#[expect(clippy::zombie_processes, reason = "the process that runs it is not waited for")]
+pub(crate) fn begin_query(url: &str, sql: &str) {
+    let _ = psql(url, sql).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+}
+
+fn psql(url: &str, sql: &str) -> Command {
     let mut psql = Command::new(directory_of_binaries().join("psql"));
     psql.env_clear().args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d"]);
-    psql.arg(libpq(url)).args(["-c", sql]);
-    psql.stdin(Stdio::null()).output().unwrap_or_else(|e| panic!("{INSTALL} ({e})"))
+    psql.arg(libpq(url)).args(["-c", sql]).stdin(Stdio::null());
+    psql
 }
 
 /// A new directory that the cluster's user can open, outside the workspace. It is in memory if there is room. No

@@ -50,6 +50,23 @@ impl Kind {
             }
         }
     }
+
+    /// A new database with the schema that `migrate` makes, and no rows.
+    #[must_use]
+    pub fn migrated(self, migrate: impl FnOnce(&str)) -> Database {
+        match self {
+            Self::Sqlite => {
+                let database = self.fresh();
+                migrate(database.url());
+                database
+            }
+            Self::Postgres => {
+                let name = new_name();
+                shared().create_migrated(&name, migrate);
+                Database { url: shared().url(&name), keep: Keep::Named(name) }
+            }
+        }
+    }
 }
 
 impl Database {

@@ -117,7 +117,7 @@ async fn a_server_that_cannot_sign_with_the_key_whose_turn_it_is_says_so() {
 
 #[tokio::test]
 async fn a_schedule_rotates_keys_whose_time_has_come() {
-    let held = crate::KIND.fresh();
+    let held = apart::migrated(crate::KIND);
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let settings = Settings {
         database: held.url().to_owned(),

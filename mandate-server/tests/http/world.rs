@@ -66,7 +66,7 @@ impl World {
         entropy: Arc<dyn Entropy>,
         change: impl FnOnce(&mut Settings),
     ) -> Self {
-        let (folder, held) = (tempfile::tempdir().unwrap(), kind.fresh());
+        let (folder, held) = (tempfile::tempdir().unwrap(), apart::migrated(kind));
         let anywhere = "127.0.0.1:0".parse().unwrap();
         let mut settings = Settings {
             database: held.url().to_owned(),

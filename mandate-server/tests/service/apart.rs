@@ -12,6 +12,7 @@ use mandate_server::model::call::ScriptError;
 use mandate_server::store::tail::Tail;
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{self, Decider, Owned, Schema, Store, upkeep};
+use mandate_tests::{Database, Kind};
 
 /// [`store::run_once`].
 pub(crate) fn run_once<T: Send>(
@@ -24,6 +25,13 @@ pub(crate) fn run_once<T: Send>(
 /// [`store::migrate`].
 pub(crate) fn migrate(database: &str) -> Result<Schema, Fault> {
     on_a_thread(|| store::migrate(database))
+}
+
+/// A new database with a schema.
+pub(crate) fn migrated(kind: Kind) -> Database {
+    kind.migrated(|database| {
+        migrate(database).unwrap();
+    })
 }
 
 /// [`upkeep::snapshot`].

@@ -37,9 +37,8 @@ struct Keys {
 
 impl Keys {
     fn new() -> Self {
-        let held = crate::KIND.fresh();
+        let held = apart::migrated(crate::KIND);
         let database = held.url().to_owned();
-        apart::migrate(&database).unwrap();
         let keys = Self { database, master: MasterKey::from_bytes(MASTER), _held: held };
         keys.run(|tx| Ok(signing::ensure(tx, &keys.master, &SystemEntropy, at(0))?)).unwrap();
         keys

@@ -54,11 +54,10 @@ impl World {
 
     /// A world with an organization's environment of this kind.
     pub(crate) async fn of(kind: EnvironmentKind) -> Self {
-        let held = crate::KIND.fresh();
+        let held = apart::migrated(crate::KIND);
         let database = held.url().to_owned();
         let clock = Arc::new(TestClock::at(Timestamp::parse("2026-06-15T12:00:00Z").unwrap()));
         let now = clock.now();
-        apart::migrate(&database).unwrap();
         let name = AgentName::parse("acme").unwrap();
         let created = organization::draw(name, now, &SystemEntropy);
         apart::run_once(&database, |tx| organizations::create(tx, &created)).unwrap().unwrap();
