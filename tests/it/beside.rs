@@ -83,6 +83,7 @@ fn no_command_beside_a_server_writes_a_row_that_decides() {
     for command in [&["migrate"][..], &["backup", "restore", &copy, "--force"]] {
         let Ran { code, err, .. } = server.operate(command);
         assert_eq!(code, Some(1), "{command:?}: {err}");
+        assert!(err.contains(" belongs to process ") && err.contains(" on host "), "{command:?}: {err}");
         assert_eq!(deciding(&server, environments), before, "{command:?}");
     }
     assert_eq!(server.demo().client.get("/agents").status, 200);

@@ -109,7 +109,7 @@ async fn a_damaged_database_is_not_backed_up() {
 async fn an_open_database_cannot_be_replaced() {
     let world = World::new().await;
     let refused = upkeep::claim(&world.database, Holder::Alone).unwrap_err().to_string();
-    assert!(refused.ends_with("is in use: stop the server first"), "{refused}");
+    assert!(refused.ends_with("is in use by another process: wait until that has ended"), "{refused}");
     let database = world.database.clone();
     world.store.close();
     drop(world.store);

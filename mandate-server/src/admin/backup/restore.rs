@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::json;
@@ -13,6 +14,7 @@ use crate::config;
 use crate::error::Fault;
 use crate::model::database::SQLITE;
 use crate::model::master_key::MasterKey;
+use crate::store::Owned;
 use crate::store::upkeep::{self, Holder};
 
 /// The files that SQLite keeps for a database. The log of one database must never be used with another.
@@ -39,6 +41,8 @@ pub(super) fn run(backup: &Path, force: bool, common: &Common) -> Result<(), Fai
     let settings = common.settings()?;
     let master_key = config::master_key_if_set().map_err(Failure::unusable)?;
     let database = upkeep::file(&settings.database).map_err(Failure::failed)?;
+    // A server that starts has the file before it opens it, and one that comes later waits for the end of this.
+    let _owned = Owned::take(&settings.database, Duration::ZERO).map_err(Failure::failed)?;
     let _held = upkeep::claim(&settings.database, Holder::Alone).map_err(Failure::failed)?;
     if database.exists() && !force {
         let message = "exists; --force renames and keeps it";

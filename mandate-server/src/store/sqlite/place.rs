@@ -86,7 +86,7 @@ mod tests {
         let name = |path: &Path| format!("sqlite://{}", path.display());
         let held = crate::store::upkeep::claim(&name(&real), Holder::Server).unwrap();
         let refused = crate::store::upkeep::claim(&name(&link), Holder::Alone).unwrap_err().to_string();
-        assert!(refused.ends_with("is in use: stop the server first"), "{refused}");
+        assert!(refused.ends_with("is in use by another process: wait until that has ended"), "{refused}");
         drop(held);
         drop(claim(&resolve(link.to_str().unwrap()).unwrap(), Holder::Alone).unwrap());
     }

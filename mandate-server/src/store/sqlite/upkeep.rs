@@ -40,7 +40,7 @@ pub(in crate::store) fn claim(path: &str, holder: Holder) -> Result<File, Fault>
     let lock = |holder| {
         let (locked, problem) = match holder {
             Holder::Server => (file.try_lock_shared(), "is being restored; wait until that has ended"),
-            Holder::Alone => (file.try_lock(), "is in use: stop the server first"),
+            Holder::Alone => (file.try_lock(), "is in use by another process: wait until that has ended"),
         };
         match locked {
             Ok(()) => Ok(()),
