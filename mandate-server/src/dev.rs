@@ -77,8 +77,9 @@ pub async fn run(options: Options) -> Result<(), Fault> {
         settings: Settings { database: data.database(), ..listening(options.port) },
         master_key: MasterKey::parse(&data.keys.master_key)?,
     };
-    let running =
-        App::start(config, clock.clone(), entropy as Arc<dyn Entropy>).await.map_err(with_a_hint)?;
+    let starting = App::start(config, clock.clone(), entropy as Arc<dyn Entropy>);
+    let Some(started) = stop.unless_received(starting).await else { return Ok(()) };
+    let running = started.map_err(with_a_hint)?;
     let serving = async {
         show(&options, data, &running, clock.as_ref()).await?;
         std::future::pending().await

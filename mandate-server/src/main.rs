@@ -113,7 +113,11 @@ fn serve(flags: &Flags) -> Result<(), Failure> {
     run(async {
         let (mut stop, mut hangup) = (StopSignal::listen()?, Hangup::listen()?);
         let config = Config { settings, master_key };
-        let running = App::start(config, Arc::new(SystemClock), Arc::new(SystemEntropy)).await?;
+        let starting = App::start(config, Arc::new(SystemClock), Arc::new(SystemEntropy));
+        let Some(running) = stop.unless_received(starting).await.transpose()? else {
+            info!("stopped before it served");
+            return Ok(());
+        };
         let urls = &running.urls;
         info!(api = %running.api, public = %running.public, ops = %running.ops, "listening");
         info!(base_url = urls.base, verdicts_url = urls.verdicts, docs_url = urls.docs, "serving");

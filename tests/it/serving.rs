@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -203,6 +204,21 @@ fn a_second_server_on_a_file_waits_for_the_end_of_the_first_which_it_names() {
     second.child.wait().unwrap();
     let third = Serving::start(&["--database", &database], &[]);
     assert!(third.line(WAITING).is_none());
+}
+
+#[test]
+fn a_server_that_waits_for_a_file_ends_when_it_is_stopped() {
+    let first = Serving::start(&[], &[]);
+    let database = format!("sqlite://{}/mandate.db", first.folder.path().display());
+    // It would wait for a quarter of an hour.
+    let mut second = Serving::spawn(&["--database", &database, "--drain-delay-seconds", "900"], &[]);
+    second.await_line(WAITING);
+    let began = Instant::now();
+    second.signal("TERM");
+    let (code, log) = second.ended();
+    assert_eq!(code, Some(0), "{log}");
+    assert!(log.contains("\"message\":\"stopped before it served\""), "{log}");
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -27,6 +27,15 @@ impl StopSignal {
             _ = self.terminate.recv() => {}
         }
     }
+
+    /// Waits for `work`. None if a signal comes first.
+    pub async fn unless_received<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            done = work => Some(done),
+            () = self.received() => None,
+        }
+    }
 }
 
 /// The signal to read changed files again: SIGHUP. Once listened for, it no longer ends the process.
