@@ -287,3 +287,25 @@ async fn a_clock_that_is_set_back_hides_nothing_after_a_crash() {
     world.store.close();
     oracle::holds(&world.database);
 }
+
+#[tokio::test]
+async fn an_agents_rows_lack_no_more_for_approvals_than_for_requests() {
+    let mut world = World::new().await;
+    let agents = agents(&world, 1).await;
+    let mut reviews = Vec::new();
+    for _ in 0..2 * MAX_OWED {
+        reviews.push(world.ask(&agents[0], "300").await["review"]["id"].clone());
+        world.clock.advance(1);
+    }
+    let mut most = 0;
+    for review in &reviews {
+        assert_eq!(world.approve(review).await.status, 201);
+        most = most.max(unsettled(&world).len());
+    }
+    assert_eq!(most, MAX_OWED - 1);
+    open_again(&mut world);
+    world.ask(&agents[0], "1").await;
+    rests(&world).await;
+    world.store.close();
+    oracle::holds(&world.database);
+}

@@ -197,7 +197,7 @@ pub struct Whole {
 }
 
 /// Writes a decision, and the metering that it is counted in: there, or later with the rows of its agent. The first of a month
-/// and currency is counted at once.
+/// and currency is counted at once, and so is one with which the rows would lack too many.
 pub fn record(
     tx: &mut Tx<'_>,
     d: &DecisionRecord,
@@ -208,7 +208,7 @@ pub fn record(
     if tx.owing() == Owing::Never {
         agents::advance(tx, &month.agent, d.sequence, d.id)?;
         usage::keep(tx, month, counted)?;
-    } else if counted.stored.is_none() {
+    } else if counted.stored.is_none() || owed::ids(tx, &month.agent)?.len() >= owed::MAX_OWED {
         owed::settle(tx, &month.agent)?;
     }
     Ok(())
