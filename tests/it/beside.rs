@@ -117,3 +117,22 @@ fn what_another_program_writes_is_a_fault_once_and_is_then_read() {
     let answer = buyer.ask(1);
     assert_eq!((answer.status, answer.text("/verdict")), (201, "allow".to_owned()));
 }
+
+#[test]
+fn an_operators_command_hides_no_write_of_another_program() {
+    let server = TestServer::start();
+    let buyer = server.demo().buyer("buyer");
+    for _ in 0..3 {
+        assert_eq!(buyer.ask(1).status, 201);
+    }
+    // What is not in the agent's rows yet, and is in the server's memory.
+    let newest = "DELETE FROM decisions WHERE decision = (SELECT max(decision) FROM decisions)";
+    assert_eq!(open(&server).execute(newest, []).unwrap(), 1);
+    let issued = ["key", "issue", "--organization", "demo", "--environment", "sandbox", "--name", "ci"];
+    assert_eq!(server.operate(&issued).code, Some(0));
+    assert_eq!(buyer.ask(1).status, 500);
+    assert!(server.logged().contains("has written to the database"), "{}", server.logged());
+    // From then on the state is what the file says.
+    let answer = buyer.ask(1);
+    assert_eq!((answer.status, answer.text("/verdict")), (201, "allow".to_owned()));
+}

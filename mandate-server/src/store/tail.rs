@@ -137,6 +137,18 @@ impl Tail {
             Inner { visitors: std::mem::take(&mut inner.visitors), transactions: inner.transactions, ..read };
     }
 
+    /// Whether agents' rows lack the same decisions in this one and in `other`, and the same one is the newest.
+    pub(super) fn lacks_as(&self, other: &Self) -> bool {
+        let (here, there) = (self.inner(), other.inner());
+        let is_same = |(agent, left): (&AgentKey, &Unsettled)| {
+            there.agents.get(agent).is_some_and(|there| left.left().eq(there.left()))
+        };
+        let lacking = |inner: &Inner| inner.oldest.len();
+        here.newest == there.newest
+            && lacking(&here) == lacking(&there)
+            && here.agents.iter().filter(|(_, left)| left.first().is_some()).all(is_same)
+    }
+
     /// Adds a decision of the open transaction.
     pub(super) fn add(&self, agent: &AgentKey, id: DecisionId) {
         let mut inner = self.inner();

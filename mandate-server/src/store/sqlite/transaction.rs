@@ -11,7 +11,8 @@
 //! 5. Each id is greater than all before it (`Decider::follow`), so that an agent's sequence, the order of ids and the order
 //!    of the log agree.
 //! 6. An agent's rows lack exactly the decisions that the tail of the log has of it ([`super::super::tail`]).
-//! 7. Only operators' commands write beside the server, and each adds to a revision. Any other write is a fault.
+//! 7. Only operators' commands write beside the server, and each adds to a revision. Any other write is a fault. After any
+//!    of them the state is read again, so that none hides another.
 //! 8. After an I/O error nothing more is written ([`super::commit`]).
 //! 9. What is decided on was verified when it was read: a row by its checksum, one that is not found by its agent's row, and the
 //!    tail by a second tree that has the log ([`super::super::sql::checksums`]).
@@ -132,12 +133,12 @@ impl Thread {
         let tx = &mut Tx::new(&mut session);
         let operated = sql::operated::count(tx)?;
         self.deciding.states.clear();
-        let foreign = operated == self.operated;
+        // Beside an operator's command, another program may have written too.
+        let read = Tail::default();
+        sql::unsettled::gather(tx, &read)?;
+        let foreign = operated == self.operated || !self.tail.lacks_as(&read);
         if foreign {
-            // Its decisions, and the rows of its agents, are not in the tail.
-            let tail = Tail::default();
-            sql::unsettled::gather(tx, &tail)?;
-            self.tail.replace(tail);
+            self.tail.replace(read);
             self.deciding.decider.follow(sql::decisions::newest(tx)?);
         }
         (self.version, self.operated) = (version, operated);

@@ -52,12 +52,7 @@ impl Writer {
         let mut connection = connect(path)?;
         // The pages as they were before a savepoint: beyond 16 of them SQLite would make a file for each transaction.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
-        read_tail(path, tail)?;
-        let (newest, operated) = {
-            let mut session = SqliteSession::reading(&connection, None);
-            let tx = &mut Tx::new(&mut session);
-            (sql::decisions::newest(tx)?, sql::operated::count(tx)?)
-        };
+        let Seen { version, operated, newest } = take_over(&connection, tail)?;
         decider.follow(newest);
         let stopped = Arc::new(AtomicBool::new(false));
         let checkpointer =
@@ -65,7 +60,7 @@ impl Writer {
         let (jobs, work) = mpsc::channel(MAX_WAITING);
         let signers = Signers::start(&decider)?;
         let thread = Thread {
-            version: transaction::version(&connection)?,
+            version,
             operated,
             connection,
             committer: Committer::new(disk.commit, Arc::clone(&stopped)),
@@ -156,15 +151,30 @@ impl Writer {
     }
 }
 
-/// Reads the tail of the log, over a connection of its own: what is read is not to fill the writer's cache.
-fn read_tail(path: &str, tail: &Arc<Tail>) -> Result<(), Fault> {
-    let connection = connect(path)?;
+/// What the writer found in the database when it took it over.
+struct Seen {
+    version: i64,
+    operated: i64,
+    newest: Option<DecisionId>,
+}
+
+/// Takes the database over, in one transaction, so that no other program writes unseen, and reads the tail of
+/// the log.
+fn take_over(connection: &Connection, tail: &Arc<Tail>) -> Result<Seen, Fault> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
-    transaction::gather(&connection, tail)?;
-    transaction::mark(&connection, tail)?;
+    transaction::gather(connection, tail)?;
+    transaction::mark(connection, tail)?;
+    let seen = {
+        let mut session = SqliteSession::writing(connection, None);
+        let tx = &mut Tx::new(&mut session);
+        let (operated, newest) = (sql::operated::count(tx)?, sql::decisions::newest(tx)?);
+        Seen { version: transaction::version(connection)?, operated, newest }
+    };
     connection.execute_batch("COMMIT")?;
     tail.commit((0, None), Vec::new());
-    Ok(())
+    // What was read of the log is not to fill the writer's cache.
+    connection.execute_batch("PRAGMA shrink_memory")?;
+    Ok(seen)
 }
 
 /// What the writing thread has to itself.
