@@ -143,9 +143,8 @@ impl Tail {
         let is_same = |(agent, left): (&AgentKey, &Unsettled)| {
             there.agents.get(agent).is_some_and(|there| left.left().eq(there.left()))
         };
-        let lacking = |inner: &Inner| inner.oldest.len();
         here.newest == there.newest
-            && lacking(&here) == lacking(&there)
+            && here.oldest.len() == there.oldest.len()
             && here.agents.iter().filter(|(_, left)| left.first().is_some()).all(is_same)
     }
 

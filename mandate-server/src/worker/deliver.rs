@@ -5,7 +5,7 @@
 //! webhooks and leases those that are due. Then one query for each leased webhook reads its due deliveries,
 //! and attempts begin. A few more are read than may run at once, so that the next attempt begins when one
 //! ends, and many results are stored in one round. If the server dies, a running delivery is still pending:
-//! when the lease has ended, another server makes it again.
+//! when the lease has ended, another server makes it again; on SQLite the next start ends the lease.
 
 mod attempt;
 mod fair_queues;

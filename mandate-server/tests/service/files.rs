@@ -1,7 +1,13 @@
 //! A database that is a file: where it is not, and what it is when it has been closed.
 
+use std::sync::Arc;
+
+use mandate_server::clock::Clock as _;
+use mandate_server::service::deliveries::{self, Round};
 use mandate_server::store::{self, Authorization};
 
+use crate::apart;
+use crate::deliveries::{pinged, webhook};
 use crate::world::World;
 
 #[tokio::test]
@@ -22,4 +28,22 @@ async fn a_closed_store_is_whole_in_its_one_file() {
     assert_eq!(left, 0, "the log is checkpointed");
     let gone = world.store.decide(Authorization::new(world.call(&agent), Ok(World::request(&agent, "1"))));
     assert!(gone.await.is_err());
+}
+
+#[tokio::test]
+async fn what_a_killed_server_had_leased_is_due_at_the_next_start() {
+    let mut world = World::new().await;
+    let id = webhook(&world, "http://127.0.0.1:9/in").await;
+    pinged(&world, &id).await;
+    let now = world.clock.now();
+    let lease = move |world: &World| {
+        let round = Round { room: 1, ..Round::default() };
+        world.store.write(move |tx| Ok(deliveries::run_round(tx, &round, now)?))
+    };
+    assert_eq!(lease(&world).await.unwrap().unwrap().len(), 1);
+    assert_eq!(lease(&world).await.unwrap().unwrap().len(), 0);
+    // The lease is in the file, as after `kill -9`: only a deliverer that ends in order gives it back.
+    world.store.close();
+    world.store = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
+    assert_eq!(lease(&world).await.unwrap().unwrap().len(), 1);
 }

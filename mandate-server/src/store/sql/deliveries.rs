@@ -75,6 +75,9 @@ const RELEASE: &str = "/* deliveries.release */ UPDATE webhooks SET leased_until
         WHERE d.environment = $2 AND d.webhook = $3 AND d.state = 'pending')
     WHERE environment = $2 AND webhook = $3 AND leased_until = $4";
 
+const RELEASE_ALL: &str = "/* deliveries.release_all */
+    UPDATE webhooks SET leased_until = NULL WHERE leased_until IS NOT NULL";
+
 const DUE: &str = "/* deliveries.due */
     SELECT e.event, e.type, e.created_at, e.data, d.attempts, d.retried_at
     FROM deliveries d
@@ -227,6 +230,12 @@ pub fn release(tx: &mut Tx<'_>, lease: &LeaseRecord, now: Timestamp) -> Result<(
     let (environment, webhook) = (lease.environment, lease.webhook.to_bytes());
     let until = lease.until.millis();
     tx.execute(RELEASE, &[now.millis().into(), environment.into(), webhook.into(), until.into()])?;
+    Ok(())
+}
+
+/// Takes back all leases: those of a server that has died, where no other can hold one.
+pub fn release_all(tx: &mut Tx<'_>) -> Result<(), Fault> {
+    tx.execute(RELEASE_ALL, &[])?;
     Ok(())
 }
 

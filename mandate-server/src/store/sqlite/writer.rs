@@ -167,6 +167,8 @@ fn take_over(connection: &Connection, tail: &Arc<Tail>) -> Result<Seen, Fault> {
     let seen = {
         let mut session = SqliteSession::writing(connection, None);
         let tx = &mut Tx::new(&mut session);
+        // Those of a server that was killed: no other can hold one.
+        sql::deliveries::release_all(tx)?;
         let (operated, newest) = (sql::operated::count(tx)?, sql::decisions::newest(tx)?);
         Seen { version: transaction::version(connection)?, operated, newest }
     };
