@@ -95,12 +95,13 @@ impl Parts {
         };
         let rates = Arc::new(Rates::new());
         let clocks = (Arc::clone(&clock), own, Arc::clone(&skew));
-        let mut shared = Shared::new(Arc::clone(&rates), clocks, store.clone(), &*entropy);
-        let shared = if store.is_shared() {
-            shared.begin().await?;
-            Some(shared)
-        } else {
-            None
+        let shared = match store.leases() {
+            Some(among) => {
+                let mut shared = Shared::new(Arc::clone(&rates), clocks, among.store().clone(), &*entropy);
+                shared.begin().await?;
+                Some(shared)
+            }
+            None => None,
         };
         let beginning = Arc::clone(&moments);
         store.read(move |tx| beginning.begin(tx)).await??;

@@ -5,6 +5,7 @@
 //! COMMIT has returned.
 
 mod decider;
+mod leases;
 mod owned;
 mod postgres;
 pub mod sql;
@@ -30,6 +31,7 @@ use tail::Tail;
 use tx::Tx;
 
 pub use decider::{Authorization, Decider, Drafted, Found, Loaded, Made, Ruling, Signed, Standing, Unsigned};
+pub use leases::Leases;
 pub use owned::Owned;
 pub use upkeep::{Holder, Schema, Step, migrate};
 
@@ -178,10 +180,13 @@ impl Store {
         }
     }
 
-    /// Whether several servers may work on the same database.
+    /// What keeps leases, where several servers may work on the same database. A file belongs to one, which needs none.
     #[must_use]
-    pub fn is_shared(&self) -> bool {
-        matches!(self.backend, Backend::Postgres(_))
+    pub fn leases(&self) -> Option<Leases<'_>> {
+        match &self.backend {
+            Backend::Sqlite(_) => None,
+            Backend::Postgres(_) => Some(Leases::new(self)),
+        }
     }
 
     /// Whether the disk has failed at a commit. Then nothing is written until the server is started again. What is

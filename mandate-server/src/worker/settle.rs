@@ -132,22 +132,17 @@ struct Round<'a> {
 
 impl Round<'_> {
     async fn take_and_attempt(&self, key: InstructionKey, escrow: &Escrow, sent: i64) -> Result<(), Fault> {
-        if !self.store.is_shared() {
+        let Some(leases) = self.store.leases() else {
             return self.attempt(key, escrow, sent).await.map(|_| ());
-        }
+        };
         let passed = i64::try_from(self.began.elapsed().as_secs()).unwrap_or_default();
         let at = self.now.plus_seconds(passed);
         let until = at.plus_seconds(CLAIM_SECONDS);
-        let claimed =
-            self.store.write(move |tx| escrows::claim(tx, &key, at, until).map_err(ScriptError::Fault));
         // Another server may have taken it.
-        if claimed.await?.map_err(|refusal| Fault::new(refusal.message))?
+        if leases.write(move |tx| escrows::claim(tx, &key, at, until)).await?
             && self.attempt(key, escrow, sent).await? == Attempt::CutShort
         {
-            let given = self
-                .store
-                .write(move |tx| escrows::give_back(tx, &key, until, at).map_err(ScriptError::Fault));
-            given.await?.map_err(|refusal| Fault::new(refusal.message))?;
+            leases.write(move |tx| escrows::give_back(tx, &key, until, at)).await?;
         }
         Ok(())
     }

@@ -47,12 +47,10 @@ pub(super) struct Lease {
 
 /// Takes an export, if other servers could take it too.
 pub(super) async fn take(store: &Store, export: &Export, now: Timestamp) -> Result<Taken, Fault> {
-    if !store.is_shared() {
-        return Ok(Taken::Alone);
-    }
+    let Some(leases) = store.leases() else { return Ok(Taken::Alone) };
     let until = now.plus_seconds(LEASE_SECONDS);
     let leased = export.clone();
-    if !write(store, move |tx| service::lease(tx, &leased, now, until)).await? {
+    if !leases.write(move |tx| service::lease(tx, &leased, now, until)).await? {
         return Ok(Taken::ByAnother);
     }
     let (store, export) = (store.clone(), export.clone());
@@ -177,9 +175,8 @@ pub(super) async fn fetch(
     sha256: [u8; 32],
 ) -> Result<(), Fault> {
     let finished = exports.file(id);
-    if !store.is_shared() || finished.exists() {
-        return Ok(());
-    }
+    // Where one server works on the database, the file is where that has built it.
+    let Some(leases) = store.leases().filter(|_| !finished.exists()) else { return Ok(()) };
     let _alone = exports.fetching.lock().await;
     if finished.exists() {
         return Ok(());
@@ -187,7 +184,7 @@ pub(super) async fn fetch(
     let mut file = exports.unfinished(id)?;
     let mut hash = Sha256::new();
     for number in 0_i64.. {
-        let piece = store.read(move |tx| service::piece(tx, environment, id, number)).await??;
+        let piece = leases.store().read(move |tx| service::piece(tx, environment, id, number)).await??;
         let Some(piece) = piece else { break };
         hash.update(&piece);
         file = blocking(move || match file.write_all(&piece) {
