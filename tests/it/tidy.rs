@@ -326,6 +326,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "metered",
             "order",
             "partitions",
+            "shared_jobs",
             "states",
             "tail",
         ],

@@ -1,15 +1,34 @@
 //! Leases: what one of several servers on a database does for all of them.
 
 use std::fmt;
+use std::time::{Duration, Instant};
 
-use super::Store;
+use tokio::sync::Mutex;
+
 use super::tx::Tx;
+use super::{Store, sql};
 use crate::error::Fault;
 use crate::model::call::ScriptError;
+
+/// The name of the lease on the scheduled jobs.
+const JOBS: &str = "jobs";
+/// How long it lasts, in milliseconds, unless it is renewed.
+const JOBS_MILLIS: i64 = 60_000;
+/// How old it gets before it is renewed.
+const RENEW: Duration = Duration::from_secs(15);
+
+/// The lease on the scheduled jobs, as this server holds it.
+#[derive(Debug)]
+pub(super) struct Held {
+    /// When it ends, by the database's clock.
+    until: i64,
+    renewed: Instant,
+}
 
 /// Keeps leases in a database that several servers share.
 pub struct Leases<'a> {
     store: &'a Store,
+    jobs: &'a Mutex<Option<Held>>,
 }
 
 impl fmt::Debug for Leases<'_> {
@@ -19,8 +38,8 @@ impl fmt::Debug for Leases<'_> {
 }
 
 impl<'a> Leases<'a> {
-    pub(super) fn new(store: &'a Store) -> Self {
-        Self { store }
+    pub(super) fn new(store: &'a Store, jobs: &'a Mutex<Option<Held>>) -> Self {
+        Self { store, jobs }
     }
 
     /// The store that several servers share.
@@ -40,5 +59,29 @@ impl<'a> Leases<'a> {
     {
         let written = self.store.write(move |tx| script(tx).map_err(ScriptError::Fault)).await?;
         written.map_err(|refusal| Fault::new(refusal.message))
+    }
+
+    /// Takes the lease on the scheduled jobs, or renews it where that is due. False if another server holds it.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn hold_jobs(&self) -> Result<bool, Fault> {
+        let mut jobs = self.jobs.lock().await;
+        if jobs.as_ref().is_some_and(|held| held.renewed.elapsed() < RENEW) {
+            return Ok(true);
+        }
+        let (renewed, before) = (Instant::now(), jobs.take().map(|held| held.until));
+        let until = self.write(move |tx| sql::leases::hold(tx, JOBS, JOBS_MILLIS, before)).await?;
+        *jobs = until.map(|until| Held { until, renewed });
+        Ok(jobs.is_some())
+    }
+
+    /// Gives the lease on the scheduled jobs back, so that another server takes it at once.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn give_jobs_back(&self) -> Result<(), Fault> {
+        let Some(Held { until, .. }) = self.jobs.lock().await.take() else { return Ok(()) };
+        self.write(move |tx| sql::leases::give_back(tx, JOBS, until)).await
     }
 }

@@ -185,7 +185,7 @@ impl Store {
     pub fn leases(&self) -> Option<Leases<'_>> {
         match &self.backend {
             Backend::Sqlite(_) => None,
-            Backend::Postgres(_) => Some(Leases::new(self)),
+            Backend::Postgres(postgres) => Some(Leases::new(self, postgres.jobs())),
         }
     }
 

@@ -1,16 +1,19 @@
 //! Scheduled jobs, run by one scheduler.
 //!
 //! [`JOBS`] lists them. To add a job, write a script in the service whose changes apply only where they have
-//! not been made, so that it is safe to run twice and on several servers at once. Add an indexed query for
-//! when it is due next, a method that passes both to `while_due`, and a row in the list. No answer depends on
-//! a job: readers compare times themselves.
+//! not been made, so that it is safe to run twice. Add an indexed query for when it is due next, a method that
+//! passes both to `while_due`, and a row in the list. No answer depends on a job: readers compare times
+//! themselves.
+//!
+//! Of several servers on a database, the one that holds a lease runs the jobs that change the database. It
+//! renews the lease between transactions; a server that was frozen may run one of them beside another.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures_util::future::BoxFuture;
 use mandate_core::Timestamp;
 use tokio::sync::watch;
-use tracing::error;
+use tracing::{error, warn};
 
 use super::export::{self, Exports};
 use super::rotate::Rotation;
@@ -43,37 +46,72 @@ const LEFT_OVER_PIECES: usize = 20;
 pub struct Job {
     /// Its name in the log.
     pub name: &'static str,
+    /// What it changes.
+    of: Of,
     /// Runs what is due and returns when the job is due again, or none if that is not known.
     run: for<'a> fn(&'a Sweep, Timestamp) -> BoxFuture<'a, Due>,
+}
+
+/// What a job changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Of {
+    /// The database. Of several servers on it, the one that holds the lease on the jobs runs them.
+    Database,
+    /// What is this server's: its files, and what it knows of its clock.
+    Server,
 }
 
 /// When a job is due next.
 type Due = Result<Option<Timestamp>, Fault>;
 
 /// All scheduled jobs, in the order in which they run.
-pub const JOBS: [Job; 8] = [
+pub const JOBS: [Job; 9] = [
     // Seven days before a mandate's last day.
     Job {
         name: "announce that mandates are about to expire",
+        of: Of::Database,
         run: |sweep, now| Box::pin(sweep.mandates(now)),
     },
     // When a review was not resolved in time.
-    Job { name: "resolve reviews that have expired", run: |sweep, now| Box::pin(sweep.reviews(now)) },
+    Job {
+        name: "resolve reviews that have expired",
+        of: Of::Database,
+        run: |sweep, now| Box::pin(sweep.reviews(now)),
+    },
+    // When a clock was set ahead.
+    Job {
+        name: "keep for how long no answer is forgotten",
+        of: Of::Server,
+        run: |sweep, _| Box::pin(sweep.hold()),
+    },
     // 24 hours after the answer.
-    Job { name: "forget answers kept for retries", run: |sweep, now| Box::pin(sweep.kept_answers(now)) },
+    Job {
+        name: "forget answers kept for retries",
+        of: Of::Database,
+        run: |sweep, now| Box::pin(sweep.kept_answers(now)),
+    },
     // Seven days after they were asked for.
-    Job { name: "delete exports that have expired", run: |sweep, now| Box::pin(sweep.exports(now)) },
+    Job {
+        name: "delete exports that have expired",
+        of: Of::Server,
+        run: |sweep, now| Box::pin(sweep.exports(now)),
+    },
     // Every hour.
-    Job { name: "delete files that no export owns", run: |sweep, now| Box::pin(sweep.orphans(now)) },
+    Job {
+        name: "delete files that no export owns",
+        of: Of::Server,
+        run: |sweep, now| Box::pin(sweep.orphans(now)),
+    },
     // Every minute, and again at once while more are left.
     Job {
         name: "end deliveries whose webhook is gone",
+        of: Of::Database,
         run: |sweep, now| Box::pin(sweep.left_over_deliveries(now)),
     },
     // When the newest key has signed for as long as the settings say.
-    Job { name: "rotate signing keys", run: |sweep, now| Box::pin(sweep.rotate(now)) },
+    Job { name: "rotate signing keys", of: Of::Database, run: |sweep, now| Box::pin(sweep.rotate(now)) },
     // Every minute, if the database needs it.
-    Job { name: "tend the database", run: |sweep, now| Box::pin(sweep.tend(now)) },
+    Job { name: "tend the database", of: Of::Database, run: |sweep, now| Box::pin(sweep.tend(now)) },
 ];
 
 /// The scheduler.
@@ -136,6 +174,19 @@ impl Sweep {
             () = work => {}
             _ = stop.changed() => {}
         }
+        if let Some(leases) = self.store.leases()
+            && let Err(fault) = leases.give_jobs_back().await
+        {
+            warn!(kind = fault.kind(), reason = %fault, "the lease on the scheduled jobs is not given back");
+        }
+    }
+
+    /// Whether this server runs the jobs that change the database.
+    async fn has_jobs(&self) -> Result<bool, Fault> {
+        match self.store.leases() {
+            Some(leases) => leases.hold_jobs().await,
+            None => Ok(true),
+        }
     }
 
     /// Runs all jobs that are due now, and returns when to look again. A job that fails is logged and delays
@@ -144,7 +195,7 @@ impl Sweep {
         let now = self.clock.now();
         let mut next = now.plus_seconds(LONGEST_PAUSE_SECONDS);
         for job in &JOBS {
-            match (job.run)(self, now).await {
+            match self.run_job(job, now).await {
                 Ok(due) => next = due.map_or(next, |due| due.min(next)),
                 Err(fault) => {
                     error!(job = job.name, kind = fault.kind(), reason = %fault, "a scheduled job failed");
@@ -154,9 +205,16 @@ impl Sweep {
         next.max(now.plus_seconds(SHORTEST_PAUSE_SECONDS))
     }
 
+    async fn run_job(&self, job: &Job, now: Timestamp) -> Due {
+        if job.of == Of::Database && !self.has_jobs().await? {
+            return Ok(None);
+        }
+        (job.run)(self, now).await
+    }
+
     /// Runs `script` again and again, each time in a transaction of its own, while `next` is due at `now`. The
     /// script changes a limited number of rows and returns how many. No transaction that writes is begun while
-    /// nothing is due.
+    /// nothing is due, nor once another server has the jobs.
     async fn while_due<N, S>(&self, now: Timestamp, next: N, script: S) -> Due
     where
         N: Fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault> + Clone + Send + Sync + 'static,
@@ -166,6 +224,9 @@ impl Sweep {
             let due = self.store.read(next.clone()).await??;
             if due.is_none_or(|due| due > now) {
                 return Ok(due);
+            }
+            if !self.has_jobs().await? {
+                return Ok(None);
             }
             let script = script.clone();
             let done = self.store.write(move |tx| script(tx).map_err(ScriptError::Fault)).await?;
@@ -187,10 +248,14 @@ impl Sweep {
         self.while_due(now, reviews::next_end, expire).await
     }
 
+    async fn hold(&self) -> Due {
+        // This looks at the clock.
+        self.moments.forgetting();
+        keep_hold(&self.store, &self.moments).await.map(|()| None)
+    }
+
     async fn kept_answers(&self, now: Timestamp) -> Due {
-        let expiring = self.moments.forgetting();
-        keep_hold(&self.store, &self.moments).await?;
-        if expiring < now {
+        if self.moments.forgetting() < now {
             return Ok(None);
         }
         let forget = move |tx: &mut Tx<'_>| idempotency::forget(tx, now, BATCH_ROWS);

@@ -65,6 +65,7 @@ fn every_job_of_the_scheduler_has_its_test_here() {
     let tested = [
         "announce that mandates are about to expire",
         "resolve reviews that have expired",
+        "keep for how long no answer is forgotten",
         "forget answers kept for retries",
         "delete exports that have expired",
         "delete files that no export owns",

@@ -36,6 +36,7 @@ mod replays;
 mod reviews;
 mod rotation;
 mod settlement;
+mod shared_jobs;
 mod sweep;
 mod usage;
 mod world;

@@ -24,9 +24,10 @@ pub(super) mod upkeep;
 use std::sync::Arc;
 
 use mandate_core::Timestamp;
-use tokio::sync::Notify;
+use tokio::sync::{Mutex, Notify};
 use tracing::warn;
 
+use super::leases::Held;
 use super::tx::{Tally, Tx};
 use super::{Authorization, Decider};
 use crate::error::{Fault, Refusal};
@@ -50,6 +51,8 @@ const SIZE: &str = "/* postgres.size */ SELECT pg_database_size(current_database
 /// An open database and the threads that serve it.
 pub(super) struct Postgres {
     pool: Pool,
+    /// The lease on the scheduled jobs, if this server holds it.
+    jobs: Mutex<Option<Held>>,
 }
 
 impl Postgres {
@@ -62,7 +65,12 @@ impl Postgres {
         let address = Address::parse(url)?;
         let name = address.to_string();
         ConnectionWorker::new(Arc::clone(&address))?.read(&|tx: &mut Tx<'_>| must_be_usable(tx, &name))??;
-        Ok(Self { pool: Pool::start(&address, decider, After::new(metrics, wake), MAX_WAIT)? })
+        let pool = Pool::start(&address, decider, After::new(metrics, wake), MAX_WAIT)?;
+        Ok(Self { pool, jobs: Mutex::default() })
+    }
+
+    pub(super) fn jobs(&self) -> &Mutex<Option<Held>> {
+        &self.jobs
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>

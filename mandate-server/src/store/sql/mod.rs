@@ -24,6 +24,7 @@ pub mod idempotency;
 pub mod instructions;
 pub mod kept_exports;
 pub mod keys;
+pub mod leases;
 pub mod left_over;
 pub mod mandates;
 pub mod metered;

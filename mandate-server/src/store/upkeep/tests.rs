@@ -56,7 +56,7 @@ const ALONE: &[(&str, &[&str])] = &[
         &["column agents.metered text", "column agents.revoked_at number, null"],
     ),
     (
-        "PostgreSQL has several servers: exports are leased and kept in pieces, rates and commits are shared",
+        "PostgreSQL has several servers: exports and jobs are leased, exports kept in pieces, rates and commits shared",
         &[
             "column commits.asked number",
             "column commits.at number",
@@ -66,6 +66,8 @@ const ALONE: &[(&str, &[&str])] = &[
             "column export_pieces.export bytes",
             "column export_pieces.number number",
             "column exports.leased_until number, null",
+            "column leases.name text",
+            "column leases.until number",
             "column servers.at number",
             "column servers.ended number",
             "column servers.rates bytes",
@@ -73,6 +75,7 @@ const ALONE: &[(&str, &[&str])] = &[
             "index commits (at)",
             "key commits (commit)",
             "key export_pieces (environment, export, number)",
+            "key leases (name)",
             "key servers (server)",
             "reference export_pieces (environment, export) to exports",
         ],

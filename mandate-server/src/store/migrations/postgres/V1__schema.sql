@@ -414,6 +414,12 @@ CREATE UNLOGGED TABLE servers (
 );
 ALTER TABLE servers ALTER COLUMN rates SET STORAGE EXTERNAL;
 
+-- Work that one server does for all, until `until` by the database's clock. The table need not outlive a crash.
+CREATE UNLOGGED TABLE leases (
+    name  TEXT COLLATE "C" PRIMARY KEY,
+    until BIGINT NOT NULL
+);
+
 -- Makes the partition of a table for the ids from `first` on and before `behind`. Returns 0 when it is there already, and -1 when
 -- the default partition has rows of that range: they stay there. It waits for no reader of the whole table.
 --
