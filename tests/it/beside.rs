@@ -1,9 +1,13 @@
 //! What else writes to a SQLite database while a server owns it: operators' commands, and programs that should not.
 
+use std::process::Command;
+
 use rusqlite::Connection;
 use rusqlite::types::Value;
+use serde_json::json;
+use tempfile::TempDir;
 
-use crate::harness::{Ran, TestServer};
+use crate::harness::{Agent, Ran, TestServer, binary};
 
 /// The tables that decide, or that decisions are in.
 const DECIDING: [&str; 8] = [
@@ -40,6 +44,123 @@ fn deciding(server: &TestServer, environments: i64) -> Vec<Vec<Value>> {
     rows
 }
 
+/// The commands that serve: `serving.rs` has their tests.
+const SERVING: [&str; 2] = ["serve", "dev"];
+/// The file of a new master key.
+const MASTER_KEY: &str = "master.key";
+/// What the log says once another program has written.
+const WRITTEN: &str = "has written to the database";
+
+/// All commands below one, as its help lists them; itself if there is none.
+fn commands(above: &[String]) -> Vec<Vec<String>> {
+    let mut command = Command::new(binary("mandate-server"));
+    let help = Ran::from(command.env_clear().args(above).arg("--help").output().unwrap()).code(0).out;
+    let listed =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names =
+        listed.filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|n| !n.is_empty()));
+    let below = names.filter(|name| *name != "help" && !(above.is_empty() && SERVING.contains(name)));
+    let below: Vec<_> = below.flat_map(|name| commands(&[above, &[name.to_owned()]].concat())).collect();
+    if below.is_empty() { vec![above.to_vec()] } else { below }
+}
+
+/// What commands can be about, made before they are run.
+struct Scene {
+    kid: String,
+    event: String,
+    webhook: String,
+    export: String,
+    escrow: String,
+    folder: TempDir,
+}
+
+impl Scene {
+    /// A delivery that has failed, a ready export, and an escrow whose funds are being locked.
+    fn set(server: &TestServer, buyer: &Agent) -> Self {
+        let client = server.demo().client;
+        let hook = json!({ "url": "http://127.0.0.1:9/in", "events": ["mandate.revoked"] });
+        let webhook = client.post("/webhooks", &hook).text("/webhook");
+        let event = client.act(&format!("/webhooks/{webhook}/ping")).text("/event");
+        let export = client.post("/exports", &json!({ "format": "csv" })).text("/export");
+        while client.get(&format!("/exports/{export}")).text("/status") != "ready" {}
+        let decision = buyer.ask(1).text("/decision");
+        let deal =
+            json!({ "decision": decision, "condition": "delivered", "refund_after": "2099-01-01T00:00:00Z" });
+        let escrow = client.post("/escrows", &deal).text("/escrow");
+        // As after 24 hours, and as with a provider that does not answer.
+        let database = open(server);
+        for change in [
+            "UPDATE deliveries SET state = 'failed'",
+            "UPDATE escrow_history SET state = 'opening'",
+            "UPDATE instructions SET status = 'pending', next_at = at + 1800000",
+        ] {
+            assert_eq!(database.execute(change, []), Ok(1), "{change}");
+        }
+        // The server notices, once.
+        while buyer.ask(1).status != 201 {}
+        server.operate(&["signing-key", "rotate", "--environment", "sandbox"]).code(0);
+        let keys = server.operate(&["signing-key", "list", "--json"]).code(0).json();
+        let keys = keys.as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap());
+        let kid = keys.filter(|kid| kid.starts_with("sandbox-")).next_back().unwrap().to_owned();
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join(MASTER_KEY), "ab".repeat(32)).unwrap();
+        Self { kid, event, webhook, export, escrow, folder }
+    }
+
+    /// How each command is run, in this order: its words, its arguments, and its exit code.
+    fn cases(&self, server: &TestServer) -> Vec<(&'static str, Vec<String>, i32)> {
+        let (file, out) = (self.folder.path().join("copy.db"), self.folder.path().join("man"));
+        let (file, out) = (file.display().to_string(), out.display().to_string());
+        let sandbox = "--organization demo --environment sandbox";
+        let nowhere = "--to postgres://nobody@127.0.0.1:9/none";
+        let from = format!("--from {}", server.ready("database"));
+        let case =
+            |words, args: &str, code| (words, args.split_whitespace().map(str::to_owned).collect(), code);
+        vec![
+            case("organization create", "acme", 0),
+            case("organization list", "", 0),
+            case("organization show", "demo", 0),
+            case("key issue", &format!("{sandbox} --name ci"), 0),
+            case("key list", sandbox, 0),
+            case("key rotate", &format!("{sandbox} --agent buyer"), 0),
+            case("rate set", &format!("{sandbox} --agent buyer 600"), 0),
+            case("rate show", sandbox, 0),
+            case("signing-key revoke", &format!("{} --yes", self.kid), 0),
+            case("signing-key rotate", "--environment production", 0),
+            case("signing-key list", "", 0),
+            case("signing-key archive", "", 0),
+            case("clock show", "", 0),
+            case("clock accept", "--yes", 0),
+            case("webhook list", "--organization demo", 0),
+            case("webhook retry", &format!("{} {}", self.event, self.webhook), 0),
+            case("export list", "", 0),
+            case("export delete", &self.export, 0),
+            case("settlement list", "", 0),
+            case("settlement retry", &self.escrow, 0),
+            case("audit list", "", 0),
+            case("check", "", 0),
+            case("check", "--quick", 0),
+            case("backup create", &file, 0),
+            case("backup verify", &file, 0),
+            case("config print", "", 0),
+            case("config check", "", 0),
+            case("healthcheck", &format!("--url {}", server.ready("ops_url")), 0),
+            case("migrate", "--dry-run", 0),
+            case("completions", "bash", 0),
+            case("man", &format!("--out {out}"), 0),
+            case("openapi", "", 0),
+            case("master-key rotate", "--yes", 0),
+            case("key revoke", &format!("{sandbox} --agent buyer --yes"), 0),
+            // The target is not there. All of the source has been read by then.
+            case("transfer", &format!("{from} {nowhere} --dry-run"), 1),
+            // What needs the file for itself is refused.
+            case("transfer", &format!("{from} {nowhere}"), 1),
+            case("migrate", "", 1),
+            case("backup restore", &format!("{file} --force"), 1),
+        ]
+    }
+}
+
 #[test]
 fn no_command_beside_a_server_writes_a_row_that_decides() {
     let server = TestServer::start();
@@ -47,47 +168,31 @@ fn no_command_beside_a_server_writes_a_row_that_decides() {
     for _ in 0..3 {
         assert_eq!(buyer.ask(1).status, 201);
     }
+    let scene = Scene::set(&server, &buyer);
+    let cases = scene.cases(&server);
+    for command in commands(&[]) {
+        let words = command.join(" ");
+        assert!(cases.iter().any(|(case, ..)| *case == words), "`{words}` is not run here");
+    }
     let environments =
         open(&server).query_row("SELECT max(environment) FROM environments", [], |row| row.get(0));
     let environments: i64 = environments.unwrap();
     let before = deciding(&server, environments);
     assert!(before.len() > 8, "{before:?}");
-    let folder = tempfile::tempdir().unwrap();
-    let copy = folder.path().join("copy.db").display().to_string();
-    let sandbox = ["--organization", "demo", "--environment", "sandbox"];
-    let commands: Vec<Vec<&str>> = vec![
-        vec!["organization", "create", "acme"],
-        vec!["organization", "list"],
-        [&["key", "issue"][..], &sandbox, &["--name", "ci"]].concat(),
-        [&["key", "list"][..], &sandbox].concat(),
-        [&["rate", "set"][..], &sandbox, &["--agent", "buyer", "600"]].concat(),
-        [&["rate", "show"][..], &sandbox].concat(),
-        vec!["signing-key", "rotate", "--environment", "sandbox"],
-        vec!["signing-key", "list"],
-        vec!["clock", "show"],
-        vec!["clock", "accept", "--yes"],
-        vec!["webhook", "list", "--organization", "demo"],
-        vec!["export", "list"],
-        vec!["settlement", "list"],
-        vec!["audit", "list"],
-        vec!["check"],
-        vec!["backup", "create", &copy],
-        [&["key", "revoke"][..], &sandbox, &["--agent", "buyer", "--yes"]].concat(),
-    ];
-    for command in commands {
-        let Ran { code, err, .. } = server.operate(&command);
-        assert_eq!(code, Some(0), "{command:?}: {err}");
-        assert_eq!(deciding(&server, environments), before, "{command:?}");
-    }
-    // What needs the file for itself is refused, and names the server.
-    for command in [&["migrate"][..], &["backup", "restore", &copy, "--force"]] {
-        let Ran { code, err, .. } = server.operate(command);
-        assert_eq!(code, Some(1), "{command:?}: {err}");
-        assert!(err.contains(" belongs to process ") && err.contains(" on host "), "{command:?}: {err}");
-        assert_eq!(deciding(&server, environments), before, "{command:?}");
+    let noticed = server.logged().matches(WRITTEN).count();
+    for (words, args, wanted) in cases {
+        let all: Vec<_> = words.split(' ').chain(args.iter().map(String::as_str)).collect();
+        let mut command = server.operator(&all);
+        command.env("MANDATE_NEW_MASTER_KEY_FILE", scene.folder.path().join(MASTER_KEY));
+        let Ran { code, err, .. } = Ran::from(command.output().unwrap());
+        assert_eq!(code, Some(wanted), "{all:?}: {err}");
+        if wanted == 1 && !all.contains(&"--dry-run") {
+            assert!(err.contains(" belongs to process ") && err.contains(" on host "), "{all:?}: {err}");
+        }
+        assert_eq!(deciding(&server, environments), before, "{all:?}");
     }
     assert_eq!(server.demo().client.get("/agents").status, 200);
-    assert!(!server.logged().contains("has written to the database"), "{}", server.logged());
+    assert_eq!(server.logged().matches(WRITTEN).count(), noticed, "{}", server.logged());
 }
 
 #[test]
