@@ -1,7 +1,7 @@
 //! The order of checks: request id, key, path, method, key class, rate, then the rest.
 
-use mandate_core::EnvironmentKind;
 use mandate_core::api_key::{ApiKey, KeyClass};
+use mandate_core::{EnvironmentKind, Timestamp};
 use mandate_server::service::keys::DEFAULT_RATE;
 
 use crate::wire::exchange;
@@ -13,8 +13,7 @@ async fn the_order_of_checks() {
     let world = World::start().await;
     let agent = world.agent("a").await;
     let slow = world.agent("slow").await;
-    let hash = ApiKey::parse(&slow).unwrap().hash();
-    world.change_keys("UPDATE api_keys SET rate = 1 WHERE hash = $1", &[hash.into()]);
+    world.change_key(&slow, |key| key.rate = 1);
     assert_eq!(world.post(&slow, "/v1/authorizations", &spend(1)).await.status, 201);
     let organization = world.organization_key.as_str();
     for (key, method, path, status, code) in [
@@ -39,11 +38,9 @@ async fn the_order_of_checks() {
 async fn every_key_that_will_not_do_is_answered_alike() {
     let world = World::start().await;
     let revoked = world.onboard("gone");
-    let hash = ApiKey::parse(&revoked).unwrap().hash();
-    world.change_keys("UPDATE api_keys SET revoked_at = 1 WHERE hash = $1", &[hash.into()]);
+    world.change_key(&revoked, |key| key.revoked_at = Some(Timestamp::from_millis(1)));
     let expired = world.onboard("late");
-    let hash = ApiKey::parse(&expired).unwrap().hash();
-    world.change_keys("UPDATE api_keys SET expires_at = 1 WHERE hash = $1", &[hash.into()]);
+    world.change_key(&expired, |key| key.expires_at = Some(Timestamp::from_millis(1)));
     let unknown = ApiKey::from_random(KeyClass::Organization, EnvironmentKind::Sandbox, &[9; 32]);
     let bearer = |key: &str| format!("Authorization: Bearer {key}\r\n");
     let twice = bearer(&world.organization_key).repeat(2);
@@ -105,9 +102,8 @@ async fn a_path_is_what_was_sent() {
 async fn a_rate_limited_request_gets_the_time_to_wait() {
     let world = World::start().await;
     let key = world.agent("a").await;
-    let hash = ApiKey::parse(&key).unwrap().hash();
     assert_eq!(DEFAULT_RATE, 6_000);
-    world.change_keys("UPDATE api_keys SET rate = 2 WHERE hash = $1", &[hash.into()]);
+    world.change_key(&key, |key| key.rate = 2);
     assert_eq!(world.get(&key, "/v1/decisions").await.status, 200);
     world.clock.advance(10);
     assert_eq!(world.get(&key, "/v1/decisions").await.status, 200);

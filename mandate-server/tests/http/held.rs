@@ -1,6 +1,6 @@
 //! Bodies that are held back: what is done is done when the body has come, by who may do it then.
 
-use mandate_core::api_key::ApiKey;
+use mandate_core::Timestamp;
 use mandate_server::clock::Clock as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -53,8 +53,7 @@ async fn what_is_asked_happens_when_the_body_has_come() {
 async fn a_key_that_is_revoked_before_the_body_has_come_does_nothing() {
     let world = World::start().await;
     let held = Held::back(&world, "/v1/agents", r#"{"name":"late"}"#).await;
-    let hash = ApiKey::parse(&world.organization_key).unwrap().hash();
-    world.change_keys("UPDATE api_keys SET revoked_at = 1 WHERE hash = $1", &[hash.into()]);
+    world.change_key(&world.organization_key, |key| key.revoked_at = Some(Timestamp::from_millis(1)));
     while world.get(&world.organization_key, "/v1/agents").await.status != 401 {}
     let (status, refused) = held.released().await;
     assert_eq!((status, &refused["error"]["code"]), (401, &serde_json::json!("unauthorized")));

@@ -16,8 +16,7 @@ async fn a_rate_holds_for_two_servers_together() {
     let servers = [one.beside(Arc::clone(&one.clock)).await, one];
     for (name, asked) in [("both", [0, 1]), ("one", [1, 1])] {
         let agent = servers[0].agent(name).await;
-        let hash = mandate_core::api_key::ApiKey::parse(&agent).unwrap().hash();
-        servers[0].change_keys("UPDATE api_keys SET rate = 12 WHERE hash = $1", &[hash.into()]);
+        servers[0].change_key(&agent, |key| key.rate = 12);
         let ask = async |server: usize| {
             let reply = servers[server].get(&agent, "/v1/decisions").await;
             assert!([200, 429].contains(&reply.status), "{}", reply.body);

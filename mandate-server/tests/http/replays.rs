@@ -1,6 +1,5 @@
 //! Idempotency over the wire: what is kept under a key, what is not, and how a replay looks.
 
-use mandate_core::api_key::ApiKey;
 use serde_json::json;
 
 use crate::wire::Reply;
@@ -77,8 +76,7 @@ async fn what_the_gate_refuses_is_not_kept() {
             assert!([401, 403].contains(&reply.status) && !reply.replayed());
         }
     }
-    let hash = ApiKey::parse(&agent).unwrap().hash();
-    world.change_keys("UPDATE api_keys SET rate = 1 WHERE hash = $1", &[hash.into()]);
+    world.change_key(&agent, |key| key.rate = 1);
     let ask = async || keyed(&world, &agent, "/v1/authorizations", "k", &spend(40).to_string()).await;
     while world.get(&agent, "/v1/agents").await.status == 200 {}
     assert_eq!(ask().await.status, 429);

@@ -168,8 +168,7 @@ async fn a_client_sees_no_difference() {
     let answered = keyed(&world, &agent, "kept", &spend(40)).await;
     assert_eq!(answered.status, 201);
     let review = world.post(&agent, "/v1/authorizations", &spend(300)).await.json();
-    let hash = mandate_core::api_key::ApiKey::parse(&gone).unwrap().hash();
-    world.change_keys("UPDATE api_keys SET revoked_at = 1 WHERE hash = $1", &[hash.into()]);
+    world.change_key(&gone, |key| key.revoked_at = Some(Timestamp::from_millis(1)));
     let mut receiver = Receiver::start(Answers::With(503)).await;
     let webhook = json!({ "url": receiver.url, "events": ["mandate.revoked"] });
     let webhook = world.post(&world.live_key, "/v1/webhooks", &webhook).await.json();

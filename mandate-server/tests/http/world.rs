@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mandate_core::api_key::ApiKey;
 use mandate_core::{AgentName, Timestamp};
 use mandate_server::admin::organization;
 use mandate_server::app::{App, Running};
@@ -10,7 +11,8 @@ use mandate_server::config::{Config, Settings};
 use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::audit::Operator;
 use mandate_server::service::{moments, organizations};
-use mandate_server::store::tx::{Tx, Value as Parameter};
+use mandate_server::store::sql::keys::{self, IssuedKey};
+use mandate_server::store::tx::Tx;
 use mandate_tests::{Database, Kind};
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -143,10 +145,12 @@ impl World {
     }
 
     /// What another process does to the keys.
-    pub(crate) fn change_keys(&self, sql: &'static str, parameters: &[Parameter]) {
+    pub(crate) fn change_key(&self, key: &str, change: impl Fn(&mut IssuedKey) + Send) {
+        let hash = ApiKey::parse(key).unwrap().hash();
         let changed = apart::run_once(&self.settings.database, |tx| {
-            tx.execute_one(sql, parameters)?;
-            Ok(tx.execute_one("UPDATE revisions SET revision = revision + 1 WHERE name = 'api_keys'", &[])?)
+            let mut key = keys::with_hash(tx, hash, hash)?.pop().unwrap();
+            change(&mut key);
+            Ok(keys::update(tx, &key)?)
         });
         changed.unwrap().unwrap();
     }

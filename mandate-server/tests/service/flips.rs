@@ -9,8 +9,10 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use mandate_core::Request;
 use mandate_core::json::Object;
+use mandate_server::clock::Clock as _;
 use mandate_server::model::call::Caller;
-use mandate_server::service::{check, idempotency, reviews};
+use mandate_server::service::{self, check, idempotency, reviews};
+use mandate_server::store::sql::keys;
 use mandate_server::store::tx::Tx;
 use mandate_server::store::{Authorization, Store};
 use mandate_tests::campaign::{Numbers, scale, seed};
@@ -24,26 +26,49 @@ use crate::world::{World, json};
 /// Databases with a flipped bit each, in a campaign of scale 1.
 const DATABASES: u32 = 240;
 /// What decides, and what it is found by: seven of eight bits are flipped in pages of these.
-const TREES: [&str; 7] =
-    ["usage", "agents", "mandates", "environments", "unsettled", "decisions", "decisions_by_verdict"];
+const TREES: [&str; 10] = [
+    "usage",
+    "agents",
+    "mandates",
+    "environments",
+    "api_keys",
+    "sqlite_autoindex_api_keys_1",
+    "clock",
+    "unsettled",
+    "decisions",
+    "decisions_by_verdict",
+];
+/// What is said of a key that is not in force.
+const NOT_IN_FORCE: &str = "not in force";
 /// Bytes of the header of a page, or more.
 const HEADER: usize = 12;
 
 /// What is asked, and which verdict a sound server gives.
 struct Question {
     caller: Arc<Caller>,
+    /// The hash of the caller's key, by which it is looked up.
+    hash: [u8; 32],
     what: What,
     verdict: &'static str,
 }
 
 impl Question {
-    fn new(caller: &Arc<Caller>, what: What, verdict: &'static str) -> Self {
-        Self { caller: Arc::clone(caller), what, verdict }
+    fn new(world: &World, caller: &Arc<Caller>, what: What, verdict: &'static str) -> Self {
+        Self { caller: Arc::clone(caller), hash: hash(world, caller), what, verdict }
     }
 
-    fn usd(caller: &Arc<Caller>, amount: &'static str, verdict: &'static str) -> Self {
-        Self::new(caller, What::Request(amount, "USD", "c"), verdict)
+    fn usd(world: &World, caller: &Arc<Caller>, amount: &'static str, verdict: &'static str) -> Self {
+        Self::new(world, caller, What::Request(amount, "USD", "c"), verdict)
     }
+}
+
+/// The hash of a caller's key.
+fn hash(world: &World, caller: &Caller) -> [u8; 32] {
+    let key = caller.key;
+    let read = move |tx: &mut Tx<'_>| {
+        tx.row("SELECT hash FROM api_keys WHERE api_key = $1", &[key.into()])?.unwrap().bytes()
+    };
+    apart::snapshot(&world.database, read).unwrap()
 }
 
 enum What {
@@ -71,6 +96,7 @@ async fn live(world: &World) -> Vec<Question> {
     beyond_the_month(world, &mut asked).await;
     not_mandated(world, &mut asked).await;
     reviewed(world, &mut asked).await;
+    not_in_force(world, &mut asked).await;
     // In one minute, right before what is asked.
     for (name, requests, verdict) in [("fast", 10, "deny_velocity"), ("slow", 9, "allow")] {
         let agent = world.agent(name).await;
@@ -78,7 +104,7 @@ async fn live(world: &World) -> Vec<Question> {
         for _ in 0..requests {
             world.ask(&agent, "1").await;
         }
-        asked.push(Question::usd(&agent, "1", verdict));
+        asked.push(Question::usd(world, &agent, "1", verdict));
     }
     asked
 }
@@ -93,8 +119,8 @@ async fn beyond_the_month(world: &World, asked: &mut Vec<Question>) {
         for _ in 2..decisions {
             assert_eq!(ask(world, &agent, "1").await["verdict"], "allow");
         }
-        asked.push(Question::usd(&agent, "30", "deny_limit"));
-        asked.push(Question::usd(&agent, "0.5", "allow"));
+        asked.push(Question::usd(world, &agent, "30", "deny_limit"));
+        asked.push(Question::usd(world, &agent, "0.5", "allow"));
     }
     let two = world.agent("two").await;
     world.mandate(&two, 900, "").await;
@@ -102,8 +128,8 @@ async fn beyond_the_month(world: &World, asked: &mut Vec<Question>) {
     ask(world, &two, "449").await;
     let euros = request(&two, "1", "EUR", "c");
     world.store.decide(Authorization::new(world.call(&two), Ok(euros))).await.unwrap();
-    asked.push(Question::usd(&two, "2", "deny_limit"));
-    asked.push(Question::new(&two, What::Request("1", "EUR", "c"), "deny_limit"));
+    asked.push(Question::usd(world, &two, "2", "deny_limit"));
+    asked.push(Question::new(world, &two, What::Request("1", "EUR", "c"), "deny_limit"));
 }
 
 /// Under a mandate that is revoked, under one that has expired, for another category, and under none.
@@ -112,22 +138,43 @@ async fn not_mandated(world: &World, asked: &mut Vec<Question>) {
     let mandate = world.mandate(&revoked, 1_000, "").await;
     ask(world, &revoked, "1").await;
     world.revoke(&mandate).await;
-    asked.push(Question::usd(&revoked, "1", "deny_revoked"));
+    asked.push(Question::usd(world, &revoked, "1", "deny_revoked"));
 
     let expired = world.agent("expired").await;
     let today = r#"{"principal":"role:cfo","agent":"agt_expired","categories":["c"],"expires":"2026-06-15",
         "limits":{"per_transaction":500,"per_month":1000,"currency":"USD"}}"#;
     world.write_mandate(today).await;
     assert_eq!(ask(world, &expired, "1").await["verdict"], "allow");
-    asked.push(Question::usd(&expired, "1", "deny_expired"));
+    asked.push(Question::usd(world, &expired, "1", "deny_expired"));
 
     let other = world.agent("other").await;
     world.mandate(&other, 1_000, "").await;
     ask(world, &other, "1").await;
-    asked.push(Question::new(&other, What::Request("1", "USD", "d"), "deny_category"));
-    asked.push(Question::usd(&other, "1", "allow"));
+    asked.push(Question::new(world, &other, What::Request("1", "USD", "d"), "deny_category"));
+    asked.push(Question::usd(world, &other, "1", "allow"));
     let unmandated = world.agent("unmandated").await;
-    asked.push(Question::usd(&unmandated, "1", "deny_no_mandate"));
+    asked.push(Question::usd(world, &unmandated, "1", "deny_no_mandate"));
+}
+
+/// With a key that was revoked, and with one that has expired.
+async fn not_in_force(world: &World, asked: &mut Vec<Question>) {
+    let past = Some(world.clock.now());
+    for (name, is_revoked) in [("gone", true), ("late", false)] {
+        let agent = world.agent(name).await;
+        world.mandate(&agent, 1_000, "").await;
+        let hash = hash(world, &agent);
+        let ended = apart::run_once(&world.database, |tx| {
+            let mut key = keys::with_hash(tx, hash, hash)?.pop().unwrap();
+            if is_revoked {
+                key.revoked_at = past;
+            } else {
+                key.expires_at = past;
+            }
+            Ok(keys::update(tx, &key)?)
+        });
+        ended.unwrap().unwrap();
+        asked.push(Question::usd(world, &agent, "1", NOT_IN_FORCE));
+    }
 }
 
 /// Of two reviews one is approved, on the next day, and nothing is left for the other.
@@ -138,16 +185,28 @@ async fn reviewed(world: &World, asked: &mut Vec<Question>) {
     let second = ask(world, &agent, "400").await["review"]["id"].clone();
     world.clock.advance(86_400 - 3_600);
     assert_eq!(json(&world.approve(&first).await)["verdict"], "allow");
-    asked.push(Question::new(&agent, What::Approval(second), "deny_limit"));
-    asked.push(Question::usd(&agent, "250", "deny_limit"));
+    asked.push(Question::new(world, &agent, What::Approval(second), "deny_limit"));
+    asked.push(Question::usd(world, &agent, "250", "deny_limit"));
 }
 
 /// The verdict on a question, or why there is none.
 async fn answer(world: &World, store: &Store, question: &Question) -> Result<String, String> {
-    let call = world.call(&question.caller);
+    let (hash, now) = (question.hash, world.clock.now());
+    let found = store.read(move |tx| service::keys::find(tx, &hash, now)).await.and_then(|found| found);
+    let caller = match found.map_err(|fault| fault.to_string())? {
+        Some(caller) => Arc::new(caller),
+        None if question.verdict == NOT_IN_FORCE => return Ok(NOT_IN_FORCE.to_owned()),
+        None => return Err(NOT_IN_FORCE.to_owned()),
+    };
+    // Who asks by this key is known by it alone.
+    assert_eq!(
+        (&caller.agent, caller.environment.id),
+        (&question.caller.agent, question.caller.environment.id)
+    );
+    let call = world.call(&caller);
     let answer = match &question.what {
         What::Request(amount, currency, category) => {
-            let request = request(&question.caller, amount, currency, category);
+            let request = request(&caller, amount, currency, category);
             store.decide(Authorization::new(call, Ok(request))).await
         }
         What::Approval(review) => {
@@ -187,7 +246,7 @@ fn copied(from: &str, to: &Path) {
 }
 
 /// The pages of each tree of what decides, numbered from 0.
-fn trees(path: &Path, bytes: &[u8]) -> [Vec<usize>; 7] {
+fn trees(path: &Path, bytes: &[u8]) -> [Vec<usize>; TREES.len()] {
     let connection = rusqlite::Connection::open(path).unwrap();
     let root = |name: &str| {
         let sql = "SELECT rootpage FROM sqlite_schema WHERE name = $1";
@@ -215,7 +274,7 @@ fn trees(path: &Path, bytes: &[u8]) -> [Vec<usize>; 7] {
 }
 
 /// A place in the file: mostly where the trees of what decides have something.
-fn place(numbers: &mut Numbers, bytes: &[u8], trees: &[Vec<usize>; 7]) -> usize {
+fn place(numbers: &mut Numbers, bytes: &[u8], trees: &[Vec<usize>; TREES.len()]) -> usize {
     if numbers.below(8) == 0 {
         return numbers.below(bytes.len());
     }
@@ -314,6 +373,11 @@ const DECIDES: &[(&str, &str)] = &[
         "UPDATE environments SET mode = CASE mode WHEN 'enforce' THEN 'observe' ELSE 'enforce' END",
         "environments",
     ),
+    ("UPDATE api_keys SET agent = 'agt_few' WHERE agent = 'agt_spent'", "api_keys key_"),
+    ("UPDATE api_keys SET environment = 2 WHERE agent = 'agt_spent'", "api_keys key_"),
+    ("UPDATE api_keys SET expires_at = 4000000000000 WHERE agent = 'agt_spent'", "api_keys key_"),
+    ("UPDATE api_keys SET rate = 1000000 WHERE agent = 'agt_spent'", "api_keys key_"),
+    ("UPDATE clock SET mark = mark - 1000", "clock"),
 ];
 
 #[tokio::test]

@@ -17,8 +17,12 @@ use crate::store::tx::{Backend, Row, Tx, Value};
 /// How many rows are held in memory at a time.
 const PAGE: i64 = 1_024;
 
-/// The one table without tenants.
-const UNSETTLED_TABLE: &str = "unsettled";
+/// The column that names a row's tenant.
+const TENANT: &str = "environment";
+/// The key of a table with one row.
+const ONE: &str = "one";
+/// Bytes of the hash of an API key by which operators know it.
+const KEY_ID_BYTES: usize = 6;
 
 /// The modes of environments.
 pub(in crate::store) static ENVIRONMENTS: LazyLock<Guarded> =
@@ -48,9 +52,16 @@ pub(in crate::store) static USAGE: LazyLock<Guarded> = LazyLock::new(|| {
          deny_limit deny_category deny_velocity",
     )
 });
+/// API keys, found by their hash, without their names.
+pub(in crate::store) static API_KEYS: LazyLock<Guarded> = LazyLock::new(|| {
+    Guarded::new("api_keys", 1, "hash environment agent rate expires_at revoked_at api_key")
+});
+/// The high-water mark of decisions.
+pub(in crate::store) static CLOCK: LazyLock<Guarded> =
+    LazyLock::new(|| Guarded::new("clock", 1, "one mark held"));
 /// Where the tail of the log begins.
 pub(in crate::store) static UNSETTLED: LazyLock<Guarded> =
-    LazyLock::new(|| Guarded::new(UNSETTLED_TABLE, 1, "one since"));
+    LazyLock::new(|| Guarded::new("unsettled", 1, "one since"));
 /// The log.
 pub(in crate::store) static DECISIONS: LazyLock<Guarded> = LazyLock::new(|| {
     Guarded::new(
@@ -82,8 +93,8 @@ pub struct Guarded {
     /// Its name.
     pub table: &'static str,
     keys: usize,
-    /// How many columns the checksum covers, those of the key first.
-    columns: usize,
+    /// The columns that the checksum covers, those of the key first.
+    columns: Vec<&'static str>,
     /// One row by its key: what is covered, and the checksum.
     row: &'static str,
     seal: &'static str,
@@ -104,7 +115,7 @@ pub struct Broken {
 #[must_use]
 pub fn deciding(tx: &Tx<'_>) -> Vec<&'static Guarded> {
     match tx.backend() {
-        Backend::Sqlite => vec![&ENVIRONMENTS, &AGENTS, &MANDATES, &USAGE, &UNSETTLED],
+        Backend::Sqlite => vec![&ENVIRONMENTS, &API_KEYS, &CLOCK, &AGENTS, &MANDATES, &USAGE, &UNSETTLED],
         Backend::Postgres => Vec::new(),
     }
 }
@@ -130,7 +141,7 @@ impl Guarded {
         Self {
             table,
             keys,
-            columns: names.len(),
+            columns: names,
             row: format!("/* checksums.{table}.row */ SELECT {all}, checksum FROM {table} WHERE {by_key}")
                 .leak(),
             seal: format!("/* checksums.{table}.seal */ UPDATE {table} SET checksum = $1 WHERE {behind}")
@@ -169,7 +180,7 @@ impl Guarded {
 
     /// Whether the checksum holds of a row that is `key`, the other columns that are covered, and the checksum.
     pub(in crate::store) fn holds(&self, key: &[Value], row: &Row) -> bool {
-        let Some((values, rest)) = row.rest().split_at_checked(self.columns - key.len()) else {
+        let Some((values, rest)) = row.rest().split_at_checked(self.columns.len() - key.len()) else {
             return false;
         };
         rest.first() == Some(&self.checksum(key.iter().chain(values)))
@@ -199,13 +210,13 @@ impl Guarded {
     }
 
     fn named(&self, values: &[Value]) -> Broken {
-        let (environment, rest) = match values.split_first() {
-            Some((Value::Integer(number), rest)) => (Some(*number), rest),
-            _ => (None, values),
-        };
-        let id: Vec<_> =
-            rest.iter().take(self.keys.saturating_sub(1)).map(|value| self.shown(value)).collect();
-        let environment = environment.filter(|_| self.table != UNSETTLED_TABLE);
+        let named = || self.columns.iter().zip(values);
+        let environment = named().find_map(|(column, value)| match value {
+            Value::Integer(number) if *column == TENANT => Some(*number),
+            _ => None,
+        });
+        let key = named().take(self.keys).filter(|(column, _)| ![TENANT, ONE].contains(column));
+        let id: Vec<_> = key.map(|(_, value)| self.shown(value)).collect();
         Broken { environment, id: id.join(" ") }
     }
 
@@ -215,6 +226,10 @@ impl Guarded {
             Value::Null => return "none".to_owned(),
             Value::Integer(number) => return number.to_string(),
             Value::Text(text) => return text.clone(),
+            Value::Blob(hash) if self.table == "api_keys" => {
+                let digits = hash.iter().take(KEY_ID_BYTES).map(|byte| format!("{byte:02x}"));
+                return format!("key_{}", digits.collect::<String>());
+            }
             Value::Blob(bytes) => <[u8; 16]>::try_from(bytes.as_slice()),
         };
         match (id, self.table) {
@@ -254,7 +269,7 @@ impl Guarded {
             return Ok(());
         }
         let row = tx.row(self.row, key)?.ok_or_else(|| self.damaged(key, "it is not there"))?;
-        let checksum = self.checksum(row.rest().iter().take(self.columns));
+        let checksum = self.checksum(row.rest().iter().take(self.columns.len()));
         let parameters: Vec<_> = std::iter::once(checksum).chain(key.iter().cloned()).collect();
         tx.execute_one(self.seal, &parameters)
     }
@@ -341,6 +356,10 @@ mod tests {
             text.starts_with(&format!("database: events {id} of environment 1: its checksum ")),
             "{text}"
         );
+        let key = API_KEYS.damaged(&[vec![0xab; 32].into(), 3.into()], "it is lost").to_string();
+        assert!(key.starts_with("database: api_keys key_abababababab of environment 3: it is lost"), "{key}");
+        let clock = CLOCK.damaged(&[1.into(), 5.into()], "it is lost").to_string();
+        assert!(clock.starts_with("database: clock: it is lost"), "{clock}");
         let cut = Row::new(vec![1.into()]);
         assert!(EVENTS.must_hold(&[], &cut).is_err());
     }

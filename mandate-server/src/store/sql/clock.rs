@@ -5,8 +5,9 @@
 
 use mandate_core::Timestamp;
 
+use super::checksums::CLOCK;
 use crate::error::Fault;
-use crate::store::tx::Tx;
+use crate::store::tx::{Backend, Row, Tx, Value};
 
 /// How far beyond the decision that raises it the mark is set, in milliseconds.
 pub const AHEAD_MILLIS: i64 = 1_000;
@@ -17,12 +18,44 @@ pub(in crate::store) const RAISE: &str = "/* clock.raise */ UPDATE clock SET mar
 const HELD: &str = "/* clock.held */ SELECT held FROM clock";
 const HOLD: &str = "/* clock.hold */ UPDATE clock SET held = $1";
 const ACCEPT: &str = "/* clock.accept */ UPDATE clock SET mark = $1";
+/// On SQLite the row has a checksum, which is verified by every transaction.
+const ROW: &str = "/* clock.row */ SELECT one, mark, held, checksum FROM clock";
+const WRITE: &str = "/* clock.write */ UPDATE clock SET mark = $1, held = $2, checksum = $3";
+
+/// The row, where it has a checksum: the mark, and for how long no kept answer is forgotten. None where it has none.
+fn guarded(tx: &mut Tx<'_>) -> Result<Option<(i64, i64)>, Fault> {
+    if tx.backend() != Backend::Sqlite {
+        return Ok(None);
+    }
+    let mut row = tx.row(ROW, &[])?.ok_or_else(lost)?;
+    CLOCK.must_hold(&[], &row)?;
+    row.skip(1);
+    Ok(Some((row.integer()?, row.integer()?)))
+}
+
+/// Writes the row with its checksum.
+fn write(tx: &mut Tx<'_>, mark: i64, held: i64) -> Result<(), Fault> {
+    let row: [Value; 3] = [1.into(), mark.into(), held.into()];
+    let checksum = CLOCK.checksum(&row);
+    let [_, mark, held] = row;
+    tx.execute_one(WRITE, &[mark, held, checksum])
+}
+
+fn lost() -> Fault {
+    Fault::corrupt("database: the table clock has no row")
+}
+
+fn number(row: Option<Row>) -> Result<i64, Fault> {
+    row.ok_or_else(lost)?.integer()
+}
 
 /// The mark.
 pub fn mark(tx: &mut Tx<'_>) -> Result<Timestamp, Fault> {
-    let row = tx.row(MARK, &[])?;
-    let mut row = row.ok_or_else(|| Fault::corrupt("database: the table clock has no row"))?;
-    row.integer().map(Timestamp::from_millis)
+    let mark = match guarded(tx)? {
+        Some((mark, _)) => mark,
+        None => number(tx.row(MARK, &[])?)?,
+    };
+    Ok(Timestamp::from_millis(mark))
 }
 
 /// The mark that decisions up to `newest` need. None if `mark` is high enough.
@@ -33,21 +66,33 @@ pub fn raised(mark: Timestamp, newest: Timestamp) -> Option<Timestamp> {
 
 /// Raises the mark to `to`, unless it is as high already.
 pub fn raise(tx: &mut Tx<'_>, to: Timestamp) -> Result<(), Fault> {
-    tx.execute(RAISE, &[to.millis().into()]).map(drop)
+    match guarded(tx)? {
+        Some((mark, _)) if mark >= to.millis() => Ok(()),
+        Some((_, held)) => write(tx, to.millis(), held),
+        None => tx.execute(RAISE, &[to.millis().into()]).map(drop),
+    }
 }
 
 /// For how many more milliseconds of running no kept answer is forgotten.
 pub fn held(tx: &mut Tx<'_>) -> Result<i64, Fault> {
-    let row = tx.row(HELD, &[])?;
-    row.ok_or_else(|| Fault::corrupt("database: the table clock has no row"))?.integer()
+    match guarded(tx)? {
+        Some((_, held)) => Ok(held),
+        None => number(tx.row(HELD, &[])?),
+    }
 }
 
 /// Keeps for how many more milliseconds that is so.
 pub fn hold(tx: &mut Tx<'_>, millis: i64) -> Result<(), Fault> {
-    tx.execute_one(HOLD, &[millis.into()])
+    match guarded(tx)? {
+        Some((mark, _)) => write(tx, mark, millis),
+        None => tx.execute_one(HOLD, &[millis.into()]),
+    }
 }
 
 /// Sets the mark to `to`, which may be lower.
 pub fn accept(tx: &mut Tx<'_>, to: Timestamp) -> Result<(), Fault> {
-    tx.execute_one(ACCEPT, &[to.millis().into()])
+    match guarded(tx)? {
+        Some((_, held)) => write(tx, to.millis(), held),
+        None => tx.execute_one(ACCEPT, &[to.millis().into()]),
+    }
 }

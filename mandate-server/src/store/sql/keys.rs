@@ -2,16 +2,22 @@
 
 use mandate_core::{AgentId, EnvironmentKind, PolicyVersion, Timestamp};
 
+use super::checksums::API_KEYS;
 use crate::error::Fault;
-use crate::store::tx::{Row, Tx};
+use crate::store::tx::{Backend, Row, Tx};
 
 const INSERT: &str = "/* keys.insert */
     INSERT INTO api_keys (hash, environment, agent, rate, created_at, expires_at, name)
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
+/// Whether it is in force is read from the row, once that is known to be sound.
 const FIND: &str = "/* keys.find */
-    SELECT k.api_key, k.environment, k.agent, k.rate, k.expires_at, e.kind, e.policy_version
+    SELECT k.hash, k.environment, k.agent, k.rate, k.expires_at, k.revoked_at, k.api_key, 0::bigint, e.kind, e.policy_version
     FROM api_keys k JOIN environments e ON e.environment = k.environment
-    WHERE k.hash = $1 AND k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > $2)";
+    WHERE k.hash = $1";
+const FIND_GUARDED: &str = "/* keys.find_guarded */
+    SELECT k.hash, k.environment, k.agent, k.rate, k.expires_at, k.revoked_at, k.api_key, k.checksum, e.kind, e.policy_version
+    FROM api_keys k JOIN environments e ON e.environment = k.environment
+    WHERE k.hash = $1";
 const UPDATE: &str = "/* keys.update */
     UPDATE api_keys SET rate = $1, expires_at = $2, revoked_at = $3 WHERE api_key = $4";
 const REVISION: &str = "/* keys.revision */ SELECT revision FROM revisions WHERE name = 'api_keys'";
@@ -125,7 +131,8 @@ pub fn issue(tx: &mut Tx<'_>, key: &NewKey<'_>) -> Result<(), Fault> {
         key.expires_at.map(Timestamp::millis).into(),
         key.name.into(),
     ];
-    tx.execute_one(INSERT, &row)
+    tx.execute_one(INSERT, &row)?;
+    API_KEYS.seal(tx, &[key.hash.into()])
 }
 
 /// Locks all API keys against changes until the transaction ends. A change of a key reads the key under this lock.
@@ -141,22 +148,32 @@ pub fn update(tx: &mut Tx<'_>, key: &IssuedKey) -> Result<(), Fault> {
         key.revoked_at.map(Timestamp::millis).into(),
         key.id.into(),
     ];
-    tx.execute_one(UPDATE, &row)?;
+    API_KEYS.change(tx, &[key.hash.into()], UPDATE, &row)?;
     tx.execute_one(BUMP, &[])
 }
 
 /// The key with that hash, if it is in force.
+///
+/// # Errors
+/// Its checksum does not hold, where it has one.
 pub fn find(tx: &mut Tx<'_>, hash: [u8; 32], now: Timestamp) -> Result<Option<ApiKeyRecord>, Fault> {
-    let Some(mut row) = tx.row(FIND, &[hash.into(), now.millis().into()])? else { return Ok(None) };
-    Ok(Some(ApiKeyRecord {
-        id: row.integer()?,
-        environment: row.integer()?,
-        agent: row.maybe_text()?.map(|agent| AgentId::parse(&agent)).transpose()?,
-        rate: rate(row.integer()?)?,
-        expires_at: row.maybe_integer()?.map(Timestamp::from_millis),
-        kind: kind(&row.text()?)?,
-        policy_version: PolicyVersion::parse(&row.text()?)?,
-    }))
+    let Some(mut row) = tx.row(tx.either(FIND_GUARDED, FIND), &[hash.into()])? else { return Ok(None) };
+    if tx.backend() == Backend::Sqlite {
+        API_KEYS.must_hold(&[], &row)?;
+    }
+    row.skip(1);
+    let environment = row.integer()?;
+    let agent = row.maybe_text()?.map(|agent| AgentId::parse(&agent)).transpose()?;
+    let rate = rate(row.integer()?)?;
+    let expires_at = row.maybe_integer()?.map(Timestamp::from_millis);
+    let is_revoked = row.maybe_integer()?.is_some();
+    if is_revoked || expires_at.is_some_and(|end| end <= now) {
+        return Ok(None);
+    }
+    let id = row.integer()?;
+    row.skip(1);
+    let (kind, policy_version) = (kind(&row.text()?)?, PolicyVersion::parse(&row.text()?)?);
+    Ok(Some(ApiKeyRecord { id, environment, agent, rate, expires_at, kind, policy_version }))
 }
 
 /// The keys of an organization, or of all, in force or not, oldest first.

@@ -27,6 +27,8 @@ const ALONE: &[(&str, &[&str])] = &[
             "column agents.checksum number",
             "column agents.newest_month text",
             "column agents.newest_rows number",
+            "column api_keys.checksum number",
+            "column clock.checksum number",
             "column environments.checksum number",
             "column mandates.checksum number",
             "column unsettled.checksum number",

@@ -33,7 +33,8 @@ CREATE TABLE api_keys (
     created_at  INTEGER NOT NULL,
     expires_at  INTEGER,
     revoked_at  INTEGER,
-    name        TEXT
+    name        TEXT,
+    checksum    INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 CREATE INDEX api_keys_by_owner ON api_keys (environment, agent);
 
@@ -47,11 +48,12 @@ INSERT INTO revisions (name, revision) VALUES ('api_keys', 0), ('signing_keys', 
 -- The high-water mark of the instants by which decisions were made: never below one of them, and at most a second ahead of
 -- the newest. `held`: for how many more milliseconds of running no kept answer is forgotten, since the clock was set ahead.
 CREATE TABLE clock (
-    one  INTEGER PRIMARY KEY CHECK (one = 1),
-    mark INTEGER NOT NULL,
-    held INTEGER NOT NULL
+    one      INTEGER PRIMARY KEY CHECK (one = 1),
+    mark     INTEGER NOT NULL,
+    held     INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
 ) STRICT;
-INSERT INTO clock (one, mark, held) VALUES (1, 0, 0);
+INSERT INTO clock (one, mark, held, checksum) VALUES (1, 0, 0, 2998605548);
 
 -- `position` is the agent's place in the list of agents. `recent` holds the instants of its newest ten requests, 8 bytes each.
 -- It is written with every few of the agent's decisions, together with its rows of `usage` and `agent_decisions`:
