@@ -4,6 +4,8 @@
 //! with its hash, and renamed. What a crash leaves unfinished is written again.
 
 mod shared;
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Read as _};

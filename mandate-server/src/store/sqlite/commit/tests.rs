@@ -16,6 +16,7 @@ use crate::model::call::{Answer, Call, Caller, Environment};
 use crate::model::records::AgentKey;
 use crate::store::sql::owed;
 use crate::store::tail::Tail;
+use crate::store::tx::Tx;
 use crate::store::{self, Authorization, Decider, Drafted, Found, Owned, Signed, Store};
 
 /// Answers everything.
@@ -269,4 +270,30 @@ async fn what_waits_for_a_transaction_that_cannot_begin_gets_the_reason() {
     assert_eq!(authorization.unwrap_err(), "database: database is locked");
     other.execute_batch("ROLLBACK").unwrap();
     assert_eq!((world.add().await, world.number().await), (Ok(()), 1));
+}
+
+#[tokio::test]
+async fn scripts_that_wait_share_one_commit() {
+    let world = World::new();
+    let ((begun, is_begun), (end, is_ended)) = (std::sync::mpsc::channel(), std::sync::mpsc::channel());
+    let store = world.store.clone();
+    let first = tokio::spawn(async move {
+        let holds_up = move |_: &mut Tx<'_>| {
+            begun.send(()).unwrap();
+            is_ended.recv().unwrap();
+            Ok(())
+        };
+        store.write(holds_up).await
+    });
+    tokio::task::spawn_blocking(move || is_begun.recv().unwrap()).await.unwrap();
+    let released = async {
+        while world.store.waiting() < 2 {
+            tokio::task::yield_now().await;
+        }
+        end.send(()).unwrap();
+    };
+    let (one, other, ()) = tokio::join!(world.add(), world.add(), released);
+    assert_eq!((one, other, first.await.unwrap()), (Ok(()), Ok(()), Ok(Ok(()))));
+    assert_eq!(*world.commits.lock().unwrap(), 2, "that of the first, and that of both others");
+    assert_eq!(world.number().await, 2);
 }
