@@ -242,6 +242,12 @@ impl Ids {
         drawn.last.to_be_bytes()
     }
 
+    /// From now on each result of [`Self::next`] is greater than `newest` too.
+    pub fn follow(&self, newest: [u8; 16]) {
+        let mut drawn = self.drawn();
+        drawn.last = drawn.last.max(u128::from_be_bytes(newest));
+    }
+
     fn drawn(&self) -> std::sync::MutexGuard<'_, Drawn> {
         self.drawn.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
@@ -319,6 +325,11 @@ mod tests {
             last = next;
         }
         assert_eq!(millis(last), 1002);
+        let stored = ids.fresh(Timestamp::from_millis(5000));
+        ids.follow(stored);
+        ids.follow(last);
+        let next = ids.next(Timestamp::from_millis(1003));
+        assert!(next > stored && millis(next) == 5000);
     }
 
     #[test]

@@ -199,8 +199,12 @@ impl Decider for Engine {
         self.moments.clock().database(shown)
     }
 
-    fn follow(&self, newest: Option<DecisionId>) {
-        self.moments.follow(newest);
+    fn follow(&self, newest: Option<DecisionId>, others: Option<[u8; 16]>) {
+        self.moments.follow(newest, others);
+    }
+
+    fn event(&self, newest: Option<[u8; 16]>, event: &EventRecord) -> EventId {
+        self.moments.event_after(newest, event.at)
     }
 
     fn draft(&self, at: &Authorization, now: Timestamp, found: &Found<'_>) -> Result<Drafted, Fault> {

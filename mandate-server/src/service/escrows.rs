@@ -120,8 +120,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     if !sql::escrows::insert(tx, environment.id, &escrow)? {
         return Err(Fault::new("database: a decision's escrow came while its agent was held").into());
     }
-    let ids = command.moments.ids();
-    let mut change = Change { tx, environment: environment.id, escrow, at: now, ids };
+    let mut change = Change { tx, environment: environment.id, escrow, at: now, moments: &command.moments };
     if command.settlement == Reply::Pending {
         change.enter(EscrowState::Opening, None)?;
     }
@@ -164,7 +163,7 @@ pub fn transition(tx: &mut Tx<'_>, call: &Call, command: &Transition) -> Scripte
     let id = EscrowId::parse(&command.id).map_err(|_| Refusal::not_found())?;
     let escrow = sql::escrows::lock(tx, environment, id)?.ok_or_else(Refusal::not_found)?;
     let at = command.moments.now(tx)?;
-    let mut change = Change { tx, environment, escrow, at, ids: command.moments.ids() };
+    let mut change = Change { tx, environment, escrow, at, moments: &command.moments };
     change.transition(command.to, command.note.clone(), &command.settlement)?;
     Ok(Answer::new(200, &View::of(&change.escrow)?)?)
 }

@@ -7,7 +7,6 @@ use mandate_core::{AgentId, EventKind, Mandate, MandateId, MandateStatus, Terms,
 use super::listing::{Cursors, Query, Walk};
 use super::moments::Moments;
 use super::outbox;
-use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{AgentKey, Slice};
@@ -50,8 +49,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
             format!("agent must be one that is registered in this environment; got `{}`", agent.agent);
         return Err(Refusal::invalid(message).into());
     };
-    let ids = command.moments.ids();
-    let id = MandateId::from_bytes(ids.next(now));
+    let id = command.moments.mandate(tx, agent.environment, now)?;
     let governs_from = u64::try_from(state.sequence).unwrap_or_default() + 1;
     let mandate = Mandate { governs_from, ..Mandate::new(id, command.terms.clone(), now) };
     let expiring_at = expiring_at(&mandate);
@@ -65,7 +63,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
     }
     sql::agents::govern(tx, &agent, mandate.id)?;
     if soon {
-        expiring(tx, agent.environment, &mandate, ids, now)?;
+        expiring(tx, agent.environment, &mandate, &command.moments, now)?;
     }
     Ok(Answer::new(201, &mandate.view(now))?)
 }
@@ -80,11 +78,11 @@ fn expiring(
     tx: &mut Tx<'_>,
     environment: i64,
     mandate: &Mandate,
-    ids: &Ids,
+    moments: &Moments,
     at: Timestamp,
 ) -> Result<(), Fault> {
     let data = outbox::data(&mandate.view(at))?;
-    outbox::write(tx, ids, environment, EventKind::MandateExpiring, at, data).map(drop)
+    outbox::write(tx, moments, environment, EventKind::MandateExpiring, at, data).map(drop)
 }
 
 /// When `mandate.expiring` is due next.
@@ -100,7 +98,12 @@ pub fn next_expiring(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
 ///
 /// # Errors
 /// The database fails.
-pub fn announce_expiring(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<usize, Fault> {
+pub fn announce_expiring(
+    tx: &mut Tx<'_>,
+    moments: &Moments,
+    now: Timestamp,
+    limit: i64,
+) -> Result<usize, Fault> {
     let mut due = sql::mandates::expiring(tx, now, limit)?;
     // Events lock their environment's webhooks: always in the same order, whatever the order of expiry.
     due.sort_unstable();
@@ -108,7 +111,7 @@ pub fn announce_expiring(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64)
         if sql::mandates::mark_announced(tx, *environment, *id)? {
             let mandate = sql::mandates::find(tx, *environment, *id)?;
             let mandate = mandate.ok_or_else(|| Fault::new("database: a mandate just found is not there"))?;
-            expiring(tx, *environment, &mandate, ids, now)?;
+            expiring(tx, *environment, &mandate, moments, now)?;
         }
     }
     Ok(due.len())
@@ -197,7 +200,7 @@ pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
     (mandate.revoked_at, mandate.revoked_after) = (Some(now), u64::try_from(state.sequence).ok());
     let data = outbox::data(&mandate.view(now))?;
     let answer = Answer::new(200, &data)?;
-    outbox::write(tx, moments.ids(), key.environment, EventKind::MandateRevoked, now, data)?;
+    outbox::write(tx, moments, key.environment, EventKind::MandateRevoked, now, data)?;
     Ok(answer)
 }
 

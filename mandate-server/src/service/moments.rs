@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use mandate_core::{DecisionId, Timestamp};
+use mandate_core::{DecisionId, EventId, MandateId, Timestamp};
 use serde_json::json;
 use tracing::warn;
 
@@ -15,7 +15,7 @@ use super::audit::{self, Deed, Operator};
 use crate::clock::{Clock, Ids};
 use crate::error::Fault;
 use crate::model::idempotency::KEPT_SECONDS;
-use crate::store::sql::{clock as marked, exports, servers};
+use crate::store::sql::{clock as marked, events, exports, mandates, servers};
 use crate::store::tx::{Backend, Tx};
 
 /// How far the clock may be behind the high-water mark before nothing is decided any more, in milliseconds.
@@ -121,8 +121,42 @@ impl Moments {
         DecisionId::from_bytes(id)
     }
 
-    /// From now on each decision's id is greater than all earlier ones, and greater than `newest`.
-    pub fn follow(&self, newest: Option<DecisionId>) {
+    /// The id of an event of what happened at `at`, drawn once everything else is written. It is greater than all that
+    /// are stored in the environment: on PostgreSQL another server may have drawn them, by a clock that was set back
+    /// since.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub fn event(&self, tx: &mut Tx<'_>, environment: i64, at: Timestamp) -> Result<EventId, Fault> {
+        if tx.backend() == Backend::Sqlite {
+            return Ok(self.event_after(None, at));
+        }
+        let (newest, shown) = events::newest(tx, environment)?;
+        Ok(self.event_after(newest, at.max(self.clock.database(shown))))
+    }
+
+    /// The id of an event at `at`, greater than `newest` and than all that this server has drawn.
+    #[must_use]
+    pub fn event_after(&self, newest: Option<[u8; 16]>, at: Timestamp) -> EventId {
+        self.ids.follow(newest.unwrap_or_default());
+        EventId::from_bytes(self.ids.next(at))
+    }
+
+    /// The id of a mandate that is written at `now`, greater than all that are stored in the environment.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub fn mandate(&self, tx: &mut Tx<'_>, environment: i64, now: Timestamp) -> Result<MandateId, Fault> {
+        if tx.backend() == Backend::Postgres {
+            self.ids.follow(mandates::newest(tx, environment)?.unwrap_or_default());
+        }
+        Ok(MandateId::from_bytes(self.ids.next(now)))
+    }
+
+    /// From now on each decision's id is greater than all earlier ones, and greater than `newest`. All other ids are
+    /// greater than `others`.
+    pub fn follow(&self, newest: Option<DecisionId>, others: Option<[u8; 16]>) {
+        self.ids.follow(others.unwrap_or_default());
         let newest = newest.map_or([0; 16], DecisionId::to_bytes);
         *self.newest.lock().unwrap_or_else(PoisonError::into_inner) = Some(newest);
     }

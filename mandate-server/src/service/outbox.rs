@@ -1,11 +1,11 @@
 //! The outbox: an event and its deliveries are written in the transaction of the change that the event
 //! reports.
 
-use mandate_core::{EventId, EventKind, Timestamp, WebhookId};
+use mandate_core::{EventKind, Timestamp, WebhookId};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::clock::Ids;
+use super::moments::Moments;
 use crate::error::Fault;
 use crate::model::records::EventRecord;
 use crate::store::sql;
@@ -19,13 +19,13 @@ use crate::store::tx::Tx;
 /// The database fails.
 pub fn write(
     tx: &mut Tx<'_>,
-    ids: &Ids,
+    moments: &Moments,
     environment: i64,
     kind: EventKind,
     at: Timestamp,
     data: Box<RawValue>,
 ) -> Result<EventRecord, Fault> {
-    let event = EventRecord { environment, id: EventId::from_bytes(ids.next(at)), kind, at, data };
+    let event = EventRecord { environment, id: moments.event(tx, environment, at)?, kind, at, data };
     sql::events::insert(tx, &event)?;
     sql::deliveries::fan_out(tx, &event)?;
     Ok(event)

@@ -8,7 +8,6 @@ use serde_json::value::RawValue;
 use super::decide::{Engine, Inputs};
 use super::moments::Moments;
 use super::{decisions, outbox};
-use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{AgentKey, AgentState, ReviewRecord, UsageKey};
@@ -74,7 +73,7 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     review.fresh = Some(decision.id);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
-    resolved(tx, environment.id, &environment.policy_version, &whole, (moments.ids(), now))?;
+    resolved(tx, environment.id, &environment.policy_version, &whole, (moments, now))?;
     moments.decided(tx, now)?;
     Ok(fresh.answer(now)?)
 }
@@ -92,7 +91,7 @@ pub fn deny(tx: &mut Tx<'_>, call: &Call, command: &Deny) -> Scripted {
     review.resolved_after = Some(state.sequence);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
-    let shown = resolved(tx, environment.id, &environment.policy_version, &whole, (moments.ids(), now))?;
+    let shown = resolved(tx, environment.id, &environment.policy_version, &whole, (moments, now))?;
     Ok(Answer::new(200, &shown)?)
 }
 
@@ -109,7 +108,7 @@ pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
 ///
 /// # Errors
 /// The database fails.
-pub fn expire(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<usize, Fault> {
+pub fn expire(tx: &mut Tx<'_>, moments: &Moments, now: Timestamp, limit: i64) -> Result<usize, Fault> {
     let mut ended = sql::reviews::ended(tx, now, limit)?;
     // Events lock their environment's webhooks: always in the same order, whatever the order of expiry.
     ended.sort_unstable_by_key(|ended| (ended.environment, ended.review));
@@ -117,7 +116,7 @@ pub fn expire(tx: &mut Tx<'_>, ids: &Ids, now: Timestamp, limit: i64) -> Result<
         // Exactly one resolution wins, and reports it.
         if sql::reviews::expire(tx, *environment, *review)? {
             let whole = sql::decisions::find(tx, *environment, *decision)?.ok_or_else(lost)?;
-            resolved(tx, *environment, policy_version, &whole, (ids, now))?;
+            resolved(tx, *environment, policy_version, &whole, (moments, now))?;
         }
     }
     Ok(ended.len())
@@ -129,10 +128,10 @@ fn resolved(
     environment: i64,
     policy_version: &PolicyVersion,
     whole: &Whole,
-    (ids, at): (&Ids, Timestamp),
+    (moments, at): (&Moments, Timestamp),
 ) -> Result<Box<RawValue>, Fault> {
     let data = decisions::show(whole, policy_version, at)?;
-    Ok(outbox::write(tx, ids, environment, EventKind::DecisionResolved, at, data)?.data)
+    Ok(outbox::write(tx, moments, environment, EventKind::DecisionResolved, at, data)?.data)
 }
 
 fn lost() -> Fault {

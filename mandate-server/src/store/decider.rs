@@ -144,10 +144,17 @@ pub trait Decider: Send + Sync + 'static {
         shown
     }
 
-    /// From now on gives each decision an id greater than `newest` and all others. Called where one server owns the
-    /// database.
-    fn follow(&self, newest: Option<DecisionId>) {
+    /// From now on gives each decision an id greater than `newest` and all others, and everything else one greater than
+    /// `others`. Called where one server owns the database.
+    fn follow(&self, newest: Option<DecisionId>, others: Option<[u8; 16]>) {
+        let _ = (newest, others);
+    }
+
+    /// Another id for an event of a batch, where several servers share the database: greater than `newest`, the newest
+    /// that is stored.
+    fn event(&self, newest: Option<[u8; 16]>, event: &EventRecord) -> EventId {
         let _ = newest;
+        event.id
     }
 
     /// Decides on one authorization, on the rows found for it. The decision is not signed yet.

@@ -238,13 +238,13 @@ impl Sweep {
 
     async fn mandates(&self, now: Timestamp) -> Due {
         let moments = Arc::clone(&self.moments);
-        let announce = move |tx: &mut Tx<'_>| mandates::announce_expiring(tx, moments.ids(), now, BATCH_ROWS);
+        let announce = move |tx: &mut Tx<'_>| mandates::announce_expiring(tx, &moments, now, BATCH_ROWS);
         self.while_due(now, mandates::next_expiring, announce).await
     }
 
     async fn reviews(&self, now: Timestamp) -> Due {
         let moments = Arc::clone(&self.moments);
-        let expire = move |tx: &mut Tx<'_>| reviews::expire(tx, moments.ids(), now, BATCH_ROWS);
+        let expire = move |tx: &mut Tx<'_>| reviews::expire(tx, &moments, now, BATCH_ROWS);
         self.while_due(now, reviews::next_end, expire).await
     }
 

@@ -7,6 +7,7 @@ use crate::wire::exchange;
 use crate::world::{World, spend};
 
 const KEPT: &str = "idempotency-key: k\r\n";
+const DAY: i64 = 24 * 60 * 60;
 
 async fn newest(server: &World) -> Value {
     let listed = server.send("GET", "/v1/decisions?limit=1", &server.organization_key, "", "").await.json();
@@ -106,7 +107,6 @@ async fn a_clock_that_is_five_seconds_behind_is_good_enough() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_ahead_forgets_no_kept_answer() {
-    const DAY: i64 = 24 * 60 * 60;
     let world = World::start().await;
     let agent = world.agent("a").await;
     let first = world.post_text(&agent, "/v1/authorizations", KEPT, &spend(1).to_string()).await;
@@ -122,7 +122,6 @@ async fn a_step_ahead_forgets_no_kept_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_start_long_after_the_last_decision_forgets_no_kept_answer() {
-    const DAY: i64 = 24 * 60 * 60;
     let world = World::start().await;
     let agent = world.agent("a").await;
     let first = world.post_text(&agent, "/v1/authorizations", KEPT, &spend(1).to_string()).await;
@@ -137,7 +136,6 @@ async fn a_start_long_after_the_last_decision_forgets_no_kept_answer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_step_ahead_and_a_restart_forget_no_kept_answer() {
-    const DAY: i64 = 24 * 60 * 60;
     let world = World::start().await;
     let agent = world.agent("a").await;
     let first = world.post_text(&agent, "/v1/authorizations", KEPT, &spend(1).to_string()).await;
@@ -151,5 +149,58 @@ async fn a_step_ahead_and_a_restart_forget_no_kept_answer() {
     assert_eq!(again().await.body, first.body);
     world.clock.advance(1);
     assert_ne!(again().await.body, first.body, "a server has been running for a day since");
+    world.holds();
+}
+
+/// The ids in a list, newest first.
+async fn ids(world: &World, list: &str, member: &str) -> Vec<String> {
+    let page = world.get(&world.organization_key, list).await.json();
+    let rows = page["data"].as_array().unwrap().iter();
+    rows.map(|row| row[member].as_str().unwrap().to_owned()).collect()
+}
+
+async fn revoke(world: &World, mandate: &str) {
+    let path = format!("/v1/mandates/{mandate}/revoke");
+    assert_eq!(world.send("POST", &path, &world.organization_key, "", "").await.status, 200);
+}
+
+/// The types of the events behind `newest`, newest first.
+async fn types_behind(world: &World, newest: &str) -> Vec<String> {
+    ids(world, &format!("/v1/events?ending_before={newest}"), "type").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_follows_the_events_sees_a_revocation_after_a_step_back_and_a_restart() {
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    let mandate = world.mandate("agt_a").await;
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(300)).await.json()["verdict"], "review");
+    let newest = ids(&world, "/v1/events", "event").await.remove(0);
+    world.clock.step(-120);
+    let world = world.restart().await;
+    revoke(&world, &mandate).await;
+    assert_eq!(types_behind(&world, &newest).await, ["mandate.revoked"]);
+    world.holds();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_forty_days_ahead_and_a_restart_what_is_newer_is_listed_as_newer() {
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    world.clock.step(40 * DAY);
+    let ahead = world.mandate("agt_a").await;
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(300)).await.json()["verdict"], "review");
+    world.clock.step(-40 * DAY);
+    world.accept_clock();
+    let world = world.restart().await;
+    let newest = ids(&world, "/v1/events", "event").await.remove(0);
+    let governing = world.mandate("agt_a").await;
+    assert_eq!(ids(&world, "/v1/mandates", "id").await, [governing.as_str(), ahead.as_str()]);
+    let review = world.post(&agent, "/v1/authorizations", &spend(300)).await.json()["review"]["id"].clone();
+    let deny = format!("/v1/reviews/{}/deny", review.as_str().unwrap());
+    assert_eq!(world.send("POST", &deny, &world.organization_key, "", "").await.status, 200);
+    revoke(&world, &governing).await;
+    let wanted = ["mandate.revoked", "decision.resolved", "decision.review_pending"];
+    assert_eq!(types_behind(&world, &newest).await, wanted);
     world.holds();
 }

@@ -85,6 +85,31 @@ async fn a_clock_that_has_just_jumped_dates_no_decision() {
     assert_eq!(one.holds(), 4);
 }
 
+/// The database's clock is set back, and the server that wrote by it when it was ahead is not the one that goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_is_behind_those_of_other_servers_whatever_the_clock_shows() {
+    let one = World::start().await;
+    let other = one.beside(Arc::clone(&one.clock)).await;
+    let agent = one.agent("a").await;
+    one.clock.step(40 * 24 * 60 * 60);
+    let ahead = one.mandate("agt_a").await;
+    assert_eq!(one.post(&agent, "/v1/authorizations", &spend(300)).await.json()["verdict"], "review");
+    one.clock.step(-40 * 24 * 60 * 60);
+    one.accept_clock();
+    let newest = all(&one, &one.organization_key, "/v1/events").await[0]["event"].clone();
+    assert_eq!(other.post(&agent, "/v1/authorizations", &spend(300)).await.json()["verdict"], "review");
+    let revoke = format!("/v1/mandates/{ahead}/revoke");
+    assert_eq!(other.send("POST", &revoke, &other.organization_key, "", "").await.status, 200);
+    let behind = format!("/v1/events?ending_before={}", newest.as_str().unwrap());
+    let page = one.get(&one.organization_key, &behind).await.json();
+    let types: Vec<_> = page["data"].as_array().unwrap().iter().map(|event| event["type"].clone()).collect();
+    assert_eq!(types, ["mandate.revoked", "decision.review_pending"]);
+    let governing = other.mandate("agt_a").await;
+    let mandates = all(&one, &one.organization_key, "/v1/mandates").await;
+    assert_eq!((&mandates[0]["id"], &mandates[1]["id"]), (&json!(governing), &json!(ahead)));
+    one.holds();
+}
+
 const WAITING: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
 

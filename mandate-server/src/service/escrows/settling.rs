@@ -7,7 +7,6 @@
 use mandate_core::{EscrowId, EscrowState, EventKind, Timestamp};
 
 use super::view::{EscrowEvent, current_state};
-use crate::clock::Ids;
 use crate::error::{Fault, Refusal};
 use crate::model::call::ScriptError;
 use crate::service::moments::Moments;
@@ -45,7 +44,7 @@ pub(super) struct Change<'a, 'tx> {
     pub(super) environment: i64,
     pub(super) escrow: Escrow,
     pub(super) at: Timestamp,
-    pub(super) ids: &'a Ids,
+    pub(super) moments: &'a Moments,
 }
 
 impl Reply {
@@ -145,7 +144,7 @@ impl Change<'_, '_> {
         let last = current_state(&self.escrow)?;
         let (escrow, state, disputed) = (self.escrow.id, last.state, last.disputed);
         let data = outbox::data(&EscrowEvent { escrow, state, disputed, instruction, reason })?;
-        outbox::write(self.tx, self.ids, self.environment, kind, self.at, data).map(drop)
+        outbox::write(self.tx, self.moments, self.environment, kind, self.at, data).map(drop)
     }
 
     /// Moves the escrow on to `to`, if its state allows that and no instruction is pending.
@@ -247,6 +246,6 @@ pub fn settle(
         return Ok(false);
     }
     let at = moments.now(tx)?;
-    Change { tx, environment, escrow, at, ids: moments.ids() }.conclude(reply)?;
+    Change { tx, environment, escrow, at, moments }.conclude(reply)?;
     Ok(true)
 }

@@ -24,7 +24,7 @@ use super::keep;
 use super::session::PostgresSession;
 use crate::error::Fault;
 use crate::model::call::Answer;
-use crate::model::records::{AgentKey, AgentState, KeptKey, Mode, UsageKey, UsageRecord};
+use crate::model::records::{AgentKey, AgentState, EventRecord, KeptKey, Mode, UsageKey, UsageRecord};
 
 /// Every row that a batch reads or changes is found by its key. A plan may be made while a table is empty or not yet
 /// analyzed, and must use the index all the same. Plans are not made anew for each batch.
@@ -128,8 +128,32 @@ pub(super) fn run(
     // A kept answer is sent again only when COMMIT has waited for the standby, as at first.
     session.wrote |= !loaded.kept.is_empty();
     let answers = decider.decide(batch, now, &mut loaded);
+    draw_events(session, decider, &mut loaded.made.events)?;
     let tally = keep::keep(session, &loaded, &holding)?;
     Ok((answers, tally))
+}
+
+/// Draws the ids of the batch's events anew, unless they are greater than those that are stored. Another server may have
+/// drawn those by a clock that was set back since, and what follows the list of events is to see these.
+fn draw_events(
+    session: &mut PostgresSession<'_>,
+    decider: &dyn Decider,
+    events: &mut [EventRecord],
+) -> Result<(), Fault> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let environments: BTreeSet<i64> = events.iter().map(|event| event.environment).collect();
+    let environments = columns("i", environments.into_iter().map(|number| [number.into()]))?;
+    let ran = session.send(vec![Step::Run(sql::events::NEWEST_OF_EACH, environments)])?;
+    let mut newest = None;
+    for mut row in rows(ran.into_iter().next()) {
+        newest = newest.max(row.maybe_bytes()?);
+    }
+    if events.iter().any(|event| Some(event.id.to_bytes()) <= newest) {
+        events.iter_mut().for_each(|event| event.id = decider.event(newest, event));
+    }
+    Ok(())
 }
 
 /// The keys of what a batch reads.

@@ -11,6 +11,14 @@ use crate::store::tx::{Row, Tx, Value};
 const INSERT: &str = "/* events.insert */
     INSERT INTO events (environment, event, type, created_at, data, checksum) VALUES ($1, $2, $3, $4, $5, $6)";
 
+/// The newest event of an environment, and the time by the database's clock.
+const NEWEST: &str = "/* events.newest */
+    SELECT (SELECT event FROM events WHERE environment = $1 ORDER BY event DESC LIMIT 1),
+        (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+/// The newest event of each of these environments.
+pub(in crate::store) const NEWEST_OF_EACH: &str = "/* events.newest_of_each */
+    SELECT (SELECT event FROM events WHERE environment = k.environment ORDER BY event DESC LIMIT 1)
+    FROM (SELECT unnest($1::bigint[]) AS environment) AS k";
 const FIND: &str = "/* events.find */ SELECT environment, event, type, created_at, data
     FROM events WHERE environment = $1 AND event = $2";
 const OLDER: &str = "/* events.older */ SELECT environment, event, type, created_at, data
@@ -40,6 +48,13 @@ pub(in crate::store) fn values(event: &EventRecord) -> Vec<Value> {
     ];
     values.push(EVENTS.checksum(&values));
     values
+}
+
+/// The newest event of an environment, and the time, where several servers share the database.
+pub fn newest(tx: &mut Tx<'_>, environment: i64) -> Result<(Option<[u8; 16]>, Timestamp), Fault> {
+    let row = tx.row(NEWEST, &[environment.into()])?;
+    let mut row = row.ok_or_else(|| Fault::new("database: a time without a row"))?;
+    Ok((row.maybe_bytes()?, Timestamp::from_millis(row.integer()?)))
 }
 
 /// One event.

@@ -27,6 +27,8 @@ const EXPIRING: &str = "/* mandates.expiring */ SELECT environment, mandate FROM
 const EXPIRING_BESIDE_OTHERS: &str = "/* mandates.expiring_beside_others */ SELECT environment, mandate
     FROM mandates WHERE expiring_at <= $1
     ORDER BY expiring_at LIMIT $2 FOR NO KEY UPDATE SKIP LOCKED";
+const NEWEST: &str = "/* mandates.newest */
+    SELECT mandate FROM mandates WHERE environment = $1 ORDER BY mandate DESC LIMIT 1";
 const FIND: &str = "/* mandates.find */
     SELECT mandate, agent, terms, created_at, revoked_at, replaced_by, governs_from, revoked_after, governed_until FROM mandates
     WHERE environment = $1 AND mandate = $2";
@@ -129,6 +131,11 @@ pub fn page(
 /// revoked.
 pub fn mark_announced(tx: &mut Tx<'_>, environment: i64, mandate: MandateId) -> Result<bool, Fault> {
     Ok(tx.execute(ANNOUNCED, &[environment.into(), mandate.to_bytes().into()])? == 1)
+}
+
+/// The newest mandate of an environment.
+pub fn newest(tx: &mut Tx<'_>, environment: i64) -> Result<Option<[u8; 16]>, Fault> {
+    tx.row(NEWEST, &[environment.into()])?.map(|mut row| row.bytes()).transpose()
 }
 
 /// When the next mandate is about to expire.

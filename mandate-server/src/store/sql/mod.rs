@@ -28,6 +28,7 @@ pub mod leases;
 pub mod left_over;
 pub mod mandates;
 pub mod metered;
+pub mod newest;
 mod of_agent;
 pub mod operated;
 pub mod owed;

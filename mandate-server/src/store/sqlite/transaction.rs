@@ -139,7 +139,7 @@ impl Thread {
         let foreign = operated == self.operated || !self.tail.lacks_as(&read);
         if foreign {
             self.tail.replace(read);
-            self.deciding.decider.follow(sql::decisions::newest(tx)?);
+            self.deciding.decider.follow(sql::decisions::newest(tx)?, sql::newest::others(tx)?);
         }
         (self.version, self.operated) = (version, operated);
         if foreign {

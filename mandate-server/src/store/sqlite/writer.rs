@@ -52,8 +52,8 @@ impl Writer {
         let mut connection = connect(path)?;
         // The pages as they were before a savepoint: beyond 16 of them SQLite would make a file for each transaction.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
-        let Seen { version, operated, newest } = take_over(&connection, tail)?;
-        decider.follow(newest);
+        let Seen { version, operated, newest, others } = take_over(&connection, tail)?;
+        decider.follow(newest, others);
         let stopped = Arc::new(AtomicBool::new(false));
         let checkpointer =
             Checkpointer::start(connect(path)?, disk.checkpoint, Arc::clone(&stopped), &mut connection)?;
@@ -156,6 +156,8 @@ struct Seen {
     version: i64,
     operated: i64,
     newest: Option<DecisionId>,
+    /// The newest id that is not a decision's.
+    others: Option<[u8; 16]>,
 }
 
 /// Takes the database over, in one transaction, so that no other program writes unseen, and reads the tail of
@@ -169,8 +171,8 @@ fn take_over(connection: &Connection, tail: &Arc<Tail>) -> Result<Seen, Fault> {
         let tx = &mut Tx::new(&mut session);
         // Those of a server that was killed: no other can hold one.
         sql::deliveries::release_all(tx)?;
-        let (operated, newest) = (sql::operated::count(tx)?, sql::decisions::newest(tx)?);
-        Seen { version: transaction::version(connection)?, operated, newest }
+        let (newest, others) = (sql::decisions::newest(tx)?, sql::newest::others(tx)?);
+        Seen { operated: sql::operated::count(tx)?, version: transaction::version(connection)?, newest, others }
     };
     connection.execute_batch("COMMIT")?;
     tail.commit((0, None), Vec::new());
