@@ -1,6 +1,8 @@
 //! `/v1/webhooks`.
 
-use mandate_core::{EventId, WebhookId};
+use std::sync::Arc;
+
+use mandate_core::WebhookId;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use utoipa::ToSchema;
@@ -121,8 +123,8 @@ pub(super) async fn delete(request: Admitted) -> Result<Answer, Failure> {
     )),
 )]
 pub(super) async fn ping(post: Post) -> Result<Answer, Failure> {
-    let (event, at) = (EventId::from_bytes(post.new_id()), post.at());
-    let command = post.no_body().map(|()| webhooks::Ping { id: post.id.clone(), event, at });
+    let moments = Arc::clone(&post.api.moments);
+    let command = post.no_body().map(|()| webhooks::Ping { id: post.id.clone(), moments });
     post.write(command, webhooks::ping).await
 }
 

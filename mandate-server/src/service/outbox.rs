@@ -25,19 +25,39 @@ pub fn write(
     at: Timestamp,
     data: Box<RawValue>,
 ) -> Result<EventRecord, Fault> {
-    let event = EventRecord { environment, id: moments.event(tx, environment, at)?, kind, at, data };
-    sql::events::insert(tx, &event)?;
+    let event = insert(tx, moments, environment, kind, at, data)?;
     sql::deliveries::fan_out(tx, &event)?;
     Ok(event)
 }
 
-/// Writes an event for one webhook only, even if it does not subscribe to the type.
+/// Writes an event for one webhook only, even if it does not subscribe to the type. Returns the event.
 ///
 /// # Errors
 /// The database fails.
-pub fn write_to(tx: &mut Tx<'_>, event: &EventRecord, webhook: WebhookId) -> Result<(), Fault> {
-    sql::events::insert(tx, event)?;
-    sql::deliveries::insert(tx, event, webhook)
+pub fn write_to(
+    tx: &mut Tx<'_>,
+    moments: &Moments,
+    environment: i64,
+    (webhook, kind): (WebhookId, EventKind),
+    at: Timestamp,
+    data: Box<RawValue>,
+) -> Result<EventRecord, Fault> {
+    let event = insert(tx, moments, environment, kind, at, data)?;
+    sql::deliveries::insert(tx, &event, webhook)?;
+    Ok(event)
+}
+
+fn insert(
+    tx: &mut Tx<'_>,
+    moments: &Moments,
+    environment: i64,
+    kind: EventKind,
+    at: Timestamp,
+    data: Box<RawValue>,
+) -> Result<EventRecord, Fault> {
+    let event = EventRecord { environment, id: moments.event(tx, environment, at)?, kind, at, data };
+    sql::events::insert(tx, &event)?;
+    Ok(event)
 }
 
 /// The object that an event is about, as the API shows it.

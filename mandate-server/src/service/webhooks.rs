@@ -1,18 +1,20 @@
 //! Webhooks: the addresses to which an organization's events are delivered.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use mandate_core::json::{Field, Object};
-use mandate_core::{AgentName, EnvironmentKind, EventId, EventKind, Invalid, Timestamp, WebhookId};
+use mandate_core::{AgentName, EnvironmentKind, EventKind, Invalid, Timestamp, WebhookId};
 use serde::Serialize;
 
 use super::endpoint::{self, EgressPolicy};
 use super::events::EventView;
 use super::listing::{Cursors, Query, Walk};
+use super::moments::Moments;
 use super::{organizations, outbox};
 use crate::error::Refusal;
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
-use crate::model::records::{DeliveryState, Direction, EventRecord, Slice, WebhookRecord};
+use crate::model::records::{DeliveryState, Direction, Slice, WebhookRecord};
 use crate::store::sql;
 use crate::store::tx::Tx;
 
@@ -57,10 +59,8 @@ pub struct Create {
 pub struct Ping {
     /// Its id.
     pub id: String,
-    /// The id of the event, drawn before.
-    pub event: EventId,
-    /// When.
-    pub at: Timestamp,
+    /// Where the event's time and id come from.
+    pub moments: Arc<Moments>,
 }
 
 #[derive(Serialize)]
@@ -174,14 +174,9 @@ pub fn delete(tx: &mut Tx<'_>, call: &Call, id: &str) -> Scripted {
 /// There is none of that id.
 pub fn ping(tx: &mut Tx<'_>, call: &Call, command: &Ping) -> Scripted {
     let webhook = lock(tx, call, &command.id)?;
-    let event = EventRecord {
-        environment: call.caller.environment.id,
-        id: command.event,
-        kind: EventKind::Ping,
-        at: command.at,
-        data: outbox::data(&Pinged { webhook })?,
-    };
-    outbox::write_to(tx, &event, webhook)?;
+    let (environment, moments) = (call.caller.environment.id, &command.moments);
+    let (at, data) = (moments.now(tx)?, outbox::data(&Pinged { webhook })?);
+    let event = outbox::write_to(tx, moments, environment, (webhook, EventKind::Ping), at, data)?;
     Ok(Answer::new(202, &EventView::of(&event))?)
 }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use futures_util::future::join_all;
+use mandate_core::EventId;
 use mandate_tests::cluster::{Held, query};
 use serde_json::{Value, json};
 
@@ -112,6 +113,28 @@ async fn an_event_is_behind_those_of_other_servers_whatever_the_clock_shows() {
 
 const WAITING: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ping_that_waits_for_its_webhook_is_dated_behind_the_wait() {
+    let world = World::start().await;
+    let webhook = json!({"url": "https://hooks.example/in", "events": ["mandate.revoked"]});
+    let webhook = world.post(&world.organization_key, "/v1/webhooks", &webhook).await.json();
+    let path = format!("/v1/webhooks/{}/ping", webhook["webhook"].as_str().unwrap());
+    let url = world.settings.database.as_str();
+    let holder = Held::begin(url, "SELECT 1 FROM webhooks FOR UPDATE");
+    let meanwhile = async {
+        while query(url, WAITING) == "0" {
+            tokio::task::yield_now().await;
+        }
+        world.clock.advance(90);
+        holder.commit();
+    };
+    let (pinged, ()) = tokio::join!(world.send("POST", &path, &world.organization_key, "", ""), meanwhile);
+    assert_eq!(pinged.status, 202, "{}", pinged.body);
+    assert_eq!(pinged.json()["created_at"], "2026-06-15T12:01:30.000Z");
+    let id = EventId::parse(pinged.json()["event"].as_str().unwrap()).unwrap();
+    assert_eq!(id.created_at().to_string(), "2026-06-15T12:01:30.000Z");
+}
 
 /// Asks for an export; gives its path.
 async fn export(server: &World, period: &Value) -> String {

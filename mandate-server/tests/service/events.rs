@@ -45,7 +45,7 @@ pub(crate) async fn delete(world: &World, id: &str) -> Answer {
 }
 
 pub(crate) async fn ping(world: &World, call: Call, id: &str) -> Answer {
-    let ping = webhooks::Ping { id: id.to_owned(), event: world.event(), at: world.clock.now() };
+    let ping = webhooks::Ping { id: id.to_owned(), moments: Arc::clone(&world.moments) };
     world.write(call, move |tx, call| webhooks::ping(tx, call, &ping)).await
 }
 
