@@ -93,8 +93,8 @@ pub fn next_expiring(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     sql::mandates::next_expiring(tx)
 }
 
-/// Writes `mandate.expiring` for at most `limit` mandates for which it is due at `now`. Returns how many
-/// there were.
+/// Writes `mandate.expiring` for at most `limit` mandates for which it is due at `now`. The events are dated when the
+/// mandates are held. Returns how many there were.
 ///
 /// # Errors
 /// The database fails.
@@ -107,12 +107,17 @@ pub fn announce_expiring(
     let mut due = sql::mandates::expiring(tx, now, limit)?;
     // Events lock their environment's webhooks: always in the same order, whatever the order of expiry.
     due.sort_unstable();
+    let mut announced = Vec::with_capacity(due.len());
     for (environment, id) in &due {
         if sql::mandates::mark_announced(tx, *environment, *id)? {
-            let mandate = sql::mandates::find(tx, *environment, *id)?;
-            let mandate = mandate.ok_or_else(|| Fault::new("database: a mandate just found is not there"))?;
-            expiring(tx, *environment, &mandate, moments, now)?;
+            announced.push((*environment, *id));
         }
+    }
+    let at = moments.now(tx)?;
+    for (environment, id) in announced {
+        let mandate = sql::mandates::find(tx, environment, id)?;
+        let mandate = mandate.ok_or_else(|| Fault::new("database: a mandate just found is not there"))?;
+        expiring(tx, environment, &mandate, moments, at)?;
     }
     Ok(due.len())
 }

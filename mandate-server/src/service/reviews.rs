@@ -103,8 +103,8 @@ pub fn next_end(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
     sql::reviews::next_end(tx)
 }
 
-/// Resolves at most `limit` reviews that have expired by `now`, and writes an event for each. Returns how
-/// many there were. Readers see a review as expired from its end on.
+/// Resolves at most `limit` reviews that have expired by `now`, and writes an event for each, dated when they are held.
+/// Returns how many there were. Readers see a review as expired from its end on.
 ///
 /// # Errors
 /// The database fails.
@@ -112,12 +112,17 @@ pub fn expire(tx: &mut Tx<'_>, moments: &Moments, now: Timestamp, limit: i64) ->
     let mut ended = sql::reviews::ended(tx, now, limit)?;
     // Events lock their environment's webhooks: always in the same order, whatever the order of expiry.
     ended.sort_unstable_by_key(|ended| (ended.environment, ended.review));
-    for Ended { environment, policy_version, review, decision } in &ended {
+    let mut expired = Vec::with_capacity(ended.len());
+    for one in &ended {
         // Exactly one resolution wins, and reports it.
-        if sql::reviews::expire(tx, *environment, *review)? {
-            let whole = sql::decisions::find(tx, *environment, *decision)?.ok_or_else(lost)?;
-            resolved(tx, *environment, policy_version, &whole, (moments, now))?;
+        if sql::reviews::expire(tx, one.environment, one.review)? {
+            expired.push(one);
         }
+    }
+    let at = moments.now(tx)?;
+    for Ended { environment, policy_version, decision, .. } in expired {
+        let whole = sql::decisions::find(tx, *environment, *decision)?.ok_or_else(lost)?;
+        resolved(tx, *environment, policy_version, &whole, (moments, at))?;
     }
     Ok(ended.len())
 }

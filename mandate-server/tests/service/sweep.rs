@@ -208,6 +208,23 @@ async fn two_servers_announce_nothing_twice() {
     assert_eq!(events_of(&world, "decision.resolved").await.len(), 5);
 }
 
+/// A sweep of many transactions takes time, and what it read at its begin is no time for the last of them.
+#[tokio::test]
+async fn what_a_sweep_announces_is_dated_when_its_rows_are_held() {
+    let (world, _) = pending(1).await;
+    move_to(&world, "2026-12-24T00:00:00Z", 0);
+    let began = Arc::new(TestClock::at(world.clock.now()));
+    world.clock.advance(30);
+    let exports = Arc::new(Exports::new("/nowhere/exports".into()));
+    Sweep::new(world.store.clone(), exports, Arc::clone(&world.moments), began).sweep().await;
+    let events = log(&world).await;
+    for kind in ["mandate.expiring", "decision.resolved"] {
+        let event = events.iter().find(|event| event["type"] == kind).unwrap();
+        assert_eq!(event["created_at"], "2026-12-24T00:00:30.000Z", "{kind}");
+    }
+    crate::oracle::holds(&world.database);
+}
+
 #[tokio::test]
 async fn kept_answers_go_after_a_day_and_not_before() {
     let world = World::new().await;
