@@ -27,7 +27,7 @@ Examples:
 Reads one snapshot; a server may be running. It checks the pages and indexes of the file, the references between rows, the \
 schema, the checksums of rows, and the chains of mandates and reviews. For every decision it verifies the signature and computes the verdict again \
 from the mandate and the recorded basis. It counts the metering again from the log, and reads the answers kept for retries. \
-Each finding is one line: table, row, found, expected. The exit code is 1 if there is a finding. It is 3, with the reason \
+Each finding is one line: table, row, environment, agent, sequence, found, expected. The exit code is 1 if there is a finding. It is 3, with the reason \
 on standard error, if the database could not be read to its end: a full disk, a directory without permission, a lost \
 connection. That says nothing about the database.";
 
@@ -83,10 +83,13 @@ impl Listener for Printer {
         let _ = if self.json {
             serde_json::to_writer(&mut out, &finding).map_err(Into::into).and_then(|()| writeln!(out))
         } else {
-            let Finding { table, environment, id, found, expected } = finding;
+            let Finding { table, environment, id, agent, sequence, found, expected } = finding;
             let id = id.map(|id| format!(" {id}")).unwrap_or_default();
-            let environment = environment.map(|e| format!(" (environment {e})")).unwrap_or_default();
-            writeln!(out, "{table}{id}{environment}: found {found}; expected {expected}")
+            let environment = environment.map(|number| format!("environment {number}"));
+            let sequence = sequence.map(|number| format!("sequence {number}"));
+            let place: Vec<_> = [environment, agent, sequence].into_iter().flatten().collect();
+            let place = if place.is_empty() { String::new() } else { format!(" ({})", place.join(", ")) };
+            writeln!(out, "{table}{id}{place}: found {found}; expected {expected}")
         };
     }
 

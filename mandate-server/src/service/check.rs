@@ -31,6 +31,12 @@ pub struct Finding {
     /// The row. None if the finding is about the whole table or database.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
+    /// The agent, where the row is about one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The place among the agent's decisions: of a decision its own, of a mandate the first that it governs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequence: Option<i64>,
     /// What was found.
     pub found: String,
     /// What a sound database has instead.
@@ -40,7 +46,7 @@ pub struct Finding {
 impl Finding {
     fn whole(table: impl Into<String>, found: impl Into<String>, expected: impl Into<String>) -> Self {
         let (table, found, expected) = (table.into(), found.into(), expected.into());
-        Self { table, environment: None, id: None, found, expected }
+        Self { table, environment: None, id: None, agent: None, sequence: None, found, expected }
     }
 
     fn row(
@@ -52,6 +58,11 @@ impl Finding {
     ) -> Self {
         let whole = Self::whole(table, found, expected);
         Self { environment: Some(environment), id: Some(id.into()), ..whole }
+    }
+
+    /// The same, about a place among an agent's decisions.
+    fn of(self, agent: Option<String>, sequence: Option<i64>) -> Self {
+        Self { agent, sequence, ..self }
     }
 }
 
@@ -111,7 +122,8 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
         for breach in breaches {
             let found = rule.found.replace("{}", &shown(&breach.other, rule.other));
             let id = shown(&breach.id, rule.of);
-            listener.finding(Finding::row(rule.table, breach.environment, id, found, rule.expected));
+            let finding = Finding::row(rule.table, breach.environment, id, found, rule.expected);
+            listener.finding(finding.of(breach.agent, breach.sequence));
         }
         if more {
             listener.finding(Finding::whole(

@@ -19,11 +19,17 @@ impl Listener for Found {
     }
 }
 
-/// What a whole check of a database finds, each as `table: found`, in the order of the alphabet.
-pub(crate) fn found(database: &str) -> Vec<String> {
+/// What a whole check of a database finds.
+pub(crate) fn findings(database: &str) -> Vec<Finding> {
     let mut found = Found::default();
     apart::snapshot(database, |tx| check::full(tx, &mut found)).unwrap();
-    let mut findings: Vec<_> = found.0.into_iter().map(|f| format!("{}: {}", f.table, f.found)).collect();
+    found.0
+}
+
+/// The same, each as `table: found`, in the order of the alphabet.
+pub(crate) fn found(database: &str) -> Vec<String> {
+    let mut findings: Vec<_> =
+        findings(database).into_iter().map(|f| format!("{}: {}", f.table, f.found)).collect();
     findings.sort();
     findings
 }

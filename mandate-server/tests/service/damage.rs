@@ -6,7 +6,7 @@ use mandate_server::clock::Clock as _;
 use mandate_server::service::check;
 use mandate_server::store::upkeep;
 
-use crate::check::{Found, found, lived_in};
+use crate::check::{Found, findings, found, lived_in};
 
 const SIGNATURE: &str = "decisions: a signature that KEY has not made";
 const DECISION: &str = "decisions: a checksum of other values";
@@ -277,6 +277,41 @@ async fn each_kind_of_damage_is_found_and_nothing_else() {
         }
     }
     assert!(otherwise.is_empty(), "{}", otherwise.join("\n"));
+}
+
+/// A copy of a database, after a statement.
+fn damaged(path: &Path, folder: &Path, statement: &str) -> String {
+    let damaged = folder.join("damaged.db");
+    std::fs::copy(path, &damaged).unwrap();
+    let connection = rusqlite::Connection::open(&damaged).unwrap();
+    assert!(connection.execute(statement, []).unwrap() > 0, "{statement}");
+    format!("sqlite://{}", damaged.display())
+}
+
+#[tokio::test]
+async fn what_is_found_of_decisions_and_mandates_names_the_agent_and_the_sequence() {
+    let world = lived_in().await;
+    let path = Path::new(world.database.strip_prefix("sqlite://").unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    for (statement, table, agent, sequence) in [
+        ("UPDATE decisions SET signature = zeroblob(64) WHERE amount = '501'", "decisions", "agt_a", 3),
+        ("UPDATE decisions SET spent = '11' WHERE amount = '230'", "decisions", "agt_a", 6),
+        ("UPDATE decisions SET mandate = NULL WHERE amount = '2'", "decisions", "agt_b", 2),
+        ("UPDATE mandates SET revoked_after = 1 WHERE revoked_at IS NOT NULL", "decisions", "agt_b", 2),
+        ("UPDATE mandates SET revoked_after = NULL WHERE revoked_at IS NOT NULL", "mandates", "agt_b", 2),
+        ("UPDATE mandates SET replaced_by = NULL WHERE replaced_by IS NOT NULL", "mandates", "agt_a", 1),
+        ("UPDATE agents SET sequence = 9 WHERE agent = 'agt_b'", "agents", "agt_b", 9),
+    ] {
+        let found = findings(&damaged(path, folder.path(), statement));
+        let named = found.iter().any(|finding| {
+            finding.table == table
+                && finding.agent.as_deref() == Some(agent)
+                && finding.sequence == Some(sequence)
+        });
+        assert!(named, "{statement}: {found:#?}");
+        let unnamed = |finding: &&check::Finding| finding.table == "decisions" && finding.sequence.is_none();
+        assert_eq!(found.iter().find(unnamed), None, "{statement}");
+    }
 }
 
 fn masked(text: &str, keys: &[String]) -> String {

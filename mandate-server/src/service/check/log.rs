@@ -104,17 +104,23 @@ fn usable(row: &SigningKeyRow) -> Option<(Kid, EnvironmentKind, Arc<dyn Verifier
 fn look(entry: &mut Entry, keys: &Keys) -> Looked {
     let (environment, agent) = (entry.environment, entry.agent.clone());
     let id = shown(&Value::Blob(entry.decision.clone()), Of::Decision);
-    let finding = |(found, expected): (String, &str)| Finding::row(TABLE, environment, &id, found, expected);
+    let finding = |sequence| {
+        let (agent, id) = (agent.clone(), &id);
+        move |(found, expected): (String, &str)| {
+            Finding::row(TABLE, environment, id, found, expected).of(Some(agent.clone()), sequence)
+        }
+    };
     let checksum = (!entry.holds()).then(|| (CHECKSUM.0.to_owned(), CHECKSUM.1));
     match entry.read() {
         Err(fault) => {
             let unreadable = Some((fault.to_string(), "a decision that can be read"));
-            let findings = [checksum, unreadable].into_iter().flatten().map(finding).collect();
+            let findings = [checksum, unreadable].into_iter().flatten().map(finding(None)).collect();
             Looked { environment, agent, decision: None, findings }
         }
         Ok(parsed) => {
             let findings = [checksum, signature(&parsed, keys), verdict(&parsed)];
-            let findings = findings.into_iter().flatten().map(finding).collect();
+            let sequence = Some(parsed.decision.sequence);
+            let findings = findings.into_iter().flatten().map(finding(sequence)).collect();
             Looked { environment, agent, decision: Some(parsed.decision), findings }
         }
     }

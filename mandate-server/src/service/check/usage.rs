@@ -57,8 +57,7 @@ impl Counters {
             return Ok(());
         };
         for (found, expected) in self.chain.take(decision) {
-            let id = format!("{} of {agent}, {}", decision.sequence, decision.id);
-            listener.finding(Finding::row(DECISIONS, environment, id, found, expected));
+            listener.finding(of_decision(environment, agent, decision, found, expected));
         }
         if decision.mandate.is_none()
             && let Some(from) =
@@ -66,7 +65,7 @@ impl Counters {
         {
             let found = format!("sequence {} without a mandate", decision.sequence);
             let expected = format!("the mandate of {agent}, which has had one since sequence {from}");
-            listener.finding(Finding::row(DECISIONS, environment, decision.id.to_string(), found, expected));
+            listener.finding(of_decision(environment, agent, decision, found, expected));
         }
         let month = decision.decided_at.month();
         let usage = self.months.entry((month, decision.request.currency.clone())).or_default();
@@ -90,7 +89,8 @@ impl Counters {
         if let Some(stored) = sql::agents::last(tx, &agent)?
             && let Some((found, expected)) = chain.end(stored)
         {
-            listener.finding(Finding::row(AGENTS, environment, agent.agent.as_str(), found, expected));
+            let finding = Finding::row(AGENTS, environment, agent.agent.as_str(), found, expected);
+            listener.finding(finding.of(Some(agent.agent.to_string()), Some(stored.0)));
         }
         for ((month, currency), counted) in months {
             let key = UsageKey { agent: agent.clone(), month, currency };
@@ -140,9 +140,21 @@ fn instants(month: Month) -> Result<std::ops::Range<Timestamp>, Fault> {
     Ok(start..end)
 }
 
+fn of_decision(
+    environment: i64,
+    agent: &str,
+    decision: &DecisionRecord,
+    found: String,
+    expected: String,
+) -> Finding {
+    let finding = Finding::row(DECISIONS, environment, decision.id.to_string(), found, expected);
+    finding.of(Some(agent.to_owned()), Some(decision.sequence))
+}
+
 fn finding(key: &UsageKey, found: String, expected: &str) -> Finding {
     let id = format!("{} {} {}", key.agent.agent, key.month, key.currency);
-    Finding::row(TABLE, key.agent.environment, id, found, expected)
+    let finding = Finding::row(TABLE, key.agent.environment, id, found, expected);
+    finding.of(Some(key.agent.agent.to_string()), None)
 }
 
 /// The counters, those by verdict where they are not 0.

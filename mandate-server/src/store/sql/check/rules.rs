@@ -20,7 +20,8 @@ pub enum Of {
     Export,
 }
 
-/// A rule. Its query returns the rows that break it: an environment, an id, and another value for the finding.
+/// A rule. Its query returns the rows that break it: an environment, an id, and another value for the finding; where the
+/// row is about a place among an agent's decisions, also the agent and the sequence.
 #[derive(Debug)]
 pub struct Rule {
     /// The table of the row.
@@ -63,7 +64,7 @@ const INDEXED: &[Rule] = &[
         other: Of::Itself,
         found: "not among the decisions of the agent {}",
         expected: "a row in agent_decisions, or to be newer than agents.last_decision and unsettled.since",
-        sql: "/* rules.decisions_1 */ SELECT d.environment, d.decision, d.agent FROM decisions d CROSS JOIN unsettled u
+        sql: "/* rules.decisions_1 */ SELECT d.environment, d.decision, d.agent, d.agent, d.sequence FROM decisions d CROSS JOIN unsettled u
             JOIN agents a ON a.environment = d.environment AND a.agent = d.agent
             LEFT JOIN agent_decisions o
                 ON o.environment = d.environment AND o.agent = d.agent AND o.decision = d.decision
@@ -145,7 +146,7 @@ const RULES: &[Rule] = &[
         other: Of::Mandate,
         found: "replaced by {}",
         expected: "replaced by another mandate of the same agent",
-        sql: "/* rules.mandates_1 */ SELECT m.environment, m.mandate, m.replaced_by FROM mandates m
+        sql: "/* rules.mandates_1 */ SELECT m.environment, m.mandate, m.replaced_by, m.agent, m.governs_from FROM mandates m
             LEFT JOIN mandates n ON n.environment = m.environment AND n.mandate = m.replaced_by
                 AND n.agent = m.agent AND n.mandate <> m.mandate
             WHERE m.replaced_by IS NOT NULL AND n.mandate IS NULL LIMIT $1",
@@ -156,7 +157,7 @@ const RULES: &[Rule] = &[
         other: Of::Mandate,
         found: "not governing, and neither revoked nor replaced, or both; {} governs",
         expected: "a mandate that does not govern was either revoked or replaced",
-        sql: "/* rules.mandates_2 */ SELECT m.environment, m.mandate, a.governing FROM mandates m
+        sql: "/* rules.mandates_2 */ SELECT m.environment, m.mandate, a.governing, m.agent, m.governs_from FROM mandates m
             JOIN agents a ON a.environment = m.environment AND a.agent = m.agent
             WHERE a.governing <> m.mandate AND (m.replaced_by IS NULL) = (m.revoked_at IS NULL) LIMIT $1",
     },
@@ -167,7 +168,7 @@ const RULES: &[Rule] = &[
         found: "governs from sequence {} on, and its ends do not fit",
         expected: "revoked_after where it is revoked, and only there; governed_until where another mandate governs, and only \
                    there; the mandate that replaced it governs from the next sequence on",
-        sql: "/* rules.mandates_3 */ SELECT m.environment, m.mandate, m.governs_from FROM mandates m
+        sql: "/* rules.mandates_3 */ SELECT m.environment, m.mandate, m.governs_from, m.agent, m.governs_from FROM mandates m
             JOIN agents a ON a.environment = m.environment AND a.agent = m.agent
             LEFT JOIN mandates n ON n.environment = m.environment AND n.mandate = m.replaced_by
             WHERE (m.revoked_at IS NULL) <> (m.revoked_after IS NULL)
@@ -180,7 +181,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "agent {}",
         expected: "an agent that is registered in its environment",
-        sql: "/* rules.decisions_2 */ SELECT d.environment, d.decision, d.agent FROM decisions d
+        sql: "/* rules.decisions_2 */ SELECT d.environment, d.decision, d.agent, d.agent, d.sequence FROM decisions d
             LEFT JOIN agents a ON a.environment = d.environment AND a.agent = d.agent
             WHERE a.agent IS NULL LIMIT $1",
     },
@@ -190,7 +191,7 @@ const RULES: &[Rule] = &[
         other: Of::Mandate,
         found: "mandate {}",
         expected: "a mandate of its agent",
-        sql: "/* rules.decisions_3 */ SELECT d.environment, d.decision, d.mandate FROM decisions d
+        sql: "/* rules.decisions_3 */ SELECT d.environment, d.decision, d.mandate, d.agent, d.sequence FROM decisions d
             LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
             WHERE d.mandate IS NOT NULL AND m.mandate IS NULL LIMIT $1",
     },
@@ -200,7 +201,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "signing key {}",
         expected: "an environment, an issuer and a signing key that are there",
-        sql: "/* rules.decisions_4 */ SELECT d.environment, d.decision, d.signing_key FROM decisions d
+        sql: "/* rules.decisions_4 */ SELECT d.environment, d.decision, d.signing_key, d.agent, d.sequence FROM decisions d
             LEFT JOIN environments e ON e.environment = d.environment
             LEFT JOIN issuers i ON i.issuer = d.issuer
             LEFT JOIN signing_keys k ON k.signing_key = d.signing_key
@@ -212,7 +213,7 @@ const RULES: &[Rule] = &[
         other: Of::Review,
         found: "review {}",
         expected: "a review where the verdict is review, and only there, that waits for this decision",
-        sql: "/* rules.decisions_5 */ SELECT d.environment, d.decision, d.review FROM decisions d
+        sql: "/* rules.decisions_5 */ SELECT d.environment, d.decision, d.review, d.agent, d.sequence FROM decisions d
             LEFT JOIN reviews r
                 ON r.environment = d.environment AND r.review = d.review AND r.decision = d.decision
             WHERE (d.verdict = 'review' AND r.review IS NULL) OR (d.verdict <> 'review' AND d.review IS NOT NULL)
@@ -224,7 +225,7 @@ const RULES: &[Rule] = &[
         other: Of::Decision,
         found: "supersedes {}",
         expected: "supersedes a decision of its agent whose approved review names this one",
-        sql: "/* rules.decisions_6 */ SELECT d.environment, d.decision, d.supersedes FROM decisions d
+        sql: "/* rules.decisions_6 */ SELECT d.environment, d.decision, d.supersedes, d.agent, d.sequence FROM decisions d
             LEFT JOIN decisions o ON o.environment = d.environment AND o.decision = d.supersedes
                 AND o.agent = d.agent AND o.verdict = 'review' AND o.decision <> d.decision
             LEFT JOIN reviews r ON r.environment = o.environment AND r.review = o.review
@@ -272,7 +273,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "resolved after sequence {}",
         expected: "where it was denied, the sequence of its decision or a later one; elsewhere none",
-        sql: "/* rules.reviews_3 */ SELECT r.environment, r.review, r.resolved_after FROM reviews r
+        sql: "/* rules.reviews_3 */ SELECT r.environment, r.review, r.resolved_after, d.agent, d.sequence FROM reviews r
             JOIN decisions d ON d.environment = r.environment AND d.decision = r.decision
             WHERE (r.status = 'denied' AND (r.resolved_after IS NULL OR r.resolved_after < d.sequence))
                OR (r.status <> 'denied' AND r.resolved_after IS NOT NULL) LIMIT $1",
@@ -353,11 +354,21 @@ pub struct Breach {
     pub id: Value,
     /// The other value.
     pub other: Value,
+    /// The agent, where the rule names it.
+    pub agent: Option<String>,
+    /// The place among the agent's decisions.
+    pub sequence: Option<i64>,
 }
 
 /// At most `limit` rows that break a rule.
 pub fn breaches(tx: &mut Tx<'_>, rule: &Rule, limit: i64) -> Result<Vec<Breach>, Fault> {
     let rows = tx.query(rule.sql, &[limit.into()])?.into_iter();
-    rows.map(|mut row| Ok(Breach { environment: row.integer()?, id: row.value()?, other: row.value()? }))
-        .collect()
+    rows.map(|mut row| {
+        let (environment, id, other) = (row.integer()?, row.value()?, row.value()?);
+        let is_placed = !row.rest().is_empty();
+        let (agent, sequence) =
+            if is_placed { (row.maybe_text()?, row.maybe_integer()?) } else { (None, None) };
+        Ok(Breach { environment, id, other, agent, sequence })
+    })
+    .collect()
 }
