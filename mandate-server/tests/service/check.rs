@@ -62,6 +62,7 @@ pub(crate) async fn lived_in() -> World {
     world.revoke(&mandate).await;
     world.clock.advance(300);
     assert_eq!(world.ask(&other, "3").await["verdict"], "deny_revoked");
+    world.mandate(&other, 100, "").await;
     world.store.close();
     world
 }

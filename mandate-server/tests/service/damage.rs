@@ -107,7 +107,49 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ),
     (
         "UPDATE mandates SET governed_until = governed_until + 1 WHERE replaced_by IS NOT NULL",
-        &[MANDATE, "mandates: governs from sequence 1 on, and its ends do not fit"],
+        &[
+            MANDATE,
+            "mandates: governs from sequence 1 on, and its ends do not fit",
+            "mandates: governs until another that governs from sequence 2 on",
+        ],
+    ),
+    // Agent b's first mandate governs 2 and 3, and was revoked behind 2. Nothing has replaced it.
+    (
+        "UPDATE mandates SET governed_until = 2 WHERE revoked_at IS NOT NULL",
+        &[
+            "decisions: sequence 3 under ID that governs 2 to 2",
+            MANDATE,
+            "mandates: governs until another that governs from sequence 4 on",
+        ],
+    ),
+    (
+        "UPDATE mandates SET governs_from = 3 WHERE governs_from = 4",
+        &[MANDATE, "mandates: governs until another that governs from sequence 3 on"],
+    ),
+    (
+        "UPDATE mandates SET governs_from = 5 WHERE governs_from = 4",
+        &[
+            MANDATE,
+            "mandates: governs until another that governs from sequence 5 on",
+            "mandates: governs_from 5",
+        ],
+    ),
+    (
+        "UPDATE mandates SET revoked_after = 0 WHERE revoked_at IS NOT NULL",
+        &[
+            "decisions: verdict allow (); computed again: deny_revoked",
+            MANDATE,
+            "mandates: governs from sequence 2 on, and ended or was revoked outside what it governs",
+        ],
+    ),
+    (
+        "UPDATE mandates SET revoked_after = 9 WHERE revoked_at IS NOT NULL",
+        &[
+            "decisions: verdict deny_revoked (deny_revoked); computed again: allow",
+            MANDATE,
+            "mandates: governs from sequence 2 on, and ended or was revoked outside what it governs",
+            "mandates: governs_from 2, revoked_after 9, governed_until 3",
+        ],
     ),
     (
         "UPDATE usage SET spent = '241' WHERE agent = 'agt_a'",
@@ -171,6 +213,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
             "decisions: agent agt_b",
             "decisions: agent agt_b",
             "decisions: agent agt_b",
+            "mandates: a row refers to agents",
             "mandates: a row refers to agents",
             "usage: month 2026-06",
         ],

@@ -71,6 +71,11 @@ impl Chain {
         }
     }
 
+    /// The number of the newest decision.
+    pub(super) fn last(&self) -> i64 {
+        self.last.map_or(0, |(sequence, _)| sequence)
+    }
+
     /// Compares the agent's row, which has the number and the id of the newest decision, with the decisions.
     pub(super) fn end(&self, stored: (i64, Option<DecisionId>)) -> Option<Wrong> {
         let shown = |sequence: i64, last: Option<DecisionId>| {

@@ -15,6 +15,7 @@ use crate::store::tx::Tx;
 const TABLE: &str = "usage";
 const DECISIONS: &str = "decisions";
 const AGENTS: &str = "agents";
+const MANDATES: &str = "mandates";
 /// How many rows of metering are held in memory at a time.
 const PAGE: i64 = 1_024;
 /// Longer than every month, and shorter than two, in days.
@@ -92,6 +93,9 @@ impl Counters {
             let finding = Finding::row(AGENTS, environment, agent.agent.as_str(), found, expected);
             listener.finding(finding.of(Some(agent.agent.to_string()), Some(stored.0)));
         }
+        for beyond in rows::beyond(tx, &agent, chain.last())? {
+            listener.finding(of_mandate(&agent, &beyond, chain.last()));
+        }
         for ((month, currency), counted) in months {
             let key = UsageKey { agent: agent.clone(), month, currency };
             let stored = match sql::usage::find(tx, &key) {
@@ -138,6 +142,20 @@ fn instants(month: Month) -> Result<std::ops::Range<Timestamp>, Fault> {
     let start = first(month)?;
     let end = first(start.plus_seconds(INTO_THE_NEXT_MONTH_DAYS * DAY_SECONDS).month())?;
     Ok(start..end)
+}
+
+fn of_mandate(agent: &AgentKey, beyond: &rows::Beyond, last: i64) -> Finding {
+    let shown = |name: &str, sequence: Option<i64>| sequence.map(|sequence| format!("{name} {sequence}"));
+    let ends = [
+        shown("governs_from", Some(beyond.governs_from)),
+        shown("revoked_after", beyond.revoked_after),
+        shown("governed_until", beyond.governed_until),
+    ];
+    let found = ends.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let expected =
+        format!("none behind sequence {last}, the newest of its agent; governs_from may be the next");
+    let finding = Finding::row(MANDATES, agent.environment, beyond.mandate.to_string(), found, expected);
+    finding.of(Some(agent.agent.to_string()), Some(beyond.governs_from))
 }
 
 fn of_decision(

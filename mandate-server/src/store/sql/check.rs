@@ -3,7 +3,7 @@
 
 mod rules;
 
-use mandate_core::{AgentId, Currency, Mandate, Month, Timestamp};
+use mandate_core::{AgentId, Currency, Mandate, MandateId, Month, Timestamp};
 
 use super::checksums::DECISIONS;
 use super::owed::{self, Owed};
@@ -56,6 +56,10 @@ const KEYS: &str = "/* check.keys */
     SELECT signing_key, kind, kid, public_key, sealed FROM signing_keys ORDER BY signing_key";
 const GOVERNED_FROM: &str = "/* check.governed_from */
     SELECT MIN(governs_from) FROM mandates WHERE environment = $1 AND agent = $2";
+const BEYOND: &str = "/* check.beyond */
+    SELECT mandate, governs_from, revoked_after, governed_until FROM mandates
+    WHERE environment = $1 AND agent = $2
+        AND (governs_from > $3 + 1 OR revoked_after > $3 OR governed_until > $3)";
 const USAGE: &str = "/* check.usage */ SELECT environment, month, agent, currency FROM usage
     WHERE (environment, month, agent, currency) > ($1, $2, $3, $4)
     ORDER BY environment, month, agent, currency LIMIT $5";
@@ -209,6 +213,34 @@ pub fn signing_keys(tx: &mut Tx<'_>) -> Result<Vec<SigningKeyRow>, Fault> {
 pub fn governed_from(tx: &mut Tx<'_>, environment: i64, agent: &str) -> Result<Option<i64>, Fault> {
     let row = tx.row(GOVERNED_FROM, &[environment.into(), agent.into()])?;
     row.map_or(Ok(None), |mut row| row.maybe_integer())
+}
+
+/// A mandate that says something about sequences that its agent has not reached.
+#[derive(Debug)]
+pub struct Beyond {
+    /// The mandate.
+    pub mandate: MandateId,
+    /// The first sequence that it governs.
+    pub governs_from: i64,
+    /// The last before its revocation.
+    pub revoked_after: Option<i64>,
+    /// Its last.
+    pub governed_until: Option<i64>,
+}
+
+/// The mandates of an agent that say something about sequences behind `last`, the agent's newest.
+pub fn beyond(tx: &mut Tx<'_>, agent: &AgentKey, last: i64) -> Result<Vec<Beyond>, Fault> {
+    let place = [agent.environment.into(), agent.agent.as_str().into(), last.into()];
+    let rows = tx.query(BEYOND, &place)?.into_iter();
+    rows.map(|mut row| {
+        Ok(Beyond {
+            mandate: MandateId::from_bytes(row.bytes()?),
+            governs_from: row.integer()?,
+            revoked_after: row.maybe_integer()?,
+            governed_until: row.maybe_integer()?,
+        })
+    })
+    .collect()
 }
 
 /// How many rows of metering there are.

@@ -176,6 +176,30 @@ const RULES: &[Rule] = &[
                OR n.governs_from <> m.governed_until + 1 LIMIT $1",
     },
     Rule {
+        table: "mandates",
+        of: Of::Mandate,
+        other: Of::Itself,
+        found: "governs until another that governs from sequence {} on",
+        expected: "each sequence of an agent governed by one mandate: the next governs from governed_until + 1 on",
+        sql: "/* rules.mandates_4 */ SELECT w.environment, w.mandate, w.next, w.agent, w.governs_from
+            FROM (SELECT environment, mandate, agent, governs_from, governed_until,
+                    LEAD(governs_from) OVER (PARTITION BY environment, agent
+                        ORDER BY governs_from, COALESCE(governed_until, 9223372036854775807), mandate) AS next
+                FROM mandates) w
+            WHERE w.next IS NOT NULL AND (w.governed_until IS NULL OR w.next <> w.governed_until + 1) LIMIT $1",
+    },
+    Rule {
+        table: "mandates",
+        of: Of::Mandate,
+        other: Of::Itself,
+        found: "governs from sequence {} on, and ended or was revoked outside what it governs",
+        expected: "governed_until and revoked_after of governs_from - 1 or greater, and revoked_after no greater than \
+                   governed_until",
+        sql: "/* rules.mandates_5 */ SELECT m.environment, m.mandate, m.governs_from, m.agent, m.governs_from FROM mandates m
+            WHERE m.governed_until < m.governs_from - 1 OR m.revoked_after < m.governs_from - 1
+               OR m.revoked_after > m.governed_until LIMIT $1",
+    },
+    Rule {
         table: "decisions",
         of: Of::Decision,
         other: Of::Itself,
