@@ -26,7 +26,7 @@ use crate::service::decisions::{self, Filter};
         ("mode" = values::Mode, Query, description = "Made in this mode."),
         ("review" = values::ReviewStatus, Query, description = "Whose review has this status."),
         ("since" = values::Timestamp, Query, description = "Made at this instant or later, by the time in the id. After the clock was set back that is later than `decided_at`."),
-        ("until" = values::Timestamp, Query, description = "Made before this instant, by the time in the id."),
+        ("until" = values::Timestamp, Query, description = "Made before this instant, by the time in the id. After the clock was set back that is later than `decided_at`."),
         PageParameters,
     ),
     responses((

@@ -163,8 +163,9 @@ pub struct NewExport {
     /// `decided_at`.
     #[schema(required = false)]
     pub since: values::Timestamp,
-    /// Decisions made before this instant, by the time in their ids. It is after `since`, and not in the future. Without it
-    /// the export holds what was committed when it was built, and its first line names the newest decision (`last`).
+    /// Decisions made before this instant, by the time in their ids. After the clock was set back that is later than
+    /// `decided_at`. It is after `since`, and not in the future. Without it the export holds what was committed when it was
+    /// built, and its first line names the newest decision (`last`).
     #[schema(required = false)]
     pub until: values::Timestamp,
 }

@@ -67,7 +67,8 @@ pub(super) fn parameters() -> [(&'static str, Parameter); 4] {
             "Cursor",
             query(
                 "cursor",
-                "The `next_cursor` of the page before, with the same filters and a key of the same caller. It holds for 24 hours.",
+                "The `next_cursor` of the page before, with the same filters and a key of the same caller. It holds for 24 hours. \
+                 Lists are in the order of ids. After the clock was set back the time in an id may be later than the object's own.",
                 text(),
             ),
         ),
@@ -85,7 +86,8 @@ pub(super) fn parameters() -> [(&'static str, Parameter); 4] {
                 "ending_before",
                 "The page before the object with this id, towards the newest. Of `cursor`, `starting_after` and `ending_before` one can be given. \
                  To follow a list and miss nothing, give the newest id that is a minute old, and skip the objects that you have: an object may \
-                 appear in the list up to a minute after one with a later id.",
+                 appear in the list up to a minute after one with a later id. After the clock was set back the time in an id may be later \
+                 than the object's own.",
                 text(),
             ),
         ),
