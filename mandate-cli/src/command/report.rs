@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
         Reader::open(&args.export)?,
         &args.export,
         |prologue| {
-            if prologue.header.as_ref().is_some_and(|header| !header.is_complete()) {
+            if !prologue.is_complete() {
                 warn("the export holds decisions of one verdict only: so does the report");
             }
             Ok(())
@@ -147,7 +147,8 @@ impl Observed {
         let review = decision.review.as_ref().filter(|review| review.status == ReviewStatus::Approved);
         match (decision.claims.verdict, review) {
             (Verdict::Allow, _) => add(&mut self.totals.allowed),
-            (Verdict::Review, Some(review)) => match review.decision {
+            // What follows an approval is no review, so an export of one verdict never has both.
+            (Verdict::Review, Some(review)) => match review.decision.filter(|_| prologue.is_complete()) {
                 Some(fresh) => {
                     self.awaited.insert(fresh, request.clone());
                 }
@@ -243,4 +244,58 @@ fn print(rows: &[Row], totals: &Totals, output: &mut Output) -> Result<(), Failu
     output.text("\n");
     output.text(&Tabular::new(&COLUMNS).page(rows.iter().map(String::as_str)));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use mandate_core::{MandateId, Nonce, ReviewId, Timestamp};
+
+    use super::*;
+    use crate::export::{Entry, Header};
+
+    fn header(verdict: &str) -> Header {
+        let line = format!(
+            r#"{{"export":{{"id":"{}","environment":"sandbox"{verdict}}}}}"#,
+            mandate_core::ExportId::new(Timestamp::from_seconds(0), 1)
+        );
+        match Entry::read(line.as_bytes()) {
+            Ok(Entry::Export(header)) => header,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn approved(number: u32) -> Decision {
+        let at = Timestamp::from_seconds(1_781_524_800);
+        let (id, fresh) =
+            (DecisionId::new(at, number.into()), DecisionId::new(at.plus_seconds(60), number.into()));
+        let (mandate, nonce, review) =
+            (MandateId::new(at, 1), Nonce::new(at, 1), ReviewId::new(at, number.into()));
+        let line = format!(
+            r#"{{"decision":{{"iss":"https://verdicts.example","jti":"{id}","iat":1781524800,"exp":1781525100,
+            "verdict":"review","mandate":"{mandate}","policy_version":"pol_2026-01-01.1","nonce":"{nonce}",
+            "request":{{"agent":"agt_a","amount":300,"currency":"USD","recipient":"vendor:v","category":"c"}},
+            "sequence":{number},"decided_at":"2026-06-15T12:00:00.000Z","mode":"observe",
+            "basis":{{"spent":0,"recent_requests":0}},"verdict_token":"t",
+            "review":{{"id":"{review}","status":"approved","decision":"{fresh}"}}}}}}"#
+        );
+        match Entry::read(line.as_bytes()) {
+            Ok(Entry::Decision(decision)) => *decision,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn approvals_whose_outcome_is_in_no_row_are_not_kept() {
+        for (verdict, awaited) in [(r#","verdict":"review""#, 0), ("", 100)] {
+            let prologue = Prologue { header: Some(header(verdict)), ..Prologue::default() };
+            let mut observed = Observed::default();
+            for number in 1..=100 {
+                observed.take(&prologue, 1, &approved(number)).unwrap();
+            }
+            assert_eq!(observed.awaited.len(), awaited);
+            let (rows, totals) = observed.end();
+            assert_eq!((totals.observed, totals.outside, totals.blocked), (100, 100, 0));
+            assert_eq!((rows.len(), rows[0].sum.requests), (1, 100));
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 
 use mandate_core::{AgentId, DecisionId, Invalid, Mandate};
 
-use super::{Decision, Entry, Prologue, Raw, Reader, with_revocation};
+use super::{Decision, Entry, Header, Prologue, Raw, Reader, with_revocation};
 use crate::exit::{Exit, Failure};
 use crate::input::Source;
 use crate::lines::unreadable;
@@ -107,6 +107,11 @@ fn not_as_written(line: u64, why: &str) -> Failure {
 }
 
 impl Prologue {
+    /// Whether the export has every decision of its agents and its period, as far as it says.
+    pub(crate) fn is_complete(&self) -> bool {
+        self.header.as_ref().is_none_or(Header::is_complete)
+    }
+
     /// The mandate that governed a decision's sequence, revoked if it was revoked by then.
     pub(crate) fn governing(&self, line: u64, decision: &Decision) -> Result<Option<Mandate>, Failure> {
         if let Some(id) = decision.claims.mandate.filter(|id| self.mandates.get(id).is_none()) {
