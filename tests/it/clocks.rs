@@ -4,10 +4,13 @@ mod database;
 
 use std::thread;
 
-use crate::harness::{Agent, Client, Organization, Replicas, ShiftedClock, TestServer, authorization, terms};
+use crate::harness::{
+    Agent, Client, Organization, Ran, Replicas, ShiftedClock, TestServer, authorization, terms,
+};
 use mandate_core::Timestamp;
 use mandate_tests::Kind;
 use mandate_tests::campaign::{Numbers, scale, seed};
+use serde_json::json;
 
 const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60 * SECOND;
@@ -125,6 +128,41 @@ fn accept(server: &TestServer, clock: &ShiftedClock) {
     let mut command = server.operator(&["clock", "accept", "--yes"]);
     let ran = command.envs(clock.environment()).output().unwrap();
     assert!(ran.status.success(), "{ran:?}");
+}
+
+#[test]
+fn the_clock_is_shown_and_its_acceptance_is_on_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ShiftedClock::ahead(0);
+    let server = TestServer::start_by(folder.path(), &clock);
+    let organization = server.demo();
+    agents(&organization)[0].ask(1);
+    let operate =
+        |args: &[&str]| Ran::from(server.operator(args).envs(clock.environment()).output().unwrap());
+    let shown = |deciding: &str| {
+        let shown = operate(&["clock", "show"]).code(0).out;
+        let lines: Vec<_> = shown.lines().filter_map(|line| line.split_once("  ")).collect();
+        let [("clock", now), ("mark", mark), ("deciding", found)] = lines[..] else { panic!("{shown}") };
+        assert_eq!(found, deciding);
+        [now, mark].map(|instant| Timestamp::parse(instant.trim()).unwrap())
+    };
+    let [now, mark] = shown("yes");
+    assert!(mark.millis_since(now).abs() < MINUTE, "{now}, {mark}");
+    clock.set(-HOUR);
+    let [now, mark] = shown("no: the clock is behind the mark");
+    assert!((HOUR - MINUTE..=HOUR + SECOND).contains(&mark.millis_since(now)), "{now}, {mark}");
+    let json = operate(&["clock", "show", "--json"]).code(0).json();
+    assert_eq!((&json["deciding"], &json["mark"]), (&json!(false), &json!(mark)));
+    assert!(json["behind_seconds"].as_f64().unwrap() > 3_500.0, "{json}");
+    let accepted = operate(&["clock", "accept", "--yes", "--json"]).code(0).json();
+    assert_eq!((&accepted["deciding"], &accepted["exports_reopened"]), (&json!(true), &json!(0)));
+    let [now, mark] = shown("yes");
+    assert!(mark <= now, "{now}, {mark}");
+    let recorded = operate(&["audit", "list", "--json"]).code(0).json();
+    assert_eq!((&recorded[0]["action"], &recorded[0]["subject"]), (&json!("clock.accept"), &json!("clock")));
+    let details = &recorded[0]["details"];
+    assert_eq!((&details["to"], &details["exports_reopened"]), (&accepted["mark"], &json!(0)));
+    assert!(server.hold(&organization.client, &[server.issuer()]) > 0);
 }
 
 /// What the machine's clock shows.

@@ -73,7 +73,9 @@ const DIRECTIVES: &[(&str, &[&str])] = &[
     ("Install", &["WantedBy"]),
 ];
 /// What no change may take from the unit.
-const KEPT: [&str; 6] = [
+const KEPT: [&str; 7] = [
+    // Decisions go by the clock.
+    "After=network-online.target time-sync.target",
     "NoNewPrivileges=yes",
     "ProtectSystem=strict",
     "MemoryDenyWriteExecute=yes",

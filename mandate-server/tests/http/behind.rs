@@ -54,7 +54,11 @@ async fn a_clock_that_is_sixty_days_behind_decides_nothing_until_it_is_accepted(
     // After a restart too.
     let world = world.restart().await;
     decides_nothing(&world, &agent, &reviewed[0], &first).await;
-    // What takes authority away goes on.
+    // What takes authority away goes on, and so does the switch of the mode.
+    for mode in ["observe", "enforce"] {
+        let switched = world.post(&world.organization_key, "/v1/enforcement", &json!({ "mode": mode })).await;
+        assert_eq!((switched.status, &switched.json()["mode"]), (200, &json!(mode)));
+    }
     let deny = format!("/v1/reviews/{}/deny", reviewed[0]);
     let denied = world.send("POST", &deny, &world.organization_key, "", "").await;
     assert_eq!((denied.status, &denied.json()["review"]["resolved_after"]), (200, &json!(3)));
