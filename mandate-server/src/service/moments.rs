@@ -186,22 +186,22 @@ impl Moments {
     }
 
     /// For how many more milliseconds of uptime the deletion is suspended, if that is to be written down: it is new, or
-    /// much less than what was written.
+    /// much less than what was written. Before it is what was written.
     #[must_use]
-    pub fn hold_to_keep(&self) -> Option<i64> {
+    pub fn hold_to_keep(&self) -> Option<(i64, i64)> {
         let (until, kept) =
             (self.suspended_until.load(Ordering::SeqCst), self.suspension_kept.load(Ordering::SeqCst));
         let left = until.saturating_sub(self.clock.uptime_millis()).max(0);
         let is_less = kept.saturating_sub(left) >= KEEP_MILLIS || left == 0 && kept > 0;
-        (left > kept || is_less).then_some(left)
+        (left > kept || is_less).then_some((kept, left))
     }
 
-    /// Writes down what [`Self::hold_to_keep`] says.
+    /// Writes down what [`Self::hold_to_keep`] says. A longer suspension of another server stays.
     ///
     /// # Errors
     /// The database fails.
-    pub fn keep_hold(tx: &mut Tx<'_>, left: i64) -> Result<(), Fault> {
-        marked::hold(tx, left)
+    pub fn keep_hold(tx: &mut Tx<'_>, (kept, left): (i64, i64)) -> Result<(), Fault> {
+        marked::hold(tx, kept, left)
     }
 
     /// Notes that it was written.

@@ -133,10 +133,10 @@ pub struct Sweep {
 /// # Errors
 /// The database fails.
 pub(crate) async fn keep_hold(store: &Store, moments: &Moments) -> Result<(), Fault> {
-    let Some(left) = moments.hold_to_keep() else { return Ok(()) };
-    let kept = store.write(move |tx| Moments::keep_hold(tx, left).map_err(ScriptError::Fault)).await?;
+    let Some(hold) = moments.hold_to_keep() else { return Ok(()) };
+    let kept = store.write(move |tx| Moments::keep_hold(tx, hold).map_err(ScriptError::Fault)).await?;
     kept.map_err(|refusal| Fault::new(refusal.message))?;
-    moments.hold_is_kept(left);
+    moments.hold_is_kept(hold.1);
     Ok(())
 }
 

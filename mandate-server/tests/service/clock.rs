@@ -9,6 +9,7 @@ use mandate_server::model::call::Caller;
 use mandate_server::model::idempotency::KEPT_SECONDS;
 use mandate_server::service::audit::Operator;
 use mandate_server::service::exports;
+use mandate_server::service::moments::Moments;
 use mandate_server::service::signing::rotation::{self, Maker};
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::exports::Format;
@@ -131,6 +132,37 @@ async fn kept_answers_go_on_time_past_those_that_a_clock_kept_which_was_ahead() 
     world.clock.advance(JUMP);
     sweep(&world, &one).await;
     assert_eq!(kept(), 0);
+}
+
+/// What the database keeps of it is for all servers, and each has its own.
+#[tokio::test]
+async fn a_server_shortens_no_hold_that_another_has_written_down() {
+    let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    let held = || world.number("SELECT held FROM clock") / 1_000;
+    let start = || {
+        let clock = Arc::new(TestClock::at(world.clock.now()));
+        let moments = Arc::new(Moments::new(Arc::clone(&clock) as _, Arc::clone(&world.ids)));
+        let exports = Arc::new(Exports::new(folder.path().to_owned()));
+        let sweep = Sweep::new(world.store.clone(), exports, moments, Arc::clone(&clock) as _);
+        (clock, sweep)
+    };
+    let ((one, first), (other, second)) = (start(), start());
+    one.step(3_600);
+    first.sweep().await;
+    assert_eq!(held(), DAY);
+    one.advance(DAY - 3_600);
+    first.sweep().await;
+    assert_eq!(held(), 3_600);
+    other.advance(DAY - 3_599);
+    other.step(3_600);
+    second.sweep().await;
+    assert_eq!(held(), DAY, "that of the other is longer");
+    one.advance(3_600);
+    first.sweep().await;
+    assert_eq!(held(), DAY);
+    other.advance(DAY);
+    second.sweep().await;
+    assert_eq!(held(), 0);
 }
 
 #[tokio::test]

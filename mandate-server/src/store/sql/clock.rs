@@ -16,7 +16,8 @@ const MARK: &str = "/* clock.mark */ SELECT mark FROM clock";
 /// Raises the mark to `$1`, unless it is as high already.
 pub(in crate::store) const RAISE: &str = "/* clock.raise */ UPDATE clock SET mark = $1 WHERE mark < $1";
 const HELD: &str = "/* clock.held */ SELECT held FROM clock";
-const HOLD: &str = "/* clock.hold */ UPDATE clock SET held = $1";
+/// Several servers write it. One lowers only what it has written itself.
+const HOLD: &str = "/* clock.hold */ UPDATE clock SET held = $1 WHERE held < $1 OR held = $2";
 const ACCEPT: &str = "/* clock.accept */ UPDATE clock SET mark = $1";
 /// On SQLite the row has a checksum, which is verified by every transaction.
 const ROW: &str = "/* clock.row */ SELECT one, mark, held, checksum FROM clock";
@@ -81,11 +82,11 @@ pub fn held(tx: &mut Tx<'_>) -> Result<i64, Fault> {
     }
 }
 
-/// Keeps for how many more milliseconds that is so.
-pub fn hold(tx: &mut Tx<'_>, millis: i64) -> Result<(), Fault> {
+/// Keeps for how many more milliseconds that is so, unless another than `before` is kept that is greater.
+pub fn hold(tx: &mut Tx<'_>, before: i64, millis: i64) -> Result<(), Fault> {
     match guarded(tx)? {
         Some((mark, _)) => write(tx, mark, millis),
-        None => tx.execute_one(HOLD, &[millis.into()]),
+        None => tx.execute(HOLD, &[millis.into(), before.into()]).map(drop),
     }
 }
 
