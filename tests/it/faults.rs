@@ -7,7 +7,7 @@ use mandate_tests::proxy::Half;
 use mandate_tests::standby::either;
 use mandate_tests::{Cluster, Kind, Proxy, campaign};
 
-use crate::harness::{Ledger, Replicas, on_both};
+use crate::harness::{Client, Ledger, Replicas, on_both};
 
 const SERVERS: usize = 3;
 /// How often each fault comes, times the scale.
@@ -105,10 +105,21 @@ fn servers_follow_the_database_to_its_standby() {
     }
 }
 
+/// Waits until a server has its database again.
+fn answers(replicas: &Replicas, organization: &Client) {
+    let began = Instant::now();
+    while replicas.ops(0).get("/readyz").status != 200 || organization.get("/agents").status != 200 {
+        assert!(began.elapsed() < NOTICED, "{}", replicas.logged());
+    }
+}
+
 #[test]
 fn a_server_without_its_database_is_not_ready_and_logs_the_kind_of_the_fault() {
     let (cluster, url) = cluster();
     let replicas = Replicas::start(&url, 1);
+    let organization = replicas.organization("acme");
+    let agent = organization.buyer("a");
+    assert_eq!(agent.ask(1).status, 201);
     cluster.crash();
     let began = Instant::now();
     // At first a request waits for the database, and the answer is cut off by its own time limit.
@@ -125,6 +136,10 @@ fn a_server_without_its_database_is_not_ready_and_logs_the_kind_of_the_fault() {
         assert!(!lines.is_empty(), "{logged}");
         assert!(lines.iter().all(|line| line.contains("\"kind\":\"unavailable\"")), "{logged}");
     }
+    cluster.start_again();
+    answers(&replicas, &organization.client);
+    assert_eq!(agent.ask(1).status, 201);
+    assert_eq!(replicas.hold(&organization.client), 2);
 }
 
 /// While the database is away and clients ask on, there is a line a second, and one thread tries to connect.
@@ -137,8 +152,9 @@ fn a_server_whose_database_is_away_logs_a_line_a_second_and_tries_alone() {
     let database = Kind::Postgres.fresh();
     let (proxy, through) = Proxy::before_database(database.url());
     let replicas = Replicas::start(&through, 1);
-    let organization = replicas.organization("acme").client;
-    assert_eq!(organization.get("/agents").status, 200);
+    let acme = replicas.organization("acme");
+    let (agent, organization) = (acme.buyer("a"), &acme.client);
+    assert_eq!(agent.ask(1).status, 201);
     let (lines, connections) = (replicas.logged().lines().count(), proxy.connections());
     let is_back = AtomicBool::new(false);
     let asking = || {
@@ -161,6 +177,9 @@ fn a_server_whose_database_is_away_logs_a_line_a_second_and_tries_alone() {
     assert!(lines < LINES, "{lines} lines for {refused} refused: {logged}");
     assert!(attempts < ATTEMPTS, "{attempts} attempts");
     assert!(logged.contains("\"others\":"), "{logged}");
+    answers(&replicas, organization);
+    assert_eq!(agent.ask(1).status, 201);
+    assert_eq!(replicas.hold(organization), 2);
 }
 
 /// The database's host is gone without a word: connections hang, those that there are and new ones.

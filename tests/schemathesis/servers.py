@@ -51,7 +51,8 @@ def on_postgres(binary):
             create = [binary, "organization", "create", "demo", "--json"]
             keys = json.loads(subprocess.run(create, env=settings, check=True, stdout=subprocess.PIPE).stdout)
             host = f"http://127.0.0.1:{public}"
-            yield keys | {"base_url": f"http://127.0.0.1:{api}/v1", "verdicts_url": host, "docs_url": host}
+            urls = {"base_url": f"http://127.0.0.1:{api}/v1", "verdicts_url": host, "docs_url": host}
+            yield keys | urls | {"database": database}
         finally:
             server.terminate()
             server.wait()

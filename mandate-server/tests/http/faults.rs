@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::samples::{request, terms};
 use crate::tenants::Tenants;
-use crate::world::{World, noon};
+use crate::world::{World, noon, spend};
 
 const SECRET_REASON: &str = "the reason is for the log alone";
 
@@ -74,7 +74,7 @@ async fn tenants(part: &Arc<Breakable>) -> Tenants {
 #[tokio::test]
 async fn a_handler_that_panics_is_a_500_with_an_id() {
     let part = Breakable::new();
-    let Tenants { ours, .. } = &tenants(&part).await;
+    let Tenants { ours, world, .. } = &tenants(&part).await;
     let post = || {
         let post =
             ours.client.post("/v1/agents", &json!({"name": "late"})).bearer_auth(&ours.organization_key);
@@ -87,6 +87,9 @@ async fn a_handler_that_panics_is_a_500_with_an_id() {
     part.broken.store(false, Ordering::SeqCst);
     let retried = post().asked().await;
     assert_eq!((retried.status, retried.replayed()), (201, false), "{}", retried.body);
+    let key = retried.json()["agent_key"].as_str().unwrap().to_owned();
+    assert_eq!(world.post(&key, "/v1/authorizations", &spend(1)).await.status, 201);
+    assert!(world.holds() > 0);
 }
 
 #[tokio::test]

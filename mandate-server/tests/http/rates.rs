@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mandate_tests::cluster::query;
 
-use crate::world::World;
+use crate::world::{World, spend};
 
 /// Both are asked alternately, and then one alone, until all say that the window is full, and not only this round's
 /// share. The clock does not move meanwhile, so that nothing leaves the window.
@@ -47,6 +47,11 @@ async fn a_rate_holds_for_two_servers_together() {
             while ask(server).await.is_some() {}
         }
     }
+    let agent = servers[0].agent("asking").await;
+    for server in &servers {
+        assert_eq!(server.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+    }
+    assert_eq!(servers[0].holds(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,8 +59,13 @@ async fn a_server_that_has_stopped_is_not_counted_among_those_that_share() {
     const SERVERS: &str = "SELECT count(*) FILTER (WHERE ended = 0) || ' ' || count(*) FROM servers";
     let stays = World::start().await;
     let ends = stays.beside(Arc::clone(&stays.clock)).await;
+    let agent = stays.agent("asking").await;
+    for server in [&stays, &ends] {
+        assert_eq!(server.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+    }
     let url = stays.settings.database.clone();
     assert_eq!(query(&url, SERVERS), "2 2");
     ends.running.stop().await;
     assert_eq!(query(&url, SERVERS), "1 2", "what it has admitted counts on");
+    assert_eq!(stays.holds(), 2);
 }

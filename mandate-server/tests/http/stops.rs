@@ -29,4 +29,5 @@ async fn an_instruction_that_was_taken_is_sent_by_another_server_at_once() {
     assert_eq!(claims(&first), claims(&second), "the same instruction");
     let beside = Server { world: beside, http };
     assert_eq!(ended(&beside, &path).await, "funded");
+    assert!(beside.world.holds() > 0);
 }

@@ -275,6 +275,7 @@ async fn a_source_that_has_changed_is_moved_from_the_beginning() {
             assert_eq!(changed.unwrap().unwrap(), 1);
             let summary = run(from, to, 1, &by, &mut Cut::never()).unwrap();
             assert_eq!(summary.target, "emptied");
+            assert_eq!(oracle::holds(to), 1);
         })
         .await;
 }

@@ -20,6 +20,7 @@ use mandate_server::worker::sweep::{JOBS, Sweep};
 use crate::apart;
 use crate::deliveries::{pinged, webhook};
 use crate::events::{delete, log};
+use crate::oracle;
 use crate::world::{World, claim};
 
 const DAY: i64 = 86_400;
@@ -40,6 +41,12 @@ fn sweeper(world: &World, directory: &std::path::Path) -> Sweep {
 async fn sweep(world: &World, sweep: &Sweep) {
     let next = sweep.sweep().await;
     assert!(next > world.clock.now() && next <= world.clock.now().plus_seconds(10), "{next}");
+}
+
+/// Has a decision made.
+async fn denied(world: &World) {
+    let agent = world.agent("asking").await;
+    assert_eq!(world.ask(&agent, "1").await["verdict"], "deny_no_mandate");
 }
 
 /// How many events there are of a type.
@@ -107,6 +114,7 @@ async fn mandates_and_reviews_have_one_event_when_the_clock_jumps_and_goes_back(
     assert_eq!(events(&world, "decision.resolved").await, 2);
     let shown = world.decision(&world.organization, &second["decision"]).await;
     assert_eq!(shown["review"]["status"], "expired");
+    assert_eq!(oracle::holds(&world.database), 2);
 }
 
 #[tokio::test]
@@ -132,12 +140,14 @@ async fn kept_answers_go_on_time_past_those_that_a_clock_kept_which_was_ahead() 
     world.clock.advance(JUMP);
     sweep(&world, &one).await;
     assert_eq!(kept(), 0);
+    assert_eq!(oracle::holds(&world.database), 202);
 }
 
 /// What the database keeps of it is for all servers, and each has its own.
 #[tokio::test]
 async fn a_server_shortens_no_hold_that_another_has_written_down() {
     let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    denied(&world).await;
     let held = || world.number("SELECT held FROM clock") / 1_000;
     let start = || {
         let clock = Arc::new(TestClock::at(world.clock.now()));
@@ -163,11 +173,13 @@ async fn a_server_shortens_no_hold_that_another_has_written_down() {
     other.advance(DAY);
     second.sweep().await;
     assert_eq!(held(), 0);
+    assert_eq!(oracle::holds(&world.database), 1);
 }
 
 #[tokio::test]
 async fn exports_and_files_go_by_the_clock_that_was_set_back() {
     let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    denied(&world).await;
     let one = sweeper(&world, folder.path());
     let exports = || world.number("SELECT count(*) FROM exports");
     world.clock.advance(JUMP);
@@ -192,11 +204,13 @@ async fn exports_and_files_go_by_the_clock_that_was_set_back() {
     world.clock.advance(1);
     sweep(&world, &one).await;
     assert_eq!((exports(), owned.exists()), (0, false));
+    assert_eq!(oracle::holds(&world.database), 1);
 }
 
 #[tokio::test]
 async fn deliveries_of_a_webhook_that_is_gone_end_by_the_clock_that_was_set_back() {
     let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    denied(&world).await;
     let one = sweeper(&world, folder.path());
     world.clock.advance(JUMP);
     sweep(&world, &one).await;
@@ -208,11 +222,13 @@ async fn deliveries_of_a_webhook_that_is_gone_end_by_the_clock_that_was_set_back
     assert_eq!(pending(), 1);
     sweep(&world, &one).await;
     assert_eq!(pending(), 0, "the next look is not put off by the jump");
+    assert_eq!(oracle::holds(&world.database), 1);
 }
 
 #[tokio::test]
 async fn keys_are_rotated_once_through_a_jump_and_back_and_a_key_of_the_wrong_time_can_be_revoked() {
     let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    denied(&world).await;
     let rotation = Rotation { days: 90, keyring: world.keyring.clone(), entropy: Arc::new(SystemEntropy) };
     let one = sweeper(&world, folder.path()).rotating(Some(rotation));
     let keys = || world.number("SELECT count(*) FROM signing_keys");
@@ -262,4 +278,5 @@ async fn keys_are_rotated_once_through_a_jump_and_back_and_a_key_of_the_wrong_ti
     world.clock.advance(1);
     sweep(&world, &one).await;
     assert_eq!(keys(), 3 * before);
+    assert_eq!(oracle::holds(&world.database), 1);
 }

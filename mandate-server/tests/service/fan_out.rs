@@ -8,6 +8,7 @@ use mandate_server::model::call::Caller;
 use mandate_tests::cluster::Held;
 
 use crate::events::ping;
+use crate::oracle;
 use crate::order::webhook;
 use crate::world::World;
 
@@ -97,6 +98,7 @@ async fn a_webhook_that_comes_while_another_is_waited_for_loses_nothing() {
                 (1, 0),
                 "{writer:?}, then {then}"
             );
+            oracle::holds(&scene.world.database);
         }
     }
 }
@@ -117,6 +119,7 @@ async fn a_webhook_that_is_emptied_or_deleted_while_it_is_waited_for_is_seen_as_
                 (made, 0),
                 "{writer:?}, {meanwhile}"
             );
+            oracle::holds(&scene.world.database);
         }
     }
 }

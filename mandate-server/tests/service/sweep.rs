@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use crate::apart;
 use crate::events::log;
+use crate::oracle;
 use crate::world::{World, claim_at, json as body};
 
 /// How long a review waits.
@@ -190,6 +191,7 @@ async fn of_a_person_and_the_time_one_resolves_a_review() {
         let shown = world.decision(&world.organization, &decision["decision"]).await;
         assert_eq!(shown["review"], event["review"]);
     }
+    assert!(oracle::holds(&world.database) >= decisions.len());
 }
 
 #[tokio::test]
@@ -206,6 +208,7 @@ async fn two_servers_announce_nothing_twice() {
     tokio::join!(one.sweep(), other.sweep(), one.sweep(), other.sweep());
     assert_eq!(events_of(&world, "mandate.expiring").await.len(), 31);
     assert_eq!(events_of(&world, "decision.resolved").await.len(), 5);
+    assert_eq!(oracle::holds(&world.database), 5);
 }
 
 /// A sweep of many transactions takes time, and what it read at its begin is no time for the last of them.
@@ -222,7 +225,7 @@ async fn what_a_sweep_announces_is_dated_when_its_rows_are_held() {
         let event = events.iter().find(|event| event["type"] == kind).unwrap();
         assert_eq!(event["created_at"], "2026-12-24T00:00:30.000Z", "{kind}");
     }
-    crate::oracle::holds(&world.database);
+    assert_eq!(oracle::holds(&world.database), 1);
 }
 
 #[tokio::test]
