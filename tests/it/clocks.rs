@@ -1,6 +1,7 @@
 //! Clocks that differ and clocks that step: an honest log stays one that holds.
 
 mod database;
+mod waits;
 
 use std::thread;
 

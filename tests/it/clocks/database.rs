@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use mandate_core::Timestamp;
+use mandate_tests::Cluster;
 use mandate_tests::campaign::{Numbers, scale, seed};
-use mandate_tests::cluster::{Held, query, run};
+use mandate_tests::cluster::{Held, query};
 use mandate_tests::standby::either;
-use mandate_tests::{Cluster, Kind};
 use serde_json::json;
 
 use super::{DAY, HOUR, MINUTE, SECOND, act, agents, now_millis, revoke};
@@ -17,54 +17,9 @@ use crate::harness::{Agent, Client, Replicas, ShiftedClock, authorization, terms
 /// How soon servers have found the database that takes the place of another.
 const RESUMES: Duration = Duration::from_secs(10);
 /// What the database's clock shows, in milliseconds.
-const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
-const WAITING: &str =
+pub(super) const NOW: &str = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint";
+pub(super) const WAITING: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-
-#[test]
-fn what_waited_for_an_agents_row_is_dated_behind_the_wait() {
-    let database = Kind::Postgres.fresh();
-    let url = database.url();
-    // The server's own clock dates nothing.
-    let replicas = Replicas::with_clocks(url, &[-HOUR]);
-    let organization = replicas.organization("acme");
-    let agent = organization.agent("held");
-    let mandate = organization.mandate(&terms(&agent.id));
-    let review = agent.ask(300).text("/review/id");
-    let paths = [
-        "/authorizations".to_owned(),
-        format!("/reviews/{review}/approve"),
-        format!("/mandates/{mandate}/revoke"),
-    ];
-    for (path, commits) in paths.iter().zip([false, true, false]) {
-        let holder = Held::begin(url, "UPDATE agents SET created_at = created_at WHERE agent = 'agt_held'");
-        let (answer, ended) = thread::scope(|scope| {
-            let asked = scope.spawn(|| match path.as_str() {
-                "/authorizations" => agent.client.apart().post(path, &authorization(1)),
-                path => organization.client.apart().act(path),
-            });
-            while query(url, WAITING) == "0" {}
-            run(url, "SELECT pg_sleep(3)");
-            let ended: i64 = query(url, NOW).parse().unwrap();
-            if commits {
-                holder.commit();
-            } else {
-                holder.roll_back();
-            }
-            (asked.join().unwrap(), ended)
-        });
-        assert!(answer.status < 300, "{answer:?}");
-        let dated = match answer.json()["revoked_at"].as_str() {
-            Some(revoked_at) => revoked_at.to_owned(),
-            None => organization
-                .client
-                .get(&format!("/decisions/{}", answer.text("/decision")))
-                .text("/decided_at"),
-        };
-        assert!(Timestamp::parse(&dated).unwrap().millis() >= ended, "{path}: {dated}, {ended}");
-    }
-    assert_eq!(replicas.hold(&organization.client), 3);
-}
 
 /// Waits until a server refuses, since the clock is behind; meanwhile nothing is decided.
 fn refuses(client: &Client) {
