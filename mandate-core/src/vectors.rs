@@ -4,6 +4,7 @@
 //! `MANDATE_WRITE_VECTORS=1 cargo test -p mandate-core vectors`.
 
 mod claims;
+mod exports;
 mod tokens;
 
 use serde_json::{Value, json};

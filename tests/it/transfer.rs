@@ -16,10 +16,10 @@ fn operate(environment: &[(&str, &str)], args: &[&str]) -> Ran {
     Ran::from(command.output().unwrap())
 }
 
-/// Has decisions of some verdicts made, by a server that is gone afterwards. Returns the key of their organization, `acme`.
-fn decided(database: &str) -> String {
+/// Has decisions of some verdicts made for a new organization, by a server that is gone afterwards. Returns its key.
+pub(crate) fn decided(database: &str, organization: &str) -> String {
     let replicas = Replicas::start(database, 1);
-    let organization = replicas.organization("acme");
+    let organization = replicas.organization(organization);
     let agent = organization.buyer("a");
     let review = agent.ask(300).text("/review/id");
     assert_eq!(organization.client.act(&format!("/reviews/{review}/approve")).text("/verdict"), "allow");
@@ -28,7 +28,7 @@ fn decided(database: &str) -> String {
 }
 
 /// Holds what was decided against all that can be computed again, by another server.
-fn holds(database: &str, key: &str) -> usize {
+pub(crate) fn holds(database: &str, key: &str) -> usize {
     let replicas = Replicas::start(database, 1);
     replicas.hold(&replicas.client(0, key))
 }
@@ -42,7 +42,7 @@ fn an_installation_is_moved_by_one_command() {
     let here = |args: &[&str]| operate(&[("MANDATE_DATABASE", &from)], args);
     let there = |args: &[&str]| operate(&[("MANDATE_DATABASE", to)], args);
     here(&["migrate"]).code(0);
-    let key = decided(&from);
+    let key = decided(&from, "acme");
     here(&["organization", "create", "zenith"]).code(0);
     let untouched = std::fs::read(&file).unwrap();
 
@@ -82,7 +82,7 @@ fn rows_that_cannot_be_moved_are_named() {
     let file = folder.path().join("mandate.db");
     let (from, target) = (format!("sqlite://{}", file.display()), Kind::Postgres.fresh());
     operate(&[("MANDATE_DATABASE", &from)], &["migrate"]).code(0);
-    let key = decided(&from);
+    let key = decided(&from, "acme");
     let source = rusqlite::Connection::open(&file).unwrap();
     let spoil = "INSERT INTO audit (audit, at, action, subject, operator, details)
             VALUES (71, 1, 'test', 'a' || char(0), 'a test', '{}'), (72, 1, 'test', 'a', 'b', '{}');
@@ -150,7 +150,7 @@ fn a_transfer_that_is_killed_goes_on_and_loses_and_doubles_nothing() {
     let here = |args: &[&str]| operate(&[("MANDATE_DATABASE", &from)], args);
     let there = |args: &[&str]| operate(&[("MANDATE_DATABASE", to)], args);
     here(&["migrate"]).code(0);
-    let key = decided(&from);
+    let key = decided(&from, "acme");
     let source = rusqlite::Connection::open(&file).unwrap();
     let more = format!(
         "WITH RECURSIVE n (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM n WHERE n < {RECORDS})

@@ -385,3 +385,30 @@ fn exports_that_adjoin_are_one() {
     let refused = audits([&other, &one], &earlier).code(2);
     assert!(refused.err.contains("does not go on where"), "{refused:?}");
 }
+
+/// Those that other auditors go by, too.
+#[test]
+fn the_vectors_of_whole_exports_have_the_findings_that_they_name() {
+    let file: Value =
+        serde_json::from_str(include_str!("../../../mandate-core/vectors/exports.json")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let keys = folder.path().join("keys.json");
+    std::fs::write(&keys, file["jwks"].to_string()).unwrap();
+    let vectors = file["vectors"].as_array().unwrap();
+    for vector in vectors {
+        let lines = vector["lines"].as_array().unwrap().iter();
+        let text: String = lines.map(|line| line.as_str().unwrap().to_owned() + "\n").collect();
+        let mut command = mandate(&["audit", "-", "--json", "--issuer", file["issuer"].as_str().unwrap()]);
+        let wanted = vector["findings"].as_array().unwrap();
+        let ran = run_with_stdin(command.arg("--jwks").arg(&keys), text.as_bytes());
+        let ran = ran.code(if wanted.is_empty() { 0 } else { 23 });
+        let said = ran.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["finding"].take());
+        let found: Vec<_> = said
+            .filter(|finding| finding.is_object())
+            .map(|found| json!({"check": found["check"], "agent": found["agent"], "sequence": found["sequence"]}))
+            .collect();
+        assert_eq!(found, *wanted, "{}: {}", vector["name"], ran.out);
+    }
+    assert_eq!(vectors.iter().filter(|vector| vector["findings"] == json!([])).count(), 1);
+    assert_eq!(vectors.len(), 5);
+}
