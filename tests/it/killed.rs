@@ -12,6 +12,7 @@ use mandate_tests::cluster::query;
 use tempfile::TempDir;
 
 use crate::harness::{DEADLINE, Ran, TestServer, binary, library};
+use crate::transfer;
 
 /// A library that kills its process behind a system call that changes a file or sends to a socket.
 const DYING: &str = include_str!("disk/dying.c");
@@ -77,6 +78,13 @@ fn operate(database: &str, args: &[&str]) -> Ran {
     Ran::from(command.output().unwrap())
 }
 
+/// Has decisions made for an organization `acme`, and leaves nothing in the log of the server that made them. Returns its key.
+fn decided(database: &str) -> String {
+    let key = transfer::decided(database, "acme");
+    operate(database, &["migrate"]).code(0);
+    key
+}
+
 fn organizations(database: &str) -> Vec<String> {
     let listed = operate(database, &["organization", "list", "--json"]).code(0).json();
     let name = |one: &serde_json::Value| one["organization"].as_str().unwrap().to_owned();
@@ -137,7 +145,7 @@ fn a_restore_that_is_killed_anywhere_leaves_the_old_database_or_the_new_one() {
     let backup = template.path().join("backup.db");
     let backup = backup.to_str().unwrap();
     operate(&database, &["migrate"]).code(0);
-    operate(&database, &["organization", "create", "new"]).code(0);
+    let key = decided(&database);
     operate(&database, &["backup", "create", backup]).code(0);
     operate(&database, &["organization", "create", "old"]).code(0);
     let fresh = || {
@@ -151,7 +159,7 @@ fn a_restore_that_is_killed_anywhere_leaves_the_old_database_or_the_new_one() {
     };
     let (_whole, whole) = fresh();
     let arguments = restore(&whole);
-    let (mut old, mut new) = (0, 0);
+    let (mut old, mut new, mut last) = (0, 0, None);
     for after in dying.places(&arguments.each_ref().map(String::as_str), &mut numbers) {
         let (folder, database) = fresh();
         let arguments = restore(&database);
@@ -165,9 +173,12 @@ fn a_restore_that_is_killed_anywhere_leaves_the_old_database_or_the_new_one() {
         assert_eq!(operate(&database, &["check"]).code(0).out, "sound\n", "call {after}");
         Ran::from(Command::new(binary("mandate-server")).env_clear().args(arguments).output().unwrap())
             .code(0);
-        assert_eq!(organizations(&database), ["new"], "call {after}");
+        assert_eq!(organizations(&database), ["acme"], "call {after}");
         assert_eq!(unfinished(folder.path()), Vec::<String>::new(), "call {after}");
+        last = Some((folder, database));
     }
+    let (_folder, database) = last.unwrap();
+    assert_eq!(transfer::holds(&database, &key), 4);
     assert!(old > 0 && new > 0, "{old} old, {new} new");
 }
 
@@ -187,13 +198,13 @@ fn a_transfer_that_is_killed_anywhere_goes_on() {
     let folder = tempfile::tempdir().unwrap();
     let from = format!("sqlite://{}", folder.path().join("mandate.db").display());
     operate(&from, &["migrate"]).code(0);
-    operate(&from, &["organization", "create", "acme"]).code(0);
-    let whole = Kind::Postgres.fresh();
+    let key = decided(&from);
+    let mut last = Kind::Postgres.fresh();
     let (mut refused, mut ended) = (0, 0);
-    for after in dying.places(&["transfer", "--from", &from, "--to", whole.url()], &mut numbers) {
+    for after in dying.places(&["transfer", "--from", &from, "--to", last.url()], &mut numbers) {
         let target = Kind::Postgres.fresh();
-        let transfer = ["transfer", "--from", &from, "--to", target.url()];
-        dying.kill(&transfer, after);
+        let arguments = ["transfer", "--from", &from, "--to", target.url()];
+        dying.kill(&arguments, after);
         wait_for_sessions(target.url());
         let looked = operate(target.url(), &["organization", "list"]);
         if looked.code == Some(0) {
@@ -203,11 +214,13 @@ fn a_transfer_that_is_killed_anywhere_goes_on() {
             assert!(says.iter().any(|text| looked.err.contains(text)), "call {after}: {looked:?}");
             refused += 1;
             let mut next = Command::new(binary("mandate-server"));
-            Ran::from(next.env_clear().args(transfer).output().unwrap()).code(0);
+            Ran::from(next.env_clear().args(arguments).output().unwrap()).code(0);
         }
         assert_eq!(organizations(target.url()), ["acme"], "call {after}");
         assert_eq!(operate(target.url(), &["check"]).code(0).out, "sound\n", "call {after}");
+        last = target;
     }
+    assert_eq!(transfer::holds(last.url(), &key), 4);
     assert!(refused > 0 && ended > 0, "{refused} refused, {ended} had ended");
 }
 
@@ -217,6 +230,7 @@ fn what_a_killed_backup_leaves_is_deleted_by_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let database = format!("sqlite://{}", folder.path().join("mandate.db").display());
     operate(&database, &["migrate"]).code(0);
+    let key = decided(&database);
     let name = |number: usize| folder.path().join(format!("{number}.db")).to_str().unwrap().to_owned();
     let places = dying.places(&["backup", "create", &name(0), "--database", &database], &mut numbers);
     let mut left = 0;
@@ -227,6 +241,7 @@ fn what_a_killed_backup_leaves_is_deleted_by_the_next() {
         assert_eq!(unfinished(folder.path()), Vec::<String>::new(), "{next:?}");
         assert_eq!(operate(&database, &["check"]).code(0).out, "sound\n");
     }
+    assert_eq!(transfer::holds(&database, &key), 4);
     assert!(left > 0, "no kill left anything");
 }
 
