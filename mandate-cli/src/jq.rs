@@ -5,6 +5,7 @@ use std::fmt;
 use jaq_core::load::{Arena, File, Loader};
 use jaq_core::{Compiler, Ctx, Vars, data, unwrap_valr};
 use jaq_json::{Val, read};
+use mandate_core::json::one_line;
 
 use crate::exit::{Exit, Failure};
 
@@ -50,7 +51,7 @@ impl Filter {
         for value in self.compiled.id.run((context, input)).map(unwrap_valr) {
             match value.map_err(|_| failed())? {
                 Val::TStr(text) => lines.push_str(&String::from_utf8_lossy(&text)),
-                value => lines.push_str(&value.to_string()),
+                value => lines.push_str(&one_line(&value.to_string())),
             }
             lines.push('\n');
         }
@@ -69,6 +70,7 @@ mod tests {
         assert_eq!(lines(".a", r#"{"a":{"b":[1,null]}}"#), "{\"b\":[1,null]}\n");
         assert_eq!(lines("map(select(.n > 40)) | length", r#"[{"n":40.5},{"n":4}]"#), "1\n");
         assert_eq!(lines("empty", "1"), "");
+        assert_eq!(lines("{a}", "{\"a\":\"\u{2028}\"}"), "{\"a\":\"\\u2028\"}\n");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::fmt;
 use std::io::{self, IsTerminal as _, Write as _};
 
 use anstyle::Style;
+use mandate_core::json::one_line;
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
@@ -137,8 +138,15 @@ impl Output {
         let selected = self.selected(body);
         match &self.filter {
             Some(filter) => filter.apply(&selected),
-            None => Ok(format!("{}\n", selected.trim_end_matches('\n'))),
+            None => Ok(self.ended(&selected)),
         }
+    }
+
+    /// A document with its line feed. Where each line is a document, no reader may end it earlier.
+    fn ended(&self, document: &str) -> String {
+        let document = document.trim_end_matches('\n');
+        let is_line = self.format == Format::Ndjson;
+        format!("{}\n", if is_line { one_line(document) } else { Cow::Borrowed(document) })
     }
 
     /// The selected fields of `body`.
@@ -162,7 +170,7 @@ impl Output {
     /// Reports a failure. With JSON output, the service's answer also goes to standard output.
     pub(crate) fn failure(&mut self, failure: &Failure) -> Exit {
         if let Some(answer) = failure.answer().filter(|_| self.is_json()) {
-            self.text(&format!("{}\n", answer.trim_end_matches('\n')));
+            self.text(&self.ended(answer));
         }
         if failure.exit != Exit::Interrupted {
             say(&failure.render());

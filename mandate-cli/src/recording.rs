@@ -4,6 +4,7 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 
+use mandate_core::json::one_line;
 use mandate_core::verify::VerifiedEvent;
 use mandate_core::{EventId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -122,7 +123,7 @@ impl Recording {
         let before = self.file.metadata().map(|metadata| metadata.len());
         let line = serde_json::to_string(received).map_err(io::Error::from);
         let written = line.and_then(|line| {
-            self.file.write_all(format!("{line}\n").as_bytes())?;
+            self.file.write_all(format!("{}\n", one_line(&line)).as_bytes())?;
             self.file.sync_data()
         });
         written.map_err(|e| {

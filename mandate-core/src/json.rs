@@ -18,6 +18,7 @@
 //! ```
 
 mod canonical;
+mod line;
 mod strict;
 
 use std::borrow::Cow;
@@ -30,6 +31,7 @@ use crate::amount::{Amount, Total};
 use crate::error::{Invalid, echo};
 
 pub use canonical::canonical;
+pub use line::one_line;
 
 /// How many objects and arrays may be nested.
 pub const MAX_DEPTH: usize = 32;

@@ -1,7 +1,6 @@
 //! Exports: the log, or a part of it, to keep and to verify offline. Requested here, built by a worker.
 
 pub mod kept;
-mod line;
 mod write;
 
 use mandate_core::{ExportId, Timestamp};

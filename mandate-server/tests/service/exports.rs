@@ -113,6 +113,22 @@ fn kinds(content: &str) -> Vec<String> {
 }
 
 #[tokio::test]
+async fn a_text_of_an_export_ends_no_line_for_any_reader_and_is_read_as_it_was_written() {
+    const REASON: &str = "one\u{2028}two\u{2029}three\u{85}four";
+    let archive = Archive::new().await;
+    let world = &archive.world;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, r#","review_above":200"#).await;
+    let asked = world.ask(&agent, "300").await;
+    assert_eq!(world.deny(&asked["review"]["id"], Some(REASON)).await.status, 200);
+    let (_, content) = archive.export(Format::Ndjson, Filter::default()).await;
+    assert!(!content.contains(['\u{2028}', '\u{2029}', '\u{85}']), "{content}");
+    let lines = lines(&content);
+    let decision = lines.iter().find(|line| line["decision"].is_object()).unwrap();
+    assert_eq!(decision["decision"]["review"]["reason"], REASON);
+}
+
+#[tokio::test]
 async fn an_export_can_be_verified_from_end_to_end() {
     let archive = Archive::new().await;
     let world = &archive.world;

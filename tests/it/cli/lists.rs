@@ -62,6 +62,32 @@ fn filters_choose_mandates_and_escrows() {
 }
 
 #[test]
+fn a_line_ends_for_every_reader_where_its_object_does() {
+    const TEXT: &str = "one\u{2028}two\u{2029}three";
+    let server = TestServer::start();
+    let organization = server.demo();
+    let buyer = organization.buyer("buyer");
+    let review = buyer.ask(210).text("/review/id");
+    let body = serde_json::json!({ "reason": TEXT });
+    assert_eq!(organization.client.post(&format!("/reviews/{review}/deny"), &body).status, 200);
+    let shell = Shell::new(&server, &organization);
+    let decision = buyer.ask(40).text("/decision");
+    let open = ["escrow", "create", &decision, "--condition", TEXT, "--refund-after", "2999-01-01T00:00:00Z"];
+    shell.get(&open);
+    for (noun, place) in
+        [("decision", "/review/reason"), ("escrow", "/condition"), ("event", "/data/review/reason")]
+    {
+        for more in [&[][..], &["--jq", "."]] {
+            let args = [&[noun, "list", "--format", "ndjson"], more].concat();
+            let printed = shell.run(&args).code(0).out;
+            assert!(!printed.contains(['\u{2028}', '\u{2029}']), "{printed}");
+            let mut objects = printed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            assert!(objects.any(|object| object.pointer(place).is_some_and(|text| text == TEXT)), "{printed}");
+        }
+    }
+}
+
+#[test]
 fn following_shows_what_comes_in_order_and_once() {
     let server = TestServer::start();
     let organization = server.demo();

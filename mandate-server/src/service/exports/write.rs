@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use mandate_core::export::Trailer;
+use mandate_core::json::one_line;
 use mandate_core::{AgentId, DecisionId, ExportId, MandateId, PolicyVersion, Timestamp, Verdict, jwt};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -168,7 +169,8 @@ fn ndjson(
 }
 
 fn line(out: &mut impl Write, line: &Line<'_, impl Serialize>) -> Result<(), Fault> {
-    super::line::write(out, line).map_err(|e| unwritable(&e))
+    let text = serde_json::to_string(line).map_err(|e| unwritable(&e.into()))?;
+    writeln!(out, "{}", one_line(&text)).map_err(|e| unwritable(&e))
 }
 
 fn csv(
