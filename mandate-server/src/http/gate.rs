@@ -75,7 +75,7 @@ impl Api {
         })
     }
 
-    /// Refuses a read of a key that has too many answers which were not read.
+    /// Refuses a read of a key that has too many answers which were not read, or if all keys together have too many.
     pub(super) fn admit_read(&self, key: i64) -> Result<(), Failure> {
         if self.unread_answers.admit(key) {
             return Ok(());

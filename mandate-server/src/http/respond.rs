@@ -51,7 +51,7 @@ pub(crate) enum Failure {
     },
     /// The key has too many requests whose bodies are still on their way.
     TooManyBodies,
-    /// The key has too many answers that were not read.
+    /// The key has too many answers that were not read, or all keys together have.
     Unread,
     /// The server has no room for it now.
     Overloaded,
@@ -211,7 +211,7 @@ const CLOCK_BEHIND: &str =
 const OVERLOADED: &str = "the service is busy; retry in a moment, a POST with the same Idempotency-Key";
 
 const UNREAD: &str =
-    "the key has too many answers that were not read; read them or close their connections, and retry";
+    "too many answers, to this key or to all, were not read; read them or close their connections, and retry";
 const TOO_MANY_BODIES: &str = "the key, or its environment, has too many requests whose bodies are still on their way; \
                                retry when some have arrived";
 
@@ -314,7 +314,7 @@ mod tests {
                 Err(Failure::Unread),
                 "503\ncache-control: no-store\ncontent-type: application/json\nretry-after: 1\n\
                  x-content-type-options: nosniff\nx-request-id: req_00000000000000000000000000\n\
-                 {\"error\":{\"code\":\"server_error\",\"message\":\"the key has too many answers that were not read; read them or close their connections, and retry\",\"request_id\":\"req_00000000000000000000000000\"}}",
+                 {\"error\":{\"code\":\"server_error\",\"message\":\"too many answers, to this key or to all, were not read; read them or close their connections, and retry\",\"request_id\":\"req_00000000000000000000000000\"}}",
             ),
             (
                 Err(Failure::Overloaded),

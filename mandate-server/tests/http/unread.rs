@@ -2,10 +2,18 @@
 
 use std::time::Duration;
 
+use mandate_core::{AgentName, EnvironmentKind};
+use mandate_server::clock::{Clock as _, Entropy as _, SystemEntropy};
+use mandate_server::model::call::ScriptError;
+use mandate_server::service::audit::Operator;
+use mandate_server::service::issuance::{self, Issue, Owner};
+use mandate_server::store::tx::Tx;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream};
+use zeroize::Zeroizing;
 
+use crate::apart;
 use crate::wire::Reply;
 use crate::world::{World, spend};
 
@@ -27,21 +35,20 @@ async fn long_list(world: &World) {
 }
 
 /// A connection that asks for the list several times and reads nothing.
-async fn deaf(world: &World) -> TcpStream {
+async fn deaf(world: &World, key: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     let mut stream = socket.connect(world.running.api).await.unwrap();
-    let key = &world.organization_key;
     let request = format!("GET {LIST} HTTP/1.1\r\nHost: test\r\nAuthorization: Bearer {key}\r\n\r\n");
     stream.write_all(request.repeat(16).as_bytes()).await.unwrap();
     stream
 }
 
 /// Asks until the status of the answer is as wanted, and no longer than [`WITHIN`].
-async fn until(world: &World, path: &str, is_wanted: impl Fn(u16) -> bool) -> Reply {
+async fn until(world: &World, key: &str, path: &str, is_wanted: impl Fn(u16) -> bool) -> Reply {
     let asking = async {
         loop {
-            let reply = world.get(&world.organization_key, path).await;
+            let reply = world.get(key, path).await;
             if is_wanted(reply.status) {
                 return reply;
             }
@@ -59,11 +66,11 @@ async fn a_key_that_does_not_read_its_answers_gets_no_more_and_others_do() {
     let key = &world.organization_key;
     let mut deaf_ones = Vec::new();
     for _ in 0..40 {
-        deaf_ones.push(deaf(&world).await);
+        deaf_ones.push(deaf(&world, key).await);
     }
-    let refused = until(&world, LIST, |status| status != 200).await;
+    let refused = until(&world, key, LIST, |status| status != 200).await;
     let message = refused.refused(503, "server_error");
-    assert!(message.starts_with("the key has too many answers that were not read"), "{message}");
+    assert!(message.starts_with("too many answers, to this key or to all, were not read"), "{message}");
     assert_eq!(refused.header("retry-after"), Some("1"));
     // What is decided is answered, and others read.
     assert_eq!(world.post(key, "/v1/agents", &json!({"name": "b"})).await.status, 201);
@@ -73,5 +80,60 @@ async fn a_key_that_does_not_read_its_answers_gets_no_more_and_others_do() {
     assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
 
     drop(deaf_ones);
-    until(&world, LIST, |status| status == 200).await;
+    until(&world, key, LIST, |status| status == 200).await;
+}
+
+fn random() -> Zeroizing<[u8; 32]> {
+    let mut bytes = Zeroizing::new([0; 32]);
+    SystemEntropy.fill(&mut *bytes);
+    bytes
+}
+
+/// More keys of the organization's sandbox.
+fn more_keys(world: &World, count: usize) -> Vec<String> {
+    let by = Operator { name: "test".to_owned(), at: world.clock.now() };
+    let owner = Owner {
+        organization: AgentName::parse("acme").unwrap(),
+        kind: EnvironmentKind::Sandbox,
+        agent: None,
+    };
+    let commands: Vec<_> = (0..count)
+        .map(|_| Issue {
+            owner: owner.clone(),
+            random: random(),
+            name: None,
+            rate: 6_000,
+            expires_at: None,
+        })
+        .collect();
+    let issue = |tx: &mut Tx<'_>| {
+        let issued = commands.iter().map(|command| issuance::issue(tx, command, &by));
+        issued.map(|issued| Ok(issued?.secret.expose().to_owned())).collect::<Result<Vec<_>, ScriptError>>()
+    };
+    apart::run_once(&world.settings.database, issue).unwrap().unwrap()
+}
+
+#[tokio::test]
+async fn however_many_keys_do_not_read_what_they_are_given_is_bounded() {
+    let world = World::start().await;
+    let agent = world.agent("a").await;
+    long_list(&world).await;
+    // A page is over 400,000 bytes: what is kept for all, and for first answers, ends before all have one.
+    let keys = more_keys(&world, 220);
+    let (key, keys) = keys.split_last().unwrap();
+    let mut deaf_ones = Vec::new();
+    for key in keys {
+        deaf_ones.push(deaf(&world, key).await);
+    }
+    let refused = until(&world, key, LIST, |status| status != 200).await;
+    let message = refused.refused(503, "server_error");
+    assert!(message.starts_with("too many answers, to this key or to all, were not read"), "{message}");
+    assert_eq!(refused.header("retry-after"), Some("1"));
+    // What is decided is answered.
+    assert_eq!(world.post(key, "/v1/agents", &json!({"name": "b"})).await.status, 201);
+    world.mandate("agt_a").await;
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+
+    drop(deaf_ones);
+    until(&world, key, LIST, |status| status == 200).await;
 }

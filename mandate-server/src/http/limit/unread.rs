@@ -6,8 +6,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How much may be rendered and not read of the answers to one key, in bytes.
 const MAX_OF_KEY: usize = 8 * 1024 * 1024;
-/// How much of all answers, in bytes. Beyond it, a key that has some gets no more; one that has none still gets its first.
+/// How much of all answers, in bytes.
 const MAX_OF_ALL: usize = 64 * 1024 * 1024;
+/// How much more, in bytes, of the first answers to keys that have no other: so that those who do not read take it from
+/// others only if they have very many keys. The first of these answers is given however long it is.
+const MAX_OF_FIRST: usize = 16 * 1024 * 1024;
 
 /// The bytes that are rendered and not read, of each key.
 #[derive(Debug, Clone, Default)]
@@ -16,7 +19,16 @@ pub(crate) struct UnreadAnswers(Arc<Mutex<Unread>>);
 #[derive(Debug, Default)]
 struct Unread {
     all: usize,
+    /// In the reserve for first answers.
+    first: usize,
     keys: HashMap<i64, usize>,
+}
+
+/// Where an answer is counted, beside its key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Room {
+    All,
+    First,
 }
 
 /// Counts the bytes of one answer until it is dropped.
@@ -24,6 +36,7 @@ struct Unread {
 pub(in crate::http) struct UnreadAnswer {
     answers: UnreadAnswers,
     key: i64,
+    room: Room,
     bytes: usize,
 }
 
@@ -34,34 +47,45 @@ impl UnreadAnswers {
 
     /// Whether the key may have another answer rendered.
     pub(in crate::http) fn admit(&self, key: i64) -> bool {
-        self.lock().has_room(key, 1)
+        self.lock().room(key, 1).is_some()
     }
 
     /// Counts an answer of `bytes` to the key, unless that is too much.
     pub(in crate::http) fn acquire(&self, key: i64, bytes: usize) -> Option<UnreadAnswer> {
         let mut unread = self.lock();
-        if !unread.has_room(key, bytes) {
-            return None;
-        }
-        unread.all = unread.all.saturating_add(bytes);
+        let room = unread.room(key, bytes)?;
+        let held = unread.held(room);
+        *held = held.saturating_add(bytes);
         let of_key = unread.keys.entry(key).or_default();
         *of_key = of_key.saturating_add(bytes);
-        Some(UnreadAnswer { answers: self.clone(), key, bytes })
+        Some(UnreadAnswer { answers: self.clone(), key, room, bytes })
     }
 }
 
 impl Unread {
-    fn has_room(&self, key: i64, bytes: usize) -> bool {
+    /// Where an answer of `bytes` to the key can be counted.
+    fn room(&self, key: i64, bytes: usize) -> Option<Room> {
         let of_key = self.keys.get(&key).copied().unwrap_or_default();
         let fits = |held: usize, most| held.saturating_add(bytes) <= most;
-        of_key == 0 || fits(of_key, MAX_OF_KEY) && fits(self.all, MAX_OF_ALL)
+        if fits(of_key, MAX_OF_KEY) && fits(self.all, MAX_OF_ALL) {
+            return Some(Room::All);
+        }
+        (of_key == 0 && (self.first == 0 || fits(self.first, MAX_OF_FIRST))).then_some(Room::First)
+    }
+
+    fn held(&mut self, room: Room) -> &mut usize {
+        match room {
+            Room::All => &mut self.all,
+            Room::First => &mut self.first,
+        }
     }
 }
 
 impl Drop for UnreadAnswer {
     fn drop(&mut self) {
         let mut unread = self.answers.lock();
-        unread.all = unread.all.saturating_sub(self.bytes);
+        let held = unread.held(self.room);
+        *held = held.saturating_sub(self.bytes);
         let left = unread.keys.get(&self.key).map_or(0, |of_key| of_key.saturating_sub(self.bytes));
         if left == 0 {
             unread.keys.remove(&self.key);
@@ -99,5 +123,17 @@ mod tests {
         assert!(!answers.admit(16));
         drop((held, first));
         assert!(answers.lock().keys.is_empty() && answers.lock().all == 0, "nothing is left behind");
+        assert_eq!(answers.lock().first, 0);
+    }
+
+    #[test]
+    fn however_many_keys_there_are_what_they_have_is_bounded() {
+        let answers = UnreadAnswers::default();
+        let held: Vec<_> = (0..1_500).filter_map(|key| answers.acquire(key, MIB)).collect();
+        let bytes: usize = held.iter().map(|answer| answer.bytes).sum();
+        assert_eq!(bytes, MAX_OF_ALL + MAX_OF_FIRST);
+        assert!(!answers.admit(2_000) && answers.acquire(2_000, 1).is_none());
+        drop(held);
+        assert!(answers.admit(2_000));
     }
 }
