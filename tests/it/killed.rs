@@ -233,15 +233,30 @@ fn what_a_killed_backup_leaves_is_deleted_by_the_next() {
     let key = decided(&database);
     let name = |number: usize| folder.path().join(format!("{number}.db")).to_str().unwrap().to_owned();
     let places = dying.places(&["backup", "create", &name(0), "--database", &database], &mut numbers);
-    let mut left = 0;
+    let (mut left, mut orphans) = (0, 0);
     for after in places {
-        dying.kill(&["backup", "create", &name(after), "--database", &database], after);
+        let file = name(after);
+        dying.kill(&["backup", "create", &file, "--database", &database], after);
         left += unfinished(folder.path()).len();
-        let next = operate(&database, &["backup", "create", &name(after + 10_000)]).code(0);
-        assert_eq!(unfinished(folder.path()), Vec::<String>::new(), "{next:?}");
+        let (is_made, has_manifest) =
+            (Path::new(&file).exists(), Path::new(&format!("{file}.manifest.json")).exists());
+        orphans += usize::from(has_manifest && !is_made);
+        let again = operate(&database, &["backup", "create", &file]);
+        if is_made {
+            assert!(again.code == Some(1) && again.err.contains("name another file"), "{again:?}");
+            let next = operate(&database, &["backup", "create", &name(after + 10_000)]).code(0);
+            assert_eq!(unfinished(folder.path()), Vec::<String>::new(), "{next:?}");
+        } else {
+            assert_eq!(again.code, Some(0), "call {after}: {again:?}");
+            assert_eq!(unfinished(folder.path()), Vec::<String>::new(), "{again:?}");
+        }
+        let verified = Command::new(binary("mandate-server")).env_clear().args(["backup", "verify", &file]).output();
+        let verified = Ran::from(verified.unwrap()).code(0);
+        assert!(!verified.err.contains("warning"), "it has its manifest: {verified:?}");
         assert_eq!(operate(&database, &["check"]).code(0).out, "sound\n");
     }
     assert_eq!(transfer::holds(&database, &key), 4);
+    assert!(orphans > 0, "no kill left a manifest without its backup");
     assert!(left > 0, "no kill left anything");
 }
 

@@ -147,13 +147,9 @@ pub fn create(database: &str, to: &Path) -> Result<Manifest, Fault> {
     if to.exists() {
         return Err(Fault::new(format!("{} exists; name another file", to.display())));
     }
-    if manifest_path.exists() {
-        let message =
-            "exists without its backup; delete it if an interrupted command left it, or name another file";
-        return Err(Fault::new(format!("{} {message}", manifest_path.display())));
-    }
     let taken_at = SystemClock.now().to_string();
     let unfinished = file::unfinished(to)?;
+    file::clear_orphan(&manifest_path, to, &unfinished)?;
     let mut progress = Progress::new("copied pages");
     upkeep::copy(database, unfinished.path(), &mut |done, of| {
         progress.show(i64::from(done), i64::from(of));

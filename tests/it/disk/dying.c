@@ -1,6 +1,9 @@
 /* Loaded before the C library: the process kills itself behind one of its system calls that change a file or send to a
  * socket.
  *
+ * A system call that does not go through the C library is not seen (`renameat2` of the crate rustix), but the sync of the
+ * directory behind it is.
+ *
  * DYING_AFTER: behind which of them, from 1; 0 for none. DYING_LOG: a file that gets one letter for each call. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,6 +37,11 @@ static int is_file(int fd) {
   return fstat(fd, &given) == 0 && S_ISREG(given.st_mode);
 }
 
+static int is_stored(int fd) {
+  struct stat given;
+  return fstat(fd, &given) == 0 && (S_ISREG(given.st_mode) || S_ISDIR(given.st_mode));
+}
+
 static int is_socket(int fd) {
   struct stat given;
   return fstat(fd, &given) == 0 && S_ISSOCK(given.st_mode);
@@ -58,11 +66,14 @@ PASS('n', is_socket(fd), ssize_t, writev, (int fd, const struct iovec *from, int
 PASS('n', 1, ssize_t, send, (int fd, const void *from, size_t size, int flags), (fd, from, size, flags))
 PASS('t', 1, int, ftruncate, (int fd, off_t size), (fd, size))
 PASS('t', 1, int, ftruncate64, (int fd, off64_t size), (fd, size))
-PASS('s', is_file(fd), int, fsync, (int fd), (fd))
+PASS('s', is_stored(fd), int, fsync, (int fd), (fd))
 PASS('s', is_file(fd), int, fdatasync, (int fd), (fd))
+PASS('d', 1, int, mkdir, (const char *path, mode_t mode), (path, mode))
 PASS('u', 1, int, unlink, (const char *path), (path))
 PASS('r', 1, int, rename, (const char *from, const char *to), (from, to))
+PASS('r', 1, int, renameat, (int at, const char *from, int in, const char *to), (at, from, in, to))
 PASS('l', 1, int, link, (const char *from, const char *to), (from, to))
+PASS('l', 1, int, linkat, (int at, const char *from, int in, const char *to, int flags), (at, from, in, to, flags))
 PASS('m', 1, int, fchmod, (int fd, mode_t mode), (fd, mode))
 PASS('m', 1, int, fchown, (int fd, uid_t user, gid_t group), (fd, user, group))
 

@@ -44,9 +44,17 @@ pub(super) fn unfinished(to: &Path) -> Result<NamedTempFile, Fault> {
     }
 }
 
-/// Deletes the unfinished files in a directory that no process works on, and what SQLite left beside them.
-fn sweep(directory: &Path) -> std::io::Result<()> {
-    let mut left = BTreeMap::<String, Vec<PathBuf>>::new();
+/// Whether `unfinished` is the only file in its directory that a process works on. A command that begins later finds this
+/// one at work.
+fn is_alone(unfinished: &NamedTempFile) -> Result<bool, Fault> {
+    let directory = directory(unfinished.path());
+    sweep(&directory).map(|at_work| at_work <= 1).map_err(|e| unusable(&directory, &e))
+}
+
+/// Deletes the unfinished files in a directory that no process works on, and what SQLite left beside them. Returns how
+/// many files are worked on.
+fn sweep(directory: &Path) -> std::io::Result<usize> {
+    let (mut left, mut at_work) = (BTreeMap::<String, Vec<PathBuf>>::new(), 0);
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -58,16 +66,18 @@ fn sweep(directory: &Path) -> std::io::Result<()> {
     for (random, paths) in left {
         match File::open(directory.join(format!("{UNFINISHED}{random}"))) {
             // The lock is released with the process that had it.
-            Ok(file) if file.try_lock().is_err() => continue,
+            Ok(file) if file.try_lock().is_err() => {
+                at_work += 1;
+                continue;
+            }
             Err(e) if e.kind() != ErrorKind::NotFound => continue,
             _ => {}
         }
         for path in paths {
-            fs::remove_file(&path)?;
-            terminal::note(&format!("deleted {}, which an interrupted command left", path.display()));
+            clear(&path)?;
         }
     }
-    Ok(())
+    Ok(at_work)
 }
 
 /// Makes a file's content durable. Returns its SHA-256 and size.
@@ -121,6 +131,31 @@ pub(super) fn read(path: &Path) -> Result<Option<Vec<u8>>, Fault> {
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(unusable(path, &e)),
     }
+}
+
+/// Deletes a file that an interrupted command left, and says so.
+fn clear(path: &Path) -> std::io::Result<()> {
+    fs::remove_file(path)?;
+    terminal::note(&format!("deleted {}, which an interrupted command left", path.display()));
+    Ok(())
+}
+
+/// Deletes the manifest of a backup that never got its name, unless another process may be about to give it that. The
+/// caller has an unfinished file beside it.
+pub(super) fn clear_orphan(manifest: &Path, backup: &Path, unfinished: &NamedTempFile) -> Result<(), Fault> {
+    // In this order: one that is no longer at work has given its backup the name.
+    let is_alone = is_alone(unfinished)?;
+    if !manifest.exists() {
+        return Ok(());
+    }
+    if backup.exists() {
+        return Err(Fault::new(format!("{} exists; name another file", backup.display())));
+    }
+    if !is_alone {
+        let message = "exists without its backup, and another command is at work in its directory; retry when that has ended";
+        return Err(Fault::new(format!("{} {message}", manifest.display())));
+    }
+    clear(manifest).map_err(|e| unusable(manifest, &e))
 }
 
 /// Deletes a file that is not needed. A failure is ignored: no caller could act on it.
