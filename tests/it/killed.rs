@@ -1,9 +1,10 @@
 //! A command that is killed behind one of its system calls that change a file, or send to PostgreSQL: the next one goes on.
 
 use std::fs;
+use std::io::{self, BufRead as _, BufReader};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use mandate_tests::Kind;
@@ -19,10 +20,13 @@ const DYING: &str = include_str!("disk/dying.c");
 const SIGKILL: i32 = 9;
 /// From this scale on, commands are killed behind each of these calls; below it, within long runs of writes, behind some.
 const EACH: u32 = 10;
-/// How many first starts of a server are killed.
-const STARTS: u32 = 3;
-/// A first start makes more of these calls than this.
-const START_CALLS: usize = 150;
+/// How many first starts of `serve` are killed, below that scale.
+const STARTS: usize = 8;
+/// How many first starts of `dev` are killed.
+const DEMONSTRATIONS: u32 = 3;
+/// A first start of `dev` makes more of these calls than this.
+const DEMONSTRATION_CALLS: usize = 150;
+const MASTER_KEY: &str = "4242424242424242424242424242424242424242424242424242424242424242";
 
 /// Runs commands that die.
 struct Dying {
@@ -54,14 +58,7 @@ impl Dying {
     fn places(&self, args: &[&str], numbers: &mut Numbers) -> Vec<usize> {
         let _ = fs::remove_file(self.log());
         Ran::from(self.command(args, 0).output().unwrap()).code(0);
-        let calls = fs::read(self.log()).unwrap();
-        assert!(calls.len() > 10, "only {} calls change anything", calls.len());
-        let within = |at: usize| {
-            let around = at.checked_sub(1).and_then(|before| calls.get(before..at + 2));
-            around.is_some_and(|around| around == b"www" || around == b"nnn")
-        };
-        let all = 0..calls.len();
-        all.filter(|&at| scale() >= EACH || !within(at) || numbers.below(8) == 0).map(|at| at + 1).collect()
+        chosen(&fs::read(self.log()).unwrap(), numbers)
     }
 
     /// Runs a command that dies behind this call.
@@ -69,6 +66,17 @@ impl Dying {
         let died = self.command(args, after).output().unwrap();
         assert_eq!(died.status.signal(), Some(SIGKILL), "call {after} of {args:?}: {died:?}");
     }
+}
+
+/// The places to kill a command at that makes these calls: those that differ, and some within long runs of writes.
+fn chosen(calls: &[u8], numbers: &mut Numbers) -> Vec<usize> {
+    assert!(calls.len() > 10, "only {} calls change anything", calls.len());
+    let within = |at: usize| {
+        let around = at.checked_sub(1).and_then(|before| calls.get(before..at + 2));
+        around.is_some_and(|around| around == b"www" || around == b"nnn")
+    };
+    let all = 0..calls.len();
+    all.filter(|&at| scale() >= EACH || !within(at) || numbers.below(8) == 0).map(|at| at + 1).collect()
 }
 
 /// An operator's command on a database.
@@ -116,11 +124,64 @@ fn a_first_migration_that_is_killed_anywhere_is_made_by_the_next() {
     }
 }
 
+/// Runs `serve` in a folder until it serves, does what is to be done then, and stops it in order; unless it dies before.
+fn serve(mut command: Command, folder: &Path, when_ready: impl FnOnce()) -> ExitStatus {
+    command.env("MANDATE_MASTER_KEY", MASTER_KEY).current_dir(folder);
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut server = command.spawn().unwrap();
+    let mut log = BufReader::new(server.stderr.take().unwrap());
+    let mut line = String::new();
+    while log.read_line(&mut line).unwrap() > 0 {
+        let read = serde_json::from_str::<serde_json::Value>(&line);
+        if read.unwrap_or_else(|e| panic!("{e}: {line}"))["message"] == "serving" {
+            when_ready();
+            let stop = format!("kill -TERM {}", server.id());
+            // It may have died meanwhile.
+            let _ = Command::new("sh").args(["-c", &stop]).output().unwrap();
+            break;
+        }
+        line.clear();
+    }
+    io::copy(&mut log, &mut io::sink()).unwrap();
+    server.wait().unwrap()
+}
+
 #[test]
 fn a_first_start_that_is_killed_anywhere_is_made_by_the_next() {
     let (dying, mut numbers) = (Dying::new(), Numbers::from_seed(seed("first start")));
-    for _ in 0..STARTS * scale() {
-        let (data, after) = (tempfile::tempdir().unwrap(), 1 + numbers.below(START_CALLS));
+    let any = "127.0.0.1:0";
+    let mut args = vec!["serve", "--log-format", "json"];
+    args.extend(["--api-address", any, "--public-address", any, "--ops-address", any]);
+    let (whole, mut calls) = (tempfile::tempdir().unwrap(), Vec::new());
+    let ended = serve(dying.command(&args, 0), whole.path(), || calls = fs::read(dying.log()).unwrap());
+    assert_eq!(ended.code(), Some(0));
+    let mut places = chosen(&calls, &mut numbers);
+    while scale() < EACH && places.len() > STARTS {
+        places.swap_remove(numbers.below(places.len()));
+    }
+    let mut killed = 0;
+    for after in places {
+        let folder = tempfile::tempdir().unwrap();
+        let died = serve(dying.command(&args, after), folder.path(), || {});
+        assert!(died.signal() == Some(SIGKILL) || died.code() == Some(0), "call {after}: {died:?}");
+        killed += usize::from(died.signal() == Some(SIGKILL));
+        let mut next = Command::new(binary("mandate-server"));
+        next.env_clear().args(&args);
+        let mut is_ready = false;
+        let ended = serve(next, folder.path(), || is_ready = true);
+        assert!(is_ready && ended.code() == Some(0), "call {after}: {ended:?}");
+        let database = format!("sqlite://{}", folder.path().join("mandate.db").display());
+        assert_eq!(operate(&database, &["check"]).code(0).out, "sound\n", "call {after}");
+    }
+    // Two starts need not make the very same calls.
+    assert!(killed >= STARTS - 1, "only {killed} starts were killed");
+}
+
+#[test]
+fn a_first_demonstration_that_is_killed_anywhere_is_made_by_the_next() {
+    let (dying, mut numbers) = (Dying::new(), Numbers::from_seed(seed("first demonstration")));
+    for _ in 0..DEMONSTRATIONS * scale() {
+        let (data, after) = (tempfile::tempdir().unwrap(), 1 + numbers.below(DEMONSTRATION_CALLS));
         let args = ["dev", "--json", "--port", "0", "--data", data.path().to_str().unwrap()];
         let mut command = dying.command(&args, after);
         let mut start = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
