@@ -89,9 +89,9 @@ impl App {
 
         let (mut serving, mut observing) = (Tasks::new(), Tasks::new());
         let (draining, certificates) = (watch::Sender::new(false), Arc::new(Notify::new()));
-        let (api, public) = (parts.api(&urls)?, parts.public(&urls)?);
+        let (api, public) = (parts.api(&urls, &descriptors)?, parts.public(&urls)?);
         let ops = parts.ops(draining.subscribe());
-        parts.work(&traces, &mut serving)?;
+        parts.work(&traces, &descriptors, &mut serving)?;
         let Parts { clock, metrics, ids, store, .. } = parts;
         let ids = Arc::new(RequestIds { ids, clock: Arc::clone(&clock) });
         let (identities, counting, look) = (tls.identities, metrics.clone(), Arc::clone(&certificates));

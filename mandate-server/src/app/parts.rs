@@ -9,7 +9,7 @@ use tokio::sync::{Semaphore, watch};
 
 use super::{Tasks, Urls, blocking};
 use crate::clock::{Clock, CorrectedClock, Entropy, Ids, Skew};
-use crate::config::{Config, Settings};
+use crate::config::{Config, Descriptors, Settings};
 use crate::error::Fault;
 use crate::http::openapi::Hosts;
 use crate::http::{
@@ -131,7 +131,7 @@ impl Parts {
     }
 
     /// The router of the API.
-    pub(super) fn api(&self, urls: &Urls) -> Result<Router, Fault> {
+    pub(super) fn api(&self, urls: &Urls, descriptors: &Descriptors) -> Result<Router, Fault> {
         let location = format!("{}{KEY_SET_PATH}", urls.verdicts);
         Ok(api_router(Arc::new(Api {
             store: self.store.clone(),
@@ -150,6 +150,7 @@ impl Parts {
             room: Arc::new(Semaphore::new(self.settings.max_under_way)),
             slow_bodies: SlowBodies::default(),
             unread_answers: UnreadAnswers::default(),
+            downloads: Downloads::new(descriptors.downloads),
             key_set_location: HeaderValue::try_from(location).map_err(|e| Fault::new(e.to_string()))?,
         })))
     }
@@ -170,7 +171,12 @@ impl Parts {
     }
 
     /// Starts the background work.
-    pub(super) fn work(&mut self, traces: &Traces, tasks: &mut Tasks) -> Result<(), Fault> {
+    pub(super) fn work(
+        &mut self,
+        traces: &Traces,
+        descriptors: &Descriptors,
+        tasks: &mut Tasks,
+    ) -> Result<(), Fault> {
         if let Some(shared) = self.shared.take() {
             tasks.spawn(|stopping| shared.run(stopping));
         }
@@ -183,7 +189,7 @@ impl Parts {
         let entropy = Arc::clone(&self.entropy);
         let deliverer =
             Deliverer::new(store.clone(), keyring.clone(), dialer, clock(), entropy, metrics.clone());
-        let deliverer = deliverer.traced(traces.clone());
+        let deliverer = deliverer.traced(traces.clone()).at_most(descriptors.deliveries);
         tasks.spawn(|stopping| deliverer.run(stopping));
         let (settlement, moments) = (Arc::clone(&self.settlement), Arc::clone(&self.moments));
         tasks.spawn(|stopping| settle::run(store.clone(), settlement, moments, metrics.clone(), stopping));

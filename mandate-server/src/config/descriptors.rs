@@ -3,12 +3,16 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tracing::warn;
 
-/// What is kept for the store, files, deliveries, name servers and the ops listener, if there are twice as many.
-const KEPT: u64 = 512;
+/// What is kept for all but the connections of clients, if there are twice as many.
+const KEPT: u64 = 1024;
 /// How many connections the API or the public listener holds at most. Others wait in the operating system's queue.
 const MAX_CONNECTIONS: u64 = 16_384;
-/// How many the ops listener holds at most. They are among those kept, so that no client can take them.
+/// How many the ops listener holds at most, of those kept.
 const MAX_OPS_CONNECTIONS: u64 = 64;
+/// How many attempts to deliver may be under way, of those kept. An attempt has a connection, or looks a name up.
+const MAX_DELIVERIES: u64 = 512;
+/// How many downloads may be under way, of those kept. A download has a file open besides its connection.
+const MAX_DOWNLOADS: u64 = 64;
 /// What counts as no limit at all.
 const UNLIMITED: u64 = 1 << 20;
 
@@ -17,12 +21,19 @@ const UNLIMITED: u64 = 1 << 20;
 pub struct Descriptors {
     /// How many files and connections may be open.
     pub open_files: u64,
+    /// How many of them are kept from the connections of clients: for those below, and for the store, exports that are
+    /// built, and lookups of names that outlast their attempts.
+    pub kept: u64,
     /// How many connections the API's listener holds at a time.
     pub api: usize,
     /// How many connections the public listener holds at a time.
     pub public: usize,
     /// How many connections the ops listener holds at a time.
     pub ops: usize,
+    /// How many attempts to deliver an event are made at a time.
+    pub deliveries: usize,
+    /// How many downloads are under way at a time.
+    pub downloads: usize,
 }
 
 impl Descriptors {
@@ -52,19 +63,25 @@ impl Descriptors {
         let at_most = |share: u64, most: u64| usize::try_from(share.min(most)).unwrap_or(usize::MAX).max(1);
         Self {
             open_files,
+            kept,
             api: at_most(left - left / 4, MAX_CONNECTIONS),
             public: at_most(left / 4, MAX_CONNECTIONS),
-            ops: at_most(kept / 4, MAX_OPS_CONNECTIONS),
+            ops: at_most(kept / 16, MAX_OPS_CONNECTIONS),
+            deliveries: at_most(kept / 2, MAX_DELIVERIES),
+            downloads: at_most(kept / 16, MAX_DOWNLOADS),
         }
     }
 
     /// What is derived, by name.
-    pub(super) fn derived(self) -> [(&'static str, u64); 3] {
+    pub(super) fn derived(self) -> [(&'static str, u64); 6] {
         let number = |connections: usize| u64::try_from(connections).unwrap_or(u64::MAX);
         [
+            ("kept_files", self.kept),
             ("api_connections", number(self.api)),
             ("public_connections", number(self.public)),
             ("ops_connections", number(self.ops)),
+            ("deliveries", number(self.deliveries)),
+            ("downloads", number(self.downloads)),
         ]
     }
 }
@@ -73,18 +90,25 @@ impl Descriptors {
 mod tests {
     use super::*;
 
+    /// What a store, its files and the listeners have open, with some to spare; and lookups that outlast their attempts.
+    const REST: usize = 64 + 128;
+
     #[test]
     fn no_number_of_connections_takes_what_is_kept() {
         for open_files in [0, 1, 64, 256, 1024, 4096, 20_000, 1 << 20] {
             let derived = Descriptors::of(Some(open_files));
-            let connections: u64 = derived.derived()[..2].iter().map(|(_, most)| most).sum();
-            let kept = KEPT.min(open_files / 2);
-            assert!(connections <= (open_files - kept).max(2), "{derived:?}");
-            assert!(derived.ops as u64 <= (kept / 2).max(1), "{derived:?}");
+            let open_files = usize::try_from(open_files).unwrap();
+            let kept = usize::try_from(derived.kept).unwrap();
+            assert!(derived.api + derived.public <= (open_files - kept).max(2), "{derived:?}");
+            let given = derived.ops + derived.deliveries + derived.downloads;
+            assert!(given <= (kept - kept * 3 / 8).max(3), "{derived:?}");
+            assert!(open_files < 1024 || given + REST <= kept, "{derived:?}");
         }
         let plenty = Descriptors::of(None);
-        assert_eq!((plenty.api, plenty.public, plenty.ops), (16_384, 16_384, 64));
+        assert_eq!((plenty.api, plenty.public, plenty.kept), (16_384, 16_384, 1024));
+        assert_eq!((plenty.ops, plenty.deliveries, plenty.downloads), (64, 512, 64));
         let default = Descriptors::of(Some(1024));
-        assert_eq!((default.api, default.public, default.ops), (384, 128, 64));
+        assert_eq!((default.api, default.public, default.kept), (384, 128, 512));
+        assert_eq!((default.ops, default.deliveries, default.downloads), (32, 256, 32));
     }
 }

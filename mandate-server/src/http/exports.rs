@@ -135,10 +135,11 @@ pub(super) async fn get(request: Admitted) -> Result<Response, Failure> {
     let Admitted { api, call, head, .. } = request;
     let environment = call.caller.environment.id;
     let (id, sha256) = api.store.read(move |tx| exports::content(tx, &call, &id, format, now)).await??;
+    let download = api.begin_download(environment)?;
     let path = api.exports.content(&api.store, environment, id, sha256).await?;
     let name = format!("attachment; filename=\"{id}.{}\"", format.as_str());
     let header = |text: String| HeaderValue::try_from(text).map_err(|e| Fault::new(e.to_string()));
-    let entity = Entity { path, etag: header(format!("\"{}\"", Sha256Hex(sha256)))? };
+    let entity = Entity { path, download, etag: header(format!("\"{}\"", Sha256Hex(sha256)))? };
     let mut response = file::serve(entity, &head.headers).await?;
     response.headers_mut().extend([
         (header::CONTENT_TYPE, HeaderValue::from_static(form)),

@@ -13,6 +13,7 @@ use tokio::fs::File;
 use tokio::io::{AsyncReadExt as _, AsyncSeekExt as _};
 use tracing::error;
 
+use super::limit::downloads::Download;
 use super::respond::{Failure, response};
 use crate::error::{Fault, Refusal};
 
@@ -24,6 +25,8 @@ const CHUNK_BYTES: usize = 64 * 1024;
 pub(super) struct Entity {
     /// Where it is.
     pub(super) path: PathBuf,
+    /// Its place among those that are downloaded.
+    pub(super) download: Download,
     /// A strong one.
     pub(super) etag: HeaderValue,
 }
@@ -52,7 +55,7 @@ pub(super) async fn serve(entity: Entity, headers: &HeaderMap) -> Result<Respons
         (header::ACCEPT_RANGES, HeaderValue::from_static("bytes")),
         (header::ETAG, entity.etag),
     ];
-    let mut response = response(status, headers, Body::from_stream(chunks(file, length)));
+    let mut response = response(status, headers, Body::from_stream(chunks(file, length, entity.download)));
     if status == StatusCode::PARTIAL_CONTENT {
         let range = HeaderValue::try_from(format!("bytes {first}-{}/{size}", first + length - 1));
         let range = range.map_err(|e| Fault::new(e.to_string()))?;
@@ -94,9 +97,13 @@ impl Range {
     }
 }
 
-/// The next `length` bytes of a file. When reading fails, the connection ends before Content-Length is reached.
-fn chunks(file: File, length: u64) -> impl stream::Stream<Item = io::Result<Bytes>> + Send {
-    stream::unfold((file, length), |(mut file, left)| async move {
+/// The next `length` bytes of a file, which keep its place among the downloads until they are sent. When reading fails, the connection ends before Content-Length is reached.
+fn chunks(
+    file: File,
+    length: u64,
+    download: Download,
+) -> impl stream::Stream<Item = io::Result<Bytes>> + Send {
+    stream::unfold((file, length, download), |(mut file, left, download)| async move {
         let most = usize::try_from(left).unwrap_or(usize::MAX).min(CHUNK_BYTES);
         if most == 0 {
             return None;
@@ -107,7 +114,7 @@ fn chunks(file: File, length: u64) -> impl stream::Stream<Item = io::Result<Byte
             Ok(read) => {
                 chunk.truncate(read);
                 let left = left - u64::try_from(read).unwrap_or(left);
-                Some((Ok(chunk.freeze()), (file, left)))
+                Some((Ok(chunk.freeze()), (file, left, download)))
             }
             Err(e) => {
                 error!(error = %e, "a file could not be read to its end while it was sent");

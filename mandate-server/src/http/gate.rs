@@ -20,6 +20,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use super::Api;
 use super::key::Key;
 use super::key_cache::KeyHash;
+use super::limit::downloads::Download;
 use super::respond::Failure;
 use crate::error::{Code, Refusal};
 use crate::model::call::Caller;
@@ -70,6 +71,14 @@ impl Api {
     /// Makes room for one more request.
     pub(super) fn make_room(&self) -> Result<OwnedSemaphorePermit, Failure> {
         Arc::clone(&self.room).try_acquire_owned().map_err(|_| {
+            self.metrics.overloaded();
+            Failure::Overloaded
+        })
+    }
+
+    /// A place for one more download.
+    pub(super) fn begin_download(&self, environment: i64) -> Result<Download, Failure> {
+        self.downloads.acquire(environment).ok_or_else(|| {
             self.metrics.overloaded();
             Failure::Overloaded
         })

@@ -55,6 +55,7 @@ use crate::worker::export::Exports;
 pub use respond::{IDEMPOTENCY_REPLAYED, X_REQUEST_ID};
 
 pub(crate) use key_cache::KeyCache;
+pub(crate) use limit::downloads::Downloads;
 pub(crate) use limit::rate::{Rates, Shared};
 pub(crate) use limit::slow_bodies::SlowBodies;
 pub(crate) use limit::unread::UnreadAnswers;
@@ -90,6 +91,8 @@ pub(crate) struct Api {
     pub(crate) slow_bodies: SlowBodies,
     /// The answers to reads that their peers have not read yet.
     pub(crate) unread_answers: UnreadAnswers,
+    /// The downloads under way.
+    pub(crate) downloads: Downloads,
     /// The address of the key set, at the public listener.
     pub(crate) key_set_location: HeaderValue,
 }

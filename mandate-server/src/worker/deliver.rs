@@ -84,6 +84,13 @@ impl Deliverer {
         self
     }
 
+    /// The same, with no more attempts at a time.
+    #[must_use]
+    pub(crate) fn at_most(mut self, attempts: usize) -> Self {
+        self.queues = FairQueues::of(attempts);
+        self
+    }
+
     /// Delivers until `stop` changes. Then ends running attempts within a time limit.
     pub(crate) async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut look = interval(LOOK);

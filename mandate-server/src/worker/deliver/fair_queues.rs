@@ -19,7 +19,7 @@ use super::super::dial::NoAnswer;
 use crate::model::records::{DueRecord, LeaseRecord};
 use crate::service::deliveries::LEASE_SECONDS;
 
-/// All attempts at a time.
+/// All attempts at a time, unless there are fewer.
 const ALL: Places = Places { most: 512, kept: 64 };
 /// Attempts at a time to the webhooks of one environment.
 const OF_ENVIRONMENT: Places = Places { most: 128, kept: 16 };
@@ -50,12 +50,18 @@ const SLICE_SECONDS: i64 = 30;
 pub(super) type Key = (i64, WebhookId);
 
 /// How many attempts may run, and how many of these places are reserved for queues without one.
+#[derive(Debug, Clone, Copy)]
 struct Places {
     most: usize,
     kept: usize,
 }
 
 impl Places {
+    /// These, or so many, of which as large a part is reserved.
+    fn at_most(self, most: usize) -> Self {
+        if most >= self.most { self } else { Self { most, kept: most * self.kept / self.most } }
+    }
+
     /// How many more attempts a queue may begin when `taken` places are in use.
     fn left(&self, taken: usize, is_first: bool) -> usize {
         let open = (self.most - self.kept).saturating_sub(taken);
@@ -132,6 +138,7 @@ struct Queue {
 /// The queues of one server.
 #[derive(Debug)]
 pub(super) struct FairQueues {
+    all: Places,
     queues: BTreeMap<Key, Queue>,
     /// The paces of webhooks that have, or had, a queue.
     paces: LruCache<Key, Pace>,
@@ -139,7 +146,7 @@ pub(super) struct FairQueues {
 
 impl Default for FairQueues {
     fn default() -> Self {
-        Self { queues: BTreeMap::new(), paces: LruCache::sparse(MAX_PACES) }
+        Self { all: ALL, queues: BTreeMap::new(), paces: LruCache::sparse(MAX_PACES) }
     }
 }
 
@@ -180,6 +187,11 @@ impl Queue {
 }
 
 impl FairQueues {
+    /// Queues that run at most so many attempts.
+    pub(super) fn of(attempts: usize) -> Self {
+        Self { all: ALL.at_most(attempts), ..Self::default() }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
@@ -323,7 +335,8 @@ impl FairQueues {
             let is_first = queue.under_way.is_empty() && !pace.hangs;
             let of_host = hosts.entry(queue.host.as_str()).or_insert(0);
             let of_environment = environments.entry(queue.lease.environment).or_insert(0);
-            let more = ALL
+            let more = self
+                .all
                 .left(taken, is_first)
                 .div_ceil(waiting)
                 .min(has(queue))

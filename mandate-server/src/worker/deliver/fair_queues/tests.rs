@@ -209,6 +209,17 @@ fn whatever_hangs_leaves_places_to_those_that_have_none() {
 }
 
 #[test]
+fn with_fewer_files_there_are_fewer_places_and_as_large_a_part_is_reserved() {
+    let mut queues = FairQueues::of(40);
+    assert_eq!((queues.all.most, queues.all.kept), (40, 5));
+    queues.open((1..=100).map(|environment| alone(environment, 1)).collect());
+    while !begin_all(&mut queues).is_empty() {}
+    let running = queues.queues.values().map(|queue| queue.under_way.len()).sum::<usize>();
+    assert!((35..=40).contains(&running), "{running}");
+    assert_eq!(FairQueues::of(100_000).all.most, ALL.most);
+}
+
+#[test]
 fn nothing_is_kept_for_what_has_hung_before() {
     // More webhooks than places, all of which hang: each has one attempt, and none takes a reserved place.
     let hanging = (1..=32).flat_map(|environment| (1..=16).map(move |number| alone(environment, number)));
