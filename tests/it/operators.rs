@@ -168,6 +168,17 @@ fn what_is_listed_or_recorded_holds_no_secret() {
 }
 
 #[test]
+fn the_name_of_a_key_holds_no_key_and_a_refusal_does_not_repeat_it() {
+    let server = TestServer::start();
+    let key = server.ready("organization_key");
+    for name in [key, &key[..key.len() - 1], "a\u{202e}b"] {
+        let refused = of_sandbox(&server, &["key", "issue"], &["--name", name]).code(2);
+        assert!(refused.err.contains("--name must") && !refused.err.contains(name), "{}", refused.err);
+    }
+    of_sandbox(&server, &["key", "issue"], &["--name", "ci, since June"]).code(0);
+}
+
+#[test]
 fn every_command_that_changes_something_leaves_a_record() {
     let server = TestServer::start();
     server.organization("acme");

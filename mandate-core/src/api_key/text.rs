@@ -2,27 +2,26 @@
 
 use std::borrow::Cow;
 
-use super::{ApiKey, CHECKSUM_CHARS, KeyClass, SECRET_CHARS};
+use super::{KeyClass, SECRET_CHARS};
 use crate::EnvironmentKind;
 
-/// How many letters and digits behind a prefix look like a key, or like most of one.
-const LOOKS_LIKE_A_KEY: usize = 16;
+/// How many letters and digits behind a prefix look like a part of a key, which is not repeated.
+const LOOKS_LIKE_A_PART: usize = 16;
 
-/// Whether a text holds an API key: one of the prefixes, and behind it as many letters and digits as a key has, with
-/// the right checksum.
+/// Whether a text holds what looks like an API key: one of the prefixes, and behind it as many letters and digits as the
+/// secret of a key has, or more. The checksum does not count: without it, or with one character mistyped, the secret is
+/// still there to be completed.
 ///
 /// ```
 /// use mandate_core::api_key::holds_key;
 /// let key = "ak_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pye";
 /// assert!(holds_key(key) && holds_key(&format!("https://hooks.example/?key={key}&b=c")));
-/// assert!(!holds_key("ak_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Pyf"), "mistyped");
+/// assert!(holds_key("ak_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9cPF1E96Py"), "the last character is missing");
+/// assert!(!holds_key("ak_sandbox_1fJjkkpe9PiTw9KSulA8Ghct30vZz4HpdQ5c5b9"), "a part of a secret is masked only");
 /// ```
 #[must_use]
 pub fn holds_key(text: &str) -> bool {
-    prefixes(text).any(|(start, prefix)| {
-        let end = start.saturating_add(prefix).saturating_add(SECRET_CHARS).saturating_add(CHECKSUM_CHARS);
-        text.get(start..end).is_some_and(|key| ApiKey::parse(key).is_ok())
-    })
+    prefixes(text).any(|(start, prefix)| letters_and_digits(text, start.saturating_add(prefix)) >= SECRET_CHARS)
 }
 
 /// The text with everything that looks like an API key, or like a part of one, cut behind its prefix.
@@ -39,9 +38,8 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     let mut copied = 0;
     for (start, prefix) in prefixes(text) {
         let secret = start.saturating_add(prefix);
-        let rest = text.get(secret..).unwrap_or_default();
-        let length = rest.bytes().take_while(u8::is_ascii_alphanumeric).count();
-        if length >= LOOKS_LIKE_A_KEY && copied <= secret {
+        let length = letters_and_digits(text, secret);
+        if length >= LOOKS_LIKE_A_PART && copied <= secret {
             masked.push_str(text.get(copied..secret).unwrap_or_default());
             masked.push('…');
             copied = secret.saturating_add(length);
@@ -52,6 +50,11 @@ pub fn masked(text: &str) -> Cow<'_, str> {
     }
     masked.push_str(text.get(copied..).unwrap_or_default());
     Cow::Owned(masked)
+}
+
+/// How many letters and digits there are from `start` on.
+fn letters_and_digits(text: &str, start: usize) -> usize {
+    text.get(start..).unwrap_or_default().bytes().take_while(u8::is_ascii_alphanumeric).count()
 }
 
 /// Where prefixes of keys begin, and how long they are, in the order of the text.
@@ -70,6 +73,7 @@ fn prefixes(text: &str) -> impl Iterator<Item = (usize, usize)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api_key::ApiKey;
     use proptest::prelude::*;
 
     fn key(class: KeyClass, kind: EnvironmentKind, seed: u8) -> ApiKey {
@@ -92,10 +96,13 @@ mod tests {
                         assert_eq!(masked(&text), shown, "{text}");
                     }
                 }
-                let (cut, mistyped) = (&key[..key.len() - 9], key.replace("_1", "_2"));
-                for text in [cut, &mistyped] {
-                    assert!(!holds_key(text) && masked(text) == format!("{prefix}…"), "{text}");
+                let shown = format!("{prefix}…");
+                let (mistyped, cut) = (key.replace("_1", "_2"), &key[..key.len() - 1]);
+                for text in [&mistyped, cut, &key[..key.len() - 6], &format!("{key}0")] {
+                    assert!(holds_key(text) && masked(text) == shown, "{text}");
                 }
+                let part = &key[..key.len() - 7];
+                assert!(!holds_key(part) && masked(part) == shown, "{part}");
             }
         }
         for text in ["sk_live_", "ak_sandbox_short", "agt_task_live_1", "k_", ""] {

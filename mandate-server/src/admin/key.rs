@@ -31,7 +31,7 @@ pub enum Command {
         owner: OwnerArguments,
 
         /// A name for the key
-        #[arg(long, value_name = "TEXT", value_parser = issuance::name)]
+        #[arg(long, value_name = "TEXT")]
         name: Option<String>,
 
         /// How long the key is valid, such as 90d [default: no end]
@@ -200,6 +200,9 @@ impl Command {
         match self {
             Self::Issue { owner, name, expires_in, rate, common } => {
                 let expires_at = expires_in.map(|time| after(&by, time));
+                // Not when the arguments are parsed: a refusal would repeat it, and it may hold a key.
+                let name = name.as_deref().map(issuance::name).transpose();
+                let name = name.map_err(|e| Failure::unusable(format!("--{e}")))?;
                 let issue = Issue { owner: owner.into(), random: random(), name, rate, expires_at };
                 let (database, json) = (common.settings()?.database, common.json);
                 let script = |tx: &mut Tx<'_>| issuance::issue(tx, &issue, &by);

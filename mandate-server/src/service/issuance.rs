@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mandate_core::api_key::{ApiKey, KeyClass};
+use mandate_core::api_key::{ApiKey, KeyClass, holds_key};
 use mandate_core::{AgentId, AgentName, EnvironmentKind, Invalid, Timestamp};
 use serde::{Serialize, Serializer};
 use serde_json::json;
@@ -12,6 +12,7 @@ use super::audit::{self, Deed, Operator};
 use super::organizations;
 use crate::error::{Code, Fault, Refusal};
 use crate::model::call::ScriptError;
+use crate::model::text::is_bidirectional_control;
 use crate::store::sql;
 use crate::store::sql::keys::{IssuedKey, NewKey};
 use crate::store::tx::Tx;
@@ -173,16 +174,18 @@ pub struct Issued {
 /// Reads an operator's name for a key.
 ///
 /// # Errors
-/// It is empty, too long, or has control characters.
+/// It is empty, too long, or has characters that change how a line is shown; or it has an API key, which would be kept.
+/// No message repeats it.
 pub fn name(text: &str) -> Result<String, Invalid> {
-    let fine = (1..=MAX_NAME_CHARS).contains(&text.chars().count()) && !text.chars().any(char::is_control);
-    if fine {
+    if holds_key(text) {
+        return Err(Invalid::new("name", "must not hold an API key"));
+    }
+    let is_shown = |c: char| !c.is_control() && !is_bidirectional_control(c);
+    if (1..=MAX_NAME_CHARS).contains(&text.chars().count()) && text.chars().all(is_shown) {
         return Ok(text.to_owned());
     }
-    Err(Invalid::new(
-        "name",
-        format!("must be 1 to {MAX_NAME_CHARS} characters, none of them a control character"),
-    ))
+    let accepted = "none of them a control character, or one that changes the order of the text";
+    Err(Invalid::new("name", format!("must be 1 to {MAX_NAME_CHARS} characters, {accepted}")))
 }
 
 /// All keys of an organization, or of all organizations, oldest first, including those not in force.
@@ -397,8 +400,11 @@ mod tests {
     #[test]
     fn a_name_can_be_shown_in_a_line() {
         assert!(name("ci, since June").is_ok() && name(&"é".repeat(64)).is_ok());
-        for bad in [String::new(), "a\nb".to_owned(), "\u{1b}[31m".to_owned(), "a".repeat(65)] {
-            assert!(name(&bad).is_err(), "{bad:?}");
+        let key = ApiKey::from_random(KeyClass::Agent, EnvironmentKind::Production, &[9; 32]);
+        let bad = ["", "a\nb", "\u{1b}[31m", "a\u{202e}b", "\u{2028}\u{85}", key.expose(), &key.expose()[..56]];
+        for bad in bad.into_iter().chain([&*"a".repeat(65)]) {
+            let refused = name(bad).unwrap_err().to_string();
+            assert!(refused.starts_with("name must") && !refused.contains("ak_live"), "{bad:?}");
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use mandate_core::api_key::holds_key;
 use mandate_core::json::{Field, Object};
 use mandate_core::{AgentName, EnvironmentKind, EventKind, Invalid, Timestamp, WebhookId};
 use serde::Serialize;
@@ -83,7 +84,13 @@ impl Subscription {
     /// # Errors
     /// A field is missing or unknown, or its type or value is invalid.
     pub fn read(mut body: Object<'_>, egress: &EgressPolicy) -> Result<Self, Invalid> {
-        let url = endpoint::parse(&body.require("url")?.string()?, egress)?.into();
+        let url = body.require("url")?.string()?;
+        // A key between `&` and `=`, `+` and `%` is in a piece of its own, or in the only one.
+        let mut pieces = form_urlencoded::parse(url.as_bytes());
+        if pieces.any(|(name, value)| holds_key(&name) || holds_key(&value)) {
+            return Err(Invalid::new("url", "must not hold an API key, percent-encoded or not"));
+        }
+        let url = endpoint::parse(&url, egress)?.into();
         let events = read_events(&body.require("events")?)?;
         body.finish()?;
         Ok(Self { url, events })

@@ -163,9 +163,11 @@ async fn an_api_key_is_refused_wherever_it_is_and_never_repeated_or_kept() {
     let Tenants { world, ours, .. } = &Tenants::new().await;
     let key = ApiKey::from_random(KeyClass::Organization, EnvironmentKind::Production, &[9; 32]);
     let (key, secret) = (key.expose(), &key.expose()[8..]);
+    // Its last character is missing; and a part of a key, which is not repeated either.
+    let (cut, part) = (&key[..key.len() - 1], &key[..40]);
     let refused = |answer: &Reply, what: &str| {
         let message = answer.refused(400, "invalid_request");
-        assert!(!answer.body.contains(secret), "{what}: {}", answer.body);
+        assert!(!answer.body.contains(&secret[..20]), "{what}: {}", answer.body);
         message
     };
     let mut places = 0;
@@ -173,7 +175,7 @@ async fn an_api_key_is_refused_wherever_it_is_and_never_repeated_or_kept() {
         world.clock.advance(7);
         let sample = sample(ours, "POST", route.path).await;
         for place in texts(&sample.body, "") {
-            for text in [key.to_owned(), format!("x {key}.")] {
+            for text in [key.to_owned(), format!("x {key}."), cut.to_owned()] {
                 let mut body = sample.body.clone();
                 *body.pointer_mut(&place).unwrap() = json!(text);
                 let escaped = body.to_string().replace("sk_live_", "\\u0073k\\u005flive_");
@@ -203,11 +205,19 @@ async fn an_api_key_is_refused_wherever_it_is_and_never_repeated_or_kept() {
     }
     let asking = ours.client.request(&Method::DELETE, &format!("/v1/agents/{key}"));
     refused(&asking.bearer_auth(&ours.organization_key).asked().await, "a path");
-    let mistyped = &key[..key.len() - 1];
-    let asking =
-        ours.client.get(&format!("/v1/decisions?agent={mistyped}")).bearer_auth(&ours.organization_key);
-    let message = refused(&asking.asked().await, "mistyped");
+    let asking = ours.client.get(&format!("/v1/decisions?agent={part}")).bearer_auth(&ours.organization_key);
+    let message = refused(&asking.asked().await, "a part");
     assert!(message.ends_with("got `sk_live_…`"), "{message}");
+
+    let encoded = |key: &str| key.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    for key in [encoded(key), encoded(cut), key.replacen('_', "%5F", 1)] {
+        for url in [format!("https://hooks.example/{key}"), format!("https://hooks.example/?a=b&k={key}&c")] {
+            let body = json!({"url": url, "events": ["mandate.revoked"]});
+            let answer = ours.client.request(&Method::POST, "/v1/webhooks").bearer_auth(&ours.organization_key);
+            let answer = answer.text(&body.to_string()).asked().await;
+            assert_eq!(refused(&answer, &url), "url must not hold an API key, percent-encoded or not");
+        }
+    }
 
     let kept = apart::snapshot(&world.settings.database, |tx| {
         let rows = tx.query("SELECT body FROM idempotency", &[])?;
