@@ -111,9 +111,13 @@ async fn a_webhook_that_is_emptied_or_deleted_while_it_is_waited_for_is_seen_as_
             let changing = scene.under_way(meanwhile, &scene.webhook().await);
             let commit = async {
                 scene.until_it_waits().await;
+                // A statement that begins behind the wait would see this one too, and not the change that is under way.
+                let other = scene.under_way(meanwhile, &scene.webhook().await);
                 changing.commit();
+                other
             };
-            tokio::join!(scene.write(writer), commit);
+            let ((), other) = tokio::join!(scene.write(writer), commit);
+            other.commit();
             assert_eq!(
                 (scene.world.number(MADE), scene.world.number(LOST)),
                 (made, 0),
