@@ -9,7 +9,7 @@ use axum::Router;
 use axum::response::{IntoResponse as _, Response};
 use futures_util::FutureExt as _;
 use hyper::body::Incoming;
-use hyper::header::{self, HeaderValue};
+use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::http::uri::Authority;
 use hyper::{Method, Request, Version};
 use mandate_core::{RequestId, Timestamp, Verdict};
@@ -216,7 +216,12 @@ pub(super) fn answer_for_hyper(site: &Site, bare: &[u8], head_time: Duration) ->
     };
     let is_ours = [TIMEOUT, UNREADABLE].contains(&bare);
     let bare = if is_ours { dated(bare, site.ids.clock.now()) } else { bare.to_vec() };
-    let (status, amended) = amended(&bare, &Refusal::invalid(what), log.id);
+    let any_page = |headers: &mut HeaderMap| {
+        if site.name == Listener::Public {
+            cors::allow(headers);
+        }
+    };
+    let (status, amended) = amended(&bare, &Refusal::invalid(what), log.id, any_page);
     record(site, &log, None, (status, false), Duration::ZERO);
     amended
 }

@@ -187,13 +187,19 @@ pub(super) fn finish(response: Response, id: RequestId) -> Response {
     response
 }
 
-/// Turns a bare status that hyper has written into an answer with the headers and body of any other. Also
-/// returns the status.
-pub(super) fn amended(bare: &[u8], refusal: &Refusal, id: RequestId) -> (u16, Vec<u8>) {
+/// Turns a bare status that hyper has written into an answer with the headers and body of any other, and with those that
+/// `add` gives it. Also returns the status.
+pub(super) fn amended(
+    bare: &[u8],
+    refusal: &Refusal,
+    id: RequestId,
+    add: impl FnOnce(&mut HeaderMap),
+) -> (u16, Vec<u8>) {
     let bare = String::from_utf8_lossy(bare);
     let status = bare.split(' ').nth(1).and_then(|status| status.parse().ok());
     let failure = Failure::from(refusal.clone()).into_response();
-    let (head, body) = finish(failure, id).into_parts();
+    let (mut head, body) = finish(failure, id).into_parts();
+    add(&mut head.headers);
     let body = body.collect().now_or_never().and_then(Result::ok).unwrap_or_default().to_bytes();
     let lines = head.headers.iter().map(|(name, value)| {
         let value = String::from_utf8_lossy(value.as_bytes());
