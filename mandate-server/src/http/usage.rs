@@ -51,7 +51,7 @@ pub struct Usage {
     /// Whether there are more.
     pub has_more: bool,
     /// Where the next page begins. Absent when `has_more` is false.
-    #[schema(required = false)]
+    #[schema(required = false, min_length = 1)]
     pub next_cursor: String,
 }
 

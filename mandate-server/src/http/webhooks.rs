@@ -133,7 +133,7 @@ pub(super) async fn ping(post: Post) -> Result<Answer, Failure> {
 #[serde(deny_unknown_fields)]
 pub struct NewWebhook {
     /// Where events are sent: https, a host that is public, without credentials or fragment.
-    #[schema(format = "uri", pattern = "^https://", max_length = 2048)]
+    #[schema(format = "uri", pattern = "^[Hh][Tt][Tt][Pp][Ss]://", max_length = 2048)]
     pub url: String,
     /// The types of events that it gets, without duplicates. It always gets `ping`.
     #[schema(value_type = HashSet<values::EventType>, min_items = 1)]

@@ -174,6 +174,9 @@ fn everything_is_said_of_every_operation() {
         for parameter in &parameters {
             assert!(contract.meant(parameter)["description"].is_string(), "{method} {path} {parameter}");
         }
+        for status in ["400", "408", "431"] {
+            assert!(operation["responses"].get(status).is_some(), "{method} {path} has no {status}");
+        }
         for response in operation["responses"].as_object().unwrap().values().map(|r| contract.meant(r)) {
             assert!(response["headers"].get("X-Request-Id").is_some(), "{method} {path}");
         }
@@ -211,6 +214,14 @@ fn bounds_of_amounts_and_cursors_are_in_the_contract() {
     );
     for name in ["Cursor", "StartingAfter", "EndingBefore"] {
         assert_eq!(contract.0["components"]["parameters"][name]["schema"]["minLength"], 1, "{name}");
+    }
+    let schemas = &contract.0["components"]["schemas"];
+    let pages = schemas.as_object().unwrap().values().filter_map(|schema| schema["properties"].get("next_cursor"));
+    let least: Vec<_> = pages.map(|cursor| &cursor["minLength"]).collect();
+    assert!(least.len() > 5 && least.iter().all(|least| **least == 1), "{least:?}");
+    let webhook = contract.validator(&schemas["NewWebhook"]["properties"]["url"]);
+    for (accepted, url) in [(true, "https://a.example/"), (true, "HTTPS://a.example/"), (false, "http://a.example/")] {
+        assert_eq!(webhook.is_valid(&json!(url)), accepted, "{url}");
     }
 }
 

@@ -54,12 +54,13 @@ fn add_to(operation: &mut Operation, path: &str, is_post: bool, components: &Com
     // The lines of a comment are one paragraph.
     operation.description = operation.description.take().map(|text| text.replace('\n', " "));
     add_headers(operation, is_post);
-    for (status, response) in errors::of_the_connection() {
+    // Any request can have a head that is none of HTTP/1.1, or two hosts.
+    for (status, response) in errors::of_the_connection().chain([errors::refusal(Code::InvalidRequest)]) {
         operation.responses.responses.entry(status).or_insert_with(|| response.into());
     }
     let Some(security) = operation.security.as_ref().filter(|security| !security.is_empty()) else { return };
     let any = security.len() > 1;
-    let mut refusals = vec![Code::InvalidRequest, Code::Unauthorized, Code::RateLimited];
+    let mut refusals = vec![Code::Unauthorized, Code::RateLimited];
     if !any {
         refusals.push(Code::Forbidden);
     }
