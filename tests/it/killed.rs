@@ -2,7 +2,8 @@
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader};
-use std::os::unix::process::ExitStatusExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
@@ -18,6 +19,8 @@ use crate::transfer;
 /// A library that kills its process behind a system call that changes a file or sends to a socket.
 const DYING: &str = include_str!("disk/dying.c");
 const SIGKILL: i32 = 9;
+/// A user without rights.
+const NOBODY: u32 = 65_534;
 /// From this scale on, commands are killed behind each of these calls; below it, within long runs of writes, behind some.
 const EACH: u32 = 10;
 /// How many first starts of `serve` are killed, below that scale.
@@ -338,4 +341,36 @@ fn a_check_that_cannot_look_says_so_and_finds_nothing() {
     assert!(full.out.is_empty() && full.err.contains("could not be read to its end"), "{full:?}");
 
     assert_eq!(operate(&database, &["check"]).code(0).out, "sound\n");
+}
+
+/// SQLite writes beside a database to read it. The directory belongs to a user who may not write into it.
+#[test]
+fn a_check_in_a_directory_that_cannot_be_written_names_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (directory, is_root) = (folder.path().join("data"), fs::metadata("/proc/self").unwrap().uid() == 0);
+    fs::create_dir(&directory).unwrap();
+    let database = format!("sqlite://{}", directory.join("mandate.db").display());
+    operate(&database, &["migrate"]).code(0);
+    let check = || {
+        let mut command = Command::new(binary("mandate-server"));
+        command.env_clear().args(["check", "--database", &database]);
+        if is_root {
+            // Nothing is forbidden to root.
+            command.uid(NOBODY).gid(NOBODY);
+        }
+        Ran::from(command.output().unwrap())
+    };
+    let files = fs::read_dir(&directory).unwrap().map(|file| file.unwrap().path());
+    for path in files.chain([directory.clone()]).filter(|_| is_root) {
+        chown(&path, Some(NOBODY), None).unwrap();
+    }
+    for (path, mode) in [(folder.path(), 0o755), (&directory, 0o555)] {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let unseen = check();
+    fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
+    let unseen = unseen.code(3);
+    let named = format!("{} may not be written", directory.display());
+    assert!(unseen.out.is_empty() && unseen.err.contains(&named), "{unseen:?}");
+    assert_eq!(check().code(0).out, "sound\n");
 }

@@ -1,6 +1,9 @@
 //! `check`: whether a database is sound.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
 
 use super::backup::Progress;
 use super::{Common, Failure};
@@ -55,7 +58,12 @@ impl Options {
         match checked {
             Ok(()) => {}
             Err(fault) if lost || fault.hides_the_database() => {
-                return Err(Failure::unseen(format!("the database could not be read to its end: {fault}")));
+                let where_to = unwritable(&settings.database).map(|directory| {
+                    let directory = directory.display();
+                    format!("; SQLite needs a file beside the database to read it, and {directory} may not be written")
+                });
+                let why = format!("{fault}{}", where_to.unwrap_or_default());
+                return Err(Failure::unseen(format!("the database could not be read to its end: {why}")));
             }
             Err(fault) => printer.finding(check::unreadable(&fault)),
         }
@@ -66,6 +74,13 @@ impl Options {
             count => Err(Failure::failed(format!("{count} findings"))),
         }
     }
+}
+
+/// The directory of a database on this machine, if this user may not write into it.
+fn unwritable(database: &str) -> Option<PathBuf> {
+    let file = upkeep::file(database).ok()?;
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    access(directory, Access::WRITE_OK).is_err().then(|| directory.to_owned())
 }
 
 /// Writes findings to standard output as they come.
