@@ -1,12 +1,13 @@
 //! The operator's commands on keys, rates and the audit record, beside a running server.
 
 use std::fs::File;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::harness::{Agent, Client, Ran, TestServer};
+use crate::harness::{Agent, Client, DEADLINE, Ran, TestServer};
 
 /// Within this time a change of a key holds on a running server.
 const APPLIED: Duration = Duration::from_secs(1);
@@ -45,6 +46,11 @@ fn exports_are_listed_and_deleted() {
     let server = TestServer::start();
     let organization = server.demo().client;
     let export = organization.post("/exports", &json!({"format": "csv"})).text("/export");
+    let path = format!("/exports/{export}");
+    while organization.get(&path).text("/status") == "pending" {}
+    let database = server.ready("database").strip_prefix("sqlite://").unwrap();
+    let file = Path::new(&format!("{database}-exports")).join(&export);
+    assert!(file.is_file(), "{}", file.display());
     let kept = || server.operate(&["export", "list", "--json"]).code(0).json();
     let [only] = kept().as_array().unwrap().clone().try_into().unwrap();
     assert_eq!(
@@ -62,6 +68,11 @@ fn exports_are_listed_and_deleted() {
     let again = server.operate(&["export", "delete", &export]).code(1);
     assert!(again.err.contains(&format!("there is no export {export}; `export list` shows")), "{again:?}");
     server.operate(&["export", "delete", "x"]).code(2);
+    let since = Instant::now();
+    while file.exists() {
+        assert!(since.elapsed() < DEADLINE, "{} is still there", file.display());
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 #[test]

@@ -105,6 +105,28 @@ async fn the_api_and_the_public_listener_speak_tls() {
     assert!(answer.contains("mandate_tls_certificate_expiry_timestamp_seconds 3786912000.0\n"), "{answer}");
 }
 
+/// A client that has sent its request may end its half of the session and of the connection.
+#[tokio::test]
+async fn a_client_that_closes_its_half_of_a_session_gets_its_answer() {
+    let files = Files::new();
+    let server = World::start_with(|settings| settings.tls = Some(files.names())).await;
+    let (at, key) = (server.running.api, &server.organization_key);
+    for (version, name) in BOTH.into_iter().zip(["a", "b"]) {
+        let body = format!(r#"{{"name":"{name}"}}"#);
+        let mut stream = connect(at, &files.trusted, &[version]).await.unwrap();
+        let request = format!(
+            "POST /v1/agents HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {key}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        stream.shutdown().await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 201 ") && answer.contains("agent_key"), "{answer:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_new_certificate_is_taken_and_a_bad_one_is_not() {
     let files = Files::new();
