@@ -99,15 +99,22 @@ fn rows_that_cannot_be_moved_are_named() {
     assert_eq!(dry["unmovable"][1], json!({"table": "audit", "id": "71", "field": "subject"}));
     let refused = there(&["transfer", "--from", &from]).code(1);
     assert!(refused.err.contains("2 such rows"), "{refused:?}");
+    let refused = there(&["transfer", "--from", &from, "--replace-nul"]).code(1);
+    assert!(refused.err.contains("revisions \\0x: name holds") && refused.err.contains("(1 such rows"), "{refused:?}");
     assert!(there(&["organization", "list"]).code(1).err.contains("has schema 0"), "nothing was made");
 
     let source = rusqlite::Connection::open(&file).unwrap();
     source
-        .execute_batch("UPDATE audit SET subject = 'a'; DELETE FROM revisions WHERE instr(name, char(0)) > 0")
+        .execute_batch("DELETE FROM revisions WHERE instr(name, char(0)) > 0")
         .unwrap();
     source.close().unwrap();
-    there(&["transfer", "--from", &from, "--dry-run"]).code(0);
-    assert_eq!(holds(&from, &key), 4);
+    let dry = there(&["transfer", "--from", &from, "--dry-run"]).code(1);
+    assert!(dry.err.contains("1 rows cannot be moved: with --replace-nul"), "{dry:?}");
+    let dry = there(&["transfer", "--from", &from, "--dry-run", "--replace-nul", "--json"]).code(0).json();
+    assert!(dry.get("unmovable").is_none(), "{dry}");
+    there(&["transfer", "--from", &from, "--replace-nul"]).code(0);
+    assert_eq!(query(target.url(), "SELECT subject FROM audit WHERE audit = 71"), "a\u{fffd}");
+    assert_eq!(holds(target.url(), &key), 4);
 }
 
 /// Begins a transfer, and kills it (SIGKILL) once it says that it is at work on this table.

@@ -8,7 +8,7 @@ use super::{Failure, operator, terminal};
 use crate::config::{Flags, Settings};
 use crate::error::Fault;
 use crate::service::check::{self, Finding};
-use crate::service::transfer::{self, Listener, Summary};
+use crate::service::transfer::{self, Listener, Nul, Summary};
 
 /// How many rows are moved in one transaction.
 const PAGE_ROWS: i64 = 1_000;
@@ -33,6 +33,10 @@ pub struct Options {
     #[arg(long)]
     dry_run: bool,
 
+    /// Write U+FFFD for each U+0000 in a text, which PostgreSQL does not store
+    #[arg(long)]
+    replace_nul: bool,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -51,6 +55,9 @@ Stop the server first: the transfer locks the source, and does not change it. Ke
 deliveries and audit records all move; the master key stays the same. Then every row is compared with its source, the \
 metering is summed in both databases, and the target is checked as `check` does, with every signature.
 
+A row with U+0000 in a text is named, and nothing is moved, unless --replace-nul says to write U+FFFD there: PostgreSQL does \
+not store U+0000.
+
 If a transfer is interrupted, run the same command again: it continues. No server starts on the target until the transfer \
 has ended. Then start servers on it, copy the files of the exports directory to each, and put the old file away, so that \
 no server is started on it again. Other users of the machine can read a command line: set MANDATE_DATABASE instead of \
@@ -64,18 +71,19 @@ impl Options {
     pub fn run(self) -> Result<(), Failure> {
         let flags = Flags { database: self.to, config: self.config, ..Flags::default() };
         let to = Settings::load(&flags).map_err(Failure::unusable)?.database;
+        let nul = if self.replace_nul { Nul::Replaced } else { Nul::Refused };
         let summary = if self.dry_run {
-            transfer::dry_run(&self.from, &to)
+            transfer::dry_run(&self.from, &to, nul)
         } else {
-            transfer::run(&self.from, &to, PAGE_ROWS, &operator::here(), &mut Reporter::new())
+            transfer::run(&self.from, &to, (PAGE_ROWS, nul), &operator::here(), &mut Reporter::new())
         };
         let summary = summary.map_err(Failure::failed)?;
         terminal::print(self.json, &summary, |out| format(out, &summary))?;
         if !summary.unmovable.is_empty() {
             let count = summary.unmovable.len();
             return Err(Failure::failed(format!(
-                "{count} rows cannot be moved: correct the named fields in the source first, as the page \"From SQLite to \
-                 PostgreSQL\" of operations.md says"
+                "{count} rows cannot be moved: with --replace-nul the target has U+FFFD in these fields; what is of a key is \
+                 corrected in the source, as the page \"From SQLite to PostgreSQL\" of operations.md says"
             )));
         }
         if summary.complete {

@@ -84,17 +84,26 @@ impl std::fmt::Display for Unmovable {
     }
 }
 
+/// What becomes of texts with U+0000.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Nul {
+    /// Their rows are named, and nothing is moved.
+    Refused,
+    /// The target has U+FFFD in its place, except in keys.
+    Replaced,
+}
+
 /// Reports what a transfer would move, beside a running server. Changes nothing.
 ///
 /// # Errors
 /// The source is not sound, the target is not empty, or one of them does not answer.
-pub fn dry_run(from: &str, to: &str) -> Result<Summary, Fault> {
+pub fn dry_run(from: &str, to: &str, nul: Nul) -> Result<Summary, Fault> {
     must_be_possible(from, to)?;
     let (rows, usage, unmovable) = upkeep::snapshot(from, |source| {
         must_be_sound(source, from)?;
         let rows = tables().iter().map(|table| Ok((table.name, table.count(source)?)));
         let rows = rows.collect::<Result<BTreeMap<_, _>, Fault>>()?;
-        Ok((rows, usage(source)?, unmovable(source)?))
+        Ok((rows, usage(source)?, unmovable(source, nul)?))
     })?;
     let begun = store::transfer::look(to)?;
     Ok(Summary { unmovable, ..Summary::new(from, to, begun, rows, usage) })
@@ -108,7 +117,7 @@ pub fn dry_run(from: &str, to: &str) -> Result<Summary, Fault> {
 pub fn run(
     from: &str,
     to: &str,
-    page: i64,
+    (page, nul): (i64, Nul),
     by: &Operator,
     listener: &mut dyn Listener,
 ) -> Result<Summary, Fault> {
@@ -116,12 +125,12 @@ pub fn run(
     let claimed = Source::claim(from)?;
     claimed.read(|source| {
         must_be_sound(source, from)?;
-        must_be_movable(source)?;
+        must_be_movable(source, nul)?;
         let mut target = Target::begin(to, &claimed, by.at)?;
         for table in tables() {
-            fill(source, &mut target, table, page, listener)?;
+            fill(source, &mut target, table, (page, nul), listener)?;
         }
-        let (rows, usage) = upkeep::snapshot(to, |arrived| compare(source, arrived, page, listener))?;
+        let (rows, usage) = upkeep::snapshot(to, |arrived| compare(source, arrived, (page, nul), listener))?;
         must_pass(to, listener)?;
         let summary = Summary { complete: true, ..Summary::new(from, to, target.begun, rows, usage) };
         target.complete(|tx| record(tx, by, &summary))?;
@@ -155,17 +164,18 @@ impl Summary {
 }
 
 /// The rows that the target would not take.
-fn unmovable(source: &mut Tx<'_>) -> Result<Vec<Unmovable>, Fault> {
+fn unmovable(source: &mut Tx<'_>, nul: Nul) -> Result<Vec<Unmovable>, Fault> {
     let mut all = Vec::new();
     for table in tables() {
         let rows = table.unmovable(source, MAX_UNMOVABLE)?.into_iter();
+        let rows = rows.filter(|(field, _)| nul == Nul::Refused || table.is_of_key(field));
         all.extend(rows.map(|(field, key)| Unmovable { table: table.name, id: id(table, &key), field }));
     }
     Ok(all)
 }
 
-fn must_be_movable(source: &mut Tx<'_>) -> Result<(), Fault> {
-    let unmovable = unmovable(source)?;
+fn must_be_movable(source: &mut Tx<'_>, nul: Nul) -> Result<(), Fault> {
+    let unmovable = unmovable(source, nul)?;
     let Some(first) = unmovable.first() else { return Ok(()) };
     let count = unmovable.len();
     Err(Fault::new(format!("{first} ({count} such rows; `mandate-server transfer --dry-run` names them)")))
@@ -215,18 +225,32 @@ fn must_pass(to: &str, listener: &mut dyn Listener) -> Result<(), Fault> {
     first.refuse("each row has arrived as it was, and the whole is not sound, nor was the source")
 }
 
+/// The rows of a page of the source as the target has them.
+fn page_of(
+    source: &mut Tx<'_>,
+    table: &Table,
+    after: Option<&[Value]>,
+    (page, nul): (i64, Nul),
+) -> Result<Vec<Vec<Value>>, Fault> {
+    let mut rows = table.page(source, after, page)?;
+    if nul == Nul::Replaced {
+        rows.iter_mut().try_for_each(|row| table.replace_nul(row))?;
+    }
+    Ok(rows)
+}
+
 /// Copies the rows of a table that are not in the target yet.
 fn fill(
     source: &mut Tx<'_>,
     target: &mut Target,
     table: &'static Table,
-    page: i64,
+    pages: (i64, Nul),
     listener: &mut dyn Listener,
 ) -> Result<(), Fault> {
     let of = table.count(source)?;
     let (mut last, mut done) = target.arrived(table)?;
     loop {
-        let rows = table.page(source, last.as_deref(), page)?;
+        let rows = page_of(source, table, last.as_deref(), pages)?;
         let Some(newest) = rows.last() else { return Ok(()) };
         last = Some(table.key(newest));
         target.put(table, &rows)?;
@@ -242,15 +266,15 @@ type Compared = (BTreeMap<&'static str, i64>, BTreeMap<String, Sums>);
 fn compare(
     source: &mut Tx<'_>,
     arrived: &mut Tx<'_>,
-    page: i64,
+    pages: (i64, Nul),
     listener: &mut dyn Listener,
 ) -> Result<Compared, Fault> {
     let mut rows = BTreeMap::new();
     for table in tables() {
         let (mut last, mut seen) = (None, 0);
         loop {
-            let there = table.page(source, last.as_deref(), page)?;
-            let here = table.page(arrived, last.as_deref(), page)?;
+            let there = page_of(source, table, last.as_deref(), pages)?;
+            let here = table.page(arrived, last.as_deref(), pages.0)?;
             if there != here {
                 let at = there.iter().zip(&here).take_while(|(one, other)| one == other).count();
                 return Err(differs(table, seen + i64::try_from(at).unwrap_or_default() + 1));

@@ -9,7 +9,7 @@ use mandate_server::clock::{Clock, SystemEntropy};
 use mandate_server::error::Fault;
 use mandate_server::service::audit::{self, Deed, Operator};
 use mandate_server::service::check::{self, Finding};
-use mandate_server::service::transfer::{self, Listener, Summary};
+use mandate_server::service::transfer::{self, Listener, Nul, Summary};
 use mandate_server::store::upkeep;
 use mandate_tests::Kind;
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn operator(world: &World) -> Operator {
 }
 
 fn run(from: &str, to: &str, page: i64, by: &Operator, cut: &mut Cut) -> Result<Summary, Fault> {
-    thread::scope(|scope| scope.spawn(|| transfer::run(from, to, page, by, cut)).join()).unwrap()
+    thread::scope(|scope| scope.spawn(|| transfer::run(from, to, (page, Nul::Refused), by, cut)).join()).unwrap()
 }
 
 /// The bytes of the file that a database is.
@@ -147,7 +147,7 @@ async fn content(world: &World, path: &str) -> Reply {
 /// Makes a dry run, transfers, and tries a second time.
 fn moves_all_and_only_once(from: &str, to: &str, by: &Operator) {
     let untouched = bytes(from);
-    let dry = on_a_thread(|| transfer::dry_run(from, to)).unwrap();
+    let dry = on_a_thread(|| transfer::dry_run(from, to, Nul::Refused)).unwrap();
     assert_eq!((dry.complete, dry.target), (false, "empty"));
     assert_eq!(on_a_thread(|| upkeep::schema(to)).unwrap().current, 0, "a dry run changes nothing");
     let summary = run(from, to, 100, by, &mut Cut::never()).unwrap();
@@ -288,7 +288,7 @@ async fn a_target_that_holds_anything_is_refused() {
     world
         .stopped(&target, |from, to| {
             for refused in
-                [run(from, to, 9, &by, &mut Cut::never()), on_a_thread(|| transfer::dry_run(from, to))]
+                [run(from, to, 9, &by, &mut Cut::never()), on_a_thread(|| transfer::dry_run(from, to, Nul::Refused))]
             {
                 let refused = refused.unwrap_err().to_string();
                 assert!(refused.contains("the target is not empty, it has theirs"), "{refused}");

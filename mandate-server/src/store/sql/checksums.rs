@@ -126,6 +126,11 @@ pub fn written() -> [&'static Guarded; 3] {
     [&REVIEWS, &EVENTS, &IDEMPOTENCY]
 }
 
+/// The table of this name, if its rows are written down and have a checksum on both kinds of database.
+pub(in crate::store) fn of_both(table: &str) -> Option<&'static Guarded> {
+    written().into_iter().chain([&*DECISIONS]).find(|guarded| guarded.table == table)
+}
+
 impl Guarded {
     /// Statements are cached by their address, so these live as long as the program.
     fn new(table: &'static str, keys: usize, columns: &'static str) -> Self {
@@ -156,6 +161,11 @@ impl Guarded {
             )
             .leak(),
         }
+    }
+
+    /// The checksum of a row whose columns have these values.
+    pub(in crate::store) fn checksum_of<'a>(&self, value: impl Fn(&str) -> Option<&'a Value>) -> Value {
+        self.checksum(self.columns.iter().map(|name| value(name).unwrap_or(&Value::Null)))
     }
 
     /// The checksum of a row with these values, those of the key first.

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::sync::LazyLock;
 
+use super::super::sql::checksums;
 use super::super::tx::{Tx, Value};
 use crate::error::Fault;
 
@@ -88,6 +89,11 @@ const LAYOUT: &[(&str, usize, &str)] = &[
     ),
     ("audit", 1, "audit:i at:i action:t organization:t environment:t subject:t operator:t details:t"),
 ];
+
+/// The column that has the checksum of the others.
+const CHECKSUM: &str = "checksum";
+/// What a text has in place of U+0000, which PostgreSQL does not store.
+const REPLACEMENT: &str = "\u{fffd}";
 
 /// A table that is moved. Its statements are the same for every database, except those that only the target runs.
 #[derive(Debug)]
@@ -225,6 +231,41 @@ impl Table {
         rows.map(|mut row| Ok((row.text()?, row.into_values()))).collect()
     }
 
+    /// Whether a column is of the key.
+    #[must_use]
+    pub fn is_of_key(&self, column: &str) -> bool {
+        self.columns.iter().take(self.keys).any(|name| *name == column)
+    }
+
+    /// Writes U+FFFD for each U+0000 in the texts of a row, but for those of its key, and the checksum that it has then.
+    ///
+    /// # Errors
+    /// The row's checksum was not that of its values.
+    pub fn replace_nul(&self, row: &mut [Value]) -> Result<(), Fault> {
+        let has_nul = |value: &Value| matches!(value, Value::Text(text) if text.contains('\0'));
+        if !row.iter().skip(self.keys).any(has_nul) {
+            return Ok(());
+        }
+        let checksum = |row: &[Value]| {
+            checksums::of_both(self.name).map(|guarded| guarded.checksum_of(|column| self.value(row, column)))
+        };
+        let before = checksum(row);
+        if before.is_some() && before.as_ref() != self.value(row, CHECKSUM) {
+            let message = format!("database: a row of {} has another checksum than its values", self.name);
+            return Err(Fault::Corrupt(format!("{message}; `mandate-server check` finds all of them")));
+        }
+        for value in row.iter_mut().skip(self.keys) {
+            if let Value::Text(text) = value {
+                *text = text.replace('\0', REPLACEMENT);
+            }
+        }
+        if let Some(checksum) = checksum(row) {
+            let names = self.columns.iter().zip(row);
+            names.filter(|(name, _)| **name == CHECKSUM).for_each(|(_, value)| *value = checksum.clone());
+        }
+        Ok(())
+    }
+
     /// The value of a column of a row.
     #[must_use]
     pub fn value<'a>(&self, row: &'a [Value], column: &str) -> Option<&'a Value> {
@@ -252,6 +293,39 @@ mod tests {
         ("usage", "checksum"),
     ];
     const COLUMNS: &str = "SELECT name, type FROM pragma_table_info($1) ORDER BY name";
+
+    fn table(name: &str) -> &'static Table {
+        tables().iter().find(|table| table.name == name).unwrap()
+    }
+
+    /// The checksum that `check` compares with.
+    fn sum(table: &Table, row: &[Value]) -> Value {
+        checksums::of_both(table.name).unwrap().checksum_of(|column| table.value(row, column))
+    }
+
+    #[test]
+    fn a_row_without_nul_has_the_checksum_of_what_it_is_then() {
+        let reviews = table("reviews");
+        let mut row: Vec<Value> = vec![Value::Null; reviews.columns.len()];
+        row[0] = 1.into();
+        row[9] = "no\0thanks\0".into();
+        row[10] = sum(reviews, &row);
+        let (mut replaced, mut damaged) = (row.clone(), row.clone());
+        reviews.replace_nul(&mut replaced).unwrap();
+        assert_eq!(reviews.value(&replaced, "reason"), Some(&"no\u{fffd}thanks\u{fffd}".into()));
+        assert_eq!(reviews.value(&replaced, "checksum"), Some(&sum(reviews, &replaced)));
+        assert!(replaced[10] != row[10]);
+        let again = replaced.clone();
+        reviews.replace_nul(&mut replaced).unwrap();
+        assert!(replaced == again, "nothing is left to be replaced");
+        damaged[3] = "approved".into();
+        let refused = reviews.replace_nul(&mut damaged).unwrap_err().to_string();
+        assert!(refused.contains("a row of reviews has another checksum"), "{refused}");
+
+        let mut escrow: Vec<Value> = vec!["a\0".into(); table("escrows").columns.len()];
+        table("escrows").replace_nul(&mut escrow).unwrap();
+        assert_eq!((&escrow[1], &escrow[2]), (&"a\0".into(), &"a\u{fffd}".into()), "a key stays as it is");
+    }
 
     /// Fails if a migration adds something that is not moved.
     #[test]
