@@ -136,7 +136,7 @@ fn serve(mut command: Command, folder: &Path, when_ready: impl FnOnce()) -> Exit
     let mut line = String::new();
     while log.read_line(&mut line).unwrap() > 0 {
         let read = serde_json::from_str::<serde_json::Value>(&line);
-        if read.unwrap_or_else(|e| panic!("{e}: {line}"))["message"] == "serving" {
+        if read.is_ok_and(|read| read["message"] == "serving") {
             when_ready();
             let stop = format!("kill -TERM {}", server.id());
             // It may have died meanwhile.
@@ -314,7 +314,8 @@ fn what_a_killed_backup_leaves_is_deleted_by_the_next() {
             assert_eq!(again.code, Some(0), "call {after}: {again:?}");
             assert_eq!(unfinished(folder.path()), Vec::<String>::new(), "{again:?}");
         }
-        let verified = Command::new(binary("mandate-server")).env_clear().args(["backup", "verify", &file]).output();
+        let verified =
+            Command::new(binary("mandate-server")).env_clear().args(["backup", "verify", &file]).output();
         let verified = Ran::from(verified.unwrap()).code(0);
         assert!(!verified.err.contains("warning"), "it has its manifest: {verified:?}");
         assert_eq!(operate(&database, &["check"]).code(0).out, "sound\n");
@@ -364,7 +365,7 @@ fn a_check_in_a_directory_that_cannot_be_written_names_it() {
     for path in files.chain([directory.clone()]).filter(|_| is_root) {
         chown(&path, Some(NOBODY), None).unwrap();
     }
-    for (path, mode) in [(folder.path(), 0o755), (&directory, 0o555)] {
+    for (path, mode) in [(folder.path(), 0o755), (directory.as_path(), 0o555)] {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     }
     let unseen = check();

@@ -310,6 +310,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "trace",
             "traces",
             "transfer",
+            "unread",
         ],
     ),
     (

@@ -100,13 +100,14 @@ fn rows_that_cannot_be_moved_are_named() {
     let refused = there(&["transfer", "--from", &from]).code(1);
     assert!(refused.err.contains("2 such rows"), "{refused:?}");
     let refused = there(&["transfer", "--from", &from, "--replace-nul"]).code(1);
-    assert!(refused.err.contains("revisions \\0x: name holds") && refused.err.contains("(1 such rows"), "{refused:?}");
+    assert!(
+        refused.err.contains("revisions \\0x: name holds") && refused.err.contains("(1 such rows"),
+        "{refused:?}"
+    );
     assert!(there(&["organization", "list"]).code(1).err.contains("has schema 0"), "nothing was made");
 
     let source = rusqlite::Connection::open(&file).unwrap();
-    source
-        .execute_batch("DELETE FROM revisions WHERE instr(name, char(0)) > 0")
-        .unwrap();
+    source.execute_batch("DELETE FROM revisions WHERE instr(name, char(0)) > 0").unwrap();
     source.close().unwrap();
     let dry = there(&["transfer", "--from", &from, "--dry-run"]).code(1);
     assert!(dry.err.contains("1 rows cannot be moved: with --replace-nul"), "{dry:?}");

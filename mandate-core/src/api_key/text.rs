@@ -21,7 +21,8 @@ const LOOKS_LIKE_A_PART: usize = 16;
 /// ```
 #[must_use]
 pub fn holds_key(text: &str) -> bool {
-    prefixes(text).any(|(start, prefix)| letters_and_digits(text, start.saturating_add(prefix)) >= SECRET_CHARS)
+    prefixes(text)
+        .any(|(start, prefix)| letters_and_digits(text, start.saturating_add(prefix)) >= SECRET_CHARS)
 }
 
 /// The text with everything that looks like an API key, or like a part of one, cut behind its prefix.
@@ -98,7 +99,7 @@ mod tests {
                 }
                 let shown = format!("{prefix}…");
                 let (mistyped, cut) = (key.replace("_1", "_2"), &key[..key.len() - 1]);
-                for text in [&mistyped, cut, &key[..key.len() - 6], &format!("{key}0")] {
+                for text in [cut, &mistyped, &key[..key.len() - 6], &format!("{key}0")] {
                     assert!(holds_key(text) && masked(text) == shown, "{text}");
                 }
                 let part = &key[..key.len() - 7];

@@ -123,7 +123,7 @@ impl Plan {
             mandate: Some(mandate.id),
             policy_version: PolicyVersion::parse(POLICY_VERSION).unwrap(),
             nonce: Nonce::new(decided_at, number),
-            request,
+            request: request.clone(),
         };
         let claims = claims.to_json();
         let mut shown: Value = serde_json::from_str(&claims).unwrap();

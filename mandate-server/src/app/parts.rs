@@ -13,8 +13,8 @@ use crate::config::{Config, Descriptors, Settings};
 use crate::error::Fault;
 use crate::http::openapi::Hosts;
 use crate::http::{
-    Api, KEY_SET_PATH, KeyCache, Ops, Public, Rates, Shared, SlowBodies, UnreadAnswers, api_router,
-    ops_router, public_router,
+    Api, Downloads, KEY_SET_PATH, KeyCache, Ops, Public, Rates, Shared, SlowBodies, UnreadAnswers,
+    api_router, ops_router, public_router,
 };
 use crate::metrics::Metrics;
 use crate::model::call::ScriptError;
@@ -95,13 +95,12 @@ impl Parts {
         };
         let rates = Arc::new(Rates::new());
         let clocks = (Arc::clone(&clock), own, Arc::clone(&skew));
-        let shared = match store.leases() {
-            Some(among) => {
-                let mut shared = Shared::new(Arc::clone(&rates), clocks, among.store().clone(), &*entropy);
-                shared.begin().await?;
-                Some(shared)
-            }
-            None => None,
+        let mut shared = Shared::new(Arc::clone(&rates), clocks, store.clone(), &*entropy);
+        let shared = if store.leases().is_some() {
+            shared.begin().await?;
+            Some(shared)
+        } else {
+            None
         };
         let beginning = Arc::clone(&moments);
         store.read(move |tx| beginning.begin(tx)).await??;

@@ -97,7 +97,8 @@ impl Range {
     }
 }
 
-/// The next `length` bytes of a file, which keep its place among the downloads until they are sent. When reading fails, the connection ends before Content-Length is reached.
+/// The next `length` bytes of a file, which keep its place among the downloads until they are sent. When reading fails,
+/// the connection ends before Content-Length is reached.
 fn chunks(
     file: File,
     length: u64,

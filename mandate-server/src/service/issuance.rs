@@ -401,7 +401,8 @@ mod tests {
     fn a_name_can_be_shown_in_a_line() {
         assert!(name("ci, since June").is_ok() && name(&"é".repeat(64)).is_ok());
         let key = ApiKey::from_random(KeyClass::Agent, EnvironmentKind::Production, &[9; 32]);
-        let bad = ["", "a\nb", "\u{1b}[31m", "a\u{202e}b", "\u{2028}\u{85}", key.expose(), &key.expose()[..56]];
+        let bad =
+            ["", "a\nb", "\u{1b}[31m", "a\u{202e}b", "\u{2028}\u{85}", key.expose(), &key.expose()[..56]];
         for bad in bad.into_iter().chain([&*"a".repeat(65)]) {
             let refused = name(bad).unwrap_err().to_string();
             assert!(refused.starts_with("name must") && !refused.contains("ak_live"), "{bad:?}");

@@ -250,7 +250,7 @@ impl Sweep {
 
     async fn hold(&self) -> Due {
         // This looks at the clock.
-        self.moments.forgetting();
+        let _ = self.moments.forgetting();
         keep_hold(&self.store, &self.moments).await.map(|()| None)
     }
 

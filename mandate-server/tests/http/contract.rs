@@ -216,11 +216,14 @@ fn bounds_of_amounts_and_cursors_are_in_the_contract() {
         assert_eq!(contract.0["components"]["parameters"][name]["schema"]["minLength"], 1, "{name}");
     }
     let schemas = &contract.0["components"]["schemas"];
-    let pages = schemas.as_object().unwrap().values().filter_map(|schema| schema["properties"].get("next_cursor"));
+    let pages =
+        schemas.as_object().unwrap().values().filter_map(|schema| schema["properties"].get("next_cursor"));
     let least: Vec<_> = pages.map(|cursor| &cursor["minLength"]).collect();
     assert!(least.len() > 5 && least.iter().all(|least| **least == 1), "{least:?}");
     let webhook = contract.validator(&schemas["NewWebhook"]["properties"]["url"]);
-    for (accepted, url) in [(true, "https://a.example/"), (true, "HTTPS://a.example/"), (false, "http://a.example/")] {
+    for (accepted, url) in
+        [(true, "https://a.example/"), (true, "HTTPS://a.example/"), (false, "http://a.example/")]
+    {
         assert_eq!(webhook.is_valid(&json!(url)), accepted, "{url}");
     }
 }

@@ -91,9 +91,15 @@ async fn any_page_may_read_what_the_public_listener_answers_and_nothing_else() {
         assert_eq!(other.status, if path == "/no" { 404 } else { 400 }, "{path}: it is no preflight");
     }
     // What no router has seen: it is no request, or its head is too large.
-    for (status, method, headers) in [(400, "G(T", String::new()), (431, "GET", format!("X: {}\r\n", "x".repeat(20_000)))] {
+    for (status, method, headers) in
+        [(400, "G(T", String::new()), (431, "GET", format!("X: {}\r\n", "x".repeat(20_000)))]
+    {
         let reply = exchange(server.public, method, KEY_SET, &headers, b"").await;
-        assert_eq!((reply.status, reply.header("access-control-allow-origin")), (status, Some("*")), "{reply:?}");
+        assert_eq!(
+            (reply.status, reply.header("access-control-allow-origin")),
+            (status, Some("*")),
+            "{reply:?}"
+        );
         let reply = exchange(server.api, method, KEY_SET, &headers, b"").await;
         assert_eq!((reply.status, reply.header("access-control-allow-origin")), (status, None), "{reply:?}");
     }

@@ -1,4 +1,4 @@
-//! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, and
+//! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, `unread`, and
 //! `upgrade` from one file to the next) and for the trace, which runs on both at once. `clocks`, `locks`, `losses`, `partitions`,
 //! `pooler`, `rates`, `standby` and `stops` are about what PostgreSQL alone has, and `transfer` about the way there.
 #![allow(
@@ -47,7 +47,6 @@ mod tenants;
 mod texts;
 mod time;
 mod transfer;
-mod unread;
 mod usage;
 mod walk;
 mod webhooks;

@@ -213,7 +213,8 @@ async fn an_api_key_is_refused_wherever_it_is_and_never_repeated_or_kept() {
     for key in [encoded(key), encoded(cut), key.replacen('_', "%5F", 1)] {
         for url in [format!("https://hooks.example/{key}"), format!("https://hooks.example/?a=b&k={key}&c")] {
             let body = json!({"url": url, "events": ["mandate.revoked"]});
-            let answer = ours.client.request(&Method::POST, "/v1/webhooks").bearer_auth(&ours.organization_key);
+            let answer =
+                ours.client.request(&Method::POST, "/v1/webhooks").bearer_auth(&ours.organization_key);
             let answer = answer.text(&body.to_string()).asked().await;
             assert_eq!(refused(&answer, &url), "url must not hold an API key, percent-encoded or not");
         }

@@ -94,7 +94,8 @@ fn operator(world: &World) -> Operator {
 }
 
 fn run(from: &str, to: &str, page: i64, by: &Operator, cut: &mut Cut) -> Result<Summary, Fault> {
-    thread::scope(|scope| scope.spawn(|| transfer::run(from, to, (page, Nul::Refused), by, cut)).join()).unwrap()
+    thread::scope(|scope| scope.spawn(|| transfer::run(from, to, (page, Nul::Refused), by, cut)).join())
+        .unwrap()
 }
 
 /// The bytes of the file that a database is.
@@ -287,9 +288,10 @@ async fn a_target_that_holds_anything_is_refused() {
     mandate_tests::cluster::run(target.url(), "CREATE TABLE theirs (n int)");
     world
         .stopped(&target, |from, to| {
-            for refused in
-                [run(from, to, 9, &by, &mut Cut::never()), on_a_thread(|| transfer::dry_run(from, to, Nul::Refused))]
-            {
+            for refused in [
+                run(from, to, 9, &by, &mut Cut::never()),
+                on_a_thread(|| transfer::dry_run(from, to, Nul::Refused)),
+            ] {
                 let refused = refused.unwrap_err().to_string();
                 assert!(refused.contains("the target is not empty, it has theirs"), "{refused}");
             }

@@ -2,23 +2,15 @@
 
 use std::time::Duration;
 
-use mandate_core::{AgentName, EnvironmentKind};
-use mandate_server::clock::{Clock as _, Entropy as _, SystemEntropy};
-use mandate_server::model::call::ScriptError;
-use mandate_server::service::audit::Operator;
-use mandate_server::service::issuance::{self, Issue, Owner};
-use mandate_server::store::tx::Tx;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpSocket, TcpStream};
-use zeroize::Zeroizing;
 
-use crate::apart;
 use crate::wire::Reply;
 use crate::world::{World, spend};
 
 /// How long the server may take to see what was read.
-const WITHIN: Duration = Duration::from_mins(1);
+const WITHIN: Duration = Duration::from_mins(3);
 const LIST: &str = "/v1/mandates?limit=100";
 
 /// Mandates with as many categories as there may be, so that a page of them is long.
@@ -65,7 +57,7 @@ async fn a_key_that_does_not_read_its_answers_gets_no_more_and_others_do() {
     long_list(&world).await;
     let key = &world.organization_key;
     let mut deaf_ones = Vec::new();
-    for _ in 0..40 {
+    for _ in 0..25 {
         deaf_ones.push(deaf(&world, key).await);
     }
     let refused = until(&world, key, LIST, |status| status != 200).await;
@@ -77,61 +69,6 @@ async fn a_key_that_does_not_read_its_answers_gets_no_more_and_others_do() {
     for key in [&agent, &other] {
         assert_eq!(world.get(key, LIST).await.status, 200);
     }
-    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
-
-    drop(deaf_ones);
-    until(&world, key, LIST, |status| status == 200).await;
-}
-
-fn random() -> Zeroizing<[u8; 32]> {
-    let mut bytes = Zeroizing::new([0; 32]);
-    SystemEntropy.fill(&mut *bytes);
-    bytes
-}
-
-/// More keys of the organization's sandbox.
-fn more_keys(world: &World, count: usize) -> Vec<String> {
-    let by = Operator { name: "test".to_owned(), at: world.clock.now() };
-    let owner = Owner {
-        organization: AgentName::parse("acme").unwrap(),
-        kind: EnvironmentKind::Sandbox,
-        agent: None,
-    };
-    let commands: Vec<_> = (0..count)
-        .map(|_| Issue {
-            owner: owner.clone(),
-            random: random(),
-            name: None,
-            rate: 6_000,
-            expires_at: None,
-        })
-        .collect();
-    let issue = |tx: &mut Tx<'_>| {
-        let issued = commands.iter().map(|command| issuance::issue(tx, command, &by));
-        issued.map(|issued| Ok(issued?.secret.expose().to_owned())).collect::<Result<Vec<_>, ScriptError>>()
-    };
-    apart::run_once(&world.settings.database, issue).unwrap().unwrap()
-}
-
-#[tokio::test]
-async fn however_many_keys_do_not_read_what_they_are_given_is_bounded() {
-    let world = World::start().await;
-    let agent = world.agent("a").await;
-    long_list(&world).await;
-    // A page is over 400,000 bytes: what is kept for all, and for first answers, ends before all have one.
-    let keys = more_keys(&world, 220);
-    let (key, keys) = keys.split_last().unwrap();
-    let mut deaf_ones = Vec::new();
-    for key in keys {
-        deaf_ones.push(deaf(&world, key).await);
-    }
-    let refused = until(&world, key, LIST, |status| status != 200).await;
-    let message = refused.refused(503, "server_error");
-    assert!(message.starts_with("too many answers, to this key or to all, were not read"), "{message}");
-    assert_eq!(refused.header("retry-after"), Some("1"));
-    // What is decided is answered.
-    assert_eq!(world.post(key, "/v1/agents", &json!({"name": "b"})).await.status, 201);
-    world.mandate("agt_a").await;
     assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
 
     drop(deaf_ones);

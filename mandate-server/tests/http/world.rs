@@ -147,7 +147,7 @@ impl World {
     /// What another process does to the keys.
     pub(crate) fn change_key(&self, key: &str, change: impl Fn(&mut IssuedKey) + Send) {
         let hash = ApiKey::parse(key).unwrap().hash();
-        let changed = apart::run_once(&self.settings.database, |tx| {
+        let changed = apart::run_once(&self.settings.database, move |tx| {
             let mut key = keys::with_hash(tx, hash, hash)?.pop().unwrap();
             change(&mut key);
             Ok(keys::update(tx, &key)?)

@@ -8,13 +8,14 @@ use mandate_core::jwt::Unverified;
 use mandate_core::verify::{
     Expected, VerifyError, audit_verdict_ignoring_expiry, verify_event, verify_verdict,
 };
-use mandate_core::{AgentId, ExportId, Timestamp, Verdict};
+use mandate_core::{AgentId, DecisionId, ExportId, Timestamp, Verdict};
 use mandate_server::clock::Clock as _;
 use mandate_server::error::Fault;
 use mandate_server::model::call::{Answer, Caller};
 use mandate_server::service::audit::Operator;
 use mandate_server::service::exports::{self, Build, CLOSES_SECONDS, Create, KEPT_SECONDS, MAX_EXPORTS};
 use mandate_server::service::moments;
+use mandate_server::store::sql::checksums::DECISIONS;
 use mandate_server::store::sql::exports::{Export, Format};
 use mandate_server::store::{Authorization, sql::decisions::Filter};
 use mandate_server::worker::export::{Exports, build_next, delete_expired};
@@ -376,7 +377,14 @@ async fn csv_is_a_table_that_a_spreadsheet_does_not_run() {
     let agent = archive.world.agent("a").await;
     archive.world.mandate(&agent, 1_000, "").await;
     let decided = archive.world.ask(&agent, "501").await;
-    archive.world.change("UPDATE decisions SET reason = '=1+1, \"said\" he'");
+    // As if it had been written so: with its checksum.
+    let environment = archive.world.organization.environment.id;
+    let id = DecisionId::parse(decided["decision"].as_str().unwrap()).unwrap();
+    let written = apart::run_once(&archive.world.database, |tx| {
+        tx.execute("UPDATE decisions SET reason = '=1+1, \"said\" he'", &[])?;
+        Ok(DECISIONS.seal(tx, &[environment.into(), id.to_bytes().into()])?)
+    });
+    written.unwrap().unwrap();
     let (record, content) = archive.export(Format::Csv, Filter::default()).await;
     assert_eq!(record["rows"], 1);
     let (header, row) = content.split_once("\r\n").unwrap();

@@ -35,15 +35,15 @@ async fn what_a_killed_server_had_leased_is_due_at_the_next_start() {
     let mut world = World::new().await;
     let id = webhook(&world, "http://127.0.0.1:9/in").await;
     pinged(&world, &id).await;
-    let now = world.clock.now();
-    let lease = move |world: &World| {
-        let round = Round { room: 1, ..Round::default() };
-        world.store.write(move |tx| Ok(deliveries::run_round(tx, &round, now)?))
+    let lease = async |world: &World| {
+        let (now, round) = (world.clock.now(), Round { room: 1, ..Round::default() });
+        let leased = world.store.write(move |tx| Ok(deliveries::run_round(tx, &round, now)?)).await;
+        leased.unwrap().unwrap().len()
     };
-    assert_eq!(lease(&world).await.unwrap().unwrap().len(), 1);
-    assert_eq!(lease(&world).await.unwrap().unwrap().len(), 0);
+    assert_eq!(lease(&world).await, 1);
+    assert_eq!(lease(&world).await, 0);
     // The lease is in the file, as after `kill -9`: only a deliverer that ends in order gives it back.
     world.store.close();
     world.store = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
-    assert_eq!(lease(&world).await.unwrap().unwrap().len(), 1);
+    assert_eq!(lease(&world).await, 1);
 }

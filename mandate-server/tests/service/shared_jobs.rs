@@ -7,7 +7,7 @@ use mandate_core::ExportId;
 use mandate_server::store::Store;
 use mandate_server::worker::export::Exports;
 use mandate_server::worker::sweep::Sweep;
-use mandate_tests::cluster::query;
+use mandate_tests::cluster::run;
 
 use crate::apart;
 use crate::world::World;
@@ -49,7 +49,7 @@ async fn the_jobs_are_one_servers_until_it_stops_or_its_lease_ends() {
     expires(&world).await;
     one.sweep().await;
     assert_eq!(expired(), 2);
-    query(&world.database, "UPDATE leases SET until = 0");
+    run(&world.database, "UPDATE leases SET until = 0");
     one.sweep().await;
     assert_eq!(expired(), 3, "the lease of one that has died ends");
 }

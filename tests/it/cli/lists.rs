@@ -81,8 +81,12 @@ fn a_line_ends_for_every_reader_where_its_object_does() {
             let args = [&[noun, "list", "--format", "ndjson"], more].concat();
             let printed = shell.run(&args).code(0).out;
             assert!(!printed.contains(['\u{2028}', '\u{2029}']), "{printed}");
-            let mut objects = printed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
-            assert!(objects.any(|object| object.pointer(place).is_some_and(|text| text == TEXT)), "{printed}");
+            let mut objects =
+                printed.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            assert!(
+                objects.any(|object| object.pointer(place).is_some_and(|text| text == TEXT)),
+                "{printed}"
+            );
         }
     }
 }

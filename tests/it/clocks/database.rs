@@ -12,7 +12,7 @@ use mandate_tests::standby::either;
 use serde_json::json;
 
 use super::{DAY, HOUR, MINUTE, SECOND, act, agents, now_millis, revoke};
-use crate::harness::{Agent, Client, Replicas, ShiftedClock, authorization, terms};
+use crate::harness::{Agent, Client, DEADLINE, Replicas, ShiftedClock, authorization, terms};
 
 /// How soon servers have found the database that takes the place of another.
 const RESUMES: Duration = Duration::from_secs(10);
@@ -100,6 +100,7 @@ fn a_databases_clock_that_steps_under_load_leaves_an_honest_log() {
             .iter()
             .map(|agent| (agent.id.clone(), agent.client.key().to_owned()))
             .collect();
+        let steps = random.some(&steps);
         for step in steps.into_iter().flat_map(|step| [-step, step, step, -step]) {
             thread::scope(|scope| {
                 for number in 0..2 {
@@ -123,7 +124,7 @@ fn a_databases_clock_that_steps_under_load_leaves_an_honest_log() {
         act(&client, &agents, &mut random, 12);
         let decisions = replicas.hold(&client);
         println!("restarts {restarts}: {decisions} decisions");
-        assert!(decisions > 100, "{decisions}");
+        assert!(decisions > 60, "{decisions}");
     }
 }
 
@@ -152,7 +153,11 @@ fn an_approval_that_waits_over_the_end_of_a_month_is_of_the_next() {
         };
         let asked: Vec<_> = reviews.iter().map(approve).collect();
         while query(&url, NOW).parse::<i64>().unwrap() < end {}
-        assert_eq!(query(&url, WAITING), "2");
+        // A wait ends within a second, and begins anew.
+        let began = Instant::now();
+        while query(&url, WAITING) != "2" {
+            assert!(began.elapsed() < DEADLINE, "they do not wait");
+        }
         holder.commit();
         asked.into_iter().map(|asked| asked.join().unwrap()).collect::<Vec<_>>()
     });

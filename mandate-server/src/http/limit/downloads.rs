@@ -28,7 +28,8 @@ impl Downloads {
 
     /// Counts one more download for an environment, unless there are too many.
     pub(in crate::http) fn acquire(&self, environment: i64) -> Option<Download> {
-        let of_environment = self.environments.acquire(environment, self.most.div_ceil(PART_OF_ENVIRONMENT))?;
+        let of_environment =
+            self.environments.acquire(environment, self.most.div_ceil(PART_OF_ENVIRONMENT))?;
         Some(Download(self.all.acquire((), self.most)?, of_environment))
     }
 }
@@ -42,7 +43,9 @@ mod tests {
         let downloads = Downloads::new(8);
         let mut held: Vec<_> = (0..2).map(|_| downloads.acquire(1).unwrap()).collect();
         assert!(downloads.acquire(1).is_none(), "a quarter");
-        held.extend((2..=4).flat_map(|other| [downloads.acquire(other).unwrap(), downloads.acquire(other).unwrap()]));
+        held.extend(
+            (2..=4).flat_map(|other| [downloads.acquire(other).unwrap(), downloads.acquire(other).unwrap()]),
+        );
         assert!(downloads.acquire(5).is_none(), "there are eight");
         held.remove(0);
         assert!(downloads.acquire(5).is_some());

@@ -59,7 +59,7 @@ const GOVERNED_FROM: &str = "/* check.governed_from */
 const BEYOND: &str = "/* check.beyond */
     SELECT mandate, governs_from, revoked_after, governed_until FROM mandates
     WHERE environment = $1 AND agent = $2
-        AND (governs_from > $3 + 1 OR revoked_after > $3 OR governed_until > $3)";
+        AND (governs_from - 1 > $3 OR revoked_after > $3 OR governed_until > $3)";
 const USAGE: &str = "/* check.usage */ SELECT environment, month, agent, currency FROM usage
     WHERE (environment, month, agent, currency) > ($1, $2, $3, $4)
     ORDER BY environment, month, agent, currency LIMIT $5";

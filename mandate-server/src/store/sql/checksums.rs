@@ -63,7 +63,7 @@ pub(in crate::store) static CLOCK: LazyLock<Guarded> =
 pub(in crate::store) static UNSETTLED: LazyLock<Guarded> =
     LazyLock::new(|| Guarded::new("unsettled", 1, "one since"));
 /// The log.
-pub(in crate::store) static DECISIONS: LazyLock<Guarded> = LazyLock::new(|| {
+pub static DECISIONS: LazyLock<Guarded> = LazyLock::new(|| {
     Guarded::new(
         "decisions",
         2,
@@ -274,7 +274,7 @@ impl Guarded {
     ///
     /// # Errors
     /// The row is not there.
-    pub(in crate::store) fn seal(&self, tx: &mut Tx<'_>, key: &[Value]) -> Result<(), Fault> {
+    pub fn seal(&self, tx: &mut Tx<'_>, key: &[Value]) -> Result<(), Fault> {
         if !tx.verifies() {
             return Ok(());
         }

@@ -85,7 +85,8 @@ pub fn held(tx: &mut Tx<'_>) -> Result<i64, Fault> {
 /// Keeps for how many more milliseconds that is so, unless another than `before` is kept that is greater.
 pub fn hold(tx: &mut Tx<'_>, before: i64, millis: i64) -> Result<(), Fault> {
     match guarded(tx)? {
-        Some((mark, _)) => write(tx, mark, millis),
+        Some((mark, held)) if held < millis || held == before => write(tx, mark, millis),
+        Some(_) => Ok(()),
         None => tx.execute(HOLD, &[millis.into(), before.into()]).map(drop),
     }
 }

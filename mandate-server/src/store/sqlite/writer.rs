@@ -172,7 +172,12 @@ fn take_over(connection: &Connection, tail: &Arc<Tail>) -> Result<Seen, Fault> {
         // Those of a server that was killed: no other can hold one.
         sql::deliveries::release_all(tx)?;
         let (newest, others) = (sql::decisions::newest(tx)?, sql::newest::others(tx)?);
-        Seen { operated: sql::operated::count(tx)?, version: transaction::version(connection)?, newest, others }
+        Seen {
+            operated: sql::operated::count(tx)?,
+            version: transaction::version(connection)?,
+            newest,
+            others,
+        }
     };
     connection.execute_batch("COMMIT")?;
     tail.commit((0, None), Vec::new());

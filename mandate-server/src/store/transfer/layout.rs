@@ -312,8 +312,8 @@ mod tests {
         row[10] = sum(reviews, &row);
         let (mut replaced, mut damaged) = (row.clone(), row.clone());
         reviews.replace_nul(&mut replaced).unwrap();
-        assert_eq!(reviews.value(&replaced, "reason"), Some(&"no\u{fffd}thanks\u{fffd}".into()));
-        assert_eq!(reviews.value(&replaced, "checksum"), Some(&sum(reviews, &replaced)));
+        assert!(reviews.value(&replaced, "reason") == Some(&"no\u{fffd}thanks\u{fffd}".into()));
+        assert!(reviews.value(&replaced, "checksum") == Some(&sum(reviews, &replaced)));
         assert!(replaced[10] != row[10]);
         let again = replaced.clone();
         reviews.replace_nul(&mut replaced).unwrap();
@@ -324,7 +324,7 @@ mod tests {
 
         let mut escrow: Vec<Value> = vec!["a\0".into(); table("escrows").columns.len()];
         table("escrows").replace_nul(&mut escrow).unwrap();
-        assert_eq!((&escrow[1], &escrow[2]), (&"a\0".into(), &"a\u{fffd}".into()), "a key stays as it is");
+        assert!(escrow[1] == "a\0".into() && escrow[2] == "a\u{fffd}".into(), "a key stays as it is");
     }
 
     /// Fails if a migration adds something that is not moved.
