@@ -3,6 +3,7 @@
 use mandate_core::EnvironmentKind;
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_server::http::router::{Route, table};
+use mandate_tests::campaign::{Numbers, scale, seed};
 use reqwest::Method;
 use serde_json::{Value, json};
 
@@ -111,11 +112,12 @@ async fn post(tenant: &Tenant, route: &Route, sample: &Sample, body: &str) -> Re
     asking.text(body).asked().await
 }
 
-/// Every text of every body, with everything in the corpus: what is refused is 400, on both databases; what is accepted
-/// comes back as it was sent.
+/// Every text of every body: with everything in the corpus where it is free text, elsewhere with a quarter of it below
+/// scale 10. What is refused is 400, on both databases; what is accepted comes back as it was sent.
 #[tokio::test]
 async fn hostile_texts_are_refused_or_come_back_as_they_were() {
     let Tenants { world, ours, .. } = &Tenants::new().await;
+    let mut random = Numbers::from_seed(seed("hostile texts"));
     for route in table().iter().filter(|route| route.method == Method::POST) {
         let fresh = async || {
             world.clock.advance(7);
@@ -124,7 +126,11 @@ async fn hostile_texts_are_refused_or_come_back_as_they_were() {
         let mut current = fresh().await;
         for place in texts(&current.body, "") {
             let is_free = FREE.contains(&(route.path, place.as_str()));
+            let mut sent = Vec::new();
             for (text, accepted) in corpus() {
+                if !is_free && scale() < 10 && random.below(4) > 0 {
+                    continue;
+                }
                 let mut body = current.body.clone();
                 *body.pointer_mut(&place).unwrap() = json!(text);
                 let answer = post(ours, route, &current, &body.to_string()).await;
@@ -136,15 +142,18 @@ async fn hostile_texts_are_refused_or_come_back_as_they_were() {
                     assert!(answer.refused(400, "invalid_request").starts_with(&named(&place)), "{what}");
                     continue;
                 }
-                if is_free {
-                    let mut found = false;
-                    for list in SHOWN {
-                        let shown = ours.client.get(list).bearer_auth(&ours.organization_key).asked().await;
-                        found |= holds(&shown.json(), &text);
-                    }
-                    assert!(found, "{what}");
-                }
+                sent.push(text);
                 current = fresh().await;
+            }
+            if is_free {
+                let mut shown = Vec::new();
+                for list in SHOWN {
+                    let reply = ours.client.get(list).bearer_auth(&ours.organization_key).asked().await;
+                    shown.push(reply.json());
+                }
+                let lost: Vec<_> =
+                    sent.iter().filter(|text| !shown.iter().any(|list| holds(list, text))).collect();
+                assert!(!sent.is_empty() && lost.is_empty(), "{} {place}: {lost:?}", route.path);
             }
             let mut body = current.body.clone();
             *body.pointer_mut(&place).unwrap() = json!("SURROGATE");

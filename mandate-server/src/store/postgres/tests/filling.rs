@@ -1,6 +1,7 @@
 //! A database to be filled: the connection is lost at every step until it is marked and has its tables.
 
 use mandate_core::Timestamp;
+use mandate_tests::campaign::{Numbers, scale, seed};
 use mandate_tests::cluster::query;
 use mandate_tests::proxy::Lost;
 use mandate_tests::{Kind, Proxy};
@@ -9,7 +10,7 @@ use crate::store::postgres::transfer::Filling;
 use crate::store::transfer::Begun;
 
 /// More round trips than a beginning takes. The connection is lost at each of them up to the first after the
-/// mark, and then at every tenth.
+/// mark, and then at every tenth; below scale 10 at a third of these.
 const MOST_STEPS: usize = 100;
 const MARKING_STEPS: usize = 10;
 const SOURCE: [&str; 2] = ["sqlite:///a", "a stamp"];
@@ -24,8 +25,12 @@ fn begin(url: &str) -> Result<Begun, crate::error::Fault> {
 #[test]
 fn wherever_the_connection_is_lost_there_are_no_tables_without_the_mark() {
     let (mut failed, mut went_well) = (0, 0);
+    let mut random = Numbers::from_seed(seed("filling"));
     for lost in [Lost::Request, Lost::Answer] {
         for after in (0..MARKING_STEPS).chain((MARKING_STEPS..MOST_STEPS).step_by(10)) {
+            if scale() < 10 && random.below(3) > 0 {
+                continue;
+            }
             let database = Kind::Postgres.fresh();
             let (proxy, through) = Proxy::before_database(database.url());
             proxy.lose(after, lost);
@@ -54,5 +59,5 @@ fn wherever_the_connection_is_lost_there_are_no_tables_without_the_mark() {
             assert_eq!(query(database.url(), "SELECT count(*) FROM transfer WHERE stamp = 'a stamp'"), "1");
         }
     }
-    assert!(failed > 0 && went_well > 0, "{failed} failed, {went_well} went well");
+    assert!(scale() < 10 || failed > 0 && went_well > 0, "{failed} failed, {went_well} went well");
 }
