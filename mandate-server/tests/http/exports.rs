@@ -79,6 +79,26 @@ async fn an_export_is_asked_for_built_and_streamed() {
 }
 
 #[tokio::test]
+async fn a_text_of_an_export_ends_no_line_for_any_reader_and_is_read_as_it_was_written() {
+    const REASON: &str = "one\u{2028}two\u{2029}three";
+    let server = Server::start().await;
+    let (agent, key) = (server.agent("a").await, &server.organization_key);
+    let mandate = json!({"principal": "role:cfo", "agent": "agt_a", "categories": ["c"], "review_above": 200,
+        "limits": {"per_transaction": 500, "currency": "USD"}, "expires": "2026-12-31"});
+    server.post(key, "/mandates", &mandate, 201).await;
+    let asked = server.ask(&agent, json!(300)).await;
+    let deny = format!("/reviews/{}/deny", asked["review"]["id"].as_str().unwrap());
+    server.post(key, &deny, &json!({ "reason": REASON }), 200).await;
+    let asked = server.post(key, "/exports", &json!({"format": "ndjson"}), 202).await;
+    let path = format!("/exports/{}", asked["export"].as_str().unwrap());
+    ready(&server, &path).await;
+    let text = content(&server, &path, &[("accept", NDJSON)]).await.text().await.unwrap();
+    assert!(!text.contains(['\u{2028}', '\u{2029}']), "{text}");
+    let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    assert!(lines.any(|line| line["decision"]["review"]["reason"] == REASON), "{text}");
+}
+
+#[tokio::test]
 async fn what_is_wrong_with_a_body_is_named() {
     let server = Server::start().await;
     for (body, message) in [

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use mandate_core::api_key::{ApiKey, KeyClass};
 use mandate_core::json::Object;
-use mandate_core::{AgentName, EnvironmentKind, EventId, Request, RequestId, Terms, Timestamp};
+use mandate_core::{AgentName, DecisionId, EnvironmentKind, EventId, Request, RequestId, Terms, Timestamp};
 use mandate_server::admin::organization;
 use mandate_server::clock::{Clock, Entropy, Ids, SystemEntropy, TestClock};
 use mandate_server::error::Fault;
@@ -17,7 +17,8 @@ use mandate_server::service::moments::Moments;
 use mandate_server::service::signing::{self, Keyring};
 use mandate_server::service::{agents, decisions, keys, mandates, organizations, reviews};
 use mandate_server::store::sql;
-use mandate_server::store::tx::Tx;
+use mandate_server::store::sql::checksums::DECISIONS;
+use mandate_server::store::tx::{Tx, Value as Parameter};
 use mandate_server::store::{Authorization, Store};
 use mandate_tests::Database;
 use serde_json::Value;
@@ -79,6 +80,18 @@ impl World {
     /// Changes the database beside the service. Returns how many rows.
     pub(crate) fn change(&self, sql: &'static str) -> usize {
         apart::run_once(&self.database, |tx| Ok(tx.execute(sql, &[])?)).unwrap().unwrap()
+    }
+
+    /// Gives a decision another reason, with the checksum that it then has.
+    #[allow(dead_code, reason = "not every suite has such a case")]
+    pub(crate) fn give_reason(&self, decision: &Value, reason: &str) {
+        let id = DecisionId::parse(decision.as_str().unwrap()).unwrap();
+        let key: [Parameter; 2] = [self.organization.environment.id.into(), id.to_bytes().into()];
+        let written = apart::run_once(&self.database, |tx| {
+            tx.execute("UPDATE decisions SET reason = $1", &[reason.into()])?;
+            Ok(DECISIONS.seal(tx, &key)?)
+        });
+        written.unwrap().unwrap();
     }
 
     /// The one number that `sql` gives, read beside the service.
