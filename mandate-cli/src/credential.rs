@@ -182,7 +182,7 @@ fn missing(class: Class) -> Failure {
 
 /// Reads a key from a file or standard input.
 pub(crate) fn read(source: &Source, class: Class) -> Result<ApiKey, Failure> {
-    let text = source.read("the API key", MAX_KEY_FILE_BYTES, Exit::Unauthorized)?;
+    let text = source.read_secret("the API key", MAX_KEY_FILE_BYTES, Exit::Unauthorized)?;
     if let Source::File(path) = source {
         warn_if_exposed(path);
     }

@@ -27,10 +27,29 @@ impl From<&str> for Source {
 impl Source {
     /// Reads UTF-8 text of at most `most` bytes. `what` names it in messages. `unfit` is the exit code for
     /// text that is too long or not UTF-8.
-    pub(crate) fn read(&self, what: &str, most: usize, unfit: Exit) -> Result<Zeroizing<String>, Failure> {
+    pub(crate) fn read(&self, what: &str, most: usize, unfit: Exit) -> Result<String, Failure> {
+        let mut text = String::new();
+        self.read_into(&mut text, what, most, unfit)?;
+        Ok(text)
+    }
+
+    /// The same for a secret, which leaves nothing behind in memory.
+    pub(crate) fn read_secret(
+        &self,
+        what: &str,
+        most: usize,
+        unfit: Exit,
+    ) -> Result<Zeroizing<String>, Failure> {
+        // All the room is allocated at once: a buffer that grows would leave copies behind.
+        let mut text = Zeroizing::new(String::with_capacity(most.saturating_add(1)));
+        self.read_into(&mut text, what, most, unfit)?;
+        Ok(text)
+    }
+
+    fn read_into(&self, text: &mut String, what: &str, most: usize, unfit: Exit) -> Result<(), Failure> {
         let read = match self {
-            Self::Stdin => bounded(io::stdin().lock(), most),
-            Self::File(path) => File::open(path).and_then(|file| bounded(file, most)),
+            Self::Stdin => bounded(io::stdin().lock(), text, most),
+            Self::File(path) => File::open(path).and_then(|file| bounded(file, text, most)),
         };
         read.map_err(|e| {
             let exit = match e.kind() {
@@ -56,15 +75,13 @@ pub(crate) fn without_line_break(text: &str) -> &str {
     text.strip_suffix("\r\n").or_else(|| text.strip_suffix('\n')).unwrap_or(text)
 }
 
-fn bounded(source: impl Read, most: usize) -> io::Result<Zeroizing<String>> {
-    // All the room is allocated at once: a buffer that grows would leave copies of a secret behind.
-    let mut text = Zeroizing::new(String::with_capacity(most.saturating_add(1)));
+fn bounded(source: impl Read, text: &mut String, most: usize) -> io::Result<()> {
     let limit = u64::try_from(most).unwrap_or(u64::MAX).saturating_add(1);
-    source.take(limit).read_to_string(&mut text)?;
+    source.take(limit).read_to_string(text)?;
     if text.len() > most {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {most} bytes")));
     }
-    Ok(text)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -88,7 +105,10 @@ mod tests {
 
     #[test]
     fn reading_stops_at_the_bound() {
-        assert_eq!(bounded(&b"abc"[..], 3).unwrap().as_str(), "abc");
-        assert_eq!(bounded(io::repeat(b'a'), 3).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        let mut text = String::new();
+        bounded(&b"abc"[..], &mut text, 3).unwrap();
+        assert_eq!(text, "abc");
+        let longer = bounded(io::repeat(b'a'), &mut String::new(), 3);
+        assert_eq!(longer.unwrap_err().kind(), io::ErrorKind::FileTooLarge);
     }
 }

@@ -85,7 +85,7 @@ impl Api {
         let query: Vec<(&str, String)> =
             self.field.iter().filter(|_| reads).map(|(name, value)| (name.as_str(), value.clone())).collect();
         let body = match &self.input {
-            Some(source) => Some(source.read("the body", MAX_BODY_BYTES, Exit::InvalidRequest)?.to_string()),
+            Some(source) => Some(source.read("the body", MAX_BODY_BYTES, Exit::InvalidRequest)?),
             None if reads || self.field.is_empty() => None,
             None => Some(body(&self.field)?),
         };

@@ -93,7 +93,7 @@ fn token(argument: &str) -> Result<Zeroizing<String>, Failure> {
         }
         _ => return Ok(Zeroizing::new(argument.to_owned())),
     };
-    let text = source.read("the token", MAX_TOKEN_INPUT, Exit::MalformedToken)?;
+    let text = source.read_secret("the token", MAX_TOKEN_INPUT, Exit::MalformedToken)?;
     let token = without_line_break(&text);
     if token.is_empty() {
         return Err(Failure::new(

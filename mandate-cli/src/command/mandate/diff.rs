@@ -84,9 +84,7 @@ impl Diff {
     fn read(&self, side: &str, global: &Global) -> Result<Side, Failure> {
         let text = match MandateId::parse(side) {
             Ok(id) => Client::new(&self.service, global, None)?.get(&format!("/mandates/{id}"), &[])?,
-            Err(_) => {
-                Source::from(side).read("the mandate", MAX_BODY_BYTES, Exit::InvalidRequest)?.to_string()
-            }
+            Err(_) => Source::from(side).read("the mandate", MAX_BODY_BYTES, Exit::InvalidRequest)?,
         };
         Side::read(&text, environment::now()).map_err(|e| {
             Failure::new(Exit::InvalidRequest, format!("{side} is no mandate: {e}"))
