@@ -100,8 +100,8 @@ impl Scene {
         while buyer.ask(1).status != 201 {}
         server.operate(&["signing-key", "rotate", "--environment", "sandbox"]).code(0);
         let keys = server.operate(&["signing-key", "list", "--json"]).code(0).json();
-        let keys = keys.as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap());
-        let kid = keys.filter(|kid| kid.starts_with("sandbox-")).next_back().unwrap().to_owned();
+        let mut keys = keys.as_array().unwrap().iter().map(|key| key["kid"].as_str().unwrap());
+        let kid = keys.rfind(|kid| kid.starts_with("sandbox-")).unwrap().to_owned();
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(MASTER_KEY), "ab".repeat(32)).unwrap();
         Self { kid, event, webhook, export, escrow, folder }

@@ -310,7 +310,6 @@ pub(crate) fn try_query(url: &str, sql: &str) -> Output {
 }
 
 /// Has SQL run, and does not wait until it has been: it may outlive this process.
-#[expect(clippy::zombie_processes, reason = "the process that runs it is not waited for")]
 pub(crate) fn begin_query(url: &str, sql: &str) {
     let _ = psql(url, sql).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
 }

@@ -13,7 +13,7 @@ use crate::wire::Reply;
 use crate::world::{World, noon};
 
 /// Operations of an ordinary run.
-const OPERATIONS: u32 = 3000;
+const OPERATIONS: u32 = 800;
 
 /// Shows the time, and wakes no task: what is done by time draws from the same randomness as the requests, in no order that
 /// could be repeated. Readers see the time for themselves.

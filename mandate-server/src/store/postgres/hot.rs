@@ -151,7 +151,9 @@ fn draw_events(
         newest = newest.max(row.maybe_bytes()?);
     }
     if events.iter().any(|event| Some(event.id.to_bytes()) <= newest) {
-        events.iter_mut().for_each(|event| event.id = decider.event(newest, event));
+        for event in events {
+            event.id = decider.event(newest, event);
+        }
     }
     Ok(())
 }

@@ -47,10 +47,10 @@ pub(super) struct Lease {
 
 /// Takes an export, if other servers could take it too.
 pub(super) async fn take(store: &Store, export: &Export, now: Timestamp) -> Result<Taken, Fault> {
-    let Some(leases) = store.leases() else { return Ok(Taken::Alone) };
+    let Some(keeper) = store.leases() else { return Ok(Taken::Alone) };
     let until = now.plus_seconds(LEASE_SECONDS);
     let leased = export.clone();
-    if !leases.write(move |tx| service::lease(tx, &leased, now, until)).await? {
+    if !keeper.write(move |tx| service::lease(tx, &leased, now, until)).await? {
         return Ok(Taken::ByAnother);
     }
     let (store, export) = (store.clone(), export.clone());
