@@ -218,7 +218,7 @@ async fn an_api_key_is_refused_wherever_it_is_and_never_repeated_or_kept() {
     let message = refused(&asking.asked().await, "a part");
     assert!(message.ends_with("got `sk_live_…`"), "{message}");
 
-    let encoded = |key: &str| key.bytes().map(|byte| format!("%{byte:02x}")).collect::<String>();
+    let encoded = |key: &str| key.bytes().fold(String::new(), |text, byte| format!("{text}%{byte:02x}"));
     for key in [encoded(key), encoded(cut), key.replacen('_', "%5F", 1)] {
         for url in [format!("https://hooks.example/{key}"), format!("https://hooks.example/?a=b&k={key}&c")] {
             let body = json!({"url": url, "events": ["mandate.revoked"]});

@@ -6,6 +6,7 @@ use mandate_core::Request;
 use mandate_core::json::Object;
 use mandate_server::model::call::Caller;
 use mandate_server::store::Authorization;
+use mandate_tests::cluster::query;
 
 use crate::check::found;
 use crate::world::World;
@@ -19,6 +20,8 @@ const BEHIND: &str =
 const REVOKED: &str = "SELECT count(*) FROM agents a JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
     WHERE a.revoked_at = m.revoked_at";
 const NOT_REVOKED: &str = "SELECT count(*) FROM agents WHERE revoked_at IS NULL";
+const BACKENDS: &str =
+    "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
 const DAY: i64 = 86_400;
 
 async fn ask_in(world: &World, caller: &Arc<Caller>, currency: &str) {
@@ -80,4 +83,23 @@ async fn the_agents_row_follows_its_mandate() {
     world.change("UPDATE mandates SET revoked_at = 7");
     assert_eq!(world.number(REVOKED), 1);
     assert_eq!(world.ask(&agent, "1").await["verdict"], "deny_revoked");
+}
+
+/// A backend that has compiled a plan has the library for that among its memory's maps.
+#[tokio::test]
+async fn no_plan_is_compiled_each_time_that_it_is_run() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, "").await;
+    for _ in 0..3 {
+        world.ask(&agent, "10").await;
+        world.clock.advance(5);
+    }
+    let backends = query(&world.database, BACKENDS);
+    let compiles = |pid: &&str| {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps"));
+        maps.is_ok_and(|maps| maps.contains("llvmjit"))
+    };
+    assert!(!backends.is_empty());
+    assert_eq!(backends.lines().filter(compiles).count(), 0, "{backends}");
 }
