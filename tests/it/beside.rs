@@ -112,7 +112,7 @@ impl Scene {
         let (file, out) = (self.folder.path().join("copy.db"), self.folder.path().join("man"));
         let (file, out) = (file.display().to_string(), out.display().to_string());
         let sandbox = "--organization demo --environment sandbox";
-        let nowhere = "--to postgres://nobody@127.0.0.1:9/none";
+        let nowhere = "--to postgres://absent@127.0.0.1:9/none";
         let from = format!("--from {}", server.ready("database"));
         let case =
             |words, args: &str, code| (words, args.split_whitespace().map(str::to_owned).collect(), code);

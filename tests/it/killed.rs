@@ -20,7 +20,7 @@ use crate::transfer;
 const DYING: &str = include_str!("disk/dying.c");
 const SIGKILL: i32 = 9;
 /// A user without rights.
-const NOBODY: u32 = 65_534;
+const UNPRIVILEGED: u32 = 65_534;
 /// From this scale on, commands are killed behind each of these calls; below it, within long runs of writes, behind some.
 const EACH: u32 = 10;
 /// How many first starts of `serve` are killed, below that scale.
@@ -357,13 +357,13 @@ fn a_check_in_a_directory_that_cannot_be_written_names_it() {
         command.env_clear().args(["check", "--database", &database]);
         if is_root {
             // Nothing is forbidden to root.
-            command.uid(NOBODY).gid(NOBODY);
+            command.uid(UNPRIVILEGED).gid(UNPRIVILEGED);
         }
         Ran::from(command.output().unwrap())
     };
     let files = fs::read_dir(&directory).unwrap().map(|file| file.unwrap().path());
     for path in files.chain([directory.clone()]).filter(|_| is_root) {
-        chown(&path, Some(NOBODY), None).unwrap();
+        chown(&path, Some(UNPRIVILEGED), None).unwrap();
     }
     for (path, mode) in [(folder.path(), 0o755), (directory.as_path(), 0o555)] {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();

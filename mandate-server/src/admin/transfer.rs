@@ -82,8 +82,8 @@ impl Options {
         if !summary.unmovable.is_empty() {
             let count = summary.unmovable.len();
             return Err(Failure::failed(format!(
-                "{count} rows cannot be moved: with --replace-nul the target has U+FFFD in these fields; what is of a key is \
-                 corrected in the source, as the page \"From SQLite to PostgreSQL\" of operations.md says"
+                "{count} rows cannot be moved: with --replace-nul the target has U+FFFD in these fields, unless a field is part \
+                 of its row's key; see the page \"From SQLite to PostgreSQL\" of operations.md"
             )));
         }
         if summary.complete {

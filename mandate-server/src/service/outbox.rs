@@ -38,7 +38,8 @@ pub fn write_to(
     tx: &mut Tx<'_>,
     moments: &Moments,
     environment: i64,
-    (webhook, kind): (WebhookId, EventKind),
+    webhook: WebhookId,
+    kind: EventKind,
     at: Timestamp,
     data: Box<RawValue>,
 ) -> Result<EventRecord, Fault> {

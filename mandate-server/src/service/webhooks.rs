@@ -183,7 +183,7 @@ pub fn ping(tx: &mut Tx<'_>, call: &Call, command: &Ping) -> Scripted {
     let webhook = lock(tx, call, &command.id)?;
     let (environment, moments) = (call.caller.environment.id, &command.moments);
     let (at, data) = (moments.now(tx)?, outbox::data(&Pinged { webhook })?);
-    let event = outbox::write_to(tx, moments, environment, (webhook, EventKind::Ping), at, data)?;
+    let event = outbox::write_to(tx, moments, environment, webhook, EventKind::Ping, at, data)?;
     Ok(Answer::new(202, &EventView::of(&event))?)
 }
 

@@ -252,7 +252,7 @@ impl Table {
         let before = checksum(row);
         if before.is_some() && before.as_ref() != self.value(row, CHECKSUM) {
             let message = format!("database: a row of {} has another checksum than its values", self.name);
-            return Err(Fault::Corrupt(format!("{message}; `mandate-server check` finds all of them")));
+            return Err(Fault::corrupt(format!("{message}; `mandate-server check` finds all of them")));
         }
         for value in row.iter_mut().skip(self.keys) {
             if let Value::Text(text) = value {
