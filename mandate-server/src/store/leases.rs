@@ -1,6 +1,7 @@
 //! Leases: what one of several servers on a database does for all of them.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::Mutex;
@@ -28,7 +29,7 @@ pub(super) struct Held {
 /// Keeps leases in a database that several servers share.
 pub struct Leases<'a> {
     store: &'a Store,
-    jobs: &'a Mutex<Option<Held>>,
+    jobs: &'a Arc<Mutex<Option<Held>>>,
 }
 
 impl fmt::Debug for Leases<'_> {
@@ -38,7 +39,7 @@ impl fmt::Debug for Leases<'_> {
 }
 
 impl<'a> Leases<'a> {
-    pub(super) fn new(store: &'a Store, jobs: &'a Mutex<Option<Held>>) -> Self {
+    pub(super) fn new(store: &'a Store, jobs: &'a Arc<Mutex<Option<Held>>>) -> Self {
         Self { store, jobs }
     }
 
@@ -57,8 +58,7 @@ impl<'a> Leases<'a> {
         T: Send + 'static,
         S: Fn(&mut Tx<'_>) -> Result<T, Fault> + Send + 'static,
     {
-        let written = self.store.write(move |tx| script(tx).map_err(ScriptError::Fault)).await?;
-        written.map_err(|refusal| Fault::new(refusal.message))
+        write(self.store, script).await
     }
 
     /// Takes the lease on the scheduled jobs, or renews it where that is due. False if another server holds it.
@@ -66,14 +66,19 @@ impl<'a> Leases<'a> {
     /// # Errors
     /// The database fails.
     pub async fn hold_jobs(&self) -> Result<bool, Fault> {
-        let mut jobs = self.jobs.lock().await;
+        let mut jobs = Arc::clone(self.jobs).lock_owned().await;
         if jobs.as_ref().is_some_and(|held| held.renewed.elapsed() < RENEW) {
             return Ok(true);
         }
-        let (renewed, before) = (Instant::now(), jobs.take().map(|held| held.until));
-        let until = self.write(move |tx| sql::leases::hold(tx, JOBS, JOBS_MILLIS, before)).await?;
-        *jobs = until.map(|until| Held { until, renewed });
-        Ok(jobs.is_some())
+        let store = self.store.clone();
+        // A task, which goes on when the server stops meanwhile. So what it takes is known, and is given back.
+        let taken = tokio::spawn(async move {
+            let (renewed, before) = (Instant::now(), jobs.take().map(|held| held.until));
+            let until = write(&store, move |tx| sql::leases::hold(tx, JOBS, JOBS_MILLIS, before)).await?;
+            *jobs = until.map(|until| Held { until, renewed });
+            Ok(jobs.is_some())
+        });
+        taken.await.map_err(|e| Fault::new(format!("the lease on the scheduled jobs: {e}")))?
     }
 
     /// Gives the lease on the scheduled jobs back, so that another server takes it at once.
@@ -84,4 +89,13 @@ impl<'a> Leases<'a> {
         let Some(Held { until, .. }) = self.jobs.lock().await.take() else { return Ok(()) };
         self.write(move |tx| sql::leases::give_back(tx, JOBS, until)).await
     }
+}
+
+async fn write<T, S>(store: &Store, script: S) -> Result<T, Fault>
+where
+    T: Send + 'static,
+    S: Fn(&mut Tx<'_>) -> Result<T, Fault> + Send + 'static,
+{
+    let written = store.write(move |tx| script(tx).map_err(ScriptError::Fault)).await?;
+    written.map_err(|refusal| Fault::new(refusal.message))
 }

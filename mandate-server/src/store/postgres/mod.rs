@@ -52,7 +52,7 @@ const SIZE: &str = "/* postgres.size */ SELECT pg_database_size(current_database
 pub(super) struct Postgres {
     pool: Pool,
     /// The lease on the scheduled jobs, if this server holds it.
-    jobs: Mutex<Option<Held>>,
+    jobs: Arc<Mutex<Option<Held>>>,
 }
 
 impl Postgres {
@@ -66,10 +66,10 @@ impl Postgres {
         let name = address.to_string();
         ConnectionWorker::new(Arc::clone(&address))?.read(&|tx: &mut Tx<'_>| must_be_usable(tx, &name))??;
         let pool = Pool::start(&address, decider, After::new(metrics, wake), MAX_WAIT)?;
-        Ok(Self { pool, jobs: Mutex::default() })
+        Ok(Self { pool, jobs: Arc::default() })
     }
 
-    pub(super) fn jobs(&self) -> &Mutex<Option<Held>> {
+    pub(super) fn jobs(&self) -> &Arc<Mutex<Option<Held>>> {
         &self.jobs
     }
 

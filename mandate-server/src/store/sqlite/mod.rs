@@ -170,6 +170,7 @@ fn apart<T>(
     let _held = upkeep::claim(path, Holder::Server)?;
     let mut connection = connect(path)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let before = transaction.total_changes();
     let mut session = SqliteSession::writing(&transaction, None);
     let mut tx = Tx::new(&mut session);
     upkeep::schema_in(&mut tx)?.must_be_newest(path)?;
@@ -180,7 +181,9 @@ fn apart<T>(
     };
     match end {
         End::Commit => {
-            sql::operated::add(&mut Tx::new(&mut SqliteSession::writing(&transaction, None)))?;
+            if transaction.total_changes() > before {
+                sql::operated::add(&mut Tx::new(&mut SqliteSession::writing(&transaction, None)))?;
+            }
             transaction.commit()?;
         }
         End::Rollback => transaction.rollback()?,

@@ -284,7 +284,9 @@ mod tests {
     /// A table that only SQLite has, and that it fills itself: the decisions of each agent.
     const NOT_MOVED: [&str; 2] = ["agent_decisions", "unsettled"];
     /// Columns that only SQLite has: its rows that decide have checksums.
-    const NOT_MOVED_OF: [(&str, &str); 6] = [
+    const NOT_MOVED_OF: [(&str, &str); 8] = [
+        ("clock", "checksum"),
+        ("api_keys", "checksum"),
         ("environments", "checksum"),
         ("agents", "newest_month"),
         ("agents", "newest_rows"),
