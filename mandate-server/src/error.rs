@@ -113,9 +113,9 @@ pub enum Fault {
     /// A stored value cannot be read or contradicts another: `mandate-server check` finds others.
     #[error("{0}")]
     Corrupt(String),
-    /// The clock is behind the instants by which decisions were made, so that none is made by it.
+    /// The clock is behind its mark: the latest instant decided by, at most a second more. Nothing is decided by it.
     #[error(
-        "the clock is {behind_millis} ms behind the newest decision: nothing is decided until it has caught up, or `mandate-server clock accept` is run"
+        "the clock is {behind_millis} ms behind its mark (the latest instant decided by, at most a second more): nothing is decided until it has caught up, or `mandate-server clock accept` is run"
     )]
     ClockBehind {
         /// By how many milliseconds.

@@ -151,7 +151,7 @@ fn the_clock_is_shown_and_its_acceptance_is_on_record() {
     let [now, mark] = shown("yes");
     assert!(mark.millis_since(now).abs() < MINUTE, "{now}, {mark}");
     clock.set(-HOUR);
-    let [now, mark] = shown("no: the clock is behind the mark");
+    let [now, mark] = shown("no: the clock is behind its mark");
     assert!((HOUR - MINUTE..=HOUR + SECOND).contains(&mark.millis_since(now)), "{now}, {mark}");
     let json = operate(&["clock", "show", "--json"]).code(0).json();
     assert_eq!((&json["deciding"], &json["mark"]), (&json!(false), &json!(mark)));

@@ -1,4 +1,4 @@
-//! `clock`: the high-water mark of the instants by which decisions were made.
+//! `clock`: the clock and its mark, the latest instant decided by, at most a second more.
 
 use clap::Subcommand;
 use mandate_core::Timestamp;
@@ -12,7 +12,7 @@ use crate::store::tx::Tx;
 /// The clock by which decisions are made.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show the clock, and the newest instant by which a decision was made
+    /// Show the clock and its mark: the latest instant decided by, at most a second more
     #[command(after_help = SHOW_HELP)]
     Show {
         #[command(flatten)]
@@ -35,7 +35,7 @@ Examples:
   mandate-server clock show
   mandate-server clock show --json
 
-While the clock is more than 5 seconds behind the mark, servers refuse authorizations and approvals with 503. \
+While the clock is more than 5 seconds behind its mark, servers refuse authorizations and approvals with 503. \
 With PostgreSQL the clock is the database's.";
 
 const ACCEPT_HELP: &str = "\
@@ -99,7 +99,7 @@ impl Command {
             writeln!(
                 out,
                 "deciding  {}",
-                if view.deciding { "yes" } else { "no: the clock is behind the mark" }
+                if view.deciding { "yes" } else { "no: the clock is behind its mark" }
             )?;
             if let Some(exports) = view.exports_reopened.filter(|exports| *exports > 0) {
                 writeln!(

@@ -38,8 +38,8 @@ const READY_SECONDS: u64 = 1;
 const STORE_STOPPED: &str = "the store has stopped; restart the server\n";
 
 /// The answer when nothing is decided, because decisions would carry a wrong time.
-const CLOCK_BEHIND: &str =
-    "the clock is behind the newest decision; nothing is decided until it has caught up\n";
+const CLOCK_BEHIND: &str = "the clock is behind its mark (the latest instant decided by, at most a second more); \
+    nothing is decided until it has caught up\n";
 
 /// The ops listener.
 pub(crate) struct Ops {

@@ -93,7 +93,7 @@ impl Gauges {
             ),
             (
                 "clock_behind",
-                "How far the clock is behind the newest instant by which a decision was made",
+                "How far the clock is behind its mark: the latest instant decided by, at most a second more",
                 &gauges.clock_behind,
             ),
             ("delivery_lag", "Age of the oldest delivery that is due", &gauges.delivery_lag),

@@ -1,4 +1,4 @@
-//! The high-water mark of the instants by which decisions were made.
+//! The clock's mark: the latest instant decided by, at most a second more.
 //!
 //! No decision is later than the mark: one that would be raises it in its own transaction, to [`AHEAD_MILLIS`]
 //! beyond itself. So the mark is written about once a second. A clock that is behind the mark was set back.
