@@ -63,6 +63,8 @@ pub(crate) async fn lived_in() -> World {
     world.clock.advance(300);
     assert_eq!(world.ask(&other, "3").await["verdict"], "deny_revoked");
     world.mandate(&other, 100, "").await;
+    let silent = world.agent("c").await;
+    world.mandate(&silent, 100, "").await;
     world.store.close();
     world
 }
@@ -79,9 +81,19 @@ async fn an_undamaged_database_is_sound() {
 #[tokio::test]
 async fn an_agent_without_decisions_is_sound() {
     let world = World::new().await;
-    world.agent("a").await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 100, "").await;
+    let revoked = world.mandate(&agent, 100, "").await;
+    world.revoke(&revoked).await;
     world.store.close();
     assert_eq!(found(&world.database), Vec::<String>::new());
+    let finds = |wanted: &str| found(&world.database).iter().any(|found| found == wanted);
+    assert_eq!(world.change("UPDATE agents SET sequence = 9"), 1);
+    assert!(finds("agents: sequence 9 without a last decision"));
+    let ahead = "mandates: governs from sequence 1 on or ends behind 0, and its agent has no decision";
+    assert!(!finds(ahead));
+    assert_eq!(world.change("UPDATE mandates SET revoked_after = 7 WHERE revoked_after = 0"), 1);
+    assert!(finds(ahead));
 }
 
 /// On either database: nothing says that decisions before number 1 are elsewhere.

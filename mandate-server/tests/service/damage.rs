@@ -151,6 +151,10 @@ const DAMAGE: &[(&str, &[&str])] = &[
             "mandates: governs_from 2, revoked_after 9, governed_until 3",
         ],
     ),
+    // Agent c has never asked.
+    ("UPDATE agents SET sequence = 9 WHERE agent = 'agt_c'", &[AGENT, "agents: sequence 9 without a last decision"]),
+    ("UPDATE mandates SET governs_from = 7 WHERE agent = 'agt_c'", &[MANDATE, "mandates: governs from sequence 7 on or ends behind 0, and its agent has no decision"]),
+    ("UPDATE mandates SET governed_until = 7 WHERE agent = 'agt_c'", &[MANDATE, "mandates: governs from sequence 1 on or ends behind 0, and its agent has no decision", "mandates: governs from sequence 1 on, and its ends do not fit"]),
     (
         "UPDATE usage SET spent = '241' WHERE agent = 'agt_a'",
         &[USAGE, "usage: spent 241, requests 6, allow 3, review 3, deny_limit 1"],

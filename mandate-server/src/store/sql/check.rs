@@ -2,6 +2,7 @@
 //! compared with it.
 
 mod rules;
+mod sequences;
 
 use mandate_core::{AgentId, Currency, Mandate, MandateId, Month, Timestamp};
 

@@ -1,5 +1,6 @@
 //! Rules that rows must keep, table by table. Each is a query for the rows that break it.
 
+use super::sequences::SEQUENCES;
 use crate::error::Fault;
 use crate::store::tx::{Backend, Tx, Value};
 
@@ -34,7 +35,7 @@ pub struct Rule {
     pub found: &'static str,
     /// What a sound database has instead.
     pub expected: &'static str,
-    sql: &'static str,
+    pub(super) sql: &'static str,
 }
 
 /// The rules of this kind of database, table by table.
@@ -43,7 +44,7 @@ pub fn rules(tx: &Tx<'_>) -> impl Iterator<Item = &'static Rule> + use<> {
         Backend::Sqlite => INDEXED,
         Backend::Postgres => REVOKED,
     };
-    RULES.iter().chain(more)
+    RULES.iter().chain(SEQUENCES).chain(more)
 }
 
 /// What is written down of an agent's decisions, and what of the log is not written down yet.
@@ -160,44 +161,6 @@ const RULES: &[Rule] = &[
         sql: "/* rules.mandates_2 */ SELECT m.environment, m.mandate, a.governing, m.agent, m.governs_from FROM mandates m
             JOIN agents a ON a.environment = m.environment AND a.agent = m.agent
             WHERE a.governing <> m.mandate AND (m.replaced_by IS NULL) = (m.revoked_at IS NULL) LIMIT $1",
-    },
-    Rule {
-        table: "mandates",
-        of: Of::Mandate,
-        other: Of::Itself,
-        found: "governs from sequence {} on, and its ends do not fit",
-        expected: "revoked_after where it is revoked, and only there; governed_until where another mandate governs, and only \
-                   there; the mandate that replaced it governs from the next sequence on",
-        sql: "/* rules.mandates_3 */ SELECT m.environment, m.mandate, m.governs_from, m.agent, m.governs_from FROM mandates m
-            JOIN agents a ON a.environment = m.environment AND a.agent = m.agent
-            LEFT JOIN mandates n ON n.environment = m.environment AND n.mandate = m.replaced_by
-            WHERE (m.revoked_at IS NULL) <> (m.revoked_after IS NULL)
-               OR (a.governing = m.mandate) <> (m.governed_until IS NULL)
-               OR n.governs_from <> m.governed_until + 1 LIMIT $1",
-    },
-    Rule {
-        table: "mandates",
-        of: Of::Mandate,
-        other: Of::Itself,
-        found: "governs until another that governs from sequence {} on",
-        expected: "each sequence of an agent governed by one mandate: the next governs from governed_until + 1 on",
-        sql: "/* rules.mandates_4 */ SELECT w.environment, w.mandate, w.next, w.agent, w.governs_from
-            FROM (SELECT environment, mandate, agent, governs_from, governed_until,
-                    LEAD(governs_from) OVER (PARTITION BY environment, agent
-                        ORDER BY governs_from, COALESCE(governed_until, 9223372036854775807), mandate) AS next
-                FROM mandates) w
-            WHERE w.next IS NOT NULL AND (w.governed_until IS NULL OR w.next <> w.governed_until + 1) LIMIT $1",
-    },
-    Rule {
-        table: "mandates",
-        of: Of::Mandate,
-        other: Of::Itself,
-        found: "governs from sequence {} on, and ended or was revoked outside what it governs",
-        expected: "governed_until and revoked_after of governs_from - 1 or greater, and revoked_after no greater than \
-                   governed_until",
-        sql: "/* rules.mandates_5 */ SELECT m.environment, m.mandate, m.governs_from, m.agent, m.governs_from FROM mandates m
-            WHERE m.governed_until < m.governs_from - 1 OR m.revoked_after < m.governs_from - 1
-               OR m.revoked_after > m.governed_until LIMIT $1",
     },
     Rule {
         table: "decisions",
