@@ -55,7 +55,7 @@ const INDEXED: &[Rule] = &[
         other: Of::Itself,
         found: "a decision of the agent {}",
         expected: "a row of the log, of this agent",
-        sql: "/* rules.agent_decisions_1 */ SELECT o.environment, o.decision, o.agent FROM agent_decisions o
+        sql: "/* rules.index_without_decision */ SELECT o.environment, o.decision, o.agent FROM agent_decisions o
             LEFT JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision AND d.agent = o.agent
             WHERE d.decision IS NULL LIMIT $1",
     },
@@ -65,7 +65,7 @@ const INDEXED: &[Rule] = &[
         other: Of::Itself,
         found: "not among the decisions of the agent {}",
         expected: "a row in agent_decisions, or to be newer than agents.last_decision and unsettled.since",
-        sql: "/* rules.decisions_1 */ SELECT d.environment, d.decision, d.agent, d.agent, d.sequence FROM decisions d CROSS JOIN unsettled u
+        sql: "/* rules.decision_without_index */ SELECT d.environment, d.decision, d.agent, d.agent, d.sequence FROM decisions d CROSS JOIN unsettled u
             JOIN agents a ON a.environment = d.environment AND a.agent = d.agent
             LEFT JOIN agent_decisions o
                 ON o.environment = d.environment AND o.agent = d.agent AND o.decision = d.decision
@@ -77,7 +77,7 @@ const INDEXED: &[Rule] = &[
         other: Of::Itself,
         found: "a decision of the agent {} that is not counted",
         expected: "to be no newer than agents.last_decision",
-        sql: "/* rules.agent_decisions_2 */ SELECT o.environment, o.decision, o.agent FROM agents a
+        sql: "/* rules.index_not_counted */ SELECT o.environment, o.decision, o.agent FROM agents a
             CROSS JOIN agent_decisions o ON o.environment = a.environment AND o.agent = a.agent
             WHERE o.decision > a.last_decision LIMIT $1",
     },
@@ -87,7 +87,7 @@ const INDEXED: &[Rule] = &[
         other: Of::Itself,
         found: "{} rows of metering in its newest month",
         expected: "as many rows of usage in agents.newest_month",
-        sql: "/* rules.agents_4 */ SELECT a.environment, a.agent, a.newest_rows FROM agents a
+        sql: "/* rules.metering_of_newest_month */ SELECT a.environment, a.agent, a.newest_rows FROM agents a
             WHERE a.newest_rows <> (SELECT COUNT(*) FROM usage u
                 WHERE u.environment = a.environment AND u.month = a.newest_month AND u.agent = a.agent) LIMIT $1",
     },
@@ -100,7 +100,7 @@ const REVOKED: &[Rule] = &[Rule {
     other: Of::Mandate,
     found: "not revoked when mandate {} is",
     expected: "revoked when the mandate that governs is, and not otherwise",
-    sql: "/* rules.agents_1 */ SELECT a.environment, a.agent, a.governing FROM agents a
+    sql: "/* rules.agent_revoked_otherwise */ SELECT a.environment, a.agent, a.governing FROM agents a
         LEFT JOIN mandates m ON m.environment = a.environment AND m.mandate = a.governing
         WHERE a.revoked_at IS DISTINCT FROM m.revoked_at LIMIT $1",
 }];
@@ -112,7 +112,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "agent {}",
         expected: "an agent that is registered in its environment",
-        sql: "/* rules.api_keys_1 */ SELECT k.environment, k.api_key, k.agent FROM api_keys k
+        sql: "/* rules.key_without_agent */ SELECT k.environment, k.api_key, k.agent FROM api_keys k
             LEFT JOIN agents a ON a.environment = k.environment AND a.agent = k.agent
             WHERE k.agent IS NOT NULL AND a.agent IS NULL LIMIT $1",
     },
@@ -122,7 +122,7 @@ const RULES: &[Rule] = &[
         other: Of::Mandate,
         found: "governing mandate {}",
         expected: "a mandate of the agent that is not replaced; none where there are none",
-        sql: "/* rules.agents_2 */ SELECT a.environment, a.agent, a.governing FROM agents a
+        sql: "/* rules.governing_mandate */ SELECT a.environment, a.agent, a.governing FROM agents a
             LEFT JOIN mandates m
                 ON m.environment = a.environment AND m.mandate = a.governing AND m.agent = a.agent
             WHERE (a.governing IS NOT NULL AND (m.mandate IS NULL OR m.replaced_by IS NOT NULL))
@@ -136,7 +136,7 @@ const RULES: &[Rule] = &[
         other: Of::Decision,
         found: "last decision {}",
         expected: "a row of the log, of this agent",
-        sql: "/* rules.agents_3 */ SELECT a.environment, a.agent, a.last_decision FROM agents a
+        sql: "/* rules.last_decision_not_there */ SELECT a.environment, a.agent, a.last_decision FROM agents a
             LEFT JOIN decisions d
                 ON d.environment = a.environment AND d.decision = a.last_decision AND d.agent = a.agent
             WHERE length(a.last_decision) > 0 AND d.decision IS NULL LIMIT $1",
@@ -147,7 +147,7 @@ const RULES: &[Rule] = &[
         other: Of::Mandate,
         found: "replaced by {}",
         expected: "replaced by another mandate of the same agent",
-        sql: "/* rules.mandates_1 */ SELECT m.environment, m.mandate, m.replaced_by, m.agent, m.governs_from FROM mandates m
+        sql: "/* rules.replaced_by_no_mandate */ SELECT m.environment, m.mandate, m.replaced_by, m.agent, m.governs_from FROM mandates m
             LEFT JOIN mandates n ON n.environment = m.environment AND n.mandate = m.replaced_by
                 AND n.agent = m.agent AND n.mandate <> m.mandate
             WHERE m.replaced_by IS NOT NULL AND n.mandate IS NULL LIMIT $1",
@@ -158,7 +158,7 @@ const RULES: &[Rule] = &[
         other: Of::Mandate,
         found: "not governing, and neither revoked nor replaced, or both; {} governs",
         expected: "a mandate that does not govern was either revoked or replaced",
-        sql: "/* rules.mandates_2 */ SELECT m.environment, m.mandate, a.governing, m.agent, m.governs_from FROM mandates m
+        sql: "/* rules.neither_revoked_nor_replaced */ SELECT m.environment, m.mandate, a.governing, m.agent, m.governs_from FROM mandates m
             JOIN agents a ON a.environment = m.environment AND a.agent = m.agent
             WHERE a.governing <> m.mandate AND (m.replaced_by IS NULL) = (m.revoked_at IS NULL) LIMIT $1",
     },
@@ -168,7 +168,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "agent {}",
         expected: "an agent that is registered in its environment",
-        sql: "/* rules.decisions_2 */ SELECT d.environment, d.decision, d.agent, d.agent, d.sequence FROM decisions d
+        sql: "/* rules.decision_without_agent */ SELECT d.environment, d.decision, d.agent, d.agent, d.sequence FROM decisions d
             LEFT JOIN agents a ON a.environment = d.environment AND a.agent = d.agent
             WHERE a.agent IS NULL LIMIT $1",
     },
@@ -178,7 +178,7 @@ const RULES: &[Rule] = &[
         other: Of::Mandate,
         found: "mandate {}",
         expected: "a mandate of its agent",
-        sql: "/* rules.decisions_3 */ SELECT d.environment, d.decision, d.mandate, d.agent, d.sequence FROM decisions d
+        sql: "/* rules.decision_without_mandate */ SELECT d.environment, d.decision, d.mandate, d.agent, d.sequence FROM decisions d
             LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
             WHERE d.mandate IS NOT NULL AND m.mandate IS NULL LIMIT $1",
     },
@@ -188,7 +188,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "signing key {}",
         expected: "an environment, an issuer and a signing key that are there",
-        sql: "/* rules.decisions_4 */ SELECT d.environment, d.decision, d.signing_key, d.agent, d.sequence FROM decisions d
+        sql: "/* rules.decision_without_signing_key */ SELECT d.environment, d.decision, d.signing_key, d.agent, d.sequence FROM decisions d
             LEFT JOIN environments e ON e.environment = d.environment
             LEFT JOIN issuers i ON i.issuer = d.issuer
             LEFT JOIN signing_keys k ON k.signing_key = d.signing_key
@@ -200,7 +200,7 @@ const RULES: &[Rule] = &[
         other: Of::Review,
         found: "review {}",
         expected: "a review where the verdict is review, and only there, that waits for this decision",
-        sql: "/* rules.decisions_5 */ SELECT d.environment, d.decision, d.review, d.agent, d.sequence FROM decisions d
+        sql: "/* rules.decision_without_review */ SELECT d.environment, d.decision, d.review, d.agent, d.sequence FROM decisions d
             LEFT JOIN reviews r
                 ON r.environment = d.environment AND r.review = d.review AND r.decision = d.decision
             WHERE (d.verdict = 'review' AND r.review IS NULL) OR (d.verdict <> 'review' AND d.review IS NOT NULL)
@@ -212,7 +212,7 @@ const RULES: &[Rule] = &[
         other: Of::Decision,
         found: "supersedes {}",
         expected: "supersedes a decision of its agent whose approved review names this one",
-        sql: "/* rules.decisions_6 */ SELECT d.environment, d.decision, d.supersedes, d.agent, d.sequence FROM decisions d
+        sql: "/* rules.supersedes_no_review */ SELECT d.environment, d.decision, d.supersedes, d.agent, d.sequence FROM decisions d
             LEFT JOIN decisions o ON o.environment = d.environment AND o.decision = d.supersedes
                 AND o.agent = d.agent AND o.verdict = 'review' AND o.decision <> d.decision
             LEFT JOIN reviews r ON r.environment = o.environment AND r.review = o.review
@@ -225,7 +225,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "superseded by {} decisions",
         expected: "superseded by one",
-        sql: "/* rules.decisions_7 */ SELECT environment, supersedes, COUNT(*) FROM decisions WHERE supersedes IS NOT NULL
+        sql: "/* rules.superseded_twice */ SELECT environment, supersedes, COUNT(*) FROM decisions WHERE supersedes IS NOT NULL
             GROUP BY environment, supersedes HAVING COUNT(*) > 1 LIMIT $1",
     },
     Rule {
@@ -234,7 +234,7 @@ const RULES: &[Rule] = &[
         other: Of::Decision,
         found: "waits for decision {}",
         expected: "a decision that names this review",
-        sql: "/* rules.reviews_1 */ SELECT r.environment, r.review, r.decision FROM reviews r
+        sql: "/* rules.review_without_decision */ SELECT r.environment, r.review, r.decision FROM reviews r
             LEFT JOIN decisions d
                 ON d.environment = r.environment AND d.decision = r.decision AND d.review = r.review
             WHERE d.decision IS NULL LIMIT $1",
@@ -246,7 +246,7 @@ const RULES: &[Rule] = &[
         found: "status {}",
         expected: "a fresh decision that supersedes its own where it is approved, and only there; an instant where it was \
                    approved or denied, and none while it is pending",
-        sql: "/* rules.reviews_2 */ SELECT r.environment, r.review, r.status FROM reviews r
+        sql: "/* rules.review_status */ SELECT r.environment, r.review, r.status FROM reviews r
             LEFT JOIN decisions f
                 ON f.environment = r.environment AND f.decision = r.fresh AND f.supersedes = r.decision
             WHERE (r.status = 'approved' AND f.decision IS NULL)
@@ -260,7 +260,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "resolved after sequence {}",
         expected: "where it was denied, the sequence of its decision or a later one; elsewhere none",
-        sql: "/* rules.reviews_3 */ SELECT r.environment, r.review, r.resolved_after, d.agent, d.sequence FROM reviews r
+        sql: "/* rules.review_resolved_after */ SELECT r.environment, r.review, r.resolved_after, d.agent, d.sequence FROM reviews r
             JOIN decisions d ON d.environment = r.environment AND d.decision = r.decision
             WHERE (r.status = 'denied' AND (r.resolved_after IS NULL OR r.resolved_after < d.sequence))
                OR (r.status <> 'denied' AND r.resolved_after IS NOT NULL) LIMIT $1",
@@ -271,7 +271,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "month {}",
         expected: "an agent that is registered in its environment",
-        sql: "/* rules.usage_1 */ SELECT u.environment, u.agent, u.month FROM usage u
+        sql: "/* rules.metering_without_agent */ SELECT u.environment, u.agent, u.month FROM usage u
             LEFT JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
             WHERE a.agent IS NULL LIMIT $1",
     },
@@ -281,7 +281,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "API key {}",
         expected: "an API key of its environment",
-        sql: "/* rules.idempotency_1 */ SELECT i.environment, i.name, i.api_key FROM idempotency i
+        sql: "/* rules.answer_without_key */ SELECT i.environment, i.name, i.api_key FROM idempotency i
             LEFT JOIN api_keys k ON k.api_key = i.api_key AND k.environment = i.environment
             WHERE k.api_key IS NULL LIMIT $1",
     },
@@ -291,7 +291,7 @@ const RULES: &[Rule] = &[
         other: Of::Decision,
         found: "made from decision {}",
         expected: "made from an allow decision of its agent, with a history that begins at 0, and first an instruction to lock",
-        sql: "/* rules.escrows_1 */ SELECT x.environment, x.escrow, x.decision FROM escrows x
+        sql: "/* rules.escrow_without_beginning */ SELECT x.environment, x.escrow, x.decision FROM escrows x
             LEFT JOIN decisions d ON d.environment = x.environment AND d.decision = x.decision
                 AND d.verdict = 'allow' AND d.agent = x.agent
             LEFT JOIN escrow_history h ON h.environment = x.environment AND h.escrow = x.escrow AND h.number = 0
@@ -305,7 +305,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "state {}",
         expected: "a settled instruction that leads to it",
-        sql: "/* rules.escrow_history_1 */ SELECT x.environment, x.escrow, x.state FROM escrow_history x
+        sql: "/* rules.state_without_instruction */ SELECT x.environment, x.escrow, x.state FROM escrow_history x
             LEFT JOIN instructions i ON i.environment = x.environment AND i.escrow = x.escrow AND i.status = 'settled'
                 AND i.action = CASE x.state WHEN 'funded' THEN 'lock' WHEN 'released' THEN 'release' ELSE 'refund' END
             WHERE x.state IN ('funded', 'released', 'refunded') AND i.escrow IS NULL LIMIT $1",
@@ -316,7 +316,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "a settled {}",
         expected: "the state that it leads to",
-        sql: "/* rules.instructions_1 */ SELECT x.environment, x.escrow, x.action FROM instructions x
+        sql: "/* rules.instruction_without_state */ SELECT x.environment, x.escrow, x.action FROM instructions x
             LEFT JOIN escrow_history h ON h.environment = x.environment AND h.escrow = x.escrow
                 AND h.state = CASE x.action WHEN 'lock' THEN 'funded' WHEN 'release' THEN 'released' ELSE 'refunded' END
             WHERE x.status = 'settled' AND h.escrow IS NULL LIMIT $1",
@@ -327,7 +327,7 @@ const RULES: &[Rule] = &[
         other: Of::Itself,
         found: "status {}",
         expected: "rows and sha256 where it is ready, and only there",
-        sql: "/* rules.exports_1 */ SELECT x.environment, x.export, x.status FROM exports x
+        sql: "/* rules.export_status */ SELECT x.environment, x.export, x.status FROM exports x
             WHERE (x.status = 'ready') = (x.rows IS NULL OR x.sha256 IS NULL) LIMIT $1",
     },
 ];
