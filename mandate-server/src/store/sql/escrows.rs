@@ -24,12 +24,12 @@ const HOLD_ANYWHERE: &str = "/* escrows.hold_anywhere */
     SELECT 1 FROM escrows WHERE escrow = $1 FOR NO KEY UPDATE";
 
 /// A query for the escrows that `$from` selects: a row for each state that one has been in, with its newest instruction.
+/// `$begin` is the statement's name and its first word.
 macro_rules! whole {
-    ($name:literal, $from:literal, $order:literal) => {
+    ($begin:literal, $from:literal, $order:literal) => {
         concat!(
-            $name,
-            "
-    SELECT e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
+            $begin,
+            " e.escrow, n.kind, e.contract, e.decision, e.agent, d.amount, d.currency, d.recipient, e.arbiter,
         e.condition, e.refund_after, h.state, h.disputed, h.at, h.note,
         i.number, i.action, i.attempt, i.at, i.note, i.status, i.reason
     FROM (SELECT * FROM escrows WHERE ",
@@ -47,19 +47,25 @@ macro_rules! whole {
     };
 }
 
-const FIND: &str = whole!("/* escrows.find */", "environment = $1 AND escrow = $2", "ASC");
-const FIND_CONTRACT: &str = whole!("/* escrows.find_contract */", "contract = $1", "ASC");
-const OLDER: &str =
-    whole!("/* escrows.older */", "environment = $1 AND escrow < $2 ORDER BY escrow DESC LIMIT $3", "DESC");
-const NEWER: &str =
-    whole!("/* escrows.newer */", "environment = $1 AND escrow > $2 ORDER BY escrow ASC LIMIT $3", "ASC");
+const FIND: &str = whole!("/* escrows.find */ SELECT", "environment = $1 AND escrow = $2", "ASC");
+const FIND_CONTRACT: &str = whole!("/* escrows.find_contract */ SELECT", "contract = $1", "ASC");
+const OLDER: &str = whole!(
+    "/* escrows.older */ SELECT",
+    "environment = $1 AND escrow < $2 ORDER BY escrow DESC LIMIT $3",
+    "DESC"
+);
+const NEWER: &str = whole!(
+    "/* escrows.newer */ SELECT",
+    "environment = $1 AND escrow > $2 ORDER BY escrow ASC LIMIT $3",
+    "ASC"
+);
 const OLDER_OF_AGENT: &str = whole!(
-    "/* escrows.older_of_agent */",
+    "/* escrows.older_of_agent */ SELECT",
     "environment = $1 AND agent = $2 AND escrow < $3 ORDER BY escrow DESC LIMIT $4",
     "DESC"
 );
 const NEWER_OF_AGENT: &str = whole!(
-    "/* escrows.newer_of_agent */",
+    "/* escrows.newer_of_agent */ SELECT",
     "environment = $1 AND agent = $2 AND escrow > $3 ORDER BY escrow ASC LIMIT $4",
     "ASC"
 );
