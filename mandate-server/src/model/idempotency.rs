@@ -133,7 +133,7 @@ impl Claim {
 
     fn open(&self, kept: &KeptRecord) -> Result<Vec<u8>, Fault> {
         let opened = self.cipher()?.decrypt(&self.nonce(kept.created_at), kept.body.as_slice());
-        opened.map_err(|_| Fault::new("a kept answer does not open under the key that it was kept for"))
+        opened.map_err(|_| Fault::corrupt("a kept answer does not open under the key that it was kept for"))
     }
 
     fn cipher(&self) -> Result<Aes256Gcm, Fault> {

@@ -91,7 +91,7 @@ impl MasterKey {
 
     pub(crate) fn open(&self, sealed: &[u8], kid: &Kid) -> Result<SecretKey, Fault> {
         let wrong = || {
-            Fault::new(format!(
+            Fault::NoSigningKey(format!(
                 "signing key {kid} does not open: this is not the master key it was sealed under"
             ))
         };
@@ -99,7 +99,7 @@ impl MasterKey {
         let payload = Payload { msg: sealed, aad: kid.as_str().as_bytes() };
         let opened = self.cipher()?.decrypt(&Nonce::from(*nonce), payload).map_err(|_| wrong())?;
         let opened: [u8; 32] = Zeroizing::new(opened).as_slice().try_into().map_err(|_| wrong())?;
-        SecretKey::from_bytes(opened).map_err(|e| Fault::new(format!("signing key {kid}: {e}")))
+        SecretKey::from_bytes(opened).map_err(|e| Fault::corrupt(format!("signing key {kid}: {e}")))
     }
 }
 
@@ -126,7 +126,7 @@ mod tests {
         let sealed = master.seal(&secret, &kid, [9; NONCE]).unwrap();
         assert_eq!(master.open(&sealed, &kid).unwrap().expose(), secret.expose());
         assert!(master.open(&sealed, &other).is_err());
-        assert!(MasterKey::from_bytes([2; 32]).open(&sealed, &kid).is_err());
+        assert_eq!(MasterKey::from_bytes([2; 32]).open(&sealed, &kid).unwrap_err().kind(), "no_signing_key");
         assert!(master.open(&sealed[..11], &kid).is_err());
         assert_eq!(format!("{master:?}"), "MasterKey(…)");
     }

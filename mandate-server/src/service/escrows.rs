@@ -89,7 +89,7 @@ pub fn create(tx: &mut Tx<'_>, call: &Call, command: &Create) -> Scripted {
         return Err(Refusal::invalid(message).into());
     }
     let agent = AgentKey { environment: environment.id, agent: decision.request.agent.clone() };
-    sql::agents::lock(tx, &agent)?.ok_or_else(|| Fault::new("database: a decision without its agent"))?;
+    sql::agents::lock(tx, &agent)?.ok_or_else(|| Fault::corrupt("database: a decision without its agent"))?;
     let now = command.moments.now(tx)?;
     if let Some(there) = sql::escrows::of_decision(tx, environment.id, id)? {
         let message = format!("decision {id} has an escrow: {there}; there is one for each decision");

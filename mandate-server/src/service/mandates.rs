@@ -186,7 +186,7 @@ pub fn revoke(tx: &mut Tx<'_>, call: &Call, command: &Revoke) -> Scripted {
     let Revoke { id, moments } = command;
     let agent = find(tx, call, id)?.terms.agent;
     let key = AgentKey { environment: call.caller.environment.id, agent };
-    let lost = || Fault::new("database: an agent with a mandate has none that governs");
+    let lost = || Fault::corrupt("database: an agent with a mandate has none that governs");
     let state = sql::agents::lock(tx, &key)?.ok_or_else(lost)?;
     // Read again, now that the agent is locked.
     let (now, mut mandate) = (moments.now(tx)?, find(tx, call, id)?);

@@ -140,7 +140,7 @@ fn resolved(
 }
 
 fn lost() -> Fault {
-    Fault::new("database: a review's decision or agent is not there")
+    Fault::corrupt("database: a review's decision or agent is not there")
 }
 
 /// Locks the agent, then the review, and resolves the review: exactly one resolution wins. A request that waited for a

@@ -199,7 +199,7 @@ fn open(record: &SigningKeyRecord, master: &MasterKey) -> Result<SigningKey, Fau
     let kid = Kid::parse(&record.kid)?;
     let secret = master.open(&record.sealed, &kid)?;
     if stored_public_key(record)? != *secret.public_key() {
-        return Err(Fault::new(format!("signing key {kid}: its two halves do not belong together")));
+        return Err(Fault::corrupt(format!("signing key {kid}: its two halves do not belong together")));
     }
     let signer = es256::signer(&secret, kid).map_err(|e| Fault::new(e.to_string()))?;
     Ok(SigningKey { id: record.id, signer })
@@ -207,11 +207,11 @@ fn open(record: &SigningKeyRecord, master: &MasterKey) -> Result<SigningKey, Fau
 
 fn public(record: &SigningKeyRecord) -> Result<VerificationKey, Fault> {
     let public = VerificationKey::new(Kid::parse(&record.kid)?, stored_public_key(record)?);
-    public.map_err(|e| Fault::new(format!("signing key {}: {e}", record.kid)))
+    public.map_err(|e| Fault::corrupt(format!("signing key {}: {e}", record.kid)))
 }
 
 fn stored_public_key(record: &SigningKeyRecord) -> Result<PublicKey, Fault> {
     let (mut x, mut y) = ([0; 32], [0; 32]);
     x.iter_mut().chain(&mut y).zip(record.public_key).for_each(|(to, from)| *to = from);
-    PublicKey::from_coordinates(x, y).map_err(|e| Fault::new(format!("signing key {}: {e}", record.kid)))
+    PublicKey::from_coordinates(x, y).map_err(|e| Fault::corrupt(format!("signing key {}: {e}", record.kid)))
 }

@@ -285,7 +285,7 @@ impl Content {
         if hash(path)? == self.written.sha256 {
             Ok(self)
         } else {
-            Err(Fault::new(format!("exports: {} is not what was written", path.display())))
+            Err(Fault::corrupt(format!("exports: {} is not what was written", path.display())))
         }
     }
 

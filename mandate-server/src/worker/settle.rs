@@ -152,7 +152,7 @@ impl Round<'_> {
     async fn attempt(&self, key: InstructionKey, escrow: &Escrow, sent: i64) -> Result<Attempt, Fault> {
         let instruction = Instruction::of(escrow, key.number);
         let instruction = instruction
-            .ok_or_else(|| Fault::new("database: a pending instruction that is not the newest"))?;
+            .ok_or_else(|| Fault::corrupt("database: a pending instruction that is not the newest"))?;
         let outcome = tokio::select! {
             outcome = self.settlement.adapter(escrow.kind).carry_out(&instruction) => outcome,
             () = stopped(self.stop.clone()) => return Ok(Attempt::CutShort),

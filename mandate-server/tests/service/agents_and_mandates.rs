@@ -1,5 +1,7 @@
 //! Which mandate governs, and who sees what.
 
+use std::sync::Arc;
+
 use mandate_server::service::{agents, mandates};
 
 use crate::world::{World, json};
@@ -42,6 +44,21 @@ async fn the_newest_mandate_governs_and_only_that_one_can_be_revoked() {
         let found = json(&found);
         assert_eq!((&found["status"], &found["replaced_by"]), (&status.into(), &replaced_by));
     }
+}
+
+#[tokio::test]
+async fn rows_that_contradict_each_other_are_a_fault_of_the_kind_corrupt() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    let id = world.mandate(&agent, 1_000, "").await;
+    let governs_no_more = "UPDATE agents SET governing = NULL";
+    let changed = world.store.write(move |tx| Ok(tx.execute(governs_no_more, &[])?)).await;
+    assert_eq!(changed.unwrap().unwrap(), 1);
+    let (call, moments) = (world.call(&world.organization), Arc::clone(&world.moments));
+    let revoke = mandates::Revoke { id, moments };
+    let revoked = world.store.write(move |tx| mandates::revoke(tx, &call, &revoke)).await;
+    let Err(fault) = revoked else { panic!("it is revoked") };
+    assert_eq!(fault.kind(), "corrupt", "{fault}");
 }
 
 #[tokio::test]

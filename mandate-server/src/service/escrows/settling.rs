@@ -198,7 +198,7 @@ pub fn due(tx: &mut Tx<'_>, now: Timestamp, limit: i64) -> Result<Vec<(Instructi
     let mut instructions = Vec::new();
     for (key, sent) in sql::instructions::due(tx, now, latest(now), limit)? {
         let escrow = sql::escrows::find(tx, key.environment, key.escrow)?;
-        let escrow = escrow.ok_or_else(|| Fault::new("database: an instruction without an escrow"))?;
+        let escrow = escrow.ok_or_else(|| Fault::corrupt("database: an instruction without an escrow"))?;
         instructions.push((key, escrow, sent));
     }
     Ok(instructions)
@@ -241,7 +241,7 @@ pub fn settle(
 ) -> Result<bool, Fault> {
     let environment = key.environment;
     let escrow = sql::escrows::lock(tx, environment, key.escrow)?;
-    let escrow = escrow.ok_or_else(|| Fault::new("database: an instruction without an escrow"))?;
+    let escrow = escrow.ok_or_else(|| Fault::corrupt("database: an instruction without an escrow"))?;
     if !sql::instructions::sent(tx, key, next_at)? {
         return Ok(false);
     }

@@ -118,5 +118,5 @@ impl<'a> SettlementView<'a> {
 
 /// The state that an escrow is in: the last of its history.
 pub(super) fn current_state(escrow: &Escrow) -> Result<&Entry, Fault> {
-    escrow.history.last().ok_or_else(|| Fault::new("database: an escrow without a state"))
+    escrow.history.last().ok_or_else(|| Fault::corrupt("database: an escrow without a state"))
 }

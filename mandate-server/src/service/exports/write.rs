@@ -149,7 +149,7 @@ fn ndjson(
     line(out, &Line::<()>::Export(header))?;
     for id in concerned {
         let mandate = sql::mandates::find(tx, export.environment, id)?;
-        let mandate = mandate.ok_or_else(|| Fault::new("database: a decision's mandate is not there"))?;
+        let mandate = mandate.ok_or_else(|| Fault::corrupt("database: a decision's mandate is not there"))?;
         line(out, &Line::Mandate(mandate.view(*now)))?;
     }
     let rows = walk(tx, export, go_on, |whole| {

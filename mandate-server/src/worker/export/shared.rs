@@ -194,7 +194,7 @@ pub(super) async fn fetch(
         .await?;
     }
     if <[u8; 32]>::from(hash.finalize()) != sha256 {
-        return Err(Fault::new(format!("exports: the pieces of {id} are not what its record says")));
+        return Err(Fault::corrupt(format!("exports: the pieces of {id} are not what its record says")));
     }
     blocking(move || {
         file.as_file().sync_all().map_err(|e| unusable(file.path(), &e))?;
