@@ -208,7 +208,7 @@ pub struct Unsigned {
     /// The decision, its signature all zero. Boxed, since it moves between threads.
     pub ruling: Box<Ruling>,
     /// The id of the `decision.review_pending` event. It is drawn with the decision's id, so that events are in the
-    /// order of decisions.
+    /// order of decisions. Signing and COMMIT follow within the bound that `outbox::write` names.
     pub event: Option<EventId>,
     /// The key that signs it.
     pub signer: Arc<dyn Signer>,
