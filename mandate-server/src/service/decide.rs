@@ -1,7 +1,8 @@
 //! How one authorization is decided: the request and the agent's state go in, the answer and the new rows come out.
-//!
-//! Nothing here reads or writes the database, and nothing waits. The store loads the rows of a batch, calls this once for
-//! each request, in order, and writes what came out.
+//! Nothing here reads or writes the database, and nothing waits: the store loads rows, calls `draft` and `sign`, and writes.
+//! The way through: `draft → decide_one → decide_on → evaluate`, then `sign → seal → answer → kept`. Approvals call `make`.
+//! `decide_on` draws `sequence`, one more than the state's: its caller holds the agent's row, or is the only writer.
+//! A refusal is kept here, by `draft`. Metering and the state's sequence are counted by the store (`Loaded::count`, `States`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,51 +32,57 @@ pub struct Engine {
     review_seconds: i64,
 }
 
-impl fmt::Debug for Engine {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Engine").field("review_seconds", &self.review_seconds).finish_non_exhaustive()
+impl Decider for Engine {
+    fn draft(&self, at: &Authorization, now: Timestamp, found: &Found<'_>) -> Result<Drafted, Fault> {
+        let answered = |answer| Ok(Drafted::Answered(Box::new(Signed::answered(answer))));
+        if let Some(claim) = &at.call.idempotency {
+            match claim.judge(found.kept)? {
+                Judgement::Fresh => {}
+                Judgement::Replay(answer) => return answered(answer),
+                Judgement::Conflict(refusal) => {
+                    return answered(Answer::refused(&refusal, at.call.request_id)?);
+                }
+            }
+        }
+        match &at.request {
+            Ok(request) => Ok(Drafted::Unsigned(self.decide_one(at, request, now, found)?)),
+            Err(refusal) => {
+                let answer = Answer::refused(refusal, at.call.request_id)?;
+                let kept = kept(at, &answer, now)?;
+                Ok(Drafted::Answered(Box::new(Signed { kept, ..Signed::answered(answer) })))
+            }
+        }
     }
-}
 
-/// All that a decision rests on, beside the request.
-#[derive(Debug, Clone, Copy)]
-pub struct Inputs<'a> {
-    /// The tenant.
-    pub environment: &'a Environment,
-    /// The mode in force.
-    pub mode: Mode,
-    /// The agent's mandate and newest requests.
-    pub state: &'a AgentState,
-    /// What the agent has spent this month, in the request's currency.
-    pub usage: &'a UsageRecord,
-    /// The decision whose review is being approved.
-    pub approves: Option<DecisionId>,
-    /// The time by which it is decided.
-    pub now: Timestamp,
-}
+    fn sign(&self, at: &Authorization, drafted: Drafted, now: Timestamp) -> Result<Signed, Fault> {
+        let unsigned = match drafted {
+            Drafted::Answered(signed) => return Ok(*signed),
+            Drafted::Unsigned(unsigned) => unsigned,
+        };
+        let environment = &at.call.caller.environment;
+        let event = unsigned.event;
+        let fresh = self.seal(unsigned, environment)?;
+        let answer = fresh.answer(now)?;
+        let event = event.map(|id| self.review_pending(environment, &fresh, (id, now))).transpose()?;
+        let kept = kept(at, &answer, now)?;
+        Ok(Signed { answer, made: Some(fresh.ruling), event: event.map(Box::new), kept })
+    }
 
-/// A decision just made.
-#[derive(Debug)]
-pub struct Fresh {
-    /// The decision, and the review that it waits for.
-    pub ruling: Box<Ruling>,
-    /// Its token.
-    pub token: String,
-}
+    fn now(&self) -> Timestamp {
+        self.moments.clock().now()
+    }
 
-#[derive(Serialize)]
-struct View<'a> {
-    decision: DecisionId,
-    verdict: Verdict,
-    mode: Mode,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    verdict_token: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    review: Option<ReviewView<'a>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    supersedes: Option<DecisionId>,
+    fn database(&self, shown: Timestamp) -> Timestamp {
+        self.moments.clock().database(shown)
+    }
+
+    fn follow(&self, newest: Option<DecisionId>, others: Option<[u8; 16]>) {
+        self.moments.follow(newest, others);
+    }
+
+    fn event(&self, newest: Option<[u8; 16]>, event: &EventRecord) -> EventId {
+        self.moments.event_after(newest, event.at)
+    }
 }
 
 impl Engine {
@@ -97,6 +104,21 @@ impl Engine {
     /// The signing backend cannot sign.
     pub fn make(&self, inputs: &Inputs<'_>, request: &Request) -> Result<Fresh, Fault> {
         self.seal(self.decide_on(inputs, request)?, inputs.environment)
+    }
+
+    /// Decides on one request of a batch, on the rows that the store has found for it.
+    fn decide_one(
+        &self,
+        at: &Authorization,
+        request: &Request,
+        now: Timestamp,
+        found: &Found<'_>,
+    ) -> Result<Unsigned, Fault> {
+        let lost = || Fault::new("a batch was asked to decide on what it did not load");
+        must_not_be_behind(now, found.mark.ok_or_else(lost)?)?;
+        let environment = &at.call.caller.environment;
+        let Standing { mode, state, usage } = found.standing.ok_or_else(lost)?;
+        self.decide_on(&Inputs { environment, mode, state, usage, approves: None, now }, request)
     }
 
     /// Makes one decision, without its signature.
@@ -140,6 +162,8 @@ impl Engine {
             signing_key: key.id,
             signature: [0; 64],
         };
+        // Not by `Moments::event`, which reads the newest: one server's ids are in order anyway, and on PostgreSQL the batch
+        // compares this one with the newest, and draws again (`hot.rs`). An approval's event is drawn by its script.
         let event = review.as_ref().map(|_| EventId::from_bytes(ids.next(now)));
         Ok(Unsigned { ruling: Box::new(Ruling { decision, review }), event, signer: key.signer })
     }
@@ -153,21 +177,6 @@ impl Engine {
         let token;
         (token, decision.signature) = signed?;
         Ok(Fresh { ruling, token })
-    }
-
-    /// Decides on one request of a batch, on the rows that the store has found for it.
-    fn decide_one(
-        &self,
-        at: &Authorization,
-        request: &Request,
-        now: Timestamp,
-        found: &Found<'_>,
-    ) -> Result<Unsigned, Fault> {
-        let lost = || Fault::new("a batch was asked to decide on what it did not load");
-        must_not_be_behind(now, found.mark.ok_or_else(lost)?)?;
-        let environment = &at.call.caller.environment;
-        let Standing { mode, state, usage } = found.standing.ok_or_else(lost)?;
-        self.decide_on(&Inputs { environment, mode, state, usage, approves: None, now }, request)
     }
 
     /// The event `decision.review_pending`.
@@ -190,59 +199,6 @@ impl Engine {
     }
 }
 
-impl Decider for Engine {
-    fn now(&self) -> Timestamp {
-        self.moments.clock().now()
-    }
-
-    fn database(&self, shown: Timestamp) -> Timestamp {
-        self.moments.clock().database(shown)
-    }
-
-    fn follow(&self, newest: Option<DecisionId>, others: Option<[u8; 16]>) {
-        self.moments.follow(newest, others);
-    }
-
-    fn event(&self, newest: Option<[u8; 16]>, event: &EventRecord) -> EventId {
-        self.moments.event_after(newest, event.at)
-    }
-
-    fn draft(&self, at: &Authorization, now: Timestamp, found: &Found<'_>) -> Result<Drafted, Fault> {
-        let answered = |answer| Ok(Drafted::Answered(Box::new(Signed::answered(answer))));
-        if let Some(claim) = &at.call.idempotency {
-            match claim.judge(found.kept)? {
-                Judgement::Fresh => {}
-                Judgement::Replay(answer) => return answered(answer),
-                Judgement::Conflict(refusal) => {
-                    return answered(Answer::refused(&refusal, at.call.request_id)?);
-                }
-            }
-        }
-        match &at.request {
-            Ok(request) => Ok(Drafted::Unsigned(self.decide_one(at, request, now, found)?)),
-            Err(refusal) => {
-                let answer = Answer::refused(refusal, at.call.request_id)?;
-                let kept = kept(at, &answer, now)?;
-                Ok(Drafted::Answered(Box::new(Signed { kept, ..Signed::answered(answer) })))
-            }
-        }
-    }
-
-    fn sign(&self, at: &Authorization, drafted: Drafted, now: Timestamp) -> Result<Signed, Fault> {
-        let unsigned = match drafted {
-            Drafted::Answered(signed) => return Ok(*signed),
-            Drafted::Unsigned(unsigned) => unsigned,
-        };
-        let environment = &at.call.caller.environment;
-        let event = unsigned.event;
-        let fresh = self.seal(unsigned, environment)?;
-        let answer = fresh.answer(now)?;
-        let event = event.map(|id| self.review_pending(environment, &fresh, (id, now))).transpose()?;
-        let kept = kept(at, &answer, now)?;
-        Ok(Signed { answer, made: Some(fresh.ruling), event: event.map(Box::new), kept })
-    }
-}
-
 /// The answer as it is kept under the idempotency key that was sent, if one was.
 fn kept(
     at: &Authorization,
@@ -251,6 +207,47 @@ fn kept(
 ) -> Result<Option<Box<(KeptKey, KeptRecord)>>, Fault> {
     let Some(claim) = &at.call.idempotency else { return Ok(None) };
     Ok(Some(Box::new((claim.key(&at.call.caller), claim.keep(answer, now)?))))
+}
+
+/// All that a decision rests on, beside the request.
+#[derive(Debug, Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The tenant.
+    pub environment: &'a Environment,
+    /// The mode in force.
+    pub mode: Mode,
+    /// The agent's mandate and newest requests.
+    pub state: &'a AgentState,
+    /// What the agent has spent this month, in the request's currency.
+    pub usage: &'a UsageRecord,
+    /// The decision whose review is being approved.
+    pub approves: Option<DecisionId>,
+    /// The time by which it is decided.
+    pub now: Timestamp,
+}
+
+/// A decision just made.
+#[derive(Debug)]
+pub struct Fresh {
+    /// The decision, and the review that it waits for.
+    pub ruling: Box<Ruling>,
+    /// Its token.
+    pub token: String,
+}
+
+#[derive(Serialize)]
+struct View<'a> {
+    decision: DecisionId,
+    verdict: Verdict,
+    mode: Mode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    verdict_token: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    review: Option<ReviewView<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    supersedes: Option<DecisionId>,
 }
 
 impl Fresh {
@@ -281,4 +278,10 @@ impl Fresh {
 fn quoted(token: &str) -> Result<Box<RawValue>, Fault> {
     let text = ["\"", token, "\""].concat();
     RawValue::from_string(text).map_err(|e| Fault::new(format!("a token cannot be written as JSON: {e}")))
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Engine").field("review_seconds", &self.review_seconds).finish_non_exhaustive()
+    }
 }
