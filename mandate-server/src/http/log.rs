@@ -63,7 +63,8 @@ impl Site {
 pub(super) struct RequestLog {
     /// The id of the request.
     pub(super) id: RequestId,
-    /// The template of the path. The path itself stays out of the log, since it can hold anything.
+    /// The template of the path, of a request without a valid key too; empty where no route has the path. The path itself
+    /// stays out of the log, since it can hold anything.
     path: OnceLock<&'static str>,
     /// What was decided, and in which mode.
     decided: OnceLock<(Verdict, Mode)>,

@@ -70,6 +70,9 @@ pub fn table() -> Vec<Route> {
     ]
 }
 
+/// The caller, or the answer to a key that is not accepted.
+type WithKey = Result<Identified, Failure>;
+
 /// One row of the table.
 pub struct Route {
     /// The method.
@@ -88,11 +91,20 @@ where
     T: 'static,
 {
     let reads = method == Method::GET;
-    let admitted = move |State(api): State<Arc<Api>>, caller: Identified, mut request: Request| async move {
-        let number = caller.caller.key;
-        let admitted = found(&request, path).and_then(|()| gate::admit(&api, key, &caller));
-        match admitted.and_then(|()| if reads { api.admit_read(number) } else { Ok(()) }) {
-            Ok(()) => {
+    let admitted = move |State(api): State<Arc<Api>>, caller: WithKey, mut request: Request| async move {
+        // First, so that the log names the path of a request without a valid key too. The key's failure is answered first.
+        let on_path = found(&request, path);
+        let admitted = caller.and_then(|caller| {
+            on_path?;
+            gate::admit(&api, key, &caller)?;
+            if reads {
+                api.admit_read(caller.caller.key)?;
+            }
+            Ok(caller)
+        });
+        match admitted {
+            Ok(caller) => {
+                let number = caller.caller.key;
                 request.extensions_mut().insert(caller);
                 let response = handler.call(request, Arc::clone(&api)).await;
                 if reads { api.count_answer(number, response) } else { response }
@@ -132,9 +144,12 @@ pub(crate) fn router(api: Arc<Api>) -> Router {
     };
     let mut router = Router::new().route(KEY_SET_PATH, get(key_set).fallback(unknown)).fallback(unknown);
     for (path, handlers) in paths {
-        let other = async move |_: Identified, request: Request| match found(&request, path) {
-            Ok(()) => unsupported(request).await,
-            Err(failure) => failure,
+        let other = async move |caller: WithKey, request: Request| {
+            let on_path = found(&request, path);
+            match caller.and(on_path) {
+                Ok(()) => unsupported(request).await,
+                Err(failure) => failure,
+            }
         };
         // Without a handler of its own, axum answers HEAD like GET.
         router = router.route(path, handlers.head(other).fallback(other));

@@ -143,6 +143,7 @@ async fn busy() -> (World, Vec<String>) {
     assert_eq!(world.send("POST", &approve, &world.organization_key, "", "").await.status, 201);
     assert_eq!(world.post(&agent, "/v1/authorizations", &spend(250)).await.json()["verdict"], "review");
     assert_eq!(world.get("an unknown key", "/v1/agents").await.status, 401);
+    assert_eq!(world.get("an unknown key", "/v1/nowhere").await.status, 401);
     assert_eq!(world.send("BREW", "/v1/agents", &agent, "", "").await.status, 400);
     assert_eq!(
         world.post(&world.organization_key, &format!("/v1/webhooks/{webhook}/ping"), &json!({})).await.status,
@@ -168,6 +169,10 @@ async fn the_counters_move_by_what_was_done() {
             4.0,
         ),
         ("mandate_http_requests_total{listener=\"api\",method=\"GET\",path=\"\",status=\"4xx\"}", 1.0),
+        (
+            "mandate_http_requests_total{listener=\"api\",method=\"GET\",path=\"/v1/agents\",status=\"4xx\"}",
+            1.0,
+        ),
         (
             "mandate_http_requests_total{listener=\"api\",method=\"other\",path=\"/v1/agents\",status=\"4xx\"}",
             1.0,
