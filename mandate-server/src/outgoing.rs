@@ -2,6 +2,7 @@
 //!
 //! The bytes of an answer are counted below HTTP and below TLS. So the limit also ends an answer of endless interim
 //! responses, empty chunks or empty TLS records. Redirects are not followed, and no proxy is used.
+//! It is hyper and not reqwest, which the CLI has: reqwest takes no connection of ours, where the bytes are counted.
 
 mod certificates;
 mod connection;

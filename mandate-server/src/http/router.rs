@@ -32,6 +32,10 @@ pub const PATHS: usize = 23;
 
 /// The API, one row for each operation: method, path, key class, handler. The OpenAPI description of an
 /// operation is above its handler.
+///
+/// What a row does not show: `route` checks the key's class and takes from its rate, before the body is read. The
+/// extractors (`extract.rs`) take one of the 4,096 places, give it back while a slow body arrives, and read the body and
+/// the `Idempotency-Key`. That key is looked up, and the answer kept, in the script's transaction.
 #[must_use]
 #[rustfmt::skip]
 pub fn table() -> Vec<Route> {
