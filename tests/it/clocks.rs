@@ -6,11 +6,12 @@ mod waits;
 use std::thread;
 
 use crate::harness::{
-    Agent, Client, Organization, Ran, Replicas, ShiftedClock, TestServer, authorization, terms,
+    Agent, Client, DEADLINE, Organization, Ran, Replicas, ShiftedClock, TestServer, authorization, terms,
 };
 use mandate_core::Timestamp;
 use mandate_tests::Kind;
 use mandate_tests::campaign::{Numbers, scale, seed};
+use mandate_tests::wait::until;
 use serde_json::json;
 
 const SECOND: i64 = 1_000;
@@ -189,8 +190,9 @@ fn the_end_of_a_year_leaves_an_honest_log() {
             |month: &str| organization.client.get(&format!("/usage?month={month}")).json()["data"].clone();
         ["2026-12", "2027-01"].map(|month| usage(month).as_array().is_some_and(|rows| !rows.is_empty()))
     };
-    while months() != [true, true] {
+    until(DEADLINE, "decisions of both years", || {
         act(&organization.client, &agents, &mut random, 4);
-    }
+        (months() == [true, true]).then_some(())
+    });
     assert!(server.hold(&organization.client, &[server.issuer()]) > 1);
 }

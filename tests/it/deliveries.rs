@@ -7,6 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use mandate_tests::wait::until;
 use serde_json::{Value, json};
 
 use crate::harness::{Agent, Client, DEADLINE, Organization, TestServer, binary, terms};
@@ -24,12 +25,10 @@ fn webhook(organization: &Organization, url: &str) -> String {
 
 /// Reads an event until its one delivery has this status.
 fn delivered(client: &Client, event: &str, status: &str) -> Value {
-    loop {
-        let read = client.get(&format!("/events/{event}")).json();
-        if read["deliveries"][0]["status"] == status {
-            return read["deliveries"][0].clone();
-        }
-    }
+    until(DEADLINE, "the delivery has the status", || {
+        let delivery = client.get(&format!("/events/{event}")).json()["deliveries"][0].clone();
+        (delivery["status"] == status).then_some(delivery)
+    })
 }
 
 /// Takes one request on a connection of its own, and acknowledges it. Returns its body.
@@ -71,9 +70,10 @@ fn the_operator_has_a_failed_delivery_made_again() {
     let hook = path.strip_prefix("/webhooks/").unwrap();
     let event = organization.client.act(&format!("{path}/ping")).text("/event");
     let first = take_with(&listener, "500 Internal Server Error");
-    while organization.client.get(&format!("/events/{event}")).json()["deliveries"][0]["attempts"][0]
-        .is_null()
-    {}
+    until(DEADLINE, "the attempt is written down", || {
+        let read = organization.client.get(&format!("/events/{event}")).json();
+        (!read["deliveries"][0]["attempts"][0].is_null()).then_some(())
+    });
     // As after 24 hours.
     let database =
         rusqlite::Connection::open(server.ready("database").strip_prefix("sqlite://").unwrap()).unwrap();

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use mandate_tests::wait::until;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -47,7 +48,8 @@ fn exports_are_listed_and_deleted() {
     let organization = server.demo().client;
     let export = organization.post("/exports", &json!({"format": "csv"})).text("/export");
     let path = format!("/exports/{export}");
-    while organization.get(&path).text("/status") == "pending" {}
+    let is_built = || (organization.get(&path).text("/status") != "pending").then_some(());
+    until(DEADLINE, "the export is built", is_built);
     let database = server.ready("database").strip_prefix("sqlite://").unwrap();
     let file = Path::new(&format!("{database}-exports")).join(&export);
     assert!(file.is_file(), "{}", file.display());

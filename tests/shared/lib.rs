@@ -1,5 +1,5 @@
-//! What the tests of several packages share: databases of both kinds, clusters of PostgreSQL, a proxy before one, and runs of
-//! the binaries, and what holds of every honest log.
+//! What the tests of several packages share: databases of both kinds, clusters of PostgreSQL, a proxy before one, runs of
+//! the binaries, waits that end, and what holds of every honest log.
 #![allow(
     clippy::arithmetic_side_effects,
     clippy::expect_used,
@@ -21,6 +21,7 @@ pub mod pooler;
 pub mod proxy;
 pub mod shared;
 pub mod standby;
+pub mod wait;
 mod wire;
 
 pub use cluster::Cluster;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use mandate_core::EventId;
 use mandate_tests::cluster::{Held, query};
+use mandate_tests::wait::{DEADLINE, until_async};
 use serde_json::{Value, json};
 
 use crate::replicas::{RACERS, all, limited, verdicts};
@@ -16,12 +17,11 @@ const NOON: &str = "2026-06-15T12:00:00.000Z";
 /// Waits until a server has seen how far its clock is ahead.
 async fn sees(server: &World, seconds: i64) {
     let ahead = format!("\nmandate_clock_ahead_seconds {seconds}.0\n");
-    loop {
+    until_async(DEADLINE, "the server has seen it", async || {
         let metrics = exchange(server.running.ops, "GET", "/metrics", "", b"").await.body;
-        if metrics.contains(&ahead) {
-            return;
-        }
-    }
+        metrics.contains(&ahead).then_some(())
+    })
+    .await;
 }
 
 async fn decisions(server: &World) -> Vec<Value> {
@@ -114,6 +114,11 @@ async fn an_event_is_behind_those_of_other_servers_whatever_the_clock_shows() {
 const WAITING: &str =
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
 
+/// Waits until a transaction waits for a lock.
+async fn waits(url: &str) {
+    until_async(DEADLINE, "a lock is waited for", async || (query(url, WAITING) != "0").then_some(())).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ping_that_waits_for_its_webhook_is_dated_behind_the_wait() {
     let world = World::start().await;
@@ -123,9 +128,7 @@ async fn a_ping_that_waits_for_its_webhook_is_dated_behind_the_wait() {
     let url = world.settings.database.as_str();
     let holder = Held::begin(url, "SELECT 1 FROM webhooks FOR UPDATE");
     let meanwhile = async {
-        while query(url, WAITING) == "0" {
-            tokio::task::yield_now().await;
-        }
+        waits(url).await;
         world.clock.advance(90);
         holder.commit();
     };
@@ -146,12 +149,11 @@ async fn export(server: &World, period: &Value) -> String {
 }
 
 async fn ready(server: &World, path: &str) -> Value {
-    loop {
+    until_async(DEADLINE, "the export is built", async || {
         let export = server.get(&server.organization_key, path).await.json();
-        if export["status"] != "pending" {
-            return export["rows"].clone();
-        }
-    }
+        (export["status"] != "pending").then(|| export["rows"].clone())
+    })
+    .await
 }
 
 /// The clock has stepped ahead meanwhile, so that the minute after the period has passed at once.
@@ -166,9 +168,7 @@ async fn a_decision_that_commits_late_is_in_one_of_two_exports_that_adjoin() {
     // What is decided waits to be written.
     let holder = Held::begin(url, "LOCK TABLE decisions IN SHARE MODE");
     let meanwhile = async {
-        while query(url, WAITING) == "0" {
-            tokio::task::yield_now().await;
-        }
+        waits(url).await;
         world.clock.step(120);
         let before = export(&world, &json!({"until": "2026-06-15T12:00:12Z"})).await;
         for _ in 0..20 {

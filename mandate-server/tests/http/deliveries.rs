@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use mandate_tests::wait::{DEADLINE, until_async};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
@@ -26,12 +27,11 @@ async fn ping(server: &Server, webhook: &str) -> String {
 
 /// Reads the one delivery of an event until as many attempts were written down.
 async fn attempted(server: &Server, event: &str, attempts: usize) -> Value {
-    loop {
-        let read = server.read(&server.organization_key, event, 200).await;
-        if read["deliveries"][0]["attempts"].as_array().unwrap().len() == attempts {
-            return read["deliveries"][0].clone();
-        }
-    }
+    until_async(DEADLINE, "the attempts are written down", async || {
+        let delivery = server.read(&server.organization_key, event, 200).await["deliveries"][0].clone();
+        (delivery["attempts"].as_array().unwrap().len() == attempts).then_some(delivery)
+    })
+    .await
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! `/v1/exports`
 
+use mandate_tests::wait::{DEADLINE, until_async};
 use reqwest::Response;
 use serde_json::{Value, json};
 
@@ -8,13 +9,18 @@ use crate::server::Server;
 const NDJSON: &str = "application/x-ndjson";
 
 async fn ready(server: &Server, path: &str) -> Value {
-    loop {
+    let export = ended(server, path).await;
+    assert_eq!(export["status"], "ready");
+    export
+}
+
+/// Reads an export until it is built, or has failed.
+async fn ended(server: &Server, path: &str) -> Value {
+    until_async(DEADLINE, "the export is built", async || {
         let export = server.read(&server.organization_key, path, 200).await;
-        if export["status"] != "pending" {
-            assert_eq!(export["status"], "ready");
-            return export;
-        }
-    }
+        (export["status"] != "pending").then_some(export)
+    })
+    .await
 }
 
 async fn content(server: &Server, path: &str, headers: &[(&str, &str)]) -> Response {
@@ -125,13 +131,7 @@ async fn the_content_of_one_that_has_failed_cannot_be_read() {
     let key = server.organization_key.clone();
     let asked = server.post(&key, "/exports", &json!({"format": "csv"}), 202).await;
     let path = format!("/exports/{}", asked["export"].as_str().unwrap());
-    loop {
-        let export = server.read(&key, &path, 200).await;
-        if export["status"] != "pending" {
-            assert_eq!(export["status"], "failed");
-            break;
-        }
-    }
+    assert_eq!(ended(&server, &path).await["status"], "failed");
     let failed = content(&server, &path, &[("accept", "text/csv")]).await;
     let message = failed.json::<Value>().await.unwrap()["error"]["message"].clone();
     assert_eq!(message, "the export is failed; its content can be read when it is ready");

@@ -2,6 +2,7 @@
 
 use mandate_core::Timestamp;
 use mandate_server::clock::Clock as _;
+use mandate_tests::wait::{DEADLINE, until_async};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -54,7 +55,10 @@ async fn a_key_that_is_revoked_before_the_body_has_come_does_nothing() {
     let world = World::start().await;
     let held = Held::back(&world, "/v1/agents", r#"{"name":"late"}"#).await;
     world.change_key(&world.organization_key, |key| key.revoked_at = Some(Timestamp::from_millis(1)));
-    while world.get(&world.organization_key, "/v1/agents").await.status != 401 {}
+    until_async(DEADLINE, "the key is refused", async || {
+        (world.get(&world.organization_key, "/v1/agents").await.status == 401).then_some(())
+    })
+    .await;
     let (status, refused) = held.released().await;
     assert_eq!((status, &refused["error"]["code"]), (401, &serde_json::json!("unauthorized")));
 }

@@ -1,6 +1,7 @@
 //! The three listeners: their headers, the key set, liveness and readiness, and an orderly end.
 
 use mandate_core::jwks::KeySet;
+use mandate_tests::wait::{DEADLINE, until_async};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -172,7 +173,10 @@ async fn the_server_says_that_it_stops_before_it_does() {
     let world = World::start_with(|settings| settings.drain_delay_seconds = 1).await;
     let (api, ops) = (world.running.api, world.running.ops);
     let stopping = tokio::spawn(world.running.stop());
-    while exchange(ops, "GET", "/readyz", "", b"").await.status == 200 {}
+    until_async(DEADLINE, "it is not ready", async || {
+        (exchange(ops, "GET", "/readyz", "", b"").await.status != 200).then_some(())
+    })
+    .await;
     assert_eq!(exchange(ops, "GET", "/readyz", "", b"").await.body, "stopping\n");
     assert_eq!(exchange(ops, "GET", "/livez", "", b"").await.status, 200);
     assert_eq!(exchange(api, "GET", "/v1/agents", "", b"").await.status, 401);

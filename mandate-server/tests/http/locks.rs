@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use mandate_tests::cluster::{Held, query};
+use mandate_tests::wait::{DEADLINE, until_async};
 use serde_json::json;
 
 use crate::wire::exchange;
@@ -149,9 +150,8 @@ async fn what_waits_for_an_agent_that_is_held_delays_no_other_revocation_and_is_
     let waiting = join_all((0..REVOCATIONS).map(|_| revoke(&held)));
     let others = async {
         // Every thread that writes has one of them.
-        while waiting_for_locks(url) == 0 {
-            tokio::task::yield_now().await;
-        }
+        let waits = async || (waiting_for_locks(url) > 0).then_some(());
+        until_async(DEADLINE, "a revocation waits", waits).await;
         let began = Instant::now();
         assert_eq!(revoke(&free).await.status, 200);
         let mode = world.post(&world.organization_key, "/v1/enforcement", &json!({"mode": "observe"})).await;

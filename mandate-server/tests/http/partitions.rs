@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use mandate_server::clock::{Clock, Sleep, SystemEntropy, TestClock};
 use mandate_tests::cluster::{Held, query};
+use mandate_tests::wait::{DEADLINE, until_async};
 
 use crate::world::{World, noon, spend};
 
@@ -46,9 +47,8 @@ async fn a_decision_that_meets_a_new_partition_is_written_into_it() {
     let partition = Held::begin(url, MONTH);
     let meanwhile = async {
         // The decision has found its place, and waits for the lock on it.
-        while query(url, WAITING) == "0" {
-            tokio::task::yield_now().await;
-        }
+        let waits = async || (query(url, WAITING) != "0").then_some(());
+        until_async(DEADLINE, "the decision waits", waits).await;
         partition.commit();
     };
     let body = spend(1);

@@ -1,8 +1,10 @@
 //! The rate of a key where several servers share a database: on a file there is one.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use mandate_tests::cluster::query;
+use mandate_tests::wait::{DEADLINE, until_async};
 
 use crate::world::{World, spend};
 
@@ -23,7 +25,9 @@ async fn a_rate_holds_for_two_servers_together() {
             reply.header("retry-after").map(|seconds| seconds.parse::<u32>().unwrap())
         };
         let (mut admitted, mut waits) = (0, [0; 2]);
+        let began = Instant::now();
         while waits.iter().any(|wait| *wait < FULL) {
+            assert!(began.elapsed() < DEADLINE, "{name}: {admitted} were admitted");
             for (wait, server) in waits.iter_mut().zip(asked) {
                 let refused = ask(server).await;
                 admitted += usize::from(refused.is_none());
@@ -35,6 +39,7 @@ async fn a_rate_holds_for_two_servers_together() {
         for server in [0, 1] {
             let mut refused = ask(server).await;
             while refused.is_none_or(|wait| wait < FULL) {
+                assert!(began.elapsed() < DEADLINE, "{name}: {admitted} were admitted");
                 admitted += usize::from(refused.is_none());
                 refused = ask(server).await;
             }
@@ -44,7 +49,8 @@ async fn a_rate_holds_for_two_servers_together() {
         assert!(ask(0).await.is_some() && ask(1).await.is_some());
         servers[0].clock.advance(31);
         for server in [0, 1] {
-            while ask(server).await.is_some() {}
+            let is_admitted = async || ask(server).await.is_none().then_some(());
+            until_async(DEADLINE, "the window has slid", is_admitted).await;
         }
     }
     let agent = servers[0].agent("asking").await;

@@ -1,5 +1,6 @@
 //! Idempotency over the wire: what is kept under a key, what is not, and how a replay looks.
 
+use mandate_tests::wait::{DEADLINE, until_async};
 use serde_json::json;
 
 use crate::wire::Reply;
@@ -78,7 +79,10 @@ async fn what_the_gate_refuses_is_not_kept() {
     }
     world.change_key(&agent, |key| key.rate = 1);
     let ask = async || keyed(&world, &agent, "/v1/authorizations", "k", &spend(40).to_string()).await;
-    while world.get(&agent, "/v1/agents").await.status == 200 {}
+    until_async(DEADLINE, "the rate is used up", async || {
+        (world.get(&agent, "/v1/agents").await.status != 200).then_some(())
+    })
+    .await;
     assert_eq!(ask().await.status, 429);
     world.clock.advance(61);
     let admitted = ask().await;

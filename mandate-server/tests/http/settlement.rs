@@ -14,6 +14,7 @@ use mandate_core::jwks::KeySet;
 use mandate_core::jwt::Unverified;
 use mandate_core::verify::{Expected, VerifyError, verify_event, verify_verdict};
 use mandate_server::config::SettlementSetting;
+use mandate_tests::wait::{DEADLINE, until_async};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -84,12 +85,11 @@ async fn again(server: &Server, path: &str) {
 
 /// Reads the escrow until its newest instruction has ended. Returns its state.
 pub(crate) async fn ended(server: &Server, path: &str) -> Value {
-    loop {
+    until_async(DEADLINE, "the instruction has ended", async || {
         let escrow = server.read(&server.live_key, path, 200).await;
-        if escrow["settlement"]["status"] != "pending" {
-            return escrow["state"].clone();
-        }
-    }
+        (escrow["settlement"]["status"] != "pending").then(|| escrow["state"].clone())
+    })
+    .await
 }
 
 #[tokio::test]

@@ -1,17 +1,17 @@
 //! What the time brings about, on a server that runs.
 
+use mandate_tests::wait::{DEADLINE, until_async};
 use serde_json::Value;
 
 use crate::world::{World, spend};
 
 /// Reads the events of a type until there is one.
 async fn event(world: &World, kind: &str) -> Value {
-    loop {
+    until_async(DEADLINE, "there is an event", async || {
         let events = world.get(&world.organization_key, &format!("/v1/events?type={kind}")).await.json();
-        if let Some(event) = events["data"].as_array().unwrap().first() {
-            return event.clone();
-        }
-    }
+        events["data"].as_array().unwrap().first().cloned()
+    })
+    .await
 }
 
 #[tokio::test]

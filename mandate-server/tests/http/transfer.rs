@@ -13,6 +13,7 @@ use mandate_server::service::transfer::{self, Listener, Nul, Summary};
 use mandate_server::store::upkeep;
 use mandate_tests::Kind;
 use mandate_tests::campaign::{Numbers, scale, seed};
+use mandate_tests::wait::{DEADLINE, until_async};
 use serde_json::{Value, json};
 
 use crate::apart;
@@ -138,8 +139,21 @@ async fn keyed(world: &World, key: &str, name: &str, body: &Value) -> Reply {
 async fn export(world: &World) -> String {
     let asked = world.post(&world.organization_key, "/v1/exports", &json!({ "format": "ndjson" })).await;
     let path = format!("/v1/exports/{}", asked.json()["export"].as_str().unwrap());
-    while world.get(&world.organization_key, &path).await.json()["status"] != "ready" {}
+    until_async(DEADLINE, "the export is ready", async || {
+        let export = world.get(&world.organization_key, &path).await.json();
+        (export["status"] == "ready").then_some(())
+    })
+    .await;
     path
+}
+
+/// Reads an event until its one delivery is as wanted.
+async fn delivery(world: &World, event: &str, is_wanted: impl Fn(&Value) -> bool) {
+    until_async(DEADLINE, "the delivery is as wanted", async || {
+        let read = world.get(&world.live_key, event).await.json();
+        is_wanted(&read["deliveries"][0]).then_some(())
+    })
+    .await;
 }
 
 async fn content(world: &World, path: &str) -> Reply {
@@ -178,7 +192,7 @@ async fn a_client_sees_no_difference() {
     let event = world.post(&world.live_key, &ping, &json!({})).await.json();
     let event = format!("/v1/events/{}", event["event"].as_str().unwrap());
     let token = claims(&receiver.next().await);
-    while world.get(&world.live_key, &event).await.json()["deliveries"][0]["attempts"] == json!([]) {}
+    delivery(&world, &event, |delivery| delivery["attempts"] != json!([])).await;
     let deed = Deed {
         action: "test",
         organization: Some("acme"),
@@ -210,7 +224,7 @@ async fn a_client_sees_no_difference() {
     receiver.answer(Answers::With(200));
     world.clock.advance(120);
     assert_eq!(claims(&receiver.next().await), token);
-    while world.get(&world.live_key, &event).await.json()["deliveries"][0]["status"] != "delivered" {}
+    delivery(&world, &event, |delivery| delivery["status"] == "delivered").await;
     // Numbers go on behind the greatest.
     let new = world.agent("new").await;
     world.mandate("agt_new").await;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mandate_server::admin::backup;
 use mandate_server::store::{self, Authorization, Holder, upkeep};
+use mandate_tests::wait::{DEADLINE, until_async};
 
 use crate::check::found;
 use crate::oracle;
@@ -47,9 +48,8 @@ async fn a_backup_under_load_is_sound_and_holds_all_that_was_acknowledged_before
     for number in 0..BACKUPS {
         // Under load: more has been acknowledged since the last one.
         let wanted = acknowledged.lock().unwrap().len() + 50;
-        while acknowledged.lock().unwrap().len() < wanted {
-            tokio::task::yield_now().await;
-        }
+        let are_there = async || (acknowledged.lock().unwrap().len() >= wanted).then_some(());
+        until_async(DEADLINE, "more is acknowledged", are_there).await;
         let before = acknowledged.lock().unwrap().clone();
         let (database, to) = (world.database.clone(), folder.path().join(format!("{number}.db")));
         let path = to.clone();

@@ -9,6 +9,7 @@ use mandate_tests::Cluster;
 use mandate_tests::campaign::{Numbers, scale, seed};
 use mandate_tests::cluster::{Held, query};
 use mandate_tests::standby::either;
+use mandate_tests::wait::until;
 use serde_json::json;
 
 use super::{DAY, HOUR, MINUTE, SECOND, act, agents, now_millis, revoke};
@@ -152,12 +153,10 @@ fn an_approval_that_waits_over_the_end_of_a_month_is_of_the_next() {
             scope.spawn(move || client.act(&path))
         };
         let asked: Vec<_> = reviews.iter().map(approve).collect();
-        while query(&url, NOW).parse::<i64>().unwrap() < end {}
+        let is_next = || (query(&url, NOW).parse::<i64>().unwrap() >= end).then_some(());
+        until(DEADLINE, "the next month", is_next);
         // A wait ends within a second, and begins anew.
-        let began = Instant::now();
-        while query(&url, WAITING) != "2" {
-            assert!(began.elapsed() < DEADLINE, "they do not wait");
-        }
+        until(DEADLINE, "both wait for their rows", || (query(&url, WAITING) == "2").then_some(()));
         holder.commit();
         asked.into_iter().map(|asked| asked.join().unwrap()).collect::<Vec<_>>()
     });

@@ -7,10 +7,11 @@ use std::time::Duration;
 use mandate_core::{DecisionId, EventId, MandateId, Timestamp};
 use mandate_tests::Kind;
 use mandate_tests::cluster::{Held, query, run};
+use mandate_tests::wait::until;
 
 use super::HOUR;
 use super::database::{NOW, WAITING};
-use crate::harness::{Agent, Answer, Organization, Replicas, authorization, terms};
+use crate::harness::{Agent, Answer, DEADLINE, Organization, Replicas, authorization, terms};
 
 /// Less than a script waits for a lock before it is run again (500 ms), and than a batch does (3 s).
 const SHORT: Duration = Duration::from_millis(100);
@@ -44,7 +45,7 @@ fn what_waited_for_an_agents_row_is_dated_behind_the_wait() {
                 "/authorizations" => agent.client.apart().post(path, &authorization(1)),
                 path => organization.client.apart().act(path),
             });
-            while query(url, WAITING) == "0" {}
+            until(DEADLINE, "it waits for the row", || (query(url, WAITING) != "0").then_some(()));
             run(url, "SELECT pg_sleep(3)");
             let ended: i64 = query(url, NOW).parse().unwrap();
             if commits {
@@ -140,12 +141,8 @@ fn waiting(
             let (waiters, now) = shown.rsplit_once('|').unwrap();
             (waiters.to_owned(), now.parse::<i64>().unwrap())
         };
-        let first = loop {
-            let (first, _) = waiters();
-            if !first.is_empty() {
-                break first;
-            }
-        };
+        let first =
+            until(DEADLINE, "it waits for the row", || Some(waiters().0).filter(|first| !first.is_empty()));
         thread::sleep(SHORT);
         let (last, ended) = waiters();
         if commits {

@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -15,8 +14,7 @@ use super::command::{Ran, binary};
 use super::oracle;
 use super::world::Organization;
 
-/// How long anything that a test waits for may take.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) use mandate_tests::wait::DEADLINE;
 
 /// `mandate-server dev --json`, killed when dropped.
 pub(crate) struct TestServer {
