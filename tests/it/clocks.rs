@@ -18,8 +18,17 @@ const SECOND: i64 = 1_000;
 const MINUTE: i64 = 60 * SECOND;
 const HOUR: i64 = 60 * MINUTE;
 const DAY: i64 = 24 * HOUR;
+/// How far clocks of servers are apart.
+const APART: [i64; 4] = [0, 2, 2 * SECOND, 60 * SECOND];
+/// By how much a clock steps.
+const STEPS: [i64; 4] = [2 * SECOND, 2 * MINUTE, HOUR, 40 * DAY];
 /// Requests that each thread makes.
-const REQUESTS: u32 = 40;
+const REQUESTS: u32 = 20;
+
+/// Each step back and ahead, with a restart and without one.
+fn steps() -> impl Iterator<Item = (i64, bool)> {
+    STEPS.into_iter().flat_map(|step| [(-step, false), (step, true), (step, false), (-step, true)])
+}
 
 /// Asks, approves, denies, revokes and replaces, for agents that others ask for too. Answers that a clock which is behind
 /// refuses are no matter.
@@ -33,18 +42,18 @@ fn act(organization: &Client, agents: &[Agent], random: &mut Numbers, times: u32
             (0..=4, Some(review)) => _ = organization.act(&format!("/reviews/{review}/approve")),
             (5..=6, Some(review)) => _ = organization.act(&format!("/reviews/{review}/deny")),
             (7, _) => _ = organization.post("/mandates", &terms(&agent.id)),
-            (8, _) => revoke(organization, agent),
+            (8, _) => _ = revoke(organization, agent),
             _ => {}
         }
     }
 }
 
-fn revoke(organization: &Client, agent: &Agent) {
+/// Revokes the mandate that governs an agent, if there is one, and writes another. Returns the statuses: where others do
+/// the same, the one that was read may be replaced by then.
+fn revoke(organization: &Client, agent: &Agent) -> Option<[u16; 2]> {
     let governing = organization.get(&format!("/agents/{}", agent.id)).json()["mandate"].clone();
-    if let Some(mandate) = governing.as_str() {
-        organization.act(&format!("/mandates/{mandate}/revoke"));
-        organization.post("/mandates", &terms(&agent.id));
-    }
+    let revoked = organization.act(&format!("/mandates/{}/revoke", governing.as_str()?));
+    Some([revoked.status, organization.post("/mandates", &terms(&agent.id)).status])
 }
 
 fn agents(organization: &Organization) -> Vec<Agent> {
@@ -63,7 +72,7 @@ fn of(server: &TestServer, keys: &[(String, String)]) -> Vec<Agent> {
 #[test]
 fn servers_whose_clocks_differ_leave_an_honest_log() {
     let mut random = Numbers::from_seed(seed("clocks apart"));
-    for apart in random.some(&[0, 2, 2 * SECOND, 60 * SECOND]) {
+    for apart in APART {
         let database = Kind::Postgres.fresh();
         let replicas = Replicas::with_clocks(database.url(), &[0, apart]);
         let organization = replicas.organization("acme");
@@ -77,48 +86,42 @@ fn servers_whose_clocks_differ_leave_an_honest_log() {
         });
         let decisions = replicas.hold(&organization.client);
         println!("{apart} ms apart: {decisions} decisions");
-        assert!(decisions > 100, "{decisions}");
+        assert!(decisions > 50, "{decisions}");
     }
 }
 
 #[test]
 fn a_clock_that_steps_leaves_an_honest_log() {
     let mut random = Numbers::from_seed(seed("clock steps"));
-    let steps = [2 * SECOND, 2 * MINUTE, HOUR, 40 * DAY];
-    for restarts in [false, true] {
-        let folder = tempfile::tempdir().unwrap();
-        let (clock, mut ahead) = (ShiftedClock::ahead(0), 0);
-        let mut server = TestServer::start_by(folder.path(), &clock);
-        let (organization, mut issuers) = (server.demo(), vec![server.issuer()]);
-        let key = server.ready("organization_key").to_owned();
-        let keys: Vec<_> = agents(&organization)
-            .iter()
-            .map(|agent| (agent.id.clone(), agent.client.key().to_owned()))
-            .collect();
-        let mut client = organization.client;
-        let steps = random.some(&steps);
-        for step in steps.into_iter().flat_map(|step| [-step, step, step, -step]) {
-            let agents = of(&server, &keys);
-            act(&client, &agents, &mut random, 12 * scale());
-            ahead += step;
-            clock.set(ahead);
-            if restarts {
-                server.kill();
-                server = TestServer::start_by(folder.path(), &clock);
-                client = server.client(&key);
-                issuers.push(server.issuer());
-            } else {
-                act(&client, &agents, &mut random, 4);
-            }
-            if is_behind(&server) {
-                accept(&server, &clock);
-            }
+    let folder = tempfile::tempdir().unwrap();
+    let (clock, mut ahead) = (ShiftedClock::ahead(0), 0);
+    let mut server = TestServer::start_by(folder.path(), &clock);
+    let (organization, mut issuers) = (server.demo(), vec![server.issuer()]);
+    let key = server.ready("organization_key").to_owned();
+    let keys: Vec<_> =
+        agents(&organization).iter().map(|agent| (agent.id.clone(), agent.client.key().to_owned())).collect();
+    let mut client = organization.client;
+    for (step, restarts) in steps() {
+        let agents = of(&server, &keys);
+        act(&client, &agents, &mut random, 12 * scale());
+        ahead += step;
+        clock.set(ahead);
+        if restarts {
+            server.kill();
+            server = TestServer::start_by(folder.path(), &clock);
+            client = server.client(&key);
+            issuers.push(server.issuer());
+        } else {
+            act(&client, &agents, &mut random, 4);
         }
-        act(&client, &of(&server, &keys), &mut random, 12);
-        let decisions = server.hold(&client, &issuers);
-        println!("restarts {restarts}: {decisions} decisions");
-        assert!(decisions > 30, "{decisions}");
+        if is_behind(&server) {
+            accept(&server, &clock);
+        }
     }
+    act(&client, &of(&server, &keys), &mut random, 12);
+    let decisions = server.hold(&client, &issuers);
+    println!("{decisions} decisions");
+    assert!(decisions > 60, "{decisions}");
 }
 
 /// Whether nothing is decided, since the clock is behind.

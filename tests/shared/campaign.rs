@@ -44,16 +44,6 @@ impl Numbers {
     pub fn of<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len())]
     }
-
-    /// All of these from scale 10 on. Below it two of them, in their order: each run has others.
-    #[must_use]
-    pub fn some<T: Copy>(&mut self, choices: &[T]) -> Vec<T> {
-        let mut left: Vec<_> = choices.to_vec();
-        while scale() < 10 && left.len() > 2 {
-            left.remove(self.below(left.len()));
-        }
-        left
-    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "the environment sets the length and seed of a campaign")]
