@@ -31,6 +31,20 @@ async fn decides_nothing(server: &World, agent: &str, review: &str, first: &str)
     assert_eq!((again.status, again.body.as_str()), (201, first));
 }
 
+/// The switch of the mode goes on, and for an agent that has not asked what gives authority and takes it away.
+async fn goes_on(world: &World) {
+    for mode in ["observe", "enforce"] {
+        let switched = world.post(&world.organization_key, "/v1/enforcement", &json!({ "mode": mode })).await;
+        assert_eq!((switched.status, &switched.json()["mode"]), (200, &json!(mode)));
+    }
+    world.agent("b").await;
+    let (replaced, governing) = (world.mandate("agt_b").await, world.mandate("agt_b").await);
+    let path = format!("/v1/mandates/{replaced}");
+    let shown = world.get(&world.organization_key, &path).await.json();
+    assert_eq!((&shown["status"], &shown["replaced_by"]), (&json!("replaced"), &json!(governing)));
+    revoke(world, &governing).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_clock_that_is_sixty_days_behind_decides_nothing_until_it_is_accepted() {
     let world = World::start().await;
@@ -54,11 +68,7 @@ async fn a_clock_that_is_sixty_days_behind_decides_nothing_until_it_is_accepted(
     // After a restart too.
     let world = world.restart().await;
     decides_nothing(&world, &agent, &reviewed[0], &first).await;
-    // What takes authority away goes on, and so does the switch of the mode.
-    for mode in ["observe", "enforce"] {
-        let switched = world.post(&world.organization_key, "/v1/enforcement", &json!({ "mode": mode })).await;
-        assert_eq!((switched.status, &switched.json()["mode"]), (200, &json!(mode)));
-    }
+    goes_on(&world).await;
     let deny = format!("/v1/reviews/{}/deny", reviewed[0]);
     let denied = world.send("POST", &deny, &world.organization_key, "", "").await;
     assert_eq!((denied.status, &denied.json()["review"]["resolved_after"]), (200, &json!(3)));

@@ -61,7 +61,7 @@ fn a_standby_that_is_sixty_days_behind_decides_nothing_until_its_clock_is_accept
     // What was answered is answered again, and what takes authority away goes on.
     assert_eq!((once().body, once().header("idempotency-replayed")), (kept.body, Some("true")));
     assert_eq!(organization.client.act(&format!("/reviews/{review}/deny")).status, 200);
-    revoke(&organization.client, &agents[0]);
+    assert_eq!(revoke(&organization.client, &agents[0]), Some([200, 201]), "revoked, and replaced");
     replicas.operate(&["clock", "accept", "--yes"]).code(0);
     let recorded = replicas.operate(&["audit", "list", "--json"]).code(0).json();
     assert_eq!(recorded[0]["action"], "clock.accept", "{recorded}");
