@@ -30,42 +30,52 @@ fn what_waited_for_an_agents_row_is_dated_behind_the_wait() {
     // The server's own clock dates nothing.
     let replicas = Replicas::with_clocks(url, &[-HOUR]);
     let organization = replicas.organization("acme");
-    let agent = organization.agent("held");
-    let mandate = organization.mandate(&terms(&agent.id));
-    let review = agent.ask(300).text("/review/id");
-    let paths = [
-        "/authorizations".to_owned(),
-        format!("/reviews/{review}/approve"),
-        format!("/mandates/{mandate}/revoke"),
-    ];
-    for (path, commits) in paths.iter().zip([false, true, false]) {
-        let holder = Held::begin(url, "UPDATE agents SET created_at = created_at WHERE agent = 'agt_held'");
-        let (answer, ended) = thread::scope(|scope| {
-            let asked = scope.spawn(|| match path.as_str() {
-                "/authorizations" => agent.client.apart().post(path, &authorization(1)),
+    for commits in [false, true] {
+        let agent = organization.agent(&format!("held-{commits}"));
+        let mandate = organization.mandate(&terms(&agent.id));
+        let review = agent.ask(300).text("/review/id");
+        let paths = [
+            "/authorizations".to_owned(),
+            format!("/reviews/{review}/approve"),
+            format!("/mandates/{mandate}/revoke"),
+        ];
+        for path in paths {
+            let (answer, ended) = held(url, &agent.id, commits, || match path.as_str() {
+                "/authorizations" => agent.client.apart().post(&path, &authorization(1)),
                 path => organization.client.apart().act(path),
             });
-            until(DEADLINE, "it waits for the row", || (query(url, WAITING) != "0").then_some(()));
-            run(url, "SELECT pg_sleep(3)");
-            let ended: i64 = query(url, NOW).parse().unwrap();
-            if commits {
-                holder.commit();
-            } else {
-                holder.roll_back();
-            }
-            (asked.join().unwrap(), ended)
-        });
-        assert!(answer.status < 300, "{answer:?}");
-        let dated = match answer.json()["revoked_at"].as_str() {
-            Some(revoked_at) => revoked_at.to_owned(),
-            None => organization
-                .client
-                .get(&format!("/decisions/{}", answer.text("/decision")))
-                .text("/decided_at"),
-        };
-        assert!(Timestamp::parse(&dated).unwrap().millis() >= ended, "{path}: {dated}, {ended}");
+            assert!(answer.status < 300, "{answer:?}");
+            let dated = match answer.json()["revoked_at"].as_str() {
+                Some(revoked_at) => revoked_at.to_owned(),
+                None => organization
+                    .client
+                    .get(&format!("/decisions/{}", answer.text("/decision")))
+                    .text("/decided_at"),
+            };
+            let dated = Timestamp::parse(&dated).unwrap();
+            assert!(dated.millis() >= ended, "{path}, commits: {commits}: {dated}, {ended}");
+        }
     }
-    assert_eq!(replicas.hold(&organization.client), 3);
+    assert_eq!(replicas.hold(&organization.client), 6);
+}
+
+/// Asks while another transaction holds the agent's row for 3 s. Returns the answer, and when that one ended, by the
+/// database's clock.
+fn held(url: &str, agent: &str, commits: bool, ask: impl FnOnce() -> Answer + Send) -> (Answer, i64) {
+    let hold = format!("UPDATE agents SET created_at = created_at WHERE agent = '{agent}'");
+    let holder = Held::begin(url, &hold);
+    thread::scope(|scope| {
+        let asked = scope.spawn(ask);
+        until(DEADLINE, "it waits for the row", || (query(url, WAITING) != "0").then_some(()));
+        run(url, "SELECT pg_sleep(3)");
+        let ended: i64 = query(url, NOW).parse().unwrap();
+        if commits {
+            holder.commit();
+        } else {
+            holder.roll_back();
+        }
+        (asked.join().unwrap(), ended)
+    })
 }
 
 /// All that reads the time once it holds an agent's row.
