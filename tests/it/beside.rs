@@ -193,6 +193,7 @@ fn no_command_beside_a_server_writes_a_row_that_decides() {
     }
     assert_eq!(server.demo().client.get("/agents").status, 200);
     assert_eq!(server.logged().matches(WRITTEN).count(), noticed, "{}", server.logged());
+    assert!(server.hold(&server.demo().client, &[server.issuer()]) > 4);
 }
 
 #[test]
@@ -221,6 +222,7 @@ fn what_another_program_writes_is_a_fault_once_and_is_then_read() {
     assert_eq!(buyer.ask(1).status, 500);
     let answer = buyer.ask(1);
     assert_eq!((answer.status, answer.text("/verdict")), (201, "allow".to_owned()));
+    assert_eq!(server.hold(&server.demo().client, &[server.issuer()]), 2);
 }
 
 #[test]
@@ -240,4 +242,5 @@ fn an_operators_command_hides_no_write_of_another_program() {
     // From then on the state is what the file says.
     let answer = buyer.ask(1);
     assert_eq!((answer.status, answer.text("/verdict")), (201, "allow".to_owned()));
+    assert_eq!(server.hold(&server.demo().client, &[server.issuer()]), 3);
 }

@@ -65,6 +65,7 @@ fn take_with(listener: &TcpListener, status: &str) -> String {
 fn the_operator_has_a_failed_delivery_made_again() {
     let server = TestServer::start();
     let organization = server.demo();
+    assert_eq!(organization.buyer("buyer").ask(1).status, 201);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let path = webhook(&organization, &format!("http://{}/in", listener.local_addr().unwrap()));
     let hook = path.strip_prefix("/webhooks/").unwrap();
@@ -91,6 +92,7 @@ fn the_operator_has_a_failed_delivery_made_again() {
     let records = server.operate(&["audit", "list", "--json"]).code(0).json();
     assert_eq!(records[0]["action"], "webhook.retry", "{records}");
     server.operate(&["webhook", "retry", &event, hook]).code(1);
+    assert_eq!(server.hold(&organization.client, &[server.issuer()]), 1);
 }
 
 #[test]
@@ -175,6 +177,8 @@ fn many_that_hang_at_once_delay_no_other() {
         assert!(began.elapsed() < HELD_UP, "{:?}", began.elapsed());
     }
     drop(hanging);
+    assert_eq!(healthy.buyer("buyer").ask(1).status, 201);
+    assert_eq!(server.hold(&healthy.client, &[server.issuer()]), 1);
 }
 
 /// The example, and the URL that it listens on. Killed when dropped.

@@ -61,6 +61,7 @@ fn the_restore_drill_works_as_it_is_written() {
     for section in ["Backup", "Check a database"] {
         run(&format!("{setting}{}", commands(section)), root.path()).code(0);
     }
+    assert_eq!(server.hold(&demo.client, &[server.issuer()]), 2);
 }
 
 #[test]
@@ -71,10 +72,10 @@ fn a_restore_puts_the_backup_in_the_place_of_what_is_there_and_loses_nothing() {
         let mut command = Command::new(binary("mandate-server"));
         Ran::from(command.env_clear().args(args).output().unwrap())
     };
-    let (database, key, before, after);
+    let (database, issuer, key, before, after);
     {
         let server = TestServer::start_in(root.path());
-        database = server.ready("database").to_owned();
+        (database, issuer) = (server.ready("database").to_owned(), server.issuer());
         let agent = server.demo().buyer("restored");
         before = agent.ask(40).text("/decision");
         let file = backup.to_str().unwrap();
@@ -117,6 +118,7 @@ fn a_restore_puts_the_backup_in_the_place_of_what_is_there_and_loses_nothing() {
         404,
         "what came after the backup is not in it"
     );
+    assert_eq!(server.hold(&server.demo().client, &[issuer, server.issuer()]), 1);
 
     std::fs::write(&backup, [std::fs::read(&backup).unwrap(), vec![0]].concat()).unwrap();
     let changed = operator(&["backup", "verify", file]).code(1);

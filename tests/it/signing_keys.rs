@@ -62,6 +62,7 @@ fn a_key_is_rotated_beside_the_server() {
     assert_eq!(KeySet::parse(archive.as_bytes()).unwrap().len(), 3);
     let records = server.operate(&["audit", "list", "--json"]).code(0).json();
     assert_eq!((&records[0]["action"], &records[0]["subject"]), (&json!("signing-key.rotate"), &json!(new)));
+    assert_eq!(server.hold(&server.demo().client, &[server.issuer()]), 2);
 }
 
 #[test]
@@ -102,6 +103,8 @@ fn a_leaked_key_is_revoked_at_once() {
     }
     becomes(&server, |kids| !kids.contains(&new));
     assert_eq!(signed_by(&agent), next, "the incoming one takes its place");
+    // Nothing published verifies the tokens of the keys that were revoked.
+    assert_eq!(server.operate(&["check"]).code(0).out, "sound\n");
 }
 
 #[test]
@@ -142,6 +145,7 @@ fn the_master_key_is_rotated() {
     let mut command = server.operator(&["signing-key", "rotate"]);
     command.env_remove("MANDATE_MASTER_KEY").env("MANDATE_MASTER_KEY_FILE", &file);
     Ran::from(command.output().unwrap()).code(0);
+    assert_eq!(server.hold(&server.demo().client, &[server.issuer()]), 1);
 }
 
 fn mode(path: &Path) -> u32 {

@@ -49,6 +49,7 @@ async fn what_is_written_is_delivered_at_once_and_again_when_the_clock_says_so()
     assert_eq!(claims(&receiver.next().await), first);
     let delivery = attempted(&server, &event, 2).await;
     assert_eq!((&delivery["status"], &delivery["attempts"][0]["status"]), (&json!("delivered"), &json!(503)));
+    server.holds();
 }
 
 #[tokio::test]
@@ -68,6 +69,7 @@ async fn a_change_reaches_its_subscribers_with_the_object_as_the_api_shows_it() 
         assert_eq!((&claims["type"], &claims["data"]), (&json!("mandate.revoked"), &revoked));
         assert_eq!(claims["iss"], server.running.urls.verdicts);
     }
+    server.holds();
 }
 
 #[tokio::test]
@@ -88,6 +90,7 @@ async fn a_receiver_that_hangs_holds_up_no_other() {
     }
     assert!(slow.received().len() < 32, "its share, and all of it hangs");
     hanging.add_permits(40);
+    server.holds();
 }
 
 #[tokio::test]
@@ -96,6 +99,8 @@ async fn a_restart_goes_on_where_it_was() {
     let mut receiver = Receiver::start(Answers::With(503)).await;
     let webhook = webhook(&server, &receiver).await;
     let event = ping(&server, &webhook).await;
+    let agent = server.agent("a").await;
+    server.ask(&agent, json!(1)).await;
     receiver.next().await;
     // It is written down before it stops, even if it is just under way.
     let server = server.restart().await;
@@ -106,4 +111,6 @@ async fn a_restart_goes_on_where_it_was() {
     server.advance(6);
     receiver.next().await;
     assert_eq!(attempted(&server, &event, 2).await["status"], "delivered");
+    server.ask(&agent, json!(1)).await;
+    assert_eq!(server.holds(), 2);
 }
