@@ -20,6 +20,7 @@ pub(super) const SEQUENCES: &[Rule] = &[
         found: "governs from sequence {} on or ends behind 0, and its agent has no decision",
         expected: "governs_from 1, and revoked_after and governed_until of 0 or none, where its agent has no decision",
         sql: "/* rules.mandate_ahead_of_no_decision */ SELECT m.environment, m.mandate, m.governs_from, m.agent, m.governs_from FROM mandates m
+            JOIN agents a ON a.environment = m.environment AND a.agent = m.agent AND length(a.last_decision) = 0
             LEFT JOIN (SELECT DISTINCT environment, agent FROM decisions) d
                 ON d.environment = m.environment AND d.agent = m.agent
             WHERE d.agent IS NULL AND (m.governs_from <> 1 OR m.revoked_after > 0 OR m.governed_until > 0) LIMIT $1",
