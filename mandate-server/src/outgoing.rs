@@ -41,8 +41,8 @@ const MAX_HEADERS: usize = 100;
 /// How long an idle connection is kept. Common servers close theirs after five seconds, and a request sent into a
 /// closing connection is lost.
 const IDLE: Duration = Duration::from_secs(4);
-/// The most idle connections to one host.
-const MAX_IDLE: usize = 64;
+/// The most idle connections to one host. A client has a bound for all hosts besides.
+const MAX_IDLE_OF_HOST: usize = 64;
 /// The `User-Agent`.
 const USER_AGENT: HeaderValue = HeaderValue::from_static("mandate");
 const ANYTHING: HeaderValue = HeaderValue::from_static("*/*");
@@ -117,21 +117,27 @@ impl fmt::Debug for Client {
 }
 
 impl Client {
-    /// A client that resolves names with `names`, and limits the time from the lookup to the end of the answer.
+    /// A client that resolves names with `names`, limits the time from the lookup to the end of the answer, and keeps
+    /// at most `idle` connections for further requests. Others are closed behind their first answer.
     ///
     /// # Errors
     /// TLS cannot be set up.
-    pub fn new(names: Arc<dyn Names>, limit: Duration) -> Result<Self, Fault> {
-        Self::trusting(names, limit, connection::system_roots())
+    pub fn new(names: Arc<dyn Names>, limit: Duration, idle: usize) -> Result<Self, Fault> {
+        Self::trusting(names, limit, idle, connection::system_roots())
     }
 
     /// The same, but it trusts the authorities in `roots`.
-    fn trusting(names: Arc<dyn Names>, limit: Duration, roots: RootCertStore) -> Result<Self, Fault> {
-        let connector = Connector::new(names, limit, roots)?;
+    fn trusting(
+        names: Arc<dyn Names>,
+        limit: Duration,
+        idle: usize,
+        roots: RootCertStore,
+    ) -> Result<Self, Fault> {
+        let connector = Connector::new(names, limit, idle, roots)?;
         let inner = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(MAX_IDLE)
+            .pool_max_idle_per_host(MAX_IDLE_OF_HOST)
             .http1_max_headers(MAX_HEADERS)
             .http1_max_buf_size(MAX_HEAD_BYTES)
             .build(connector);

@@ -184,7 +184,7 @@ impl Parts {
         let (keys, exports) = (Arc::clone(&self.keys), Arc::clone(&self.exports));
         tasks.spawn(|stopping| keys.follow(stopping));
         tasks.spawn(|stopping| rotate::follow(store.clone(), keyring.clone(), stopping));
-        let dialer = Arc::new(Dialer::new(self.egress.clone())?);
+        let dialer = Arc::new(Dialer::new(self.egress.clone(), descriptors.idle)?);
         let entropy = Arc::clone(&self.entropy);
         let deliverer =
             Deliverer::new(store.clone(), keyring.clone(), dialer, clock(), entropy, metrics.clone());

@@ -10,7 +10,9 @@ const MAX_CONNECTIONS: u64 = 16_384;
 /// How many the ops listener holds at most, of those kept.
 const MAX_OPS_CONNECTIONS: u64 = 64;
 /// How many attempts to deliver may be under way, of those kept. An attempt has a connection, or looks a name up.
-const MAX_DELIVERIES: u64 = 512;
+const MAX_DELIVERIES: u64 = 384;
+/// How many connections to receivers may be idle between two attempts, of those kept.
+const MAX_IDLE: u64 = 128;
 /// How many downloads may be under way, of those kept. A download has a file open besides its connection.
 const MAX_DOWNLOADS: u64 = 64;
 /// What counts as no limit at all.
@@ -32,6 +34,8 @@ pub struct Descriptors {
     pub ops: usize,
     /// How many attempts to deliver an event are made at a time.
     pub deliveries: usize,
+    /// How many connections are kept between attempts to deliver.
+    pub idle: usize,
     /// How many downloads are under way at a time.
     pub downloads: usize,
 }
@@ -67,13 +71,14 @@ impl Descriptors {
             api: at_most(left - left / 4, MAX_CONNECTIONS),
             public: at_most(left / 4, MAX_CONNECTIONS),
             ops: at_most(kept / 16, MAX_OPS_CONNECTIONS),
-            deliveries: at_most(kept / 2, MAX_DELIVERIES),
+            deliveries: at_most(kept * 3 / 8, MAX_DELIVERIES),
+            idle: at_most(kept / 8, MAX_IDLE),
             downloads: at_most(kept / 16, MAX_DOWNLOADS),
         }
     }
 
     /// What is derived, by name.
-    pub(super) fn derived(self) -> [(&'static str, u64); 6] {
+    pub(super) fn derived(self) -> [(&'static str, u64); 7] {
         let number = |connections: usize| u64::try_from(connections).unwrap_or(u64::MAX);
         [
             ("kept_files", self.kept),
@@ -81,6 +86,7 @@ impl Descriptors {
             ("public_connections", number(self.public)),
             ("ops_connections", number(self.ops)),
             ("deliveries", number(self.deliveries)),
+            ("idle_deliveries", number(self.idle)),
             ("downloads", number(self.downloads)),
         ]
     }
@@ -90,8 +96,15 @@ impl Descriptors {
 mod tests {
     use super::*;
 
-    /// What a store, its files and the listeners have open, with some to spare; and lookups that outlast their attempts.
-    const REST: usize = 64 + 128;
+    /// What a store, its files, exports that are built and the listeners have open, with some to spare.
+    const STORE: usize = 46;
+    /// Lookups that outlast their attempts.
+    const LOOKUPS: usize = 128;
+    /// Instructions to the settlement provider that are under way, and connections kept between them.
+    const SETTLEMENT: usize = 8 + 8;
+    /// The same, of the collector of traces.
+    const TRACES: usize = 1 + 1;
+    const REST: usize = STORE + LOOKUPS + SETTLEMENT + TRACES;
 
     #[test]
     fn no_number_of_connections_takes_what_is_kept() {
@@ -100,15 +113,15 @@ mod tests {
             let open_files = usize::try_from(open_files).unwrap();
             let kept = usize::try_from(derived.kept).unwrap();
             assert!(derived.api + derived.public <= (open_files - kept).max(2), "{derived:?}");
-            let given = derived.ops + derived.deliveries + derived.downloads;
-            assert!(given <= (kept - kept * 3 / 8).max(3), "{derived:?}");
+            let given = derived.ops + derived.deliveries + derived.idle + derived.downloads;
+            assert!(given <= (kept - kept * 3 / 8).max(4), "{derived:?}");
             assert!(open_files < 1024 || given + REST <= kept, "{derived:?}");
         }
         let plenty = Descriptors::of(None);
         assert_eq!((plenty.api, plenty.public, plenty.kept), (16_384, 16_384, 1024));
-        assert_eq!((plenty.ops, plenty.deliveries, plenty.downloads), (64, 512, 64));
+        assert_eq!((plenty.ops, plenty.deliveries, plenty.idle, plenty.downloads), (64, 384, 128, 64));
         let default = Descriptors::of(Some(1024));
         assert_eq!((default.api, default.public, default.kept), (384, 128, 512));
-        assert_eq!((default.ops, default.deliveries, default.downloads), (32, 256, 32));
+        assert_eq!((default.ops, default.deliveries, default.idle, default.downloads), (32, 192, 64, 32));
     }
 }

@@ -20,6 +20,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tower_service::Service;
@@ -38,16 +39,24 @@ pub(super) struct Connector {
     tcp: HttpConnector<Resolver>,
     tls: TlsConnector,
     limit: Duration,
+    /// A place for each connection that may be kept behind its first answer.
+    idle: Arc<Semaphore>,
 }
 
 impl Connector {
-    /// A connector with a time limit for each connection, handshake included. A connection attempt goes on in the
-    /// background when its request has got another connection meanwhile.
-    pub(super) fn new(names: Arc<dyn Names>, limit: Duration, roots: RootCertStore) -> Result<Self, Fault> {
+    /// A connector with a time limit for each connection, handshake included, of whose connections at most `idle` are
+    /// used again. A connection attempt goes on in the background when its request has got another connection meanwhile.
+    pub(super) fn new(
+        names: Arc<dyn Names>,
+        limit: Duration,
+        idle: usize,
+        roots: RootCertStore,
+    ) -> Result<Self, Fault> {
         let mut tcp = HttpConnector::new_with_resolver(Resolver(Lookups::new(names)));
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        Ok(Self { tcp, tls: TlsConnector::from(Arc::new(tls(roots)?)), limit })
+        let tls = TlsConnector::from(Arc::new(tls(roots)?));
+        Ok(Self { tcp, tls, limit, idle: Arc::new(Semaphore::new(idle)) })
     }
 }
 
@@ -87,7 +96,7 @@ impl Service<Uri> for Connector {
     fn call(&mut self, uri: Uri) -> Self::Future {
         let secure = uri.scheme() == Some(&Scheme::HTTPS);
         let host = uri.host().unwrap_or_default().trim_start_matches('[').trim_end_matches(']').to_owned();
-        let (tls, connecting) = (self.tls.clone(), self.tcp.call(uri));
+        let (tls, idle, connecting) = (self.tls.clone(), Arc::clone(&self.idle), self.tcp.call(uri));
         let connected = async move {
             let read = Arc::new(AtomicUsize::new(0));
             let counted = CountedStream { tcp: connecting.await?.into_inner(), read: Arc::clone(&read) };
@@ -97,7 +106,7 @@ impl Service<Uri> for Connector {
             } else {
                 Box::pin(counted)
             };
-            Ok(TokioIo::new(CountedConnection { io, read }))
+            Ok(TokioIo::new(CountedConnection { io, read, place: idle.try_acquire_owned().ok() }))
         };
         let limited = timeout(self.limit, connected);
         Box::pin(async move { limited.await.unwrap_or_else(|_| Err(NoAnswer::Late.into())) })
@@ -177,6 +186,8 @@ impl AsyncWrite for CountedStream {
 pub(super) struct CountedConnection {
     io: Pin<Box<dyn Io>>,
     read: Arc<AtomicUsize>,
+    /// What it needs to be used again. It is given back once the connection is closed.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 impl fmt::Debug for CountedConnection {
@@ -186,8 +197,13 @@ impl fmt::Debug for CountedConnection {
 }
 
 impl Connection for CountedConnection {
+    /// A poisoned connection has its one answer, and is then closed: the pool takes back none.
     fn connected(&self) -> Connected {
-        Connected::new()
+        let connected = Connected::new();
+        if self.place.is_none() {
+            connected.poison();
+        }
+        connected
     }
 }
 

@@ -1,5 +1,6 @@
-//! Answers over TLS are read to their end, or to the same limits.
+//! Answers over TLS are read to their end, or to the same limits; and how many connections are kept.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddr};
 
 use futures_util::FutureExt as _;
@@ -10,6 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{RootCertStore, ServerConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
@@ -56,7 +58,7 @@ impl Other {
             .with_single_cert(vec![certificate], key)
             .unwrap();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
-        let client = Client::trusting(Arc::new(Here), LONG, roots).unwrap();
+        let client = Client::trusting(Arc::new(Here), LONG, 1, roots).unwrap();
         Self { listener, tls: TlsAcceptor::from(Arc::new(config)), client }
     }
 
@@ -98,6 +100,44 @@ async fn a_connection_through_tls_is_used_again() {
         }
     };
     tokio::join!(answering, asking);
+}
+
+/// Answers every request on each connection, and reports the number of each that is closed.
+async fn answer(listener: TcpListener, closed: mpsc::UnboundedSender<usize>) {
+    for number in 0.. {
+        let ((mut stream, _), closed) = (listener.accept().await.unwrap(), closed.clone());
+        tokio::spawn(async move {
+            let mut request = Vec::new();
+            while stream.read_buf(&mut request).await.is_ok_and(|read| read > 0) {
+                if request.ends_with(b"token") {
+                    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").await.unwrap();
+                    request.clear();
+                }
+            }
+            closed.send(number)
+        });
+    }
+}
+
+#[tokio::test]
+async fn of_connections_to_many_hosts_only_so_many_are_kept() {
+    const KEPT: usize = 4;
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let (sender, mut closed) = mpsc::unbounded_channel();
+    tokio::spawn(answer(listener, sender));
+    let client = Client::trusting(Arc::new(Here), LONG, KEPT, RootCertStore::empty()).unwrap();
+    for host in 0..KEPT + 3 {
+        let url = format!("http://host-{host}.example:{port}/in");
+        assert_eq!(client.post_jwt(&url, "token".to_owned()).await.unwrap().status, StatusCode::OK);
+    }
+    // Those for which there is no place are closed behind their answers. The others would be the first to be idle for
+    // too long.
+    let mut first = BTreeSet::new();
+    while first.len() < 3 {
+        first.insert(closed.recv().await.unwrap());
+    }
+    assert_eq!(first, BTreeSet::from([KEPT, KEPT + 1, KEPT + 2]));
 }
 
 #[tokio::test]

@@ -26,6 +26,8 @@ use crate::store::sql::instructions::SettlementStatus;
 
 /// How long an attempt may take, in seconds.
 const ATTEMPT_SECONDS: u64 = 10;
+/// How many connections are kept between instructions: as many as are sent at a time.
+const MAX_IDLE: usize = 8;
 
 /// A provider behind a URL.
 pub struct Http {
@@ -58,7 +60,7 @@ impl Http {
     /// The URL is not valid, or the client cannot be set up.
     pub fn new(url: &str, keyring: Keyring, clock: Arc<dyn Clock>) -> Result<Self, Fault> {
         let names = Arc::new(SystemNames);
-        let client = Client::new(names, Duration::from_secs(ATTEMPT_SECONDS));
+        let client = Client::new(names, Duration::from_secs(ATTEMPT_SECONDS), MAX_IDLE);
         let client = client.map_err(|e| Fault::new(format!("settlement: {e}")))?;
         let url = Url::parse(url).map_err(|e| Fault::new(format!("settlement_url: {e}")))?;
         Ok(Self { client, url, keyring, clock })

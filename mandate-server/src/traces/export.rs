@@ -32,6 +32,8 @@ const MAX_SENT: usize = 512;
 const LINGER_SECONDS: u64 = 2;
 /// How long a collector may take to answer, and how long the last spans may take when the server ends, in seconds.
 const EXPORT_SECONDS: u64 = 5;
+/// How many connections to the collector are kept between batches, which are sent one by one.
+const MAX_IDLE: usize = 1;
 /// How often the loss of spans is logged, in seconds.
 const LOG_INTERVAL_SECONDS: u64 = 60;
 
@@ -75,7 +77,7 @@ struct Posting {
 
 impl Posting {
     fn new() -> Result<Self, Fault> {
-        let client = Client::new(Arc::new(SystemNames), Duration::from_secs(EXPORT_SECONDS))?;
+        let client = Client::new(Arc::new(SystemNames), Duration::from_secs(EXPORT_SECONDS), MAX_IDLE)?;
         Ok(Self { client, runtime: Mutex::default() })
     }
 

@@ -34,22 +34,27 @@ impl fmt::Debug for Dialer {
 }
 
 impl Dialer {
-    /// A dialer that reaches what `egress` allows.
+    /// A dialer that reaches what `egress` allows, and keeps at most `idle` connections between attempts.
     ///
     /// # Errors
     /// The client cannot be set up.
-    pub fn new(egress: EgressPolicy) -> Result<Self, Fault> {
-        Self::with(egress, Arc::new(SystemNames), ATTEMPT)
+    pub fn new(egress: EgressPolicy, idle: usize) -> Result<Self, Fault> {
+        Self::with(egress, Arc::new(SystemNames), ATTEMPT, idle)
     }
 
-    /// A dialer that looks names up with `names`, and waits up to `attempt` for an answer.
+    /// The same, but it looks names up with `names`, and waits up to `attempt` for an answer.
     ///
     /// # Errors
     /// The client cannot be set up.
-    pub fn with(egress: EgressPolicy, names: Arc<dyn Names>, attempt: Duration) -> Result<Self, Fault> {
+    pub fn with(
+        egress: EgressPolicy,
+        names: Arc<dyn Names>,
+        attempt: Duration,
+        idle: usize,
+    ) -> Result<Self, Fault> {
         let egress = Arc::new(egress);
         let guarded = Guarded { names, egress: Arc::clone(&egress) };
-        let client = Client::new(Arc::new(guarded), attempt);
+        let client = Client::new(Arc::new(guarded), attempt, idle);
         Ok(Self { client: client.map_err(|e| Fault::new(format!("deliveries: {e}")))?, egress })
     }
 

@@ -28,7 +28,7 @@ use crate::world::{ISSUER, World, json};
 const HOUR: i64 = 60 * 60;
 
 fn deliverer_over(world: &World, store: &Store) -> Deliverer {
-    let dialer = Dialer::new(EgressPolicy { loopback: true, networks: Vec::new() }).unwrap();
+    let dialer = Dialer::new(EgressPolicy { loopback: true, networks: Vec::new() }, 64).unwrap();
     let (keyring, clock) = (world.keyring.clone(), Arc::clone(&world.clock));
     Deliverer::new(store.clone(), keyring, Arc::new(dialer), clock, Arc::new(SystemEntropy), Metrics::new())
 }

@@ -47,7 +47,7 @@ async fn an_environment_whose_names_hang_holds_up_no_other() {
     let world = World::new().await;
     let (asked, mut hanging) = mpsc::unbounded_channel();
     let egress = EgressPolicy { loopback: true, networks: Vec::new() };
-    let dialer = Arc::new(Dialer::with(egress, Arc::new(Hanging(asked)), ATTEMPT).unwrap());
+    let dialer = Arc::new(Dialer::with(egress, Arc::new(Hanging(asked)), ATTEMPT, 64).unwrap());
 
     // As many names as it may look up hang, also when no attempt waits for them any more.
     let mut webhooks = Vec::new();

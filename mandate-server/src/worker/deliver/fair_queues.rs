@@ -20,7 +20,7 @@ use crate::model::records::{DueRecord, LeaseRecord};
 use crate::service::deliveries::LEASE_SECONDS;
 
 /// All attempts at a time, unless there are fewer.
-const ALL: Places = Places { most: 512, kept: 64 };
+const ALL: Places = Places { most: 384, kept: 48 };
 /// Attempts at a time to the webhooks of one environment.
 const OF_ENVIRONMENT: Places = Places { most: 128, kept: 16 };
 /// Attempts at a time to one host, whichever environments its webhooks belong to.

@@ -45,7 +45,7 @@ fn egress(networks: &[&str]) -> EgressPolicy {
 }
 
 fn dialer(egress: EgressPolicy, answers: &[&[&str]], attempt: Duration) -> Dialer {
-    Dialer::with(egress, Listed::saying(answers), attempt).unwrap()
+    Dialer::with(egress, Listed::saying(answers), attempt, 64).unwrap()
 }
 
 fn developers(attempt: Duration) -> Dialer {
