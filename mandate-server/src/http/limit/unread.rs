@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How much may be rendered and not read of the answers to one key, in bytes.
 const MAX_OF_KEY: usize = 8 * 1024 * 1024;
-/// How much of all answers, in bytes.
-const MAX_OF_ALL: usize = 64 * 1024 * 1024;
+/// How much of all answers but those that follow, in bytes: 64 MiB with them.
+const MAX_OF_ALL: usize = 48 * 1024 * 1024;
 /// How much more, in bytes, of the first answers to keys that have no other: so that those who do not read take it from
 /// others only if they have very many keys. The first of these answers is given however long it is.
 const MAX_OF_FIRST: usize = 16 * 1024 * 1024;
@@ -117,8 +117,8 @@ mod tests {
     #[test]
     fn beyond_what_all_may_have_only_those_are_refused_that_have_some() {
         let answers = UnreadAnswers::default();
-        let held: Vec<_> = (1..=64).map(|n| answers.acquire(n % 16, MIB).unwrap()).collect();
-        assert!((0..16).all(|key| !answers.admit(key)), "each of them has 4 MiB");
+        let held: Vec<_> = (1..=48).map(|n| answers.acquire(n % 16, MIB).unwrap()).collect();
+        assert!((0..16).all(|key| !answers.admit(key)), "each of them has 3 MiB");
         let first = answers.acquire(16, MIB).unwrap();
         assert!(!answers.admit(16));
         drop((held, first));
@@ -131,7 +131,7 @@ mod tests {
         let answers = UnreadAnswers::default();
         let held: Vec<_> = (0..1_500).filter_map(|key| answers.acquire(key, MIB)).collect();
         let bytes: usize = held.iter().map(|answer| answer.bytes).sum();
-        assert_eq!(bytes, MAX_OF_ALL + MAX_OF_FIRST);
+        assert_eq!(bytes, 64 * MIB);
         assert!(!answers.admit(2_000) && answers.acquire(2_000, 1).is_none());
         drop(held);
         assert!(answers.admit(2_000));
