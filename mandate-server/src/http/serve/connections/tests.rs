@@ -60,17 +60,17 @@ struct Listening {
 }
 
 async fn start() -> Listening {
-    start_with(Limits::default(), None).await
+    start_with(Name::Api, Limits::default(), None).await
 }
 
-async fn start_with(limits: Limits, tls: Option<TlsAcceptor>) -> Listening {
+async fn start_with(name: Name, limits: Limits, tls: Option<TlsAcceptor>) -> Listening {
     let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, probe, stop) =
         (socket.local_addr().unwrap(), Arc::new(Probe::default()), watch::Sender::new(false));
     let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
     let metrics = Metrics::new();
     let site = Site {
-        name: Name::Api,
+        name,
         router: router(Arc::clone(&probe)),
         ids: Arc::new(RequestIds { ids, clock: Arc::new(SystemClock) }),
         metrics: metrics.clone(),
@@ -308,10 +308,16 @@ async fn nothing_is_smuggled_behind_a_request() {
 
 #[tokio::test]
 async fn a_peer_that_does_not_ask_in_time_is_closed() {
-    let server = start_with(Limits { head: SHORT, ..Limits::default() }, None).await;
+    let limits = Limits { head: SHORT, ..Limits::default() };
+    let server = start_with(Name::Api, limits, None).await;
     let (whole, begun) = ("GET / HTTP/1.1\r\nHost: x\r\n\r\n", "GET / HTTP/1.1\r\nHost: x");
     assert_eq!(server.answered("").await, "", "a peer that is silent is not spoken to");
-    assert_refused(&server.answered(begun).await, "408");
+    for (server, is_public) in [(&server, false), (&start_with(Name::Public, limits, None).await, true)] {
+        let refused = server.answered(begun).await;
+        assert_refused(&refused, "408");
+        let for_any_page = refused.contains("\r\naccess-control-allow-origin: *\r\n");
+        assert_eq!(for_any_page, is_public, "{refused}");
+    }
     let idle = server.answered(whole).await;
     assert!(idle.starts_with("HTTP/1.1 200 ") && idle.ends_with("done\n"), "{idle:?}");
     let (first, second) = server
@@ -344,7 +350,8 @@ async fn a_peer_that_does_not_ask_in_time_is_closed() {
 
 #[tokio::test]
 async fn a_peer_that_does_not_read_holds_no_slot() {
-    let server = start_with(Limits { stalled: SHORT, connections: 1, ..Limits::default() }, None).await;
+    let server =
+        start_with(Name::Api, Limits { stalled: SHORT, connections: 1, ..Limits::default() }, None).await;
     let mut silent = TcpStream::connect(server.address).await.unwrap();
     silent.write_all(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
     silent.readable().await.unwrap();
@@ -356,7 +363,8 @@ async fn a_peer_that_does_not_read_holds_no_slot() {
 
 #[tokio::test]
 async fn one_address_has_so_many_connections_and_no_more() {
-    let server = start_with(Limits { connections_per_peer: Some(2), ..Limits::default() }, None).await;
+    let server =
+        start_with(Name::Api, Limits { connections_per_peer: Some(2), ..Limits::default() }, None).await;
     let first = TcpStream::connect(server.address).await.unwrap();
     let second = TcpStream::connect(server.address).await.unwrap();
     // The operating system queues connections in order: the third is accepted after these two.
@@ -383,7 +391,7 @@ fn acceptor() -> TlsAcceptor {
 #[tokio::test]
 async fn a_handshake_ends_by_its_deadline_or_when_it_is_none() {
     let limits = Limits { handshake: SHORT, ..Limits::default() };
-    let server = start_with(limits, Some(acceptor())).await;
+    let server = start_with(Name::Api, limits, Some(acceptor())).await;
     // The beginning of a TLS record.
     for (said, reason) in [
         ("", "handshake_timeout"),
