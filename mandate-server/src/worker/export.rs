@@ -194,38 +194,38 @@ pub async fn build_next(
         let Some(_building) = exports.begin(export.id) else { continue };
         // There may be more, for another builder.
         exports.wake();
-        if close(store, &export, moments).await? {
-            build_one(store, exports, keyring, &export, now, stop).await?;
+        if build_one(store, exports, keyring, moments, &export, now, stop).await? {
             return Ok(true);
         }
     }
     Ok(false)
 }
 
-/// Builds an export, unless another server does.
+/// Closes the period of an export and builds it, unless another server does. False if it cannot be closed yet.
 async fn build_one(
     store: &Store,
     exports: &Arc<Exports>,
     keyring: &Keyring,
+    moments: &Arc<Moments>,
     export: &Export,
     now: Timestamp,
     stop: &watch::Receiver<bool>,
-) -> Result<(), Fault> {
+) -> Result<bool, Fault> {
     let lease = match shared::take(store, export, now).await? {
         shared::Taken::Alone => None,
         shared::Taken::Leased(lease) => Some(lease),
-        shared::Taken::ByAnother => return Ok(()),
+        shared::Taken::ByAnother => return Ok(true),
     };
+    let closed = shared::keep_while(lease.as_deref(), close(store, export, moments)).await;
+    if !matches!(closed, Ok(true)) {
+        shared::give_back(lease.as_deref()).await?;
+        return closed;
+    }
     let building = build(store, exports, keyring, export, now, stop);
-    let built = match &lease {
-        None => building.await,
-        Some(lease) => lease.keep_while(building).await,
-    };
+    let built = shared::keep_while(lease.as_deref(), building).await;
     if built.is_err() && *stop.borrow() {
-        return match lease {
-            Some(lease) => lease.give_back().await,
-            None => Ok(()),
-        };
+        shared::give_back(lease.as_deref()).await?;
+        return Ok(true);
     }
     let failed = |fault: &Fault| {
         error!(export = %export.id, kind = fault.kind(), reason = %fault, "an export could not be built");
@@ -247,7 +247,7 @@ async fn build_one(
     if let Some(written) = written {
         info!(export = %export.id, rows = written.rows, "an export is ready");
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Closes the period of an export, and waits until all that was decided in it is there. False if that is not so yet.

@@ -93,10 +93,10 @@ pub const JOBS: [Job; 9] = [
     // Seven days after they were asked for.
     Job {
         name: "delete exports that have expired",
-        of: Of::Server,
+        of: Of::Database,
         run: |sweep, now| Box::pin(sweep.exports(now)),
     },
-    // Every hour.
+    // Every hour. They are what a crash has left, and copies of exports that another server has deleted.
     Job {
         name: "delete files that no export owns",
         of: Of::Server,

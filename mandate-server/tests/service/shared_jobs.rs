@@ -1,13 +1,19 @@
-//! Scheduled jobs where several servers share a database: one of them runs those that change it.
+//! Scheduled jobs and exports where several servers share a database: one of them does what changes it.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mandate_core::ExportId;
+use mandate_server::clock::Clock as _;
+use mandate_server::service::exports::{self, CLOSES_SECONDS, Create, KEPT_SECONDS};
 use mandate_server::store::Store;
-use mandate_server::worker::export::Exports;
+use mandate_server::store::sql::{decisions::Filter, exports::Format};
+use mandate_server::worker::export::{Exports, build_next};
 use mandate_server::worker::sweep::Sweep;
-use mandate_tests::cluster::run;
+use mandate_tests::cluster::{Held, run};
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::apart;
 use crate::world::World;
@@ -52,4 +58,62 @@ async fn the_jobs_are_one_servers_until_it_stops_or_its_lease_ends() {
     run(&world.database, "UPDATE leases SET until = 0");
     one.sweep().await;
     assert_eq!(expired(), 3, "the lease of one that has died ends");
+}
+
+/// Asks for an export of what was decided until now.
+async fn ask(world: &World) -> ExportId {
+    let (id, at) = (ExportId::from_bytes(world.new_id()), world.clock.now());
+    let filter = Filter { until: Some(at), ..Filter::default() };
+    let create = Create { format: Format::Csv, filter, id, at };
+    let call = world.call(&world.organization);
+    assert_eq!(world.write(call, move |tx, call| exports::create(tx, call, &create)).await.status, 202);
+    id
+}
+
+#[tokio::test]
+async fn expired_exports_are_deleted_by_the_server_with_the_jobs_and_files_by_each() {
+    let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    let second = apart::another(&world.store, &world.database, Arc::clone(&world.engine) as _).unwrap();
+    let (own, copies) = (folder.path().join("one"), folder.path().join("other"));
+    let (one, other) = (sweep(&world, &world.store, &own), sweep(&world, &second, &copies));
+    let exports = || world.number("SELECT count(*) FROM exports");
+    one.sweep().await;
+    let name = ask(&world).await.to_string();
+    for directory in [&own, &copies] {
+        std::fs::create_dir_all(directory).unwrap();
+        std::fs::write(directory.join(&name), "x").unwrap();
+    }
+    world.clock.advance(KEPT_SECONDS);
+    other.sweep().await;
+    assert_eq!((exports(), copies.join(&name).exists()), (1, true), "the other server has the jobs");
+    one.sweep().await;
+    assert_eq!((exports(), own.join(&name).exists()), (0, false));
+    world.clock.advance(3_600);
+    other.sweep().await;
+    assert!(!copies.join(&name).exists(), "no export owns it any more");
+}
+
+#[tokio::test]
+async fn a_server_closes_no_period_for_an_export_that_another_builds() {
+    const WAITING: &str = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+        WHERE NOT l.granted AND a.datname = current_database()";
+    let (world, folder) = (World::new().await, tempfile::tempdir().unwrap());
+    ask(&world).await;
+    world.clock.advance(CLOSES_SECONDS);
+    let mark = || world.number("SELECT mark FROM clock");
+    let before = mark();
+    // The other one takes it when this one has read that it is pending.
+    let taking = Held::begin(&world.database, "UPDATE exports SET leased_until = 9000000000000");
+    let (exports, stop) = (Arc::new(Exports::new(folder.path().to_owned())), watch::Sender::new(false));
+    let stopping = stop.subscribe();
+    let building = build_next(&world.store, &exports, &world.keyring, &world.moments, &stopping);
+    let taken = async {
+        while world.number(WAITING) == 0 {
+            tokio::task::yield_now().await;
+        }
+        taking.commit();
+    };
+    let both = async { tokio::join!(building, taken).0 };
+    timeout(Duration::from_secs(60), both).await.unwrap().unwrap();
+    assert_eq!(mark(), before);
 }

@@ -76,7 +76,7 @@ impl Lease {
     }
 
     /// Waits for `work`, and renews the lease meanwhile.
-    pub(super) async fn keep_while<T>(&self, work: impl Future<Output = T>) -> T {
+    async fn keep_while<T>(&self, work: impl Future<Output = T>) -> T {
         let renewing = async {
             let mut tick = tokio::time::interval(Duration::from_secs(RENEW_SECONDS));
             tick.tick().await;
@@ -100,8 +100,7 @@ impl Lease {
         }
     }
 
-    /// Ends the lease at once, so that another server can build the export.
-    pub(super) async fn give_back(&self) -> Result<(), Fault> {
+    async fn give_back(&self) -> Result<(), Fault> {
         let (export, from, to) = (self.export.clone(), self.until(), self.began.0);
         write(&self.store, move |tx| service::renew(tx, &export, from, to)).await.map(|_| ())
     }
@@ -128,6 +127,22 @@ impl Lease {
             self.moved(to);
         }
         Ok(true)
+    }
+}
+
+/// Waits for `work`, and renews the lease meanwhile, if there is one.
+pub(super) async fn keep_while<T>(lease: Option<&Lease>, work: impl Future<Output = T>) -> T {
+    match lease {
+        Some(lease) => lease.keep_while(work).await,
+        None => work.await,
+    }
+}
+
+/// Ends the lease at once, if there is one, so that another server can build the export.
+pub(super) async fn give_back(lease: Option<&Lease>) -> Result<(), Fault> {
+    match lease {
+        Some(lease) => lease.give_back().await,
+        None => Ok(()),
     }
 }
 
