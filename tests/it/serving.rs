@@ -175,6 +175,8 @@ fn a_hangup_ends_nothing_and_a_second_sign_to_stop_ends_at_once() {
     assert!(log.contains("error: stopped by a second signal"), "{log}");
 }
 
+/// How long a drain may take, without the delay before it.
+const DRAIN: Duration = Duration::from_secs(30);
 /// What a server logs while another one has its file.
 const WAITING: &str = "the database is in use: waiting for its end";
 
@@ -225,9 +227,14 @@ fn a_server_that_waits_for_a_file_ends_when_it_is_stopped() {
 fn a_second_server_on_a_file_gives_up_after_as_long_as_a_drain_may_take() {
     let first = Serving::start(&[], &[]);
     let database = format!("sqlite://{}/mandate.db", first.folder.path().display());
+    let began = Instant::now();
     let mut second = Serving::spawn(&["--database", &database], &[]);
+    second.await_line(WAITING);
+    let waits = Instant::now();
     let (code, log) = second.ended();
     assert_eq!(code, Some(1), "{log}");
+    assert!(began.elapsed() >= DRAIN, "{:?}", began.elapsed());
+    assert!(waits.elapsed() <= DRAIN + Duration::from_secs(10), "{:?}", waits.elapsed());
     assert!(log.contains(&format!("belongs to process {} on host ", first.child.id())), "{log}");
     assert_eq!(Client::new(first.base_url(), None).get("/agents").status, 401, "the first goes on");
 }
