@@ -294,6 +294,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
     (
         "http",
         &[
+            "analysts",
             "bodies",
             "clocks",
             "input",

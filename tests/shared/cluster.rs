@@ -305,7 +305,9 @@ pub(crate) fn dump(url: &str) -> Vec<u8> {
     output.stdout
 }
 
-pub(crate) fn try_query(url: &str, sql: &str) -> Output {
+/// Runs SQL that may fail. Returns how `psql` ended, and what it answered.
+#[must_use]
+pub fn try_query(url: &str, sql: &str) -> Output {
     psql(url, sql).output().unwrap_or_else(|e| panic!("{INSTALL} ({e})"))
 }
 

@@ -39,7 +39,7 @@ const BEGINNING: &str = "revisions";
 const EMPTY: &str = "/* postgres_transfer.empty */
     TRUNCATE organizations, environments, revisions, clock, issuers, signing_keys, api_keys, agents, mandates,
     decisions, reviews, usage, idempotency, webhooks, subscriptions, events, deliveries, attempts, escrows, escrow_history,
-    instructions, exports, export_pieces, audit";
+    instructions, exports, export_pieces, audit, analysis.readers";
 /// The tables that are partitioned by month, by the ids in the second column of their key.
 const PARTITIONED: [&str; 2] = ["decisions", "events"];
 

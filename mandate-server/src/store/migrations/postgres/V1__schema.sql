@@ -448,3 +448,112 @@ BEGIN
     EXECUTE format('ALTER TABLE %I ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', parent, part, first, behind);
     RETURN 1;
 END $$;
+
+-- For analysts: one environment as views, with types to compute with (docs/analysis.md). A role sees the environment that its
+-- row of `readers` names. The row is found by the role that has logged in (session_user), which SET ROLE does not change. A view
+-- shows no key, signature, nonce, token, URL or contract, and no checksum.
+--
+-- Anyone may select from a view who may use the schema, and that is the owner alone until he grants it. To change a column that
+-- a view shows, a migration drops the view and makes it again. Partitions come and go beneath the views.
+CREATE SCHEMA analysis;
+
+CREATE TABLE analysis.readers (
+    reader      NAME   PRIMARY KEY,
+    environment BIGINT NOT NULL REFERENCES environments (environment)
+);
+
+-- The least id of an instant. Behind a condition on `key`, the partitions before it are not read.
+CREATE FUNCTION analysis.first_key(at TIMESTAMPTZ) RETURNS BYTEA LANGUAGE sql STABLE STRICT AS $$
+    SELECT decode(lpad(to_hex((extract(epoch FROM at) * 1000)::BIGINT), 12, '0') || repeat('0', 20), 'hex')
+$$;
+
+-- The text of an id, as the API shows it: id_text('dec', decision).
+CREATE FUNCTION analysis.id_text(prefix TEXT, id UUID) RETURNS TEXT LANGUAGE sql IMMUTABLE STRICT AS $$
+    SELECT prefix || '_' || string_agg(substr('0123456789abcdefghjkmnpqrstvwxyz',
+        1 + substring(bits FROM 3 + 5 * place FOR 5)::BIT(5)::INTEGER, 1), '' ORDER BY place)
+    FROM (SELECT ('x0' || replace(id::TEXT, '-', ''))::BIT(132)) AS whole (bits), generate_series(0, 25) AS place
+$$;
+
+-- The other way round: the uuid of dec_01m8…; null where the text is no id.
+CREATE FUNCTION analysis.id_uuid(id TEXT) RETURNS UUID LANGUAGE sql IMMUTABLE STRICT AS $$
+    SELECT string_agg(to_hex(substr(bits, 3 + 4 * place, 4)::BIT(4)::INTEGER), '' ORDER BY place)::UUID
+    FROM (SELECT string_agg((strpos('0123456789abcdefghjkmnpqrstvwxyz', substr(right(id, 26), place, 1)) - 1)::BIT(5)::TEXT,
+            '' ORDER BY place)
+        FROM generate_series(1, 26) AS place WHERE id ~ '^[a-z]+_[0-7][0-9a-hjkmnp-tv-z]{25}$') AS whole (bits),
+        generate_series(0, 31) AS place
+$$;
+
+CREATE VIEW analysis.agents WITH (security_barrier) AS
+    SELECT a.agent, to_timestamp(a.created_at / 1000.0) AS created_at, encode(a.governing, 'hex')::UUID AS mandate,
+        a.sequence AS decisions, encode(nullif(a.last_decision, ''), 'hex')::UUID AS last_decision
+    FROM analysis.readers r JOIN agents a ON a.environment = r.environment
+    WHERE r.reader = session_user;
+
+CREATE VIEW analysis.mandates WITH (security_barrier) AS
+    SELECT encode(m.mandate, 'hex')::UUID AS mandate, m.agent, to_timestamp(m.created_at / 1000.0) AS created_at,
+        t.terms ->> 'principal' AS principal, t.terms -> 'limits' ->> 'currency' AS currency,
+        (t.terms -> 'limits' ->> 'per_transaction')::NUMERIC AS per_transaction,
+        (t.terms -> 'limits' ->> 'per_month')::NUMERIC AS per_month, (t.terms ->> 'review_above')::NUMERIC AS review_above,
+        (t.terms -> 'escrow' ->> 'required_above')::NUMERIC AS escrow_above,
+        ARRAY(SELECT jsonb_array_elements_text(t.terms -> 'categories')) AS categories, (t.terms ->> 'expires')::DATE AS expires,
+        to_timestamp(m.revoked_at / 1000.0) AS revoked_at, encode(m.replaced_by, 'hex')::UUID AS replaced_by,
+        m.governs_from, m.revoked_after, m.governed_until
+    FROM analysis.readers r JOIN mandates m ON m.environment = r.environment
+    CROSS JOIN LATERAL (SELECT m.terms::JSONB) AS t (terms)
+    WHERE r.reader = session_user;
+
+CREATE VIEW analysis.decisions WITH (security_barrier) AS
+    SELECT d.decision AS key, encode(d.decision, 'hex')::UUID AS decision, d.agent, d.sequence,
+        to_timestamp(d.decided_at / 1000.0) AS decided_at, d.verdict, d.amount::NUMERIC AS amount, d.currency, d.recipient,
+        d.category, d.mode, d.reason, string_to_array(d.denials, ' ') AS denials, d.spent::NUMERIC AS spent, d.recent_requests,
+        encode(d.mandate, 'hex')::UUID AS mandate, encode(d.review, 'hex')::UUID AS review,
+        encode(d.supersedes, 'hex')::UUID AS supersedes
+    FROM analysis.readers r JOIN decisions d ON d.environment = r.environment
+    WHERE r.reader = session_user;
+
+-- A review that nobody has answered has expired at its end, also before the job that writes it down.
+CREATE VIEW analysis.reviews WITH (security_barrier) AS
+    SELECT encode(v.review, 'hex')::UUID AS review, encode(v.decision, 'hex')::UUID AS decision, s.status, v.waits_for,
+        to_timestamp(v.expires_at / 1000.0) AS expires_at,
+        to_timestamp(coalesce(v.resolved_at, CASE s.status WHEN 'expired' THEN v.expires_at END) / 1000.0) AS resolved_at,
+        v.resolved_after, encode(v.fresh, 'hex')::UUID AS approved_as, v.reason
+    FROM analysis.readers r JOIN reviews v ON v.environment = r.environment
+    CROSS JOIN LATERAL (SELECT CASE WHEN v.status = 'pending' AND to_timestamp(v.expires_at / 1000.0) <= clock_timestamp()
+        THEN 'expired' ELSE v.status END) AS s (status)
+    WHERE r.reader = session_user;
+
+-- What is in the agent's row is newer.
+CREATE VIEW analysis.usage WITH (security_barrier) AS
+    SELECT (u.month || '-01')::DATE AS month, u.agent, u.currency, coalesce(n.words[3], u.spent)::NUMERIC AS spent,
+        coalesce(n.words[4]::BIGINT, u.requests) AS requests, coalesce(n.words[5]::BIGINT, u.allow) AS allow,
+        coalesce(n.words[6]::BIGINT, u.review) AS review, coalesce(n.words[7]::BIGINT, u.deny_no_mandate) AS deny_no_mandate,
+        coalesce(n.words[8]::BIGINT, u.deny_revoked) AS deny_revoked, coalesce(n.words[9]::BIGINT, u.deny_expired) AS deny_expired,
+        coalesce(n.words[10]::BIGINT, u.deny_limit) AS deny_limit, coalesce(n.words[11]::BIGINT, u.deny_category) AS deny_category,
+        coalesce(n.words[12]::BIGINT, u.deny_velocity) AS deny_velocity
+    FROM analysis.readers r JOIN usage u ON u.environment = r.environment
+    LEFT JOIN agents a ON a.environment = u.environment AND a.agent = u.agent
+        AND starts_with(a.metered, u.month || ' ' || u.currency || ' ')
+    CROSS JOIN LATERAL (SELECT string_to_array(a.metered, ' ')) AS n (words)
+    WHERE r.reader = session_user;
+
+-- JSONB holds no U+0000. A verdict's token can be presented while it is valid.
+CREATE VIEW analysis.events WITH (security_barrier) AS
+    SELECT e.event AS key, encode(e.event, 'hex')::UUID AS event, e.type, to_timestamp(e.created_at / 1000.0) AS created_at,
+        replace(e.data, '\u0000', '\ufffd')::JSONB - ARRAY['verdict_token', 'nonce'] AS data
+    FROM analysis.readers r JOIN events e ON e.environment = r.environment
+    WHERE r.reader = session_user;
+
+CREATE VIEW analysis.escrows WITH (security_barrier) AS
+    SELECT encode(e.escrow, 'hex')::UUID AS escrow, encode(e.decision, 'hex')::UUID AS decision, e.agent,
+        d.amount::NUMERIC AS amount, d.currency, d.recipient, e.arbiter, e.condition,
+        to_timestamp(e.refund_after / 1000.0) AS refund_after, to_timestamp(f.at / 1000.0) AS opened_at, h.state,
+        h.disputed = 1 AS disputed, to_timestamp(h.at / 1000.0) AS state_since
+    FROM analysis.readers r JOIN escrows e ON e.environment = r.environment
+    LEFT JOIN decisions d ON d.environment = e.environment AND d.decision = e.decision
+    LEFT JOIN escrow_history f ON f.environment = e.environment AND f.escrow = e.escrow AND f.number = 0
+    LEFT JOIN LATERAL (SELECT * FROM escrow_history WHERE environment = e.environment AND escrow = e.escrow
+        ORDER BY number DESC LIMIT 1) AS h ON true
+    WHERE r.reader = session_user;
+
+GRANT SELECT ON analysis.agents, analysis.mandates, analysis.decisions, analysis.reviews, analysis.usage, analysis.events,
+    analysis.escrows TO PUBLIC;
