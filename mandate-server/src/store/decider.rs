@@ -177,11 +177,11 @@ pub trait Decider: Send + Sync + 'static {
     /// Answers each authorization of a batch, in order, and notes in `loaded` what has changed.
     fn decide(
         &self,
-        batch: &[Authorization],
+        batch: &[&Authorization],
         now: Timestamp,
         loaded: &mut Loaded,
     ) -> Vec<Result<Answer, Fault>> {
-        let mut answer = |authorization| {
+        let mut answer = |authorization: &Authorization| {
             let drafted = self.draft(authorization, now, &loaded.find(authorization, now))?;
             let signed = self.sign(authorization, drafted, now)?;
             if let Some(decision) = signed.decision() {
@@ -189,7 +189,7 @@ pub trait Decider: Send + Sync + 'static {
             }
             Ok(signed.note(loaded))
         };
-        batch.iter().map(&mut answer).collect()
+        batch.iter().map(|authorization| answer(authorization)).collect()
     }
 }
 

@@ -1,22 +1,22 @@
-//! One batch worker. It decides many authorizations in one transaction.
+//! Decides many authorizations in one transaction: on batch workers, and on threads that wait for held rows.
 //!
-//! If another transaction holds the lock of an agent, the agent's requests are set aside. They are tried again
-//! until the lock is free or their time is over. So no request waits for the lock of another agent.
+//! A batch leaves out the agents whose rows another transaction holds, and their requests are set aside. Each such agent
+//! gets a transaction of its own, which waits in the database's queue for the row. So no request waits for the row of
+//! another agent, and an agent that many servers decide for gets its turn.
 
 use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::super::tx::Tally;
 use super::super::{Authorization, Decider};
-use super::connection::Step;
+use super::aside::Aside;
 use super::connection_worker::ConnectionWorker;
-use super::hot;
-use super::jobs::{After, Asked, MAX_WAITING, overdue};
+use super::hot::{self, Take};
+use super::jobs::{After, Asked, overdue};
 use super::purpose::Locks;
 use crate::error::{Fault, Repeated};
 use crate::model::call::Answer;
@@ -30,170 +30,171 @@ const ENOUGH: usize = 32;
 /// costs as much as ten decisions, and the other worker uses the processors meanwhile.
 const GATHERINGS: usize = 3;
 const GATHERING: Duration = Duration::from_micros(100);
-/// How long a request that was set aside waits for its agent's lock, each time that it is tried.
-const BRIEFLY: &str = "SET LOCAL lock_timeout = '50ms'";
-/// For how long locked agents are tried, one after another, before other agents' requests are decided.
+/// For how long requests whose batch met a held lock are tried alone, one after another, before others are decided.
 const TRYING: Duration = Duration::from_millis(200);
-/// How long the worker waits for new requests before it tries those again that were set aside.
+/// How often the requests are tried that were set aside and that no thread waits for.
 const REST: Duration = Duration::from_millis(50);
 
-/// The state of a batch worker.
-struct BatchWorker<'a> {
-    decider: &'a dyn Decider,
-    after: &'a After,
+/// What decides on batches.
+pub(super) struct BatchWorker {
+    decider: Arc<dyn Decider>,
+    after: After,
     /// How long a request may wait before it is decided.
     max_wait: Duration,
+    aside: Arc<Aside>,
     known: RefCell<hot::Known>,
-    /// Requests of agents that another transaction has locked, in the order in which they came.
-    aside: Vec<Asked>,
+    /// When requests that were set aside were last tried.
+    tried: Instant,
     /// Batches that failed without a line of log each.
     repeated: Repeated,
 }
 
-/// Decides on requests until their channel is closed. Keeps the number of those set aside in `count`.
-pub(super) fn serve(
-    mut worker: ConnectionWorker,
-    (decider, after, max_wait, count): (&dyn Decider, &After, Duration, &AtomicUsize),
-    mut waiting: mpsc::Receiver<Asked>,
-) {
-    let mut batch_worker = BatchWorker {
-        decider,
-        after,
-        max_wait,
-        known: RefCell::default(),
-        aside: Vec::new(),
-        repeated: Repeated::default(),
-    };
-    let mut asked = Vec::with_capacity(MAX_BATCH);
-    loop {
-        if batch_worker.aside.is_empty() {
-            if worker.wait(waiting.recv_many(&mut asked, 1)) == 0 {
+impl BatchWorker {
+    pub(super) fn new(
+        decider: Arc<dyn Decider>,
+        after: After,
+        max_wait: Duration,
+        aside: Arc<Aside>,
+    ) -> Self {
+        let (known, tried, repeated) = (RefCell::default(), Instant::now(), Repeated::default());
+        Self { decider, after, max_wait, aside, known, tried, repeated }
+    }
+
+    /// Decides on requests until their channel is closed and none is set aside.
+    pub(super) fn serve(mut self, mut worker: ConnectionWorker, mut waiting: mpsc::Receiver<Asked>) {
+        let mut asked = Vec::with_capacity(MAX_BATCH);
+        loop {
+            if self.aside.count() == 0 {
+                if worker.wait(waiting.recv_many(&mut asked, 1)) == 0 {
+                    return;
+                }
+                self.gather(&waiting);
+                if !waiting.is_empty() {
+                    worker.wait(waiting.recv_many(&mut asked, MAX_BATCH - 1));
+                }
+            } else {
+                // A timer belongs to the runtime, and is made within it.
+                let came = async { timeout(REST, waiting.recv_many(&mut asked, MAX_BATCH)).await };
+                if worker.wait(came) == Ok(0) {
+                    // Nothing comes any more.
+                    worker.wait(async { sleep(REST).await });
+                }
+            }
+            let came = std::mem::take(&mut asked);
+            let at_work = self.after.clone();
+            let _at_work = at_work.at_work();
+            self.take(&mut worker, came);
+        }
+    }
+
+    /// Decides for agents whose rows were held, one after another, each when the database grants its row.
+    pub(super) fn serve_in_turn(mut self, mut worker: ConnectionWorker) {
+        let aside = Arc::clone(&self.aside);
+        while let Some((turn, asked)) = worker.wait(aside.next(MAX_BATCH)) {
+            let held = self.decide(&mut worker, asked, Take::InTurn);
+            aside.back(turn, held);
+        }
+    }
+
+    /// Waits a moment for more requests, unless there are enough, or no other worker is at work.
+    fn gather(&self, waiting: &mpsc::Receiver<Asked>) {
+        for _ in 0..GATHERINGS {
+            if waiting.len() >= ENOUGH || !self.after.is_at_work() {
                 return;
             }
-            gather(after, &waiting);
-            if !waiting.is_empty() {
-                worker.wait(waiting.recv_many(&mut asked, MAX_BATCH - 1));
-            }
-        } else {
-            // The timer belongs to the runtime, and is made within it.
-            let _ = worker.wait(async { timeout(REST, waiting.recv_many(&mut asked, MAX_BATCH)).await });
+            std::thread::sleep(GATHERING);
         }
-        let came = std::mem::take(&mut asked);
-        let _at_work = after.at_work();
-        // A panic outside the decisions drops the waiters' channels, and the batch worker goes on.
-        if catch_unwind(AssertUnwindSafe(|| batch_worker.take(&mut worker, came))).is_err() {
-            worker.leave();
-        }
-        count.store(batch_worker.aside.len(), Ordering::Relaxed);
     }
-}
 
-/// Waits a moment for more requests, unless there are enough, or no other worker is at work.
-fn gather(after: &After, waiting: &mpsc::Receiver<Asked>) {
-    for _ in 0..GATHERINGS {
-        if waiting.len() >= ENOUGH || !after.is_at_work() {
-            return;
-        }
-        std::thread::sleep(GATHERING);
-    }
-}
-
-impl BatchWorker<'_> {
     fn take(&mut self, worker: &mut ConnectionWorker, came: Vec<Asked>) {
-        let (held, free) = came.into_iter().partition(|asked| self.waits(asked));
-        self.decide(worker, free);
-        self.look_again(worker, held);
+        let free = self.aside.join(came);
+        let held = self.decide(worker, free, Take::Skip);
+        if !held.is_empty() {
+            // The threads that wait come first.
+            self.tried = Instant::now();
+            self.aside.put(held);
+        }
+        self.aside.expire(self.max_wait);
+        if self.tried.elapsed() >= REST
+            && let Some((turn, asked)) = self.aside.take(MAX_BATCH)
+        {
+            let held = self.decide(worker, asked, Take::Briefly);
+            self.aside.back(turn, held);
+            self.tried = Instant::now();
+        }
     }
 
-    /// Whether a request of the same agent is set aside: an agent's requests are decided in their order.
-    fn waits(&self, asked: &Asked) -> bool {
-        self.aside.iter().any(|other| agent(other) == agent(asked))
+    /// Decides on a batch in one transaction. Returns the requests of agents whose rows are held.
+    fn decide(&mut self, worker: &mut ConnectionWorker, batch: Vec<Asked>, take: Take) -> Vec<Asked> {
+        // A panic outside the decisions drops the waiters' channels, and the thread goes on.
+        let decided = catch_unwind(AssertUnwindSafe(|| self.decide_together(worker, batch, take)));
+        decided.unwrap_or_else(|_| {
+            worker.leave();
+            Vec::new()
+        })
     }
 
-    /// Decides on a batch in one transaction. If that fails, decides on each request alone, so that one fault harms no
-    /// other request.
-    fn decide(&mut self, worker: &mut ConnectionWorker, batch: Vec<Asked>) {
+    /// If the transaction fails, decides on each request alone, so that one fault harms no other request.
+    fn decide_together(
+        &mut self,
+        worker: &mut ConnectionWorker,
+        batch: Vec<Asked>,
+        take: Take,
+    ) -> Vec<Asked> {
         let mut batch = self.in_time(batch);
-        let Some(first) = batch.iter().map(|asked| asked.at).min() else { return };
+        let Some(first) = batch.iter().map(|asked| asked.at).min() else { return Vec::new() };
         let (batch, rest): (Vec<_>, Vec<_>) =
             batch.drain(..).map(|Asked { authorization, at, waiter }| (authorization, (at, waiter))).unzip();
-        let fault = match self.run(worker, &batch, first + self.max_wait, None) {
-            Ok(answers) => {
-                for ((_, waiter), answer) in rest.into_iter().zip(answers) {
-                    // A caller that has gone away needs no answer.
-                    let _ = waiter.send(answer);
-                }
-                return;
-            }
-            Err(fault) => fault,
-        };
+        let ended = self.run(worker, &batch, first + self.max_wait, take);
+        let asked = batch.into_iter().zip(rest);
+        let asked = asked.map(|(authorization, (at, waiter))| Asked { authorization, at, waiter });
+        match ended {
+            Ok(answers) => asked.zip(answers).filter_map(|(asked, answer)| answered(asked, answer)).collect(),
+            Err(_) if worker.is_held() && take == Take::InTurn => asked.collect(),
+            Err(fault) => self.decide_apart(worker, asked.collect(), &fault),
+        }
+    }
+
+    /// Decides on each request of a batch that failed.
+    fn decide_apart(
+        &mut self,
+        worker: &mut ConnectionWorker,
+        batch: Vec<Asked>,
+        fault: &Fault,
+    ) -> Vec<Asked> {
         if let Some(others) = self.repeated.due(fault.kind()) {
             tracing::error!(kind = fault.kind(), reason = %fault, others, "a batch could not be decided together");
         }
-        let hopeless = worker.is_away() || (batch.len() == 1 && !worker.is_held());
-        let asked = batch.into_iter().zip(rest);
-        for asked in asked.map(|(authorization, (at, waiter))| Asked { authorization, at, waiter }) {
+        let (was_held, began) = (worker.is_held(), Instant::now());
+        let hopeless = worker.is_away() || (batch.len() == 1 && !was_held);
+        let mut held: Vec<Asked> = Vec::new();
+        for asked in batch {
             if hopeless {
                 let _ = asked.waiter.send(Err(fault.clone()));
+            } else if (was_held && began.elapsed() >= TRYING)
+                || held.iter().any(|other| other.owner() == asked.owner())
+            {
+                held.push(asked);
             } else {
-                self.decide_alone(worker, asked);
+                held.extend(self.decide_alone(worker, asked));
             }
         }
+        held
     }
 
-    /// Decides on one request, or sets it aside if its agent is locked.
-    fn decide_alone(&mut self, worker: &mut ConnectionWorker, asked: Asked) {
-        if self.waits(&asked) {
-            return self.put_aside(asked);
-        }
+    /// Decides on one request. Returns it if its agent's row is held.
+    fn decide_alone(&self, worker: &mut ConnectionWorker, asked: Asked) -> Option<Asked> {
         let until = asked.at + self.max_wait;
         if Instant::now() >= until {
-            let _ = asked.waiter.send(Err(overdue()));
-            return;
+            return answered(asked, Some(Err(overdue())));
         }
         let one = std::slice::from_ref(&asked.authorization);
-        let answer = match self.run(worker, one, until, Some(BRIEFLY)) {
-            Err(_) if worker.is_held() => return self.put_aside(asked),
-            Err(fault) => Err(fault),
-            Ok(mut answers) => answers.pop().unwrap_or_else(unanswered),
+        let answer = match self.run(worker, one, until, Take::Briefly) {
+            Err(_) if worker.is_held() => None,
+            Err(fault) => Some(Err(fault)),
+            Ok(mut answers) => answers.pop().flatten(),
         };
-        let _ = asked.waiter.send(answer);
-    }
-
-    fn put_aside(&mut self, asked: Asked) {
-        if self.aside.len() < MAX_WAITING {
-            self.aside.push(asked);
-        } else {
-            let _ = asked.waiter.send(Err(overdue()));
-        }
-    }
-
-    /// Tries the first request of each agent that was locked, and the agent's others if that succeeds.
-    fn look_again(&mut self, worker: &mut ConnectionWorker, came: Vec<Asked>) {
-        let waiting = std::mem::take(&mut self.aside).into_iter().chain(came).collect();
-        let waiting = self.in_time(waiting);
-        let (mut freed, mut tried, mut later) = (Vec::new(), Vec::new(), Vec::new());
-        let began = Instant::now();
-        for asked in waiting {
-            let agent = agent(&asked);
-            if self.waits(&asked) {
-                self.put_aside(asked);
-            } else if tried.contains(&agent) {
-                freed.push(asked);
-            } else if began.elapsed() < TRYING {
-                tried.push(agent);
-                self.decide_alone(worker, asked);
-            } else {
-                later.push(asked);
-            }
-        }
-        // Requests that were not tried now are tried first the next time.
-        let held = std::mem::take(&mut self.aside);
-        later.into_iter().chain(held).for_each(|asked| self.put_aside(asked));
-        let mut freed = freed.into_iter().peekable();
-        while freed.peek().is_some() {
-            self.decide(worker, freed.by_ref().take(MAX_BATCH).collect());
-        }
+        answered(asked, answer)
     }
 
     /// The requests that may still be begun. The others are answered with an error.
@@ -210,34 +211,34 @@ impl BatchWorker<'_> {
         worker: &mut ConnectionWorker,
         batch: &[Authorization],
         until: Instant,
-        bound: Option<&'static str>,
-    ) -> Result<Vec<Result<Answer, Fault>>, Fault> {
+        take: Take,
+    ) -> Result<Vec<Option<Result<Answer, Fault>>>, Fault> {
         let mut span = traces::batch(batch.iter().filter_map(|a| a.traced.as_ref()), batch.len());
         let ended = worker.transact_until(until, Locks::Leave, &mut |session| {
-            if let Some(bound) = bound {
-                session.later(Step::plain(bound));
-            }
-            hot::run(session, self.decider, &mut self.known.borrow_mut(), batch)
+            hot::run(session, &*self.decider, &mut self.known.borrow_mut(), batch, (take, until))
         });
         if let Some(span) = span.as_mut().filter(|_| ended.is_err()) {
             span.fail();
         }
         drop(span);
-        ended.map(|(answers, mut tally): (_, Tally)| {
+        let (answers, mut tally) = ended?;
+        let decided = answers.iter().flatten().count();
+        if decided > 0 {
             // Without a subscription to its type, an event has no delivery.
             tally.announced &= worker.count != Some(0);
-            self.after.record(batch.len(), worker.committing(), &tally);
-            answers
-        })
+            self.after.record(decided, worker.committing(), &tally);
+        }
+        Ok(answers)
     }
 }
 
-/// The agent whose requests are decided in their order.
-fn agent(asked: &Asked) -> (i64, Option<mandate_core::AgentId>) {
-    let caller = &asked.authorization.call.caller;
-    (caller.environment.id, caller.agent.clone())
-}
-
-fn unanswered() -> Result<Answer, Fault> {
-    Err(Fault::new("a batch of one was decided without an answer"))
+/// Sends a request its answer. Returns the request if there is none. A caller that has gone away needs none.
+fn answered(asked: Asked, answer: Option<Result<Answer, Fault>>) -> Option<Asked> {
+    match answer {
+        None => Some(asked),
+        Some(answer) => {
+            let _ = asked.waiter.send(answer);
+            None
+        }
+    }
 }

@@ -1,11 +1,12 @@
 //! Loads what a batch of authorizations needs, in one round trip, and has the batch decided and written.
 //!
-//! The agents' rows are locked first, in the order of their keys, until the transaction ends. Every transaction
-//! that decides for an agent, or changes what its decisions depend on, locks the agent's row. An API key of an
-//! agent is used for that agent alone, so the row guards the idempotency keys too. Everything that changes with a
-//! decision is in these rows. The statement that locks a row also reads it, and so reads its newest version. Other
-//! tables are read by statements that begin after the rows are locked. The terms of mandates are cached, since they
-//! never change. Which mandate governs, and whether it is revoked, is read each time.
+//! The agents' rows are locked first, in the order of their keys, until the transaction ends. Rows that another
+//! transaction holds are left out: their requests wait in a transaction of their own. Every transaction that decides for
+//! an agent, or changes what its decisions depend on, locks the agent's row. An API key of an agent is used for that
+//! agent alone, so the row guards the idempotency keys too. Everything that changes with a decision is in these rows. The
+//! statement that locks a row also reads it, and so reads its newest version. Other tables are read by statements that
+//! begin after the rows are locked. The terms of mandates are cached, since they never change. Which mandate governs, and
+//! whether it is revoked, is read each time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
@@ -35,7 +36,21 @@ const TAKE: &str = "/* postgres_hot.take */
     SELECT a.environment, a.agent, a.recent, a.metered, a.governing, a.revoked_at, a.sequence, a.last_decision
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent) AS k
     JOIN agents a ON a.environment = k.environment AND a.agent = k.agent
+    ORDER BY a.environment, a.agent FOR NO KEY UPDATE OF a SKIP LOCKED";
+/// The same, behind all others that wait for these rows.
+const TAKE_IN_TURN: &str = "/* postgres_hot.take_in_turn */
+    SELECT a.environment, a.agent, a.recent, a.metered, a.governing, a.revoked_at, a.sequence, a.last_decision
+    FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent) AS k
+    JOIN agents a ON a.environment = k.environment AND a.agent = k.agent
     ORDER BY a.environment, a.agent FOR NO KEY UPDATE OF a";
+/// Which of the rows that were not locked are there.
+const THERE: &str = "/* postgres_hot.there */ SELECT a.environment, a.agent
+    FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent) AS k
+    JOIN agents a ON a.environment = k.environment AND a.agent = k.agent";
+/// How long a batch waits for other locks if it may not delay others.
+const BRIEFLY: &str = "SET LOCAL lock_timeout = '50ms'";
+/// The limits for what follows a wait for a row.
+const USUALLY: &str = "SET LOCAL lock_timeout = '3s'; SET LOCAL statement_timeout = '5s'";
 /// Makes the connection's plans anew, for the present size of the tables.
 const PLAN_AGAIN: &str = "DISCARD PLANS";
 /// How long plans are used. Making them takes a few milliseconds.
@@ -67,6 +82,21 @@ const KEPT: &str =
 
 /// How many mandates a batch worker remembers. One takes about half a kilobyte.
 const MAX_MANDATES: NonZeroUsize = NonZeroUsize::new(16_384).unwrap();
+
+/// What a batch does about agents' rows that other transactions hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Take {
+    /// It leaves them out.
+    Skip,
+    /// It leaves them out, and waits only briefly for other locks.
+    Briefly,
+    /// It waits for them in the database's queue until its time is over. Such a batch is of one agent: nothing else is
+    /// locked meanwhile.
+    InTurn,
+}
+
+/// The answers of a batch in its order, and what it has counted. None where the agent's row is held.
+pub(super) type Decided = (Vec<Option<Result<Answer, Fault>>>, Tally);
 
 /// What a batch worker keeps from one batch to the next.
 pub(super) struct Known {
@@ -107,20 +137,27 @@ impl Default for Known {
     }
 }
 
-/// Decides on a batch inside an open transaction. What the batch made is sent with COMMIT.
+/// Decides on a batch inside an open transaction. What the batch made is sent with COMMIT. After `until` no row is waited
+/// for.
 pub(super) fn run(
     session: &mut PostgresSession<'_>,
     decider: &dyn Decider,
     known: &mut Known,
     batch: &[Authorization],
-) -> Result<(Vec<Result<Answer, Fault>>, Tally), Fault> {
-    let asked = Asked::of(batch)?;
+    (take, until): (Take, Instant),
+) -> Result<Decided, Fault> {
+    let mut asked = Asked::of(batch)?;
     let mut loaded = Loaded::default();
     if known.planned.is_none_or(|at| at.elapsed() >= PLANNED) {
         session.later(Step::plain(PLAN_AGAIN));
         known.planned = Some(Instant::now());
     }
-    let (holding, taken) = asked.take(session, &mut loaded)?;
+    let waiting = limit_waits(session, take, until);
+    let (holding, taken) = asked.take(session, (take, waiting), &mut loaded)?;
+    let free = asked.narrow(batch, &taken);
+    if !free.contains(&true) {
+        return Ok((batch.iter().map(|_| None).collect(), Tally::default()));
+    }
     let shown =
         holding.shown.ok_or_else(|| Fault::corrupt("database: an agent's environment is not there"))?;
     let now = decider.database(shown);
@@ -128,10 +165,34 @@ pub(super) fn run(
     while !asked.look_up(session, known, &holding, &taken, now.month(), &mut loaded)? {}
     // A kept answer is sent again only when COMMIT has waited for the standby, as at first.
     session.wrote |= !loaded.kept.is_empty();
-    let answers = decider.decide(batch, now, &mut loaded);
+    let batch: Vec<&Authorization> =
+        batch.iter().zip(&free).filter_map(|(authorization, free)| free.then_some(authorization)).collect();
+    let mut answers = decider.decide(&batch, now, &mut loaded).into_iter();
+    let unanswered = || Err(Fault::new("a batch was decided without an answer"));
+    let answers = free.into_iter().map(|free| free.then(|| answers.next().unwrap_or_else(unanswered)));
+    let answers = answers.collect();
     draw_events(session, decider, &mut loaded.made.events)?;
     let tally = keep::keep(session, &loaded, &holding)?;
     Ok((answers, tally))
+}
+
+/// Limits the waits for locks. Returns how long the rows are waited for.
+fn limit_waits(session: &mut PostgresSession<'_>, take: Take, until: Instant) -> Duration {
+    match take {
+        Take::Skip => Duration::ZERO,
+        Take::Briefly => {
+            session.later(Step::plain(BRIEFLY));
+            Duration::ZERO
+        }
+        Take::InTurn => {
+            let waiting = until.saturating_duration_since(Instant::now());
+            // No limit is written as 0.
+            let millis = waiting.as_millis().max(1);
+            let limits = format!("SET LOCAL lock_timeout = 0; SET LOCAL statement_timeout = {millis}");
+            session.later(Step::Plain(limits.into()));
+            waiting
+        }
+    }
 }
 
 /// Draws the ids of the batch's events anew, unless they are greater than those that are stored. Another server may have
@@ -193,13 +254,15 @@ impl Asked {
     fn take(
         &self,
         session: &mut PostgresSession<'_>,
+        (take, waiting): (Take, Duration),
         loaded: &mut Loaded,
     ) -> Result<(Holding, BTreeMap<AgentKey, Taken>), Fault> {
         let agents = self.agents.iter().map(|key| [key.environment.into(), key.agent.as_str().into()]);
         let environments: BTreeSet<i64> = self.agents.iter().map(|key| key.environment).collect();
         session.later(Step::plain(PLAN));
+        let lock = if take == Take::InTurn { TAKE_IN_TURN } else { TAKE };
         let mut steps = vec![
-            Step::Run(TAKE, columns("it", agents)?),
+            Step::Run(lock, columns("it", agents)?),
             Step::Run(MODES, columns("i", environments.into_iter().map(|number| [number.into()]))?),
         ];
         if !self.kept.is_empty() {
@@ -207,7 +270,10 @@ impl Asked {
             let keys = keys.map(|key| [key.environment.into(), key.api_key.into(), key.name.as_str().into()]);
             steps.push(Step::Run(KEPT, columns("iit", keys)?));
         }
-        let mut ran = session.send_locking(steps)?.into_iter();
+        let mut ran = session.send_locking(waiting, steps)?.into_iter();
+        if take == Take::InTurn {
+            session.later(Step::plain(USUALLY));
+        }
         let (mut holding, mut taken) = (Holding::default(), BTreeMap::new());
         for mut row in rows(ran.next()) {
             let agent = read_agent(&mut row)?;
@@ -232,10 +298,42 @@ impl Asked {
             let kept = sql::idempotency::read(&mut row, &place)?;
             loaded.kept.insert(KeptKey { environment, api_key, name }, kept);
         }
-        if self.agents.iter().any(|agent| !taken.contains_key(agent)) {
+        self.must_be_there(session, &taken)?;
+        Ok((holding, taken))
+    }
+
+    /// Refuses agents whose rows are absent. The others that were not taken are held.
+    fn must_be_there(
+        &self,
+        session: &mut PostgresSession<'_>,
+        taken: &BTreeMap<AgentKey, Taken>,
+    ) -> Result<(), Fault> {
+        let left: Vec<_> = self.agents.iter().filter(|agent| !taken.contains_key(*agent)).collect();
+        if left.is_empty() {
+            return Ok(());
+        }
+        let agents = left.iter().map(|key| [key.environment.into(), key.agent.as_str().into()]);
+        let ran = session.send(vec![Step::Run(THERE, columns("it", agents)?)])?;
+        if rows(ran.into_iter().next()).count() < left.len() {
             return Err(Fault::corrupt("database: an agent key's agent is not there"));
         }
-        Ok((holding, taken))
+        Ok(())
+    }
+
+    /// Forgets the agents that were not taken. Returns for each request whether its agent was.
+    fn narrow(&mut self, batch: &[Authorization], taken: &BTreeMap<AgentKey, Taken>) -> Vec<bool> {
+        if taken.len() == self.agents.len() {
+            return vec![true; batch.len()];
+        }
+        self.currencies.retain(|(agent, _)| taken.contains_key(agent));
+        let is_free = |authorization: &Authorization| {
+            let caller = &authorization.call.caller;
+            let agent = caller.agent.clone();
+            agent.is_some_and(|agent| {
+                taken.contains_key(&AgentKey { environment: caller.environment.id, agent })
+            })
+        };
+        batch.iter().map(is_free).collect()
     }
 
     /// Fills in the agents' states and their metering of this month. Returns false if it had to read something:

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use mandate_core::AgentId;
 use tokio::sync::{Notify, oneshot};
 
 use super::super::Authorization;
@@ -20,6 +21,17 @@ pub(super) struct Asked {
     pub(super) authorization: Authorization,
     pub(super) at: Instant,
     pub(super) waiter: oneshot::Sender<Result<Answer, Fault>>,
+}
+
+/// The environment and the agent of a request.
+pub(super) type Owner = (i64, Option<AgentId>);
+
+impl Asked {
+    /// The agent whose requests are decided in their order.
+    pub(super) fn owner(&self) -> Owner {
+        let caller = &self.authorization.call.caller;
+        (caller.environment.id, caller.agent.clone())
+    }
 }
 
 /// What happens after a commit.

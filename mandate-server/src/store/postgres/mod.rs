@@ -1,6 +1,7 @@
 //! PostgreSQL: any number of servers on one database, each with a bounded number of connections.
 
 mod address;
+mod aside;
 mod batch_worker;
 mod breaker;
 mod columns;

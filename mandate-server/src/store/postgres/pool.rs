@@ -12,7 +12,8 @@ use tokio::sync::{Mutex as AsyncMutex, mpsc, oneshot};
 use super::super::tx::Tx;
 use super::super::{Authorization, Decider};
 use super::address::Address;
-use super::batch_worker;
+use super::aside::Aside;
+use super::batch_worker::BatchWorker;
 use super::connection_worker::ConnectionWorker;
 use super::jobs::{After, Asked, MAX_WAITING, overdue};
 use super::scripts::{self, BRIEFLY, Script, Tried};
@@ -28,6 +29,8 @@ const WRITERS: usize = 4;
 /// How many batches run at a time. An agent is always served by the same batch worker, so that two never
 /// compete for its row.
 const BATCH_WORKERS: usize = 2;
+/// How many agents' rows that other transactions hold are waited for at a time, each by a thread.
+const IN_TURN: usize = 2;
 /// How long a job may be queued. After that its caller has given up, and its ids would carry an old time.
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(20);
 
@@ -45,10 +48,13 @@ pub(super) struct Pool {
     /// Scripts whose locks another transaction holds.
     patient: Queue<Script>,
     batch_workers: Vec<Queue<Asked>>,
-    /// How many jobs are set aside because of a held lock: by the thread for such scripts, and by each batch
-    /// worker.
-    aside: Vec<Arc<AtomicUsize>>,
+    /// Requests of agents whose rows another transaction holds.
+    aside: Arc<Aside>,
+    /// How many scripts are set aside because of a held lock.
+    scripts_aside: Arc<AtomicUsize>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The threads that wait for rows. They end after all others.
+    in_turn: Mutex<Vec<JoinHandle<()>>>,
     after: After,
     max_wait: Duration,
 }
@@ -72,23 +78,39 @@ impl Pool {
             };
             crew("writer", WRITERS, address, &mut threads, serve)?
         };
-        let mut aside = vec![Arc::new(AtomicUsize::new(0))];
-        let count = aside.iter().map(Arc::clone).next().unwrap_or_default();
+        let scripts_aside = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&scripts_aside);
         let serve = move |worker: ConnectionWorker| scripts::serve_patiently(worker, held, &count);
         threads.push(thread("writer-patient".to_owned(), address, serve)?);
+        let aside = Arc::new(Aside::default());
+        let decides = || BatchWorker::new(Arc::clone(decider), after.clone(), max_wait, Arc::clone(&aside));
         let mut batch_workers = Vec::with_capacity(BATCH_WORKERS);
         for number in 0..BATCH_WORKERS {
             let (asked, waiting) = mpsc::channel(MAX_WAITING);
-            let (decider, after, count) = (Arc::clone(decider), after.clone(), Arc::default());
-            aside.push(Arc::clone(&count));
-            let serve = move |worker: ConnectionWorker| {
-                batch_worker::serve(worker, (&*decider, &after, max_wait, &*count), waiting);
-            };
+            let decides = decides();
+            let serve = move |worker: ConnectionWorker| decides.serve(worker, waiting);
             threads.push(thread(format!("batch-worker-{number}"), address, serve)?);
             batch_workers.push(Mutex::new(Some(asked)));
         }
-        let (patient, threads) = (Mutex::new(Some(patient)), Mutex::new(threads));
-        Ok(Self { readers, long_readers, writers, patient, batch_workers, aside, threads, after, max_wait })
+        let mut in_turn = Vec::with_capacity(IN_TURN);
+        for number in 0..IN_TURN {
+            let decides = decides();
+            let serve = move |worker: ConnectionWorker| decides.serve_in_turn(worker);
+            in_turn.push(thread(format!("batch-worker-in-turn-{number}"), address, serve)?);
+        }
+        Ok(Self {
+            readers,
+            long_readers,
+            writers,
+            patient: Mutex::new(Some(patient)),
+            batch_workers,
+            aside,
+            scripts_aside,
+            threads: Mutex::new(threads),
+            in_turn: Mutex::new(in_turn),
+            after,
+            max_wait,
+        })
     }
 
     pub(super) async fn read<T, S>(&self, script: S) -> Result<T, Fault>
@@ -168,7 +190,7 @@ impl Pool {
     /// How many jobs wait for a thread or for a lock.
     pub(super) fn waiting(&self) -> usize {
         let queued = self.batch_workers.iter().map(waiting).sum::<usize>();
-        let aside = self.aside.iter().map(|count| count.load(Ordering::Relaxed)).sum::<usize>();
+        let aside = self.aside.count() + self.scripts_aside.load(Ordering::Relaxed);
         waiting(&self.readers)
             + waiting(&self.long_readers)
             + waiting(&self.writers)
@@ -189,6 +211,11 @@ impl Pool {
             drop(queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
         for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = thread.join();
+        }
+        // The batch workers have ended, and nothing is set aside any more.
+        self.aside.close();
+        for thread in self.in_turn.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
             let _ = thread.join();
         }
     }

@@ -77,6 +77,11 @@ impl<'a> PostgresSession<'a> {
 
     /// Sends the queue and `steps` in one pipeline. Returns the results of `steps`.
     pub(super) fn send(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, Fault> {
+        self.send_within(self.purpose.patience(), steps)
+    }
+
+    /// As [`Self::send`], with another limit for the answer.
+    fn send_within(&mut self, limit: Option<Duration>, steps: Vec<Step>) -> Result<Vec<Ran>, Fault> {
         if self.error.is_some() {
             return Err(Fault::new("database: the transaction has met an error before"));
         }
@@ -86,7 +91,7 @@ impl<'a> PostgresSession<'a> {
         self.began = true;
         let doubted = self.connection.doubted();
         let sending = self.connection.send_all(all);
-        let ended = match self.purpose.patience() {
+        let ended = match limit {
             None => self.runtime.block_on(sending),
             Some(limit) => self.runtime.block_on(within(limit, doubted, sending)).unwrap_or_else(|mute| {
                 if mute == Mute::Found {
@@ -110,10 +115,12 @@ impl<'a> PostgresSession<'a> {
         }
     }
 
-    /// As [`Self::send`], for statements that lock rows. A wait for a lock has its limit, but behind another waiter there
-    /// are two waits for one row. So one that took too long as a whole met a held row too.
-    pub(super) fn send_locking(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, Fault> {
-        let sent = self.send(steps);
+    /// As [`Self::send`], for statements that lock rows, and may take `waiting` longer for that. A wait for a lock has its
+    /// limit, but behind another waiter there are two waits for one row. So one that took too long as a whole met a held
+    /// row too.
+    pub(super) fn send_locking(&mut self, waiting: Duration, steps: Vec<Step>) -> Result<Vec<Ran>, Fault> {
+        let limit = self.purpose.patience().map(|patience| patience.saturating_add(waiting));
+        let sent = self.send_within(limit, steps);
         if let Some(error) = self.error.as_mut().filter(|error| error.timed_out) {
             error.recovery = Recovery::Held;
         }

@@ -73,7 +73,7 @@ impl Decider for Slow {
 
     fn decide(
         &self,
-        batch: &[Authorization],
+        batch: &[&Authorization],
         now: Timestamp,
         loaded: &mut Loaded,
     ) -> Vec<Result<Answer, Fault>> {

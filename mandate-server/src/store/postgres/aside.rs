@@ -1,0 +1,165 @@
+//! Requests of agents whose rows other transactions hold, until they have their turn.
+//!
+//! A turn belongs to one thread at a time. A thread that waits takes one agent's, and queues for its row in the database.
+//! While all of those wait for other agents, a batch worker takes the turns that are left from time to time, without waiting
+//! for a row. What comes for an agent meanwhile is put behind its requests that are here, so that they keep their order.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::jobs::{Asked, MAX_WAITING, Owner, overdue};
+
+/// Requests that were set aside.
+#[derive(Default)]
+pub(super) struct Aside {
+    lines: Mutex<Lines>,
+    /// Notifies the threads that wait for a turn.
+    came: Notify,
+}
+
+#[derive(Default)]
+struct Lines {
+    /// The requests of each agent that is here, in the order in which they came, but for those whose turn it is.
+    requests: BTreeMap<Owner, VecDeque<Asked>>,
+    /// The agents whose turn it is not, the next one first.
+    turns: VecDeque<Owner>,
+    /// How many requests are here, with those whose turn it is.
+    count: usize,
+    is_closed: bool,
+}
+
+/// The turn of some agents. It ends with [`Aside::back`].
+pub(super) struct Turn {
+    owners: Vec<Owner>,
+    /// How many requests were taken with it.
+    taken: usize,
+}
+
+impl Aside {
+    /// How many requests are here.
+    pub(super) fn count(&self) -> usize {
+        self.lines().count
+    }
+
+    /// Puts requests behind others of their agents that are here. Returns those of all other agents.
+    pub(super) fn join(&self, came: Vec<Asked>) -> Vec<Asked> {
+        let mut lines = self.lines();
+        if lines.requests.is_empty() {
+            return came;
+        }
+        let (here, others): (Vec<_>, Vec<_>) =
+            came.into_iter().partition(|asked| lines.requests.contains_key(&asked.owner()));
+        here.into_iter().for_each(|asked| lines.add(asked));
+        others
+    }
+
+    /// Sets requests aside whose agents' rows are held.
+    pub(super) fn put(&self, held: Vec<Asked>) {
+        let mut lines = self.lines();
+        held.into_iter().for_each(|asked| lines.add(asked));
+        drop(lines);
+        self.came.notify_waiters();
+    }
+
+    /// Waits for the turn of an agent, with its `most` oldest requests. None once no turn can come any more.
+    pub(super) async fn next(&self, most: usize) -> Option<(Turn, Vec<Asked>)> {
+        loop {
+            // What comes from here on is not missed.
+            let came = self.came.notified();
+            {
+                let mut lines = self.lines();
+                if let Some(owner) = lines.turns.pop_front() {
+                    let asked = lines.oldest(&owner, most);
+                    return Some((Turn { owners: vec![owner], taken: asked.len() }, asked));
+                }
+                if lines.is_closed {
+                    return None;
+                }
+            }
+            came.await;
+        }
+    }
+
+    /// The turn of as many agents as wait for one, with `most` requests together. None if no agent waits.
+    pub(super) fn take(&self, most: usize) -> Option<(Turn, Vec<Asked>)> {
+        let mut lines = self.lines();
+        let (mut owners, mut taken) = (Vec::new(), Vec::new());
+        while taken.len() < most
+            && let Some(owner) = lines.turns.pop_front()
+        {
+            let room = most - taken.len();
+            taken.append(&mut lines.oldest(&owner, room));
+            owners.push(owner);
+        }
+        (!owners.is_empty()).then(|| (Turn { owners, taken: taken.len() }, taken))
+    }
+
+    /// Ends a turn. Of its requests, `held` were not answered.
+    pub(super) fn back(&self, turn: Turn, held: Vec<Asked>) {
+        let mut lines = self.lines();
+        lines.count = lines.count.saturating_sub(turn.taken.saturating_sub(held.len()));
+        for asked in held.into_iter().rev() {
+            lines.requests.entry(asked.owner()).or_default().push_front(asked);
+        }
+        for owner in turn.owners {
+            if lines.requests.get(&owner).is_none_or(VecDeque::is_empty) {
+                lines.requests.remove(&owner);
+            } else {
+                lines.turns.push_back(owner);
+            }
+        }
+        drop(lines);
+        self.came.notify_waiters();
+    }
+
+    /// Answers the requests whose time is over with an error.
+    pub(super) fn expire(&self, max_wait: Duration) {
+        let mut lines = self.lines();
+        let mut expired = 0;
+        for line in lines.requests.values_mut() {
+            while let Some(asked) = line.pop_front_if(|asked| asked.at.elapsed() >= max_wait) {
+                let _ = asked.waiter.send(Err(overdue()));
+                expired += 1;
+            }
+        }
+        lines.count = lines.count.saturating_sub(expired);
+    }
+
+    /// Ends the threads that wait for a turn, once there is none left.
+    pub(super) fn close(&self) {
+        self.lines().is_closed = true;
+        self.came.notify_waiters();
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Lines {
+    fn add(&mut self, asked: Asked) {
+        if self.count >= MAX_WAITING {
+            let _ = asked.waiter.send(Err(overdue()));
+            return;
+        }
+        self.count += 1;
+        match self.requests.entry(asked.owner()) {
+            Entry::Occupied(mut line) => line.get_mut().push_back(asked),
+            Entry::Vacant(place) => {
+                self.turns.push_back(place.key().clone());
+                place.insert(VecDeque::from([asked]));
+            }
+        }
+    }
+
+    /// Takes the oldest requests of an agent. Its line stays, so that others join it.
+    fn oldest(&mut self, owner: &Owner, most: usize) -> Vec<Asked> {
+        let Some(line) = self.requests.get_mut(owner) else { return Vec::new() };
+        let most = most.min(line.len());
+        line.drain(..most).collect()
+    }
+}
