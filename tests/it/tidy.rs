@@ -297,6 +297,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "analysts",
             "bodies",
             "clocks",
+            "crowded",
             "input",
             "locks",
             "losses",

@@ -34,6 +34,13 @@ const METRICS_PATH: &str = "/metrics";
 /// How long the store may take to answer, in seconds.
 const READY_SECONDS: u64 = 1;
 
+/// How long those that decide may have work without a commit, in seconds. A wait for one lock may take 3.
+const DECIDING_SECONDS: u64 = 5;
+
+/// The answer when nothing is decided.
+const NOT_DECIDING: &str =
+    "nothing is decided: the database grants no connection, or no lock, or no commit\n";
+
 /// The answer when the store no longer writes.
 const STORE_STOPPED: &str = "the store has stopped; restart the server\n";
 
@@ -69,6 +76,12 @@ impl Ops {
         }
     }
 
+    /// Whether those that decide do, or have only just begun to try.
+    async fn decides(&self) -> bool {
+        let _ = tokio::time::timeout(Duration::from_secs(READY_SECONDS), self.store.prove()).await;
+        self.store.stuck() < Duration::from_secs(DECIDING_SECONDS)
+    }
+
     async fn ready(&self) -> Response {
         let unavailable = |why| text(StatusCode::SERVICE_UNAVAILABLE, why);
         if *self.stopping.borrow() {
@@ -82,7 +95,9 @@ impl Ops {
             keys::revision(tx)?;
             moments.behind(tx)
         });
-        match self.asked(read).await {
+        let (read, decides) = tokio::join!(self.asked(read), self.decides());
+        match read {
+            Ok(_) if !decides => unavailable(NOT_DECIDING),
             Ok(Some(_)) => unavailable(CLOCK_BEHIND),
             Ok(None) => match self.unsigned() {
                 None => text(StatusCode::OK, "ready\n"),
@@ -111,13 +126,16 @@ impl Ops {
     /// Everything counted and measured. A value that the store does not give in time stays as it was.
     async fn metrics(&self) -> Result<Response, Failure> {
         let (now, store) = (self.clock.now(), self.store.clone());
-        let stored = self.asked(self.store.read(move |tx| gauges::read(tx, now))).await.ok();
+        let stored = self.asked(self.store.read(move |tx| gauges::read(tx, now)));
+        let (stored, decides) = tokio::join!(stored, self.decides());
+        let stored = stored.ok();
         let disk_usage = spawn_blocking(move || store.disk_usage()).await.ok().and_then(Result::ok);
         let signing_ready = self.signing_ready();
         let reading = Reading {
             now: Some(now),
             clock_ahead_millis: self.skew.ahead_millis(),
-            ready: !self.store.has_stopped()
+            ready: decides
+                && !self.store.has_stopped()
                 && !*self.stopping.borrow()
                 && stored.as_ref().is_some_and(|stored| behind_millis(now, stored.clock_mark).is_none())
                 && signing_ready.iter().all(|(_, ready)| *ready),

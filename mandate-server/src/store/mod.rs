@@ -17,6 +17,7 @@ pub mod upkeep;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use mandate_core::Timestamp;
 use tokio::sync::Notify;
@@ -177,6 +178,23 @@ impl Store {
         match &self.backend {
             Backend::Sqlite(sqlite) => sqlite.waiting(),
             Backend::Postgres(postgres) => postgres.waiting(),
+        }
+    }
+
+    /// Has those that decide show that they can commit, where the database is another process. Returns when they have tried.
+    pub async fn prove(&self) {
+        match &self.backend {
+            Backend::Sqlite(_) => {}
+            Backend::Postgres(postgres) => postgres.prove().await,
+        }
+    }
+
+    /// For how long some of those that decide have had work without a commit, or without a connection.
+    #[must_use]
+    pub fn stuck(&self) -> Duration {
+        match &self.backend {
+            Backend::Sqlite(_) => Duration::ZERO,
+            Backend::Postgres(postgres) => postgres.stuck(),
         }
     }
 

@@ -1,5 +1,5 @@
 //! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, `unread`, and
-//! `upgrade` from one file to the next) and for the trace, which runs on both at once. `analysts`, `clocks`, `locks`, `losses`, `partitions`,
+//! `upgrade` from one file to the next) and for the trace, which runs on both at once. `analysts`, `clocks`, `crowded`, `locks`, `losses`, `partitions`,
 //! `pooler`, `rates`, `standby` and `stops` are about what PostgreSQL alone has, and `transfer` about the way there.
 #![allow(
     clippy::unwrap_used,
@@ -16,6 +16,7 @@ mod apart;
 mod behind;
 mod clocks;
 mod contract;
+mod crowded;
 mod deliveries;
 mod escrows;
 mod exports;

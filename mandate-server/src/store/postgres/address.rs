@@ -17,6 +17,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::breaker::Breaker;
 use super::database_error::{DatabaseError, Recovery};
+use super::room::Room;
 use super::tls::{self, Trust};
 use crate::error::Fault;
 use crate::model::database::redacted;
@@ -42,6 +43,8 @@ pub(super) struct Address {
     connector: MakeRustlsConnect,
     /// Whether the database can be reached.
     pub(super) breaker: Breaker,
+    /// Which threads have connections.
+    pub(super) room: Room,
     /// How often a connection got no answer in time.
     pub(super) mute: watch::Sender<usize>,
     /// Whether statements are prepared once for each connection.
@@ -110,6 +113,7 @@ impl Address {
             hosts,
             last,
             breaker: Breaker::default(),
+            room: Room::default(),
             mute: watch::Sender::new(0),
         }))
     }

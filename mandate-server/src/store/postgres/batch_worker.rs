@@ -14,9 +14,11 @@ use tokio::time::{sleep, timeout};
 
 use super::super::{Authorization, Decider};
 use super::aside::Aside;
+use super::connection::Step;
 use super::connection_worker::ConnectionWorker;
-use super::hot::{self, Take};
-use super::jobs::{After, Asked, overdue};
+use super::deciding::{PROVE, PROVING, Progress};
+use super::hot::{self, BRIEFLY, Take};
+use super::jobs::{After, Asked, Work, overdue};
 use super::purpose::Locks;
 use crate::error::{Fault, Repeated};
 use crate::model::call::Answer;
@@ -42,6 +44,8 @@ pub(super) struct BatchWorker {
     /// How long a request may wait before it is decided.
     max_wait: Duration,
     aside: Arc<Aside>,
+    /// Whether it decides.
+    progress: Arc<Progress>,
     known: RefCell<hot::Known>,
     /// When requests that were set aside were last tried.
     tried: Instant,
@@ -55,49 +59,62 @@ impl BatchWorker {
         after: After,
         max_wait: Duration,
         aside: Arc<Aside>,
+        progress: Arc<Progress>,
     ) -> Self {
         let (known, tried, repeated) = (RefCell::default(), Instant::now(), Repeated::default());
-        Self { decider, after, max_wait, aside, known, tried, repeated }
+        Self { decider, after, max_wait, aside, progress, known, tried, repeated }
     }
 
     /// Decides on requests until their channel is closed and none is set aside.
-    pub(super) fn serve(mut self, mut worker: ConnectionWorker, mut waiting: mpsc::Receiver<Asked>) {
-        let mut asked = Vec::with_capacity(MAX_BATCH);
+    pub(super) fn serve(mut self, mut worker: ConnectionWorker, mut waiting: mpsc::Receiver<Work>) {
+        let mut came = Vec::with_capacity(MAX_BATCH);
         loop {
             if self.aside.count() == 0 {
-                if worker.wait(waiting.recv_many(&mut asked, 1)) == 0 {
+                if worker.wait(waiting.recv_many(&mut came, 1)) == 0 {
                     return;
                 }
                 self.gather(&waiting);
                 if !waiting.is_empty() {
-                    worker.wait(waiting.recv_many(&mut asked, MAX_BATCH - 1));
+                    worker.wait(waiting.recv_many(&mut came, MAX_BATCH - 1));
                 }
             } else {
                 // A timer belongs to the runtime, and is made within it.
-                let came = async { timeout(REST, waiting.recv_many(&mut asked, MAX_BATCH)).await };
-                if worker.wait(came) == Ok(0) {
+                let coming = async { timeout(REST, waiting.recv_many(&mut came, MAX_BATCH)).await };
+                if worker.wait(coming) == Ok(0) {
                     // Nothing comes any more.
                     worker.wait(async { sleep(REST).await });
                 }
             }
-            let came = std::mem::take(&mut asked);
-            let at_work = self.after.clone();
-            let _at_work = at_work.at_work();
-            self.take(&mut worker, came);
+            let (mut asked, mut proofs) = (Vec::with_capacity(came.len()), Vec::new());
+            for work in came.drain(..) {
+                match work {
+                    Work::Decide(one) => asked.push(one),
+                    Work::Prove(proof) => proofs.push(proof),
+                }
+            }
+            let after = self.after.clone();
+            let _at_work = after.at_work();
+            self.take(&mut worker, asked);
+            if !proofs.is_empty() {
+                self.prove(&mut worker);
+            }
+            for proof in proofs {
+                let _ = proof.send(());
+            }
         }
     }
 
     /// Decides for agents whose rows were held, one after another, each when the database grants its row.
     pub(super) fn serve_in_turn(mut self, mut worker: ConnectionWorker) {
         let aside = Arc::clone(&self.aside);
-        while let Some((turn, asked)) = worker.wait(aside.next(MAX_BATCH)) {
+        while let Some((turn, asked)) = worker.next(async || aside.next(MAX_BATCH).await) {
             let held = self.decide(&mut worker, asked, Take::InTurn);
             aside.back(turn, held);
         }
     }
 
     /// Waits a moment for more requests, unless there are enough, or no other worker is at work.
-    fn gather(&self, waiting: &mpsc::Receiver<Asked>) {
+    fn gather(&self, waiting: &mpsc::Receiver<Work>) {
         for _ in 0..GATHERINGS {
             if waiting.len() >= ENOUGH || !self.after.is_at_work() {
                 return;
@@ -106,7 +123,31 @@ impl BatchWorker {
         }
     }
 
+    /// Takes the locks of a batch, and commits.
+    fn prove(&self, worker: &mut ConnectionWorker) {
+        if self.progress.is_recent() {
+            return;
+        }
+        let proved = worker.transact_until(Instant::now() + PROVING, Locks::Leave, &mut |session| {
+            session.later(Step::plain(BRIEFLY));
+            session.later(Step::plain(PROVE));
+            session.wrote = true;
+            session.send(Vec::new()).map(|_| ())
+        });
+        match proved {
+            Ok(()) => self.progress.committed(),
+            Err(fault) => {
+                if let Some(others) = self.repeated.due("proof") {
+                    tracing::warn!(kind = fault.kind(), reason = %fault, others, "nothing can be decided");
+                }
+            }
+        }
+    }
+
     fn take(&mut self, worker: &mut ConnectionWorker, came: Vec<Asked>) {
+        if !came.is_empty() {
+            self.progress.begin();
+        }
         let free = self.aside.join(came);
         let held = self.decide(worker, free, Take::Skip);
         if !held.is_empty() {
@@ -227,6 +268,7 @@ impl BatchWorker {
             // Without a subscription to its type, an event has no delivery.
             tally.announced &= worker.count != Some(0);
             self.after.record(decided, worker.committing(), &tally);
+            self.progress.committed();
         }
         Ok(answers)
     }

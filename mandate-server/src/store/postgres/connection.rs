@@ -19,6 +19,7 @@ use tokio_postgres::{AsyncMessage, Client, Config, Statement};
 use super::super::tx::{Row, Value};
 use super::address::Address;
 use super::database_error::DatabaseError;
+use super::room::Open;
 use crate::error::Fault;
 
 /// Draws the number that names the connection's transactions, and asks whether commits are durable.
@@ -84,6 +85,8 @@ pub(super) struct Connection {
     /// How often the peer did not answer in time; and that number when this connection was opened.
     mute: watch::Sender<usize>,
     mute_before: usize,
+    /// Counts it among the server's connections.
+    pub(super) open: Option<Open>,
 }
 
 type Sent<'a> = Pin<Box<dyn Future<Output = Result<Ran, DatabaseError>> + 'a>>;
@@ -111,8 +114,17 @@ impl Connection {
             }
         });
         let prepared = address.prepares.then(HashMap::new);
-        let mut connection =
-            Self { client, prepared, seed: [0; 16], drawn: 0, durable: false, warned, mute, mute_before };
+        let mut connection = Self {
+            client,
+            prepared,
+            seed: [0; 16],
+            drawn: 0,
+            durable: false,
+            warned,
+            mute,
+            mute_before,
+            open: None,
+        };
         let greeted = connection.send(vec![Step::Run(GREET, Vec::new())]).await?.rows.pop();
         let mut row = greeted.ok_or_else(|| DatabaseError::other("database: a greeting without a row"))?;
         connection.seed = row.bytes()?;

@@ -4,22 +4,26 @@
 //! After COMMIT was sent, the outcome is unknown. To learn it, a row with the transaction's number is inserted into
 //! `commits`: if that succeeds, the transaction has not committed and never can.
 
+mod connecting;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
+use tokio::sync::watch;
 use tracing::{debug, info, warn};
 
 use super::super::tx::{Tx, Value};
 use super::address::Address;
-use super::breaker::Turn;
 use super::connection::{Connection, Parameter, Step};
 use super::database_error::{DatabaseError, Recovery};
 use super::purpose::{End, Locks, Purpose};
+use super::room::{Place, Rank};
 use super::session::{PostgresSession, Scripted, run};
 use crate::error::Fault;
 use crate::model::call::ScriptError;
+use connecting::Refusal;
 
 /// How many times a transaction is tried.
 const ATTEMPTS: u32 = 10;
@@ -28,8 +32,6 @@ const FIRST_PAUSE: Duration = Duration::from_millis(4);
 const LONGEST_PAUSE: Duration = Duration::from_millis(256);
 /// After this time a transaction is neither tried again nor committed: its ids carry an old time.
 const TRYING: Duration = Duration::from_secs(20);
-/// How long a thread waits for another's attempt to connect, each time that it looks.
-const WAIT: Duration = Duration::from_millis(10);
 /// How long it is tried to learn the outcome of a transaction.
 const ASKING: Duration = Duration::from_secs(20);
 /// How many times a script that reads is run when its connection is lost.
@@ -49,6 +51,12 @@ pub(super) struct ConnectionWorker {
     runtime: Runtime,
     address: Arc<Address>,
     connection: Option<Connection>,
+    /// Its place among all connections. None for an operator's command.
+    place: Option<Place>,
+    /// The ranks that ask for connections.
+    asked: watch::Receiver<Rank>,
+    /// Since when the database has refused a connection.
+    refusal: Option<Refusal>,
     used: Instant,
     /// How long the last COMMIT took, together with the statements sent with it.
     committing: Duration,
@@ -73,14 +81,22 @@ enum Ended<T> {
 }
 
 impl ConnectionWorker {
+    /// A thread of a server.
+    pub(super) fn at(address: Arc<Address>, place: Place) -> Result<Self, Fault> {
+        Ok(Self { place: Some(place), ..Self::new(address)? })
+    }
+
     pub(super) fn new(address: Arc<Address>) -> Result<Self, Fault> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime =
             runtime.map_err(|e| Fault::new(format!("cannot start a thread for the database: {e}")))?;
         Ok(Self {
             runtime,
+            asked: address.room.follow(),
             address,
             connection: None,
+            place: None,
+            refusal: None,
             used: Instant::now(),
             committing: Duration::ZERO,
             held: false,
@@ -88,21 +104,6 @@ impl ConnectionWorker {
             trying: TRYING,
             random: 0,
         })
-    }
-
-    /// Waits for `what` while the connection stays alive.
-    pub(super) fn wait<T>(&self, what: impl Future<Output = T>) -> T {
-        self.runtime.block_on(what)
-    }
-
-    /// Drops the connection, whatever its state.
-    pub(super) fn leave(&mut self) {
-        self.connection = None;
-    }
-
-    /// Whether the database could not be reached.
-    pub(super) fn is_away(&self) -> bool {
-        self.address.breaker.is_away()
     }
 
     /// Whether the last transaction ended because another transaction held a lock.
@@ -113,46 +114,6 @@ impl ConnectionWorker {
     /// How long the last COMMIT took, together with the statements sent with it.
     pub(super) fn committing(&self) -> Duration {
         self.committing
-    }
-
-    /// Connects if there is no connection.
-    pub(super) fn connect(&mut self) -> Result<(), Fault> {
-        if self
-            .connection
-            .as_ref()
-            .is_some_and(|connection| connection.is_closed() || connection.is_doubtful())
-        {
-            self.connection = None;
-        }
-        while self.connection.is_none() {
-            let attempt = match self.address.breaker.turn() {
-                Turn::Try(attempt) => attempt,
-                Turn::Refused(fault) => return Err(fault),
-                Turn::Wait => {
-                    // A timer must be made within its runtime.
-                    self.runtime.block_on(async { tokio::time::sleep(WAIT).await });
-                    continue;
-                }
-            };
-            match self.runtime.block_on(Connection::open(&self.address)) {
-                Ok(mut connection) => {
-                    attempt.succeeded();
-                    if !connection.durable {
-                        warn!(
-                            "the database runs with fsync off: what it acknowledges is lost when its machine fails"
-                        );
-                    }
-                    self.random ^= u64::from_be_bytes(*connection.draw().last_chunk().unwrap_or(&[0; 8]));
-                    (self.connection, self.used) = (Some(connection), Instant::now());
-                }
-                Err(error) => {
-                    if attempt.failed(&error.fault) || error.recovery == Recovery::None {
-                        return Err(error.fault);
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Runs `script` on one snapshot. If the connection is lost, runs it again on a new connection.

@@ -26,13 +26,15 @@ pub(super) struct DatabaseError {
     pub(super) fault: Fault,
     /// Whether the database has ended a statement that took too long.
     pub(super) timed_out: bool,
+    /// Whether the database grants no more connections.
+    pub(super) is_refused: bool,
 }
 
 impl DatabaseError {
     /// The connection is lost or cannot be used any more.
     pub(super) fn lost(why: &str) -> Self {
         let fault = Fault::Unavailable(format!("database: {why}"));
-        Self { recovery: Recovery::Reconnect, fault, timed_out: false }
+        Self { recovery: Recovery::Reconnect, fault, timed_out: false, is_refused: false }
     }
 
     /// Trying again does not help.
@@ -43,7 +45,7 @@ impl DatabaseError {
 
 impl From<Fault> for DatabaseError {
     fn from(fault: Fault) -> Self {
-        Self { recovery: Recovery::None, fault, timed_out: false }
+        Self { recovery: Recovery::None, fault, timed_out: false, is_refused: false }
     }
 }
 
@@ -69,7 +71,9 @@ impl From<Error> for DatabaseError {
             _ if recovery == Recovery::Reconnect => Fault::Unavailable(message),
             _ => Fault::Internal(message),
         };
-        Self { recovery, fault, timed_out: error.code() == Some(&SqlState::QUERY_CANCELED) }
+        let timed_out = error.code() == Some(&SqlState::QUERY_CANCELED);
+        let is_refused = error.code() == Some(&SqlState::TOO_MANY_CONNECTIONS);
+        Self { recovery, fault, timed_out, is_refused }
     }
 }
 

@@ -48,7 +48,7 @@ const THERE: &str = "/* postgres_hot.there */ SELECT a.environment, a.agent
     FROM (SELECT unnest($1::bigint[]) AS environment, unnest($2::text[]) AS agent) AS k
     JOIN agents a ON a.environment = k.environment AND a.agent = k.agent";
 /// How long a batch waits for other locks if it may not delay others.
-const BRIEFLY: &str = "SET LOCAL lock_timeout = '50ms'";
+pub(super) const BRIEFLY: &str = "SET LOCAL lock_timeout = '50ms'";
 /// The limits for what follows a wait for a row.
 const USUALLY: &str = "SET LOCAL lock_timeout = '3s'; SET LOCAL statement_timeout = '5s'";
 /// Makes the connection's plans anew, for the present size of the tables.

@@ -23,6 +23,14 @@ pub(super) struct Asked {
     pub(super) waiter: oneshot::Sender<Result<Answer, Fault>>,
 }
 
+/// What a batch worker does.
+pub(super) enum Work {
+    /// It decides.
+    Decide(Asked),
+    /// It shows that it can commit, and then says so.
+    Prove(oneshot::Sender<()>),
+}
+
 /// The environment and the agent of a request.
 pub(super) type Owner = (i64, Option<AgentId>);
 

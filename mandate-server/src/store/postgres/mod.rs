@@ -8,11 +8,13 @@ mod columns;
 mod connection;
 mod connection_worker;
 mod database_error;
+mod deciding;
 mod hot;
 mod jobs;
 mod keep;
 mod pool;
 mod purpose;
+mod room;
 mod scripts;
 mod session;
 mod tend;
@@ -23,6 +25,7 @@ mod transfer;
 pub(super) mod upkeep;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use mandate_core::Timestamp;
 use tokio::sync::{Mutex, Notify};
@@ -104,6 +107,16 @@ impl Postgres {
 
     pub(super) fn waiting(&self) -> usize {
         self.pool.waiting()
+    }
+
+    /// Has those that decide show that they can.
+    pub(super) async fn prove(&self) {
+        self.pool.prove().await;
+    }
+
+    /// For how long one of those that decide has had work without a commit.
+    pub(super) fn stuck(&self) -> Duration {
+        self.pool.stuck()
     }
 
     /// The size of the database. PostgreSQL does not report the free space.

@@ -15,7 +15,9 @@ use super::address::Address;
 use super::aside::Aside;
 use super::batch_worker::BatchWorker;
 use super::connection_worker::ConnectionWorker;
-use super::jobs::{After, Asked, MAX_WAITING, overdue};
+use super::deciding::Progress;
+use super::jobs::{After, Asked, MAX_WAITING, Work, overdue};
+use super::room::{Kind, Place, Rank};
 use super::scripts::{self, BRIEFLY, Script, Tried};
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, ScriptError};
@@ -42,12 +44,13 @@ type Queue<J> = Mutex<Option<mpsc::Sender<J>>>;
 
 /// The threads and their queues.
 pub(super) struct Pool {
+    address: Arc<Address>,
     readers: Queue<Job>,
     long_readers: Queue<Job>,
     writers: Queue<Script>,
     /// Scripts whose locks another transaction holds.
     patient: Queue<Script>,
-    batch_workers: Vec<Queue<Asked>>,
+    batch_workers: Vec<(Queue<Work>, Arc<Progress>)>,
     /// Requests of agents whose rows another transaction holds.
     aside: Arc<Aside>,
     /// How many scripts are set aside because of a held lock.
@@ -68,37 +71,49 @@ impl Pool {
         max_wait: Duration,
     ) -> Result<Self, Fault> {
         let mut threads = Vec::with_capacity(READERS + LONG_READERS + WRITERS + 1 + BATCH_WORKERS);
-        let readers = crew("reader", READERS, address, &mut threads, serve)?;
-        let long_readers = crew("long-reader", LONG_READERS, address, &mut threads, serve)?;
+        let first = |kind, rank| Place { kind, rank };
+        let place = first(Kind::Read, Rank::Read);
+        let readers = crew("reader", (READERS, place), address, &mut threads, serve)?;
+        let place = first(Kind::ReadLong, Rank::ReadLong);
+        let long_readers = crew("long-reader", (LONG_READERS, place), address, &mut threads, serve)?;
         let (patient, held) = mpsc::channel(MAX_WAITING);
         let writers = {
             let patient = patient.clone();
             let serve = move |worker: ConnectionWorker, waiting: &AsyncMutex<_>| {
                 scripts::serve(worker, waiting, &patient);
             };
-            crew("writer", WRITERS, address, &mut threads, serve)?
+            crew("writer", (WRITERS, first(Kind::Write, Rank::Write)), address, &mut threads, serve)?
         };
         let scripts_aside = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&scripts_aside);
         let serve = move |worker: ConnectionWorker| scripts::serve_patiently(worker, held, &count);
-        threads.push(thread("writer-patient".to_owned(), address, serve)?);
+        let place = first(Kind::Patient, Rank::Patient);
+        threads.push(thread("writer-patient".to_owned(), address, place, serve)?);
         let aside = Arc::new(Aside::default());
-        let decides = || BatchWorker::new(Arc::clone(decider), after.clone(), max_wait, Arc::clone(&aside));
+        let decides = |progress: &Arc<Progress>| {
+            let (decider, aside) = (Arc::clone(decider), Arc::clone(&aside));
+            BatchWorker::new(decider, after.clone(), max_wait, aside, Arc::clone(progress))
+        };
         let mut batch_workers = Vec::with_capacity(BATCH_WORKERS);
         for number in 0..BATCH_WORKERS {
             let (asked, waiting) = mpsc::channel(MAX_WAITING);
-            let decides = decides();
+            let progress = Arc::default();
+            let decides = decides(&progress);
             let serve = move |worker: ConnectionWorker| decides.serve(worker, waiting);
-            threads.push(thread(format!("batch-worker-{number}"), address, serve)?);
-            batch_workers.push(Mutex::new(Some(asked)));
+            let place = first(Kind::Decide, Rank::Decide);
+            threads.push(thread(format!("batch-worker-{number}"), address, place, serve)?);
+            batch_workers.push((Mutex::new(Some(asked)), progress));
         }
         let mut in_turn = Vec::with_capacity(IN_TURN);
         for number in 0..IN_TURN {
-            let decides = decides();
+            // What these cannot do says nothing about the others.
+            let decides = decides(&Arc::default());
             let serve = move |worker: ConnectionWorker| decides.serve_in_turn(worker);
-            in_turn.push(thread(format!("batch-worker-in-turn-{number}"), address, serve)?);
+            let place = first(Kind::Wait, Rank::Surplus);
+            in_turn.push(thread(format!("batch-worker-in-turn-{number}"), address, place, serve)?);
         }
         Ok(Self {
+            address: Arc::clone(address),
             readers,
             long_readers,
             writers,
@@ -180,8 +195,8 @@ impl Pool {
         (caller.environment.id, &caller.agent).hash(&mut hasher);
         let batch_worker =
             usize::try_from(hasher.finish() % self.batch_workers.len().max(1) as u64).unwrap_or_default();
-        let queue = self.batch_workers.get(batch_worker).ok_or_else(gone)?;
-        send(queue, Asked { authorization, at: began, waiter }).await?;
+        let (queue, _) = self.batch_workers.get(batch_worker).ok_or_else(gone)?;
+        send(queue, Work::Decide(Asked { authorization, at: began, waiter })).await?;
         let answer = answered.await.map_err(|_| gone())??;
         self.after.authorized(began.elapsed());
         Ok(answer)
@@ -189,7 +204,7 @@ impl Pool {
 
     /// How many jobs wait for a thread or for a lock.
     pub(super) fn waiting(&self) -> usize {
-        let queued = self.batch_workers.iter().map(waiting).sum::<usize>();
+        let queued = self.batch_workers.iter().map(|(queue, _)| waiting(queue)).sum::<usize>();
         let aside = self.aside.count() + self.scripts_aside.load(Ordering::Relaxed);
         waiting(&self.readers)
             + waiting(&self.long_readers)
@@ -199,15 +214,36 @@ impl Pool {
             + aside
     }
 
+    /// Has each batch worker that has not just committed show that it can. Returns when all have tried.
+    pub(super) async fn prove(&self) {
+        let mut proofs = Vec::with_capacity(BATCH_WORKERS);
+        for (queue, progress) in self.batch_workers.iter().filter(|(_, progress)| !progress.is_recent()) {
+            progress.begin();
+            let (proof, proved) = oneshot::channel();
+            if send(queue, Work::Prove(proof)).await.is_ok() {
+                proofs.push(proved);
+            }
+        }
+        for proved in proofs {
+            let _ = proved.await;
+        }
+    }
+
+    /// For how long a batch worker has had work without a commit.
+    pub(super) fn stuck(&self) -> Duration {
+        self.batch_workers.iter().map(|(_, progress)| progress.stuck()).max().unwrap_or_default()
+    }
+
     /// Finishes the queued jobs, then joins the threads.
     pub(super) fn close(&self) {
+        self.address.room.close();
         for readers in [&self.readers, &self.long_readers] {
             drop(readers.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
         drop(self.writers.lock().unwrap_or_else(PoisonError::into_inner).take());
         // What the writers hand over still arrives.
         drop(self.patient.lock().unwrap_or_else(PoisonError::into_inner).take());
-        for queue in &self.batch_workers {
+        for (queue, _) in &self.batch_workers {
             drop(queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         }
         for thread in self.threads.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
@@ -256,17 +292,18 @@ fn gone() -> Fault {
 fn thread(
     name: String,
     address: &Arc<Address>,
+    place: Place,
     serve: impl FnOnce(ConnectionWorker) + Send + 'static,
 ) -> Result<JoinHandle<()>, Fault> {
-    let worker = ConnectionWorker::new(Arc::clone(address))?;
+    let worker = ConnectionWorker::at(Arc::clone(address), place)?;
     let started = std::thread::Builder::new().name(name).spawn(move || serve(worker));
     started.map_err(|e| Fault::new(format!("cannot start a thread for the database: {e}")))
 }
 
-/// Starts threads that share one queue.
+/// Starts threads that share one queue. The first has the place, and the others stand behind it.
 fn crew<J: Send + 'static>(
     name: &str,
-    count: usize,
+    (count, first): (usize, Place),
     address: &Arc<Address>,
     threads: &mut Vec<JoinHandle<()>>,
     serve: impl Fn(ConnectionWorker, &AsyncMutex<mpsc::Receiver<J>>) + Clone + Send + 'static,
@@ -275,14 +312,16 @@ fn crew<J: Send + 'static>(
     let waiting = Arc::new(AsyncMutex::new(waiting));
     for number in 0..count {
         let (waiting, serve) = (Arc::clone(&waiting), serve.clone());
-        threads.push(thread(format!("{name}-{number}"), address, move |worker| serve(worker, &waiting))?);
+        let place = if number == 0 { first } else { Place { rank: Rank::Surplus, ..first } };
+        let serve = move |worker: ConnectionWorker| serve(worker, &waiting);
+        threads.push(thread(format!("{name}-{number}"), address, place, serve)?);
     }
     Ok(Mutex::new(Some(jobs)))
 }
 
 fn serve(mut worker: ConnectionWorker, waiting: &AsyncMutex<mpsc::Receiver<Job>>) {
     // One thread waits for the next job, the others for the lock on the queue.
-    while let Some(job) = worker.wait(async { waiting.lock().await.recv().await }) {
+    while let Some(job) = worker.next(async || waiting.lock().await.recv().await) {
         // A panic drops the caller's channel. The thread goes on.
         if catch_unwind(AssertUnwindSafe(|| job(&mut worker))).is_err() {
             worker.leave();

@@ -34,7 +34,7 @@ pub(super) fn serve(
     patient: &Sender<Script>,
 ) {
     // One thread waits for the next job, the others for the lock on the queue.
-    while let Some(mut script) = worker.wait(async { waiting.lock().await.recv().await }) {
+    while let Some(mut script) = worker.next(async || waiting.lock().await.recv().await) {
         if attempt(&mut worker, &mut script) == Tried::Answered {
             continue;
         }
@@ -55,7 +55,7 @@ pub(super) fn serve_patiently(
     let mut aside: VecDeque<Script> = VecDeque::new();
     loop {
         if aside.is_empty() {
-            let Some(script) = worker.wait(waiting.recv()) else { return };
+            let Some(script) = worker.next(async || waiting.recv().await) else { return };
             aside.push_back(script);
         }
         while aside.len() < MAX_WAITING

@@ -1,0 +1,132 @@
+//! A database that grants fewer connections than a server wants, or no lock: what decides comes first, and a server that
+//! cannot decide is not ready.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use mandate_tests::cluster::{Held, query, run};
+
+use crate::wire::{Reply, exchange};
+use crate::world::{World, spend};
+
+/// Far fewer than a server's threads.
+const LIMIT: usize = 5;
+/// More agents than batch workers, and more readers and writers than threads.
+const AGENTS: usize = 8;
+const OTHERS: usize = 16;
+const ROUNDS: usize = 5;
+/// How soon a server that cannot decide is not ready: after 5 seconds, with room for a slow machine.
+const SOON: Duration = Duration::from_secs(12);
+const DECISIONS: &str = "SELECT count(*) FROM decisions";
+
+/// The database of a server: its name, and the URL of another one of the same cluster.
+fn apart(world: &World) -> (String, String) {
+    let (cluster, name) = world.settings.database.rsplit_once('/').unwrap();
+    let name = name.split('?').next().unwrap().to_owned();
+    (name, format!("{cluster}/postgres"))
+}
+
+async fn ready(world: &World) -> Reply {
+    exchange(world.running.ops, "GET", "/readyz", "", b"").await
+}
+
+/// Asks until the answer has this status; gives the answer.
+async fn until(world: &World, status: u16) -> Reply {
+    let began = Instant::now();
+    loop {
+        let reply = ready(world).await;
+        if reply.status == status {
+            return reply;
+        }
+        assert!(began.elapsed() < SOON, "{}: {}", reply.status, reply.body);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_few_connections_all_authorizations_are_decided() {
+    let world = &World::start().await;
+    let mut agents = Vec::with_capacity(AGENTS);
+    for number in 0..AGENTS {
+        agents.push(world.agent(&format!("a{number}")).await);
+    }
+    let organization = &world.organization_key;
+    let lists = || join_all((0..OTHERS).map(|_| world.get(organization, "/v1/agents")));
+    // Those that read have all their connections before any decides.
+    assert!(lists().await.iter().all(|reply| reply.status == 200));
+    let (name, cluster) = apart(world);
+    run(&cluster, &format!("ALTER DATABASE {name} CONNECTION LIMIT {LIMIT}"));
+    let kill = format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{name}'");
+    let _ = query(&cluster, &kill);
+    assert!(lists().await.iter().all(|reply| reply.status < 600), "those that read come first");
+    let body = spend(1);
+    for _ in 0..ROUNDS {
+        let decide = join_all(agents.iter().map(|key| world.post(key, "/v1/authorizations", &body)));
+        let (decided, _) = tokio::join!(decide, lists());
+        for reply in decided {
+            assert_eq!(reply.status, 201, "{}", reply.body);
+        }
+    }
+    assert_eq!(until(world, 200).await.body, "ready\n");
+    for reply in lists().await {
+        assert_eq!(reply.status, 200, "those that read share what is left: {}", reply.body);
+    }
+    let open = query(&cluster, &format!("SELECT count(*) FROM pg_stat_activity WHERE datname = '{name}'"));
+    assert!(open.parse::<usize>().unwrap() <= LIMIT, "{open}");
+    run(&cluster, &format!("ALTER DATABASE {name} CONNECTION LIMIT -1"));
+    assert_eq!(world.holds(), ROUNDS * AGENTS);
+}
+
+/// Reading goes on all the time, so that only what decides can say it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_gets_no_lock_for_its_decisions_is_not_ready() {
+    let world = &World::start().await;
+    let agent = &world.agent("a").await;
+    let url = world.settings.database.as_str();
+    let body = spend(1);
+    assert_eq!(world.post(agent, "/v1/authorizations", &body).await.status, 201);
+    assert_eq!(until(world, 200).await.body, "ready\n");
+    let holder = Held::begin(url, "LOCK TABLE ONLY decisions IN ACCESS EXCLUSIVE MODE");
+    let unready = async {
+        let reply = until(world, 503).await;
+        assert!(reply.body.starts_with("nothing is decided"), "{}", reply.body);
+        assert_eq!(world.get(&world.organization_key, "/v1/agents").await.status, 200);
+        holder.commit();
+    };
+    let (asked, ()) = tokio::join!(world.post(agent, "/v1/authorizations", &body), unready);
+    assert_eq!(asked.status, 201, "{}", asked.body);
+    assert_eq!(until(world, 200).await.body, "ready\n");
+    assert_eq!(query(url, DECISIONS), "2");
+    world.holds();
+}
+
+/// Without requests: what asks is the load balancer, which would send the first ones here.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idle_server_that_could_not_decide_is_not_ready() {
+    let world = &World::start().await;
+    let holder = Held::begin(&world.settings.database, "LOCK TABLE agents IN SHARE MODE");
+    assert!(until(world, 503).await.body.starts_with("nothing is decided"));
+    holder.commit();
+    assert_eq!(until(world, 200).await.body, "ready\n");
+}
+
+/// One held row says nothing about all other agents.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_with_a_held_agent_is_ready() {
+    let world = &World::start().await;
+    let agent = &world.agent("held").await;
+    let holder =
+        Held::begin(&world.settings.database, "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE");
+    let body = spend(1);
+    let ready = async {
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(7) {
+            let reply = ready(world).await;
+            assert_eq!(reply.status, 200, "{}", reply.body);
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        holder.commit();
+    };
+    let (asked, ()) = tokio::join!(world.post(agent, "/v1/authorizations", &body), ready);
+    assert_eq!(asked.status, 201, "{}", asked.body);
+}
