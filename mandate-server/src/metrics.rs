@@ -10,7 +10,8 @@ mod process;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use mandate_core::{Timestamp, Verdict};
 use prometheus_client::encoding::text;
@@ -58,6 +59,10 @@ struct Registered {
     connections: Family<Listening, Gauge>,
     no_connections: Family<Refused, Counter>,
     authorization_seconds: Histogram,
+    /// When the server started, and how many milliseconds later an authorization was last committed.
+    began: Instant,
+    last_authorized: AtomicU64,
+    lock_waits: Counter,
     commit_seconds: Histogram,
     batch_jobs: Histogram,
     attempts: Family<OfAttempt, Counter>,
@@ -105,6 +110,9 @@ impl Metrics {
             connections: Family::default(),
             no_connections: Family::default(),
             authorization_seconds: fast(),
+            began: Instant::now(),
+            last_authorized: AtomicU64::default(),
+            lock_waits: Counter::default(),
             commit_seconds: fast(),
             batch_jobs: Histogram::new(BATCH_JOBS),
             attempts: Family::default(),
@@ -127,6 +135,8 @@ impl Metrics {
     /// The metrics cannot be encoded.
     pub fn write(&self, reading: &Reading) -> Result<String, Fault> {
         self.0.gauges.set(reading);
+        let last = Duration::from_millis(self.0.last_authorized.load(Ordering::Relaxed));
+        self.0.gauges.batch_age.set(self.0.began.elapsed().saturating_sub(last).as_secs_f64());
         let mut written = String::new();
         text::encode(&mut written, &self.0.registry).map_err(|e| Fault::new(format!("metrics: {e}")))?;
         Ok(written)
@@ -182,6 +192,13 @@ impl Metrics {
     /// Records how long an authorization took, from the queue to the commit.
     pub fn authorized(&self, duration: Duration) {
         self.0.authorization_seconds.observe(duration.as_secs_f64());
+        let since = u64::try_from(self.0.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.0.last_authorized.store(since, Ordering::Relaxed);
+    }
+
+    /// Counts authorizations that were set aside because another transaction holds a lock.
+    pub fn held(&self, count: usize) {
+        self.0.lock_waits.inc_by(u64::try_from(count).unwrap_or(u64::MAX));
     }
 
     /// Records the end of a transaction with this number of jobs. `duration` is that of COMMIT and the statements sent
@@ -252,6 +269,11 @@ impl Registered {
                 "tls_reload_failures",
                 "Certificates that were changed and cannot be used",
                 &self.reloads_failed,
+            ),
+            (
+                "store_lock_waits",
+                "Authorizations that waited because another transaction held a lock",
+                &self.lock_waits,
             ),
             ("trace_spans_lost", "Spans that did not reach the trace collector", &self.spans_lost),
         ];

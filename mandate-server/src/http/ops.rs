@@ -129,7 +129,8 @@ impl Ops {
         let stored = self.asked(self.store.read(move |tx| gauges::read(tx, now)));
         let (stored, decides) = tokio::join!(stored, self.decides());
         let stored = stored.ok();
-        let disk_usage = spawn_blocking(move || store.disk_usage()).await.ok().and_then(Result::ok);
+        let asked = spawn_blocking(move || (store.disk_usage().ok(), store.cluster().ok().flatten()));
+        let (disk_usage, cluster) = asked.await.unwrap_or_default();
         let signing_ready = self.signing_ready();
         let reading = Reading {
             now: Some(now),
@@ -143,6 +144,8 @@ impl Ops {
             queue_jobs: self.store.waiting(),
             stored,
             disk_usage,
+            cluster,
+            connections: self.store.connections(),
         };
         let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static(CONTENT_TYPE))];
         Ok(response(StatusCode::OK, content_type, self.metrics.write(&reading)?))

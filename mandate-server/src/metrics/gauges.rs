@@ -9,8 +9,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::OfKind;
 use super::{PREFIX, process};
-use crate::model::gauges::DiskUsage;
-use crate::model::gauges::Stored;
+use crate::model::gauges::{Cluster, DiskUsage, Stored};
 
 /// An instant in seconds, with a fraction.
 type Seconds = Gauge<f64, AtomicU64>;
@@ -35,6 +34,10 @@ pub struct Reading {
     pub stored: Option<Stored>,
     /// The database's disk usage.
     pub disk_usage: Option<DiskUsage>,
+    /// What a shared database shows of itself.
+    pub cluster: Option<Cluster>,
+    /// Open connections to it, by what they are for.
+    pub connections: Vec<(&'static str, usize)>,
 }
 
 /// The metrics that are set before each scrape is answered.
@@ -55,6 +58,11 @@ pub(super) struct Gauges {
     database: Optional,
     log: Optional,
     free: Optional,
+    pub(super) batch_age: Seconds,
+    connections: Family<OfKind, Gauge>,
+    receivers: Optional,
+    lag: Optional,
+    partitions: Optional,
     memory: Gauge,
     files: Gauge,
     pub(super) started: Seconds,
@@ -84,7 +92,13 @@ impl Gauges {
         ] {
             ours.register_with_unit(name, help, Unit::Bytes, gauge.clone());
         }
+        gauges.register_cluster(ours);
         for (name, help, gauge) in [
+            (
+                "batch_age",
+                "Time since an authorization was last committed; before the first, since the start",
+                &gauges.batch_age,
+            ),
             ("clock_timestamp", "Time of the server's clock", &gauges.clock),
             (
                 "clock_ahead",
@@ -123,7 +137,39 @@ impl Gauges {
         gauges
     }
 
+    /// What only PostgreSQL has.
+    fn register_cluster(&self, ours: &mut Registry) {
+        let help = "Open connections to PostgreSQL, by what they are for";
+        ours.register("database_connections", help, self.connections.clone());
+        let help = "Standbys and others that receive PostgreSQL's log";
+        ours.register("database_receivers", help, self.receivers.clone());
+        let help = "How far the last standby is behind, where the server's role may know it";
+        ours.register_with_unit("database_replication_lag", help, Unit::Bytes, self.lag.clone());
+        let help = "Start of the last month for which PostgreSQL has partitions; 0 without any";
+        ours.register_with_unit(
+            "database_partitions_timestamp",
+            help,
+            Unit::Seconds,
+            self.partitions.clone(),
+        );
+    }
+
+    fn set_cluster(&self, cluster: &Cluster) {
+        set(&self.receivers.get_or_create(&Vec::new()), Some(cluster.receivers));
+        if cluster.lag_bytes.is_some() {
+            set(&self.lag.get_or_create(&Vec::new()), cluster.lag_bytes);
+        }
+        let partitions = cluster.partitions_to.map_or(0, |at| at.millis() / 1000);
+        set(&self.partitions.get_or_create(&Vec::new()), Some(partitions));
+    }
+
     pub(super) fn set(&self, reading: &Reading) {
+        for (kind, open) in &reading.connections {
+            set(&self.connections.get_or_create(&OfKind { kind }), Some(*open));
+        }
+        if let Some(cluster) = &reading.cluster {
+            self.set_cluster(cluster);
+        }
         self.ready.set(reading.ready.into());
         for (kind, ready) in &reading.signing_ready {
             let kind = OfKind { kind: kind.as_str() };

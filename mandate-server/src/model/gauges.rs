@@ -22,6 +22,17 @@ pub struct Stored {
     pub signing_keys: Vec<(EnvironmentKind, Timestamp)>,
 }
 
+/// What a database that several servers share shows of itself.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Cluster {
+    /// Standbys, and others that receive its log.
+    pub receivers: i64,
+    /// How far the last of them is behind, in bytes of the log. None without one, or if the server's role may not know it.
+    pub lag_bytes: Option<i64>,
+    /// The first instant of the last month for which all partitions are there. None if there are none.
+    pub partitions_to: Option<Timestamp>,
+}
+
 /// How much of its disk a database uses, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskUsage {

@@ -26,7 +26,7 @@ use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
 use crate::model::database::{POSTGRES, SQLITE};
-use crate::model::gauges::DiskUsage;
+use crate::model::gauges::{Cluster, DiskUsage};
 use crate::traces::Span;
 use tail::Tail;
 use tx::Tx;
@@ -228,6 +228,26 @@ impl Store {
                 sqlite.disk_usage().map_err(|e| Fault::new(format!("database: its size cannot be read: {e}")))
             }
             Backend::Postgres(postgres) => postgres.disk_usage(),
+        }
+    }
+
+    /// What a database that several servers share shows of itself. This asks it, so it may take a while.
+    ///
+    /// # Errors
+    /// The database does not answer.
+    pub fn cluster(&self) -> Result<Option<Cluster>, Fault> {
+        match &self.backend {
+            Backend::Sqlite(_) => Ok(None),
+            Backend::Postgres(postgres) => postgres.cluster().map(Some),
+        }
+    }
+
+    /// How many connections to the database are open, by what they are for. A file has none.
+    #[must_use]
+    pub fn connections(&self) -> Vec<(&'static str, usize)> {
+        match &self.backend {
+            Backend::Sqlite(_) => Vec::new(),
+            Backend::Postgres(postgres) => postgres.connections(),
         }
     }
 

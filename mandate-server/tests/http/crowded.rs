@@ -56,7 +56,8 @@ async fn with_few_connections_all_authorizations_are_decided() {
     assert!(lists().await.iter().all(|reply| reply.status == 200));
     let (name, cluster) = apart(world);
     run(&cluster, &format!("ALTER DATABASE {name} CONNECTION LIMIT {LIMIT}"));
-    let kill = format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{name}'");
+    let kill =
+        format!("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE datname = '{name}'");
     let _ = query(&cluster, &kill);
     assert!(lists().await.iter().all(|reply| reply.status < 600), "those that read come first");
     let body = spend(1);

@@ -35,8 +35,12 @@ const MANY_DECISIONS: &str = "SELECT count(*) FROM decisions WHERE agent LIKE 'a
 
 /// How many jobs wait for threads or locks, as the metrics say.
 async fn waiting(world: &World) -> usize {
+    measured(world, "mandate_store_queue_jobs ").await
+}
+
+async fn measured(world: &World, name: &str) -> usize {
     let metrics = exchange(world.running.ops, "GET", "/metrics", "", b"").await.body;
-    let line = metrics.lines().find_map(|line| line.strip_prefix("mandate_store_queue_jobs ")).unwrap();
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.trim_end_matches(".0").parse().unwrap()
 }
 
@@ -73,6 +77,7 @@ async fn an_agent_whose_row_is_held_delays_no_other_and_is_not_decided_for_later
         reply.refused(500, "server_error");
     }
     let given_up = began.elapsed();
+    assert!(measured(world, "mandate_store_lock_waits_total ").await >= 1);
     assert!(given_up > Duration::from_secs(19) && given_up < Duration::from_secs(25), "{given_up:?}");
     holder.commit();
     assert_eq!(world.post(held, "/v1/authorizations", &body).await.status, 201);

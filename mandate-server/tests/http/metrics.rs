@@ -18,6 +18,14 @@ struct Scrape {
 /// The metrics that only a database on this machine's disk has.
 const OF_FILES: [&str; 2] = ["mandate_database_free_bytes", "mandate_database_wal_bytes"];
 
+/// The metrics that only a database on a server of its own has; and of these, the one that only a standby shows.
+const OF_SERVERS: [&str; 3] = [
+    "mandate_database_connections",
+    "mandate_database_receivers",
+    "mandate_database_partitions_timestamp_seconds",
+];
+const OF_STANDBYS: &str = "mandate_database_replication_lag_bytes";
+
 impl Scrape {
     async fn of(world: &World) -> Self {
         let reply = exchange(world.running.ops, "GET", "/metrics", "", b"").await;
@@ -210,6 +218,16 @@ async fn the_counters_move_by_what_was_done() {
             "{series}"
         );
     }
+    for series in OF_SERVERS {
+        let is_there = scrape.names().contains(series);
+        assert_eq!(is_there, crate::KIND == mandate_tests::Kind::Postgres, "{series}");
+    }
+    if crate::KIND == mandate_tests::Kind::Postgres {
+        assert!(scrape.value("mandate_database_connections{kind=\"decide\"}") >= 1.0);
+        assert_eq!(scrape.value("mandate_database_receivers"), 0.0, "there is no standby");
+    }
+    let age = scrape.value("mandate_batch_age_seconds");
+    assert!((0.0..60.0).contains(&age), "{age}");
     for series in [
         "mandate_database_bytes",
         "mandate_caller_lookups_total{outcome=\"miss\"}",
@@ -285,9 +303,9 @@ async fn the_dashboard_and_the_alerts_name_what_there_is() {
     for (file, text) in [("dashboard", dashboard.as_str()), ("alerts", asked.join("\n").as_str())] {
         assert!(!named(text).is_empty());
         let mut unknown: Vec<_> = named(text).difference(&there).copied().collect();
-        if crate::KIND == mandate_tests::Kind::Postgres {
-            unknown.retain(|name| !OF_FILES.contains(name));
-        }
+        let of_others: &[&str] =
+            if crate::KIND == mandate_tests::Kind::Postgres { &OF_FILES } else { &OF_SERVERS };
+        unknown.retain(|name| !of_others.contains(name) && *name != OF_STANDBYS);
         assert!(unknown.is_empty(), "the {file} names {unknown:?}");
     }
     let shown = named(&dashboard);

@@ -153,6 +153,7 @@ impl BatchWorker {
         if !held.is_empty() {
             // The threads that wait come first.
             self.tried = Instant::now();
+            self.after.held(held.len());
             self.aside.put(held);
         }
         self.aside.expire(self.max_wait);

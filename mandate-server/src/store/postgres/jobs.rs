@@ -88,6 +88,11 @@ impl After {
         }
     }
 
+    /// Counts authorizations that are set aside because another transaction holds a lock.
+    pub(super) fn held(&self, count: usize) {
+        self.metrics.held(count);
+    }
+
     /// Records how long an authorization took from request to answer.
     pub(super) fn authorized(&self, after: Duration) {
         self.metrics.authorized(after);

@@ -4,6 +4,7 @@ mod address;
 mod aside;
 mod batch_worker;
 mod breaker;
+mod cluster;
 mod columns;
 mod connection;
 mod connection_worker;
@@ -37,7 +38,7 @@ use super::{Authorization, Decider};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
-use crate::model::gauges::DiskUsage;
+use crate::model::gauges::{Cluster, DiskUsage};
 use address::Address;
 use connection_worker::ConnectionWorker;
 use jobs::After;
@@ -126,6 +127,16 @@ impl Postgres {
             row.ok_or_else(|| Fault::new("database: a size without a row"))?.integer()
         })??;
         Ok(DiskUsage { database_bytes: size.unsigned_abs(), log_bytes: None, free_bytes: None })
+    }
+
+    /// What the database shows of its standbys and partitions.
+    pub(super) fn cluster(&self) -> Result<Cluster, Fault> {
+        self.pool.read_here(cluster::read)?
+    }
+
+    /// How many connections of each kind are open.
+    pub(super) fn connections(&self) -> Vec<(&'static str, usize)> {
+        self.pool.connections()
     }
 
     /// Runs the maintenance that is due. Returns when it is due again.

@@ -234,6 +234,11 @@ impl Pool {
         self.batch_workers.iter().map(|(_, progress)| progress.stuck()).max().unwrap_or_default()
     }
 
+    /// How many connections of each kind are open.
+    pub(super) fn connections(&self) -> Vec<(&'static str, usize)> {
+        self.address.room.open()
+    }
+
     /// Finishes the queued jobs, then joins the threads.
     pub(super) fn close(&self) {
         self.address.room.close();
