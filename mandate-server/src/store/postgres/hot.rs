@@ -25,7 +25,7 @@ use super::keep;
 use super::session::PostgresSession;
 use crate::error::Fault;
 use crate::model::call::Answer;
-use crate::model::records::{AgentKey, AgentState, EventRecord, KeptKey, Mode, UsageKey, UsageRecord};
+use crate::model::records::{AgentKey, AgentState, KeptKey, Mode, UsageKey, UsageRecord};
 
 /// Every row that a batch reads or changes is found by its key. A plan may be made while a table is empty or not yet
 /// analyzed, and must use the index all the same. Plans are not made anew for each batch. A table of one row has no
@@ -171,7 +171,7 @@ pub(super) fn run(
     let unanswered = || Err(Fault::new("a batch was decided without an answer"));
     let answers = free.into_iter().map(|free| free.then(|| answers.next().unwrap_or_else(unanswered)));
     let answers = answers.collect();
-    draw_events(session, decider, &mut loaded.made.events)?;
+    keep::draw_events(session, decider, &mut loaded.made.events)?;
     let tally = keep::keep(session, &loaded, &holding)?;
     Ok((answers, tally))
 }
@@ -193,31 +193,6 @@ fn limit_waits(session: &mut PostgresSession<'_>, take: Take, until: Instant) ->
             waiting
         }
     }
-}
-
-/// Draws the ids of the batch's events anew, unless they are greater than those that are stored. Another server may have
-/// drawn those by a clock that was set back since, and what follows the list of events is to see these.
-fn draw_events(
-    session: &mut PostgresSession<'_>,
-    decider: &dyn Decider,
-    events: &mut [EventRecord],
-) -> Result<(), Fault> {
-    if events.is_empty() {
-        return Ok(());
-    }
-    let environments: BTreeSet<i64> = events.iter().map(|event| event.environment).collect();
-    let environments = columns("i", environments.into_iter().map(|number| [number.into()]))?;
-    let ran = session.send(vec![Step::Run(sql::events::NEWEST_OF_EACH, environments)])?;
-    let mut newest = None;
-    for mut row in rows(ran.into_iter().next()) {
-        newest = newest.max(row.maybe_bytes()?);
-    }
-    if events.iter().any(|event| Some(event.id.to_bytes()) <= newest) {
-        for event in events {
-            event.id = decider.event(newest, event);
-        }
-    }
-    Ok(())
 }
 
 /// The keys of what a batch reads.

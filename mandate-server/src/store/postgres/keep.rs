@@ -16,13 +16,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::decider::Made;
 use super::super::sql::metered::Metered;
 use super::super::tx::{Tally, Value};
-use super::super::{Loaded, sql};
+use super::super::{Decider, Loaded, sql};
 use super::columns::columns;
 use super::connection::Step;
 use super::hot::Holding;
 use super::session::PostgresSession;
 use crate::error::Fault;
-use crate::model::records::{AgentKey, UsageRecord};
+use crate::model::records::{AgentKey, EventRecord, UsageRecord};
 
 /// Writes what every batch with decisions has: decisions, agents' rows, and the transaction's number. One statement
 /// costs less than three, and none of the three parts reads what another writes.
@@ -134,6 +134,31 @@ const KEPT: &str =
     ON CONFLICT (environment, api_key, name) DO UPDATE SET kept = DEFAULT, fingerprint = excluded.fingerprint,
         status = excluded.status, body = excluded.body, sealed = excluded.sealed, created_at = excluded.created_at,
         checksum = excluded.checksum";
+
+/// Draws the ids of the batch's events anew, unless they are greater than those that are stored. Another server may have
+/// drawn those by a clock that was set back since, and what follows the list of events is to see these.
+pub(super) fn draw_events(
+    session: &mut PostgresSession<'_>,
+    decider: &dyn Decider,
+    events: &mut [EventRecord],
+) -> Result<(), Fault> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let environments: BTreeSet<i64> = events.iter().map(|event| event.environment).collect();
+    let environments = columns("i", environments.into_iter().map(|number| [number.into()]))?;
+    let ran = session.send(vec![Step::Run(sql::events::NEWEST_OF_EACH, environments)])?;
+    let mut newest = None;
+    for mut row in ran.into_iter().flat_map(|ran| ran.rows) {
+        newest = newest.max(row.maybe_bytes()?);
+    }
+    if events.iter().any(|event| Some(event.id.to_bytes()) <= newest) {
+        for event in events {
+            event.id = decider.event(newest, event);
+        }
+    }
+    Ok(())
+}
 
 /// Sends what the batch made and changed along with COMMIT. Returns what is reported after the commit.
 pub(super) fn keep(
