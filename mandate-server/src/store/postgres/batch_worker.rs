@@ -148,12 +148,14 @@ impl BatchWorker {
         if !came.is_empty() {
             self.progress.begin();
         }
+        let count = came.len();
         let free = self.aside.join(came);
+        let joined = count - free.len();
         let held = self.decide(worker, free, Take::Skip);
+        self.after.held(joined + held.len());
         if !held.is_empty() {
             // The threads that wait come first.
             self.tried = Instant::now();
-            self.after.held(held.len());
             self.aside.put(held);
         }
         self.aside.expire(self.max_wait);

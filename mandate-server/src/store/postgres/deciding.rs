@@ -8,7 +8,7 @@ const RECENT: Duration = Duration::from_secs(1);
 
 /// Takes the locks that a batch takes on tables, so that it fails where a batch would wait. Of partitioned tables, a batch
 /// locks the partition of this month alone.
-pub(super) const PROVE: &str = "LOCK TABLE ONLY decisions, ONLY events, agents, clock, deliveries, idempotency, reviews, usage \
+pub(super) const PROVE: &str = "/* deciding.prove */ LOCK TABLE ONLY decisions, ONLY events, agents, clock, deliveries, idempotency, reviews, usage \
      IN ROW EXCLUSIVE MODE";
 /// How long it may take, connecting included.
 pub(super) const PROVING: Duration = Duration::from_secs(5);
