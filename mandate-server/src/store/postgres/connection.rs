@@ -86,7 +86,6 @@ pub(super) struct Connection {
     mute: watch::Sender<usize>,
     mute_before: usize,
     /// Counts it among the server's connections.
-    #[expect(dead_code, reason = "it counts until it is dropped")]
     pub(super) open: Option<Open>,
 }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
-use tracing::{debug, info, warn};
+use tracing::{debug, info};
 
 use super::super::tx::{Tx, Value};
 use super::address::Address;
