@@ -109,7 +109,12 @@ impl BatchWorker {
         let aside = Arc::clone(&self.aside);
         while let Some((turn, asked)) = worker.next(async || aside.next(MAX_BATCH).await) {
             let held = self.decide(&mut worker, asked, Take::InTurn);
+            let is_refused = worker.is_refused();
             aside.back(turn, held);
+            if is_refused {
+                // A batch worker tries meanwhile.
+                worker.wait(async { sleep(REST).await });
+            }
         }
     }
 
@@ -194,7 +199,7 @@ impl BatchWorker {
         let asked = asked.map(|(authorization, (at, waiter))| Asked { authorization, at, waiter });
         match ended {
             Ok(answers) => asked.zip(answers).filter_map(|(asked, answer)| answered(asked, answer)).collect(),
-            Err(_) if worker.is_held() && take == Take::InTurn => asked.collect(),
+            Err(_) if take == Take::InTurn && (worker.is_held() || worker.is_refused()) => asked.collect(),
             Err(fault) => self.decide_apart(worker, asked.collect(), &fault),
         }
     }

@@ -7,7 +7,7 @@ use tracing::warn;
 use super::super::breaker::Turn;
 use super::super::connection::Connection;
 use super::super::database_error::Recovery;
-use super::super::room::{Open, Rank, Surplus, asked_for};
+use super::super::room::{Kind, Open, Rank, Surplus, asked_for};
 use super::ConnectionWorker;
 use crate::error::Fault;
 
@@ -82,13 +82,14 @@ impl ConnectionWorker {
         (self.connection, self.used, self.refusal) = (Some(connection), Instant::now(), None);
     }
 
-    /// Notes a refused connection, and waits for another to be closed. Fails if that has taken too long.
+    /// Notes a refused connection, and waits for another to be closed. Fails if that has taken too long, and at once where
+    /// others do the same work.
     fn refused(&mut self, why: Fault) -> Result<(), Fault> {
         self.address.room.refused(self.rank(), &why);
         let last = Instant::now();
         let since = self.refusal.as_ref().map_or(last, |refusal| refusal.since);
         self.refusal = Some(Refusal { since, last, why: why.clone() });
-        if since.elapsed() >= REFUSED {
+        if since.elapsed() >= REFUSED || self.place.is_some_and(|place| place.kind == Kind::Wait) {
             return Err(why);
         }
         self.runtime.block_on(async { tokio::time::sleep(REFUSED_PAUSE).await });
@@ -103,6 +104,11 @@ impl ConnectionWorker {
     /// Whether the database could not be reached, or has refused this thread a connection for too long.
     pub(in super::super) fn is_away(&self) -> bool {
         self.address.breaker.is_away() || self.refusal.as_ref().is_some_and(|r| r.since.elapsed() >= REFUSED)
+    }
+
+    /// Whether the database has refused this thread the connection that it needs.
+    pub(in super::super) fn is_refused(&self) -> bool {
+        self.refusal.is_some()
     }
 
     /// Connects if there is no connection.
