@@ -15,7 +15,7 @@ pub(crate) use self::error::Error;
 pub(crate) use self::transport::{REQUEST_TIMEOUT, Response, Transport, send};
 use crate::environment::variable;
 use crate::exit::Failure;
-use crate::proxy::Via;
+use crate::proxy::UsableProxy;
 
 const INCOMPLETE: &str = "it must be a complete URL: https://, or on this machine http://";
 
@@ -89,8 +89,8 @@ impl Address {
     }
 
     /// The proxy for this address. A plain request must not leave the machine, so it never has one.
-    fn via(&self) -> Result<Option<Via>, Failure> {
-        if self.plain { Ok(None) } else { Via::find(&self.text) }
+    fn via(&self) -> Result<Option<UsableProxy>, Failure> {
+        if self.plain { Ok(None) } else { UsableProxy::find(&self.text) }
     }
 
     /// Why a request failed, to be appended to what was tried: the proxy, if there is one, and the error.

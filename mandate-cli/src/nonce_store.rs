@@ -43,9 +43,9 @@ pub(crate) struct FileNonces {
     clock: Timestamp,
 }
 
-/// Claims that are written to disk together, at [`Together::commit`]. No answer may be given before.
+/// Claims that are written to disk together, at [`NonceBatch::commit`]. No answer may be given before.
 #[derive(Debug)]
-pub(crate) struct Together<'a> {
+pub(crate) struct NonceBatch<'a> {
     transaction: Transaction<'a>,
     clock: Timestamp,
 }
@@ -103,12 +103,12 @@ impl FileNonces {
     }
 
     /// Begins claims that are committed together.
-    pub(crate) fn together(&self) -> Result<Together<'_>, NonceFileError> {
+    pub(crate) fn batch(&self) -> Result<NonceBatch<'_>, NonceFileError> {
         let transaction = self.begin()?;
         transaction
             .prepare_cached("DELETE FROM nonce WHERE keep_until < ?1")?
             .execute([self.clock.millis()])?;
-        Ok(Together { transaction, clock: self.clock })
+        Ok(NonceBatch { transaction, clock: self.clock })
     }
 
     fn application_id(&self) -> rusqlite::Result<i32> {
@@ -130,21 +130,21 @@ impl NonceStore for FileNonces {
         until: Timestamp,
         now: Timestamp,
     ) -> Result<Claimed, NonceFileError> {
-        let together = self.together()?;
-        let claimed = together.claim(issuer, nonce, until, now)?;
-        together.commit()?;
+        let batch = self.batch()?;
+        let claimed = batch.claim(issuer, nonce, until, now)?;
+        batch.commit()?;
         Ok(claimed)
     }
 }
 
-impl Together<'_> {
+impl NonceBatch<'_> {
     /// Writes the claims to disk.
     pub(crate) fn commit(self) -> Result<(), NonceFileError> {
         Ok(self.transaction.commit()?)
     }
 }
 
-impl NonceStore for Together<'_> {
+impl NonceStore for NonceBatch<'_> {
     type Error = NonceFileError;
 
     fn claim(

@@ -18,7 +18,7 @@ const SPARING: [&str; 2] = ["NO_PROXY", "no_proxy"];
 
 /// An HTTP proxy that can be used, and the variable that names it. It is shown without user and password.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Via {
+pub(crate) struct UsableProxy {
     variable: &'static str,
     proxy: Proxy,
 }
@@ -32,7 +32,7 @@ struct Proxy {
     url: Zeroizing<String>,
 }
 
-impl Via {
+impl UsableProxy {
     /// The proxy for `address`, if there is one.
     ///
     /// # Errors
@@ -57,13 +57,13 @@ impl Via {
     }
 }
 
-impl fmt::Display for Via {
+impl fmt::Display for UsableProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "the proxy {}:{} ({})", self.proxy.host, self.proxy.port, self.variable)
     }
 }
 
-impl fmt::Debug for Via {
+impl fmt::Debug for UsableProxy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn a_proxy_is_shown_without_user_and_password() {
         let proxy = read("http://someone:secret@proxy.example:3128").unwrap();
-        let via = Via { variable: "HTTPS_PROXY", proxy };
+        let via = UsableProxy { variable: "HTTPS_PROXY", proxy };
         assert_eq!(via.to_string(), "the proxy proxy.example:3128 (HTTPS_PROXY)");
         assert_eq!(format!("{via:?}"), via.to_string());
     }

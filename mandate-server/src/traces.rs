@@ -189,12 +189,12 @@ fn known(method: &Method) -> &'static str {
 
 /// The parent that a request names. None if the header is repeated or invalid.
 fn parent(headers: &HeaderMap) -> Context {
-    TraceContextPropagator::new().extract_with_context(&Context::new(), &Said(headers))
+    TraceContextPropagator::new().extract_with_context(&Context::new(), &TraceHeaders(headers))
 }
 
-struct Said<'a>(&'a HeaderMap);
+struct TraceHeaders<'a>(&'a HeaderMap);
 
-impl Extractor for Said<'_> {
+impl Extractor for TraceHeaders<'_> {
     fn get(&self, key: &str) -> Option<&str> {
         let mut values = self.0.get_all(Some(key).filter(|key| *key == TRACEPARENT)?).iter();
         let value = values.next()?.to_str().ok()?;

@@ -17,7 +17,7 @@ const DECIDING: [&str; 8] = [
     "decisions",
     "agent_decisions",
     "reviews",
-    "unsettled",
+    "uncounted",
     "(SELECT environment, kind, policy_version, mode, since FROM environments)",
 ];
 
@@ -30,10 +30,10 @@ fn deciding(server: &TestServer, environments: i64) -> Vec<Vec<Value>> {
     let connection = open(server);
     let mut rows = Vec::new();
     for table in DECIDING {
-        let all = if table == "unsettled" { "1" } else { "environment <= ?1" };
+        let all = if table == "uncounted" { "1" } else { "environment <= ?1" };
         let mut statement = connection.prepare(&format!("SELECT * FROM {table} WHERE {all}")).unwrap();
         let columns = statement.column_count();
-        let parameters = (table != "unsettled").then_some(environments);
+        let parameters = (table != "uncounted").then_some(environments);
         let found = statement
             .query_map(rusqlite::params_from_iter(parameters), |row| {
                 (0..columns).map(|n| row.get(n)).collect()

@@ -65,8 +65,8 @@ fn exports_are_listed_and_deleted() {
     assert!(deleted.out.starts_with(&format!("{export} is deleted.")), "{deleted:?}");
     assert_eq!(organization.get(&format!("/exports/{export}")).status, 404);
     assert_eq!(kept(), json!([]));
-    let told = server.operate(&["audit", "list", "--json"]).code(0).json();
-    assert_eq!((&told[0]["action"], &told[0]["subject"]), (&json!("export.delete"), &json!(export)));
+    let printed = server.operate(&["audit", "list", "--json"]).code(0).json();
+    assert_eq!((&printed[0]["action"], &printed[0]["subject"]), (&json!("export.delete"), &json!(export)));
     let again = server.operate(&["export", "delete", &export]).code(1);
     assert!(again.err.contains(&format!("there is no export {export}; `export list` shows")), "{again:?}");
     server.operate(&["export", "delete", "x"]).code(2);

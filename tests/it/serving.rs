@@ -197,9 +197,9 @@ fn a_second_server_on_a_file_waits_for_the_end_of_the_first_which_it_names() {
     let mut migrate = Command::new(binary("mandate-server"));
     migrate.env_clear().args(["migrate", "--database", &database]);
     let refused = migrate.output().unwrap();
-    let told = String::from_utf8(refused.stderr).unwrap();
-    assert_eq!(refused.status.code(), Some(1), "{told}");
-    assert!(told.contains(&format!("belongs to process {} on host ", second.child.id())), "{told}");
+    let printed = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{printed}");
+    assert!(printed.contains(&format!("belongs to process {} on host ", second.child.id())), "{printed}");
 
     // A killed process holds nothing.
     second.signal("KILL");

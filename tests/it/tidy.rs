@@ -331,7 +331,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "partitions",
             "shared_jobs",
             "states",
-            "tail",
+            "uncounted",
         ],
     ),
 ];

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use mandate_tests::Kind;
-use mandate_tests::cluster::{Held, query};
+use mandate_tests::cluster::{OpenTransaction, query};
 use serde_json::{Value, json};
 
 use crate::harness::{Ran, Replicas, binary};
@@ -135,7 +135,7 @@ fn kill_while_it_migrates(from: &str, to: &str) {
     const END: &str = "SELECT count(pg_terminate_backend(pid)) > 0 FROM pg_stat_activity
         WHERE datname = current_database() AND usename = current_user AND pid <> pg_backend_pid()";
     // Another session is about to make a table of that name, and never does.
-    let _held = Held::begin(to, "CREATE TABLE organizations (x INT)");
+    let _held = OpenTransaction::begin(to, "CREATE TABLE organizations (x INT)");
     let mut transfer = Command::new(binary("mandate-server"));
     transfer.env_clear().args(["transfer", "--from", from, "--to", to]);
     let mut transfer = transfer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();

@@ -255,12 +255,12 @@ pub fn query(url: &str, sql: &str) -> String {
 
 /// A transaction of its own, which stays open until it is committed.
 #[derive(Debug)]
-pub struct Held {
+pub struct OpenTransaction {
     psql: Child,
     input: ChildStdin,
 }
 
-impl Held {
+impl OpenTransaction {
     /// Runs SQL in a new transaction, and has it done when this returns.
     #[must_use]
     pub fn begin(url: &str, sql: &str) -> Self {

@@ -80,19 +80,19 @@ pub(crate) struct Listen {
 
 /// A message to the loop that shows events.
 enum Message {
-    Taken(Taken),
+    PendingRequest(PendingRequest),
     /// Ctrl-C was pressed.
     Stop,
 }
 
 /// A checked request, and the channel for its answer, which is sent once the event was shown.
-struct Taken {
-    what: What,
+struct PendingRequest {
+    what: RequestContent,
     shown: SyncSender<()>,
 }
 
 /// What a request contained.
-enum What {
+enum RequestContent {
     /// An event, and the status of its answer.
     Event(Box<Shown>, u16),
     /// Something else: why it was refused.
@@ -235,15 +235,15 @@ fn show_all(
     stopped: &AtomicBool,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    while let Ok(Message::Taken(Taken { what, shown })) = messages.recv() {
+    while let Ok(Message::PendingRequest(PendingRequest { what, shown })) = messages.recv() {
         if stopped.load(Ordering::Acquire) {
             break;
         }
         match what {
-            What::Event(shown, status) => show(&shown, status, output)?,
-            What::Refused(why) => say(&format!("{ERROR}refused{ERROR:#} {}\n", printable(&why))),
-            What::Note(note) => say(&format!("{DIM}{}{DIM:#}\n", printable(&note))),
-            What::Failed(failure) => {
+            RequestContent::Event(shown, status) => show(&shown, status, output)?,
+            RequestContent::Refused(why) => say(&format!("{ERROR}refused{ERROR:#} {}\n", printable(&why))),
+            RequestContent::Note(note) => say(&format!("{DIM}{}{DIM:#}\n", printable(&note))),
+            RequestContent::Failed(failure) => {
                 // If there is time, its sender learns that it was not recorded.
                 let _ = shown.send(());
                 return Err(failure);
@@ -262,15 +262,16 @@ impl Listener {
     fn answer(&self, body: &[u8], to: &SyncSender<Message>) -> Answer {
         let (what, answer) = self.take(body);
         let (shown, wait) = sync_channel(1);
-        let is_taken = to.send(Message::Taken(Taken { what, shown })).is_ok() && wait.recv().is_ok();
+        let is_taken =
+            to.send(Message::PendingRequest(PendingRequest { what, shown })).is_ok() && wait.recv().is_ok();
         if is_taken { answer } else { Answer::new(503, "this receiver is ending") }
     }
 
     /// Handles a request: verifies, records, forwards.
-    fn take(&self, body: &[u8]) -> (What, Answer) {
+    fn take(&self, body: &[u8]) -> (RequestContent, Answer) {
         let (token, event) = match self.verify(body) {
             Ok(verified) => verified,
-            Err(answer) => return (What::Refused(answer.text.clone()), answer),
+            Err(answer) => return (RequestContent::Refused(answer.text.clone()), answer),
         };
         let id = event.claims().jti;
         let mut shown = Shown { received: Received::new(&event, &token), error: None };
@@ -278,18 +279,20 @@ impl Listener {
             Ok(None | Some(Stage::Open)) => {}
             Ok(Some(Stage::Done)) => {
                 return (
-                    What::Note(format!("{id} came again")),
+                    RequestContent::Note(format!("{id} came again")),
                     Answer::new(200, "this event was received before"),
                 );
             }
             Ok(Some(Stage::UnderWay)) => {
                 let text = "this event is being forwarded";
                 return (
-                    What::Note(format!("{id} was delivered again while it was being forwarded")),
+                    RequestContent::Note(format!("{id} was delivered again while it was being forwarded")),
                     Answer::new(503, text),
                 );
             }
-            Err(failure) => return (What::Failed(failure), Answer::new(500, "the event cannot be kept")),
+            Err(failure) => {
+                return (RequestContent::Failed(failure), Answer::new(500, "the event cannot be kept"));
+            }
         }
         let answer = match self.forward.as_ref().map(|forward| forward.send(&token)) {
             None => Answer::new(200, ""),
@@ -305,7 +308,7 @@ impl Listener {
         };
         let is_done = (200..300).contains(&answer.status);
         self.kept().remember(id, if is_done { Stage::Done } else { Stage::Open });
-        (What::Event(Box::new(shown), answer.status), answer)
+        (RequestContent::Event(Box::new(shown), answer.status), answer)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept> {

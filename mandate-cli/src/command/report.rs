@@ -87,7 +87,7 @@ struct Observed {
     rows: BTreeMap<Key, Sum>,
     totals: Totals,
     /// Approved requests, by the decision that must follow. Each is removed when its decision is read.
-    awaited: HashMap<DecisionId, Request>,
+    expected: HashMap<DecisionId, Request>,
 }
 
 /// The columns of the table.
@@ -129,7 +129,7 @@ impl Observed {
     fn take(&mut self, prologue: &Prologue, line: u64, decision: &Decision) -> Result<(), Failure> {
         // The result of an approval is not a request, in any mode.
         if decision.supersedes.is_some() {
-            let Some(request) = self.awaited.remove(&decision.claims.jti) else { return Ok(()) };
+            let Some(request) = self.expected.remove(&decision.claims.jti) else { return Ok(()) };
             if decision.claims.verdict == Verdict::Allow {
                 add(&mut self.totals.approved);
                 self.row(&request, "review (approved)".into());
@@ -150,7 +150,7 @@ impl Observed {
             // What follows an approval is no review, so an export of one verdict never has both.
             (Verdict::Review, Some(review)) => match review.decision.filter(|_| prologue.is_complete()) {
                 Some(fresh) => {
-                    self.awaited.insert(fresh, request.clone());
+                    self.expected.insert(fresh, request.clone());
                 }
                 None => self.outside(request),
             },
@@ -185,7 +185,7 @@ impl Observed {
 
     /// Ends the report. The outcome of approvals without a decision is unknown.
     fn end(mut self) -> (Vec<Row>, Totals) {
-        for request in std::mem::take(&mut self.awaited).into_values() {
+        for request in std::mem::take(&mut self.expected).into_values() {
             self.outside(&request);
         }
         (self.rows.into_iter().map(|(key, sum)| Row { key, sum }).collect(), self.totals)
@@ -286,13 +286,13 @@ mod tests {
 
     #[test]
     fn approvals_whose_outcome_is_in_no_row_are_not_kept() {
-        for (verdict, awaited) in [(r#","verdict":"review""#, 0), ("", 100)] {
+        for (verdict, expected) in [(r#","verdict":"review""#, 0), ("", 100)] {
             let prologue = Prologue { header: Some(header(verdict)), ..Prologue::default() };
             let mut observed = Observed::default();
             for number in 1..=100 {
                 observed.take(&prologue, 1, &approved(number)).unwrap();
             }
-            assert_eq!(observed.awaited.len(), awaited);
+            assert_eq!(observed.expected.len(), expected);
             let (rows, totals) = observed.end();
             assert_eq!((totals.observed, totals.outside, totals.blocked), (100, 100, 0));
             assert_eq!((rows.len(), rows[0].sum.requests), (1, 100));

@@ -102,7 +102,7 @@ struct Made {
 }
 
 /// The organization's client in the sandbox.
-struct Hand {
+struct SandboxClient {
     client: Client,
     made: Made,
 }
@@ -119,32 +119,32 @@ impl Trigger {
             .next("use a sandbox's key; mandate profile list shows yours"));
         }
         let client = Client::with(access, None, true)?;
-        let mut hand = Hand { client, made: Made { kind: Some(self.event), ..Made::default() } };
-        let event = self.make(&mut hand).map_err(|failure| hand.made.added_to(failure))?;
-        hand.made.event = Some(event);
-        let body = serde_json::to_string(&hand.made).map_err(|e| unknown(&e.to_string()))?;
+        let mut sandbox = SandboxClient { client, made: Made { kind: Some(self.event), ..Made::default() } };
+        let event = self.make(&mut sandbox).map_err(|failure| sandbox.made.added_to(failure))?;
+        sandbox.made.event = Some(event);
+        let body = serde_json::to_string(&sandbox.made).map_err(|e| unknown(&e.to_string()))?;
         TRIGGERED.show(&body, output)
     }
 
     /// Makes the change that the event reports. Returns the event's id.
-    fn make(&self, hand: &mut Hand) -> Result<String, Failure> {
+    fn make(&self, sandbox: &mut SandboxClient) -> Result<String, Failure> {
         match self.event {
-            EventKind::Ping => hand.ping(self.webhook),
+            EventKind::Ping => sandbox.ping(self.webhook),
             EventKind::MandateRevoked => {
-                let mandate = hand.mandate(DAYS)?.0;
-                hand.act(&format!("/mandates/{mandate}/revoke"), None)?;
-                hand.seen("id", &mandate)
+                let mandate = sandbox.mandate(DAYS)?.0;
+                sandbox.act(&format!("/mandates/{mandate}/revoke"), None)?;
+                sandbox.seen("id", &mandate)
             }
             EventKind::MandateExpiring => {
-                let mandate = hand.mandate(EXPIRING_DAYS)?.0;
-                hand.seen("id", &mandate)
+                let mandate = sandbox.mandate(EXPIRING_DAYS)?.0;
+                sandbox.seen("id", &mandate)
             }
-            EventKind::DecisionReviewPending | EventKind::DecisionResolved => hand.review(self.event),
-            EventKind::EscrowFunded => hand.escrow(&[]),
-            EventKind::EscrowDelivered => hand.escrow(&[EscrowState::Delivered]),
-            EventKind::EscrowReleased => hand.escrow(&[EscrowState::Delivered, EscrowState::Released]),
-            EventKind::EscrowRefunded => hand.escrow(&[EscrowState::Refunded]),
-            EventKind::EscrowDisputed => hand.escrow(&[EscrowState::Disputed]),
+            EventKind::DecisionReviewPending | EventKind::DecisionResolved => sandbox.review(self.event),
+            EventKind::EscrowFunded => sandbox.escrow(&[]),
+            EventKind::EscrowDelivered => sandbox.escrow(&[EscrowState::Delivered]),
+            EventKind::EscrowReleased => sandbox.escrow(&[EscrowState::Delivered, EscrowState::Released]),
+            EventKind::EscrowRefunded => sandbox.escrow(&[EscrowState::Refunded]),
+            EventKind::EscrowDisputed => sandbox.escrow(&[EscrowState::Disputed]),
             EventKind::EscrowSettlementRefused => Err(Failure::new(
                 Exit::Usage,
                 "no settlement is refused in a sandbox: its escrows settle without a provider",
@@ -171,7 +171,7 @@ impl Made {
     }
 }
 
-impl Hand {
+impl SandboxClient {
     /// One change, with its own idempotency key.
     fn act(&self, path: &str, body: Option<&Value>) -> Result<String, Failure> {
         again(self.client.afresh()?.post(path, body.map(Value::to_string).as_deref()))

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{Instant, timeout_at};
 
 use super::Error;
-use crate::proxy::Via;
+use crate::proxy::UsableProxy;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The time limit of a request with its whole answer.
@@ -27,7 +27,7 @@ static RUNTIME: LazyLock<io::Result<Runtime>> =
 pub(crate) struct Transport {
     /// Whether the address is reached without TLS, so that no root certificate is needed.
     is_plain: bool,
-    via: Option<Via>,
+    via: Option<UsableProxy>,
     client: OnceLock<Client>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Response {
 }
 
 impl Transport {
-    pub(super) fn new(is_plain: bool, via: Option<Via>) -> Self {
+    pub(super) fn new(is_plain: bool, via: Option<UsableProxy>) -> Self {
         Self { is_plain, via, client: OnceLock::new() }
     }
 

@@ -20,14 +20,14 @@ const MAX_KEPT_SECONDS: i64 = 60 * 60;
 const MAX_FILE_BYTES: usize = MAX_KEY_SET_BYTES * 2;
 
 /// A cached key set.
-pub(super) struct Kept {
+pub(super) struct CachedKeySet {
     pub(super) document: Vec<u8>,
     pub(super) fetched_at: Timestamp,
     pub(super) max_age_seconds: i64,
 }
 
 /// What was fetched from `address` and is still fresh at `now`.
-pub(super) fn find(address: &str, now: Timestamp) -> Result<Option<Kept>, Failure> {
+pub(super) fn find(address: &str, now: Timestamp) -> Result<Option<CachedKeySet>, Failure> {
     let Some(folder) = directory::cache()? else { return Ok(None) };
     let file = Source::File(folder.join("jwks").join(directory::file_name(address)));
     let Ok(text) = file.read("the cache", MAX_FILE_BYTES, Exit::Io) else { return Ok(None) };
@@ -37,12 +37,12 @@ pub(super) fn find(address: &str, now: Timestamp) -> Result<Option<Kept>, Failur
 }
 
 /// Reads a cache file. None if it has another form, or is for another address.
-fn read(text: &str, address: &str) -> Option<Kept> {
+fn read(text: &str, address: &str) -> Option<CachedKeySet> {
     let mut file = Object::parse(text.as_bytes()).ok()?;
     if file.take("address")?.string().ok()? != address {
         return None;
     }
-    Some(Kept {
+    Some(CachedKeySet {
         document: STANDARD.decode(file.take("document")?.string().ok()?.as_bytes()).ok()?,
         fetched_at: Timestamp::from_millis(file.take("fetched_at")?.integer().ok()?),
         max_age_seconds: file.take("max_age_seconds")?.integer().ok()?.min(MAX_KEPT_SECONDS),

@@ -37,7 +37,7 @@ pub(crate) struct Issuer {
 /// The state of an issuer's keys.
 #[derive(Debug, Default)]
 struct Known {
-    held: Option<Held>,
+    loaded: Option<LoadedKeys>,
     /// When and why the last fetch failed.
     failed: Option<(Timestamp, Failure)>,
 }
@@ -52,7 +52,7 @@ enum Place {
 
 /// Keys as they were read.
 #[derive(Debug, Clone)]
-struct Held {
+struct LoadedKeys {
     keys: Arc<KeySet>,
     /// When they were fetched, and for how many seconds they are fresh. None for keys that do not age.
     fetched: Option<(Timestamp, i64)>,
@@ -108,11 +108,11 @@ impl Issuer {
     pub(crate) fn keys(&self) -> Result<Arc<KeySet>, Failure> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let now = environment::now();
-        match &known.held {
-            Some(held) if held.is_good_at(now) => Ok(Arc::clone(&held.keys)),
+        match &known.loaded {
+            Some(loaded) if loaded.is_good_at(now) => Ok(Arc::clone(&loaded.keys)),
             _ => {
-                let held = self.load(&mut known, now)?;
-                Ok(Arc::clone(&known.held.insert(held).keys))
+                let loaded = self.load(&mut known, now)?;
+                Ok(Arc::clone(&known.loaded.insert(loaded).keys))
             }
         }
     }
@@ -128,32 +128,35 @@ impl Issuer {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let Place::Url(address) = &self.place else { return Ok(keys) };
         let now = environment::now();
-        match &known.held {
-            Some(held) if !held.may_be_fetched_again(now) => Ok(Arc::clone(&held.keys)),
+        match &known.loaded {
+            Some(loaded) if !loaded.may_be_fetched_again(now) => Ok(Arc::clone(&loaded.keys)),
             _ => {
-                let held = known.fetched(address, now)?;
-                Ok(Arc::clone(&known.held.insert(held).keys))
+                let loaded = known.fetched(address, now)?;
+                Ok(Arc::clone(&known.loaded.insert(loaded).keys))
             }
         }
     }
 
-    fn load(&self, known: &mut Known, now: Timestamp) -> Result<Held, Failure> {
+    fn load(&self, known: &mut Known, now: Timestamp) -> Result<LoadedKeys, Failure> {
         match &self.place {
             Place::File(source) => {
                 let keys = parse(&read_file(source)?, &source.to_string())?;
-                Ok(Held { keys: Arc::new(keys), fetched: None })
+                Ok(LoadedKeys { keys: Arc::new(keys), fetched: None })
             }
             Place::Pinned => {
                 let pin = pins::find(&self.name)?.ok_or_else(|| {
                     Failure::new(Exit::KeySet, format!("no keys are pinned for `{}`", self.name))
                         .next(format!("pin them: mandate jwks pin {}", self.name))
                 })?;
-                Ok(Held { keys: Arc::new(pin.keys), fetched: None })
+                Ok(LoadedKeys { keys: Arc::new(pin.keys), fetched: None })
             }
             Place::Url(address) => match cache::find(address.as_str(), now)? {
                 Some(kept) => {
                     let keys = parse(&kept.document, address.as_str())?;
-                    Ok(Held { keys: Arc::new(keys), fetched: Some((kept.fetched_at, kept.max_age_seconds)) })
+                    Ok(LoadedKeys {
+                        keys: Arc::new(keys),
+                        fetched: Some((kept.fetched_at, kept.max_age_seconds)),
+                    })
                 }
                 None => known.fetched(address, now),
             },
@@ -163,7 +166,7 @@ impl Issuer {
 
 impl Known {
     /// The keys as published now; or the last failure, if that was a moment ago.
-    fn fetched(&mut self, address: &Address, now: Timestamp) -> Result<Held, Failure> {
+    fn fetched(&mut self, address: &Address, now: Timestamp) -> Result<LoadedKeys, Failure> {
         if let Some((at, failure)) = &self.failed
             && is_a_moment_ago(*at, now)
         {
@@ -176,7 +179,7 @@ impl Known {
     }
 }
 
-impl Held {
+impl LoadedKeys {
     fn is_good_at(&self, now: Timestamp) -> bool {
         self.fetched.is_none_or(|(at, max_age_seconds)| {
             (0..max_age_seconds.max(MIN_REFETCH_SECONDS).saturating_mul(1000)).contains(&now.millis_since(at))
@@ -248,11 +251,11 @@ fn address(text: &str) -> Result<Address, Failure> {
     })
 }
 
-fn fetch_and_keep(address: &Address, now: Timestamp) -> Result<Held, Failure> {
+fn fetch_and_keep(address: &Address, now: Timestamp) -> Result<LoadedKeys, Failure> {
     let fetched = fetch(address)?;
     let keys = parse(&fetched.document, address.as_str())?;
     cache::keep(address.as_str(), now, &fetched)?;
-    Ok(Held { keys: Arc::new(keys), fetched: Some((now, fetched.max_age_seconds)) })
+    Ok(LoadedKeys { keys: Arc::new(keys), fetched: Some((now, fetched.max_age_seconds)) })
 }
 
 /// Fetches what is published at `address`.

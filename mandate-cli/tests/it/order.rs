@@ -39,7 +39,7 @@ fn window(lines: &[String], since: Timestamp) -> Vec<String> {
     window
 }
 
-/// The line, its decision or mandate changed, and a decision signed anew.
+/// The line, its decision or mandate changed, and a decision signed again.
 fn changed(line: &str, change: impl Fn(&mut Value)) -> String {
     let mut line: Value = serde_json::from_str(line).unwrap();
     let name = if line["decision"].is_object() { "decision" } else { "mandate" };
@@ -377,10 +377,10 @@ fn exports_that_adjoin_are_one() {
     let agent = &first["request"]["agent"];
     let lost = places(&earlier).rfind(|at| decision(&earlier[*at])["request"]["agent"] == *agent).unwrap();
     earlier.remove(lost);
-    let told = audits([&one, &other], &earlier).code(23).out;
-    let found = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["finding"].take());
+    let printed = audits([&one, &other], &earlier).code(23).out;
+    let found = printed.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()["finding"].take());
     let gap = found.into_iter().find(|finding| finding["check"] == "sequence").unwrap();
-    assert_eq!((&gap["agent"], &gap["sequence"]), (agent, &first["sequence"]), "{told}");
+    assert_eq!((&gap["agent"], &gap["sequence"]), (agent, &first["sequence"]), "{printed}");
     assert_eq!(gap["export"], other.to_str().unwrap());
     let refused = audits([&other, &one], &earlier).code(2);
     assert!(refused.err.contains("does not go on where"), "{refused:?}");

@@ -41,7 +41,7 @@ impl Options {
     /// The database is not sound, or cannot be read.
     pub fn run(self) -> Result<(), Failure> {
         let settings = self.common.settings()?;
-        upkeep::must_be_settled(&settings.database).map_err(Failure::unseen)?;
+        upkeep::must_be_complete(&settings.database).map_err(Failure::unseen)?;
         let mut printer =
             Printer { json: self.common.json, findings: 0, progress: Progress::new("checked decisions") };
         // A file with damage is a finding. A database that cannot be reached is not.

@@ -233,7 +233,7 @@ impl Command {
                 let (_, old) = terminal::hand_out(&database, script, |(issued, old), out| {
                     show(out, json, issued, Some(old), &by)
                 })?;
-                terminal::note(&format!("The new key is in force. {}.", fate(&old)));
+                terminal::note(&format!("The new key is in force. {}.", end_of(&old)));
                 Ok(())
             }
             Self::Revoke { keys, yes, common } => {
@@ -291,7 +291,7 @@ fn show(
 }
 
 /// What happens to a key that was replaced.
-fn fate(old: &IssuedKey) -> String {
+fn end_of(old: &IssuedKey) -> String {
     let id = KeyId::of(&old.hash);
     match (old.revoked_at, old.expires_at) {
         (None, Some(end)) => format!("The old one, {id}, ends at {}", terminal::instant(Some(end))),

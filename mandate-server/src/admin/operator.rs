@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Failure, terminal};
 use crate::clock::{Clock as _, SystemClock};
 use crate::config;
-use crate::service::audit::{self, Deed, Operator};
+use crate::service::audit::{self, AuditEntry, Operator};
 
 /// The user of this process, the user before sudo, and the current time.
 #[must_use]
@@ -43,6 +43,6 @@ pub fn record_named(
     details: Value,
 ) -> Result<(), Failure> {
     let by = here();
-    let deed = Deed { action, organization: None, environment: None, subject, details };
-    terminal::run(database, |tx| Ok(audit::write(tx, &by, &deed)?))
+    let entry = AuditEntry { action, organization: None, environment: None, subject, details };
+    terminal::run(database, |tx| Ok(audit::write(tx, &by, &entry)?))
 }

@@ -13,7 +13,7 @@ use super::{Common, Failure, operator, terminal};
 use crate::clock::{Entropy, SystemEntropy};
 use crate::model::call::ScriptError;
 use crate::model::records::Mode;
-use crate::service::audit::{self, Deed, Operator};
+use crate::service::audit::{self, AuditEntry, Operator};
 use crate::service::organizations::{self, EnvironmentRecord};
 use crate::store::tx::Tx;
 
@@ -135,14 +135,14 @@ fn create(name: AgentName, common: &Common) -> Result<(), Failure> {
 fn onboard(tx: &mut Tx<'_>, create: &organizations::Create, by: &Operator) -> Result<(), ScriptError> {
     organizations::create(tx, create)?;
     let name = create.name.as_str();
-    let deed = Deed {
+    let entry = AuditEntry {
         action: "organization.create",
         organization: Some(name),
         environment: None,
         subject: name,
         details: json!({}),
     };
-    Ok(audit::write(tx, by, &deed)?)
+    Ok(audit::write(tx, by, &entry)?)
 }
 
 fn show(create: &organizations::Create, json: bool, out: &mut dyn Write) -> io::Result<()> {

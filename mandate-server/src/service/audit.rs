@@ -19,7 +19,7 @@ pub struct Operator {
 
 /// What was done, and to what.
 #[derive(Debug)]
-pub struct Deed<'a> {
+pub struct AuditEntry<'a> {
     /// The command, such as `key.revoke`.
     pub action: &'static str,
     /// The name of the organization concerned.
@@ -36,17 +36,17 @@ pub struct Deed<'a> {
 ///
 /// # Errors
 /// The database fails.
-pub fn write(tx: &mut Tx<'_>, by: &Operator, deed: &Deed<'_>) -> Result<(), Fault> {
-    let details = serde_json::value::to_raw_value(&deed.details);
+pub fn write(tx: &mut Tx<'_>, by: &Operator, entry: &AuditEntry<'_>) -> Result<(), Fault> {
+    let details = serde_json::value::to_raw_value(&entry.details);
     let details = details.map_err(|e| Fault::new(format!("cannot write an audit record: {e}")))?;
     sql::audit::insert(
         tx,
         &AuditRecord {
             at: by.at,
-            action: deed.action.to_owned(),
-            organization: deed.organization.map(str::to_owned),
-            environment: deed.environment.map(EnvironmentKind::as_str),
-            subject: deed.subject.to_owned(),
+            action: entry.action.to_owned(),
+            organization: entry.organization.map(str::to_owned),
+            environment: entry.environment.map(EnvironmentKind::as_str),
+            subject: entry.subject.to_owned(),
             operator: by.name.clone(),
             details,
         },

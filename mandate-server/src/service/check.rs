@@ -10,8 +10,8 @@ use mandate_core::{DecisionId, EscrowId, ExportId, MandateId, ReviewId};
 use serde::Serialize;
 
 use crate::error::Fault;
-use crate::store::sql::check::{self as rows, Of};
-use crate::store::sql::checksums::{self, Guarded};
+use crate::store::sql::check::{self as rows, IdKind};
+use crate::store::sql::checksums::{self, ChecksummedTable};
 use crate::store::tx::{Tx, Value};
 use crate::store::upkeep;
 
@@ -137,7 +137,7 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
 }
 
 /// Reports the rows of a table whose checksum does not hold.
-fn checked(tx: &mut Tx<'_>, guarded: &Guarded, listener: &mut dyn Listener) -> Result<(), Fault> {
+fn checked(tx: &mut Tx<'_>, guarded: &ChecksummedTable, listener: &mut dyn Listener) -> Result<(), Fault> {
     let mut count = 0;
     guarded.broken(tx, &mut |broken| {
         count += 1;
@@ -192,7 +192,7 @@ pub fn counts(tx: &mut Tx<'_>) -> Result<Vec<(&'static str, i64)>, Fault> {
 }
 
 /// An id or another value, in a readable form.
-fn shown(value: &Value, of: Of) -> String {
+fn shown(value: &Value, of: IdKind) -> String {
     let id = match value {
         Value::Null => return "none".to_owned(),
         Value::Integer(number) => return number.to_string(),
@@ -201,11 +201,11 @@ fn shown(value: &Value, of: Of) -> String {
     };
     let Ok(id) = id else { return "bytes that are no id".to_owned() };
     match of {
-        Of::Itself => "bytes".to_owned(),
-        Of::Decision => DecisionId::from_bytes(id).to_string(),
-        Of::Mandate => MandateId::from_bytes(id).to_string(),
-        Of::Review => ReviewId::from_bytes(id).to_string(),
-        Of::Escrow => EscrowId::from_bytes(id).to_string(),
-        Of::Export => ExportId::from_bytes(id).to_string(),
+        IdKind::Itself => "bytes".to_owned(),
+        IdKind::Decision => DecisionId::from_bytes(id).to_string(),
+        IdKind::Mandate => MandateId::from_bytes(id).to_string(),
+        IdKind::Review => ReviewId::from_bytes(id).to_string(),
+        IdKind::Escrow => EscrowId::from_bytes(id).to_string(),
+        IdKind::Export => ExportId::from_bytes(id).to_string(),
     }
 }

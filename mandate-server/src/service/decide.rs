@@ -23,7 +23,9 @@ use crate::model::idempotency::Judgement;
 use crate::model::records::{
     AgentState, DecisionRecord, EventRecord, KeptKey, KeptRecord, Mode, ReviewRecord, UsageRecord,
 };
-use crate::store::{Authorization, Decider, Drafted, Found, Ruling, Signed, Standing, Unsigned};
+use crate::store::{
+    AgentContext, Authorization, Decider, DecisionAndReview, Found, Signed, Unsigned, UnsignedOutcome,
+};
 
 /// Decides on requests, and signs the decisions.
 pub struct Engine {
@@ -33,8 +35,13 @@ pub struct Engine {
 }
 
 impl Decider for Engine {
-    fn draft(&self, at: &Authorization, now: Timestamp, found: &Found<'_>) -> Result<Drafted, Fault> {
-        let answered = |answer| Ok(Drafted::Answered(Box::new(Signed::answered(answer))));
+    fn decide_unsigned(
+        &self,
+        at: &Authorization,
+        now: Timestamp,
+        found: &Found<'_>,
+    ) -> Result<UnsignedOutcome, Fault> {
+        let answered = |answer| Ok(UnsignedOutcome::Answered(Box::new(Signed::answered(answer))));
         if let Some(claim) = &at.call.idempotency {
             match claim.judge(found.kept)? {
                 Judgement::Fresh => {}
@@ -45,19 +52,19 @@ impl Decider for Engine {
             }
         }
         match &at.request {
-            Ok(request) => Ok(Drafted::Unsigned(self.decide_one(at, request, now, found)?)),
+            Ok(request) => Ok(UnsignedOutcome::Unsigned(self.decide_one(at, request, now, found)?)),
             Err(refusal) => {
                 let answer = Answer::refused(refusal, at.call.request_id)?;
                 let kept = kept(at, &answer, now)?;
-                Ok(Drafted::Answered(Box::new(Signed { kept, ..Signed::answered(answer) })))
+                Ok(UnsignedOutcome::Answered(Box::new(Signed { kept, ..Signed::answered(answer) })))
             }
         }
     }
 
-    fn sign(&self, at: &Authorization, drafted: Drafted, now: Timestamp) -> Result<Signed, Fault> {
-        let unsigned = match drafted {
-            Drafted::Answered(signed) => return Ok(*signed),
-            Drafted::Unsigned(unsigned) => unsigned,
+    fn sign(&self, at: &Authorization, outcome: UnsignedOutcome, now: Timestamp) -> Result<Signed, Fault> {
+        let unsigned = match outcome {
+            UnsignedOutcome::Answered(signed) => return Ok(*signed),
+            UnsignedOutcome::Unsigned(unsigned) => unsigned,
         };
         let environment = &at.call.caller.environment;
         let event = unsigned.event;
@@ -65,7 +72,7 @@ impl Decider for Engine {
         let answer = fresh.answer(now)?;
         let event = event.map(|id| self.review_pending(environment, &fresh, (id, now))).transpose()?;
         let kept = kept(at, &answer, now)?;
-        Ok(Signed { answer, made: Some(fresh.ruling), event: event.map(Box::new), kept })
+        Ok(Signed { answer, made: Some(fresh.decided), event: event.map(Box::new), kept })
     }
 
     fn now(&self) -> Timestamp {
@@ -102,7 +109,7 @@ impl Engine {
     ///
     /// # Errors
     /// The signing backend cannot sign.
-    pub fn make(&self, inputs: &Inputs<'_>, request: &Request) -> Result<Fresh, Fault> {
+    pub fn make(&self, inputs: &Inputs<'_>, request: &Request) -> Result<SignedDecision, Fault> {
         self.seal(self.decide_on(inputs, request)?, inputs.environment)
     }
 
@@ -117,7 +124,7 @@ impl Engine {
         let lost = || Fault::new("a batch was asked to decide on what it did not load");
         must_not_be_behind(now, found.mark.ok_or_else(lost)?)?;
         let environment = &at.call.caller.environment;
-        let Standing { mode, state, usage } = found.standing.ok_or_else(lost)?;
+        let AgentContext { mode, state, usage } = found.context.ok_or_else(lost)?;
         self.decide_on(&Inputs { environment, mode, state, usage, approves: None, now }, request)
     }
 
@@ -165,29 +172,29 @@ impl Engine {
         // Not by `Moments::event`, which reads the newest: one server's ids are in order anyway, and on PostgreSQL the batch
         // compares this one with the newest, and draws again (`hot.rs`). An approval's event is drawn by its script.
         let event = review.as_ref().map(|_| EventId::from_bytes(ids.next(now)));
-        Ok(Unsigned { ruling: Box::new(Ruling { decision, review }), event, signer: key.signer })
+        Ok(Unsigned { decided: Box::new(DecisionAndReview { decision, review }), event, signer: key.signer })
     }
 
     /// Signs a decision. This takes most of the time of an authorization.
-    fn seal(&self, unsigned: Unsigned, environment: &Environment) -> Result<Fresh, Fault> {
-        let Unsigned { mut ruling, signer, .. } = unsigned;
-        let decision = &mut ruling.decision;
+    fn seal(&self, unsigned: Unsigned, environment: &Environment) -> Result<SignedDecision, Fault> {
+        let Unsigned { mut decided, signer, .. } = unsigned;
+        let decision = &mut decided.decision;
         let claims = claims(decision, self.keyring.issuer(), &environment.policy_version).to_json();
         let signed = jwt::sign_kept(&*signer, &claims).map_err(|e| Fault::new(e.to_string()));
         let token;
         (token, decision.signature) = signed?;
-        Ok(Fresh { ruling, token })
+        Ok(SignedDecision { decided, token })
     }
 
     /// The event `decision.review_pending`.
     fn review_pending(
         &self,
         environment: &Environment,
-        fresh: &Fresh,
+        fresh: &SignedDecision,
         (id, now): (EventId, Timestamp),
     ) -> Result<EventRecord, Fault> {
-        let Fresh { ruling, token } = fresh;
-        let Ruling { decision, review } = &**ruling;
+        let SignedDecision { decided, token } = fresh;
+        let DecisionAndReview { decision, review } = &**decided;
         let claims = claims(decision, self.keyring.issuer(), &environment.policy_version);
         Ok(EventRecord {
             environment: environment.id,
@@ -228,9 +235,9 @@ pub struct Inputs<'a> {
 
 /// A decision just made.
 #[derive(Debug)]
-pub struct Fresh {
+pub struct SignedDecision {
     /// The decision, and the review that it waits for.
-    pub ruling: Box<Ruling>,
+    pub decided: Box<DecisionAndReview>,
     /// Its token.
     pub token: String,
 }
@@ -250,13 +257,13 @@ struct View<'a> {
     supersedes: Option<DecisionId>,
 }
 
-impl Fresh {
+impl SignedDecision {
     /// The authorization response. The token is in it on `allow` only.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn answer(&self, now: Timestamp) -> Result<Answer, Fault> {
-        let Ruling { decision, review } = &*self.ruling;
+        let DecisionAndReview { decision, review } = &*self.decided;
         let token = (decision.verdict == Verdict::Allow).then(|| quoted(&self.token)).transpose()?;
         let answer = Answer::new(
             201,

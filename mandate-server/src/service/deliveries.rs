@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use mandate_core::{EventId, Timestamp, WebhookId};
 use serde_json::json;
 
-use super::audit::{self, Deed, Operator};
+use super::audit::{self, AuditEntry, Operator};
 use crate::error::{Code, Fault, Refusal};
 use crate::model::call::ScriptError;
 use crate::model::records::{DeliveryState, DueRecord, LeaseRecord, TriedRecord};
@@ -132,12 +132,12 @@ pub fn retry(tx: &mut Tx<'_>, event: EventId, webhook: WebhookId, by: &Operator)
         return Err(Refusal::invalid(message).into());
     }
     sql::deliveries::retry(tx, found.environment, event, webhook, by.at)?;
-    let deed = Deed {
+    let entry = AuditEntry {
         action: "webhook.retry",
         organization: Some(&found.organization),
         environment: Some(found.kind),
         subject: &webhook.to_string(),
         details: json!({ "event": event.to_string() }),
     };
-    Ok(audit::write(tx, by, &deed)?)
+    Ok(audit::write(tx, by, &entry)?)
 }

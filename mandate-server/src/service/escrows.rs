@@ -215,7 +215,7 @@ pub fn get(tx: &mut Tx<'_>, call: &Call, id: &str) -> Scripted {
 /// There is none.
 pub fn contract(tx: &mut Tx<'_>, address: Address) -> Scripted {
     let escrow = sql::escrows::at_address(tx, address.0)?.ok_or_else(Refusal::not_found)?;
-    Ok(Answer::new(200, &View::to_strangers(&escrow)?)?)
+    Ok(Answer::new(200, &View::public(&escrow)?)?)
 }
 
 /// The contract at an address as a token (ES256), which shows its state at `now`.
@@ -224,7 +224,7 @@ pub fn contract(tx: &mut Tx<'_>, address: Address) -> Scripted {
 /// There is none, or it cannot be signed.
 pub fn signed_contract(tx: &mut Tx<'_>, address: Address, keyring: &Keyring, now: Timestamp) -> Scripted {
     let escrow = sql::escrows::at_address(tx, address.0)?.ok_or_else(Refusal::not_found)?;
-    let contract = View::to_strangers(&escrow)?;
+    let contract = View::public(&escrow)?;
     let claims = ContractClaims { iss: keyring.issuer(), iat: now.seconds(), contract };
     let claims = serde_json::to_string(&claims).map_err(|e| Fault::new(e.to_string()))?;
     let token = jwt::sign(&*keyring.signing(escrow.kind, now)?.signer, &claims);

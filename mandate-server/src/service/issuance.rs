@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::json;
 use zeroize::Zeroizing;
 
-use super::audit::{self, Deed, Operator};
+use super::audit::{self, AuditEntry, Operator};
 use super::organizations;
 use crate::error::{Code, Fault, Refusal};
 use crate::model::call::ScriptError;
@@ -359,14 +359,14 @@ fn record(
         details.insert("agent".to_owned(), json!(agent));
     }
     let subject = KeyId::of(&key.hash).to_string();
-    let deed = Deed {
+    let entry = AuditEntry {
         action,
         organization: Some(&key.organization),
         environment: Some(key.kind),
         subject: &subject,
         details,
     };
-    Ok(audit::write(tx, by, &deed)?)
+    Ok(audit::write(tx, by, &entry)?)
 }
 
 fn not_found(message: impl Into<String>) -> Refusal {

@@ -11,7 +11,7 @@ use mandate_core::{DecisionId, EventId, MandateId, Timestamp};
 use serde_json::json;
 use tracing::warn;
 
-use super::audit::{self, Deed, Operator};
+use super::audit::{self, AuditEntry, Operator};
 use crate::clock::{Clock, Ids};
 use crate::error::Fault;
 use crate::model::idempotency::KEPT_SECONDS;
@@ -260,9 +260,14 @@ pub fn accept(
     marked::accept(tx, now)?;
     let reopened = exports::reopen(tx, now)?;
     let details = json!({ "from": mark, "to": now, "exports_reopened": reopened });
-    let deed =
-        Deed { action: "clock.accept", organization: None, environment: None, subject: "clock", details };
-    audit::write(tx, by, &deed)?;
+    let entry = AuditEntry {
+        action: "clock.accept",
+        organization: None,
+        environment: None,
+        subject: "clock",
+        details,
+    };
+    audit::write(tx, by, &entry)?;
     Ok((now, now, reopened))
 }
 

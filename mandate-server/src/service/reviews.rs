@@ -66,7 +66,7 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     let approves = Some(whole.decision.id);
     let inputs = Inputs { environment, mode, state: &state, usage: &usage, approves, now };
     let fresh = command.engine.make(&inputs, request)?;
-    let decision = &fresh.ruling.decision;
+    let decision = &fresh.decided.decision;
 
     usage.count(decision.verdict, request);
     sql::decisions::record(tx, decision, &month, &usage)?;

@@ -3,7 +3,7 @@
 use mandate_core::EscrowId;
 use serde_json::json;
 
-use super::audit::{self, Deed, Operator};
+use super::audit::{self, AuditEntry, Operator};
 use crate::error::{Code, Fault, Refusal};
 use crate::model::call::ScriptError;
 use crate::store::sql;
@@ -37,13 +37,13 @@ pub fn retry(tx: &mut Tx<'_>, escrow: EscrowId, by: &Operator) -> Result<Unsettl
     let number = pending.instruction.number;
     let key = InstructionKey { environment: pending.environment, escrow, number };
     sql::instructions::send_now(tx, &key, by.at)?;
-    let deed = Deed {
+    let entry = AuditEntry {
         action: "settlement.retry",
         organization: Some(&pending.organization),
         environment: Some(pending.kind),
         subject: &escrow.to_string(),
         details: json!({ "instruction": pending.instruction.id(escrow) }),
     };
-    audit::write(tx, by, &deed)?;
+    audit::write(tx, by, &entry)?;
     Ok(pending)
 }

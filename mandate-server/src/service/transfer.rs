@@ -7,12 +7,12 @@ use mandate_core::{DecisionId, EscrowId, EventId, ExportId, MandateId, ReviewId,
 use serde::Serialize;
 use serde_json::json;
 
-use super::audit::{self, Deed, Operator};
+use super::audit::{self, AuditEntry, Operator};
 use super::check::{self, Finding};
 use crate::error::Fault;
 use crate::model::database;
 use crate::store;
-use crate::store::transfer::{Begun, Source, Table, Target, must_be_newest, must_be_possible, tables};
+use crate::store::transfer::{Source, Table, Target, TargetState, must_be_newest, must_be_possible, tables};
 use crate::store::tx::{Tx, Value};
 use crate::store::upkeep;
 
@@ -142,14 +142,14 @@ impl Summary {
     fn new(
         from: &str,
         to: &str,
-        begun: Begun,
+        begun: TargetState,
         rows: BTreeMap<&'static str, i64>,
         usage: BTreeMap<String, Sums>,
     ) -> Self {
         let target = match begun {
-            Begun::Fresh => "empty",
-            Begun::GoesOn => "gone on with",
-            Begun::Anew => "emptied",
+            TargetState::Fresh => "empty",
+            TargetState::GoesOn => "gone on with",
+            TargetState::Anew => "emptied",
         };
         Self {
             from: database::redacted(from),
@@ -336,7 +336,11 @@ fn count(rows: &[Vec<Value>]) -> i64 {
 fn record(tx: &mut Tx<'_>, by: &Operator, summary: &Summary) -> Result<(), Fault> {
     let details = json!({ "from": summary.from, "rows": summary.rows, "usage": summary.usage });
     let (organization, environment) = (None, None);
-    audit::write(tx, by, &Deed { action: ACTION, organization, environment, subject: &summary.to, details })
+    audit::write(
+        tx,
+        by,
+        &AuditEntry { action: ACTION, organization, environment, subject: &summary.to, details },
+    )
 }
 
 /// Keeps the first finding and the number of findings, and passes on the progress of a check.

@@ -71,7 +71,7 @@ pub struct Made {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found<'a> {
     /// The agent's state; none if the request was refused.
-    pub standing: Option<Standing<'a>>,
+    pub context: Option<AgentContext<'a>>,
     /// The answer kept before under the idempotency key that was sent.
     pub kept: Option<&'a KeptRecord>,
     /// The high-water mark of the instants by which decisions were made.
@@ -80,7 +80,7 @@ pub struct Found<'a> {
 
 /// The state of an agent when it asks.
 #[derive(Debug, Clone, Copy)]
-pub struct Standing<'a> {
+pub struct AgentContext<'a> {
     /// The mode of its environment.
     pub mode: Mode,
     /// Its mandate and newest requests.
@@ -109,14 +109,14 @@ impl Loaded {
         let caller = &at.call.caller;
         let kept = at.call.idempotency.as_ref().and_then(|claim| self.kept.get(&claim.key(caller)));
         let request = at.request.as_ref().ok();
-        let standing = request.and_then(|request| self.standing(caller.environment.id, request, now));
-        Found { standing, kept, mark: self.mark }
+        let context = request.and_then(|request| self.context(caller.environment.id, request, now));
+        Found { context, kept, mark: self.mark }
     }
 
-    fn standing(&self, environment: i64, request: &Request, now: Timestamp) -> Option<Standing<'_>> {
+    fn context(&self, environment: i64, request: &Request, now: Timestamp) -> Option<AgentContext<'_>> {
         let key = UsageKey::of(environment, request, now);
         let (state, usage) = (self.agents.get(&key.agent)?, self.usage.get(&key)?);
-        Some(Standing { mode: *self.modes.get(&environment)?, state, usage })
+        Some(AgentContext { mode: *self.modes.get(&environment)?, state, usage })
     }
 
     /// Counts the request that was decided on at `now`.
@@ -161,18 +161,23 @@ pub trait Decider: Send + Sync + 'static {
     ///
     /// # Errors
     /// A row is missing, the clock is behind, or no key can sign.
-    fn draft(
+    fn decide_unsigned(
         &self,
         authorization: &Authorization,
         now: Timestamp,
         found: &Found<'_>,
-    ) -> Result<Drafted, Fault>;
+    ) -> Result<UnsignedOutcome, Fault>;
 
     /// Signs a decision made at `now`. Any thread can do it.
     ///
     /// # Errors
     /// The key cannot sign.
-    fn sign(&self, authorization: &Authorization, drafted: Drafted, now: Timestamp) -> Result<Signed, Fault>;
+    fn sign(
+        &self,
+        authorization: &Authorization,
+        outcome: UnsignedOutcome,
+        now: Timestamp,
+    ) -> Result<Signed, Fault>;
 
     /// Answers each authorization of a batch, in order, and notes in `loaded` what has changed.
     fn decide(
@@ -182,8 +187,8 @@ pub trait Decider: Send + Sync + 'static {
         loaded: &mut Loaded,
     ) -> Vec<Result<Answer, Fault>> {
         let mut answer = |authorization: &Authorization| {
-            let drafted = self.draft(authorization, now, &loaded.find(authorization, now))?;
-            let signed = self.sign(authorization, drafted, now)?;
+            let outcome = self.decide_unsigned(authorization, now, &loaded.find(authorization, now))?;
+            let signed = self.sign(authorization, outcome, now)?;
             if let Some(decision) = signed.decision() {
                 loaded.count(decision, now)?;
             }
@@ -195,7 +200,7 @@ pub trait Decider: Send + Sync + 'static {
 
 /// A decision, and the review that it waits for.
 #[derive(Debug)]
-pub struct Ruling {
+pub struct DecisionAndReview {
     /// The decision.
     pub decision: DecisionRecord,
     /// Its review.
@@ -206,7 +211,7 @@ pub struct Ruling {
 #[derive(Debug)]
 pub struct Unsigned {
     /// The decision, its signature all zero. Boxed, since it moves between threads.
-    pub ruling: Box<Ruling>,
+    pub decided: Box<DecisionAndReview>,
     /// The id of the `decision.review_pending` event. It is drawn with the decision's id, so that events are in the
     /// order of decisions. Signing and COMMIT follow within the bound that `outbox::write` names.
     pub event: Option<EventId>,
@@ -216,7 +221,7 @@ pub struct Unsigned {
 
 /// The outcome of an authorization before it is signed.
 #[derive(Debug)]
-pub enum Drafted {
+pub enum UnsignedOutcome {
     /// The answer is complete: a replay, a conflict or a refusal.
     Answered(Box<Signed>),
     /// A decision that must be signed.
@@ -229,7 +234,7 @@ pub struct Signed {
     /// The answer.
     pub answer: Answer,
     /// The decision, if one was made.
-    pub made: Option<Box<Ruling>>,
+    pub made: Option<Box<DecisionAndReview>>,
     /// The event that reports it.
     pub event: Option<Box<EventRecord>>,
     /// The answer to keep under the idempotency key.
@@ -246,13 +251,13 @@ impl Signed {
     /// The decision, if one was made.
     #[must_use]
     pub fn decision(&self) -> Option<&DecisionRecord> {
-        self.made.as_ref().map(|ruling| &ruling.decision)
+        self.made.as_ref().map(|decided| &decided.decision)
     }
 
     /// Adds the rows to write to `loaded`. Returns the answer.
     pub fn note(self, loaded: &mut Loaded) -> Answer {
-        if let Some(ruling) = self.made {
-            let Ruling { decision, review } = *ruling;
+        if let Some(decided) = self.made {
+            let DecisionAndReview { decision, review } = *decided;
             loaded.made.reviews.extend(review.map(|review| (decision.environment, review)));
             loaded.made.decisions.push(decision);
         }

@@ -20,7 +20,7 @@ const RENEW: Duration = Duration::from_secs(15);
 
 /// The lease on the scheduled jobs, as this server holds it.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct JobsLease {
     /// When it ends, by the database's clock.
     until: i64,
     renewed: Instant,
@@ -29,7 +29,7 @@ pub(super) struct Held {
 /// Keeps leases in a database that several servers share.
 pub struct Leases<'a> {
     store: &'a Store,
-    jobs: &'a Arc<Mutex<Option<Held>>>,
+    jobs: &'a Arc<Mutex<Option<JobsLease>>>,
 }
 
 impl fmt::Debug for Leases<'_> {
@@ -39,7 +39,7 @@ impl fmt::Debug for Leases<'_> {
 }
 
 impl<'a> Leases<'a> {
-    pub(super) fn new(store: &'a Store, jobs: &'a Arc<Mutex<Option<Held>>>) -> Self {
+    pub(super) fn new(store: &'a Store, jobs: &'a Arc<Mutex<Option<JobsLease>>>) -> Self {
         Self { store, jobs }
     }
 
@@ -67,15 +67,15 @@ impl<'a> Leases<'a> {
     /// The database fails.
     pub async fn hold_jobs(&self) -> Result<bool, Fault> {
         let mut jobs = Arc::clone(self.jobs).lock_owned().await;
-        if jobs.as_ref().is_some_and(|held| held.renewed.elapsed() < RENEW) {
+        if jobs.as_ref().is_some_and(|lease| lease.renewed.elapsed() < RENEW) {
             return Ok(true);
         }
         let store = self.store.clone();
         // A task, which goes on when the server stops meanwhile. So what it takes is known, and is given back.
         let taken = tokio::spawn(async move {
-            let (renewed, before) = (Instant::now(), jobs.take().map(|held| held.until));
+            let (renewed, before) = (Instant::now(), jobs.take().map(|lease| lease.until));
             let until = write(&store, move |tx| sql::leases::hold(tx, JOBS, JOBS_MILLIS, before)).await?;
-            *jobs = until.map(|until| Held { until, renewed });
+            *jobs = until.map(|until| JobsLease { until, renewed });
             Ok(jobs.is_some())
         });
         taken.await.map_err(|e| Fault::new(format!("the lease on the scheduled jobs: {e}")))?
@@ -86,7 +86,7 @@ impl<'a> Leases<'a> {
     /// # Errors
     /// The database fails.
     pub async fn give_jobs_back(&self) -> Result<(), Fault> {
-        let Some(Held { until, .. }) = self.jobs.lock().await.take() else { return Ok(()) };
+        let Some(JobsLease { until, .. }) = self.jobs.lock().await.take() else { return Ok(()) };
         self.write(move |tx| sql::leases::give_back(tx, JOBS, until)).await
     }
 }

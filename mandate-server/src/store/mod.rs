@@ -10,9 +10,9 @@ mod owned;
 mod postgres;
 pub mod sql;
 mod sqlite;
-pub mod tail;
 pub mod transfer;
 pub mod tx;
+pub mod uncounted;
 pub mod upkeep;
 
 use std::fmt;
@@ -28,10 +28,13 @@ use crate::model::call::{Answer, ScriptError};
 use crate::model::database::{POSTGRES, SQLITE};
 use crate::model::gauges::{Cluster, DiskUsage};
 use crate::traces::Span;
-use tail::Tail;
 use tx::Tx;
+use uncounted::Uncounted;
 
-pub use decider::{Authorization, Decider, Drafted, Found, Loaded, Made, Ruling, Signed, Standing, Unsigned};
+pub use decider::{
+    AgentContext, Authorization, Decider, DecisionAndReview, Found, Loaded, Made, Signed, Unsigned,
+    UnsignedOutcome,
+};
 pub use leases::Leases;
 pub use owned::Owned;
 pub use upkeep::{Holder, Schema, Step, migrate};
@@ -70,10 +73,10 @@ impl Store {
     /// # Errors
     /// The database cannot be opened.
     pub fn open(owned: Owned, decider: Arc<dyn Decider>, metrics: Metrics) -> Result<Self, Fault> {
-        Self::open_bounded(owned, decider, metrics, Tail::default())
+        Self::open_bounded(owned, decider, metrics, Uncounted::default())
     }
 
-    /// Opens a database as [`Store::open`] does, with other bounds for the tail of the log.
+    /// Opens a database as [`Store::open`] does, with other bounds for the uncounted decisions.
     ///
     /// # Errors
     /// As with [`Store::open`].
@@ -81,9 +84,9 @@ impl Store {
         owned: Owned,
         decider: Arc<dyn Decider>,
         metrics: Metrics,
-        tail: Tail,
+        uncounted: Uncounted,
     ) -> Result<Self, Fault> {
-        Self::open_with(owned, decider, metrics, sqlite::commit::Disk::new(), tail)
+        Self::open_with(owned, decider, metrics, sqlite::commit::Disk::new(), uncounted)
     }
 
     /// Opens a database that comes onto its disk by `disk`.
@@ -92,14 +95,14 @@ impl Store {
         decider: Arc<dyn Decider>,
         metrics: Metrics,
         disk: sqlite::commit::Disk,
-        tail: Tail,
+        uncounted: Uncounted,
     ) -> Result<Self, Fault> {
         let announced = Arc::new(Notify::new());
         let wake = Arc::clone(&announced);
         let backend = match owned {
-            Owned::Sqlite(file) => {
-                Backend::Sqlite(Arc::new(sqlite::Sqlite::open(file, decider, metrics, wake, disk, tail)?))
-            }
+            Owned::Sqlite(file) => Backend::Sqlite(Arc::new(sqlite::Sqlite::open(
+                file, decider, metrics, wake, disk, uncounted,
+            )?)),
             Owned::Postgres(url) => {
                 Backend::Postgres(Arc::new(postgres::Postgres::open(&url, &decider, metrics, wake)?))
             }
@@ -255,11 +258,11 @@ impl Store {
     ///
     /// # Errors
     /// The database fails.
-    pub async fn tend(&self, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    pub async fn maintain(&self, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
         match &self.backend {
             // A file needs no maintenance.
             Backend::Sqlite(_) => Ok(None),
-            Backend::Postgres(postgres) => postgres.tend(now).await.map(Some),
+            Backend::Postgres(postgres) => postgres.maintain(now).await.map(Some),
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mandate_core::Timestamp;
 
-use super::sql::owed;
+use super::sql::uncounted;
 use super::tx::{Tx, Value};
 use super::{Holder, Owned, Place, place, postgres, sqlite, upkeep};
 use crate::error::Fault;
@@ -16,14 +16,14 @@ mod layout;
 
 pub use layout::{Table, tables};
 
-/// How many agents are settled in one transaction.
-const SETTLED_AT_ONCE: usize = 1_000;
+/// How many agents are counted in one transaction.
+const AGENTS_AT_ONCE: usize = 1_000;
 /// Before all agents.
 const FIRST: (i64, &str) = (0, "");
 
 /// The state of a target when a transfer into it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begun {
+pub enum TargetState {
     /// Empty.
     Fresh,
     /// Filled in part from this source, which has not changed since.
@@ -45,7 +45,7 @@ pub struct Source {
 pub struct Target {
     filling: postgres::Filling,
     /// Its state at the begin.
-    pub begun: Begun,
+    pub begun: TargetState,
 }
 
 impl std::fmt::Debug for Target {
@@ -79,7 +79,7 @@ pub fn must_be_newest(source: &mut Tx<'_>, name: &str) -> Result<(), Fault> {
 ///
 /// # Errors
 /// The target holds other data, or cannot be read.
-pub fn look(to: &str) -> Result<Begun, Fault> {
+pub fn look(to: &str) -> Result<TargetState, Fault> {
     let Place::Postgres(url) = place(to)? else { return Err(Fault::new("the target is not PostgreSQL")) };
     postgres::Filling::look(url)
 }
@@ -96,9 +96,9 @@ impl Source {
             return Err(Fault::new(format!("database: {path} is not there, or nothing is in it")));
         }
         let owned = Owned::take(from, Duration::ZERO)?;
-        settle(from)?;
+        count_all(from)?;
         let held = upkeep::claim(from, Holder::Alone)?;
-        if !upkeep::snapshot(from, |tx| owed::owing(tx, FIRST, 1))?.is_empty() {
+        if !upkeep::snapshot(from, |tx| uncounted::agents(tx, FIRST, 1))?.is_empty() {
             return Err(Fault::new(format!(
                 "database: {path} was changed during the transfer: run the command again"
             )));
@@ -116,15 +116,15 @@ impl Source {
 }
 
 /// Has agents' rows hold all that the log says, as they do where they are written with each batch.
-fn settle(from: &str) -> Result<(), Fault> {
+fn count_all(from: &str) -> Result<(), Fault> {
     let mut after = (FIRST.0, FIRST.1.to_owned());
     loop {
-        let settled = super::run_once(from, |tx| {
-            let owing = owed::owing(tx, (after.0, &after.1), SETTLED_AT_ONCE)?;
-            owing.iter().try_for_each(|agent| owed::settle(tx, agent))?;
-            Ok(owing.into_iter().next_back())
+        let counted = super::run_once(from, |tx| {
+            let uncounted = uncounted::agents(tx, (after.0, &after.1), AGENTS_AT_ONCE)?;
+            uncounted.iter().try_for_each(|agent| uncounted::count(tx, agent))?;
+            Ok(uncounted.into_iter().next_back())
         })?;
-        match settled.map_err(|refusal| Fault::new(refusal.message))? {
+        match counted.map_err(|refusal| Fault::new(refusal.message))? {
             Some(last) => after = (last.environment, last.agent.as_str().to_owned()),
             None => return Ok(()),
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mandate_core::{DecisionId, Verdict};
 
-use super::tail::Tail;
+use super::uncounted::Uncounted;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, Mode};
 
@@ -181,11 +181,11 @@ pub enum Backend {
     Postgres,
 }
 
-/// Whether agents' rows lack what decisions behind them say; see `sql::owed`.
+/// Whether agents' rows lack what decisions behind them say; see `sql::uncounted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Owing {
+pub enum Counting {
     /// Counters are written with each decision.
-    Never,
+    AtOnce,
     /// They may lack some, and this transaction only reads.
     Reading,
     /// They may lack some, and this transaction can write.
@@ -202,12 +202,12 @@ pub trait Session {
     fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault>;
 
     /// Whether counters lack decisions in this database.
-    fn owing(&self) -> Owing {
-        Owing::Never
+    fn counting(&self) -> Counting {
+        Counting::AtOnce
     }
 
-    /// The end of the log that is in no agent's rows yet, where counters lack it.
-    fn tail(&mut self) -> Result<Arc<Tail>, Fault> {
+    /// The decisions that no agent's rows count yet, where counters lack it.
+    fn uncounted(&mut self) -> Result<Arc<Uncounted>, Fault> {
         Ok(Arc::default())
     }
 
@@ -244,7 +244,7 @@ pub struct Tally {
     /// The newest decision that was written.
     pub newest: Option<DecisionId>,
     /// Agents whose rows lack nothing up to these decisions.
-    pub settled: Vec<(AgentKey, DecisionId)>,
+    pub counted: Vec<(AgentKey, DecisionId)>,
 }
 
 /// What deciding rests on: of whom a transaction may have changed it.
@@ -262,7 +262,7 @@ impl Tally {
         self.decided.extend(other.decided);
         self.announced |= other.announced;
         self.newest = self.newest.max(other.newest);
-        self.settled.extend(other.settled);
+        self.counted.extend(other.counted);
         self.touched.agents.extend(other.touched.agents);
         self.touched.environments.extend(other.touched.environments);
     }
@@ -299,24 +299,24 @@ impl<'a> Tx<'a> {
 
     /// Whether counters lack decisions in this database.
     #[must_use]
-    pub fn owing(&self) -> Owing {
-        self.session.owing()
+    pub fn counting(&self) -> Counting {
+        self.session.counting()
     }
 
     /// Whether what decides is verified as it is read: see `sql::checksums`. On SQLite, where this transaction can write.
     #[must_use]
     pub fn verifies(&self) -> bool {
-        self.owing() == Owing::Writing
+        self.counting() == Counting::Writing
     }
 
-    /// The end of the log that is in no agent's rows yet, where counters lack it.
-    pub fn tail(&mut self) -> Result<Arc<Tail>, Fault> {
-        self.session.tail()
+    /// The decisions that no agent's rows count yet, where counters lack it.
+    pub fn uncounted(&mut self) -> Result<Arc<Uncounted>, Fault> {
+        self.session.uncounted()
     }
 
     /// Notes that an agent's rows lack nothing up to a decision.
-    pub fn settled(&mut self, agent: &AgentKey, up_to: DecisionId) {
-        self.tally.settled.push((agent.clone(), up_to));
+    pub fn counted(&mut self, agent: &AgentKey, up_to: DecisionId) {
+        self.tally.counted.push((agent.clone(), up_to));
     }
 
     /// Notes that what decides on an agent's requests may be changed. A script that takes the agent to decide, or to

@@ -202,10 +202,10 @@ pub fn schema_in(tx: &mut Tx<'_>) -> Result<Schema, Fault> {
 ///
 /// # Errors
 /// It is such a database, or its directory cannot be read.
-pub fn must_be_settled(database: &str) -> Result<(), Fault> {
+pub fn must_be_complete(database: &str) -> Result<(), Fault> {
     match place(database)? {
-        Place::Sqlite(path) => sqlite::upkeep::must_be_settled(&path),
-        Place::Postgres(url) => postgres::upkeep::must_be_settled(url),
+        Place::Sqlite(path) => sqlite::upkeep::must_be_complete(&path),
+        Place::Postgres(url) => postgres::upkeep::must_be_complete(url),
     }
 }
 

@@ -20,7 +20,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout, timeout_at};
 use tracing::error;
 
-use self::attempt::{Ended, Means};
+use self::attempt::{AttemptContext, Ended};
 use self::fair_queues::FairQueues;
 use super::dial::Dialer;
 use crate::clock::{Clock, Entropy};
@@ -44,7 +44,7 @@ const STOP: Duration = Duration::from_secs(5);
 /// The delivery worker.
 pub struct Deliverer {
     store: Store,
-    means: Means,
+    context: AttemptContext,
     queues: FairQueues,
     under_way: JoinSet<Ended>,
     /// Results of attempts that are not stored yet.
@@ -72,15 +72,15 @@ impl Deliverer {
         entropy: Arc<dyn Entropy>,
         metrics: Metrics,
     ) -> Self {
-        let means = Means { keyring, dialer, clock, entropy, metrics, traces: Traces::default() };
-        let (queues, under_way, latest) = (FairQueues::default(), JoinSet::new(), means.clock.now());
-        Self { store, means, queues, under_way, tried: Vec::new(), next: None, latest }
+        let context = AttemptContext { keyring, dialer, clock, entropy, metrics, traces: Traces::default() };
+        let (queues, under_way, latest) = (FairQueues::default(), JoinSet::new(), context.clock.now());
+        Self { store, context, queues, under_way, tried: Vec::new(), next: None, latest }
     }
 
     /// The same, which reports its attempts to `traces`.
     #[must_use]
     pub(crate) fn traced(mut self, traces: Traces) -> Self {
-        self.means.traces = traces;
+        self.context.traces = traces;
         self
     }
 
@@ -101,14 +101,14 @@ impl Deliverer {
                 error!(kind = fault.kind(), reason = %fault, "deliveries cannot be read or written down");
                 None
             });
-            let Self { store, means, under_way, .. } = &mut self;
+            let Self { store, context, under_way, .. } = &mut self;
             tokio::select! {
                 _ = stop.changed() => break,
                 Some(ended) = under_way.join_next() => {
                     self.ended(ended);
                 }
                 () = store.announced() => self.look_again(),
-                () = until(&*means.clock, wait_until) => {}
+                () = until(&*context.clock, wait_until) => {}
                 _ = look.tick() => self.queues.look_again(),
             }
             self.gather(began + GATHERING).await;
@@ -119,7 +119,7 @@ impl Deliverer {
     /// Goes on with what was read, until the given time or until no attempt is running.
     async fn gather(&mut self, until: Instant) {
         loop {
-            self.begin(self.means.clock.now());
+            self.begin(self.context.clock.now());
             if Instant::now() >= until {
                 return;
             }
@@ -145,7 +145,7 @@ impl Deliverer {
                     Some(ended) => self.ended(ended),
                     None => 0,
                 };
-            } else if self.queues.is_empty() && !self.is_due(self.means.clock.now()) {
+            } else if self.queues.is_empty() && !self.is_due(self.context.clock.now()) {
                 return Ok(count);
             }
         }
@@ -154,7 +154,7 @@ impl Deliverer {
     /// Notes that deliveries may be due, to leased webhooks and to others.
     fn look_again(&mut self) {
         self.queues.look_again();
-        self.next = Some(self.means.clock.now());
+        self.next = Some(self.context.clock.now());
     }
 
     /// Collects the result of an attempt and of all others that have ended. Returns how many.
@@ -180,11 +180,11 @@ impl Deliverer {
 
     /// Runs one round. Returns when the next is due, as far as is known, unless an attempt must end first.
     async fn round(&mut self) -> Result<Option<Timestamp>, Fault> {
-        let now = self.means.clock.now();
+        let now = self.context.clock.now();
         self.write(now).await?;
         self.read(now).await?;
         // By the clock as it is now: the database may have been slow, and leases end.
-        self.begin(self.means.clock.now());
+        self.begin(self.context.clock.now());
         if !self.queues.over(now).is_empty() {
             return Ok(Some(now));
         }
@@ -252,7 +252,7 @@ impl Deliverer {
     /// Begins as many attempts as there is room for.
     fn begin(&mut self, now: Timestamp) {
         for (lease, due) in self.queues.begin(now) {
-            self.under_way.spawn(self.means.clone().attempt(lease, due));
+            self.under_way.spawn(self.context.clone().attempt(lease, due));
         }
     }
 
@@ -269,7 +269,7 @@ impl Deliverer {
             self.tried.extend(ended.map(|ended| ended.tried));
         }
         let round = Round { tried: self.tried, released: self.queues.leases(), ..Round::default() };
-        let now = self.means.clock.now();
+        let now = self.context.clock.now();
         let written = self.store.write(move |tx| Ok(deliveries::run_round(tx, &round, now)?)).await;
         if let Err(fault) = written {
             error!(kind = fault.kind(), reason = %fault, "the outcomes of the last attempts were not recorded; the attempts are made again");

@@ -53,7 +53,7 @@ impl Dialer {
         idle: usize,
     ) -> Result<Self, Fault> {
         let egress = Arc::new(egress);
-        let guarded = Guarded { names, egress: Arc::clone(&egress) };
+        let guarded = FilteredNames { names, egress: Arc::clone(&egress) };
         let client = Client::new(Arc::new(guarded), attempt, idle);
         Ok(Self { client: client.map_err(|e| Fault::new(format!("deliveries: {e}")))?, egress })
     }
@@ -71,12 +71,12 @@ impl Dialer {
 }
 
 /// Resolves names to the addresses that may be reached, and hides the others.
-struct Guarded {
+struct FilteredNames {
     names: Arc<dyn Names>,
     egress: Arc<EgressPolicy>,
 }
 
-impl Names for Guarded {
+impl Names for FilteredNames {
     fn look_up(&self, name: &str) -> BoxFuture<'static, Vec<SocketAddr>> {
         let (egress, text) = (Arc::clone(&self.egress), name.to_owned());
         let found = self.names.look_up(name);

@@ -212,9 +212,9 @@ async fn build_one(
     stop: &watch::Receiver<bool>,
 ) -> Result<bool, Fault> {
     let lease = match shared::take(store, export, now).await? {
-        shared::Taken::Alone => None,
-        shared::Taken::Leased(lease) => Some(lease),
-        shared::Taken::ByAnother => return Ok(true),
+        shared::LeaseOutcome::Alone => None,
+        shared::LeaseOutcome::Leased(lease) => Some(lease),
+        shared::LeaseOutcome::ByAnother => return Ok(true),
     };
     let closed = shared::keep_while(lease.as_deref(), close(store, export, moments)).await;
     if !matches!(closed, Ok(true)) {

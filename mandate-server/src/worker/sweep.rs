@@ -47,14 +47,14 @@ pub struct Job {
     /// Its name in the log.
     pub name: &'static str,
     /// What it changes.
-    of: Of,
+    scope: JobScope,
     /// Runs what is due and returns when the job is due again, or none if that is not known.
     run: for<'a> fn(&'a Sweep, Timestamp) -> BoxFuture<'a, Due>,
 }
 
 /// What a job changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Of {
+enum JobScope {
     /// The database. Of several servers on it, the one that holds the lease on the jobs runs them.
     Database,
     /// What is this server's: its files, and what it knows of its clock.
@@ -69,49 +69,57 @@ pub const JOBS: [Job; 9] = [
     // Seven days before a mandate's last day.
     Job {
         name: "announce that mandates are about to expire",
-        of: Of::Database,
+        scope: JobScope::Database,
         run: |sweep, now| Box::pin(sweep.mandates(now)),
     },
     // When a review was not resolved in time.
     Job {
         name: "resolve reviews that have expired",
-        of: Of::Database,
+        scope: JobScope::Database,
         run: |sweep, now| Box::pin(sweep.reviews(now)),
     },
     // When a clock was set ahead.
     Job {
         name: "keep for how long no answer is forgotten",
-        of: Of::Server,
+        scope: JobScope::Server,
         run: |sweep, _| Box::pin(sweep.hold()),
     },
     // 24 hours after the answer.
     Job {
         name: "forget answers kept for retries",
-        of: Of::Database,
+        scope: JobScope::Database,
         run: |sweep, now| Box::pin(sweep.kept_answers(now)),
     },
     // Seven days after they were asked for.
     Job {
         name: "delete exports that have expired",
-        of: Of::Database,
+        scope: JobScope::Database,
         run: |sweep, now| Box::pin(sweep.exports(now)),
     },
     // Every hour. They are what a crash has left, and copies of exports that another server has deleted.
     Job {
         name: "delete files that no export owns",
-        of: Of::Server,
+        scope: JobScope::Server,
         run: |sweep, now| Box::pin(sweep.orphans(now)),
     },
     // Every minute, and again at once while more are left.
     Job {
         name: "end deliveries whose webhook is gone",
-        of: Of::Database,
+        scope: JobScope::Database,
         run: |sweep, now| Box::pin(sweep.left_over_deliveries(now)),
     },
     // When the newest key has signed for as long as the settings say.
-    Job { name: "rotate signing keys", of: Of::Database, run: |sweep, now| Box::pin(sweep.rotate(now)) },
+    Job {
+        name: "rotate signing keys",
+        scope: JobScope::Database,
+        run: |sweep, now| Box::pin(sweep.rotate(now)),
+    },
     // Every minute, if the database needs it.
-    Job { name: "tend the database", of: Of::Database, run: |sweep, now| Box::pin(sweep.tend(now)) },
+    Job {
+        name: "maintain the database",
+        scope: JobScope::Database,
+        run: |sweep, now| Box::pin(sweep.maintain(now)),
+    },
 ];
 
 /// The scheduler.
@@ -123,7 +131,7 @@ pub struct Sweep {
     orphans: Every,
     left_over: Every,
     /// When the database was last maintained, and when it is due again.
-    tended: Mutex<Option<(Timestamp, Timestamp)>>,
+    maintained: Mutex<Option<(Timestamp, Timestamp)>>,
     rotation: Option<Arc<Rotation>>,
 }
 
@@ -151,8 +159,8 @@ impl Sweep {
     #[must_use]
     pub fn new(store: Store, exports: Arc<Exports>, moments: Arc<Moments>, clock: Arc<dyn Clock>) -> Self {
         let (orphans, left_over) = (Every::new(ORPHANS_SECONDS), Every::new(LEFT_OVER_SECONDS));
-        let tended = Mutex::new(None);
-        Self { store, exports, moments, clock, orphans, left_over, tended, rotation: None }
+        let maintained = Mutex::new(None);
+        Self { store, exports, moments, clock, orphans, left_over, maintained, rotation: None }
     }
 
     /// The same, which also rotates signing keys if `rotation` is given.
@@ -206,7 +214,7 @@ impl Sweep {
     }
 
     async fn run_job(&self, job: &Job, now: Timestamp) -> Due {
-        if job.of == Of::Database && !self.has_jobs().await? {
+        if job.scope == JobScope::Database && !self.has_jobs().await? {
             return Ok(None);
         }
         (job.run)(self, now).await
@@ -267,14 +275,14 @@ impl Sweep {
         Arc::clone(rotation).rotate_due(&self.store, now).await.map(Some)
     }
 
-    async fn tend(&self, now: Timestamp) -> Due {
-        let tended = *self.tended.lock().unwrap_or_else(PoisonError::into_inner);
+    async fn maintain(&self, now: Timestamp) -> Due {
+        let maintained = *self.maintained.lock().unwrap_or_else(PoisonError::into_inner);
         // A run later than now was by a clock that was ahead and has been set back.
-        if let Some((_, due)) = tended.filter(|(at, due)| (*at..*due).contains(&now)) {
+        if let Some((_, due)) = maintained.filter(|(at, due)| (*at..*due).contains(&now)) {
             return Ok(Some(due));
         }
-        let due = self.store.tend(now).await?;
-        *self.tended.lock().unwrap_or_else(PoisonError::into_inner) = due.map(|due| (now, due));
+        let due = self.store.maintain(now).await?;
+        *self.maintained.lock().unwrap_or_else(PoisonError::into_inner) = due.map(|due| (now, due));
         Ok(due)
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use mandate_core::EventId;
-use mandate_tests::cluster::{Held, query};
+use mandate_tests::cluster::{OpenTransaction, query};
 use mandate_tests::wait::{DEADLINE, until_async};
 use serde_json::{Value, json};
 
@@ -126,7 +126,7 @@ async fn a_ping_that_waits_for_its_webhook_is_dated_behind_the_wait() {
     let webhook = world.post(&world.organization_key, "/v1/webhooks", &webhook).await.json();
     let path = format!("/v1/webhooks/{}/ping", webhook["webhook"].as_str().unwrap());
     let url = world.settings.database.as_str();
-    let holder = Held::begin(url, "SELECT 1 FROM webhooks FOR UPDATE");
+    let holder = OpenTransaction::begin(url, "SELECT 1 FROM webhooks FOR UPDATE");
     let meanwhile = async {
         waits(url).await;
         world.clock.advance(90);
@@ -166,7 +166,7 @@ async fn a_decision_that_commits_late_is_in_one_of_two_exports_that_adjoin() {
     world.clock.advance(10);
     let url = world.settings.database.as_str();
     // What is decided waits to be written.
-    let holder = Held::begin(url, "LOCK TABLE decisions IN SHARE MODE");
+    let holder = OpenTransaction::begin(url, "LOCK TABLE decisions IN SHARE MODE");
     let meanwhile = async {
         waits(url).await;
         world.clock.step(120);

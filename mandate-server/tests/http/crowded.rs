@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use mandate_tests::cluster::{Held, query, run};
+use mandate_tests::cluster::{OpenTransaction, query, run};
 
 use crate::wire::{Reply, exchange};
 use crate::world::{World, spend};
@@ -87,7 +87,7 @@ async fn a_server_that_gets_no_lock_for_its_decisions_is_not_ready() {
     let body = spend(1);
     assert_eq!(world.post(agent, "/v1/authorizations", &body).await.status, 201);
     assert_eq!(until(world, 200).await.body, "ready\n");
-    let holder = Held::begin(url, "LOCK TABLE ONLY decisions IN ACCESS EXCLUSIVE MODE");
+    let holder = OpenTransaction::begin(url, "LOCK TABLE ONLY decisions IN ACCESS EXCLUSIVE MODE");
     let unready = async {
         let reply = until(world, 503).await;
         assert!(reply.body.starts_with("nothing is decided"), "{}", reply.body);
@@ -105,7 +105,7 @@ async fn a_server_that_gets_no_lock_for_its_decisions_is_not_ready() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_server_that_could_not_decide_is_not_ready() {
     let world = &World::start().await;
-    let holder = Held::begin(&world.settings.database, "LOCK TABLE agents IN SHARE MODE");
+    let holder = OpenTransaction::begin(&world.settings.database, "LOCK TABLE agents IN SHARE MODE");
     assert!(until(world, 503).await.body.starts_with("nothing is decided"));
     holder.commit();
     assert_eq!(until(world, 200).await.body, "ready\n");
@@ -116,8 +116,10 @@ async fn an_idle_server_that_could_not_decide_is_not_ready() {
 async fn a_server_with_a_held_agent_is_ready() {
     let world = &World::start().await;
     let agent = &world.agent("held").await;
-    let holder =
-        Held::begin(&world.settings.database, "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE");
+    let holder = OpenTransaction::begin(
+        &world.settings.database,
+        "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE",
+    );
     let body = spend(1);
     let ready = async {
         let began = Instant::now();

@@ -1,4 +1,4 @@
-//! `/v1/escrows`, and the contracts that strangers read.
+//! `/v1/escrows`, and the contracts that anyone with the address can read.
 
 use mandate_core::Timestamp;
 use mandate_core::jwks::KeySet;

@@ -24,9 +24,9 @@ async fn the_order_of_checks() {
         (&slow, "BREW", "/v1/authorizations", 400, "invalid_request"),
         (&slow, "GET", "/v1/enforcement", 403, "forbidden"),
         (&slow, "POST", "/v1/authorizations?x=1", 429, "rate_limited"),
-        (&slow, "GET", "/v1/agents/agt_nobody", 429, "rate_limited"),
-        (organization, "GET", "/v1/agents/agt_nobody?x=1", 400, "invalid_request"),
-        (organization, "GET", "/v1/agents/agt_nobody", 404, "not_found"),
+        (&slow, "GET", "/v1/agents/agt_unknown", 429, "rate_limited"),
+        (organization, "GET", "/v1/agents/agt_unknown?x=1", 400, "invalid_request"),
+        (organization, "GET", "/v1/agents/agt_unknown", 404, "not_found"),
     ] {
         let reply = world.send(method, path, key, "", "").await;
         assert_eq!((reply.status, reply.code().as_str()), (status, code), "{method} {path}");

@@ -9,13 +9,13 @@ use tokio::net::TcpStream;
 use crate::world::World;
 
 /// A POST whose head has passed the gate, and whose body the server waits for.
-struct Held {
+struct DelayedBody {
     stream: TcpStream,
     body: &'static str,
 }
 
-impl Held {
-    async fn back(world: &World, path: &str, body: &'static str) -> Self {
+impl DelayedBody {
+    async fn begin(world: &World, path: &str, body: &'static str) -> Self {
         let mut stream = TcpStream::connect(world.running.api).await.unwrap();
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nAuthorization: Bearer {}\r\n\
@@ -44,21 +44,21 @@ impl Held {
 #[tokio::test]
 async fn what_is_asked_happens_when_the_body_has_come() {
     let world = World::start().await;
-    let held = Held::back(&world, "/v1/agents", r#"{"name":"late"}"#).await;
+    let delayed = DelayedBody::begin(&world, "/v1/agents", r#"{"name":"late"}"#).await;
     world.clock.advance(10);
-    let (status, agent) = held.released().await;
+    let (status, agent) = delayed.released().await;
     assert_eq!((status, &agent["created_at"]), (201, &serde_json::json!(world.clock.now().to_string())));
 }
 
 #[tokio::test]
 async fn a_key_that_is_revoked_before_the_body_has_come_does_nothing() {
     let world = World::start().await;
-    let held = Held::back(&world, "/v1/agents", r#"{"name":"late"}"#).await;
+    let delayed = DelayedBody::begin(&world, "/v1/agents", r#"{"name":"late"}"#).await;
     world.change_key(&world.organization_key, |key| key.revoked_at = Some(Timestamp::from_millis(1)));
     until_async(DEADLINE, "the key is refused", async || {
         (world.get(&world.organization_key, "/v1/agents").await.status == 401).then_some(())
     })
     .await;
-    let (status, refused) = held.released().await;
+    let (status, refused) = delayed.released().await;
     assert_eq!((status, &refused["error"]["code"]), (401, &serde_json::json!("unauthorized")));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use mandate_tests::cluster::{Held, query, run};
+use mandate_tests::cluster::{OpenTransaction, query, run};
 use mandate_tests::wait::{DEADLINE, until_async};
 use serde_json::json;
 
@@ -53,7 +53,7 @@ async fn an_agent_whose_row_is_held_delays_no_other_and_is_not_decided_for_later
         others.push(world.agent(&format!("a{number}")).await);
     }
     let url = world.settings.database.as_str();
-    let holder = Held::begin(url, "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE");
+    let holder = OpenTransaction::begin(url, "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE");
     let (began, body) = (Instant::now(), spend(1));
     let late = join_all((0..LATE).map(|_| world.post(held, "/v1/authorizations", &body)));
     let free = async {
@@ -158,8 +158,10 @@ async fn servers_that_wait_for_one_agent_have_patience_each() {
     let servers =
         [&one.beside(Arc::clone(&one.clock)).await, &one.beside(Arc::clone(&one.clock)).await, &one];
     let held = &one.agent("held").await;
-    let holder =
-        Held::begin(&one.settings.database, "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE");
+    let holder = OpenTransaction::begin(
+        &one.settings.database,
+        "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE",
+    );
     let body = spend(1);
     let asked = join_all(servers.iter().map(|server| server.post(held, "/v1/authorizations", &body)));
     let freed = async {
@@ -185,7 +187,7 @@ async fn many_agents_whose_rows_are_held_delay_no_other_for_long() {
         others.push(world.agent(&format!("a{number}")).await);
     }
     let url = world.settings.database.as_str();
-    let holder = Held::begin(url, "SELECT 1 FROM agents WHERE agent LIKE 'agt_held%' FOR UPDATE");
+    let holder = OpenTransaction::begin(url, "SELECT 1 FROM agents WHERE agent LIKE 'agt_held%' FOR UPDATE");
     let (began, body) = (Instant::now(), spend(1));
     let late = join_all(held.iter().map(|key| world.post(key, "/v1/authorizations", &body)));
     let free = async {
@@ -223,7 +225,7 @@ async fn what_waits_for_an_agent_that_is_held_delays_no_other_revocation_and_is_
     }
     let [held, free] = [0, 1].map(|at| format!("/v1/mandates/{}/revoke", mandates[at]));
     let url = world.settings.database.as_str();
-    let holder = Held::begin(url, "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE");
+    let holder = OpenTransaction::begin(url, "SELECT 1 FROM agents WHERE agent = 'agt_held' FOR UPDATE");
     let revoke = |path| world.send("POST", path, &world.organization_key, "", "");
     let waiting = join_all((0..REVOCATIONS).map(|_| revoke(&held)));
     let others = async {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use mandate_server::clock::{Clock, Sleep, SystemEntropy, TestClock};
-use mandate_tests::cluster::{Held, query};
+use mandate_tests::cluster::{OpenTransaction, query};
 use mandate_tests::wait::{DEADLINE, until_async};
 
 use crate::world::{World, noon, spend};
@@ -44,7 +44,7 @@ async fn a_decision_that_meets_a_new_partition_is_written_into_it() {
     let agent = world.agent("a").await;
     clock.advance(365 * 24 * 60 * 60);
     let url = world.settings.database.as_str();
-    let partition = Held::begin(url, MONTH);
+    let partition = OpenTransaction::begin(url, MONTH);
     let meanwhile = async {
         // The decision has found its place, and waits for the lock on it.
         let waits = async || (query(url, WAITING) != "0").then_some(());

@@ -24,7 +24,7 @@ pub(crate) async fn sample(tenant: &Tenant, method: &str, path: &str) -> Sample 
             | "/v1/events" | "/v1/escrows" | "/v1/usage",
         ) => nothing(),
         ("POST", "/v1/agents") => body(json!({"name": tenant.name()})),
-        ("GET", "/v1/agents/{id}") => object(own_agent(tenant).await, "agt_nobody"),
+        ("GET", "/v1/agents/{id}") => object(own_agent(tenant).await, "agt_unknown"),
         ("POST", "/v1/mandates") => body(terms(&own_agent(tenant).await)),
         ("GET", "/v1/mandates/{id}") => object(own_mandate(tenant).await, "mnd_00000000000000000000000000"),
         ("POST", "/v1/mandates/{id}/revoke") => {

@@ -7,7 +7,7 @@ use std::thread;
 use mandate_core::Timestamp;
 use mandate_server::clock::{Clock, SystemEntropy};
 use mandate_server::error::Fault;
-use mandate_server::service::audit::{self, Deed, Operator};
+use mandate_server::service::audit::{self, AuditEntry, Operator};
 use mandate_server::service::check::{self, Finding};
 use mandate_server::service::transfer::{self, Listener, Nul, Summary};
 use mandate_server::store::upkeep;
@@ -193,7 +193,7 @@ async fn a_client_sees_no_difference() {
     let event = format!("/v1/events/{}", event["event"].as_str().unwrap());
     let token = claims(&receiver.next().await);
     delivery(&world, &event, |delivery| delivery["attempts"] != json!([])).await;
-    let deed = Deed {
+    let entry = AuditEntry {
         action: "test",
         organization: Some("acme"),
         environment: None,
@@ -201,7 +201,7 @@ async fn a_client_sees_no_difference() {
         details: json!({}),
     };
     let by = operator(&world);
-    apart::run_once(&world.settings.database, |tx| Ok(audit::write(tx, &by, &deed)?)).unwrap().unwrap();
+    apart::run_once(&world.settings.database, |tx| Ok(audit::write(tx, &by, &entry)?)).unwrap().unwrap();
     let exported = export(&world).await;
     let (downloaded, before) = (content(&world, &exported).await, reads(&world).await);
 
@@ -262,7 +262,7 @@ async fn what_is_cut_short_at_any_step_goes_on() {
                 }
                 let refused = apart::run_once(to, |_| Ok(())).unwrap_err().to_string();
                 assert!(refused.contains("has not ended: run `mandate-server transfer` again"), "{refused}");
-                let refused = on_a_thread(|| upkeep::must_be_settled(to)).unwrap_err().to_string();
+                let refused = on_a_thread(|| upkeep::must_be_complete(to)).unwrap_err().to_string();
                 assert!(refused.contains("has not ended"), "{refused}");
             };
             assert_eq!(summary.target, "gone on with");

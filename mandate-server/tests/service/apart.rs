@@ -9,8 +9,8 @@ use std::time::Duration;
 use mandate_server::error::{Fault, Refusal};
 use mandate_server::metrics::Metrics;
 use mandate_server::model::call::ScriptError;
-use mandate_server::store::tail::Tail;
 use mandate_server::store::tx::Tx;
+use mandate_server::store::uncounted::Uncounted;
 use mandate_server::store::{self, Decider, Owned, Schema, Store, upkeep};
 use mandate_tests::{Database, Kind};
 
@@ -53,8 +53,14 @@ pub(crate) fn another(store: &Store, database: &str, decider: Arc<dyn Decider>) 
 }
 
 /// [`Store::open_bounded`].
-pub(crate) fn open_bounded(database: &str, decider: Arc<dyn Decider>, tail: Tail) -> Result<Store, Fault> {
-    on_a_thread(|| Store::open_bounded(Owned::take(database, Duration::ZERO)?, decider, Metrics::new(), tail))
+pub(crate) fn open_bounded(
+    database: &str,
+    decider: Arc<dyn Decider>,
+    uncounted: Uncounted,
+) -> Result<Store, Fault> {
+    on_a_thread(|| {
+        Store::open_bounded(Owned::take(database, Duration::ZERO)?, decider, Metrics::new(), uncounted)
+    })
 }
 
 fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {

@@ -80,7 +80,7 @@ fn every_job_of_the_scheduler_has_its_test_here() {
         "end deliveries whose webhook is gone",
         "rotate signing keys",
         // Nothing is done for a file.
-        "tend the database",
+        "maintain the database",
     ];
     assert_eq!(JOBS.map(|job| job.name), tested);
 }

@@ -12,9 +12,9 @@ use mandate_server::model::records::AgentKey;
 use mandate_server::service::listing::{Cursors, From, Query};
 use mandate_server::service::{agents, decisions, escrows, events, exports, idempotency, mandates, reviews};
 use mandate_server::store::sql::decisions::Filter;
-use mandate_server::store::sql::{owed, unsettled};
-use mandate_server::store::tail::Tail;
-use mandate_server::store::tx::{Backend, Owing, Row, Session, Tx, Value};
+use mandate_server::store::sql::{log_end, uncounted};
+use mandate_server::store::tx::{Backend, Counting, Row, Session, Tx, Value};
+use mandate_server::store::uncounted::Uncounted;
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, StatementStatus, params_from_iter};
 
@@ -26,14 +26,14 @@ use crate::world::{World, json};
 const LIMIT: u32 = 5;
 
 /// A connection that counts the steps of what runs on it.
-struct Counting {
+struct StepCounter {
     connection: Connection,
     /// It is in memory where a server is at work.
-    tail: Arc<Tail>,
+    uncounted: Arc<Uncounted>,
     steps: i32,
 }
 
-impl Session for Counting {
+impl Session for StepCounter {
     fn backend(&self) -> Backend {
         Backend::Sqlite
     }
@@ -61,12 +61,12 @@ impl Session for Counting {
         Ok(rows)
     }
 
-    fn owing(&self) -> Owing {
-        Owing::Reading
+    fn counting(&self) -> Counting {
+        Counting::Reading
     }
 
-    fn tail(&mut self) -> Result<Arc<Tail>, Fault> {
-        Ok(Arc::clone(&self.tail))
+    fn uncounted(&mut self) -> Result<Arc<Uncounted>, Fault> {
+        Ok(Arc::clone(&self.uncounted))
     }
 
     fn execute(&mut self, sql: &'static str, _: &[Value]) -> Result<usize, Fault> {
@@ -74,10 +74,14 @@ impl Session for Counting {
     }
 }
 
-fn counting(world: &World) -> Counting {
+fn counter(world: &World) -> StepCounter {
     let path = world.database.strip_prefix("sqlite://").unwrap();
-    let tail = snapshot(&world.database, unsettled::all).unwrap();
-    Counting { connection: Connection::open(path).unwrap(), tail: Arc::new(Tail::of(tail)), steps: 0 }
+    let uncounted = snapshot(&world.database, log_end::all).unwrap();
+    StepCounter {
+        connection: Connection::open(path).unwrap(),
+        uncounted: Arc::new(Uncounted::of(uncounted)),
+        steps: 0,
+    }
 }
 
 type Next = fn(&mut Tx<'_>) -> Result<Option<Timestamp>, Fault>;
@@ -94,15 +98,15 @@ type List = fn(&mut Tx<'_>, &Call, &Query, &Cursors) -> Scripted;
 
 /// The steps that a page takes, and the ids on it.
 fn page(world: &World, caller: &Arc<Caller>, list: List, limit: u32, from: From) -> (i32, Vec<String>) {
-    let mut counting = counting(world);
+    let mut counter = counter(world);
     let cursors = Cursors { key: Arc::new(CursorKey::new([1; 32])), now: world.clock.now() };
     let query = Query { limit, from };
-    let answer = list(&mut Tx::new(&mut counting), &world.call(caller), &query, &cursors).unwrap();
+    let answer = list(&mut Tx::new(&mut counter), &world.call(caller), &query, &cursors).unwrap();
     let names = ["id", "jti", "webhook", "event", "escrow"];
     let id = |object: &serde_json::Value| {
         names.iter().find_map(|name| object[*name].as_str()).map(ToOwned::to_owned).unwrap()
     };
-    (counting.steps, json(&answer)["data"].as_array().unwrap().iter().map(id).collect())
+    (counter.steps, json(&answer)["data"].as_array().unwrap().iter().map(id).collect())
 }
 
 fn of(filter: Filter) -> impl Fn(&mut Tx<'_>, &Call, &Query, &Cursors) -> Scripted {
@@ -193,9 +197,9 @@ async fn a_page_costs_the_same_however_deep_it_lies_and_however_long_the_list_is
     };
     let due = || {
         DUE.map(|due| {
-            let mut counting = counting(&world);
-            due(&mut Tx::new(&mut counting)).unwrap();
-            counting.steps
+            let mut counter = counter(&world);
+            due(&mut Tx::new(&mut counter)).unwrap();
+            counter.steps
         })
     };
     // Deeper than the newest few, which the agent's rows may lack.
@@ -216,11 +220,11 @@ async fn what_an_agents_rows_lack_is_found_whatever_the_length_of_the_log() {
     let world = World::new().await;
     let (agent, silent) = (world.agent("a").await, world.agent("b").await);
     let steps = |caller: &Caller| {
-        let mut counting = counting(&world);
+        let mut counter = counter(&world);
         let key = AgentKey { environment: caller.environment.id, agent: caller.agent.clone().unwrap() };
-        let owed = owed::find(&mut Tx::new(&mut counting), &key).unwrap();
-        assert!(owed.len() < owed::MAX_OWED);
-        counting.steps
+        let uncounted = uncounted::find(&mut Tx::new(&mut counter), &key).unwrap();
+        assert!(uncounted.len() < uncounted::MAX_UNCOUNTED);
+        counter.steps
     };
     let early = steps(&silent);
     for _ in 0..200 {

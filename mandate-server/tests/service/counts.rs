@@ -216,11 +216,11 @@ fn count() -> Counts {
     valgrind.arg(std::env::current_exe().unwrap()).args(["--exact", "counts::what_is_counted_does_its_work"]);
     let ran =
         valgrind.output().unwrap_or_else(|e| panic!("valgrind: {e}; it counts: apt-get install valgrind"));
-    assert!(ran.status.success(), "{}{}", told(&ran.stdout), told(&ran.stderr));
+    assert!(ran.status.success(), "{}{}", text(&ran.stdout), text(&ran.stderr));
     let instructions = costs(&std::fs::read_to_string(out).unwrap());
     let version = |program: &str, arguments: &[&str]| {
         let output = Command::new(program).args(arguments).output().unwrap();
-        told(&output.stdout)
+        text(&output.stdout)
     };
     let compiler = version("rustc", &["--version", "--verbose"]);
     let line =
@@ -235,7 +235,7 @@ fn costs(text: &str) -> BTreeMap<String, u64> {
     let (mut called, mut calls) = ("", None);
     for line in text.lines() {
         if let Some(function) = line.strip_prefix("fn=").or_else(|| line.strip_prefix("cfn=")) {
-            // A name is written once, behind its number, and then told by the number.
+            // A name is written once, behind its number, and then given by the number.
             let (number, name) = function.split_once(' ').unwrap_or((function, ""));
             called = names.entry(number).or_insert(name);
         } else if let Some(call) = line.strip_prefix("calls=") {
@@ -257,6 +257,6 @@ fn costs(text: &str) -> BTreeMap<String, u64> {
     costs.into_iter().map(|(what, (cost, count))| (what.to_owned(), cost / count)).collect()
 }
 
-fn told(bytes: &[u8]) -> String {
+fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -174,7 +174,7 @@ const DAMAGE: &[(&str, &[&str])] = &[
     ("UPDATE environments SET since = since + 1 WHERE environment = 1", &["environments: a checksum of other values"]),
     ("UPDATE api_keys SET rate = rate + 1 WHERE agent = 'agt_a'", &["api_keys: a checksum of other values"]),
     ("UPDATE clock SET mark = mark - 1", &["clock: a checksum of other values"]),
-    ("UPDATE unsettled SET since = x''", &["unsettled: a checksum of other values"]),
+    ("UPDATE uncounted SET since = x''", &["uncounted: a checksum of other values"]),
     ("UPDATE events SET data = data || ' ' WHERE event = (SELECT MIN(event) FROM events)", &[EVENT]),
     ("UPDATE decisions SET reason = 'other' WHERE amount = '501'", &[DECISION]),
     (

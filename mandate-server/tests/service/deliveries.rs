@@ -334,7 +334,7 @@ async fn give_back(world: &World) {
 
 #[tokio::test]
 async fn no_webhook_stays_at_the_end_of_the_line_as_a_clock_saw_it_that_was_ahead() {
-    // How far ahead, and whether the server was started anew since.
+    // How far ahead, and whether the server was started again since.
     for (ahead, anew) in [(HOUR, false), (9_600 * HOUR, false), (9_600 * HOUR, true)] {
         let world = World::new().await;
         let mut receiver = Receiver::start(Answers::With(200)).await;

@@ -296,9 +296,9 @@ async fn periods_that_adjoin_hold_each_decision_once_or_the_record_of_the_earlie
     let later = archive.export(Format::Ndjson, Filter { since: Some(end), ..Filter::default() }).await.1;
     assert_eq!(kinds(&later).iter().filter(|kind| *kind == "decision").count(), 1);
     assert_eq!((audit(world, &[&earlier]).0, audit(world, &[&later]).0), (Some(0), Some(0)));
-    let (code, told) = audit(world, &[&earlier, &later]);
+    let (code, printed) = audit(world, &[&earlier, &later]);
     let missing = "agt_a sequence 4  sequence: found 4; expected 3, the next of the agent";
-    assert!(code == Some(23) && told.contains(missing), "{told}");
+    assert!(code == Some(23) && printed.contains(missing), "{printed}");
     // The same period again has all of it.
     let again = archive.export(Format::Ndjson, ending(end)).await.1;
     assert_eq!(audit(world, &[&again, &later]).0, Some(0));

@@ -85,9 +85,12 @@ impl Scene {
     }
 
     /// Another transaction that has done this to a webhook and is under way.
-    fn under_way(&self, sql: &str, id: &str) -> Held {
+    fn under_way(&self, sql: &str, id: &str) -> OpenTransaction {
         let id = u128::from_be_bytes(WebhookId::parse(id).unwrap().to_bytes());
-        Held::begin(&self.world.database, &sql.replace("{}", &format!("decode('{id:032x}', 'hex')")))
+        OpenTransaction::begin(
+            &self.world.database,
+            &sql.replace("{}", &format!("decode('{id:032x}', 'hex')")),
+        )
     }
 
     async fn write(&self, writer: Writer) {

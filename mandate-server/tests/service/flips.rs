@@ -34,7 +34,7 @@ const TREES: [&str; 10] = [
     "api_keys",
     "sqlite_autoindex_api_keys_1",
     "clock",
-    "unsettled",
+    "uncounted",
     "decisions",
     "decisions_by_verdict",
 ];
@@ -111,7 +111,7 @@ async fn live(world: &World) -> Vec<Question> {
 
 /// Of decisions that are all counted, of some that are not, of few, and of two currencies.
 async fn beyond_the_month(world: &World, asked: &mut Vec<Question>) {
-    for (name, decisions) in [("spent", 16), ("owing", 21), ("few", 3)] {
+    for (name, decisions) in [("spent", 16), ("uncounted", 21), ("few", 3)] {
         let agent = world.agent(name).await;
         world.mandate(&agent, 1_000, "").await;
         ask(world, &agent, "490").await;
@@ -415,12 +415,12 @@ async fn what_decides_is_a_fault_once_it_is_another_and_is_named() {
 async fn the_end_of_the_log_is_whole_or_the_server_does_not_start() {
     let folder = tempfile::tempdir().unwrap();
     let (world, _, [_, killed]) = bases(&folder).await;
-    let newest = "(SELECT MAX(decision) FROM decisions WHERE agent = 'agt_owing')";
+    let newest = "(SELECT MAX(decision) FROM decisions WHERE agent = 'agt_uncounted')";
     for (number, change) in [
         "UPDATE decisions SET amount = '0' WHERE decision = ".to_owned() + newest,
         "UPDATE decisions SET agent = 'agt_spent' WHERE decision = ".to_owned() + newest,
         "UPDATE decisions SET sequence = sequence + 1 WHERE decision = ".to_owned() + newest,
-        "UPDATE unsettled SET since = (SELECT MAX(decision) FROM decisions)".to_owned(),
+        "UPDATE uncounted SET since = (SELECT MAX(decision) FROM decisions)".to_owned(),
     ]
     .iter()
     .enumerate()

@@ -38,7 +38,7 @@ mod rotation;
 mod settlement;
 mod states;
 mod sweep;
-mod tail;
+mod uncounted;
 mod usage;
 mod world;
 

@@ -11,7 +11,7 @@ use mandate_server::store::Store;
 use mandate_server::store::sql::{decisions::Filter, exports::Format};
 use mandate_server::worker::export::{Exports, build_next};
 use mandate_server::worker::sweep::Sweep;
-use mandate_tests::cluster::{Held, run};
+use mandate_tests::cluster::{OpenTransaction, run};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
@@ -103,7 +103,7 @@ async fn a_server_closes_no_period_for_an_export_that_another_builds() {
     let mark = || world.number("SELECT mark FROM clock");
     let before = mark();
     // The other one takes it when this one has read that it is pending.
-    let taking = Held::begin(&world.database, "UPDATE exports SET leased_until = 9000000000000");
+    let taking = OpenTransaction::begin(&world.database, "UPDATE exports SET leased_until = 9000000000000");
     let (exports, stop) = (Arc::new(Exports::new(folder.path().to_owned())), watch::Sender::new(false));
     let stopping = stop.subscribe();
     let building = build_next(&world.store, &exports, &world.keyring, &world.moments, &stopping);

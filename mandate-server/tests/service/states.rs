@@ -62,7 +62,7 @@ pub(crate) async fn log(world: &World) -> Vec<Whole> {
 }
 
 /// A decision without what is drawn for it.
-fn told(whole: &Whole) -> String {
+fn summary(whole: &Whole) -> String {
     let d = &whole.decision;
     let review = whole.review.as_ref().map(|review| review.status);
     let mandate = d.mandate.map(|mandate| mandate.to_string()).unwrap_or_default();
@@ -140,7 +140,7 @@ async fn live(mut random: Random, steps: i64, disturbed: bool) -> Vec<String> {
             pending.clear();
         }
     }
-    answers.extend(log(&world).await.iter().map(told));
+    answers.extend(log(&world).await.iter().map(summary));
     sound(&world).await;
     answers
 }
@@ -150,18 +150,18 @@ async fn sound(world: &World) {
     rests(world).await;
     world.store.close();
     assert_eq!(found(&world.database), [""; 0]);
-    // And once more when nothing is owed.
+    // And once more when everything is counted.
     let environment = world.organization.environment.id;
-    let settled = store::run_once(&world.database, |tx| {
+    let counted = store::run_once(&world.database, |tx| {
         for number in 0..AGENTS {
             let agent = AgentId::parse(&format!("agt_a{number}")).unwrap();
             let agent = AgentKey { environment, agent };
             sql::agents::lock(tx, &agent)?;
-            assert_eq!(sql::owed::find(tx, &agent)?.len(), 0);
+            assert_eq!(sql::uncounted::find(tx, &agent)?.len(), 0);
         }
         Ok(())
     });
-    settled.unwrap().unwrap();
+    counted.unwrap().unwrap();
     oracle::holds(&world.database);
 }
 

@@ -247,7 +247,7 @@ async fn kept_answers_go_after_a_day_and_not_before() {
     sweeper(&world).sweep().await;
     assert_eq!(kept(), 451);
     world.clock.advance(1);
-    // One that is used again before any sweep is kept anew, behind all others.
+    // One that is used again before any sweep is kept again, behind all others.
     ask("k0").await;
     sweeper(&world).sweep().await;
     assert_eq!(kept(), 2);

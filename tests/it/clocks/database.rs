@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use mandate_core::Timestamp;
 use mandate_tests::Cluster;
 use mandate_tests::campaign::{Numbers, scale, seed};
-use mandate_tests::cluster::{Held, query};
+use mandate_tests::cluster::{OpenTransaction, query};
 use mandate_tests::standby::either;
 use mandate_tests::wait::until;
 use serde_json::json;
@@ -140,7 +140,7 @@ fn an_approval_that_waits_over_the_end_of_a_month_is_of_the_next() {
         agent.ask(300).text("/review/id")
     });
     clock.set(end - now_millis() - 3 * SECOND);
-    let holder = Held::begin(&url, "SELECT 1 FROM agents WHERE agent LIKE 'agt_held%' FOR UPDATE");
+    let holder = OpenTransaction::begin(&url, "SELECT 1 FROM agents WHERE agent LIKE 'agt_held%' FOR UPDATE");
     let answers = thread::scope(|scope| {
         let approve = |review: &String| {
             let (client, path) = (organization.client.apart(), format!("/reviews/{review}/approve"));
@@ -149,7 +149,7 @@ fn an_approval_that_waits_over_the_end_of_a_month_is_of_the_next() {
         let asked: Vec<_> = reviews.iter().map(approve).collect();
         let is_next = || (query(&url, NOW).parse::<i64>().unwrap() >= end).then_some(());
         until(DEADLINE, "the next month", is_next);
-        // A wait ends within a second, and begins anew.
+        // A wait ends within a second, and begins again.
         until(DEADLINE, "both wait for their rows", || (query(&url, WAITING) == "2").then_some(()));
         holder.commit();
         asked.into_iter().map(|asked| asked.join().unwrap()).collect::<Vec<_>>()

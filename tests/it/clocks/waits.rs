@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use mandate_core::{DecisionId, EventId, MandateId, Timestamp};
 use mandate_tests::Kind;
-use mandate_tests::cluster::{Held, query, run};
+use mandate_tests::cluster::{OpenTransaction, query, run};
 use mandate_tests::wait::until;
 
 use super::HOUR;
@@ -63,7 +63,7 @@ fn what_waited_for_an_agents_row_is_dated_behind_the_wait() {
 /// database's clock.
 fn held(url: &str, agent: &str, commits: bool, ask: impl FnOnce() -> Answer + Send) -> (Answer, i64) {
     let hold = format!("UPDATE agents SET created_at = created_at WHERE agent = '{agent}'");
-    let holder = Held::begin(url, &hold);
+    let holder = OpenTransaction::begin(url, &hold);
     thread::scope(|scope| {
         let asked = scope.spawn(ask);
         until(DEADLINE, "it waits for the row", || (query(url, WAITING) != "0").then_some(()));
@@ -143,7 +143,7 @@ fn waiting(
     go: impl FnOnce() -> Answer + Send,
 ) -> (Answer, i64, bool) {
     let hold = format!("UPDATE agents SET created_at = created_at WHERE agent = '{}'", agent.id);
-    let holder = Held::begin(url, &hold);
+    let holder = OpenTransaction::begin(url, &hold);
     thread::scope(|scope| {
         let asked = scope.spawn(go);
         let waiters = || {

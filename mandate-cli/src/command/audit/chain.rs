@@ -13,7 +13,7 @@ pub(super) struct Chain {
     /// The greatest id so far.
     last: Option<DecisionId>,
     /// Decisions that approvals must lead to, each with the decision it supersedes.
-    awaited: HashMap<DecisionId, Approved>,
+    expected: HashMap<DecisionId, Approved>,
     outside: u64,
 }
 
@@ -76,9 +76,9 @@ impl Chain {
     /// A decision that results from an approval.
     fn supersedes(&mut self, step: &mut Step<'_>) {
         let (decision, header) = (step.decision, step.header);
-        let awaited = self.awaited.remove(&decision.claims.jti);
+        let expected = self.expected.remove(&decision.claims.jti);
         let mut found = |found: String, expected: String| step.found("supersedes", found, expected);
-        match (decision.supersedes, awaited) {
+        match (decision.supersedes, expected) {
             (None, None) => {}
             (Some(original), Some(approved)) if original == approved.original => {
                 if decision.claims.request != approved.request {
@@ -113,7 +113,7 @@ impl Chain {
                 if header.is_none_or(|h| h.is_complete() && h.covers(fresh.created_at())) {
                     let request = decision.claims.request.clone();
                     let sequence = decision.sequence;
-                    self.awaited.insert(fresh, Approved { line, original, sequence, request });
+                    self.expected.insert(fresh, Approved { line, original, sequence, request });
                 }
             }
             (ReviewStatus::Approved, None) => {
@@ -132,7 +132,7 @@ impl Chain {
             let found = self.last.map_or_else(|| "no decision".to_owned(), |last| last.to_string());
             findings.push(Finding::new(1, None, "last", found, format!("{said}, as the first line says")));
         }
-        let mut missing: Vec<_> = self.awaited.drain().collect();
+        let mut missing: Vec<_> = self.expected.drain().collect();
         missing.sort_by_key(|(fresh, _)| *fresh);
         for (fresh, Approved { line, original, sequence, request }) in missing {
             let expected = format!("its decision {fresh} in the export");

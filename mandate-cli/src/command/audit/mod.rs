@@ -153,7 +153,7 @@ struct Summary {
 
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Said<'a> {
+enum OutputLine<'a> {
     Finding(&'a Finding),
     Summary(&'a Summary),
 }
@@ -339,7 +339,7 @@ impl<'a> Whole<'a> {
             let count = self.summary.by_check.entry(finding.check).or_default();
             *count = count.saturating_add(1);
             if output.is_json() {
-                output.json(&Said::Finding(&finding))?;
+                output.json(&OutputLine::Finding(&finding))?;
                 continue;
             }
             let Finding { export, line, id, agent, sequence, check, found, expected } = &finding;
@@ -361,7 +361,7 @@ impl<'a> Whole<'a> {
         let Summary { environment, decisions, mandates, outside, openings, findings, by_check } =
             &self.summary;
         if output.is_json() {
-            output.json(&Said::Summary(&self.summary))?;
+            output.json(&OutputLine::Summary(&self.summary))?;
         } else {
             if let Some(environment) = environment {
                 let sandbox = environment == EnvironmentKind::Sandbox.as_str();

@@ -166,7 +166,7 @@ impl Download {
         let etag = format!("\"{}\"", fields::text(record, "sha256").unwrap_or_default());
         let there = file.metadata().map_err(|e| unwritable(part, &e))?.len();
         // The last byte is requested again: a range after the end is refused.
-        let mut taken = Taken { file, part, from: there.saturating_sub(1), content: None };
+        let mut taken = ReceivedFile { file, part, from: there.saturating_sub(1), content: None };
         let bar = bar(ProgressBar::no_length(), "{bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta}");
         loop {
             let from = taken.from;
@@ -195,7 +195,7 @@ impl Download {
 }
 
 /// What has arrived, in its file.
-struct Taken<'a> {
+struct ReceivedFile<'a> {
     file: &'a mut File,
     part: &'a Path,
     /// How many bytes have arrived: the next connection begins there.
@@ -204,7 +204,7 @@ struct Taken<'a> {
     content: Option<Content>,
 }
 
-impl Taken<'_> {
+impl ReceivedFile<'_> {
     /// Reads an answer to its end. If it ended early, returns why.
     fn take(&mut self, mut response: Response, bar: &ProgressBar) -> Result<Option<String>, Failure> {
         let unwritable = |e: io::Error| unwritable(self.part, &e);

@@ -48,7 +48,7 @@ pub(super) struct Verifier<'a> {
 }
 
 /// The claims of a verified token, by its kind.
-enum Said<'a> {
+enum TokenClaims<'a> {
     Verdict(&'a VerdictClaims),
     Event(&'a EventClaims<String>),
     Nothing,
@@ -72,12 +72,14 @@ impl Verifier<'_> {
         match verified {
             Ok(verified) => {
                 let report = match &verified {
-                    Verified::Verdict(v) => {
-                        Report::passed(self.lines(v.kid(), &Said::Verdict(v.claims()), &expected), raw(token))
-                    }
-                    Verified::Event(e) => {
-                        Report::passed(self.lines(e.kid(), &Said::Event(e.claims()), &expected), raw(token))
-                    }
+                    Verified::Verdict(v) => Report::passed(
+                        self.lines(v.kid(), &TokenClaims::Verdict(v.claims()), &expected),
+                        raw(token),
+                    ),
+                    Verified::Event(e) => Report::passed(
+                        self.lines(e.kid(), &TokenClaims::Event(e.claims()), &expected),
+                        raw(token),
+                    ),
                 };
                 (report, Some(verified))
             }
@@ -106,10 +108,18 @@ impl Verifier<'_> {
             let claims = unverified.unverified_claims();
             lines = if self.args.event {
                 let claims = EventClaims::read(claims).ok();
-                self.lines(unverified.kid(), &claims.as_ref().map_or(Said::Nothing, Said::Event), expected)
+                self.lines(
+                    unverified.kid(),
+                    &claims.as_ref().map_or(TokenClaims::Nothing, TokenClaims::Event),
+                    expected,
+                )
             } else {
                 let claims = VerdictClaims::read(claims).ok();
-                self.lines(unverified.kid(), &claims.as_ref().map_or(Said::Nothing, Said::Verdict), expected)
+                self.lines(
+                    unverified.kid(),
+                    &claims.as_ref().map_or(TokenClaims::Nothing, TokenClaims::Verdict),
+                    expected,
+                )
             };
             let stop = match error {
                 VerifyError::Token(_) => "signature",
@@ -125,7 +135,7 @@ impl Verifier<'_> {
     }
 
     /// All checks with a value to show, in order, as if they had passed.
-    fn lines(&self, kid: &Kid, said: &Said<'_>, expected: &Expected<'_>) -> Vec<Line> {
+    fn lines(&self, kid: &Kid, said: &TokenClaims<'_>, expected: &Expected<'_>) -> Vec<Line> {
         let line = Line::new;
         let compared = |is_expected| if is_expected { Status::Passed } else { Status::NotCompared };
         let asked = if self.args.event { TokenKind::Event } else { TokenKind::Verdict };
@@ -135,9 +145,9 @@ impl Verifier<'_> {
             line("kind", Status::Passed, asked.to_string()),
         ];
         let (iss, iat) = match said {
-            Said::Verdict(claims) => (&claims.iss, claims.iat),
-            Said::Event(claims) => (&claims.iss, claims.iat),
-            Said::Nothing => return lines,
+            TokenClaims::Verdict(claims) => (&claims.iss, claims.iat),
+            TokenClaims::Event(claims) => (&claims.iss, claims.iat),
+            TokenClaims::Nothing => return lines,
         };
         let instant = |seconds| Timestamp::from_seconds(seconds).to_string();
         let (status, environment) =
@@ -148,7 +158,7 @@ impl Verifier<'_> {
             line("issued_at", Status::Passed, instant(iat)),
         ]);
         match said {
-            Said::Verdict(claims) => {
+            TokenClaims::Verdict(claims) => {
                 let request = &claims.request;
                 let mandate = claims.mandate.map_or_else(|| "none".to_owned(), |id| id.to_string());
                 lines.extend([
@@ -160,11 +170,11 @@ impl Verifier<'_> {
                     line("mandate", compared(expected.mandate.is_some()), mandate),
                 ]);
             }
-            Said::Event(claims) => lines.extend([
+            TokenClaims::Event(claims) => lines.extend([
                 line("type", Status::Noted, claims.kind.clone()),
                 line("data", Status::Noted, claims.data.clone()),
             ]),
-            Said::Nothing => {}
+            TokenClaims::Nothing => {}
         }
         lines
     }

@@ -13,7 +13,7 @@ use crate::exit::{Exit, Failure};
 use crate::input::Source;
 use crate::key_set::Issuer;
 use crate::lines::{Line, Lines, unreadable};
-use crate::nonce_store::{FileNonces, Together};
+use crate::nonce_store::{FileNonces, NonceBatch};
 use crate::output::Output;
 use crate::parallel;
 
@@ -27,7 +27,7 @@ struct Answer {
 }
 
 /// One line of input.
-struct Asked {
+struct InputLine {
     id: Option<String>,
     token: String,
     wanted: Wanted,
@@ -76,13 +76,13 @@ fn print(
     nonces: Option<&FileNonces>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let together = nonces.map(FileNonces::together).transpose()?;
+    let batch = nonces.map(FileNonces::batch).transpose()?;
     for answer in &mut answers {
         if let Some(verified) = &answer.verified {
-            claim::<Together<'_>>(&mut answer.report, verified, together.as_ref(), answer.now)?;
+            claim::<NonceBatch<'_>>(&mut answer.report, verified, batch.as_ref(), answer.now)?;
         }
     }
-    together.map(Together::commit).transpose()?;
+    batch.map(NonceBatch::commit).transpose()?;
     let mut text = String::new();
     for answer in &answers {
         let brief = answer.report.brief(answer.line, answer.id.as_deref(), args.explain);
@@ -133,7 +133,7 @@ fn answer(verifier: Verifier<'_>, issuer: &Issuer, line: &Line) -> Option<Answer
     Some(Answer { line: line.number, id: asked.id, report, verified: passed, now })
 }
 
-fn read(line: &Line, args: &Verify) -> Result<Asked, Invalid> {
+fn read(line: &Line, args: &Verify) -> Result<InputLine, Invalid> {
     if line.too_long {
         return Err(Invalid::new("line", "is too long for a token and what is expected of it"));
     }
@@ -141,7 +141,7 @@ fn read(line: &Line, args: &Verify) -> Result<Asked, Invalid> {
     if line.bytes.first() != Some(&b'{') {
         let token = std::str::from_utf8(&line.bytes)
             .map_err(|_| Invalid::new("line", "must be a token, or a JSON object"))?;
-        return Ok(Asked { id: None, token: token.to_owned(), wanted });
+        return Ok(InputLine { id: None, token: token.to_owned(), wanted });
     }
     let mut asked = Object::parse_as("line", &line.bytes)?;
     let token = asked.require("token")?.string()?.into_owned();
@@ -163,5 +163,5 @@ fn read(line: &Line, args: &Verify) -> Result<Asked, Invalid> {
         }
     }
     asked.finish()?;
-    Ok(Asked { id, token, wanted })
+    Ok(InputLine { id, token, wanted })
 }

@@ -32,10 +32,10 @@ const NEXT_ROUND_SECONDS: u32 = 2;
 
 /// The windows of all keys.
 pub(crate) struct Rates {
-    books: Mutex<Books>,
+    counts: Mutex<Counts>,
 }
 
-struct Books {
+struct Counts {
     own: LruCache<i64, Window>,
     /// What the other servers have admitted, from their reports.
     others: HashMap<i64, Window>,
@@ -55,14 +55,14 @@ pub(crate) struct Exceeded {
 impl Rates {
     pub(crate) fn new() -> Self {
         let own = LruCache::sparse(MAX_KEYS);
-        Self { books: Mutex::new(Books { own, others: HashMap::new(), servers: 1, round: 0 }) }
+        Self { counts: Mutex::new(Counts { own, others: HashMap::new(), servers: 1, round: 0 }) }
     }
 
     /// Counts a request of `key` at `now`, unless the key has made `rate` requests in the window. A refused
     /// request does not count.
     pub(crate) fn admit(&self, key: i64, rate: u32, now: Timestamp) -> Result<(), Exceeded> {
-        let mut books = self.books();
-        let Books { own, others, servers, round } = &mut *books;
+        let mut counts = self.counts();
+        let Counts { own, others, servers, round } = &mut *counts;
         let others = others.get_mut(&key).map(|window| {
             window.advance(now.seconds());
             &*window
@@ -71,8 +71,8 @@ impl Rates {
         window.admit(rate, now.seconds(), others, (*servers, *round))
     }
 
-    fn books(&self) -> MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -223,7 +223,7 @@ mod tests {
         let rates = Rates::new();
         let most = i64::try_from(MAX_KEYS.get()).unwrap();
         (0..=most).for_each(|key| assert_eq!(rates.admit(key, 1, at(0)), Ok(())));
-        assert_eq!(rates.books().own.len(), MAX_KEYS.get());
+        assert_eq!(rates.counts().own.len(), MAX_KEYS.get());
         assert_eq!(rates.admit(most, 1, at(0)), exceeded(61), "the newest is remembered");
         assert_eq!(rates.admit(0, 1, at(0)), Ok(()), "the oldest is forgotten");
     }

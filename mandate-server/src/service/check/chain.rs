@@ -8,7 +8,7 @@ use mandate_core::{Currency, DecisionId, Month, RecentRequests, Total, Verdict};
 use crate::model::records::DecisionRecord;
 
 /// What was found, and what was expected.
-type Wrong = (String, String);
+type Mismatch = (String, String);
 
 /// The decisions of one agent so far.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl Chain {
     }
 
     /// Checks the next decision. An agent's first one is number 1.
-    pub(super) fn take(&mut self, decision: &DecisionRecord) -> Vec<Wrong> {
+    pub(super) fn take(&mut self, decision: &DecisionRecord) -> Vec<Mismatch> {
         if self.broken {
             return Vec::new();
         }
@@ -42,7 +42,7 @@ impl Chain {
         wrong
     }
 
-    fn spent(&mut self, decision: &DecisionRecord, wrong: &mut Vec<Wrong>) {
+    fn spent(&mut self, decision: &DecisionRecord, wrong: &mut Vec<Mismatch>) {
         let said = decision.basis.spent;
         let key = (decision.decided_at.month(), decision.request.currency.clone());
         let spent = self.spent.entry(key).or_insert(Total::ZERO);
@@ -57,7 +57,7 @@ impl Chain {
         }
     }
 
-    fn recent(&mut self, decision: &DecisionRecord, wrong: &mut Vec<Wrong>) {
+    fn recent(&mut self, decision: &DecisionRecord, wrong: &mut Vec<Mismatch>) {
         let (said, found) = (decision.basis.recent_requests, self.recent.count_at(decision.decided_at));
         if said != found {
             wrong.push((
@@ -77,7 +77,7 @@ impl Chain {
     }
 
     /// Compares the agent's row, which has the number and the id of the newest decision, with the decisions.
-    pub(super) fn end(&self, stored: (i64, Option<DecisionId>)) -> Option<Wrong> {
+    pub(super) fn end(&self, stored: (i64, Option<DecisionId>)) -> Option<Mismatch> {
         let shown = |sequence: i64, last: Option<DecisionId>| {
             format!(
                 "{sequence} decisions, the last {}",

@@ -16,7 +16,7 @@ use super::{CHECKSUM, Finding, Listener, shown};
 use crate::error::Fault;
 use crate::model::records::DecisionRecord;
 use crate::service::decisions::claims;
-use crate::store::sql::check::{self as rows, Entry, Of, ParsedEntry, SigningKeyRow};
+use crate::store::sql::check::{self as rows, Entry, IdKind, ParsedEntry, SigningKeyRow};
 use crate::store::tx::{Tx, Value};
 
 const TABLE: &str = "decisions";
@@ -27,7 +27,7 @@ const PAGE: i64 = 4_096;
 type Keys = BTreeMap<i64, (Kid, EnvironmentKind, Arc<dyn Verifier>)>;
 
 /// The result for one entry: the decision, if it could be read, and the findings.
-struct Looked {
+struct CheckedEntry {
     environment: i64,
     agent: String,
     decision: Option<DecisionRecord>,
@@ -101,9 +101,9 @@ fn usable(row: &SigningKeyRow) -> Option<(Kid, EnvironmentKind, Arc<dyn Verifier
     (kid.as_str() == row.kid).then_some((kid, environment, es256::verifier(&public).ok()?))
 }
 
-fn look(entry: &mut Entry, keys: &Keys) -> Looked {
+fn look(entry: &mut Entry, keys: &Keys) -> CheckedEntry {
     let (environment, agent) = (entry.environment, entry.agent.clone());
-    let id = shown(&Value::Blob(entry.decision.clone()), Of::Decision);
+    let id = shown(&Value::Blob(entry.decision.clone()), IdKind::Decision);
     let finding = |sequence| {
         let (agent, id) = (agent.clone(), &id);
         move |(found, expected): (String, &str)| {
@@ -115,13 +115,13 @@ fn look(entry: &mut Entry, keys: &Keys) -> Looked {
         Err(fault) => {
             let unreadable = Some((fault.to_string(), "a decision that can be read"));
             let findings = [checksum, unreadable].into_iter().flatten().map(finding(None)).collect();
-            Looked { environment, agent, decision: None, findings }
+            CheckedEntry { environment, agent, decision: None, findings }
         }
         Ok(parsed) => {
             let findings = [checksum, signature(&parsed, keys), verdict(&parsed)];
             let sequence = Some(parsed.decision.sequence);
             let findings = findings.into_iter().flatten().map(finding(sequence)).collect();
-            Looked { environment, agent, decision: Some(parsed.decision), findings }
+            CheckedEntry { environment, agent, decision: Some(parsed.decision), findings }
         }
     }
 }

@@ -100,7 +100,7 @@ impl<'a> View<'a> {
         })
     }
 
-    pub(super) fn to_strangers(escrow: &'a Escrow) -> Result<Self, Fault> {
+    pub(super) fn public(escrow: &'a Escrow) -> Result<Self, Fault> {
         Ok(Self { escrow: None, decision: None, settlement: None, ..Self::of(escrow)? })
     }
 }

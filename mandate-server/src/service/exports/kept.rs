@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::error::{Code, Refusal};
 use crate::model::call::ScriptError;
-use crate::service::audit::{self, Deed, Operator};
+use crate::service::audit::{self, AuditEntry, Operator};
 use crate::store::sql;
 use crate::store::tx::Tx;
 
@@ -29,13 +29,13 @@ pub fn delete(tx: &mut Tx<'_>, id: ExportId, by: &Operator) -> Result<(), Script
         return Err(Refusal::new(Code::NotFound, message).into());
     };
     sql::kept_exports::end(tx, id, by.at)?;
-    let deed = Deed {
+    let entry = AuditEntry {
         action: "export.delete",
         organization: Some(&organization),
         environment: Some(kind),
         subject: &id.to_string(),
         details: json!({}),
     };
-    audit::write(tx, by, &deed)?;
+    audit::write(tx, by, &entry)?;
     Ok(())
 }

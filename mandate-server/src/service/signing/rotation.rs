@@ -20,7 +20,7 @@ use crate::clock::Entropy;
 use crate::error::{Code, Fault, Refusal};
 use crate::model::call::ScriptError;
 use crate::model::master_key::{MasterKey, NONCE};
-use crate::service::audit::{self, Deed, Operator};
+use crate::service::audit::{self, AuditEntry, Operator};
 use crate::store::sql;
 use crate::store::sql::signing_keys::SigningKeyRecord;
 use crate::store::tx::Tx;
@@ -274,14 +274,14 @@ pub fn reseal(tx: &mut Tx<'_>, old: &MasterKey, new: Maker<'_>, by: &Operator) -
         let sealed = new.master.seal(&secret, &kid, nonce(new.entropy))?;
         sql::signing_keys::update(tx, &SigningKeyRecord { sealed, ..key.clone() })?;
     }
-    let deed = Deed {
+    let entry = AuditEntry {
         action: "master-key.rotate",
         organization: None,
         environment: None,
         subject: "master key",
         details: json!({ "signing_keys": keys.len() }),
     };
-    audit::write(tx, by, &deed)?;
+    audit::write(tx, by, &entry)?;
     Ok(keys.len())
 }
 
@@ -385,6 +385,7 @@ fn record(
     key: &SigningKeyRecord,
     details: Value,
 ) -> Result<(), Fault> {
-    let deed = Deed { action, organization: None, environment: Some(key.kind), subject: &key.kid, details };
-    audit::write(tx, by, &deed)
+    let entry =
+        AuditEntry { action, organization: None, environment: Some(key.kind), subject: &key.kid, details };
+    audit::write(tx, by, &entry)
 }

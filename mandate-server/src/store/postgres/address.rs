@@ -46,7 +46,7 @@ pub(super) struct Address {
     /// Which threads have connections.
     pub(super) room: Room,
     /// How often a connection got no answer in time.
-    pub(super) mute: watch::Sender<usize>,
+    pub(super) unresponsive: watch::Sender<usize>,
     /// Whether statements are prepared once for each connection.
     pub(super) prepares: bool,
     redacted: String,
@@ -66,7 +66,7 @@ impl fmt::Display for Address {
 
 /// The parameters of a URL that are this program's, not the library's.
 #[derive(Default)]
-struct Own {
+struct OwnParameters {
     trust: Option<Trust>,
     disabled: bool,
     preferred: bool,
@@ -81,7 +81,7 @@ impl Address {
     /// The text is no such URL, a parameter is unknown, or the trusted certificates cannot be read. The
     /// message does not repeat the text: it may hold a password.
     pub(super) fn parse(url: &str) -> Result<Arc<Self>, Fault> {
-        let (own, rest) = Own::take(url)?;
+        let (own, rest) = OwnParameters::take(url)?;
         let unusable = |e: tokio_postgres::Error| {
             // The source names the parameter; neither message repeats a value.
             let why = std::error::Error::source(&e).map_or_else(|| e.to_string(), ToString::to_string);
@@ -114,7 +114,7 @@ impl Address {
             last,
             breaker: Breaker::default(),
             room: Room::default(),
-            mute: watch::Sender::new(0),
+            unresponsive: watch::Sender::new(0),
         }))
     }
 
@@ -172,7 +172,7 @@ async fn within_time<T>(attempt: impl Future<Output = Result<T, DatabaseError>>)
     timeout(CONNECT_TIMEOUT, attempt).await.unwrap_or_else(late)
 }
 
-impl Own {
+impl OwnParameters {
     /// Splits this program's parameters off a URL.
     fn take(url: &str) -> Result<(Self, String), Fault> {
         let mut own = Self::default();

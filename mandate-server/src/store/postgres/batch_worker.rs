@@ -18,7 +18,7 @@ use super::connection::Step;
 use super::connection_worker::ConnectionWorker;
 use super::deciding::{PROVE, PROVING, Progress};
 use super::hot::{self, BRIEFLY, Take};
-use super::jobs::{After, Asked, Work, overdue};
+use super::jobs::{After, PendingAuthorization, Work, overdue};
 use super::purpose::Locks;
 use crate::error::{Fault, Repeated};
 use crate::model::call::Answer;
@@ -149,7 +149,7 @@ impl BatchWorker {
         }
     }
 
-    fn take(&mut self, worker: &mut ConnectionWorker, came: Vec<Asked>) {
+    fn take(&mut self, worker: &mut ConnectionWorker, came: Vec<PendingAuthorization>) {
         if !came.is_empty() {
             self.progress.begin();
         }
@@ -174,7 +174,12 @@ impl BatchWorker {
     }
 
     /// Decides on a batch in one transaction. Returns the requests of agents whose rows are held.
-    fn decide(&mut self, worker: &mut ConnectionWorker, batch: Vec<Asked>, take: Take) -> Vec<Asked> {
+    fn decide(
+        &mut self,
+        worker: &mut ConnectionWorker,
+        batch: Vec<PendingAuthorization>,
+        take: Take,
+    ) -> Vec<PendingAuthorization> {
         // A panic outside the decisions drops the waiters' channels, and the thread goes on.
         let decided = catch_unwind(AssertUnwindSafe(|| self.decide_together(worker, batch, take)));
         decided.unwrap_or_else(|_| {
@@ -187,16 +192,19 @@ impl BatchWorker {
     fn decide_together(
         &mut self,
         worker: &mut ConnectionWorker,
-        batch: Vec<Asked>,
+        batch: Vec<PendingAuthorization>,
         take: Take,
-    ) -> Vec<Asked> {
+    ) -> Vec<PendingAuthorization> {
         let mut batch = self.in_time(batch);
         let Some(first) = batch.iter().map(|asked| asked.at).min() else { return Vec::new() };
-        let (batch, rest): (Vec<_>, Vec<_>) =
-            batch.drain(..).map(|Asked { authorization, at, waiter }| (authorization, (at, waiter))).unzip();
+        let (batch, rest): (Vec<_>, Vec<_>) = batch
+            .drain(..)
+            .map(|PendingAuthorization { authorization, at, waiter }| (authorization, (at, waiter)))
+            .unzip();
         let ended = self.run(worker, &batch, first + self.max_wait, take);
         let asked = batch.into_iter().zip(rest);
-        let asked = asked.map(|(authorization, (at, waiter))| Asked { authorization, at, waiter });
+        let asked =
+            asked.map(|(authorization, (at, waiter))| PendingAuthorization { authorization, at, waiter });
         match ended {
             Ok(answers) => asked.zip(answers).filter_map(|(asked, answer)| answered(asked, answer)).collect(),
             Err(_) if take == Take::InTurn && (worker.is_held() || worker.is_refused()) => asked.collect(),
@@ -208,15 +216,15 @@ impl BatchWorker {
     fn decide_apart(
         &mut self,
         worker: &mut ConnectionWorker,
-        batch: Vec<Asked>,
+        batch: Vec<PendingAuthorization>,
         fault: &Fault,
-    ) -> Vec<Asked> {
+    ) -> Vec<PendingAuthorization> {
         if let Some(others) = self.repeated.due(fault.kind()) {
             tracing::error!(kind = fault.kind(), reason = %fault, others, "a batch could not be decided together");
         }
         let (was_held, began) = (worker.is_held(), Instant::now());
         let hopeless = worker.is_away() || (batch.len() == 1 && !was_held);
-        let mut held: Vec<Asked> = Vec::new();
+        let mut held: Vec<PendingAuthorization> = Vec::new();
         for asked in batch {
             if hopeless {
                 let _ = asked.waiter.send(Err(fault.clone()));
@@ -232,7 +240,11 @@ impl BatchWorker {
     }
 
     /// Decides on one request. Returns it if its agent's row is held.
-    fn decide_alone(&self, worker: &mut ConnectionWorker, asked: Asked) -> Option<Asked> {
+    fn decide_alone(
+        &self,
+        worker: &mut ConnectionWorker,
+        asked: PendingAuthorization,
+    ) -> Option<PendingAuthorization> {
         let until = asked.at + self.max_wait;
         if Instant::now() >= until {
             return answered(asked, Some(Err(overdue())));
@@ -247,8 +259,10 @@ impl BatchWorker {
     }
 
     /// The requests that may still be begun. The others are answered with an error.
-    fn in_time(&self, mut asked: Vec<Asked>) -> Vec<Asked> {
-        for Asked { waiter, .. } in asked.extract_if(.., |asked| asked.at.elapsed() >= self.max_wait) {
+    fn in_time(&self, mut asked: Vec<PendingAuthorization>) -> Vec<PendingAuthorization> {
+        for PendingAuthorization { waiter, .. } in
+            asked.extract_if(.., |asked| asked.at.elapsed() >= self.max_wait)
+        {
             let _ = waiter.send(Err(overdue()));
         }
         asked
@@ -283,7 +297,10 @@ impl BatchWorker {
 }
 
 /// Sends a request its answer. Returns the request if there is none. A caller that has gone away needs none.
-fn answered(asked: Asked, answer: Option<Result<Answer, Fault>>) -> Option<Asked> {
+fn answered(
+    asked: PendingAuthorization,
+    answer: Option<Result<Answer, Fault>>,
+) -> Option<PendingAuthorization> {
     match answer {
         None => Some(asked),
         Some(answer) => {

@@ -21,13 +21,13 @@ pub(super) struct Breaker(Mutex<State>);
 #[derive(Debug, Default)]
 struct State {
     /// None while the database can be reached.
-    away: Option<Away>,
+    outage: Option<Outage>,
     /// Whether a thread tries to reach it again.
     trying: bool,
 }
 
 #[derive(Debug)]
-struct Away {
+struct Outage {
     since: Instant,
     /// When the last attempt failed, and why.
     failed: Instant,
@@ -36,7 +36,7 @@ struct Away {
 
 /// What a thread without a connection does next.
 #[derive(Debug)]
-pub(super) enum Turn<'a> {
+pub(super) enum NextStep<'a> {
     /// It tries to connect.
     Try(Attempt<'a>),
     /// It asks again a moment later.
@@ -56,23 +56,23 @@ pub(super) struct Attempt<'a> {
 
 impl Breaker {
     /// Whether the database could not be reached.
-    pub(super) fn is_away(&self) -> bool {
-        self.state().away.is_some()
+    pub(super) fn is_open(&self) -> bool {
+        self.state().outage.is_some()
     }
 
-    /// The turn of a thread without a connection.
-    pub(super) fn turn(&self) -> Turn<'_> {
+    /// The next step of a thread without a connection.
+    pub(super) fn next_step(&self) -> NextStep<'_> {
         let mut state = self.state();
         let began = Instant::now();
-        let Some(away) = &state.away else {
-            return Turn::Try(Attempt { breaker: self, began, alone: false });
+        let Some(outage) = &state.outage else {
+            return NextStep::Try(Attempt { breaker: self, began, alone: false });
         };
-        let is_over = away.since.elapsed() >= PATIENCE;
-        if state.trying || away.failed.elapsed() < if is_over { REST } else { PAUSE } {
-            return if is_over { Turn::Refused(away.why.clone()) } else { Turn::Wait };
+        let is_over = outage.since.elapsed() >= PATIENCE;
+        if state.trying || outage.failed.elapsed() < if is_over { REST } else { PAUSE } {
+            return if is_over { NextStep::Refused(outage.why.clone()) } else { NextStep::Wait };
         }
         state.trying = true;
-        Turn::Try(Attempt { breaker: self, began, alone: true })
+        NextStep::Try(Attempt { breaker: self, began, alone: true })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -83,8 +83,8 @@ impl Breaker {
 impl Attempt<'_> {
     /// The database was reached.
     pub(super) fn succeeded(self) {
-        if let Some(away) = self.breaker.state().away.take() {
-            info!(seconds = away.since.elapsed().as_secs(), "the database is back");
+        if let Some(outage) = self.breaker.state().outage.take() {
+            info!(seconds = outage.since.elapsed().as_secs(), "the database is back");
         }
     }
 
@@ -92,12 +92,12 @@ impl Attempt<'_> {
     pub(super) fn failed(self, why: &Fault) -> bool {
         let mut state = self.breaker.state();
         let (failed, why) = (Instant::now(), why.clone());
-        let since = state.away.as_ref().map(|away| away.since);
+        let since = state.outage.as_ref().map(|outage| outage.since);
         if since.is_none() {
             warn!(kind = why.kind(), reason = %why, "the database cannot be connected to");
         }
         let since = since.unwrap_or(self.began);
-        state.away = Some(Away { since, failed, why });
+        state.outage = Some(Outage { since, failed, why });
         since.elapsed() >= PATIENCE
     }
 }
@@ -117,20 +117,25 @@ mod tests {
     #[test]
     fn while_the_database_is_away_one_thread_tries() {
         let breaker = Breaker::default();
-        let (Turn::Try(first), Turn::Try(second)) = (breaker.turn(), breaker.turn()) else {
+        let (NextStep::Try(first), NextStep::Try(second)) = (breaker.next_step(), breaker.next_step()) else {
             panic!("while it can be reached, all connect")
         };
         let away = Fault::Unavailable("away".to_owned());
         assert!(!first.failed(&away));
         assert!(!second.failed(&away));
-        assert!(breaker.is_away() && matches!(breaker.turn(), Turn::Wait), "a pause after an attempt");
+        assert!(
+            breaker.is_open() && matches!(breaker.next_step(), NextStep::Wait),
+            "a pause after an attempt"
+        );
         std::thread::sleep(PAUSE);
-        let Turn::Try(one) = breaker.turn() else { panic!("one tries again") };
-        assert!(matches!(breaker.turn(), Turn::Wait), "and the others wait");
+        let NextStep::Try(one) = breaker.next_step() else { panic!("one tries again") };
+        assert!(matches!(breaker.next_step(), NextStep::Wait), "and the others wait");
         drop(one);
-        let Turn::Try(one) = breaker.turn() else { panic!("an attempt that ended without an outcome") };
+        let NextStep::Try(one) = breaker.next_step() else {
+            panic!("an attempt that ended without an outcome")
+        };
         one.succeeded();
-        assert!(!breaker.is_away() && matches!(breaker.turn(), Turn::Try(_)));
+        assert!(!breaker.is_open() && matches!(breaker.next_step(), NextStep::Try(_)));
     }
 
     #[test]
@@ -138,11 +143,11 @@ mod tests {
         let Some(since) = Instant::now().checked_sub(PATIENCE) else { return };
         let breaker = Breaker::default();
         let why = Fault::Unavailable("away".to_owned());
-        breaker.state().away = Some(Away { since, failed: Instant::now(), why: why.clone() });
-        assert!(matches!(breaker.turn(), Turn::Refused(fault) if fault == why));
+        breaker.state().outage = Some(Outage { since, failed: Instant::now(), why: why.clone() });
+        assert!(matches!(breaker.next_step(), NextStep::Refused(fault) if fault == why));
         std::thread::sleep(REST);
-        let Turn::Try(one) = breaker.turn() else { panic!("one tries") };
-        assert!(matches!(breaker.turn(), Turn::Refused(_)), "the others are not kept waiting");
+        let NextStep::Try(one) = breaker.next_step() else { panic!("one tries") };
+        assert!(matches!(breaker.next_step(), NextStep::Refused(_)), "the others are not kept waiting");
         assert!(one.failed(&why));
     }
 }

@@ -66,7 +66,7 @@ impl Step {
 
 /// The result of a statement.
 #[derive(Debug, Default)]
-pub(super) struct Ran {
+pub(super) struct StatementResult {
     pub(super) rows: Vec<Row>,
     /// How many rows were found or changed.
     pub(super) count: usize,
@@ -83,13 +83,13 @@ pub(super) struct Connection {
     /// Whether the database has sent a warning.
     warned: Arc<AtomicBool>,
     /// How often the peer did not answer in time; and that number when this connection was opened.
-    mute: watch::Sender<usize>,
-    mute_before: usize,
+    unresponsive: watch::Sender<usize>,
+    unresponsive_before: usize,
     /// Counts it among the server's connections.
     pub(super) open: Option<Open>,
 }
 
-type Sent<'a> = Pin<Box<dyn Future<Output = Result<Ran, DatabaseError>> + 'a>>;
+type Sent<'a> = Pin<Box<dyn Future<Output = Result<StatementResult, DatabaseError>> + 'a>>;
 
 impl Connection {
     /// Connects to the first host that answers, within a time limit for each. The current runtime drives the
@@ -99,8 +99,8 @@ impl Connection {
     }
 
     async fn greet(address: &Address, host: &Config) -> Result<Self, DatabaseError> {
-        let mute = address.mute.clone();
-        let mute_before = *mute.borrow();
+        let unresponsive = address.unresponsive.clone();
+        let unresponsive_before = *unresponsive.borrow();
         let (client, mut connection) = host.connect(address.connector()).await?;
         let warned = Arc::new(AtomicBool::new(false));
         let noted = Arc::clone(&warned);
@@ -121,8 +121,8 @@ impl Connection {
             drawn: 0,
             durable: false,
             warned,
-            mute,
-            mute_before,
+            unresponsive,
+            unresponsive_before,
             open: None,
         };
         let greeted = connection.send(vec![Step::Run(GREET, Vec::new())]).await?.rows.pop();
@@ -138,20 +138,20 @@ impl Connection {
     }
 
     /// Notes that the peer did not answer in time, so that other connections to it need not wait as long.
-    pub(super) fn note_mute(&self) {
-        self.mute.send_modify(|times| *times += 1);
+    pub(super) fn note_unresponsive(&self) {
+        self.unresponsive.send_modify(|times| *times += 1);
     }
 
     /// Whether any connection to the peer got no answer in time since this one was opened.
     pub(super) fn is_doubtful(&self) -> bool {
-        *self.mute.borrow() != self.mute_before
+        *self.unresponsive.borrow() != self.unresponsive_before
     }
 
     /// Waits until that is the case.
     pub(super) fn doubted(&self) -> impl Future<Output = ()> + 'static {
-        let (mut mute, before) = (self.mute.subscribe(), self.mute_before);
+        let (mut unresponsive, before) = (self.unresponsive.subscribe(), self.unresponsive_before);
         async move {
-            if mute.wait_for(|times| *times != before).await.is_err() {
+            if unresponsive.wait_for(|times| *times != before).await.is_err() {
                 std::future::pending::<()>().await;
             }
         }
@@ -174,12 +174,12 @@ impl Connection {
     }
 
     /// Sends `steps` in one pipeline and waits for all answers. Returns the last result, or the first error.
-    pub(super) async fn send(&mut self, steps: Vec<Step>) -> Result<Ran, DatabaseError> {
+    pub(super) async fn send(&mut self, steps: Vec<Step>) -> Result<StatementResult, DatabaseError> {
         Ok(self.send_all(steps).await?.pop().unwrap_or_default())
     }
 
     /// Sends `steps` in one pipeline and waits for all answers. Returns each result, or the first error.
-    pub(super) async fn send_all(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, DatabaseError> {
+    pub(super) async fn send_all(&mut self, steps: Vec<Step>) -> Result<Vec<StatementResult>, DatabaseError> {
         for step in &steps {
             if let Step::Run(sql, _) = step {
                 self.prepare(sql).await?;
@@ -201,13 +201,17 @@ impl Connection {
         match step {
             Step::Plain(text) => Box::pin(async move {
                 self.client.batch_execute(&text).await?;
-                Ok(Ran::default())
+                Ok(StatementResult::default())
             }),
             Step::Run(sql, parameters) => Box::pin(self.run(sql, parameters)),
         }
     }
 
-    async fn run(&self, sql: &'static str, parameters: Vec<Parameter>) -> Result<Ran, DatabaseError> {
+    async fn run(
+        &self,
+        sql: &'static str,
+        parameters: Vec<Parameter>,
+    ) -> Result<StatementResult, DatabaseError> {
         let statement = self.prepared.as_ref().and_then(|prepared| prepared.get(&key(sql)));
         let stream = if let Some(statement) = statement {
             let values = parameters.iter().map(|p| &*p.value as &(dyn ToSql + Sync));
@@ -222,7 +226,7 @@ impl Connection {
             rows.push(Row::new(values(&row)?));
         }
         let count = stream.rows_affected().and_then(|count| usize::try_from(count).ok());
-        Ok(Ran { count: count.unwrap_or(rows.len()), rows })
+        Ok(StatementResult { count: count.unwrap_or(rows.len()), rows })
     }
 }
 

@@ -74,7 +74,7 @@ enum Ended<T> {
     Done(T),
     Again(Fault),
     /// As above, because another transaction holds a lock.
-    Held(Fault),
+    Locked(Fault),
     Failed(Fault),
     /// The connection was lost during the COMMIT of the transaction with this number.
     Unknown([u8; 16], T),
@@ -219,11 +219,11 @@ impl ConnectionWorker {
             match self.attempt(&mut in_time, End::Commit) {
                 Ended::Done(value) => return Ok(value),
                 Ended::Failed(fault) => return Err(fault),
-                Ended::Held(fault) if locks == Locks::Leave => {
+                Ended::Locked(fault) if locks == Locks::Leave => {
                     self.held = true;
                     return Err(fault);
                 }
-                Ended::Again(fault) | Ended::Held(fault) => {
+                Ended::Again(fault) | Ended::Locked(fault) => {
                     debug!(reason = %fault, "a transaction is tried again");
                     last = fault;
                 }
@@ -254,7 +254,7 @@ impl ConnectionWorker {
         };
         match self.attempt(&mut once, end) {
             Ended::Done(value) => Ok(value),
-            Ended::Failed(fault) | Ended::Again(fault) | Ended::Held(fault) => Err(fault),
+            Ended::Failed(fault) | Ended::Again(fault) | Ended::Locked(fault) => Err(fault),
             Ended::Unknown(number, value) if self.has_committed(number)? => Ok(value),
             Ended::Unknown(..) => {
                 Err(Fault::Unavailable("database: the connection was lost; nothing was changed".to_owned()))
@@ -376,7 +376,7 @@ fn commit<T>(session: &mut PostgresSession<'_>, value: T) -> (Ended<T>, Recovery
         Recovery::Reconnect if session.wrote => Ended::Unknown(number, value),
         // The transaction wrote nothing, so its reads are valid whatever its outcome.
         Recovery::Reconnect => Ended::Done(value),
-        Recovery::Again | Recovery::Held | Recovery::None => error.ended(),
+        Recovery::Again | Recovery::Locked | Recovery::None => error.ended(),
     };
     (ended, error.recovery)
 }
@@ -387,7 +387,7 @@ impl DatabaseError {
         let fault = self.fault.clone();
         match self.recovery {
             Recovery::Again | Recovery::Reconnect => Ended::Again(fault),
-            Recovery::Held => Ended::Held(fault),
+            Recovery::Locked => Ended::Locked(fault),
             Recovery::None => Ended::Failed(fault),
         }
     }

@@ -11,7 +11,7 @@ pub(super) enum Recovery {
     /// The database has rolled the transaction back. Running it again may succeed.
     Again,
     /// As `Again`, because another transaction held a lock for too long.
-    Held,
+    Locked,
     /// The connection cannot be used any more. Before COMMIT was sent, the transaction is gone; after that,
     /// its outcome is unknown.
     Reconnect,
@@ -80,7 +80,7 @@ impl From<Error> for DatabaseError {
 fn recovery(error: &DbError) -> Recovery {
     let code = error.code();
     if *code == SqlState::LOCK_NOT_AVAILABLE {
-        return Recovery::Held;
+        return Recovery::Locked;
     }
     let again = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
     // A row was routed before a partition was attached. This error names no constraint.

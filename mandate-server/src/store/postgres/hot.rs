@@ -20,7 +20,7 @@ use super::super::sql::metered::Metered;
 use super::super::tx::{Row, Tally, Value};
 use super::super::{Authorization, Decider, Loaded, sql};
 use super::columns::columns;
-use super::connection::{Ran, Step};
+use super::connection::{StatementResult, Step};
 use super::keep;
 use super::session::PostgresSession;
 use crate::error::Fault;
@@ -28,7 +28,7 @@ use crate::model::call::Answer;
 use crate::model::records::{AgentKey, AgentState, KeptKey, Mode, UsageKey, UsageRecord};
 
 /// Every row that a batch reads or changes is found by its key. A plan may be made while a table is empty or not yet
-/// analyzed, and must use the index all the same. Plans are not made anew for each batch. A table of one row has no
+/// analyzed, and must use the index all the same. Plans are not made again for each batch. A table of one row has no
 /// index: its plan looks so dear then that PostgreSQL would compile it, for half a second, each time that it is run.
 const PLAN: &str = "SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; \
      SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off";
@@ -51,7 +51,7 @@ const THERE: &str = "/* postgres_hot.there */ SELECT a.environment, a.agent
 pub(super) const BRIEFLY: &str = "SET LOCAL lock_timeout = '50ms'";
 /// The limits for what follows a wait for a row.
 const USUALLY: &str = "SET LOCAL lock_timeout = '3s'; SET LOCAL statement_timeout = '5s'";
-/// Makes the connection's plans anew, for the present size of the tables.
+/// Makes the connection's plans again, for the present size of the tables.
 const PLAN_AGAIN: &str = "DISCARD PLANS";
 /// How long plans are used. Making them takes a few milliseconds.
 const PLANNED: Duration = Duration::from_secs(1);
@@ -102,20 +102,20 @@ pub(super) type Decided = (Vec<Option<Result<Answer, Fault>>>, Tally);
 pub(super) struct Known {
     /// The mandates that were used lately, each as it was written.
     mandates: LruCache<(i64, MandateId), Arc<Mandate>>,
-    /// When plans were last made anew.
+    /// When plans were last made again.
     planned: Option<Instant>,
 }
 
 /// The metering in an agent's row: its text as it was read, and the parsed value.
-pub(super) struct Held {
+pub(super) struct StoredMetering {
     pub(super) text: String,
     pub(super) metered: Option<Metered>,
 }
 
 /// The locked rows, and what was read with them.
 #[derive(Default)]
-pub(super) struct Holding {
-    pub(super) agents: BTreeMap<AgentKey, Held>,
+pub(super) struct LockedRows {
+    pub(super) agents: BTreeMap<AgentKey, StoredMetering>,
     /// The environments with subscriptions of webhooks.
     pub(super) subscribed: BTreeSet<i64>,
     /// The database's time, read after the rows were locked.
@@ -123,7 +123,7 @@ pub(super) struct Holding {
 }
 
 /// An agent's row.
-struct Taken {
+struct LockedAgent {
     recent: RecentRequests,
     governing: Option<MandateId>,
     revoked_at: Option<Timestamp>,
@@ -146,23 +146,23 @@ pub(super) fn run(
     batch: &[Authorization],
     (take, until): (Take, Instant),
 ) -> Result<Decided, Fault> {
-    let mut asked = Asked::of(batch)?;
+    let mut asked = BatchKeys::of(batch)?;
     let mut loaded = Loaded::default();
     if known.planned.is_none_or(|at| at.elapsed() >= PLANNED) {
         session.later(Step::plain(PLAN_AGAIN));
         known.planned = Some(Instant::now());
     }
     let waiting = limit_waits(session, take, until);
-    let (holding, taken) = asked.take(session, (take, waiting), &mut loaded)?;
+    let (locked, taken) = asked.take(session, (take, waiting), &mut loaded)?;
     let free = asked.narrow(batch, &taken);
     if !free.contains(&true) {
         return Ok((batch.iter().map(|_| None).collect(), Tally::default()));
     }
     let shown =
-        holding.shown.ok_or_else(|| Fault::corrupt("database: an agent's environment is not there"))?;
+        locked.shown.ok_or_else(|| Fault::corrupt("database: an agent's environment is not there"))?;
     let now = decider.database(shown);
     // The first call reads what is missing, and the second finds it.
-    while !asked.look_up(session, known, &holding, &taken, now.month(), &mut loaded)? {}
+    while !asked.look_up(session, known, &locked, &taken, now.month(), &mut loaded)? {}
     // A kept answer is sent again only when COMMIT has waited for the standby, as at first.
     session.wrote |= !loaded.kept.is_empty();
     let batch: Vec<&Authorization> =
@@ -172,7 +172,7 @@ pub(super) fn run(
     let answers = free.into_iter().map(|free| free.then(|| answers.next().unwrap_or_else(unanswered)));
     let answers = answers.collect();
     keep::draw_events(session, decider, &mut loaded.made.events)?;
-    let tally = keep::keep(session, &loaded, &holding)?;
+    let tally = keep::keep(session, &loaded, &locked)?;
     Ok((answers, tally))
 }
 
@@ -197,7 +197,7 @@ fn limit_waits(session: &mut PostgresSession<'_>, take: Take, until: Instant) ->
 
 /// The keys of what a batch reads.
 #[derive(Debug, Default)]
-struct Asked {
+struct BatchKeys {
     /// The agents of all callers. Their rows are locked.
     agents: BTreeSet<AgentKey>,
     /// The agents and the currencies of the requests.
@@ -205,7 +205,7 @@ struct Asked {
     kept: BTreeSet<KeptKey>,
 }
 
-impl Asked {
+impl BatchKeys {
     fn of(batch: &[Authorization]) -> Result<Self, Fault> {
         let mut asked = Self::default();
         for authorization in batch {
@@ -231,7 +231,7 @@ impl Asked {
         session: &mut PostgresSession<'_>,
         (take, waiting): (Take, Duration),
         loaded: &mut Loaded,
-    ) -> Result<(Holding, BTreeMap<AgentKey, Taken>), Fault> {
+    ) -> Result<(LockedRows, BTreeMap<AgentKey, LockedAgent>), Fault> {
         let agents = self.agents.iter().map(|key| [key.environment.into(), key.agent.as_str().into()]);
         let environments: BTreeSet<i64> = self.agents.iter().map(|key| key.environment).collect();
         session.later(Step::plain(PLAN));
@@ -249,7 +249,7 @@ impl Asked {
         if take == Take::InTurn {
             session.later(Step::plain(USUALLY));
         }
-        let (mut holding, mut taken) = (Holding::default(), BTreeMap::new());
+        let (mut locked, mut taken) = (LockedRows::default(), BTreeMap::new());
         for mut row in rows(ran.next()) {
             let agent = read_agent(&mut row)?;
             let recent = RecentRequests::from_bytes(&row.blob()?)?;
@@ -257,15 +257,15 @@ impl Asked {
             let governing = row.maybe_bytes()?.map(MandateId::from_bytes);
             let revoked_at = row.maybe_integer()?.map(Timestamp::from_millis);
             let (sequence, last) = sql::agents::read_last(&mut row)?;
-            holding.agents.insert(agent.clone(), Held { metered: Metered::read(&text)?, text });
-            taken.insert(agent, Taken { recent, governing, revoked_at, sequence, last });
+            locked.agents.insert(agent.clone(), StoredMetering { metered: Metered::read(&text)?, text });
+            taken.insert(agent, LockedAgent { recent, governing, revoked_at, sequence, last });
         }
         for mut row in rows(ran.next()) {
             let environment = row.integer()?;
             loaded.modes.insert(environment, Mode::parse(&row.text()?)?);
-            holding.shown = holding.shown.max(Some(Timestamp::from_millis(row.integer()?)));
+            locked.shown = locked.shown.max(Some(Timestamp::from_millis(row.integer()?)));
             loaded.mark = Some(Timestamp::from_millis(row.integer()?));
-            holding.subscribed.extend(row.maybe_integer()?.map(|_| environment));
+            locked.subscribed.extend(row.maybe_integer()?.map(|_| environment));
         }
         for mut row in rows(ran.next()) {
             let (environment, api_key, name) = (row.integer()?, row.integer()?, row.text()?);
@@ -274,14 +274,14 @@ impl Asked {
             loaded.kept.insert(KeptKey { environment, api_key, name }, kept);
         }
         self.must_be_there(session, &taken)?;
-        Ok((holding, taken))
+        Ok((locked, taken))
     }
 
     /// Refuses agents whose rows are absent. The others that were not taken are held.
     fn must_be_there(
         &self,
         session: &mut PostgresSession<'_>,
-        taken: &BTreeMap<AgentKey, Taken>,
+        taken: &BTreeMap<AgentKey, LockedAgent>,
     ) -> Result<(), Fault> {
         let left: Vec<_> = self.agents.iter().filter(|agent| !taken.contains_key(*agent)).collect();
         if left.is_empty() {
@@ -296,7 +296,7 @@ impl Asked {
     }
 
     /// Forgets the agents that were not taken. Returns for each request whether its agent was.
-    fn narrow(&mut self, batch: &[Authorization], taken: &BTreeMap<AgentKey, Taken>) -> Vec<bool> {
+    fn narrow(&mut self, batch: &[Authorization], taken: &BTreeMap<AgentKey, LockedAgent>) -> Vec<bool> {
         if taken.len() == self.agents.len() {
             return vec![true; batch.len()];
         }
@@ -317,13 +317,13 @@ impl Asked {
         &self,
         session: &mut PostgresSession<'_>,
         known: &mut Known,
-        holding: &Holding,
-        taken: &BTreeMap<AgentKey, Taken>,
+        locked: &LockedRows,
+        taken: &BTreeMap<AgentKey, LockedAgent>,
         month: Month,
         loaded: &mut Loaded,
     ) -> Result<bool, Fault> {
         let mut missing: BTreeSet<(i64, MandateId)> = BTreeSet::new();
-        for (agent, Taken { recent, governing, revoked_at, sequence, last }) in taken {
+        for (agent, LockedAgent { recent, governing, revoked_at, sequence, last }) in taken {
             let mandate = match governing.map(|id| (agent.environment, id)) {
                 None => None,
                 Some(place) => match known.mandates.get(&place) {
@@ -345,8 +345,8 @@ impl Asked {
         let mut unmetered = Vec::new();
         for (agent, currency) in &self.currencies {
             let usage = UsageKey { agent: agent.clone(), month, currency: currency.clone() };
-            let held = holding.agents.get(agent).and_then(|held| held.metered.as_ref());
-            if let Some(metered) = held.filter(|metered| metered.is_of(month, currency)) {
+            let stored = locked.agents.get(agent).and_then(|stored| stored.metered.as_ref());
+            if let Some(metered) = stored.filter(|metered| metered.is_of(month, currency)) {
                 loaded.usage.insert(usage, metered.usage.clone());
             } else if !loaded.usage.contains_key(&usage) {
                 unmetered.push(usage);
@@ -386,7 +386,7 @@ impl Asked {
     }
 }
 
-fn rows(ran: Option<Ran>) -> impl Iterator<Item = Row> {
+fn rows(ran: Option<StatementResult>) -> impl Iterator<Item = Row> {
     ran.into_iter().flat_map(|ran| ran.rows)
 }
 

@@ -17,7 +17,7 @@ use crate::model::call::Answer;
 pub(super) const MAX_WAITING: usize = 4096;
 
 /// An authorization and the channel for its answer.
-pub(super) struct Asked {
+pub(super) struct PendingAuthorization {
     pub(super) authorization: Authorization,
     pub(super) at: Instant,
     pub(super) waiter: oneshot::Sender<Result<Answer, Fault>>,
@@ -26,7 +26,7 @@ pub(super) struct Asked {
 /// What a batch worker does.
 pub(super) enum Work {
     /// It decides.
-    Decide(Asked),
+    Decide(PendingAuthorization),
     /// It shows that it can commit, and then says so.
     Prove(oneshot::Sender<()>),
 }
@@ -34,7 +34,7 @@ pub(super) enum Work {
 /// The environment and the agent of a request.
 pub(super) type Owner = (i64, Option<AgentId>);
 
-impl Asked {
+impl PendingAuthorization {
     /// The agent whose requests are decided in their order.
     pub(super) fn owner(&self) -> Owner {
         let caller = &self.authorization.call.caller;
@@ -53,9 +53,9 @@ pub(super) struct After {
 }
 
 /// A batch in progress. It ends when this is dropped.
-pub(super) struct AtWork<'a>(&'a AtomicUsize);
+pub(super) struct BatchInProgress<'a>(&'a AtomicUsize);
 
-impl Drop for AtWork<'_> {
+impl Drop for BatchInProgress<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -67,9 +67,9 @@ impl After {
     }
 
     /// Shows other batch workers that a batch is in progress.
-    pub(super) fn at_work(&self) -> AtWork<'_> {
+    pub(super) fn at_work(&self) -> BatchInProgress<'_> {
         self.at_work.fetch_add(1, Ordering::Relaxed);
-        AtWork(&self.at_work)
+        BatchInProgress(&self.at_work)
     }
 
     /// Whether a batch is in progress.

@@ -19,7 +19,7 @@ use super::super::tx::{Tally, Value};
 use super::super::{Decider, Loaded, sql};
 use super::columns::columns;
 use super::connection::Step;
-use super::hot::Holding;
+use super::hot::LockedRows;
 use super::session::PostgresSession;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, EventRecord, UsageRecord};
@@ -135,7 +135,7 @@ const KEPT: &str =
         status = excluded.status, body = excluded.body, sealed = excluded.sealed, created_at = excluded.created_at,
         checksum = excluded.checksum";
 
-/// Draws the ids of the batch's events anew, unless they are greater than those that are stored. Another server may have
+/// Draws the ids of the batch's events again, unless they are greater than those that are stored. Another server may have
 /// drawn those by a clock that was set back since, and what follows the list of events is to see these.
 pub(super) fn draw_events(
     session: &mut PostgresSession<'_>,
@@ -164,11 +164,11 @@ pub(super) fn draw_events(
 pub(super) fn keep(
     session: &mut PostgresSession<'_>,
     loaded: &Loaded,
-    holding: &Holding,
+    locked: &LockedRows,
 ) -> Result<Tally, Fault> {
     let made = &loaded.made;
     let mut tally = Tally::default();
-    let Metering { agents, back, fresh, stored } = meter(loaded, holding)?;
+    let Metering { agents, back, fresh, stored } = meter(loaded, locked)?;
     let has_events = !made.reviews.is_empty() || !made.events.is_empty();
     if has_events || !made.decisions.is_empty() || !agents.is_empty() {
         let mut parameters =
@@ -200,7 +200,7 @@ pub(super) fn keep(
     if !kept.is_empty() {
         session.write_later(KEPT, columns("iitbibiii", kept.into_iter())?);
     }
-    tally.announced = deliver(session, made, &holding.subscribed)?;
+    tally.announced = deliver(session, made, &locked.subscribed)?;
     // The mark is the last lock that a transaction takes: many wait for it, and none for long.
     let newest = made.decisions.iter().map(|decision| decision.decided_at).max();
     if let Some((mark, newest)) = loaded.mark.zip(newest)
@@ -226,14 +226,14 @@ struct Metering {
     stored: Vec<Vec<Value>>,
 }
 
-fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
+fn meter(loaded: &Loaded, locked: &LockedRows) -> Result<Metering, Fault> {
     let made = &loaded.made;
     let mut metered: BTreeMap<&AgentKey, String> = BTreeMap::new();
     let (mut back, mut fresh, mut stored) = (Vec::new(), Vec::new(), Vec::new());
     let mut placed = BTreeSet::new();
     for key in &made.usage {
         let usage: &UsageRecord = loaded.usage.get(key).ok_or_else(lost)?;
-        let before = holding.agents.get(&key.agent).ok_or_else(lost)?.metered.as_ref();
+        let before = locked.agents.get(&key.agent).ok_or_else(lost)?.metered.as_ref();
         let is_in_row = before.is_some_and(|before| before.is_of(key.month, &key.currency));
         let has_room = before.is_none_or(|before| before.month < key.month) && placed.insert(&key.agent);
         if is_in_row || has_room {
@@ -259,7 +259,7 @@ fn meter(loaded: &Loaded, holding: &Holding) -> Result<Metering, Fault> {
     let agents = made.agents.iter().map(|key| {
         let state = loaded.agents.get(key).ok_or_else(lost)?;
         let last = state.last.map_or_else(Vec::new, |id| id.to_bytes().to_vec());
-        let was = &holding.agents.get(key).ok_or_else(lost)?.text;
+        let was = &locked.agents.get(key).ok_or_else(lost)?.text;
         let newest = metered.remove(key).unwrap_or_else(|| was.clone());
         let (environment, agent) = (key.environment.into(), key.agent.as_str().into());
         let recent = state.recent.to_bytes().into();

@@ -13,12 +13,12 @@ mod deciding;
 mod hot;
 mod jobs;
 mod keep;
+mod maintenance;
 mod pool;
 mod purpose;
 mod room;
 mod scripts;
 mod session;
-mod tend;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -32,7 +32,7 @@ use mandate_core::Timestamp;
 use tokio::sync::{Mutex, Notify};
 use tracing::warn;
 
-use super::leases::Held;
+use super::leases::JobsLease;
 use super::tx::{Tally, Tx};
 use super::{Authorization, Decider};
 use crate::error::{Fault, Refusal};
@@ -44,7 +44,7 @@ use connection_worker::ConnectionWorker;
 use jobs::After;
 use pool::{MAX_WAIT, Pool};
 use purpose::End;
-use session::settled;
+use session::split_error;
 pub(super) use transfer::Filling;
 
 mod migrations {
@@ -57,7 +57,7 @@ const SIZE: &str = "/* postgres.size */ SELECT pg_database_size(current_database
 pub(super) struct Postgres {
     pool: Pool,
     /// The lease on the scheduled jobs, if this server holds it.
-    jobs: Arc<Mutex<Option<Held>>>,
+    jobs: Arc<Mutex<Option<JobsLease>>>,
 }
 
 impl Postgres {
@@ -74,7 +74,7 @@ impl Postgres {
         Ok(Self { pool, jobs: Arc::default() })
     }
 
-    pub(super) fn jobs(&self) -> &Arc<Mutex<Option<Held>>> {
+    pub(super) fn jobs(&self) -> &Arc<Mutex<Option<JobsLease>>> {
         &self.jobs
     }
 
@@ -140,17 +140,17 @@ impl Postgres {
     }
 
     /// Runs the maintenance that is due. Returns when it is due again.
-    pub(super) async fn tend(&self, now: Timestamp) -> Result<Timestamp, Fault> {
-        for (table, month) in tend::partitions(now)? {
-            let make = move |tx: &mut Tx<'_>| Ok(tend::make_partition(tx, table, &month)?);
+    pub(super) async fn maintain(&self, now: Timestamp) -> Result<Timestamp, Fault> {
+        for (table, month) in maintenance::partitions(now)? {
+            let make = move |tx: &mut Tx<'_>| Ok(maintenance::make_partition(tx, table, &month)?);
             if let Err(fault) = self.write(make).await {
                 // A query reads the whole table. There are months of time left, and until then the default
                 // partition takes the rows.
                 warn!(table, kind = fault.kind(), reason = %fault, "a partition is not made yet");
             }
         }
-        while matches!(self.write(|tx| Ok(tend::forget(tx)?)).await?, Ok(true)) {}
-        Ok(now.plus_seconds(tend::EVERY_SECONDS))
+        while matches!(self.write(|tx| Ok(maintenance::forget(tx)?)).await?, Ok(true)) {}
+        Ok(now.plus_seconds(maintenance::EVERY_SECONDS))
     }
 
     pub(super) fn close(&self) {
@@ -190,7 +190,7 @@ fn apart<T>(
     let run = |session: &mut session::PostgresSession<'_>| {
         let mut tx = Tx::new(session);
         must_be_usable(&mut tx, &name)?;
-        let result = settled(script(&mut tx))?;
+        let result = split_error(script(&mut tx))?;
         let _: Tally = tx.into_tally();
         Ok(result)
     };

@@ -16,9 +16,9 @@ use super::aside::Aside;
 use super::batch_worker::BatchWorker;
 use super::connection_worker::ConnectionWorker;
 use super::deciding::Progress;
-use super::jobs::{After, Asked, MAX_WAITING, Work, overdue};
+use super::jobs::{After, MAX_WAITING, PendingAuthorization, Work, overdue};
 use super::room::{Kind, Place, Rank};
-use super::scripts::{self, BRIEFLY, Script, Tried};
+use super::scripts::{self, BRIEFLY, Script, ScriptOutcome};
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, ScriptError};
 
@@ -73,16 +73,16 @@ impl Pool {
         let mut threads = Vec::with_capacity(READERS + LONG_READERS + WRITERS + 1 + BATCH_WORKERS);
         let first = |kind, rank| Place { kind, rank };
         let place = first(Kind::Read, Rank::Read);
-        let readers = crew("reader", (READERS, place), address, &mut threads, serve)?;
+        let readers = start_workers("reader", (READERS, place), address, &mut threads, serve)?;
         let place = first(Kind::ReadLong, Rank::ReadLong);
-        let long_readers = crew("long-reader", (LONG_READERS, place), address, &mut threads, serve)?;
+        let long_readers = start_workers("long-reader", (LONG_READERS, place), address, &mut threads, serve)?;
         let (patient, held) = mpsc::channel(MAX_WAITING);
         let writers = {
             let patient = patient.clone();
             let serve = move |worker: ConnectionWorker, waiting: &AsyncMutex<_>| {
                 scripts::serve(worker, waiting, &patient);
             };
-            crew("writer", (WRITERS, first(Kind::Write, Rank::Write)), address, &mut threads, serve)?
+            start_workers("writer", (WRITERS, first(Kind::Write, Rank::Write)), address, &mut threads, serve)?
         };
         let scripts_aside = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&scripts_aside);
@@ -169,7 +169,7 @@ impl Pool {
             let ended = if Instant::now() < until {
                 let ended = worker.write_until(until, BRIEFLY, &script);
                 if ended.is_err() && worker.is_held() && Instant::now() < until {
-                    return Tried::Held;
+                    return ScriptOutcome::Locked;
                 }
                 ended.map(|(result, tally)| {
                     after.record(1, worker.committing(), &tally);
@@ -181,7 +181,7 @@ impl Pool {
             if let Some(answer) = answer.take() {
                 let _ = answer.send(ended);
             }
-            Tried::Answered
+            ScriptOutcome::Answered
         });
         send(&self.writers, job).await?;
         answered.await.map_err(|_| gone())?
@@ -196,7 +196,7 @@ impl Pool {
         let batch_worker =
             usize::try_from(hasher.finish() % self.batch_workers.len().max(1) as u64).unwrap_or_default();
         let (queue, _) = self.batch_workers.get(batch_worker).ok_or_else(gone)?;
-        send(queue, Work::Decide(Asked { authorization, at: began, waiter })).await?;
+        send(queue, Work::Decide(PendingAuthorization { authorization, at: began, waiter })).await?;
         let answer = answered.await.map_err(|_| gone())??;
         self.after.authorized(began.elapsed());
         Ok(answer)
@@ -306,7 +306,7 @@ fn thread(
 }
 
 /// Starts threads that share one queue. The first has the place, and the others stand behind it.
-fn crew<J: Send + 'static>(
+fn start_workers<J: Send + 'static>(
     name: &str,
     (count, first): (usize, Place),
     address: &Arc<Address>,

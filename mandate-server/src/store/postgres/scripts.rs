@@ -16,15 +16,15 @@ use super::jobs::MAX_WAITING;
 pub(super) const BRIEFLY: &str = "SET LOCAL lock_timeout = '500ms'";
 
 /// A script that writes. It is tried until it has an answer.
-pub(super) type Script = Box<dyn FnMut(&mut ConnectionWorker) -> Tried + Send>;
+pub(super) type Script = Box<dyn FnMut(&mut ConnectionWorker) -> ScriptOutcome + Send>;
 
 /// The outcome of one attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tried {
+pub(super) enum ScriptOutcome {
     /// The caller has its answer.
     Answered,
     /// Another transaction holds a lock, and there is time left.
-    Held,
+    Locked,
 }
 
 /// Runs scripts until no request can come any more. Scripts whose lock is held go to `patient`.
@@ -35,12 +35,12 @@ pub(super) fn serve(
 ) {
     // One thread waits for the next job, the others for the lock on the queue.
     while let Some(mut script) = worker.next(async || waiting.lock().await.recv().await) {
-        if attempt(&mut worker, &mut script) == Tried::Answered {
+        if attempt(&mut worker, &mut script) == ScriptOutcome::Answered {
             continue;
         }
         if let Err(full) = patient.try_send(script) {
             let mut script = full.into_inner();
-            while attempt(&mut worker, &mut script) == Tried::Held {}
+            while attempt(&mut worker, &mut script) == ScriptOutcome::Locked {}
         }
     }
 }
@@ -65,7 +65,7 @@ pub(super) fn serve_patiently(
         }
         count.store(aside.len(), Ordering::Relaxed);
         let Some(mut script) = aside.pop_front() else { continue };
-        if attempt(&mut worker, &mut script) == Tried::Held {
+        if attempt(&mut worker, &mut script) == ScriptOutcome::Locked {
             aside.push_back(script);
         }
         count.store(aside.len(), Ordering::Relaxed);
@@ -73,9 +73,9 @@ pub(super) fn serve_patiently(
 }
 
 /// A panic drops the caller's channel. The thread goes on.
-fn attempt(worker: &mut ConnectionWorker, script: &mut Script) -> Tried {
+fn attempt(worker: &mut ConnectionWorker, script: &mut Script) -> ScriptOutcome {
     catch_unwind(AssertUnwindSafe(|| script(worker))).unwrap_or_else(|_| {
         worker.leave();
-        Tried::Answered
+        ScriptOutcome::Answered
     })
 }

@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
 use super::super::tx::{Backend, Row, Session, Tally, Tx, Value};
-use super::connection::{Connection, Parameter, Ran, Step};
+use super::connection::{Connection, Parameter, StatementResult, Step};
 use super::database_error::{DatabaseError, Recovery};
 use super::purpose::{DOUBTFUL, Purpose};
 use crate::error::{Fault, Refusal};
@@ -76,12 +76,16 @@ impl<'a> PostgresSession<'a> {
     }
 
     /// Sends the queue and `steps` in one pipeline. Returns the results of `steps`.
-    pub(super) fn send(&mut self, steps: Vec<Step>) -> Result<Vec<Ran>, Fault> {
+    pub(super) fn send(&mut self, steps: Vec<Step>) -> Result<Vec<StatementResult>, Fault> {
         self.send_within(self.purpose.patience(), steps)
     }
 
     /// As [`Self::send`], with another limit for the answer.
-    fn send_within(&mut self, limit: Option<Duration>, steps: Vec<Step>) -> Result<Vec<Ran>, Fault> {
+    fn send_within(
+        &mut self,
+        limit: Option<Duration>,
+        steps: Vec<Step>,
+    ) -> Result<Vec<StatementResult>, Fault> {
         if self.error.is_some() {
             return Err(Fault::new("database: the transaction has met an error before"));
         }
@@ -93,12 +97,14 @@ impl<'a> PostgresSession<'a> {
         let sending = self.connection.send_all(all);
         let ended = match limit {
             None => self.runtime.block_on(sending),
-            Some(limit) => self.runtime.block_on(within(limit, doubted, sending)).unwrap_or_else(|mute| {
-                if mute == Mute::Found {
-                    self.connection.note_mute();
-                }
-                Err(DatabaseError::lost("it does not answer in time"))
-            }),
+            Some(limit) => {
+                self.runtime.block_on(within(limit, doubted, sending)).unwrap_or_else(|timed_out| {
+                    if timed_out == TimedOut::Limit {
+                        self.connection.note_unresponsive();
+                    }
+                    Err(DatabaseError::lost("it does not answer in time"))
+                })
+            }
         };
         match ended {
             Ok(mut ran) => {
@@ -118,11 +124,15 @@ impl<'a> PostgresSession<'a> {
     /// As [`Self::send`], for statements that lock rows, and may take `waiting` longer for that. A wait for a lock has its
     /// limit, but behind another waiter there are two waits for one row. So one that took too long as a whole met a held
     /// row too.
-    pub(super) fn send_locking(&mut self, waiting: Duration, steps: Vec<Step>) -> Result<Vec<Ran>, Fault> {
+    pub(super) fn send_locking(
+        &mut self,
+        waiting: Duration,
+        steps: Vec<Step>,
+    ) -> Result<Vec<StatementResult>, Fault> {
         let limit = self.purpose.patience().map(|patience| patience.saturating_add(waiting));
         let sent = self.send_within(limit, steps);
         if let Some(error) = self.error.as_mut().filter(|error| error.timed_out) {
-            error.recovery = Recovery::Held;
+            error.recovery = Recovery::Locked;
         }
         sent
     }
@@ -154,7 +164,7 @@ impl<'a> PostgresSession<'a> {
         self.send(vec![Step::plain(text)]).map(|_| ())
     }
 
-    fn run(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Ran, Fault> {
+    fn run(&mut self, sql: &'static str, parameters: &[Value]) -> Result<StatementResult, Fault> {
         Ok(self.send(vec![step(sql, parameters)])?.pop().unwrap_or_default())
     }
 
@@ -172,18 +182,18 @@ impl<'a> PostgresSession<'a> {
 
 /// Which time limit an answer exceeded.
 #[derive(PartialEq)]
-enum Mute {
+enum TimedOut {
     /// The limit of its transaction.
-    Found,
+    Limit,
     /// The shorter limit that holds while the peer is in doubt.
-    Doubted,
+    InDoubt,
 }
 
 async fn within<T>(
     limit: Duration,
     doubted: impl Future<Output = ()>,
     answer: impl Future<Output = T>,
-) -> Result<T, Mute> {
+) -> Result<T, TimedOut> {
     let given_up = async {
         sleep(DOUBTFUL).await;
         doubted.await;
@@ -191,8 +201,8 @@ async fn within<T>(
     tokio::select! {
         biased;
         answer = answer => Ok(answer),
-        () = sleep(limit) => Err(Mute::Found),
-        () = given_up => Err(Mute::Doubted),
+        () = sleep(limit) => Err(TimedOut::Limit),
+        () = given_up => Err(TimedOut::InDoubt),
     }
 }
 
@@ -246,12 +256,12 @@ pub(super) fn run<T>(
     script: &impl Fn(&mut Tx<'_>) -> Result<T, ScriptError>,
 ) -> Result<Scripted<T>, Fault> {
     let mut tx = Tx::new(session);
-    let result = settled(script(&mut tx))?;
+    let result = split_error(script(&mut tx))?;
     Ok((result, tx.into_tally()))
 }
 
 /// A refusal is committed like a success.
-pub(super) fn settled<T>(result: Result<T, ScriptError>) -> Result<Result<T, Refusal>, Fault> {
+pub(super) fn split_error<T>(result: Result<T, ScriptError>) -> Result<Result<T, Refusal>, Fault> {
     match result {
         Ok(value) => Ok(Ok(value)),
         Err(ScriptError::Refused(refusal)) => Ok(Err(refusal)),

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use mandate_core::{DecisionId, Timestamp};
-use mandate_tests::cluster::Held;
+use mandate_tests::cluster::OpenTransaction;
 use mandate_tests::{Database, Kind};
 
 use super::super::tx::{Tx, Value};
@@ -20,7 +20,7 @@ use super::address::Address;
 use super::connection::{Parameter, Step};
 use super::connection_worker::{ConnectionWorker, LEAVE};
 use super::session::PostgresSession;
-use super::{tend, upkeep};
+use super::{maintenance, upkeep};
 use crate::error::Fault;
 use crate::model::call::ScriptError;
 
@@ -263,8 +263,8 @@ fn a_month_gets_a_partition_unless_its_rows_are_elsewhere() {
     };
     insert(&mut worker, "2026-12-24T00:00:00Z");
     for _ in 0..2 {
-        for (table, month) in tend::partitions(now).unwrap() {
-            let made = worker.write(&|tx: &mut Tx<'_>| Ok(tend::make_partition(tx, table, &month)?));
+        for (table, month) in maintenance::partitions(now).unwrap() {
+            let made = worker.write(&|tx: &mut Tx<'_>| Ok(maintenance::make_partition(tx, table, &month)?));
             made.unwrap().0.unwrap();
         }
         assert_eq!(number(&mut worker, PARTITIONS), 3, "the default's, November's and January's");
@@ -287,9 +287,9 @@ fn those_who_make_a_partition_at_once_make_it_once() {
                 for year in 2026..2030 {
                     let now = Timestamp::parse(&format!("{year}-11-21T12:00:00Z")).unwrap();
                     together.wait();
-                    for (table, month) in tend::partitions(now).unwrap() {
-                        let made =
-                            worker.write(&|tx: &mut Tx<'_>| Ok(tend::make_partition(tx, table, &month)?));
+                    for (table, month) in maintenance::partitions(now).unwrap() {
+                        let made = worker
+                            .write(&|tx: &mut Tx<'_>| Ok(maintenance::make_partition(tx, table, &month)?));
                         made.unwrap().0.unwrap();
                     }
                 }
@@ -309,7 +309,7 @@ fn those_who_migrate_at_once_migrate_once() {
     let database = Kind::Postgres.fresh();
     let url = Arc::new(database.url().to_owned());
     // All have seen the old schema before one of them can change it.
-    let held = Held::begin(&url, upkeep::HOLD.strip_prefix("BEGIN; ").unwrap());
+    let held = OpenTransaction::begin(&url, upkeep::HOLD.strip_prefix("BEGIN; ").unwrap());
     let running: Vec<_> = (0..MIGRATING)
         .map(|_| {
             thread::spawn({

@@ -41,7 +41,7 @@ pub(super) fn client(roots: &Roots) -> Result<ClientConfig, Fault> {
         .map_err(|e| unusable(&e))?;
     // As in libpq: if authorities are named, they are checked in any mode.
     if roots.trust == Trust::Anything && roots.file.is_none() {
-        let verifier = Arc::new(Believing { provider, chain: None });
+        let verifier = Arc::new(LenientVerifier { provider, chain: None });
         return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
     }
     let store = Arc::new(read(roots.file.as_deref())?);
@@ -49,7 +49,7 @@ pub(super) fn client(roots: &Roots) -> Result<ClientConfig, Fault> {
         return Ok(builder.with_root_certificates(store).with_no_client_auth());
     }
     let chain = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(&provider)).build();
-    let verifier = Arc::new(Believing { provider, chain: Some(chain.map_err(|e| unusable(&e))?) });
+    let verifier = Arc::new(LenientVerifier { provider, chain: Some(chain.map_err(|e| unusable(&e))?) });
     Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
 }
 
@@ -69,12 +69,12 @@ fn read(file: Option<&str>) -> Result<RootCertStore, Fault> {
 
 /// Accepts a certificate for another name or, if no authorities are given, any certificate.
 #[derive(Debug)]
-struct Believing {
+struct LenientVerifier {
     provider: Arc<CryptoProvider>,
     chain: Option<Arc<WebPkiServerVerifier>>,
 }
 
-impl ServerCertVerifier for Believing {
+impl ServerCertVerifier for LenientVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,

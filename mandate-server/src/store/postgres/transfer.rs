@@ -5,14 +5,14 @@ use std::collections::BTreeSet;
 
 use mandate_core::{DecisionId, Timestamp};
 
-use super::super::transfer::{Begun, Table, tables};
+use super::super::transfer::{Table, TargetState, tables};
 use super::super::tx::{Tx, Value};
 use super::address::Address;
 use super::columns::columns;
 use super::connection::Step;
 use super::connection_worker::ConnectionWorker;
 use super::session::PostgresSession;
-use super::{tend, upkeep};
+use super::{maintenance, upkeep};
 use crate::error::Fault;
 
 /// Taken exclusively to change what the database is, and shared to rely on it.
@@ -73,7 +73,7 @@ pub(in crate::store) struct Filling {
 
 impl Filling {
     /// Reports what a transfer would find. Changes nothing.
-    pub(in crate::store) fn look(url: &str) -> Result<Begun, Fault> {
+    pub(in crate::store) fn look(url: &str) -> Result<TargetState, Fault> {
         upkeep::snapshot(url, found)
     }
 
@@ -84,7 +84,7 @@ impl Filling {
         source: &str,
         stamp: &str,
         at: Timestamp,
-    ) -> Result<(Self, Begun), Fault> {
+    ) -> Result<(Self, TargetState), Fault> {
         let mut worker = ConnectionWorker::new(Address::parse(url)?)?;
         claimed(&mut worker, source, at)?;
         upkeep::migrate(url)?;
@@ -136,7 +136,7 @@ impl Filling {
             let Ok(id) = <[u8; 16]>::try_from(id.as_slice()) else { continue };
             let at = DecisionId::from_bytes(id).created_at();
             // A time without a month needs no partition.
-            let Ok(partitions) = tend::partitions(at) else { continue };
+            let Ok(partitions) = maintenance::partitions(at) else { continue };
             if !self.months.insert(at.month().to_string()) {
                 continue;
             }
@@ -145,7 +145,7 @@ impl Filling {
                 worker.transact(&mut |session: &mut PostgresSession<'_>| {
                     let mut tx = Tx::new(session);
                     must_be_ours(&mut tx, source, stamp)?;
-                    tend::make_partition(&mut tx, table, &month)?;
+                    maintenance::make_partition(&mut tx, table, &month)?;
                     session.wrote = true;
                     Ok(())
                 })?;
@@ -173,14 +173,14 @@ impl Filling {
 }
 
 /// What a transfer finds in its target.
-fn found(tx: &mut Tx<'_>) -> Result<Begun, Fault> {
+fn found(tx: &mut Tx<'_>) -> Result<TargetState, Fault> {
     if is_marked(tx)? {
-        return Ok(Begun::GoesOn);
+        return Ok(TargetState::GoesOn);
     }
     if upkeep::schema_in(tx)?.current == 0 {
-        return must_be_empty(tx).map(|()| Begun::Fresh);
+        return must_be_empty(tx).map(|()| TargetState::Fresh);
     }
-    must_hold_nothing(tx).map(|()| Begun::Fresh)
+    must_hold_nothing(tx).map(|()| TargetState::Fresh)
 }
 
 /// Marks the database for certain. There is no `commits` table yet, so when an answer is lost, the mark
@@ -193,17 +193,17 @@ fn claimed(worker: &mut ConnectionWorker, source: &str, at: Timestamp) -> Result
             Ok(found)
         })
     };
-    if claim()? == Begun::Fresh && claim()? == Begun::Fresh {
+    if claim()? == TargetState::Fresh && claim()? == TargetState::Fresh {
         return Err(Fault::new("database: the target could not be marked: run the transfer again"));
     }
     Ok(())
 }
 
 /// Marks the database before it has tables, unless it is marked. Returns what it was.
-fn claim(tx: &mut Tx<'_>, source: &str, at: Timestamp) -> Result<Begun, Fault> {
+fn claim(tx: &mut Tx<'_>, source: &str, at: Timestamp) -> Result<TargetState, Fault> {
     tx.hold(ALONE, &[])?;
     let found = found(tx)?;
-    if found == Begun::Fresh {
+    if found == TargetState::Fresh {
         tx.execute(MARK, &[])?;
         tx.execute_one(WRITE, &[source.into(), UNSTAMPED.into(), at.millis().into()])?;
     }
@@ -212,20 +212,20 @@ fn claim(tx: &mut Tx<'_>, source: &str, at: Timestamp) -> Result<Begun, Fault> {
 
 /// Records what the marked database is filled from. Empties it first if that was another source. The schema
 /// brings counters of its own.
-fn mark(tx: &mut Tx<'_>, source: &str, stamp: &str, at: Timestamp) -> Result<Begun, Fault> {
+fn mark(tx: &mut Tx<'_>, source: &str, stamp: &str, at: Timestamp) -> Result<TargetState, Fault> {
     tx.hold(ALONE, &[])?;
     if !is_marked(tx)? {
         return Err(taken_over());
     }
     let filled_from = read(tx)?;
     if filled_from.as_ref().is_some_and(|(from, of)| (from.as_str(), of.as_str()) == (source, stamp)) {
-        return Ok(Begun::GoesOn);
+        return Ok(TargetState::GoesOn);
     }
     tx.execute(EMPTY, &[])?;
     tx.execute(FORGET, &[])?;
     tx.execute_one(WRITE, &[source.into(), stamp.into(), at.millis().into()])?;
     let was_empty = filled_from.is_some_and(|(_, stamp)| stamp == UNSTAMPED);
-    Ok(if was_empty { Begun::Fresh } else { Begun::Anew })
+    Ok(if was_empty { TargetState::Fresh } else { TargetState::Anew })
 }
 
 /// The recorded source and its stamp.

@@ -45,7 +45,7 @@ pub(in crate::store) fn snapshot<T>(
 }
 
 /// Refuses a database that a transfer has not filled yet.
-pub(in crate::store) fn must_be_settled(url: &str) -> Result<(), Fault> {
+pub(in crate::store) fn must_be_complete(url: &str) -> Result<(), Fault> {
     snapshot(url, transfer::must_be_whole)
 }
 

@@ -6,8 +6,8 @@ use mandate_core::{AgentId, DecisionId, MandateId, RecentRequests, Timestamp};
 
 use super::agent_rows::AgentRow;
 use super::checksums::{AGENTS, MANDATES};
-use super::owed::Owed;
-use super::{agent_rows, mandates, metered, owed};
+use super::uncounted::UncountedDecision;
+use super::{agent_rows, mandates, metered, uncounted};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, AgentState, Direction, Position, Slice};
 use crate::store::tx::{Row, Tx, Value};
@@ -84,17 +84,17 @@ pub fn lock(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault
 
 /// Reads what decides on an agent's requests. The caller has locked the agent.
 pub fn read_state(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<AgentState>, Fault> {
-    Ok(read_with_owed(tx, key)?.map(|(state, _)| state))
+    Ok(read_with_uncounted(tx, key)?.map(|(state, _)| state))
 }
 
 /// As [`read_state`], with the decisions that the agent's rows lack.
 ///
 /// # Errors
 /// The mandate that governs is not there, or a checksum does not hold.
-pub(in crate::store) fn read_with_owed(
+pub(in crate::store) fn read_with_uncounted(
     tx: &mut Tx<'_>,
     key: &AgentKey,
-) -> Result<Option<(AgentState, Vec<Owed>)>, Fault> {
+) -> Result<Option<(AgentState, Vec<UncountedDecision>)>, Fault> {
     let parameters = agent_rows::key(key);
     let Some(mut row) = tx.row(tx.either(STATE, STATE_WITH_METERING), &parameters)? else { return Ok(None) };
     let metered = row.text()?;
@@ -113,12 +113,12 @@ pub(in crate::store) fn read_with_owed(
     }
     metered::put_back(tx, key, &metered)?;
     let mut state = AgentState { mandate, recent, sequence, last };
-    let owed = owed::find(tx, key)?;
-    owed::add_recent(&mut state.recent, &owed);
-    if let Some(newest) = owed.last() {
+    let uncounted = uncounted::find(tx, key)?;
+    uncounted::add_recent(&mut state.recent, &uncounted);
+    if let Some(newest) = uncounted.last() {
         (state.sequence, state.last) = (newest.sequence, Some(newest.id));
     }
-    Ok(Some((state, owed)))
+    Ok(Some((state, uncounted)))
 }
 
 /// Reads the number and the id of an agent's newest decision.
@@ -132,8 +132,8 @@ pub fn last(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<(i64, Option<Decis
         return Ok(None);
     };
     let stored = read_last(&mut row)?;
-    let owed = owed::find(tx, key)?;
-    Ok(Some(owed.last().map_or(stored, |newest| (newest.sequence, Some(newest.id)))))
+    let uncounted = uncounted::find(tx, key)?;
+    Ok(Some(uncounted.last().map_or(stored, |newest| (newest.sequence, Some(newest.id)))))
 }
 
 /// Writes the number and the id of an agent's newest decision.

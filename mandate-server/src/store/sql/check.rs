@@ -7,13 +7,13 @@ mod sequences;
 use mandate_core::{AgentId, Currency, Mandate, MandateId, Month, Timestamp};
 
 use super::checksums::DECISIONS;
-use super::owed::{self, Owed};
+use super::uncounted::{self, UncountedDecision};
 use super::{decisions, mandates};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, UsageKey};
-use crate::store::tx::{Owing, Row, Tx, Value};
+use crate::store::tx::{Counting, Row, Tx, Value};
 
-pub use rules::{Breach, Of, Rule, breaches, rules};
+pub use rules::{Breach, IdKind, Rule, breaches, rules};
 
 const LOG: &str = "/* check.log */
     SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
@@ -26,7 +26,7 @@ const LOG: &str = "/* check.log */
     LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
     WHERE (d.environment, d.agent, d.decision) > ($1, $2, $3)
     ORDER BY d.environment, d.agent, d.decision LIMIT $4";
-const SETTLED_LOG: &str = "/* check.settled_log */
+const COUNTED_LOG: &str = "/* check.counted_log */
     SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
         d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
         d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
@@ -39,7 +39,7 @@ const SETTLED_LOG: &str = "/* check.settled_log */
     LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
     WHERE (o.environment, o.agent, o.decision) > ($1, $2, $3)
     ORDER BY o.environment, o.agent, o.decision LIMIT $4";
-const UNSETTLED_LOG: &str = "/* check.unsettled_log */
+const UNCOUNTED_LOG: &str = "/* check.uncounted_log */
     SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
         d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
         d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
@@ -68,7 +68,7 @@ const USAGE_ROWS: &str = "/* check.usage_rows */ SELECT COUNT(*) FROM usage";
 const COUNTED: &str = "/* check.counted */ SELECT decision FROM decisions
     WHERE environment = $1 AND agent = $2 AND currency = $3 AND decided_at >= $4
         AND decided_at < $5 LIMIT 1";
-const SETTLED_COUNTED: &str = "/* check.settled_counted */ SELECT d.decision FROM agent_decisions o
+const COUNTED_OF_AGENT: &str = "/* check.counted_of_agent */ SELECT d.decision FROM agent_decisions o
     CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
     WHERE o.environment = $1 AND o.agent = $2 AND d.currency = $3 AND d.decided_at >= $4
         AND d.decided_at < $5 LIMIT 1";
@@ -115,19 +115,19 @@ pub struct ParsedEntry {
     pub mandate: Option<Mandate>,
 }
 
-/// At most `limit` entries of the log behind a place, agent by agent, oldest first.
+/// At most `limit` entries of the log after a place, agent by agent, oldest first.
 pub fn log(tx: &mut Tx<'_>, after: Place<'_>, limit: i64) -> Result<Vec<Entry>, Fault> {
     let parameters = [after.0.into(), after.1.into(), after.2.to_vec().into(), limit.into()];
-    let rows = tx.query(tx.either(SETTLED_LOG, LOG), &parameters)?;
+    let rows = tx.query(tx.either(COUNTED_LOG, LOG), &parameters)?;
     let mut entries = rows.into_iter().map(Entry::of).collect::<Result<Vec<_>, _>>()?;
-    if tx.owing() != Owing::Never {
-        with_unsettled(tx, after, limit, &mut entries)?;
+    if tx.counting() != Counting::AtOnce {
+        with_uncounted(tx, after, limit, &mut entries)?;
     }
     Ok(entries)
 }
 
-/// Adds to a page of what is settled those entries in its range that are not.
-fn with_unsettled(
+/// Adds to a page of what is counted those entries in its range that are not.
+fn with_uncounted(
     tx: &mut Tx<'_>,
     after: Place<'_>,
     limit: i64,
@@ -135,8 +135,8 @@ fn with_unsettled(
 ) -> Result<(), Fault> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let last = entries.get(limit.saturating_sub(1)).map(Entry::place);
-    for (agent, ids) in tx.tail()?.between(after, last, limit) {
-        for row in owed::named(tx, UNSETTLED_LOG, agent.environment, &ids)? {
+    for (agent, ids) in tx.uncounted()?.between(after, last, limit) {
+        for row in uncounted::named(tx, UNCOUNTED_LOG, agent.environment, &ids)? {
             entries.push(Entry::of(row)?);
         }
     }
@@ -229,7 +229,7 @@ pub struct Beyond {
     pub governed_until: Option<i64>,
 }
 
-/// The mandates of an agent that say something about sequences behind `last`, the agent's newest.
+/// The mandates of an agent that say something about sequences after `last`, the agent's newest.
 pub fn beyond(tx: &mut Tx<'_>, agent: &AgentKey, last: i64) -> Result<Vec<Beyond>, Fault> {
     let place = [agent.environment.into(), agent.agent.as_str().into(), last.into()];
     let rows = tx.query(BEYOND, &place)?.into_iter();
@@ -249,7 +249,7 @@ pub fn usage_rows(tx: &mut Tx<'_>) -> Result<i64, Fault> {
     tx.row(USAGE_ROWS, &[])?.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()
 }
 
-/// At most `limit` rows of metering behind one.
+/// At most `limit` rows of metering after one.
 pub fn usage(tx: &mut Tx<'_>, after: Option<&UsageKey>, limit: i64) -> Result<Vec<UsageKey>, Fault> {
     let from: [Value; 4] = match after {
         None => [i64::MIN.into(), "".into(), "".into(), "".into()],
@@ -283,11 +283,13 @@ pub fn is_counted(
         instants.start.millis().into(),
         instants.end.millis().into(),
     ];
-    if tx.row(tx.either(SETTLED_COUNTED, COUNTED), &parameters)?.is_some() {
+    if tx.row(tx.either(COUNTED_OF_AGENT, COUNTED), &parameters)?.is_some() {
         return Ok(true);
     }
-    let is_meant = |owed: &Owed| owed.currency == key.currency && instants.contains(&owed.at);
-    Ok(owed::find(tx, &key.agent)?.iter().any(is_meant))
+    let is_meant = |uncounted: &UncountedDecision| {
+        uncounted.currency == key.currency && instants.contains(&uncounted.at)
+    };
+    Ok(uncounted::find(tx, &key.agent)?.iter().any(is_meant))
 }
 
 /// An answer kept under an idempotency key, as it is stored.
@@ -309,7 +311,7 @@ pub struct Kept {
     pub sealed: i64,
 }
 
-/// At most `limit` kept answers behind a place.
+/// At most `limit` kept answers after a place.
 pub fn kept(tx: &mut Tx<'_>, after: (i64, i64, &str), limit: i64) -> Result<Vec<Kept>, Fault> {
     let rows = tx.query(KEPT, &[after.0.into(), after.1.into(), after.2.into(), limit.into()])?.into_iter();
     rows.map(|mut row| {

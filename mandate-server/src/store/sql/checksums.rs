@@ -25,27 +25,27 @@ const ONE: &str = "one";
 const KEY_ID_BYTES: usize = 6;
 
 /// The modes of environments.
-pub(in crate::store) static ENVIRONMENTS: LazyLock<Guarded> =
-    LazyLock::new(|| Guarded::new("environments", 1, "environment mode since"));
+pub(in crate::store) static ENVIRONMENTS: LazyLock<ChecksummedTable> =
+    LazyLock::new(|| ChecksummedTable::new("environments", 1, "environment mode since"));
 /// What of agents' rows decides.
-pub(in crate::store) static AGENTS: LazyLock<Guarded> = LazyLock::new(|| {
-    Guarded::new(
+pub(in crate::store) static AGENTS: LazyLock<ChecksummedTable> = LazyLock::new(|| {
+    ChecksummedTable::new(
         "agents",
         2,
         "environment agent governing recent sequence last_decision newest_month newest_rows",
     )
 });
 /// Mandates, without when their coming end is announced.
-pub(in crate::store) static MANDATES: LazyLock<Guarded> = LazyLock::new(|| {
-    Guarded::new(
+pub(in crate::store) static MANDATES: LazyLock<ChecksummedTable> = LazyLock::new(|| {
+    ChecksummedTable::new(
         "mandates",
         2,
         "environment mandate agent terms created_at revoked_at replaced_by governs_from revoked_after governed_until",
     )
 });
 /// The metering.
-pub(in crate::store) static USAGE: LazyLock<Guarded> = LazyLock::new(|| {
-    Guarded::new(
+pub(in crate::store) static USAGE: LazyLock<ChecksummedTable> = LazyLock::new(|| {
+    ChecksummedTable::new(
         "usage",
         4,
         "environment month agent currency spent requests allow review deny_no_mandate deny_revoked deny_expired \
@@ -53,18 +53,18 @@ pub(in crate::store) static USAGE: LazyLock<Guarded> = LazyLock::new(|| {
     )
 });
 /// API keys, found by their hash, without their names.
-pub(in crate::store) static API_KEYS: LazyLock<Guarded> = LazyLock::new(|| {
-    Guarded::new("api_keys", 1, "hash environment agent rate expires_at revoked_at api_key")
+pub(in crate::store) static API_KEYS: LazyLock<ChecksummedTable> = LazyLock::new(|| {
+    ChecksummedTable::new("api_keys", 1, "hash environment agent rate expires_at revoked_at api_key")
 });
 /// The high-water mark of decisions.
-pub(in crate::store) static CLOCK: LazyLock<Guarded> =
-    LazyLock::new(|| Guarded::new("clock", 1, "one mark held"));
-/// Where the tail of the log begins.
-pub(in crate::store) static UNSETTLED: LazyLock<Guarded> =
-    LazyLock::new(|| Guarded::new("unsettled", 1, "one since"));
+pub(in crate::store) static CLOCK: LazyLock<ChecksummedTable> =
+    LazyLock::new(|| ChecksummedTable::new("clock", 1, "one mark held"));
+/// Where the uncounted decisions begin.
+pub(in crate::store) static UNCOUNTED: LazyLock<ChecksummedTable> =
+    LazyLock::new(|| ChecksummedTable::new("uncounted", 1, "one since"));
 /// The log.
-pub static DECISIONS: LazyLock<Guarded> = LazyLock::new(|| {
-    Guarded::new(
+pub static DECISIONS: LazyLock<ChecksummedTable> = LazyLock::new(|| {
+    ChecksummedTable::new(
         "decisions",
         2,
         "environment decision sequence decided_at verdict mandate nonce agent amount currency recipient category mode \
@@ -72,24 +72,28 @@ pub static DECISIONS: LazyLock<Guarded> = LazyLock::new(|| {
     )
 });
 /// Reviews.
-pub(in crate::store) static REVIEWS: LazyLock<Guarded> = LazyLock::new(|| {
-    Guarded::new(
+pub(in crate::store) static REVIEWS: LazyLock<ChecksummedTable> = LazyLock::new(|| {
+    ChecksummedTable::new(
         "reviews",
         2,
         "environment review decision status waits_for expires_at resolved_at resolved_after fresh reason",
     )
 });
 /// Events.
-pub(in crate::store) static EVENTS: LazyLock<Guarded> =
-    LazyLock::new(|| Guarded::new("events", 2, "environment event type created_at data"));
+pub(in crate::store) static EVENTS: LazyLock<ChecksummedTable> =
+    LazyLock::new(|| ChecksummedTable::new("events", 2, "environment event type created_at data"));
 /// Answers kept under idempotency keys.
-pub(in crate::store) static IDEMPOTENCY: LazyLock<Guarded> = LazyLock::new(|| {
-    Guarded::new("idempotency", 3, "environment api_key name fingerprint status body sealed created_at")
+pub(in crate::store) static IDEMPOTENCY: LazyLock<ChecksummedTable> = LazyLock::new(|| {
+    ChecksummedTable::new(
+        "idempotency",
+        3,
+        "environment api_key name fingerprint status body sealed created_at",
+    )
 });
 
 /// A table whose rows have a checksum.
 #[derive(Debug)]
-pub struct Guarded {
+pub struct ChecksummedTable {
     /// Its name.
     pub table: &'static str,
     keys: usize,
@@ -104,7 +108,7 @@ pub struct Guarded {
 
 /// A row whose checksum is not that of its values.
 #[derive(Debug)]
-pub struct Broken {
+pub struct DamagedRow {
     /// The number of its environment. None if it belongs to no tenant.
     pub environment: Option<i64>,
     /// Its key without the environment.
@@ -113,25 +117,25 @@ pub struct Broken {
 
 /// The tables of this kind of database whose rows decide and have a checksum.
 #[must_use]
-pub fn deciding(tx: &Tx<'_>) -> Vec<&'static Guarded> {
+pub fn deciding(tx: &Tx<'_>) -> Vec<&'static ChecksummedTable> {
     match tx.backend() {
-        Backend::Sqlite => vec![&ENVIRONMENTS, &API_KEYS, &CLOCK, &AGENTS, &MANDATES, &USAGE, &UNSETTLED],
+        Backend::Sqlite => vec![&ENVIRONMENTS, &API_KEYS, &CLOCK, &AGENTS, &MANDATES, &USAGE, &UNCOUNTED],
         Backend::Postgres => Vec::new(),
     }
 }
 
 /// The tables whose rows are written down and have a checksum, without the log, which is checked decision by decision.
 #[must_use]
-pub fn written() -> [&'static Guarded; 3] {
+pub fn written() -> [&'static ChecksummedTable; 3] {
     [&REVIEWS, &EVENTS, &IDEMPOTENCY]
 }
 
 /// The table of this name, if its rows are written down and have a checksum on both kinds of database.
-pub(in crate::store) fn of_both(table: &str) -> Option<&'static Guarded> {
+pub(in crate::store) fn of_both(table: &str) -> Option<&'static ChecksummedTable> {
     written().into_iter().chain([&*DECISIONS]).find(|guarded| guarded.table == table)
 }
 
-impl Guarded {
+impl ChecksummedTable {
     /// Statements are cached by their address, so these live as long as the program.
     fn new(table: &'static str, keys: usize, columns: &'static str) -> Self {
         let names: Vec<_> = columns.split(' ').collect();
@@ -196,7 +200,7 @@ impl Guarded {
         rest.first() == Some(&self.checksum(key.iter().chain(values)))
     }
 
-    /// Refuses a row of which the checksum does not hold: see [`Guarded::holds`].
+    /// Refuses a row of which the checksum does not hold: see [`ChecksummedTable::holds`].
     ///
     /// # Errors
     /// It does not.
@@ -210,7 +214,7 @@ impl Guarded {
 
     /// The fault that a row is not as it was written. `values` begin with its key.
     pub(in crate::store) fn damaged(&self, values: &[Value], what: &str) -> Fault {
-        let Broken { environment, id } = self.named(values);
+        let DamagedRow { environment, id } = self.named(values);
         let of = environment.map(|number| format!(" of environment {number}")).unwrap_or_default();
         let space = if id.is_empty() { "" } else { " " };
         let table = self.table;
@@ -219,7 +223,7 @@ impl Guarded {
         ))
     }
 
-    fn named(&self, values: &[Value]) -> Broken {
+    fn named(&self, values: &[Value]) -> DamagedRow {
         let named = || self.columns.iter().zip(values);
         let environment = named().find_map(|(column, value)| match value {
             Value::Integer(number) if *column == TENANT => Some(*number),
@@ -227,7 +231,7 @@ impl Guarded {
         });
         let key = named().take(self.keys).filter(|(column, _)| ![TENANT, ONE].contains(column));
         let id: Vec<_> = key.map(|(_, value)| self.shown(value)).collect();
-        Broken { environment, id: id.join(" ") }
+        DamagedRow { environment, id: id.join(" ") }
     }
 
     /// A value of a key, as the API shows it.
@@ -251,7 +255,7 @@ impl Guarded {
         }
     }
 
-    /// Changes one row. Where its checksum decides, it must hold before, and is written anew.
+    /// Changes one row. Where its checksum decides, it must hold before, and is written again.
     ///
     /// # Errors
     /// It does not hold, or the statement changes no row, or several.
@@ -285,7 +289,7 @@ impl Guarded {
     }
 
     /// Calls `found` for each row whose checksum does not hold.
-    pub fn broken(&self, tx: &mut Tx<'_>, found: &mut dyn FnMut(Broken)) -> Result<(), Fault> {
+    pub fn broken(&self, tx: &mut Tx<'_>, found: &mut dyn FnMut(DamagedRow)) -> Result<(), Fault> {
         let mut rows = tx.query(self.first, &[PAGE.into()])?;
         while let Some(last) = rows.last() {
             let mut after: Vec<_> = last.rest().iter().take(self.keys).cloned().collect();

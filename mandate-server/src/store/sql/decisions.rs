@@ -7,12 +7,12 @@ use mandate_core::{
 
 use super::checksums::DECISIONS;
 use super::of_agent::OfAgent;
-use super::{agents, owed, reviews, usage};
+use super::{agents, reviews, uncounted, usage};
 use crate::error::Fault;
 use crate::model::records::{
     AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice, UsageKey, UsageRecord,
 };
-use crate::store::tx::{Owing, Row, Tx, Value};
+use crate::store::tx::{Counting, Row, Tx, Value};
 
 const INSERT: &str = "/* decisions.insert */
     INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate, nonce, agent, amount,
@@ -52,7 +52,7 @@ const ONWARD_OF_AGENT: OfAgent = OfAgent {
         LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
         WHERE d.environment = $1 AND d.agent = $2 AND d.decision > $3 AND d.decision < $4
         ORDER BY d.decision ASC LIMIT $5",
-    settled: "/* decisions.onward_of_agent_settled */
+    counted: "/* decisions.onward_of_agent_counted */
         SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
             d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
             d.review, d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status,
@@ -64,7 +64,7 @@ const ONWARD_OF_AGENT: OfAgent = OfAgent {
         LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
         WHERE o.environment = $1 AND o.agent = $2 AND o.decision > $3 AND o.decision < $4
         ORDER BY o.decision ASC LIMIT $5",
-    unsettled: "/* decisions.onward_of_agent_unsettled */
+    uncounted: "/* decisions.onward_of_agent_uncounted */
         SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
             d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
             d.review, d.issuer, d.signing_key, d.signature, d.checksum, i.url, k.kid, r.review, r.decision, r.status,
@@ -110,14 +110,14 @@ const OLDER_OF_AGENT: OfAgent = OfAgent {
         LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
         WHERE d.environment = $1 AND d.agent = $2 AND d.decision < $3 AND d.decision >= $4
         ORDER BY d.decision DESC LIMIT $5",
-    settled: "/* decisions.older_of_agent_settled */
+    counted: "/* decisions.older_of_agent_counted */
         SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
         FROM agent_decisions o
         CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
         LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
         WHERE o.environment = $1 AND o.agent = $2 AND o.decision < $3 AND o.decision >= $4
         ORDER BY o.decision DESC LIMIT $5",
-    unsettled: "/* decisions.older_of_agent_unsettled */
+    uncounted: "/* decisions.older_of_agent_uncounted */
         SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
         FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
             (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
@@ -134,14 +134,14 @@ const NEWER_OF_AGENT: OfAgent = OfAgent {
         LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
         WHERE d.environment = $1 AND d.agent = $2 AND d.decision > $3 AND d.decision < $4
         ORDER BY d.decision ASC LIMIT $5",
-    settled: "/* decisions.newer_of_agent_settled */
+    counted: "/* decisions.newer_of_agent_counted */
         SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
         FROM agent_decisions o
         CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
         LEFT JOIN reviews r ON r.environment = d.environment AND r.review = d.review
         WHERE o.environment = $1 AND o.agent = $2 AND o.decision > $3 AND o.decision < $4
         ORDER BY o.decision ASC LIMIT $5",
-    unsettled: "/* decisions.newer_of_agent_unsettled */
+    uncounted: "/* decisions.newer_of_agent_uncounted */
         SELECT d.decision, d.verdict, d.mandate, d.mode, r.status, r.expires_at
         FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
             (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
@@ -205,11 +205,12 @@ pub fn record(
     counted: &UsageRecord,
 ) -> Result<(), Fault> {
     insert(tx, d)?;
-    if tx.owing() == Owing::Never {
+    if tx.counting() == Counting::AtOnce {
         agents::advance(tx, &month.agent, d.sequence, d.id)?;
         usage::keep(tx, month, counted)?;
-    } else if counted.stored.is_none() || owed::ids(tx, &month.agent)?.len() >= owed::MAX_OWED {
-        owed::settle(tx, &month.agent)?;
+    } else if counted.stored.is_none() || uncounted::ids(tx, &month.agent)?.len() >= uncounted::MAX_UNCOUNTED
+    {
+        uncounted::count(tx, &month.agent)?;
     }
     Ok(())
 }
@@ -218,11 +219,11 @@ pub fn record(
 pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
     tx.execute_one(INSERT, &values(d))?;
     tx.note(d);
-    if tx.owing() == Owing::Never {
+    if tx.counting() == Counting::AtOnce {
         return Ok(());
     }
     let agent = AgentKey { environment: d.environment, agent: d.request.agent.clone() };
-    owed::owe(tx, &agent, d.id)
+    uncounted::add(tx, &agent, d.id)
 }
 
 /// A decision's 22 columns, and their checksum.
@@ -276,7 +277,7 @@ pub fn find_sound(tx: &mut Tx<'_>, environment: i64, id: DecisionId) -> Result<O
     read(row).map(Some)
 }
 
-/// At most `limit` decisions behind `after`, oldest first, of the filter's agent and time; of its verdict where it names
+/// At most `limit` decisions after `after`, oldest first, of the filter's agent and time; of its verdict where it names
 /// no agent.
 pub fn onward(
     tx: &mut Tx<'_>,

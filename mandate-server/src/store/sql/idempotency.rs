@@ -47,7 +47,7 @@ pub(in crate::store) fn read(row: &mut Row, key: &[Value; 3]) -> Result<KeptReco
     })
 }
 
-/// Keeps an answer, behind all others. It replaces an expired one under the same key.
+/// Keeps an answer, after all others. It replaces an expired one under the same key.
 pub fn keep(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<(), Fault> {
     if !keep_new(tx, key, kept)? {
         // Another transaction may have deleted the expired answer.
@@ -57,7 +57,7 @@ pub fn keep(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<(), Fau
     Ok(())
 }
 
-/// Keeps an answer, behind all others. False if one is kept under the same key, of any age.
+/// Keeps an answer, after all others. False if one is kept under the same key, of any age.
 pub fn keep_new(tx: &mut Tx<'_>, key: &KeptKey, kept: &KeptRecord) -> Result<bool, Fault> {
     Ok(tx.execute(KEEP, &values(key, kept))? == 1)
 }

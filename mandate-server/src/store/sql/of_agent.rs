@@ -1,19 +1,19 @@
-//! Where the decisions of one agent are found: by an index of the log, or among those written down for it and in the tail of
-//! the log; see `owed`.
+//! Where the decisions of one agent are found: by an index of the log, or among those written down for it and in the uncounted of
+//! the log; see `uncounted`.
 
-use super::owed;
+use super::uncounted;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, Direction, Position, Slice};
-use crate::store::tx::{Owing, Row, Tx};
+use crate::store::tx::{Counting, Row, Tx};
 
 /// A question about one agent's decisions. All of its texts have the same columns and the same order.
 pub(super) struct OfAgent {
     /// Where an index of the log has them.
     pub(super) indexed: &'static str,
     /// What is written down.
-    pub(super) settled: &'static str,
-    /// What is in the tail, by ids.
-    pub(super) unsettled: &'static str,
+    pub(super) counted: &'static str,
+    /// What is in the uncounted, by ids.
+    pub(super) uncounted: &'static str,
 }
 
 impl OfAgent {
@@ -32,29 +32,29 @@ impl OfAgent {
                 &[agent.environment.into(), name.into(), slice.from.into(), to.into(), limit.into()],
             )
         };
-        if tx.owing() == Owing::Never {
+        if tx.counting() == Counting::AtOnce {
             return query(tx, self.indexed, slice.limit);
         }
         // All that is not written down is newer than all that is.
         let limit = usize::try_from(slice.limit).unwrap_or(usize::MAX);
-        let mut ids = owed::ids(tx, agent)?;
+        let mut ids = uncounted::ids(tx, agent)?;
         ids.retain(|id| {
             let id = id.to_bytes();
             slice.contains(id) && if slice.direction == Direction::Older { id >= to } else { id < to }
         });
         let mut rows = Vec::new();
         if slice.direction == Direction::Newer {
-            rows = query(tx, self.settled, slice.limit)?;
+            rows = query(tx, self.counted, slice.limit)?;
         } else {
             ids.reverse();
         }
         if rows.len() < limit {
-            rows.extend(owed::named(tx, self.unsettled, agent.environment, &ids)?);
+            rows.extend(uncounted::named(tx, self.uncounted, agent.environment, &ids)?);
             rows.truncate(limit);
         }
         if slice.direction == Direction::Older && rows.len() < limit {
             let rest = i64::try_from(limit - rows.len()).unwrap_or(slice.limit);
-            rows.extend(query(tx, self.settled, rest)?);
+            rows.extend(query(tx, self.counted, rest)?);
         }
         Ok(rows)
     }

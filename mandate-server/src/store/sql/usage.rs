@@ -6,7 +6,7 @@ use mandate_core::{AgentId, Currency, Mandate, Month, Total};
 
 use super::checksums::USAGE;
 use super::metered::Metered as Newest;
-use super::owed::{self, Owed};
+use super::uncounted::{self, UncountedDecision};
 use super::{agent_rows, mandates};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageKey, UsageRecord};
@@ -29,7 +29,7 @@ const OF_MONTH: &str = "/* usage.of_month */
         deny_category, deny_velocity, checksum
     FROM usage WHERE environment = $1 AND month = $2 AND agent = $3";
 /// Whether a decision that is in an agent's rows is of this month and currency.
-const SETTLED: &str = "/* usage.settled */
+const COUNTED: &str = "/* usage.counted */
     SELECT 1 FROM agent_decisions o
     CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision
     WHERE o.environment = $1 AND o.agent = $2 AND d.currency = $3
@@ -123,12 +123,16 @@ pub struct Metered {
 /// The metering of one agent, month and currency. The agent must be locked. Without a row, everything that is in the agent's
 /// rows is 0.
 pub fn find(tx: &mut Tx<'_>, key: &UsageKey) -> Result<UsageRecord, Fault> {
-    let owed = owed::find(tx, &key.agent)?;
-    with(tx, key, &owed)
+    let uncounted = uncounted::find(tx, &key.agent)?;
+    with(tx, key, &uncounted)
 }
 
 /// As [`find`], what the agent's rows lack being known.
-pub(in crate::store) fn with(tx: &mut Tx<'_>, key: &UsageKey, owed: &[Owed]) -> Result<UsageRecord, Fault> {
+pub(in crate::store) fn with(
+    tx: &mut Tx<'_>,
+    key: &UsageKey,
+    uncounted: &[UncountedDecision],
+) -> Result<UsageRecord, Fault> {
     let place: [Value; 4] = [
         key.agent.environment.into(),
         key.month.to_string().into(),
@@ -146,8 +150,8 @@ pub(in crate::store) fn with(tx: &mut Tx<'_>, key: &UsageKey, owed: &[Owed]) -> 
     } else if tx.verifies() {
         must_be_absent(tx, key, &place)?;
     }
-    for owed in owed {
-        owed.add_to(&mut usage, key.month, &key.currency);
+    for uncounted in uncounted {
+        uncounted.add_to(&mut usage, key.month, &key.currency);
     }
     Ok(usage)
 }
@@ -159,8 +163,8 @@ fn must_be_absent(tx: &mut Tx<'_>, key: &UsageKey, place: &[Value; 4]) -> Result
     let lost = || USAGE.damaged(place, "it is not found, and its agent's row says that it is there");
     let row = agent_rows::find(tx, &key.agent)?.ok_or_else(lost)?;
     let Some(expected) = row.usage_rows(key.month) else {
-        let settled = tx.row(SETTLED, &[environment, agent, currency, month])?;
-        return if settled.is_none() { Ok(()) } else { Err(lost()) };
+        let counted = tx.row(COUNTED, &[environment, agent, currency, month])?;
+        return if counted.is_none() { Ok(()) } else { Err(lost()) };
     };
     let of_month = [environment, month, agent];
     let mut currencies = BTreeSet::new();
@@ -172,7 +176,7 @@ fn must_be_absent(tx: &mut Tx<'_>, key: &UsageKey, place: &[Value; 4]) -> Result
     if found == expected && !currencies.contains(key.currency.as_str()) { Ok(()) } else { Err(lost()) }
 }
 
-/// At most `limit` rows of a month behind an agent and a currency, in the order of agents and currencies;
+/// At most `limit` rows of a month after an agent and a currency, in the order of agents and currencies;
 /// of one agent, or of all.
 pub fn page(
     tx: &mut Tx<'_>,
@@ -198,8 +202,8 @@ pub fn page(
     });
     let mut page = rows.collect::<Result<Vec<_>, Fault>>()?;
     for Metered { agent, currency, usage, .. } in &mut page {
-        for owed in owed::find(tx, &AgentKey { environment, agent: agent.clone() })? {
-            owed.add_to(usage, month, currency);
+        for uncounted in uncounted::find(tx, &AgentKey { environment, agent: agent.clone() })? {
+            uncounted.add_to(usage, month, currency);
         }
     }
     Ok(page)

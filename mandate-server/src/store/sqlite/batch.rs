@@ -10,19 +10,19 @@ use std::sync::Arc;
 use mandate_core::Timestamp;
 use rusqlite::Connection;
 
-use super::super::sql::owed::Counted;
-use super::super::tail::Tail;
+use super::super::sql::uncounted::Counted;
 use super::super::tx::{Tally, Tx};
-use super::super::{Authorization, Decider, Drafted, Found, Ruling, Signed, sql};
+use super::super::uncounted::Uncounted;
+use super::super::{Authorization, Decider, DecisionAndReview, Found, Signed, UnsignedOutcome, sql};
 use super::SqliteSession;
-use super::jobs::{Asked, MAX_BATCH};
+use super::jobs::{MAX_BATCH, PendingAuthorization};
 use super::signers::{Ready, Signers, Unsigned};
 use super::states::States;
 use crate::error::Fault;
 use crate::model::call::Answer;
 use crate::model::records::{AgentKey, KeptKey, UsageKey};
 
-/// Agents whose rows are written with a batch at most, because the tail of the log is too long. It grows by less.
+/// Agents whose rows are written with a batch at most, because there are too many uncounted decisions. It grows by less.
 const MAX_OVERDUE: usize = MAX_BATCH;
 
 /// Decides on batches.
@@ -30,21 +30,21 @@ pub(super) struct Deciding {
     pub(super) decider: Arc<dyn Decider>,
     pub(super) signers: Signers,
     pub(super) states: States,
-    pub(super) tail: Arc<Tail>,
+    pub(super) uncounted: Arc<Uncounted>,
 }
 
 /// The authorizations of one transaction.
 #[derive(Default)]
 pub(super) struct Batch {
     /// Those to decide on.
-    pub(super) waiting: VecDeque<Asked>,
+    pub(super) waiting: VecDeque<PendingAuthorization>,
     /// The others, each with its answer, which is sent when the transaction has been committed.
-    pub(super) done: Vec<(Asked, Result<Answer, Fault>)>,
+    pub(super) done: Vec<(PendingAuthorization, Result<Answer, Fault>)>,
 }
 
 impl Batch {
     /// A batch of these, in this order.
-    pub(super) fn of(asked: Vec<Asked>) -> Self {
+    pub(super) fn of(asked: Vec<PendingAuthorization>) -> Self {
         Self { waiting: asked.into(), done: Vec::new() }
     }
 
@@ -73,7 +73,7 @@ impl Deciding {
         batch: &mut Batch,
         tally: &mut Tally,
     ) -> Result<(), Fault> {
-        let mut session = SqliteSession::writing(connection, Some(Arc::clone(&self.tail)));
+        let mut session = SqliteSession::writing(connection, Some(Arc::clone(&self.uncounted)));
         let mut tx = Tx::new(&mut session);
         let now = self.decider.now();
         while !batch.waiting.is_empty() {
@@ -88,7 +88,7 @@ impl Deciding {
             }
             self.write(ready, batch, &mut tx)?;
         }
-        for key in self.tail.overdue(MAX_OVERDUE) {
+        for key in self.uncounted.overdue(MAX_OVERDUE) {
             match self.write_rows(&key, &mut tx) {
                 // Nothing was written. Its requests are faults, and those of others are not.
                 Err(Fault::Corrupt(reason)) => {
@@ -122,9 +122,9 @@ impl Deciding {
             let decide = || self.decide(authorization, name.as_ref(), month.as_ref(), now, tx);
             let panicked = |_| Err(Fault::new("deciding has panicked; see the line before this one"));
             match catch_unwind(AssertUnwindSafe(decide)).unwrap_or_else(panicked) {
-                Ok((drafted, rows)) => {
+                Ok((outcome, rows)) => {
                     names.extend(name);
-                    unsigned.push(Unsigned { asked, at: now, drafted, rows });
+                    unsigned.push(Unsigned { asked, at: now, outcome, rows });
                 }
                 Err(fault) => batch.done.push((asked, Err(fault))),
             }
@@ -140,26 +140,28 @@ impl Deciding {
         month: Option<&UsageKey>,
         now: Timestamp,
         tx: &mut Tx<'_>,
-    ) -> Result<(Drafted, Option<Counted>), Fault> {
+    ) -> Result<(UnsignedOutcome, Option<Counted>), Fault> {
         let kept = match name {
             Some(name) => sql::idempotency::lock(tx, name)?,
             None => None,
         };
-        let mut found = Found { standing: None, kept: kept.as_ref(), mark: Some(self.states.mark(tx)?) };
+        let mut found = Found { context: None, kept: kept.as_ref(), mark: Some(self.states.mark(tx)?) };
         if let Some(month) = month {
             if self.states.is_full(month) {
                 self.write_rows(&month.agent, tx)?;
                 self.states.forget_agent(&month.agent);
             }
             let absent = || Fault::corrupt("database: an agent key's agent is not there");
-            found.standing = Some(self.states.find(month, tx)?.ok_or_else(absent)?);
+            found.context = Some(self.states.find(month, tx)?.ok_or_else(absent)?);
         }
-        let drafted = self.decider.draft(authorization, now, &found)?;
-        let rows = match (&drafted, month) {
-            (Drafted::Unsigned(made), Some(month)) => self.states.count(month, &made.ruling.decision)?,
+        let outcome = self.decider.decide_unsigned(authorization, now, &found)?;
+        let rows = match (&outcome, month) {
+            (UnsignedOutcome::Unsigned(made), Some(month)) => {
+                self.states.count(month, &made.decided.decision)?
+            }
             _ => None,
         };
-        Ok((drafted, rows))
+        Ok((outcome, rows))
     }
 
     /// Writes what a round has made. Where one could not be signed, those of the same agent behind it fall with it.
@@ -201,7 +203,7 @@ impl Deciding {
         if let Some((key, record)) = kept.as_deref() {
             sql::idempotency::keep(tx, key, record)?;
         }
-        if let Some(Ruling { decision, review }) = made.as_deref() {
+        if let Some(DecisionAndReview { decision, review }) = made.as_deref() {
             sql::decisions::insert(tx, decision)?;
             review.iter().try_for_each(|review| sql::reviews::insert(tx, decision.environment, review))?;
             self.states.raise(decision.decided_at, tx)?;
@@ -210,15 +212,15 @@ impl Deciding {
             sql::events::insert(tx, event)?;
             sql::deliveries::fan_out(tx, event)?;
         }
-        rows.map_or(Ok(()), |rows| sql::owed::write(tx, rows))
+        rows.map_or(Ok(()), |rows| sql::uncounted::write(tx, rows))
     }
 
     /// Writes what the rows of one agent lack.
     pub(super) fn write_rows(&mut self, key: &AgentKey, tx: &mut Tx<'_>) -> Result<(), Fault> {
-        match self.states.owed(key) {
+        match self.states.uncounted(key) {
             Some(0) => Ok(()),
-            Some(_) => self.states.rows(key).map_or(Ok(()), |rows| sql::owed::write(tx, &rows)),
-            None => sql::owed::settle(tx, key),
+            Some(_) => self.states.rows(key).map_or(Ok(()), |rows| sql::uncounted::write(tx, &rows)),
+            None => sql::uncounted::count(tx, key),
         }
     }
 }

@@ -48,18 +48,18 @@ pub(super) fn failed() -> Option<ffi::Error> {
 
 /// The checkpoint thread and how to wake it.
 pub(super) struct Checkpointer {
-    way: Way,
+    hook: CommitHook,
     thread: JoinHandle<()>,
 }
 
-/// The writer's way to the thread.
+/// How a COMMIT of the writer wakes the thread.
 #[derive(Clone)]
-struct Way {
+struct CommitHook {
     wake: SyncSender<()>,
     log: Arc<Log>,
 }
 
-/// What is known of the log. If the log starts anew beside the thread, `copied` may be too high for a while.
+/// What is known of the log. If the log starts again beside the thread, `copied` may be too high for a while.
 /// It only decides which thread copies, so no page is missed.
 #[derive(Default)]
 struct Log {
@@ -86,27 +86,27 @@ impl Checkpointer {
         writer: &mut Connection,
     ) -> Result<Self, Fault> {
         let (wake, woken) = sync_channel(1);
-        let way = Way { wake, log: Arc::default() };
-        let (committed, log) = (way.clone(), Arc::clone(&way.log));
+        let hook = CommitHook { wake, log: Arc::default() };
+        let (committed, log) = (hook.clone(), Arc::clone(&hook.log));
         writer.wal_hook(Some(move |wal: &mut Wal, pages| committed.committed(wal, pages)))?;
         let thread = Thread { connection, checkpoint, stopped, log };
         let spawned =
             std::thread::Builder::new().name("checkpoint".to_owned()).spawn(move || thread.serve(&woken));
         let thread = spawned.map_err(|e| Fault::new(format!("cannot start the thread `checkpoint`: {e}")))?;
-        Ok(Self { way, thread })
+        Ok(Self { hook, thread })
     }
 
     /// Ends the thread after its current checkpoint. From then on `writer` runs its own.
     pub(super) fn end(self, writer: &mut Connection) -> Result<(), Fault> {
         writer.wal_hook(Some(alone))?;
-        drop(self.way);
+        drop(self.hook);
         // A panic has logged itself.
         let _ = self.thread.join();
         Ok(())
     }
 }
 
-impl Way {
+impl CommitHook {
     /// The writer has committed, and the log has this many pages.
     fn committed(&self, wal: &mut Wal, pages: c_int) -> rusqlite::Result<()> {
         self.log.pages.store(pages, Ordering::Relaxed);

@@ -13,9 +13,9 @@ use crate::model::call::Answer;
 /// How many jobs one transaction may hold.
 pub(super) const MAX_BATCH: usize = 256;
 /// How many agents' rows are written in one transaction at the end.
-pub(super) const SETTLED: usize = 1000;
+pub(super) const AGENTS_AT_ONCE: usize = 1000;
 /// How long agents' rows are written at the end: within what a server has to stop.
-pub(super) const SETTLING: Duration = Duration::from_secs(5);
+pub(super) const COUNTING_TIME: Duration = Duration::from_secs(5);
 
 /// Answers a waiter once its transaction has ended: with the fault, if it did not commit.
 pub(super) type Reply = Box<dyn FnOnce(Result<(), &Fault>) + Send>;
@@ -27,14 +27,14 @@ pub(super) type Script = Box<dyn FnOnce(Begun<'_>) -> Reply + Send>;
 /// What the writer does.
 pub(super) enum Job {
     Script(Script),
-    Authorization(Box<Asked>),
+    Authorization(Box<PendingAuthorization>),
 }
 
 /// Where the answer to an authorization goes.
 pub(super) type Waiter = oneshot::Sender<Result<Answer, Fault>>;
 
 /// An authorization, and where its answer goes.
-pub(super) struct Asked {
+pub(super) struct PendingAuthorization {
     pub(super) authorization: Authorization,
     pub(super) waiter: Waiter,
 }

@@ -25,8 +25,8 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
 
-use super::tail::Tail;
-use super::tx::{Backend, Owing, Row, Session, Tx, Value};
+use super::tx::{Backend, Counting, Row, Session, Tx, Value};
+use super::uncounted::Uncounted;
 use super::{Authorization, Decider, Holder, sql};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
@@ -70,15 +70,15 @@ impl Sqlite {
         metrics: Metrics,
         wake: Arc<Notify>,
         disk: Disk,
-        tail: Tail,
+        uncounted: Uncounted,
     ) -> Result<Self, Fault> {
         let path = owner.path().to_owned();
         let path = path.as_str();
         let held = upkeep::claim(path, Holder::Server)?;
-        let tail = Arc::new(tail);
-        let writer = Writer::start(owner, decider, metrics, wake, disk, &tail)?;
-        let readers = Readers::start(path, &tail, ("reader", READERS))?;
-        let long_readers = Readers::start(path, &tail, ("long-reader", LONG_READERS))?;
+        let uncounted = Arc::new(uncounted);
+        let writer = Writer::start(owner, decider, metrics, wake, disk, &uncounted)?;
+        let readers = Readers::start(path, &uncounted, ("reader", READERS))?;
+        let long_readers = Readers::start(path, &uncounted, ("long-reader", LONG_READERS))?;
         Ok(Self { path: path.to_owned(), writer, readers, long_readers, _held: held })
     }
 
@@ -204,7 +204,7 @@ fn connect(path: &str) -> Result<Connection, Fault> {
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "foreign_keys", "ON")?;
     connection.pragma_update(None, "cache_size", -CACHE_KIB)?;
-    // Without it a statement with a join is planned anew at each run, because other values could want another plan.
+    // Without it a statement with a join is planned again at each run, because other values could want another plan.
     connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true)?;
     connection.wal_hook(Some(checkpoint::alone))?;
     Ok(connection)
@@ -213,26 +213,26 @@ fn connect(path: &str) -> Result<Connection, Fault> {
 /// A connection as the session of a transaction.
 struct SqliteSession<'a> {
     connection: &'a Connection,
-    owing: Owing,
+    counting: Counting,
     /// The server's, or what this transaction finds where it is not one of the server's.
-    tail: Option<Arc<Tail>>,
+    uncounted: Option<Arc<Uncounted>>,
 }
 
 impl<'a> SqliteSession<'a> {
-    fn reading(connection: &'a Connection, tail: Option<Arc<Tail>>) -> Self {
-        Self { connection, owing: Owing::Reading, tail }
+    fn reading(connection: &'a Connection, uncounted: Option<Arc<Uncounted>>) -> Self {
+        Self { connection, counting: Counting::Reading, uncounted }
     }
 
-    fn writing(connection: &'a Connection, tail: Option<Arc<Tail>>) -> Self {
-        Self { connection, owing: Owing::Writing, tail }
+    fn writing(connection: &'a Connection, uncounted: Option<Arc<Uncounted>>) -> Self {
+        Self { connection, counting: Counting::Writing, uncounted }
     }
 }
 
-/// The tail of the log, as the transaction of `session` has it.
-fn gathered(session: &mut dyn Session) -> Result<Arc<Tail>, Fault> {
-    let tail = Arc::default();
-    sql::unsettled::gather(&mut Tx::new(session), &tail)?;
-    Ok(tail)
+/// The uncounted decisions, as the transaction of `session` has it.
+fn gathered(session: &mut dyn Session) -> Result<Arc<Uncounted>, Fault> {
+    let uncounted = Arc::default();
+    sql::log_end::gather(&mut Tx::new(session), &uncounted)?;
+    Ok(uncounted)
 }
 
 impl Session for SqliteSession<'_> {
@@ -245,15 +245,15 @@ impl Session for SqliteSession<'_> {
         Ok(())
     }
 
-    fn owing(&self) -> Owing {
-        self.owing
+    fn counting(&self) -> Counting {
+        self.counting
     }
 
-    fn tail(&mut self) -> Result<Arc<Tail>, Fault> {
-        if self.tail.is_none() {
-            self.tail = Some(gathered(self)?);
+    fn uncounted(&mut self) -> Result<Arc<Uncounted>, Fault> {
+        if self.uncounted.is_none() {
+            self.uncounted = Some(gathered(self)?);
         }
-        Ok(self.tail.clone().unwrap_or_default())
+        Ok(self.uncounted.clone().unwrap_or_default())
     }
 
     fn query(&mut self, sql: &'static str, parameters: &[Value]) -> Result<Vec<Row>, Fault> {

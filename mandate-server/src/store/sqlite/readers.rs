@@ -7,8 +7,8 @@ use std::thread::JoinHandle;
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 
-use super::super::tail::Tail;
 use super::super::tx::Tx;
+use super::super::uncounted::Uncounted;
 use super::{SqliteSession, connect};
 use crate::error::Fault;
 
@@ -18,12 +18,16 @@ type Job = Box<dyn FnOnce(&Connection) + Send>;
 pub(super) struct Readers {
     jobs: Mutex<Option<mpsc::Sender<Job>>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
-    tail: Arc<Tail>,
+    uncounted: Arc<Uncounted>,
 }
 
 impl Readers {
     /// Starts so many threads of this name.
-    pub(super) fn start(path: &str, tail: &Arc<Tail>, (name, count): (&str, usize)) -> Result<Self, Fault> {
+    pub(super) fn start(
+        path: &str,
+        uncounted: &Arc<Uncounted>,
+        (name, count): (&str, usize),
+    ) -> Result<Self, Fault> {
         let (jobs, waiting) = mpsc::channel::<Job>();
         let waiting = Arc::new(Mutex::new(waiting));
         let mut threads = Vec::with_capacity(count);
@@ -37,7 +41,11 @@ impl Readers {
                 .map_err(|e| Fault::new(format!("cannot start a reader thread: {e}")))?;
             threads.push(thread);
         }
-        Ok(Self { jobs: Mutex::new(Some(jobs)), threads: Mutex::new(threads), tail: Arc::clone(tail) })
+        Ok(Self {
+            jobs: Mutex::new(Some(jobs)),
+            threads: Mutex::new(threads),
+            uncounted: Arc::clone(uncounted),
+        })
     }
 
     pub(super) async fn run<T, S>(&self, script: S) -> Result<T, Fault>
@@ -46,9 +54,9 @@ impl Readers {
         S: FnOnce(&mut Tx<'_>) -> T + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let tail = Arc::clone(&self.tail);
+        let uncounted = Arc::clone(&self.uncounted);
         let job: Job = Box::new(move |connection| {
-            let _ = answer.send(in_snapshot(connection, &tail, script));
+            let _ = answer.send(in_snapshot(connection, &uncounted, script));
         });
         {
             let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,11 +93,11 @@ fn serve(connection: &Connection, waiting: &Mutex<mpsc::Receiver<Job>>) {
 
 fn in_snapshot<T>(
     connection: &Connection,
-    tail: &Arc<Tail>,
+    uncounted: &Arc<Uncounted>,
     script: impl FnOnce(&mut Tx<'_>) -> T,
 ) -> Result<T, Fault> {
-    let _visit = tail.visit();
-    let mut session = SqliteSession::reading(connection, Some(Arc::clone(tail)));
+    let _reader = uncounted.reader();
+    let mut session = SqliteSession::reading(connection, Some(Arc::clone(uncounted)));
     connection.execute_batch("BEGIN")?;
     let result = script(&mut Tx::new(&mut session));
     connection.execute_batch("COMMIT")?;

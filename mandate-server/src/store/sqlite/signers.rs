@@ -11,9 +11,9 @@ use std::thread::{JoinHandle, available_parallelism};
 
 use mandate_core::Timestamp;
 
-use super::super::sql::owed::Counted;
-use super::super::{Decider, Drafted, Signed};
-use super::jobs::Asked;
+use super::super::sql::uncounted::Counted;
+use super::super::{Decider, Signed, UnsignedOutcome};
+use super::jobs::PendingAuthorization;
 use crate::error::Fault;
 
 /// Threads that help to sign, at most: four hands sign faster than one thread can write.
@@ -23,17 +23,17 @@ const MIN_SHARE: usize = 4;
 
 /// An authorization that was decided on, before its decision is signed.
 pub(super) struct Unsigned {
-    pub(super) asked: Asked,
+    pub(super) asked: PendingAuthorization,
     /// When it was decided on.
     pub(super) at: Timestamp,
-    pub(super) drafted: Drafted,
+    pub(super) outcome: UnsignedOutcome,
     /// The rows of its agent, if they are to be written with it.
     pub(super) rows: Option<Counted>,
 }
 
 /// The same, signed.
 pub(super) struct Ready {
-    pub(super) asked: Asked,
+    pub(super) asked: PendingAuthorization,
     pub(super) signed: Result<Signed, Fault>,
     pub(super) rows: Option<Counted>,
 }
@@ -122,8 +122,8 @@ impl Helper {
 
 /// Signs one. A panic is a fault, which has logged itself.
 fn sign(decider: &dyn Decider, unsigned: Unsigned) -> Ready {
-    let Unsigned { asked, at, drafted, rows } = unsigned;
-    let sign = || decider.sign(&asked.authorization, drafted, at);
+    let Unsigned { asked, at, outcome, rows } = unsigned;
+    let sign = || decider.sign(&asked.authorization, outcome, at);
     let panicked = |_| Err(Fault::new("signing has panicked; see the line before this one"));
     let signed = catch_unwind(AssertUnwindSafe(sign)).unwrap_or_else(panicked);
     Ready { asked, signed, rows }
@@ -151,11 +151,16 @@ mod tests {
             Timestamp::from_seconds(0)
         }
 
-        fn draft(&self, _: &Authorization, _: Timestamp, _: &Found<'_>) -> Result<Drafted, Fault> {
+        fn decide_unsigned(
+            &self,
+            _: &Authorization,
+            _: Timestamp,
+            _: &Found<'_>,
+        ) -> Result<UnsignedOutcome, Fault> {
             Err(Fault::new("nothing is decided here"))
         }
 
-        fn sign(&self, at: &Authorization, _: Drafted, _: Timestamp) -> Result<Signed, Fault> {
+        fn sign(&self, at: &Authorization, _: UnsignedOutcome, _: Timestamp) -> Result<Signed, Fault> {
             match at.call.request_id.to_bytes()[0] {
                 FAULTY => Err(Fault::new("the key cannot sign")),
                 PANICS => panic!("the key is no key"),
@@ -175,8 +180,13 @@ mod tests {
         let (at, request_id) = (Timestamp::from_seconds(0), RequestId::from_bytes([number; 16]));
         let call = Call { caller, request_id, at, idempotency: None };
         let authorization = Authorization::new(call, Err(Refusal::invalid("nothing is read of it")));
-        let drafted = Drafted::Answered(Box::new(Signed::answered(answer(0))));
-        Unsigned { asked: Asked { authorization, waiter: oneshot::channel().0 }, at, drafted, rows: None }
+        let outcome = UnsignedOutcome::Answered(Box::new(Signed::answered(answer(0))));
+        Unsigned {
+            asked: PendingAuthorization { authorization, waiter: oneshot::channel().0 },
+            at,
+            outcome,
+            rows: None,
+        }
     }
 
     fn numbers(ready: &[Ready]) -> Vec<Option<u8>> {

@@ -10,9 +10,9 @@ use lru::LruCache;
 use mandate_core::{Currency, Month, Timestamp};
 
 use super::super::decider::count;
-use super::super::sql::owed::{Counted, MAX_OWED, Owed};
+use super::super::sql::uncounted::{Counted, MAX_UNCOUNTED, UncountedDecision};
 use super::super::tx::{Touched, Tx};
-use super::super::{Standing, sql};
+use super::super::{AgentContext, sql};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, AgentState, DecisionRecord, Mode, UsageKey, UsageRecord};
 
@@ -33,7 +33,7 @@ struct Agent {
     state: AgentState,
     usage: Vec<Metering>,
     /// How many decisions are not in its rows.
-    owed: usize,
+    uncounted: usize,
 }
 
 /// The metering of a month and currency, with the decisions that are not in the agent's rows.
@@ -59,15 +59,21 @@ impl States {
 
     /// What a request that is metered under `key` is decided on, none if there is no such agent. Reads through `tx` what
     /// is not in memory.
-    pub(super) fn find(&mut self, key: &UsageKey, tx: &mut Tx<'_>) -> Result<Option<Standing<'_>>, Fault> {
+    pub(super) fn find(
+        &mut self,
+        key: &UsageKey,
+        tx: &mut Tx<'_>,
+    ) -> Result<Option<AgentContext<'_>>, Fault> {
         let environment = key.agent.environment;
         let mode = match self.modes.get(&environment) {
             Some(mode) => *mode,
             None => *self.modes.entry(environment).or_insert(sql::environments::mode(tx, environment)?.0),
         };
         if !self.agents.contains(&key.agent) {
-            let Some((state, owed)) = sql::agents::read_with_owed(tx, &key.agent)? else { return Ok(None) };
-            let agent = Agent::read(state, &owed, &key.agent, tx)?;
+            let Some((state, uncounted)) = sql::agents::read_with_uncounted(tx, &key.agent)? else {
+                return Ok(None);
+            };
+            let agent = Agent::read(state, &uncounted, &key.agent, tx)?;
             self.agents.put(key.agent.clone(), agent);
         }
         let Some(agent) = self.agents.get_mut(&key.agent) else { return Ok(None) };
@@ -76,7 +82,7 @@ impl States {
             None => agent.read_usage(key, tx)?,
         };
         let Agent { state, usage, .. } = agent;
-        Ok(usage.get(place).map(|metering| Standing { mode, state, usage: &metering.record }))
+        Ok(usage.get(place).map(|metering| AgentContext { mode, state, usage: &metering.record }))
     }
 
     /// The high-water mark of the instants by which decisions were made.
@@ -97,7 +103,7 @@ impl States {
     }
 
     /// Counts a decision that is metered under `key`. Gives the agent's rows if they are to be written with it, as they
-    /// are with every [`MAX_OWED`]th.
+    /// are with every [`MAX_UNCOUNTED`]th.
     pub(super) fn count(
         &mut self,
         key: &UsageKey,
@@ -106,19 +112,19 @@ impl States {
         let lost = || Fault::new("the state that was decided on is not in memory any more");
         let agent = self.agents.peek_mut(&key.agent).ok_or_else(lost)?;
         let place = agent.find(key).ok_or_else(lost)?;
-        let Agent { state, usage, owed } = agent;
+        let Agent { state, usage, uncounted } = agent;
         let metering = usage.get_mut(place).ok_or_else(lost)?;
         count(decision, decision.decided_at, state, &mut metering.record);
         metering.is_ahead = true;
-        *owed += 1;
+        *uncounted += 1;
         let is_stored = metering.record.stored.is_some();
-        let waits = is_stored && *owed < MAX_OWED;
+        let waits = is_stored && *uncounted < MAX_UNCOUNTED;
         Ok(if waits { None } else { agent.rows(&key.agent) })
     }
 
     /// How many decisions an agent's rows lack, if the agent is in memory.
-    pub(super) fn owed(&self, key: &AgentKey) -> Option<usize> {
-        self.agents.peek(key).map(|agent| agent.owed)
+    pub(super) fn uncounted(&self, key: &AgentKey) -> Option<usize> {
+        self.agents.peek(key).map(|agent| agent.uncounted)
     }
 
     /// An agent's rows, to be written now, if the agent is in memory.
@@ -153,14 +159,19 @@ impl States {
 
 impl Agent {
     /// What the database says of an agent.
-    fn read(state: AgentState, owed: &[Owed], key: &AgentKey, tx: &mut Tx<'_>) -> Result<Self, Fault> {
-        let mut agent = Self { state, usage: Vec::new(), owed: owed.len() };
+    fn read(
+        state: AgentState,
+        uncounted: &[UncountedDecision],
+        key: &AgentKey,
+        tx: &mut Tx<'_>,
+    ) -> Result<Self, Fault> {
+        let mut agent = Self { state, usage: Vec::new(), uncounted: uncounted.len() };
         // The metering that lacks something is in memory, so that it is all written together.
-        for one in owed {
+        for one in uncounted {
             let usage =
                 UsageKey { agent: key.clone(), month: one.at.month(), currency: one.currency.clone() };
             if agent.find(&usage).is_none() {
-                let record = sql::usage::with(tx, &usage, owed)?;
+                let record = sql::usage::with(tx, &usage, uncounted)?;
                 let UsageKey { month, currency, .. } = usage;
                 agent.usage.push(Metering { month, currency, record, is_ahead: true });
             }
@@ -170,7 +181,7 @@ impl Agent {
 
     /// Its rows, as they are to be written now: those that lack something.
     fn rows(&mut self, key: &AgentKey) -> Option<Counted> {
-        self.owed = 0;
+        self.uncounted = 0;
         let (up_to, sequence) = (self.state.last?, self.state.sequence);
         let mut usage = Vec::new();
         for Metering { month, currency, record, is_ahead } in &mut self.usage {

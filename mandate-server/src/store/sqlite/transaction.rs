@@ -10,12 +10,12 @@
 //! 4. An idempotency key is looked up in the transaction that keeps an answer under it.
 //! 5. Each id is greater than all before it (`Decider::follow`), so that an agent's sequence, the order of ids and the order
 //!    of the log agree.
-//! 6. An agent's rows lack exactly the decisions that the tail of the log has of it ([`super::super::tail`]).
+//! 6. An agent's rows lack exactly the decisions that the uncounted decisions has of it ([`super::super::uncounted`]).
 //! 7. Only operators' commands write beside the server, and each adds to a revision. Any other write is a fault. After any
 //!    of them the state is read again, so that none hides another.
 //! 8. After an I/O error nothing more is written ([`super::commit`]).
 //! 9. What is decided on was verified when it was read: a row by its checksum, one that is not found by its agent's row, and the
-//!    tail by a second tree that has the log ([`super::super::sql::checksums`]).
+//!    uncounted by a second tree that has the log ([`super::super::sql::checksums`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use std::time::Instant;
 use rusqlite::Connection;
 
 use super::super::sql;
-use super::super::tail::Tail;
 use super::super::tx::{Tally, Tx};
+use super::super::uncounted::Uncounted;
 use super::SqliteSession;
 use super::batch::Batch;
-use super::jobs::{Asked, Job, Reply, Script};
+use super::jobs::{Job, PendingAuthorization, Reply, Script};
 use super::writer::Thread;
 use crate::error::Fault;
 use crate::model::call::ScriptError;
@@ -47,7 +47,7 @@ impl Thread {
         }
         if let Err(fault) = self.begin() {
             self.committer.log("a transaction could not begin", &fault);
-            for Asked { waiter, .. } in asked {
+            for PendingAuthorization { waiter, .. } in asked {
                 let _ = waiter.send(Err(fault.clone()));
             }
             for script in scripts {
@@ -79,7 +79,7 @@ impl Thread {
 
     /// Decides on all of them together. If that ends in a fault, the transaction begins again, and each is decided on
     /// alone, so that one harms no other. Nothing was written in the transaction before.
-    fn decide(&mut self, asked: Vec<Asked>, tally: &mut Tally) -> Batch {
+    fn decide(&mut self, asked: Vec<PendingAuthorization>, tally: &mut Tally) -> Batch {
         let mut batch = Batch::of(asked);
         if batch.waiting.is_empty() {
             return batch;
@@ -97,9 +97,10 @@ impl Thread {
         }
         for asked in std::mem::take(&mut batch.waiting) {
             let mut one = Batch::of(vec![asked]);
-            let Self { connection, deciding, tail, .. } = self;
+            let Self { connection, deciding, uncounted, .. } = self;
             let mut own = Tally::default();
-            let alone = in_savepoint(connection, tail, || Ok(deciding.run(connection, &mut one, &mut own)?));
+            let alone =
+                in_savepoint(connection, uncounted, || Ok(deciding.run(connection, &mut one, &mut own)?));
             match alone {
                 Ok(()) => tally.add(own),
                 Err(error) => {
@@ -134,11 +135,11 @@ impl Thread {
         let operated = sql::operated::count(tx)?;
         self.deciding.states.clear();
         // Beside an operator's command, another program may have written too.
-        let read = Tail::default();
-        sql::unsettled::gather(tx, &read)?;
-        let foreign = operated == self.operated || !self.tail.lacks_as(&read);
+        let read = Uncounted::default();
+        sql::log_end::gather(tx, &read)?;
+        let foreign = operated == self.operated || !self.uncounted.is_same_as(&read);
         if foreign {
-            self.tail.replace(read);
+            self.uncounted.replace(read);
             self.deciding.decider.follow(sql::decisions::newest(tx)?, sql::newest::others(tx)?);
         }
         (self.version, self.operated) = (version, operated);
@@ -158,7 +159,7 @@ impl Thread {
         let ended = self.committer.commit(&self.connection);
         self.metrics.committed(count, committing.elapsed());
         if ended.is_ok() {
-            self.tail.commit((tally.decided.len(), tally.newest), std::mem::take(&mut tally.settled));
+            self.uncounted.commit((tally.decided.len(), tally.newest), std::mem::take(&mut tally.counted));
             for (verdict, mode) in &tally.decided {
                 self.metrics.decided(*verdict, *mode);
             }
@@ -169,28 +170,28 @@ impl Thread {
             self.deciding.states.clear();
             // After a failure of the disk it may be in the log: readers look for each decision there.
             if !self.committer.has_stopped() {
-                self.tail.abort();
+                self.uncounted.abort();
             }
         }
         ended
     }
 
-    /// Writes now and then where the tail of the log begins, so that little of it is read after a crash.
+    /// Writes now and then where the uncounted decisions begin, so that little of it is read after a crash.
     fn mark(&mut self, decisions: usize) {
         self.unmarked += decisions;
-        if self.unmarked < self.tail.marked() || self.connection.is_autocommit() {
+        if self.unmarked < self.uncounted.mark_every() || self.connection.is_autocommit() {
             return;
         }
         self.unmarked = 0;
-        if let Err(fault) = mark(&self.connection, &self.tail) {
-            tracing::debug!(reason = %fault, "where the tail of the log begins was not written down");
+        if let Err(fault) = mark(&self.connection, &self.uncounted) {
+            tracing::debug!(reason = %fault, "where the uncounted decisions begin was not written down");
         }
     }
 
     /// Takes back all that was done in the transaction. It has ended when another cannot begin.
     pub(super) fn begin_again(&mut self) {
         self.deciding.states.clear();
-        self.tail.abort();
+        self.uncounted.abort();
         if !self.connection.is_autocommit()
             && let Err(e) = self.connection.execute_batch("ROLLBACK")
         {
@@ -211,18 +212,20 @@ impl Thread {
     }
 }
 
-/// Reads the tail of the log, in a transaction beside which no other process writes.
-pub(super) fn gather(connection: &Connection, tail: &Tail) -> Result<(), Fault> {
+/// Reads the uncounted decisions, in a transaction beside which no other process writes.
+pub(super) fn gather(connection: &Connection, uncounted: &Uncounted) -> Result<(), Fault> {
     let mut session = SqliteSession::writing(connection, None);
-    sql::unsettled::gather(&mut Tx::new(&mut session), tail)
+    sql::log_end::gather(&mut Tx::new(&mut session), uncounted)
 }
 
-/// Writes where the tail of the log begins.
-pub(super) fn mark(connection: &Connection, tail: &Arc<Tail>) -> Result<(), Fault> {
-    let Some(beginning) = tail.beginning().filter(|id| Some(*id) > tail.since()) else { return Ok(()) };
-    let mut session = SqliteSession::writing(connection, Some(Arc::clone(tail)));
-    sql::unsettled::begin_at(&mut Tx::new(&mut session), beginning)?;
-    tail.begin_at(beginning);
+/// Writes where the uncounted decisions begin.
+pub(super) fn mark(connection: &Connection, uncounted: &Arc<Uncounted>) -> Result<(), Fault> {
+    let Some(beginning) = uncounted.beginning().filter(|id| Some(*id) > uncounted.since()) else {
+        return Ok(());
+    };
+    let mut session = SqliteSession::writing(connection, Some(Arc::clone(uncounted)));
+    sql::log_end::begin_at(&mut Tx::new(&mut session), beginning)?;
+    uncounted.begin_at(beginning);
     Ok(())
 }
 
@@ -234,7 +237,7 @@ pub(super) fn version(connection: &Connection) -> Result<i64, Fault> {
 /// Runs `script` so that a fault, or a panic, undoes what it did and nothing else.
 pub(super) fn in_savepoint<T>(
     connection: &Connection,
-    tail: &Tail,
+    uncounted: &Uncounted,
     script: impl FnOnce() -> Result<T, ScriptError>,
 ) -> Result<T, ScriptError> {
     if connection.is_autocommit() {
@@ -243,10 +246,10 @@ pub(super) fn in_savepoint<T>(
     }
     let step = |sql| connection.prepare_cached(sql).and_then(|mut s| s.execute([])).map_err(Fault::from);
     step("SAVEPOINT script")?;
-    let added = tail.added();
+    let added = uncounted.added();
     let result = caught(script);
     if matches!(result, Err(ScriptError::Fault(_))) {
-        tail.take_back(added);
+        uncounted.take_back(added);
         if connection.is_autocommit() {
             return result;
         }

@@ -77,7 +77,7 @@ pub(in crate::store) fn adopt(file: &File, directory: &Path) {
 }
 
 /// Refuses a database whose place another is to take: it is neither the old one any more nor the new one yet.
-pub(in crate::store) fn must_be_settled(path: &str) -> Result<(), Fault> {
+pub(in crate::store) fn must_be_complete(path: &str) -> Result<(), Fault> {
     if replace::is_pending(path)? {
         let remedy = "start the server, or run `mandate-server migrate`, to end it";
         return Err(Fault::new(format!("database: {path}: a restore of it was interrupted: {remedy}")));
@@ -100,7 +100,7 @@ pub(in crate::store) fn stamp(path: &str) -> Result<String, Fault> {
 
 /// Opens a database without a way to change it, not even its journal mode.
 fn open_to_read(path: &str) -> Result<Connection, Fault> {
-    must_be_settled(path)?;
+    must_be_complete(path)?;
     if !Path::new(path).exists() {
         return Err(Fault::Unavailable(format!("database: there is no file {path}")));
     }
@@ -125,18 +125,18 @@ pub(in crate::store) fn snapshot<T>(
 
 /// What SQLite finds wrong with the pages and indexes of the file, a sentence each.
 pub(in crate::store) fn damage(tx: &mut Tx<'_>) -> Result<Vec<String>, Fault> {
-    let told = tx.query(INTEGRITY, &[])?.into_iter().map(|mut row| row.text());
-    Ok(told.collect::<Result<Vec<_>, _>>()?.into_iter().filter(|text| text != "ok").collect())
+    let reported = tx.query(INTEGRITY, &[])?.into_iter().map(|mut row| row.text());
+    Ok(reported.collect::<Result<Vec<_>, _>>()?.into_iter().filter(|text| text != "ok").collect())
 }
 
 /// The rows that refer to others which are not there: the table, and the table referred to.
 pub(in crate::store) fn dangling(tx: &mut Tx<'_>) -> Result<Vec<(String, String)>, Fault> {
-    let told = tx.query(FOREIGN_KEYS, &[])?.into_iter().map(|mut row| {
+    let reported = tx.query(FOREIGN_KEYS, &[])?.into_iter().map(|mut row| {
         let table = row.text()?;
         row.maybe_integer()?;
         Ok((table, row.text()?))
     });
-    told.collect()
+    reported.collect()
 }
 
 /// Copies what is committed into the empty file `to`, which becomes one file without a log beside it.
@@ -178,7 +178,7 @@ pub(in crate::store) fn schema_in(tx: &mut Tx<'_>) -> Result<Schema, Fault> {
 
 /// The schema that the database has, and what leads from it to the newest one. A file that is not there has version 0.
 pub(in crate::store) fn schema(path: &str) -> Result<Schema, Fault> {
-    must_be_settled(path)?;
+    must_be_complete(path)?;
     if !Path::new(path).exists() {
         return Ok(Schema::of(&[], &runner()));
     }

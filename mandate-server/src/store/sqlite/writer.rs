@@ -9,13 +9,13 @@ use mandate_core::DecisionId;
 use rusqlite::Connection;
 use tokio::sync::{Notify, mpsc, oneshot};
 
-use super::super::tail::Tail;
 use super::super::tx::Tx;
+use super::super::uncounted::Uncounted;
 use super::super::{Authorization, Decider, sql};
 use super::batch::Deciding;
 use super::checkpoint::Checkpointer;
 use super::commit::{Committer, Disk, leave, stopped};
-use super::jobs::{Asked, Begun, Job, MAX_BATCH, Reply, SETTLED, SETTLING};
+use super::jobs::{AGENTS_AT_ONCE, Begun, COUNTING_TIME, Job, MAX_BATCH, PendingAuthorization, Reply};
 use super::owner::Owner;
 use super::signers::Signers;
 use super::states::States;
@@ -36,7 +36,7 @@ pub(super) struct Writer {
     metrics: Metrics,
     /// Nothing is written any more, until the server is started again.
     stopped: Arc<AtomicBool>,
-    tail: Arc<Tail>,
+    uncounted: Arc<Uncounted>,
 }
 
 impl Writer {
@@ -46,13 +46,13 @@ impl Writer {
         metrics: Metrics,
         wake: Arc<Notify>,
         disk: Disk,
-        tail: &Arc<Tail>,
+        uncounted: &Arc<Uncounted>,
     ) -> Result<Self, Fault> {
         let path = owner.path();
         let mut connection = connect(path)?;
         // The pages as they were before a savepoint: beyond 16 of them SQLite would make a file for each transaction.
         connection.pragma_update(None, "temp_store", "MEMORY")?;
-        let Seen { version, operated, newest, others } = take_over(&connection, tail)?;
+        let Seen { version, operated, newest, others } = take_over(&connection, uncounted)?;
         decider.follow(newest, others);
         let stopped = Arc::new(AtomicBool::new(false));
         let checkpointer =
@@ -64,9 +64,9 @@ impl Writer {
             operated,
             connection,
             committer: Committer::new(disk.commit, Arc::clone(&stopped)),
-            deciding: Deciding { decider, signers, states: States::new(), tail: Arc::clone(tail) },
+            deciding: Deciding { decider, signers, states: States::new(), uncounted: Arc::clone(uncounted) },
             metrics: metrics.clone(),
-            tail: Arc::clone(tail),
+            uncounted: Arc::clone(uncounted),
             unmarked: 0,
             wake,
             _owner: owner,
@@ -76,7 +76,7 @@ impl Writer {
             .spawn(move || thread.serve(work, checkpointer))
             .map_err(|e| Fault::new(format!("cannot start the thread `writer`: {e}")))?;
         let (jobs, thread) = (Mutex::new(Some(jobs)), Mutex::new(Some(thread)));
-        Ok(Self { jobs, thread, metrics, stopped, tail: Arc::clone(tail) })
+        Ok(Self { jobs, thread, metrics, stopped, uncounted: Arc::clone(uncounted) })
     }
 
     pub(super) async fn write<T, S>(&self, script: S) -> Result<Result<T, Refusal>, Fault>
@@ -85,11 +85,11 @@ impl Writer {
         S: Fn(&mut Tx<'_>) -> Result<T, ScriptError> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        let tail = Arc::clone(&self.tail);
+        let uncounted = Arc::clone(&self.uncounted);
         let job = move |begun: Begun<'_>| -> Reply {
             let result = begun.map_err(ScriptError::Fault).and_then(|(connection, tally)| {
-                in_savepoint(connection, &tail, || {
-                    let mut session = SqliteSession::writing(connection, Some(Arc::clone(&tail)));
+                in_savepoint(connection, &uncounted, || {
+                    let mut session = SqliteSession::writing(connection, Some(Arc::clone(&uncounted)));
                     let mut tx = Tx::new(&mut session);
                     let result = script(&mut tx);
                     if !matches!(result, Err(ScriptError::Fault(_))) {
@@ -116,7 +116,7 @@ impl Writer {
     pub(super) async fn decide(&self, authorization: Authorization) -> Result<Answer, Fault> {
         let (waiter, answered) = oneshot::channel();
         let began = Instant::now();
-        self.send(Job::Authorization(Box::new(Asked { authorization, waiter }))).await?;
+        self.send(Job::Authorization(Box::new(PendingAuthorization { authorization, waiter }))).await?;
         let answer = answered.await.map_err(|_| self.gone())??;
         self.metrics.authorized(began.elapsed());
         Ok(answer)
@@ -160,12 +160,12 @@ struct Seen {
     others: Option<[u8; 16]>,
 }
 
-/// Takes the database over, in one transaction, so that no other program writes unseen, and reads the tail of
+/// Takes the database over, in one transaction, so that no other program writes unseen, and reads the uncounted of
 /// the log.
-fn take_over(connection: &Connection, tail: &Arc<Tail>) -> Result<Seen, Fault> {
+fn take_over(connection: &Connection, uncounted: &Arc<Uncounted>) -> Result<Seen, Fault> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
-    transaction::gather(connection, tail)?;
-    transaction::mark(connection, tail)?;
+    transaction::gather(connection, uncounted)?;
+    transaction::mark(connection, uncounted)?;
     let seen = {
         let mut session = SqliteSession::writing(connection, None);
         let tx = &mut Tx::new(&mut session);
@@ -180,7 +180,7 @@ fn take_over(connection: &Connection, tail: &Arc<Tail>) -> Result<Seen, Fault> {
         }
     };
     connection.execute_batch("COMMIT")?;
-    tail.commit((0, None), Vec::new());
+    uncounted.commit((0, None), Vec::new());
     // What was read of the log is not to fill the writer's cache.
     connection.execute_batch("PRAGMA shrink_memory")?;
     Ok(seen)
@@ -196,8 +196,8 @@ pub(super) struct Thread {
     /// How often operators' commands had written by then.
     pub(super) operated: i64,
     pub(super) metrics: Metrics,
-    pub(super) tail: Arc<Tail>,
-    /// Decisions since it was written where the tail begins.
+    pub(super) uncounted: Arc<Uncounted>,
+    /// Decisions since it was written where the uncounted decisions begin.
     pub(super) unmarked: usize,
     /// Wakes the delivery worker.
     pub(super) wake: Arc<Notify>,
@@ -222,7 +222,7 @@ impl Thread {
     /// Leaves all that was written where others look for it, unless the disk has failed.
     fn end(mut self, checkpointer: Checkpointer) {
         if !self.committer.has_stopped()
-            && let Err(fault) = self.settle()
+            && let Err(fault) = self.count_all()
         {
             tracing::warn!(kind = fault.kind(), reason = %fault, "agents' rows were not all written at the end");
         }
@@ -241,21 +241,21 @@ impl Thread {
     }
 
     /// Writes what the agents' rows lack, as far as the time for it reaches: the rest is found in the log.
-    fn settle(&mut self) -> Result<(), Fault> {
+    fn count_all(&mut self) -> Result<(), Fault> {
         let (began, mut after) = (Instant::now(), (0, String::new()));
-        while began.elapsed() < SETTLING {
-            let agents = self.tail.agents((after.0, &after.1), SETTLED);
+        while began.elapsed() < COUNTING_TIME {
+            let agents = self.uncounted.agents((after.0, &after.1), AGENTS_AT_ONCE);
             self.connection.execute_batch("BEGIN IMMEDIATE")?;
-            let settled = self.settle_some(&agents);
-            let settled = match settled {
-                Ok(settled) => settled,
+            let counted = self.count_some(&agents);
+            let counted = match counted {
+                Ok(counted) => counted,
                 Err(fault) => {
                     self.connection.execute_batch("ROLLBACK")?;
                     return Err(fault);
                 }
             };
             self.committer.commit(&self.connection)?;
-            self.tail.commit((0, None), settled);
+            self.uncounted.commit((0, None), counted);
             match agents.into_iter().next_back() {
                 Some(last) => after = (last.environment, last.agent.as_str().to_owned()),
                 None => return Ok(()),
@@ -264,15 +264,15 @@ impl Thread {
         Ok(())
     }
 
-    /// Writes what these agents' rows lack; at the end, where the tail begins.
-    fn settle_some(&mut self, agents: &[AgentKey]) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
-        let mut session = SqliteSession::writing(&self.connection, Some(Arc::clone(&self.tail)));
+    /// Writes what these agents' rows lack; at the end, where the uncounted decisions begin.
+    fn count_some(&mut self, agents: &[AgentKey]) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
+        let mut session = SqliteSession::writing(&self.connection, Some(Arc::clone(&self.uncounted)));
         let mut tx = Tx::new(&mut session);
         agents.iter().try_for_each(|agent| self.deciding.write_rows(agent, &mut tx))?;
-        let settled = tx.into_tally().settled;
+        let counted = tx.into_tally().counted;
         if agents.is_empty() {
-            transaction::mark(&self.connection, &self.tail)?;
+            transaction::mark(&self.connection, &self.uncounted)?;
         }
-        Ok(settled)
+        Ok(counted)
     }
 }

@@ -282,7 +282,7 @@ mod tests {
         "SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'refinery_schema_history'
         AND name NOT LIKE 'sqlite_%' ORDER BY name";
     /// A table that only SQLite has, and that it fills itself: the decisions of each agent.
-    const NOT_MOVED: [&str; 2] = ["agent_decisions", "unsettled"];
+    const NOT_MOVED: [&str; 2] = ["agent_decisions", "uncounted"];
     /// Columns that only SQLite has: its rows that decide have checksums.
     const NOT_MOVED_OF: [(&str, &str); 8] = [
         ("clock", "checksum"),

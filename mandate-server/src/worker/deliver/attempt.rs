@@ -29,7 +29,7 @@ pub(super) struct Ended {
 
 /// What attempts need.
 #[derive(Clone)]
-pub(super) struct Means {
+pub(super) struct AttemptContext {
     pub(super) keyring: Keyring,
     pub(super) dialer: Arc<Dialer>,
     pub(super) clock: Arc<dyn Clock>,
@@ -38,7 +38,7 @@ pub(super) struct Means {
     pub(super) traces: Traces,
 }
 
-impl Means {
+impl AttemptContext {
     /// Makes the attempt that is due, unless its time is over. A delivery that could never be tried is tried
     /// once, late.
     pub(super) async fn attempt(self, lease: Arc<LeaseRecord>, due: DueRecord) -> Ended {

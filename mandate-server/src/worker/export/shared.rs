@@ -28,7 +28,7 @@ const RENEW_SECONDS: u64 = 15;
 const PIECE_BYTES: u64 = 1024 * 1024;
 
 /// The result of taking an export to build.
-pub(super) enum Taken {
+pub(super) enum LeaseOutcome {
     /// There is no other server.
     Alone,
     /// This server holds the lease.
@@ -46,16 +46,16 @@ pub(super) struct Lease {
 }
 
 /// Takes an export, if other servers could take it too.
-pub(super) async fn take(store: &Store, export: &Export, now: Timestamp) -> Result<Taken, Fault> {
-    let Some(keeper) = store.leases() else { return Ok(Taken::Alone) };
+pub(super) async fn take(store: &Store, export: &Export, now: Timestamp) -> Result<LeaseOutcome, Fault> {
+    let Some(keeper) = store.leases() else { return Ok(LeaseOutcome::Alone) };
     let until = now.plus_seconds(LEASE_SECONDS);
     let leased = export.clone();
     if !keeper.write(move |tx| service::lease(tx, &leased, now, until)).await? {
-        return Ok(Taken::ByAnother);
+        return Ok(LeaseOutcome::ByAnother);
     }
     let (store, export) = (store.clone(), export.clone());
     let lease = Lease { store, export, began: (now, Instant::now()), until: Mutex::new(until) };
-    Ok(Taken::Leased(Box::new(lease)))
+    Ok(LeaseOutcome::Leased(Box::new(lease)))
 }
 
 impl Lease {

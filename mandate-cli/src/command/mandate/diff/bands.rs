@@ -5,7 +5,7 @@ use mandate_core::{Terms, Total};
 /// The verdict on a payment that is the first of its month, in the mandate's currency and an allowed
 /// category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum Outcome {
     Allowed,
     Reviewed,
     Denied,
@@ -16,8 +16,8 @@ pub(super) enum Fate {
 pub(super) struct Band {
     pub(super) low: Total,
     pub(super) high: Total,
-    pub(super) was: Fate,
-    pub(super) is: Fate,
+    pub(super) was: Outcome,
+    pub(super) is: Outcome,
 }
 
 /// How a mandate's amounts divide payments.
@@ -36,13 +36,13 @@ impl Division {
     }
 
     /// The verdict on amounts up to `high`, with no bound below it in the range.
-    fn fate(&self, high: Total) -> Fate {
+    fn outcome(&self, high: Total) -> Outcome {
         if high > self.most {
-            Fate::Denied
+            Outcome::Denied
         } else if self.above.is_some_and(|above| high > above) {
-            Fate::Reviewed
+            Outcome::Reviewed
         } else {
-            Fate::Allowed
+            Outcome::Allowed
         }
     }
 
@@ -55,24 +55,24 @@ impl Division {
 pub(super) fn bands(before: &Terms, after: &Terms) -> Vec<Band> {
     let (before, after) = (Division::of(before), Division::of(after));
     let bounds = before.bounds().chain(after.bounds());
-    between(bounds, |high| (before.fate(high), after.fate(high)))
+    between(bounds, |high| (before.outcome(high), after.outcome(high)))
 }
 
 /// Every payment that a mandate does not deny, if all were denied before.
 pub(super) fn openings(after: &Terms) -> Vec<Band> {
     let after = Division::of(after);
-    between(after.bounds(), |high| (Fate::Denied, after.fate(high)))
+    between(after.bounds(), |high| (Outcome::Denied, after.outcome(high)))
 }
 
 /// The ranges between the bounds in which the two verdicts differ. Adjacent ranges with the same verdicts are
 /// merged. Above the highest bound everything is denied.
-fn between(bounds: impl Iterator<Item = Total>, fates: impl Fn(Total) -> (Fate, Fate)) -> Vec<Band> {
+fn between(bounds: impl Iterator<Item = Total>, outcomes: impl Fn(Total) -> (Outcome, Outcome)) -> Vec<Band> {
     let mut bounds: Vec<Total> = bounds.filter(|bound| *bound > Total::ZERO).collect();
     bounds.sort_unstable();
     bounds.dedup();
     let (mut bands, mut low): (Vec<Band>, _) = (Vec::new(), Total::ZERO);
     for high in bounds {
-        let (was, is) = fates(high);
+        let (was, is) = outcomes(high);
         match bands.last_mut() {
             Some(last) if last.high == low && (last.was, last.is) == (was, is) => last.high = high,
             _ if was != is => bands.push(Band { low, high, was, is }),
@@ -86,18 +86,18 @@ fn between(bounds: impl Iterator<Item = Total>, fates: impl Fn(Total) -> (Fate, 
 impl Band {
     /// Whether the difference is only whether a review is needed.
     pub(super) fn is_about_reviews(&self) -> bool {
-        self.was != Fate::Denied && self.is != Fate::Denied
+        self.was != Outcome::Denied && self.is != Outcome::Denied
     }
 
     /// The text of the output. `unit` follows each amount.
     pub(super) fn text(&self, unit: &str) -> String {
         let becomes = match (self.was, self.is) {
-            (Fate::Denied, Fate::Reviewed) => "reviewed, no longer denied",
-            (Fate::Denied, _) => "no longer denied",
-            (Fate::Reviewed, Fate::Denied) => "denied, no longer reviewed",
-            (Fate::Reviewed, _) => "allowed without a review",
-            (Fate::Allowed, Fate::Reviewed) => "reviewed",
-            (Fate::Allowed, _) => "denied",
+            (Outcome::Denied, Outcome::Reviewed) => "reviewed, no longer denied",
+            (Outcome::Denied, _) => "no longer denied",
+            (Outcome::Reviewed, Outcome::Denied) => "denied, no longer reviewed",
+            (Outcome::Reviewed, _) => "allowed without a review",
+            (Outcome::Allowed, Outcome::Reviewed) => "reviewed",
+            (Outcome::Allowed, _) => "denied",
         };
         let (low, high) = (self.low, self.high);
         if low == Total::ZERO {
@@ -134,7 +134,7 @@ mod tests {
     }
 
     /// The engine's verdict on the first payment of a month.
-    fn decided(terms: &Terms, amount: Total, currency: &str) -> Fate {
+    fn decided(terms: &Terms, amount: Total, currency: &str) -> Outcome {
         let now = Timestamp::parse("2026-06-01T12:00:00Z").unwrap();
         let id = MandateId::from_bytes([0; 16]);
         let mandate = Mandate::new(id, terms.clone(), now);
@@ -144,9 +144,9 @@ mod tests {
             Request::read(AgentId::parse("agt_a").unwrap(), Object::parse(body.as_bytes()).unwrap()).unwrap();
         let basis = Basis { spent: Total::ZERO, recent_requests: 0 };
         match evaluate(Some(&mandate), &basis, &request, now, Evaluation::Request).verdict {
-            Verdict::Allow => Fate::Allowed,
-            Verdict::Review => Fate::Reviewed,
-            _ => Fate::Denied,
+            Verdict::Allow => Outcome::Allowed,
+            Verdict::Review => Outcome::Reviewed,
+            _ => Outcome::Denied,
         }
     }
 
@@ -166,7 +166,7 @@ mod tests {
     }
 
     /// The verdicts that the bands give for an amount.
-    fn fates_of(bands: &[Band], amount: Total) -> Option<(Fate, Fate)> {
+    fn outcomes_of(bands: &[Band], amount: Total) -> Option<(Outcome, Outcome)> {
         let mut holding = bands.iter().filter(|band| band.low < amount && amount <= band.high);
         let found = holding.next().map(|band| (band.was, band.is));
         assert!(holding.next().is_none(), "{bands:?}");
@@ -183,12 +183,12 @@ mod tests {
             let (was, is, other) = (side(before, "USD"), side(after, "USD"), side(after, "JPY"));
             let (changes, opened) = (bands(&was, &is), openings(&other));
             for amount in amounts([&was, &is]) {
-                let fates = (decided(&was, amount, "USD"), decided(&is, amount, "USD"));
-                prop_assert_eq!(fates_of(&changes, amount), (fates.0 != fates.1).then_some(fates), "{}", amount);
+                let outcomes = (decided(&was, amount, "USD"), decided(&is, amount, "USD"));
+                prop_assert_eq!(outcomes_of(&changes, amount), (outcomes.0 != outcomes.1).then_some(outcomes), "{}", amount);
                 // In another currency, everything was denied that is not denied now, and the other way round.
-                let fates = (decided(&was, amount, "JPY"), decided(&other, amount, "JPY"));
-                prop_assert_eq!(fates_of(&opened, amount), (fates.0 != fates.1).then_some(fates), "{}", amount);
-                prop_assert_eq!(decided(&other, amount, "USD"), Fate::Denied);
+                let outcomes = (decided(&was, amount, "JPY"), decided(&other, amount, "JPY"));
+                prop_assert_eq!(outcomes_of(&opened, amount), (outcomes.0 != outcomes.1).then_some(outcomes), "{}", amount);
+                prop_assert_eq!(decided(&other, amount, "USD"), Outcome::Denied);
             }
         }
     }

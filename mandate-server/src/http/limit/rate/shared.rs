@@ -40,12 +40,12 @@ pub(crate) struct Shared {
     /// Whether the last exchange failed.
     alone: bool,
     /// The state of the clock that was logged last.
-    logged: Bearing,
+    logged: ClockState,
 }
 
 /// The state of the clock, compared with the database's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Bearing {
+enum ClockState {
     Right,
     Off,
 }
@@ -59,7 +59,7 @@ impl Shared {
     ) -> Self {
         let mut server = [0; 16];
         entropy.fill(&mut server);
-        let (under_way, alone, logged) = (None, false, Bearing::Right);
+        let (under_way, alone, logged) = (None, false, ClockState::Right);
         Self { rates, store, clock, own, skew, server, under_way, alone, logged }
     }
 
@@ -96,7 +96,7 @@ impl Shared {
     pub(crate) async fn exchange(&mut self) {
         let under_way = self.under_way.take().unwrap_or_else(|| self.begin_exchange());
         let received = wait_for(under_way).await;
-        self.say_how_the_clock_is();
+        self.log_clock_state();
         match received {
             Ok(Ok(reports)) => {
                 if std::mem::take(&mut self.alone) {
@@ -138,15 +138,15 @@ impl Shared {
     }
 
     /// Logs once when the clock is wrong, and once when it is right again.
-    fn say_how_the_clock_is(&mut self) {
+    fn log_clock_state(&mut self) {
         let ahead_millis = self.skew.ahead_millis();
-        let bearing = if ahead_millis.abs() >= SKEW_WARNS_MILLIS { Bearing::Off } else { Bearing::Right };
-        if std::mem::replace(&mut self.logged, bearing) == bearing {
+        let state = if ahead_millis.abs() >= SKEW_WARNS_MILLIS { ClockState::Off } else { ClockState::Right };
+        if std::mem::replace(&mut self.logged, state) == state {
             return;
         }
-        match bearing {
-            Bearing::Right => info!("the clock agrees with the database's again"),
-            Bearing::Off => warn!(ahead_millis, "the clock differs from the database's: check NTP"),
+        match state {
+            ClockState::Right => info!("the clock agrees with the database's again"),
+            ClockState::Off => warn!(ahead_millis, "the clock differs from the database's: check NTP"),
         }
     }
 
@@ -170,8 +170,8 @@ impl Rates {
     /// The requests admitted here until `second`: for each key its number, how many seconds follow, and for
     /// each of these its age and its number of requests.
     fn report(&self, second: i64) -> Vec<u8> {
-        let mut books = self.books();
-        let mut busy: Vec<(i64, Window)> = books
+        let mut counts = self.counts();
+        let mut busy: Vec<(i64, Window)> = counts
             .own
             .iter_mut()
             .filter_map(|(key, window)| {
@@ -179,7 +179,7 @@ impl Rates {
                 (window.total > 0).then(|| (*key, window.clone()))
             })
             .collect();
-        drop(books);
+        drop(counts);
         busy.sort_unstable_by_key(|(_, window)| std::cmp::Reverse(window.total));
         let mut report = Vec::new();
         for (key, window) in busy.iter().take(MAX_KEYS_REPORTED) {
@@ -208,15 +208,15 @@ impl Rates {
             }
         }
         let there = reports.iter().filter(|report| !report.ended && report.age_millis < GONE_MILLIS).count();
-        let mut books = self.books();
-        books.others = others;
-        books.servers = u32::try_from(there).unwrap_or(u32::MAX).saturating_add(1);
-        books.round += 1;
+        let mut counts = self.counts();
+        counts.others = others;
+        counts.servers = u32::try_from(there).unwrap_or(u32::MAX).saturating_add(1);
+        counts.round += 1;
     }
 
     /// Begins a round without reports.
     fn renew(&self) {
-        self.books().round += 1;
+        self.counts().round += 1;
     }
 }
 
@@ -264,10 +264,10 @@ mod tests {
         }
         let rates = one.report(at(5).seconds());
         other.merge(&[Report { age_millis: 2_999, ended: false, rates: rates.clone() }], at(100).seconds());
-        let books = other.books();
-        assert_eq!((books.servers, books.others[&7].total, books.others[&-1].total), (2, 3, 1));
-        assert_eq!((books.others[&7].counts[4], books.others[&7].counts[7]), (1, 2));
-        drop(books);
+        let counts = other.counts();
+        assert_eq!((counts.servers, counts.others[&7].total, counts.others[&-1].total), (2, 3, 1));
+        assert_eq!((counts.others[&7].counts[4], counts.others[&7].counts[7]), (1, 2));
+        drop(counts);
         for cut in 0..rates.len() {
             other.merge(
                 &[Report { age_millis: 0, ended: false, rates: rates[..cut].to_vec() }],
@@ -277,8 +277,8 @@ mod tests {
         for (age_millis, ended) in [(GONE_MILLIS, false), (0, true)] {
             other.merge(&[], at(100).seconds());
             other.merge(&[Report { age_millis, ended, rates: rates.clone() }], at(100).seconds());
-            let books = other.books();
-            assert_eq!((books.servers, books.others.len()), (1, 2), "gone, and not forgotten");
+            let counts = other.counts();
+            assert_eq!((counts.servers, counts.others.len()), (1, 2), "gone, and not forgotten");
         }
         one.admit(7, 100, at(200)).unwrap();
         assert_eq!(one.report(at(200).seconds()).len(), 14, "what has left the window is not reported");

@@ -160,12 +160,12 @@ CREATE TABLE agent_decisions (
 ) STRICT, WITHOUT ROWID;
 
 -- All decisions before `since` are in agent_decisions; the agents of later ones are known by reading the end of the log.
-CREATE TABLE unsettled (
+CREATE TABLE uncounted (
     one      INTEGER PRIMARY KEY CHECK (one = 1),
     since    BLOB    NOT NULL,
     checksum INTEGER NOT NULL
 ) STRICT;
-INSERT INTO unsettled (one, since, checksum) VALUES (1, x'', 2675555918);
+INSERT INTO uncounted (one, since, checksum) VALUES (1, x'', 2344968715);
 
 CREATE TABLE reviews (
     environment    INTEGER NOT NULL,

@@ -20,7 +20,7 @@ use crate::store::postgres::address::Address;
 use crate::store::postgres::jobs::After;
 use crate::store::postgres::pool::Pool;
 use crate::store::tx::Tx;
-use crate::store::{Authorization, Decider, Drafted, Found, Loaded, Signed};
+use crate::store::{Authorization, Decider, Found, Loaded, Signed, UnsignedOutcome};
 
 /// How long a job may wait here.
 const MAX_WAIT: Duration = Duration::from_millis(1_500);
@@ -63,11 +63,16 @@ impl Decider for Slow {
         noon()
     }
 
-    fn draft(&self, _: &Authorization, _: Timestamp, _: &Found<'_>) -> Result<Drafted, Fault> {
+    fn decide_unsigned(
+        &self,
+        _: &Authorization,
+        _: Timestamp,
+        _: &Found<'_>,
+    ) -> Result<UnsignedOutcome, Fault> {
         Err(Fault::new("nothing is decided apart from its batch"))
     }
 
-    fn sign(&self, _: &Authorization, _: Drafted, _: Timestamp) -> Result<Signed, Fault> {
+    fn sign(&self, _: &Authorization, _: UnsignedOutcome, _: Timestamp) -> Result<Signed, Fault> {
         Err(Fault::new("nothing is signed apart from its batch"))
     }
 

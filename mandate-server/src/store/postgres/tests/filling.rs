@@ -7,7 +7,7 @@ use mandate_tests::proxy::Lost;
 use mandate_tests::{Kind, Proxy};
 
 use crate::store::postgres::transfer::Filling;
-use crate::store::transfer::Begun;
+use crate::store::transfer::TargetState;
 
 /// More round trips than a beginning takes. The connection is lost at each of them up to the first after the
 /// mark, and then at every tenth; below scale 10 at a third of these.
@@ -17,7 +17,7 @@ const SOURCE: [&str; 2] = ["sqlite:///a", "a stamp"];
 const TABLES: &str = "SELECT to_regclass('organizations') IS NOT NULL";
 const MARKED: &str = "SELECT to_regclass('transfer') IS NOT NULL";
 
-fn begin(url: &str) -> Result<Begun, crate::error::Fault> {
+fn begin(url: &str) -> Result<TargetState, crate::error::Fault> {
     let [source, stamp] = SOURCE;
     Filling::begin(url, source, stamp, Timestamp::from_seconds(1_800_000_000)).map(|(_, begun)| begun)
 }
@@ -38,7 +38,7 @@ fn wherever_the_connection_is_lost_there_are_no_tables_without_the_mark() {
             if proxy.lose_nothing() {
                 assert_eq!(
                     (first.unwrap(), after > MARKING_STEPS),
-                    (Begun::Fresh, true),
+                    (TargetState::Fresh, true),
                     "{after} round trips"
                 );
                 println!("{after} round trips");
@@ -55,7 +55,7 @@ fn wherever_the_connection_is_lost_there_are_no_tables_without_the_mark() {
                 failed += 1;
             }
             begin(database.url()).unwrap_or_else(|again| panic!("{}, and then {again}", case()));
-            assert_eq!(begin(database.url()).unwrap(), Begun::GoesOn);
+            assert_eq!(begin(database.url()).unwrap(), TargetState::GoesOn);
             assert_eq!(query(database.url(), "SELECT count(*) FROM transfer WHERE stamp = 'a stamp'"), "1");
         }
     }

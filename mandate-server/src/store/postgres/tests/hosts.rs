@@ -19,8 +19,8 @@ fn before(url: &str, port: u16) -> String {
 fn a_host_that_says_nothing_is_passed_over_and_asked_last_from_then_on() {
     let database = Kind::Postgres.fresh();
     // It accepts connections but never answers: the backlog is never emptied.
-    let mute = TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = before(database.url(), mute.local_addr().unwrap().port());
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = before(database.url(), silent.local_addr().unwrap().port());
     upkeep::migrate(&url).unwrap();
     let mut worker = worker(&url);
     assert_eq!(number(&mut worker, REVISIONS), 0);
@@ -30,8 +30,8 @@ fn a_host_that_says_nothing_is_passed_over_and_asked_last_from_then_on() {
         assert_eq!(number(&mut worker, REVISIONS), 0);
     }
     assert!(began.elapsed() < Duration::from_secs(2), "the host that was there last comes first");
-    let dead = before(database.url(), mute.local_addr().unwrap().port());
-    drop(mute);
+    let dead = before(database.url(), silent.local_addr().unwrap().port());
+    drop(silent);
     assert_eq!(number(&mut super::worker(&dead), REVISIONS), 0, "no program listens at the first");
 }
 
@@ -57,8 +57,8 @@ fn a_host_to_which_no_connection_is_made_or_refused_is_passed_over() {
 
 #[test]
 fn if_no_host_answers_the_error_comes_in_time() {
-    let mute = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-    let ports = mute.each_ref().map(|mute| mute.local_addr().unwrap().port());
+    let silent = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let ports = silent.each_ref().map(|silent| silent.local_addr().unwrap().port());
     let url = format!("postgres://u@127.0.0.1:{},127.0.0.1:{}/d", ports[0], ports[1]);
     let began = Instant::now();
     let error = upkeep::migrate(&url).unwrap_err().to_string();

@@ -6,7 +6,7 @@ use crate::store::tx::{Backend, Tx, Value};
 
 /// The kind of the ids in a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub enum IdKind {
     /// No ids: words or numbers, shown as they are.
     Itself,
     /// Decisions.
@@ -28,9 +28,9 @@ pub struct Rule {
     /// The table of the row.
     pub table: &'static str,
     /// The kind of its id.
-    pub of: Of,
+    pub of: IdKind,
     /// The kind of the other value.
-    pub other: Of,
+    pub other: IdKind,
     /// What was found. `{}` is replaced by the other value.
     pub found: &'static str,
     /// What a sound database has instead.
@@ -51,8 +51,8 @@ pub fn rules(tx: &Tx<'_>) -> impl Iterator<Item = &'static Rule> + use<> {
 const INDEXED: &[Rule] = &[
     Rule {
         table: "agent_decisions",
-        of: Of::Decision,
-        other: Of::Itself,
+        of: IdKind::Decision,
+        other: IdKind::Itself,
         found: "a decision of the agent {}",
         expected: "a row of the log, of this agent",
         sql: "/* rules.index_without_decision */ SELECT o.environment, o.decision, o.agent FROM agent_decisions o
@@ -61,11 +61,11 @@ const INDEXED: &[Rule] = &[
     },
     Rule {
         table: "decisions",
-        of: Of::Decision,
-        other: Of::Itself,
+        of: IdKind::Decision,
+        other: IdKind::Itself,
         found: "not among the decisions of the agent {}",
-        expected: "a row in agent_decisions, or to be newer than agents.last_decision and unsettled.since",
-        sql: "/* rules.decision_without_index */ SELECT d.environment, d.decision, d.agent, d.agent, d.sequence FROM decisions d CROSS JOIN unsettled u
+        expected: "a row in agent_decisions, or to be newer than agents.last_decision and uncounted.since",
+        sql: "/* rules.decision_without_index */ SELECT d.environment, d.decision, d.agent, d.agent, d.sequence FROM decisions d CROSS JOIN uncounted u
             JOIN agents a ON a.environment = d.environment AND a.agent = d.agent
             LEFT JOIN agent_decisions o
                 ON o.environment = d.environment AND o.agent = d.agent AND o.decision = d.decision
@@ -73,8 +73,8 @@ const INDEXED: &[Rule] = &[
     },
     Rule {
         table: "agent_decisions",
-        of: Of::Decision,
-        other: Of::Itself,
+        of: IdKind::Decision,
+        other: IdKind::Itself,
         found: "a decision of the agent {} that is not counted",
         expected: "to be no newer than agents.last_decision",
         sql: "/* rules.index_not_counted */ SELECT o.environment, o.decision, o.agent FROM agents a
@@ -83,8 +83,8 @@ const INDEXED: &[Rule] = &[
     },
     Rule {
         table: "agents",
-        of: Of::Itself,
-        other: Of::Itself,
+        of: IdKind::Itself,
+        other: IdKind::Itself,
         found: "{} rows of metering in its newest month",
         expected: "as many rows of usage in agents.newest_month",
         sql: "/* rules.metering_of_newest_month */ SELECT a.environment, a.agent, a.newest_rows FROM agents a
@@ -96,8 +96,8 @@ const INDEXED: &[Rule] = &[
 /// What an agent's row says of its mandate, where that is what decides.
 const REVOKED: &[Rule] = &[Rule {
     table: "agents",
-    of: Of::Itself,
-    other: Of::Mandate,
+    of: IdKind::Itself,
+    other: IdKind::Mandate,
     found: "not revoked when mandate {} is",
     expected: "revoked when the mandate that governs is, and not otherwise",
     sql: "/* rules.agent_revoked_otherwise */ SELECT a.environment, a.agent, a.governing FROM agents a
@@ -108,8 +108,8 @@ const REVOKED: &[Rule] = &[Rule {
 const RULES: &[Rule] = &[
     Rule {
         table: "api_keys",
-        of: Of::Itself,
-        other: Of::Itself,
+        of: IdKind::Itself,
+        other: IdKind::Itself,
         found: "agent {}",
         expected: "an agent that is registered in its environment",
         sql: "/* rules.key_without_agent */ SELECT k.environment, k.api_key, k.agent FROM api_keys k
@@ -118,8 +118,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "agents",
-        of: Of::Itself,
-        other: Of::Mandate,
+        of: IdKind::Itself,
+        other: IdKind::Mandate,
         found: "governing mandate {}",
         expected: "a mandate of the agent that is not replaced; none where there are none",
         sql: "/* rules.governing_mandate */ SELECT a.environment, a.agent, a.governing FROM agents a
@@ -132,8 +132,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "agents",
-        of: Of::Itself,
-        other: Of::Decision,
+        of: IdKind::Itself,
+        other: IdKind::Decision,
         found: "last decision {}",
         expected: "a row of the log, of this agent",
         sql: "/* rules.last_decision_not_there */ SELECT a.environment, a.agent, a.last_decision FROM agents a
@@ -143,8 +143,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "mandates",
-        of: Of::Mandate,
-        other: Of::Mandate,
+        of: IdKind::Mandate,
+        other: IdKind::Mandate,
         found: "replaced by {}",
         expected: "replaced by another mandate of the same agent",
         sql: "/* rules.replaced_by_no_mandate */ SELECT m.environment, m.mandate, m.replaced_by, m.agent, m.governs_from FROM mandates m
@@ -154,8 +154,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "mandates",
-        of: Of::Mandate,
-        other: Of::Mandate,
+        of: IdKind::Mandate,
+        other: IdKind::Mandate,
         found: "not governing, and neither revoked nor replaced, or both; {} governs",
         expected: "a mandate that does not govern was either revoked or replaced",
         sql: "/* rules.neither_revoked_nor_replaced */ SELECT m.environment, m.mandate, a.governing, m.agent, m.governs_from FROM mandates m
@@ -164,8 +164,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "decisions",
-        of: Of::Decision,
-        other: Of::Itself,
+        of: IdKind::Decision,
+        other: IdKind::Itself,
         found: "agent {}",
         expected: "an agent that is registered in its environment",
         sql: "/* rules.decision_without_agent */ SELECT d.environment, d.decision, d.agent, d.agent, d.sequence FROM decisions d
@@ -174,8 +174,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "decisions",
-        of: Of::Decision,
-        other: Of::Mandate,
+        of: IdKind::Decision,
+        other: IdKind::Mandate,
         found: "mandate {}",
         expected: "a mandate of its agent",
         sql: "/* rules.decision_without_mandate */ SELECT d.environment, d.decision, d.mandate, d.agent, d.sequence FROM decisions d
@@ -184,8 +184,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "decisions",
-        of: Of::Decision,
-        other: Of::Itself,
+        of: IdKind::Decision,
+        other: IdKind::Itself,
         found: "signing key {}",
         expected: "an environment, an issuer and a signing key that are there",
         sql: "/* rules.decision_without_signing_key */ SELECT d.environment, d.decision, d.signing_key, d.agent, d.sequence FROM decisions d
@@ -196,8 +196,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "decisions",
-        of: Of::Decision,
-        other: Of::Review,
+        of: IdKind::Decision,
+        other: IdKind::Review,
         found: "review {}",
         expected: "a review where the verdict is review, and only there, that waits for this decision",
         sql: "/* rules.decision_without_review */ SELECT d.environment, d.decision, d.review, d.agent, d.sequence FROM decisions d
@@ -208,8 +208,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "decisions",
-        of: Of::Decision,
-        other: Of::Decision,
+        of: IdKind::Decision,
+        other: IdKind::Decision,
         found: "supersedes {}",
         expected: "supersedes a decision of its agent whose approved review names this one",
         sql: "/* rules.supersedes_no_review */ SELECT d.environment, d.decision, d.supersedes, d.agent, d.sequence FROM decisions d
@@ -221,8 +221,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "decisions",
-        of: Of::Decision,
-        other: Of::Itself,
+        of: IdKind::Decision,
+        other: IdKind::Itself,
         found: "superseded by {} decisions",
         expected: "superseded by one",
         sql: "/* rules.superseded_twice */ SELECT environment, supersedes, COUNT(*) FROM decisions WHERE supersedes IS NOT NULL
@@ -230,8 +230,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "reviews",
-        of: Of::Review,
-        other: Of::Decision,
+        of: IdKind::Review,
+        other: IdKind::Decision,
         found: "waits for decision {}",
         expected: "a decision that names this review",
         sql: "/* rules.review_without_decision */ SELECT r.environment, r.review, r.decision FROM reviews r
@@ -241,8 +241,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "reviews",
-        of: Of::Review,
-        other: Of::Itself,
+        of: IdKind::Review,
+        other: IdKind::Itself,
         found: "status {}",
         expected: "a fresh decision that supersedes its own where it is approved, and only there; an instant where it was \
                    approved or denied, and none while it is pending",
@@ -256,8 +256,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "reviews",
-        of: Of::Review,
-        other: Of::Itself,
+        of: IdKind::Review,
+        other: IdKind::Itself,
         found: "resolved after sequence {}",
         expected: "where it was denied, the sequence of its decision or a later one; elsewhere none",
         sql: "/* rules.review_resolved_after */ SELECT r.environment, r.review, r.resolved_after, d.agent, d.sequence FROM reviews r
@@ -267,8 +267,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "usage",
-        of: Of::Itself,
-        other: Of::Itself,
+        of: IdKind::Itself,
+        other: IdKind::Itself,
         found: "month {}",
         expected: "an agent that is registered in its environment",
         sql: "/* rules.metering_without_agent */ SELECT u.environment, u.agent, u.month FROM usage u
@@ -277,8 +277,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "idempotency",
-        of: Of::Itself,
-        other: Of::Itself,
+        of: IdKind::Itself,
+        other: IdKind::Itself,
         found: "API key {}",
         expected: "an API key of its environment",
         sql: "/* rules.answer_without_key */ SELECT i.environment, i.name, i.api_key FROM idempotency i
@@ -287,8 +287,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "escrows",
-        of: Of::Escrow,
-        other: Of::Decision,
+        of: IdKind::Escrow,
+        other: IdKind::Decision,
         found: "made from decision {}",
         expected: "made from an allow decision of its agent, with a history that begins at 0, and first an instruction to lock",
         sql: "/* rules.escrow_without_beginning */ SELECT x.environment, x.escrow, x.decision FROM escrows x
@@ -301,8 +301,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "escrow_history",
-        of: Of::Escrow,
-        other: Of::Itself,
+        of: IdKind::Escrow,
+        other: IdKind::Itself,
         found: "state {}",
         expected: "a settled instruction that leads to it",
         sql: "/* rules.state_without_instruction */ SELECT x.environment, x.escrow, x.state FROM escrow_history x
@@ -312,8 +312,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "instructions",
-        of: Of::Escrow,
-        other: Of::Itself,
+        of: IdKind::Escrow,
+        other: IdKind::Itself,
         found: "a settled {}",
         expected: "the state that it leads to",
         sql: "/* rules.instruction_without_state */ SELECT x.environment, x.escrow, x.action FROM instructions x
@@ -323,8 +323,8 @@ const RULES: &[Rule] = &[
     },
     Rule {
         table: "exports",
-        of: Of::Export,
-        other: Of::Itself,
+        of: IdKind::Export,
+        other: IdKind::Itself,
         found: "status {}",
         expected: "rows and sha256 where it is ready, and only there",
         sql: "/* rules.export_status */ SELECT x.environment, x.export, x.status FROM exports x

@@ -14,10 +14,10 @@ use crate::error::Refusal;
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, Call, Caller, Environment};
 use crate::model::records::AgentKey;
-use crate::store::sql::owed;
-use crate::store::tail::Tail;
+use crate::store::sql::uncounted;
 use crate::store::tx::Tx;
-use crate::store::{self, Authorization, Decider, Drafted, Found, Owned, Signed, Store};
+use crate::store::uncounted::Uncounted;
+use crate::store::{self, Authorization, Decider, Found, Owned, Signed, Store, UnsignedOutcome};
 
 /// Answers everything.
 struct Yes;
@@ -31,15 +31,20 @@ impl Decider for Yes {
         noon()
     }
 
-    fn draft(&self, _: &Authorization, _: Timestamp, _: &Found<'_>) -> Result<Drafted, Fault> {
+    fn decide_unsigned(
+        &self,
+        _: &Authorization,
+        _: Timestamp,
+        _: &Found<'_>,
+    ) -> Result<UnsignedOutcome, Fault> {
         let answer = Answer { status: 201, body: Vec::new(), secret: false, replayed: false, decided: None };
-        Ok(Drafted::Answered(Box::new(Signed::answered(answer))))
+        Ok(UnsignedOutcome::Answered(Box::new(Signed::answered(answer))))
     }
 
-    fn sign(&self, _: &Authorization, drafted: Drafted, _: Timestamp) -> Result<Signed, Fault> {
-        match drafted {
-            Drafted::Answered(signed) => Ok(*signed),
-            Drafted::Unsigned(_) => Err(Fault::new("nothing was decided")),
+    fn sign(&self, _: &Authorization, outcome: UnsignedOutcome, _: Timestamp) -> Result<Signed, Fault> {
+        match outcome {
+            UnsignedOutcome::Answered(signed) => Ok(*signed),
+            UnsignedOutcome::Unsigned(_) => Err(Fault::new("nothing was decided")),
         }
     }
 }
@@ -65,18 +70,19 @@ impl World {
         let database = format!("sqlite://{path}");
         store::migrate(&database).unwrap();
         let (next, commits) = (Arc::<Mutex<VecDeque<c_int>>>::default(), Arc::<Mutex<usize>>::default());
-        let (told, count) = (Arc::clone(&next), Arc::clone(&commits));
+        let (results, count) = (Arc::clone(&next), Arc::clone(&commits));
         let mut truly = commit();
         let commit: Commit = Box::new(move |connection| {
             *count.lock().unwrap() += 1;
-            match told.lock().unwrap().pop_front() {
+            match results.lock().unwrap().pop_front() {
                 None | Some(ffi::SQLITE_OK) => truly(connection),
                 Some(code) => Err(rusqlite::Error::SqliteFailure(ffi::Error::new(code), None)),
             }
         });
         let disk = Disk { commit, checkpoint };
         let owned = Owned::take(&database, Duration::ZERO).unwrap();
-        let store = Store::open_with(owned, Arc::new(Yes), Metrics::new(), disk, Tail::default()).unwrap();
+        let store =
+            Store::open_with(owned, Arc::new(Yes), Metrics::new(), disk, Uncounted::default()).unwrap();
         Self { store, path, next, commits, _folder: folder }
     }
 
@@ -168,7 +174,7 @@ async fn a_disk_that_fails_at_a_checkpoint_stops_the_store() {
     let mut filled = 0;
     while !world.store.has_stopped() {
         filled += u32::from(world.fill().await.is_ok());
-        assert!(filled < 1_000, "it was never told");
+        assert!(filled < 1_000, "the disk never filled");
     }
     assert_eq!(world.add().await.unwrap_err(), stopped().to_string());
     assert_eq!(world.ask().await.unwrap_err(), stopped().to_string());
@@ -223,31 +229,31 @@ async fn after_a_full_disk_and_other_errors_the_writer_goes_on() {
 }
 
 #[tokio::test]
-async fn what_a_commit_that_failed_was_to_add_to_the_tail_is_gone() {
+async fn what_a_commit_that_failed_was_to_add_to_the_uncounted_is_gone() {
     let world = World::new();
     let key = AgentKey { environment: 1, agent: AgentId::parse("agt_a").unwrap() };
     let (agent, id) = (key.clone(), DecisionId::new(noon(), 1));
     world.fail_next(ffi::SQLITE_FULL);
-    let owed = world.store.write(move |tx| Ok(owed::owe(tx, &agent, id)?)).await;
-    assert!(owed.is_err());
-    let has = world.store.read(move |tx| tx.tail().unwrap().has(&key)).await.unwrap();
+    let uncounted = world.store.write(move |tx| Ok(uncounted::add(tx, &agent, id)?)).await;
+    assert!(uncounted.is_err());
+    let has = world.store.read(move |tx| tx.uncounted().unwrap().has(&key)).await.unwrap();
     assert!(!has);
 }
 
 #[tokio::test]
-async fn a_script_that_fails_adds_nothing_to_the_tail() {
+async fn a_script_that_fails_adds_nothing_to_the_uncounted() {
     let world = World::new();
     let key = AgentKey { environment: 1, agent: AgentId::parse("agt_a").unwrap() };
     let (agent, id) = (key.clone(), DecisionId::new(noon(), 1));
-    let owed: Result<Result<(), Refusal>, Fault> = world
+    let uncounted: Result<Result<(), Refusal>, Fault> = world
         .store
         .write(move |tx| {
-            owed::owe(tx, &agent, id)?;
+            uncounted::add(tx, &agent, id)?;
             Err(Fault::new("it goes no further").into())
         })
         .await;
-    assert!(owed.is_err());
-    let has = world.store.read(move |tx| tx.tail().unwrap().has(&key)).await.unwrap();
+    assert!(uncounted.is_err());
+    let has = world.store.read(move |tx| tx.uncounted().unwrap().has(&key)).await.unwrap();
     assert!(!has);
 }
 
@@ -255,9 +261,9 @@ async fn a_script_that_fails_adds_nothing_to_the_tail() {
 fn repeated_failures_are_logged_at_intervals() {
     let mut committer = Committer::new(commit(), Arc::default());
     let start = Instant::now();
-    let told = [0, 1, LOG_SECONDS - 1, LOG_SECONDS, LOG_SECONDS + 1, 2 * LOG_SECONDS]
+    let logged = [0, 1, LOG_SECONDS - 1, LOG_SECONDS, LOG_SECONDS + 1, 2 * LOG_SECONDS]
         .map(|seconds| committer.is_to_be_logged(start + Duration::from_secs(seconds)));
-    assert_eq!(told, [true, false, false, true, false, true]);
+    assert_eq!(logged, [true, false, false, true, false, true]);
 }
 
 #[tokio::test]

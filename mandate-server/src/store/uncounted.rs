@@ -1,7 +1,7 @@
-//! The end of the log that is in no agent's rows yet, in memory: see `sql::owed`.
+//! The decisions that no agent's rows count yet, in memory: see `sql::uncounted`.
 //!
 //! The writer adds a decision before it commits, and removes it after a commit that has written the agent's rows. A reader
-//! has a snapshot of the database, which may be older than the tail. It leaves out decisions that its snapshot does not
+//! has a snapshot of the database, which may be older than the uncounted. It leaves out decisions that its snapshot does not
 //! have. Nothing that its snapshot needs is removed before it ends.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, vec_deque};
@@ -11,27 +11,27 @@ use mandate_core::DecisionId;
 
 use crate::model::records::AgentKey;
 
-/// Decisions that the log may have behind the oldest of the tail before that is settled. After a crash so many rows of the log
-/// are read to find the tail again; in memory one takes about 20 bytes.
-const MAX_BEHIND: u64 = 1 << 19;
-/// Agents that the tail may have before the oldest are settled. One takes about 200 bytes.
+/// Decisions that the log may have after the oldest of the uncounted before that is counted. After a crash so many rows of the log
+/// are read to find the uncounted again; in memory one takes about 20 bytes.
+const MAX_SPAN: u64 = 1 << 19;
+/// Agents that the uncounted may have before the oldest are counted. One takes about 200 bytes.
 const MAX_AGENTS: usize = 3 << 14;
-/// Agents of whom what is settled is taken away with one transaction, so that none takes long after a long visit.
+/// Agents of whom what is counted is taken away with one transaction, so that none takes long after a long read.
 const MAX_DROPPED: usize = 1024;
 
 /// The end of the log, by agent.
 #[derive(Debug)]
-pub struct Tail {
-    /// Decisions that the log may have behind its oldest before that is settled.
-    behind: u64,
-    /// Agents that it may have before the oldest are settled.
+pub struct Uncounted {
+    /// Decisions that the log may have after its oldest before that is counted.
+    max_span: u64,
+    /// Agents that it may have before the oldest are counted.
     agents: usize,
     inner: Mutex<Inner>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    agents: HashMap<AgentKey, Unsettled>,
+    agents: HashMap<AgentKey, OfAgent>,
     /// Each agent that lacks something, by the oldest of that.
     oldest: BTreeSet<(DecisionId, AgentKey)>,
     /// How many decisions were written.
@@ -40,59 +40,59 @@ struct Inner {
     open: Vec<(AgentKey, DecisionId)>,
     /// What was read of the end of the log, until all of it was.
     read: Vec<DecisionId>,
-    /// What transactions have settled, each with its number: removed when no reader has an older snapshot.
-    settled: VecDeque<(u64, AgentKey, DecisionId)>,
-    /// Where the database says that the tail begins, and where it will when the open transaction is committed.
+    /// What transactions have counted, each with its number: removed when no reader has an older snapshot.
+    counted: VecDeque<(u64, AgentKey, DecisionId)>,
+    /// Where the database says that the uncounted begins, and where it will when the open transaction is committed.
     since: Option<DecisionId>,
     next_since: Option<DecisionId>,
     /// The newest decision that was ever written.
     newest: Option<DecisionId>,
-    /// How many transactions have settled something.
+    /// How many transactions have counted something.
     transactions: u64,
     /// How many read, by the number of transactions when they began.
-    visitors: BTreeMap<u64, usize>,
+    readers: BTreeMap<u64, usize>,
 }
 
 /// An agent's decisions.
 #[derive(Debug, Default)]
-struct Unsettled {
-    /// Oldest first; those up to `settled` are there for who reads what was before.
+struct OfAgent {
+    /// Oldest first; those up to `counted` are there for who reads what was before.
     ids: VecDeque<DecisionId>,
-    settled: Option<DecisionId>,
+    counted: Option<DecisionId>,
     /// How many decisions were written before the oldest of these.
-    behind: u64,
+    written_before: u64,
 }
 
 /// A reader. It begins before its snapshot does, and ends after it.
 #[derive(Debug)]
-pub(super) struct Visit<'a> {
-    tail: &'a Tail,
+pub(super) struct Reader<'a> {
+    uncounted: &'a Uncounted,
     began: u64,
 }
 
-impl Default for Tail {
+impl Default for Uncounted {
     fn default() -> Self {
-        Self { behind: MAX_BEHIND, agents: MAX_AGENTS, inner: Mutex::default() }
+        Self { max_span: MAX_SPAN, agents: MAX_AGENTS, inner: Mutex::default() }
     }
 }
 
-impl Tail {
-    /// An empty one: behind its oldest decision the log may have so many, and it may have so many agents, before they are
-    /// settled.
+impl Uncounted {
+    /// An empty one: after its oldest decision the log may have so many, and it may have so many agents, before they are
+    /// counted.
     #[must_use]
-    pub fn bounded(behind: u64, agents: usize) -> Self {
-        Self { behind, agents, ..Self::default() }
+    pub fn bounded(max_span: u64, agents: usize) -> Self {
+        Self { max_span, agents, ..Self::default() }
     }
 
-    /// A tail of so many decisions, oldest first for each agent.
+    /// A uncounted of so many decisions, oldest first for each agent.
     #[must_use]
     pub fn of(decisions: Vec<(AgentKey, DecisionId)>) -> Self {
-        let tail = Self::default();
+        let uncounted = Self::default();
         for (agent, id) in decisions {
-            tail.read(Some(&agent), id);
+            uncounted.read(Some(&agent), id);
         }
-        tail.is_read(None);
-        tail
+        uncounted.is_read(None);
+        uncounted
     }
 
     /// Takes over a decision that was read of the end of the log, in its order for each agent: with its agent, if that
@@ -108,25 +108,25 @@ impl Tail {
     }
 
     /// All of the end of the log was read, from `since` on: from now on all of it is here. Environments were read one after the
-    /// other: how many decisions are behind each is known only now.
+    /// other: how many decisions are after each is known only now.
     pub(super) fn is_read(&self, since: Option<DecisionId>) {
         let mut inner = self.inner();
         inner.since = since;
         let mut read = std::mem::take(&mut inner.read);
         // Few pieces, each in order.
         read.sort();
-        for unsettled in inner.agents.values_mut() {
-            let before = unsettled.first().map_or(read.len(), |first| read.partition_point(|id| *id < first));
-            unsettled.behind = u64::try_from(before).unwrap_or(u64::MAX);
+        for of_agent in inner.agents.values_mut() {
+            let before = of_agent.first().map_or(read.len(), |first| read.partition_point(|id| *id < first));
+            of_agent.written_before = u64::try_from(before).unwrap_or(u64::MAX);
         }
-        // No commit is to wait while the table of so many agents is made anew.
+        // No commit is to wait while the table of so many agents is made again.
         let missing = self.agents.saturating_sub(inner.agents.len());
         inner.agents.reserve(missing);
     }
 
-    /// Decisions after which it is written anew where the tail begins: few beside those that it may have behind it.
-    pub(super) fn marked(&self) -> usize {
-        usize::try_from(self.behind / 32).unwrap_or(usize::MAX)
+    /// Decisions after which it is written again where the uncounted decisions begin: few beside those that it may have after it.
+    pub(super) fn mark_every(&self) -> usize {
+        usize::try_from(self.max_span / 32).unwrap_or(usize::MAX)
     }
 
     /// Takes over what was read of a database that another program has changed.
@@ -134,13 +134,13 @@ impl Tail {
         let (mut inner, read) =
             (self.inner(), other.inner.into_inner().unwrap_or_else(PoisonError::into_inner));
         *inner =
-            Inner { visitors: std::mem::take(&mut inner.visitors), transactions: inner.transactions, ..read };
+            Inner { readers: std::mem::take(&mut inner.readers), transactions: inner.transactions, ..read };
     }
 
     /// Whether agents' rows lack the same decisions in this one and in `other`, and the same one is the newest.
-    pub(super) fn lacks_as(&self, other: &Self) -> bool {
+    pub(super) fn is_same_as(&self, other: &Self) -> bool {
         let (here, there) = (self.inner(), other.inner());
-        let is_same = |(agent, left): (&AgentKey, &Unsettled)| {
+        let is_same = |(agent, left): (&AgentKey, &OfAgent)| {
             there.agents.get(agent).is_some_and(|there| left.left().eq(there.left()))
         };
         here.newest == there.newest
@@ -155,26 +155,26 @@ impl Tail {
         inner.open.push((agent.clone(), id));
     }
 
-    /// The open transaction is committed: it has written so many decisions, the newest of them, and settled agents up to these.
+    /// The open transaction is committed: it has written so many decisions, the newest of them, and counted agents up to these.
     pub(super) fn commit(
         &self,
         (written, newest): (usize, Option<DecisionId>),
-        settled: Vec<(AgentKey, DecisionId)>,
+        counted: Vec<(AgentKey, DecisionId)>,
     ) {
         let mut inner = self.inner();
         inner.open.clear();
         inner.newest = inner.newest.max(newest);
         inner.written += u64::try_from(written).unwrap_or(u64::MAX);
         inner.since = inner.next_since.take().or(inner.since);
-        if !settled.is_empty() {
+        if !counted.is_empty() {
             inner.transactions += 1;
             let number = inner.transactions;
-            for (agent, up_to) in settled {
-                inner.settle(&agent, up_to);
-                inner.settled.push_back((number, agent, up_to));
+            for (agent, up_to) in counted {
+                inner.count(&agent, up_to);
+                inner.counted.push_back((number, agent, up_to));
             }
         }
-        inner.drop_settled();
+        inner.drop_counted();
     }
 
     /// How many decisions the open transaction has added.
@@ -192,24 +192,24 @@ impl Tail {
         }
     }
 
-    /// The open transaction has left nothing behind.
+    /// The open transaction has left nothing after.
     pub(super) fn abort(&self) {
         self.inner().next_since = None;
         self.take_back(0);
     }
 
-    /// Has what is settled from now on stay until the visit ends.
-    pub(super) fn visit(&self) -> Visit<'_> {
+    /// Has what is counted from now on stay until the reader ends.
+    pub(super) fn reader(&self) -> Reader<'_> {
         let mut inner = self.inner();
         let began = inner.transactions;
-        *inner.visitors.entry(began).or_default() += 1;
-        Visit { tail: self, began }
+        *inner.readers.entry(began).or_default() += 1;
+        Reader { uncounted: self, began }
     }
 
-    /// The decisions of an agent behind one, oldest first; behind none where it is absent.
-    pub(super) fn behind(&self, agent: &AgentKey, counted: Option<DecisionId>) -> Vec<DecisionId> {
+    /// The decisions of an agent after one, oldest first; after none where it is absent.
+    pub(super) fn after(&self, agent: &AgentKey, counted: Option<DecisionId>) -> Vec<DecisionId> {
         let inner = self.inner();
-        let Some(Unsettled { ids, .. }) = inner.agents.get(agent) else { return Vec::new() };
+        let Some(OfAgent { ids, .. }) = inner.agents.get(agent) else { return Vec::new() };
         let first = counted.map_or(0, |counted| ids.partition_point(|id| *id <= counted));
         ids.range(first..).copied().collect()
     }
@@ -224,17 +224,17 @@ impl Tail {
         self.inner().agents.contains_key(agent)
     }
 
-    /// At most `limit` agents of whom it has decisions, behind an environment and an agent and in this order.
+    /// At most `limit` agents of whom it has decisions, after an environment and an agent and in this order.
     pub(super) fn agents(&self, after: (i64, &str), limit: usize) -> Vec<AgentKey> {
         let inner = self.inner();
-        let behind = |key: &&AgentKey| (key.environment, key.agent.as_str()) > after;
-        let mut agents: Vec<_> = inner.agents.keys().filter(behind).cloned().collect();
+        let is_after = |key: &&AgentKey| (key.environment, key.agent.as_str()) > after;
+        let mut agents: Vec<_> = inner.agents.keys().filter(is_after).cloned().collect();
         agents.sort();
         agents.truncate(limit);
         agents
     }
 
-    /// At most `limit` decisions behind `after` and up to `last`, in the order of environments, agents and decisions.
+    /// At most `limit` decisions after `after` and up to `last`, in the order of environments, agents and decisions.
     pub(super) fn between(
         &self,
         after: (i64, &str, &[u8]),
@@ -254,14 +254,14 @@ impl Tail {
             .collect();
         agents.sort_by_key(|(key, _)| name(key));
         let (mut found, mut count) = (Vec::new(), 0);
-        for (key, unsettled) in agents {
+        for (key, of_agent) in agents {
             let place = |id: &DecisionId| (key.environment, key.agent.as_str(), id.to_bytes());
             let is_between = |id: &&DecisionId| {
                 let (environment, agent, id) = place(id);
                 let place = (environment, agent, &id[..]);
                 place > after && last.is_none_or(|last| place <= last)
             };
-            let ids: Vec<_> = unsettled.ids.iter().filter(is_between).take(limit - count).copied().collect();
+            let ids: Vec<_> = of_agent.ids.iter().filter(is_between).take(limit - count).copied().collect();
             count += ids.len();
             found.push((key.clone(), ids));
             if count == limit {
@@ -271,15 +271,15 @@ impl Tail {
         found
     }
 
-    /// The agents whose rows are to be written, at most `limit`, since the tail is longer than it may be.
+    /// The agents whose rows are to be written, at most `limit`, since the uncounted is longer than it may be.
     pub(super) fn overdue(&self, limit: usize) -> Vec<AgentKey> {
         let inner = self.inner();
         let many = inner.oldest.len().saturating_sub(self.agents);
-        let is_behind = |agent: &AgentKey| {
-            inner.agents.get(agent).is_some_and(|agent| inner.written - agent.behind > self.behind)
+        let is_too_old = |agent: &AgentKey| {
+            inner.agents.get(agent).is_some_and(|agent| inner.written - agent.written_before > self.max_span)
         };
         let oldest = inner.oldest.iter().map(|(_, agent)| agent).enumerate();
-        let overdue = oldest.take_while(|(number, agent)| *number < many || is_behind(agent));
+        let overdue = oldest.take_while(|(number, agent)| *number < many || is_too_old(agent));
         overdue.map(|(_, agent)| agent).take(limit).cloned().collect()
     }
 
@@ -305,11 +305,11 @@ impl Tail {
     }
 }
 
-impl Unsettled {
-    /// The decisions that are not settled, oldest first.
+impl OfAgent {
+    /// The decisions that are not counted, oldest first.
     fn left(&self) -> vec_deque::Iter<'_, DecisionId> {
-        let settled = self.settled.map_or(0, |settled| self.ids.partition_point(|id| *id <= settled));
-        self.ids.range(settled..)
+        let counted = self.counted.map_or(0, |counted| self.ids.partition_point(|id| *id <= counted));
+        self.ids.range(counted..)
     }
 
     /// The oldest of them.
@@ -320,32 +320,32 @@ impl Unsettled {
 
 impl Inner {
     fn add(&mut self, agent: AgentKey, id: DecisionId) {
-        let unsettled = self.agents.entry(agent.clone()).or_default();
-        unsettled.ids.push_back(id);
-        if unsettled.first() == Some(id) {
-            unsettled.behind = self.written;
+        let of_agent = self.agents.entry(agent.clone()).or_default();
+        of_agent.ids.push_back(id);
+        if of_agent.first() == Some(id) {
+            of_agent.written_before = self.written;
             self.oldest.insert((id, agent));
         }
     }
 
     /// An agent lacks nothing up to a decision. It stays for those who read.
-    fn settle(&mut self, agent: &AgentKey, up_to: DecisionId) {
-        let Some(unsettled) = self.agents.get_mut(agent) else { return };
-        let before = unsettled.first();
-        unsettled.settled = unsettled.settled.max(Some(up_to));
-        unsettled.behind = self.written;
-        let after = unsettled.first();
+    fn count(&mut self, agent: &AgentKey, up_to: DecisionId) {
+        let Some(of_agent) = self.agents.get_mut(agent) else { return };
+        let before = of_agent.first();
+        of_agent.counted = of_agent.counted.max(Some(up_to));
+        of_agent.written_before = self.written;
+        let after = of_agent.first();
         self.now_first(agent, before, after);
     }
 
     /// A decision was never written.
     fn take_back(&mut self, agent: &AgentKey, id: DecisionId) {
-        let Some(unsettled) = self.agents.get_mut(agent) else { return };
-        let before = unsettled.first();
-        if unsettled.ids.pop_back_if(|newest| *newest == id).is_none() {
-            unsettled.ids.retain(|other| *other != id);
+        let Some(of_agent) = self.agents.get_mut(agent) else { return };
+        let before = of_agent.first();
+        if of_agent.ids.pop_back_if(|newest| *newest == id).is_none() {
+            of_agent.ids.retain(|other| *other != id);
         }
-        let (after, is_empty) = (unsettled.first(), unsettled.ids.is_empty());
+        let (after, is_empty) = (of_agent.first(), of_agent.ids.is_empty());
         if is_empty {
             self.agents.remove(agent);
         }
@@ -359,30 +359,30 @@ impl Inner {
         }
     }
 
-    /// Removes what is settled and what no reader needs.
-    fn drop_settled(&mut self) {
-        let reading = self.visitors.keys().next().copied().unwrap_or(u64::MAX);
+    /// Removes what is counted and what no reader needs.
+    fn drop_counted(&mut self) {
+        let reading = self.readers.keys().next().copied().unwrap_or(u64::MAX);
         for _ in 0..MAX_DROPPED {
-            let Some((_, agent, up_to)) = self.settled.pop_front_if(|(number, ..)| *number <= reading) else {
+            let Some((_, agent, up_to)) = self.counted.pop_front_if(|(number, ..)| *number <= reading) else {
                 return;
             };
-            let Some(unsettled) = self.agents.get_mut(&agent) else { continue };
-            let settled = unsettled.ids.partition_point(|id| *id <= up_to);
-            unsettled.ids.drain(..settled);
-            if unsettled.ids.is_empty() {
+            let Some(of_agent) = self.agents.get_mut(&agent) else { continue };
+            let counted = of_agent.ids.partition_point(|id| *id <= up_to);
+            of_agent.ids.drain(..counted);
+            if of_agent.ids.is_empty() {
                 self.agents.remove(&agent);
             }
         }
     }
 }
 
-impl Drop for Visit<'_> {
+impl Drop for Reader<'_> {
     fn drop(&mut self) {
-        let mut inner = self.tail.inner();
-        if let Some(count) = inner.visitors.get_mut(&self.began) {
+        let mut inner = self.uncounted.inner();
+        if let Some(count) = inner.readers.get_mut(&self.began) {
             *count -= 1;
             if *count == 0 {
-                inner.visitors.remove(&self.began);
+                inner.readers.remove(&self.began);
             }
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! On SQLite each page that is written costs, and an agent's rows lie anywhere: its counters, and its decisions in
 //! `agent_decisions`. So they are written with every few decisions only, all of them together, and `agents.last_decision` says up to
-//! which decision. What they lack is some [`MAX_OWED`] rows of the log, which the tail knows by agent. Readers add them up.
-//! `unsettled.since` says where in the log such rows begin, for a process that has no tail yet. Where decisions are counted
+//! which decision. What they lack is some [`MAX_UNCOUNTED`] rows of the log, which the uncounted knows by agent. Readers add them up.
+//! `uncounted.since` says where in the log such rows begin, for a process that has no uncounted yet. Where decisions are counted
 //! at once, nothing here asks the database for anything.
 
 use std::collections::BTreeMap;
@@ -16,15 +16,15 @@ use super::checksums::DECISIONS;
 use super::usage;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, UsageKey, UsageRecord};
-use crate::store::tx::{Owing, Row, Tx, Value};
+use crate::store::tx::{Counting, Row, Tx, Value};
 
 /// How many decisions an agent's rows may lack.
-pub const MAX_OWED: usize = 16;
+pub const MAX_UNCOUNTED: usize = 16;
 
 /// Ids that a statement takes at a time, one after the other in one value. Statements list where each begins: 1, 17, 33, …
 const AT_ONCE: usize = 32;
 
-const OWED: &str = "/* owed.owed */
+const UNCOUNTED: &str = "/* uncounted.find */
     SELECT d.decision, d.sequence, d.decided_at, d.verdict, d.amount, d.currency, d.supersedes
     FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
         (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
@@ -32,7 +32,7 @@ const OWED: &str = "/* owed.owed */
     CROSS JOIN decisions d
     WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)
     ORDER BY d.decision";
-const WHOLE: &str = "/* owed.whole */
+const WHOLE: &str = "/* uncounted.whole */
     SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount,
         d.currency, d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes,
         d.review, d.issuer, d.signing_key, d.signature, d.checksum
@@ -42,19 +42,20 @@ const WHOLE: &str = "/* owed.whole */
     CROSS JOIN decisions d
     WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)
     ORDER BY d.decision";
-/// Where the columns of [`OWED`] are among those of [`WHOLE`].
+/// Where the columns of [`UNCOUNTED`] are among those of [`WHOLE`].
 const OF_WHOLE: [usize; 7] = [1, 2, 3, 4, 8, 9, 17];
-const INDEX: &str = "/* owed.index */ INSERT INTO agent_decisions (environment, agent, decision)
+const INDEX: &str = "/* uncounted.index */ INSERT INTO agent_decisions (environment, agent, decision)
     SELECT $1, $2, substr($3, id.column1, 16)
     FROM (VALUES (1), (17), (33), (49), (65), (81), (97), (113), (129), (145), (161), (177), (193), (209),
         (225), (241), (257), (273), (289), (305), (321), (337), (353), (369), (385), (401), (417), (433), (449),
         (465), (481), (497)) id
     WHERE id.column1 < length($3)";
-const UP_TO: &str = "/* owed.up_to */ SELECT last_decision FROM agents WHERE environment = $1 AND agent = $2";
+const UP_TO: &str =
+    "/* uncounted.up_to */ SELECT last_decision FROM agents WHERE environment = $1 AND agent = $2";
 
 /// A decision that is not counted yet.
 #[derive(Debug, Clone)]
-pub struct Owed {
+pub struct UncountedDecision {
     /// Its id.
     pub id: DecisionId,
     /// Its number among its agent's decisions.
@@ -86,7 +87,7 @@ pub struct Counted {
     pub usage: Vec<(UsageKey, UsageRecord)>,
 }
 
-impl Owed {
+impl UncountedDecision {
     /// Adds it to the metering, if it belongs there.
     pub fn add_to(&self, usage: &mut UsageRecord, month: Month, currency: &Currency) {
         if self.at.month() == month && self.currency == *currency {
@@ -99,28 +100,28 @@ impl Owed {
 /// The ids of what an agent's rows lack, oldest first. Some may not be in the log: a transaction that writes them has not
 /// ended.
 pub(super) fn ids(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<DecisionId>, Fault> {
-    if tx.owing() == Owing::Never {
+    if tx.counting() == Counting::AtOnce {
         return Ok(Vec::new());
     }
-    let tail = tx.tail()?;
-    if !tail.has(key) {
+    let uncounted = tx.uncounted()?;
+    if !uncounted.has(key) {
         return Ok(Vec::new());
     }
     // A new agent has no row here; neither has one that is missing, which `check` finds.
     let Some(row) = tx.row(UP_TO, &[key.environment.into(), key.agent.as_str().into()])? else {
         return Ok(Vec::new());
     };
-    Ok(tail.behind(key, id(row)?))
+    Ok(uncounted.after(key, id(row)?))
 }
 
 /// What an agent's rows lack, oldest first.
 ///
 /// # Errors
-/// A decision of the tail is not in the log, or its checksum does not hold: where this transaction verifies.
-pub fn find(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<Owed>, Fault> {
+/// A decision of the uncounted is not in the log, or its checksum does not hold: where this transaction verifies.
+pub fn find(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<UncountedDecision>, Fault> {
     let ids = ids(tx, key)?;
     if !tx.verifies() {
-        return named(tx, OWED, key.environment, &ids)?.into_iter().map(read).collect();
+        return named(tx, UNCOUNTED, key.environment, &ids)?.into_iter().map(read).collect();
     }
     let rows = whole(tx, key.environment, &ids)?.into_iter().map(|row| {
         let columns = row.into_values().into_iter().enumerate().filter(|(place, _)| OF_WHOLE.contains(place));
@@ -159,8 +160,8 @@ fn joined(ids: &[DecisionId]) -> Value {
     Value::Blob(ids.iter().flat_map(|id| id.to_bytes()).collect())
 }
 
-fn read(mut row: Row) -> Result<Owed, Fault> {
-    Ok(Owed {
+fn read(mut row: Row) -> Result<UncountedDecision, Fault> {
+    Ok(UncountedDecision {
         id: DecisionId::from_bytes(row.bytes()?),
         sequence: row.integer()?,
         at: Timestamp::from_millis(row.integer()?),
@@ -182,31 +183,34 @@ fn id(mut row: Row) -> Result<Option<DecisionId>, Fault> {
     Ok(row.blob()?.try_into().ok().map(DecisionId::from_bytes))
 }
 
-/// Adds what is owed to an agent's newest requests.
-pub fn add_recent(recent: &mut RecentRequests, owed: &[Owed]) {
-    owed.iter().filter(|owed| owed.is_request).for_each(|owed| recent.record(owed.at));
+/// Adds uncounted decisions to an agent's newest requests.
+pub fn add_recent(recent: &mut RecentRequests, uncounted: &[UncountedDecision]) {
+    uncounted
+        .iter()
+        .filter(|uncounted| uncounted.is_request)
+        .for_each(|uncounted| recent.record(uncounted.at));
 }
 
 /// Writes what an agent's rows lack, so that they are all that there is.
-pub fn settle(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
-    if tx.owing() != Owing::Writing {
+pub fn count(tx: &mut Tx<'_>, key: &AgentKey) -> Result<(), Fault> {
+    if tx.counting() != Counting::Writing {
         return Ok(());
     }
-    let owed = find(tx, key)?;
-    let Some(last) = owed.last() else {
+    let uncounted = find(tx, key)?;
+    let Some(last) = uncounted.last() else {
         // Its rows were written earlier in this transaction.
-        if let Some(last) = tx.tail()?.last(key) {
-            tx.settled(key, last);
+        if let Some(last) = tx.uncounted()?.last(key) {
+            tx.counted(key, last);
         }
         return Ok(());
     };
     let AgentRow { mut recent, .. } = row(tx, key)?;
-    add_recent(&mut recent, &owed);
+    add_recent(&mut recent, &uncounted);
     let mut months = BTreeMap::new();
-    for one in &owed {
+    for one in &uncounted {
         let usage = UsageKey { agent: key.clone(), month: one.at.month(), currency: one.currency.clone() };
         if let Entry::Vacant(place) = months.entry(usage) {
-            let found = usage::with(tx, place.key(), &owed)?;
+            let found = usage::with(tx, place.key(), &uncounted)?;
             place.insert(found);
         }
     }
@@ -220,11 +224,11 @@ fn row(tx: &mut Tx<'_>, key: &AgentKey) -> Result<AgentRow, Fault> {
 }
 
 /// At most `limit` agents behind an environment and an agent, in this order, whose rows lack something.
-pub fn owing(tx: &mut Tx<'_>, after: (i64, &str), limit: usize) -> Result<Vec<AgentKey>, Fault> {
-    if tx.owing() == Owing::Never {
+pub fn agents(tx: &mut Tx<'_>, after: (i64, &str), limit: usize) -> Result<Vec<AgentKey>, Fault> {
+    if tx.counting() == Counting::AtOnce {
         return Ok(Vec::new());
     }
-    Ok(tx.tail()?.agents(after, limit))
+    Ok(tx.uncounted()?.agents(after, limit))
 }
 
 /// Writes an agent's rows.
@@ -237,18 +241,18 @@ pub fn write(tx: &mut Tx<'_>, counted: &Counted) -> Result<(), Fault> {
             row.add_usage(key.month);
         }
     }
-    let mut decisions = tx.tail()?.behind(agent, row.last);
+    let mut decisions = tx.uncounted()?.after(agent, row.last);
     decisions.retain(|id| id <= up_to);
     index(tx, agent, &decisions)?;
     (row.recent, row.sequence, row.last) = (recent.clone(), *sequence, Some(*up_to));
     agent_rows::write(tx, agent, &row)?;
-    tx.settled(agent, *up_to);
+    tx.counted(agent, *up_to);
     Ok(())
 }
 
-/// Notes that a decision is in the log and in no agent's rows.
-pub fn owe(tx: &mut Tx<'_>, agent: &AgentKey, decision: DecisionId) -> Result<(), Fault> {
-    tx.tail()?.add(agent, decision);
+/// Notes that a decision is in the log, and that its agent's rows do not count it yet.
+pub fn add(tx: &mut Tx<'_>, agent: &AgentKey, decision: DecisionId) -> Result<(), Fault> {
+    tx.uncounted()?.add(agent, decision);
     Ok(())
 }
 

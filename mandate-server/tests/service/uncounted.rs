@@ -1,4 +1,4 @@
-//! The end of the log that is in no agent's rows yet: every reader sees all of it, whatever was interrupted.
+//! The decisions that no agent's rows count yet: every reader sees all of it, whatever was interrupted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,9 +11,9 @@ use mandate_server::model::records::{AgentKey, Direction, Mode, Slice};
 use mandate_server::service::decide::Engine;
 use mandate_server::service::moments::Moments;
 use mandate_server::store::sql::decisions::{self, Filter};
-use mandate_server::store::sql::owed::MAX_OWED;
-use mandate_server::store::sql::unsettled;
-use mandate_server::store::tail::Tail;
+use mandate_server::store::sql::log_end;
+use mandate_server::store::sql::uncounted::MAX_UNCOUNTED;
+use mandate_server::store::uncounted::Uncounted;
 use tempfile::TempDir;
 
 use crate::apart;
@@ -26,8 +26,8 @@ use crate::world::World;
 const STEPS: i64 = 240;
 
 /// What is in no agent's rows, as another process sees it.
-fn unsettled(world: &World) -> Vec<(AgentKey, DecisionId)> {
-    apart::snapshot(&world.database, unsettled::all).unwrap()
+fn all_uncounted(world: &World) -> Vec<(AgentKey, DecisionId)> {
+    apart::snapshot(&world.database, log_end::all).unwrap()
 }
 
 async fn agents(world: &World, count: usize) -> Vec<Arc<Caller>> {
@@ -106,19 +106,19 @@ async fn lists_are_whole(world: &World, agents: &[Arc<Caller>], random: &mut Ran
 
 #[tokio::test]
 async fn an_agents_decisions_are_all_there_whatever_was_interrupted() {
-    let (mut random, scale) = campaign("tail");
+    let (mut random, scale) = campaign("uncounted");
     let mut world = World::new().await;
     let agents = agents(&world, 4).await;
-    let (mut folders, mut pending, mut unsettled_before_a_crash) = (Vec::new(), Vec::new(), 0);
+    let (mut folders, mut pending, mut uncounted_before_a_crash) = (Vec::new(), Vec::new(), 0);
     for step in 0..STEPS * scale {
         match random.below(40) {
             0 => {
-                unsettled_before_a_crash += unsettled(&world).len();
+                uncounted_before_a_crash += all_uncounted(&world).len();
                 folders.push(crash(&mut world));
             }
             1 => {
                 open_again(&mut world);
-                assert_eq!(unsettled(&world), []);
+                assert_eq!(all_uncounted(&world), []);
             }
             2 => world.clock.advance([1, 30, 86_400, 20 * 86_400][below(&mut random, 4)]),
             3 if !pending.is_empty() => {
@@ -137,68 +137,70 @@ async fn an_agents_decisions_are_all_there_whatever_was_interrupted() {
         if step % 12 == 0 {
             lists_are_whole(&world, &agents, &mut random).await;
         }
-        assert!(unsettled(&world).len() < agents.len() * MAX_OWED);
+        assert!(all_uncounted(&world).len() < agents.len() * MAX_UNCOUNTED);
     }
-    assert!(unsettled_before_a_crash > 10, "{unsettled_before_a_crash}");
+    assert!(uncounted_before_a_crash > 10, "{uncounted_before_a_crash}");
     rests(&world).await;
     oracle::holds(&world.database);
     world.store.close();
     oracle::holds(&world.database);
-    assert_eq!(unsettled(&world), []);
+    assert_eq!(all_uncounted(&world), []);
 }
 
 #[tokio::test]
-async fn what_is_oldest_is_settled_when_the_tail_is_too_long() {
-    for (behind, most) in [(12, 64), (1_000, 3)] {
+async fn what_is_oldest_is_counted_when_too_many_are_uncounted() {
+    for (span, most) in [(12, 64), (1_000, 3)] {
         let mut world = World::new().await;
         let agents = agents(&world, 8).await;
         world.store.close();
-        let tail = Tail::bounded(behind, most);
-        world.store = apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, tail).unwrap();
+        let uncounted = Uncounted::bounded(span, most);
+        world.store =
+            apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, uncounted).unwrap();
         for round in 0..40 {
             for agent in &agents {
                 // One asks twice, and is not heard of any more.
                 if round < 2 || !Arc::ptr_eq(agent, &agents[0]) {
                     world.ask(agent, "1").await;
                 }
-                let left = unsettled(&world);
+                let left = all_uncounted(&world);
                 let mut who: Vec<_> = left.iter().map(|(agent, _)| agent).collect();
                 who.sort();
                 who.dedup();
-                // What the newest has added is settled with the next.
+                // What the newest has added is counted with the next.
                 assert!(left.len() <= 14 && who.len() <= most + 1, "{round}: {left:?}");
             }
             world.clock.advance(7);
         }
-        assert!(!unsettled(&world).is_empty());
-        assert!(unsettled(&world).iter().all(|(key, _)| Some(&key.agent) != agents[0].agent.as_ref()));
+        assert!(!all_uncounted(&world).is_empty());
+        assert!(all_uncounted(&world).iter().all(|(key, _)| Some(&key.agent) != agents[0].agent.as_ref()));
         rests(&world).await;
         // Those that were left by another server, and are known to no server.
         let _folder = crash(&mut world);
         world.store.close();
-        let tail = Tail::bounded(1, 1);
-        world.store = apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, tail).unwrap();
+        let uncounted = Uncounted::bounded(1, 1);
+        world.store =
+            apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, uncounted).unwrap();
         for agent in agents.iter().cycle().take(24) {
             world.ask(agent, "1").await;
         }
-        assert!(unsettled(&world).len() <= 2);
+        assert!(all_uncounted(&world).len() <= 2);
         rests(&world).await;
         world.store.close();
         oracle::holds(&world.database);
     }
 }
 
-/// Rounds in which modes change while agents are settled, in a campaign of scale 1.
+/// Rounds in which modes change while agents are counted, in a campaign of scale 1.
 const CHANGES: i64 = 40;
 
 #[tokio::test]
-async fn what_is_settled_for_its_age_is_not_lost_when_modes_change_meanwhile() {
+async fn what_is_counted_for_its_age_is_not_lost_when_modes_change_meanwhile() {
     let (mut random, scale) = campaign("age");
     let mut world = World::new().await;
     let agents = agents(&world, 24).await;
     world.store.close();
-    let tail = Tail::bounded(1_000, 3);
-    world.store = apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, tail).unwrap();
+    let uncounted = Uncounted::bounded(1_000, 3);
+    world.store = apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, uncounted).unwrap();
     let (last, others) = agents.split_last().unwrap();
     for round in 0..CHANGES * scale {
         // The first of a month is written at once, and those that it comes behind are not to be missing by then.
@@ -207,7 +209,7 @@ async fn what_is_settled_for_its_age_is_not_lost_when_modes_change_meanwhile() {
             world.ask(agent, "1").await;
         }
         join_all(others.iter().map(|agent| world.ask(agent, "1"))).await;
-        // The next batch settles them. It is decided on while the mode changes, and may know of the one before.
+        // The next batch counts them. It is decided on while the mode changes, and may know of the one before.
         let mode = if round % 2 == 0 { Mode::Observe } else { Mode::Enforce };
         let pause = random.below(100);
         let asks = async {
@@ -232,28 +234,28 @@ async fn what_is_settled_for_its_age_is_not_lost_when_modes_change_meanwhile() {
 async fn the_end_of_the_log_that_is_read_at_a_start_stays_short() {
     let mut world = World::new().await;
     let agents = agents(&world, 3).await;
-    let since = |world: &World| apart::snapshot(&world.database, unsettled::since).unwrap();
+    let since = |world: &World| apart::snapshot(&world.database, log_end::since).unwrap();
     for _ in 0..3 {
         world.ask(&agents[0], "1").await;
     }
-    let quiet = unsettled(&world);
+    let quiet = all_uncounted(&world);
     assert_eq!(quiet.len(), 2, "the first is written with its metering");
     let _folder = crash(&mut world);
     world.store.close();
-    let tail = Tail::bounded(64, 8);
-    world.store = apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, tail).unwrap();
+    let uncounted = Uncounted::bounded(64, 8);
+    world.store = apart::open_bounded(&world.database, Arc::clone(&world.engine) as _, uncounted).unwrap();
     // All load is on two agents: what the third lacks is written, and where the rest begins.
     for agent in agents[1..].iter().cycle().take(100) {
         world.ask(agent, "1").await;
     }
     let first = agents[0].agent.clone().unwrap();
-    assert!(unsettled(&world).iter().all(|(key, _)| key.agent != first));
+    assert!(all_uncounted(&world).iter().all(|(key, _)| key.agent != first));
     assert!(since(&world) > Some(quiet[1].1));
     let read = log(&world).await.iter().filter(|whole| Some(whole.decision.id) > since(&world)).count();
     assert!(read <= 70, "{read} decisions are read");
     lists_are_whole(&world, &agents, &mut Random(1)).await;
     let _folder = crash(&mut world);
-    assert_eq!(since(&world), unsettled(&world).first().map(|(_, id)| *id), "a start says so too");
+    assert_eq!(since(&world), all_uncounted(&world).first().map(|(_, id)| *id), "a start says so too");
     open_again(&mut world);
     let all = log(&world).await;
     assert_eq!(since(&world), all.last().map(|whole| whole.decision.id));
@@ -268,7 +270,7 @@ async fn a_clock_that_is_set_back_hides_nothing_after_a_crash() {
     for agent in agents.iter().take(2) {
         world.ask(agent, "1").await;
     }
-    // Settled, and written down that nothing before the newest decision is owed.
+    // Counted, and written down that everything before the newest decision is counted.
     let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
     let clock: Arc<dyn Clock> = Arc::<TestClock>::clone(&world.clock);
     world.engine = Arc::new(Engine::new(world.keyring.clone(), Arc::new(Moments::new(clock, ids)), 86_400));
@@ -277,9 +279,9 @@ async fn a_clock_that_is_set_back_hides_nothing_after_a_crash() {
     for agent in [&agents[2], &agents[2], &agents[1]] {
         world.ask(agent, "1").await;
     }
-    assert_eq!(unsettled(&world).len(), 2, "the first is written with its metering");
+    assert_eq!(all_uncounted(&world).len(), 2, "the first is written with its metering");
     let _folder = crash(&mut world);
-    assert_eq!(unsettled(&world).len(), 2);
+    assert_eq!(all_uncounted(&world).len(), 2);
     world.clock.advance(7_200);
     for agent in &agents {
         world.ask(agent, "1").await;
@@ -293,16 +295,16 @@ async fn an_agents_rows_lack_no_more_for_approvals_than_for_requests() {
     let mut world = World::new().await;
     let agents = agents(&world, 1).await;
     let mut reviews = Vec::new();
-    for _ in 0..2 * MAX_OWED {
+    for _ in 0..2 * MAX_UNCOUNTED {
         reviews.push(world.ask(&agents[0], "300").await["review"]["id"].clone());
         world.clock.advance(7);
     }
     let mut most = 0;
     for review in &reviews {
         assert_eq!(world.approve(review).await.status, 201);
-        most = most.max(unsettled(&world).len());
+        most = most.max(all_uncounted(&world).len());
     }
-    assert_eq!(most, MAX_OWED - 1);
+    assert_eq!(most, MAX_UNCOUNTED - 1);
     open_again(&mut world);
     world.ask(&agents[0], "1").await;
     rests(&world).await;

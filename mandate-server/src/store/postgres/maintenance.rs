@@ -17,10 +17,10 @@ const ROWS: i64 = 1_000;
 
 /// The tables that are partitioned by month, by the time in their ids.
 const PARTITIONED: [&str; 2] = ["decisions", "events"];
-const MAKE: &str = "/* tend.make */ SELECT make_partition($1, $2, $3, $4)";
+const MAKE: &str = "/* maintenance.make */ SELECT make_partition($1, $2, $3, $4)";
 /// The outcome of a lost commit is looked up at once, and a transaction without a connection lives for
 /// seconds. Ten minutes are more than enough.
-const FORGET: &str = "/* tend.forget */ DELETE FROM commits WHERE commit IN
+const FORGET: &str = "/* maintenance.forget */ DELETE FROM commits WHERE commit IN
     (SELECT commit FROM commits WHERE at < (extract(epoch FROM statement_timestamp()) * 1000)::bigint - 600000
     ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED)";
 

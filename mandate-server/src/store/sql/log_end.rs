@@ -1,31 +1,31 @@
-//! The end of the log that is in no agent's rows yet, as it is read at the start: see `owed`.
+//! The decisions that no agent's rows count yet, as it is read at the start: see `uncounted`.
 //!
 //! What is missed here is spent without being counted. So where this is read to decide on, the log is held against a second
 //! tree that has each of its rows, the index by verdict, and against the numbers that an agent's decisions have one after the
-//! other. Of what is owed, and of each agent's first decision here, the checksum is verified too.
+//! other. Of what is uncounted, and of each agent's first decision here, the checksum is verified too.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use mandate_core::{AgentId, DecisionId, Verdict};
 
-use super::checksums::{DECISIONS, UNSETTLED};
-use super::{agent_rows, owed};
+use super::checksums::{DECISIONS, UNCOUNTED};
+use super::{agent_rows, uncounted};
 use crate::error::Fault;
 use crate::model::records::AgentKey;
-use crate::store::tail::Tail;
 use crate::store::tx::{Tx, Value};
+use crate::store::uncounted::Uncounted;
 
 /// Rows of the log that are read at a time.
 const READ: i64 = 1_000;
 
-const ENVIRONMENTS: &str = "/* unsettled.environments */
+const ENVIRONMENTS: &str = "/* log_end.environments */
     SELECT environment FROM environments ORDER BY environment";
-const SINCE: &str = "/* unsettled.since */ SELECT one, since, checksum FROM unsettled";
-const BEGIN_AT: &str = "/* unsettled.begin_at */ UPDATE unsettled SET since = $1, checksum = $2";
-const END_OF_LOG: &str = "/* unsettled.end_of_log */ SELECT decision, agent, sequence FROM decisions
+const SINCE: &str = "/* log_end.since */ SELECT one, since, checksum FROM uncounted";
+const BEGIN_AT: &str = "/* log_end.begin_at */ UPDATE uncounted SET since = $1, checksum = $2";
+const END_OF_LOG: &str = "/* log_end.end_of_log */ SELECT decision, agent, sequence FROM decisions
     WHERE environment = $1 AND decision > $2 ORDER BY decision LIMIT $3";
-const INDEXED: &str = "/* unsettled.indexed */ SELECT COUNT(*) FROM decisions INDEXED BY decisions_by_verdict
+const INDEXED: &str = "/* log_end.indexed */ SELECT COUNT(*) FROM decisions INDEXED BY decisions_by_verdict
     WHERE environment = $1 AND verdict = $2 AND decision > $3";
 
 /// An agent with decisions at the end of the log.
@@ -38,27 +38,27 @@ struct Agent {
     newest: Option<i64>,
 }
 
-/// Reads the end of the log that is in no agent's rows yet into a tail.
+/// Reads the decisions that no agent's rows count yet into a uncounted.
 ///
 /// # Errors
 /// Where this transaction verifies: something of it is damaged, or not found.
-pub fn gather(tx: &mut Tx<'_>, tail: &Tail) -> Result<(), Fault> {
+pub fn gather(tx: &mut Tx<'_>, uncounted: &Uncounted) -> Result<(), Fault> {
     let begins = since(tx)?;
     let from =
         begins.map_or([0; 16], |id| (u128::from_be_bytes(id.to_bytes()).saturating_sub(1)).to_be_bytes());
     let environments = tx.query(ENVIRONMENTS, &[])?.into_iter().map(|mut row| row.integer());
     for environment in environments.collect::<Result<Vec<_>, _>>()? {
-        let read = gather_of(tx, environment, from, tail)?;
+        let read = gather_of(tx, environment, from, uncounted)?;
         if tx.verifies() {
             must_be_all(tx, environment, from, read)?;
         }
     }
-    tail.is_read(begins);
+    uncounted.is_read(begins);
     Ok(())
 }
 
 /// Reads the end of one environment's log, and says how many decisions it has.
-fn gather_of(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], tail: &Tail) -> Result<i64, Fault> {
+fn gather_of(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], uncounted: &Uncounted) -> Result<i64, Fault> {
     let (verifies, mut agents, mut after, mut read) = (tx.verifies(), HashMap::new(), from, 0);
     loop {
         let rows = tx.query(END_OF_LOG, &[environment.into(), after.into(), READ.into()])?;
@@ -88,9 +88,9 @@ fn gather_of(tx: &mut Tx<'_>, environment: i64, from: [u8; 16], tail: &Tail) -> 
                     doubtful.push(id);
                 }
             }
-            tail.read(agent.owes(id).then_some(&agent.key), id);
+            uncounted.read(agent.lacks(id).then_some(&agent.key), id);
         }
-        owed::whole(tx, environment, &doubtful)?;
+        uncounted::whole(tx, environment, &doubtful)?;
         if is_last {
             return Ok(read);
         }
@@ -125,56 +125,57 @@ impl Agent {
                 Err(fault) => return Err(fault),
             }
         } else {
-            Some((0, owed::counted_up_to(tx, &key)?))
+            Some((0, uncounted::counted_up_to(tx, &key)?))
         };
         Ok(Self { key, counted, newest: None })
     }
 
     /// Whether a decision is in none of the agent's rows.
-    fn owes(&self, id: DecisionId) -> bool {
+    fn lacks(&self, id: DecisionId) -> bool {
         self.counted.is_some_and(|(_, last)| last.is_none_or(|last| id > last))
     }
 
     /// Takes the agent's next decision, and says whether its checksum is to be verified. None if another one is next.
     fn take(&mut self, id: DecisionId, sequence: i64) -> Option<bool> {
         let Some((counted, last)) = self.counted else { return Some(false) };
-        let (is_owed, is_first) = (self.owes(id), self.newest.is_none());
+        let (is_uncounted, is_first) = (self.lacks(id), self.newest.is_none());
         let expected = match self.newest {
-            // The first that is owed follows what is counted.
-            newest if is_owed && newest.is_none_or(|newest| newest <= counted) => Some(counted + 1),
+            // The first that is uncounted follows what is counted.
+            newest if is_uncounted && newest.is_none_or(|newest| newest <= counted) => Some(counted + 1),
             Some(newest) => Some(newest + 1),
             None => None,
         };
         let is_next =
             expected.is_none_or(|expected| expected == sequence) && (last != Some(id) || counted == sequence);
         self.newest = Some(sequence);
-        is_next.then_some(is_owed || is_first)
+        is_next.then_some(is_uncounted || is_first)
     }
 }
 
-/// What is in no agent's rows yet, as the database has it, in the order of agents.
+/// The decisions that no agent's rows count yet, as the database has it, in the order of agents.
 pub fn all(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
-    let tail = Tail::default();
-    gather(tx, &tail)?;
-    let all = tail.between((i64::MIN, "", &[]), None, usize::MAX).into_iter();
+    let uncounted = Uncounted::default();
+    gather(tx, &uncounted)?;
+    let all = uncounted.between((i64::MIN, "", &[]), None, usize::MAX).into_iter();
     Ok(all.flat_map(|(agent, ids)| ids.into_iter().map(move |id| (agent.clone(), id))).collect())
 }
 
-/// Where in the log the tail begins: nothing before is in no agent's rows. Absent, it is its beginning.
+/// Where in the log the uncounted begins: nothing before is in no agent's rows. Absent, it is its beginning.
 pub fn since(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
     let row = tx.row(SINCE, &[])?;
-    let mut row = row.ok_or_else(|| Fault::corrupt("database: where the tail of the log begins is lost"))?;
+    let mut row =
+        row.ok_or_else(|| Fault::corrupt("database: where the uncounted decisions begin is lost"))?;
     if tx.verifies() {
-        UNSETTLED.must_hold(&[], &row)?;
+        UNCOUNTED.must_hold(&[], &row)?;
     }
     row.skip(1);
     Ok(row.blob()?.try_into().ok().map(DecisionId::from_bytes))
 }
 
-/// Says where in the log the tail begins.
+/// Says where in the log the uncounted begins.
 pub fn begin_at(tx: &mut Tx<'_>, id: DecisionId) -> Result<(), Fault> {
     let row: [Value; 2] = [1.into(), id.to_bytes().into()];
-    let checksum = UNSETTLED.checksum(&row);
+    let checksum = UNCOUNTED.checksum(&row);
     let [_, since] = row;
     tx.execute_one(BEGIN_AT, &[since, checksum])
 }
@@ -200,12 +201,12 @@ mod tests {
         let mut sound = agent(Some((3, Some(id(30)))));
         let taken =
             [(20, 2), (30, 3), (40, 4), (50, 5)].map(|(number, sequence)| sound.take(id(number), sequence));
-        // The first, and what is owed.
+        // The first, and what is uncounted.
         assert_eq!(taken, [Some(true), Some(false), Some(true), Some(true)]);
         let mut new = agent(Some((0, None)));
         assert_eq!([new.take(id(1), 1), new.take(id(2), 2)], [Some(true); 2]);
         let mut damaged = agent(None);
-        assert_eq!((damaged.take(id(1), 9), damaged.owes(id(1))), (Some(false), false));
+        assert_eq!((damaged.take(id(1), 9), damaged.lacks(id(1))), (Some(false), false));
     }
 
     #[test]
