@@ -17,7 +17,7 @@ pub struct Operator {
     pub at: Timestamp,
 }
 
-/// What was done, and to what.
+/// An operator's action, to be recorded: what was done, and to what.
 #[derive(Debug)]
 pub struct AuditEntry<'a> {
     /// The command, such as `key.revoke`.

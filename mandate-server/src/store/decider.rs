@@ -70,7 +70,7 @@ pub struct Made {
 /// The rows for one authorization.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found<'a> {
-    /// The agent's state; none if the request was refused.
+    /// The agent's context. None if the request was refused.
     pub context: Option<AgentContext<'a>>,
     /// The answer kept before under the idempotency key that was sent.
     pub kept: Option<&'a KeptRecord>,
@@ -78,7 +78,7 @@ pub struct Found<'a> {
     pub mark: Option<Timestamp>,
 }
 
-/// The state of an agent when it asks.
+/// What the decision on an agent's request depends on.
 #[derive(Debug, Clone, Copy)]
 pub struct AgentContext<'a> {
     /// The mode of its environment.

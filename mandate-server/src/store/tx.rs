@@ -181,14 +181,14 @@ pub enum Backend {
     Postgres,
 }
 
-/// Whether agents' rows lack what decisions behind them say; see `sql::uncounted`.
+/// When decisions are counted in agents' rows; see `sql::uncounted`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counting {
-    /// Counters are written with each decision.
+    /// With each decision.
     AtOnce,
-    /// They may lack some, and this transaction only reads.
+    /// Later: rows may lack some decisions, and this transaction only reads.
     Reading,
-    /// They may lack some, and this transaction can write.
+    /// Later: rows may lack some decisions, and this transaction can write.
     Writing,
 }
 
@@ -201,12 +201,12 @@ pub trait Session {
     /// transaction that only reads.
     fn hold(&mut self, sql: &'static str, parameters: &[Value]) -> Result<(), Fault>;
 
-    /// Whether counters lack decisions in this database.
+    /// When decisions are counted in this database.
     fn counting(&self) -> Counting {
         Counting::AtOnce
     }
 
-    /// The decisions that no agent's rows count yet, where counters lack it.
+    /// The decisions that no agent's rows count yet.
     fn uncounted(&mut self) -> Result<Arc<Uncounted>, Fault> {
         Ok(Arc::default())
     }
@@ -297,7 +297,7 @@ impl<'a> Tx<'a> {
         self.session.is_lost()
     }
 
-    /// Whether counters lack decisions in this database.
+    /// When decisions are counted in this database.
     #[must_use]
     pub fn counting(&self) -> Counting {
         self.session.counting()
@@ -309,7 +309,7 @@ impl<'a> Tx<'a> {
         self.counting() == Counting::Writing
     }
 
-    /// The decisions that no agent's rows count yet, where counters lack it.
+    /// The decisions that no agent's rows count yet.
     pub fn uncounted(&mut self) -> Result<Arc<Uncounted>, Fault> {
         self.session.uncounted()
     }

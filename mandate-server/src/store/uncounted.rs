@@ -1,8 +1,8 @@
 //! The decisions that no agent's rows count yet, in memory: see `sql::uncounted`.
 //!
 //! The writer adds a decision before it commits, and removes it after a commit that has written the agent's rows. A reader
-//! has a snapshot of the database, which may be older than the uncounted. It leaves out decisions that its snapshot does not
-//! have. Nothing that its snapshot needs is removed before it ends.
+//! has a snapshot of the database, which may be older than this. It leaves out decisions that its snapshot does not have.
+//! Nothing that its snapshot needs is removed before it ends.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque, vec_deque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,20 +11,20 @@ use mandate_core::DecisionId;
 
 use crate::model::records::AgentKey;
 
-/// Decisions that the log may have after the oldest of the uncounted before that is counted. After a crash so many rows of the log
-/// are read to find the uncounted again; in memory one takes about 20 bytes.
+/// How many decisions the log may have after the oldest uncounted one before that is counted. After a crash so many rows
+/// are read to find the uncounted ones again. In memory one takes about 20 bytes.
 const MAX_SPAN: u64 = 1 << 19;
-/// Agents that the uncounted may have before the oldest are counted. One takes about 200 bytes.
+/// How many agents may have uncounted decisions before the oldest are counted. An agent takes about 200 bytes.
 const MAX_AGENTS: usize = 3 << 14;
-/// Agents of whom what is counted is taken away with one transaction, so that none takes long after a long read.
+/// For how many agents one transaction removes what is counted, so that none takes long after a long read.
 const MAX_DROPPED: usize = 1024;
 
-/// The end of the log, by agent.
+/// The decisions that are not counted yet, by agent.
 #[derive(Debug)]
 pub struct Uncounted {
-    /// Decisions that the log may have after its oldest before that is counted.
+    /// How many decisions the log may have after the oldest of these before that is counted.
     max_span: u64,
-    /// Agents that it may have before the oldest are counted.
+    /// How many agents there may be before the oldest are counted.
     agents: usize,
     inner: Mutex<Inner>,
 }
@@ -32,7 +32,7 @@ pub struct Uncounted {
 #[derive(Debug, Default)]
 struct Inner {
     agents: HashMap<AgentKey, OfAgent>,
-    /// Each agent that lacks something, by the oldest of that.
+    /// Each agent with uncounted decisions, by the oldest of them.
     oldest: BTreeSet<(DecisionId, AgentKey)>,
     /// How many decisions were written.
     written: u64,
@@ -42,7 +42,7 @@ struct Inner {
     read: Vec<DecisionId>,
     /// What transactions have counted, each with its number: removed when no reader has an older snapshot.
     counted: VecDeque<(u64, AgentKey, DecisionId)>,
-    /// Where the database says that the uncounted begins, and where it will when the open transaction is committed.
+    /// Where they begin, as the database says: now, and once the open transaction is committed.
     since: Option<DecisionId>,
     next_since: Option<DecisionId>,
     /// The newest decision that was ever written.
@@ -56,7 +56,7 @@ struct Inner {
 /// An agent's decisions.
 #[derive(Debug, Default)]
 struct OfAgent {
-    /// Oldest first; those up to `counted` are there for who reads what was before.
+    /// Oldest first. Those up to `counted` are kept for readers of older snapshots.
     ids: VecDeque<DecisionId>,
     counted: Option<DecisionId>,
     /// How many decisions were written before the oldest of these.
@@ -77,14 +77,13 @@ impl Default for Uncounted {
 }
 
 impl Uncounted {
-    /// An empty one: after its oldest decision the log may have so many, and it may have so many agents, before they are
-    /// counted.
+    /// Without decisions, and with these bounds: for the decisions after the oldest one, and for the agents.
     #[must_use]
     pub fn bounded(max_span: u64, agents: usize) -> Self {
         Self { max_span, agents, ..Self::default() }
     }
 
-    /// A uncounted of so many decisions, oldest first for each agent.
+    /// These decisions, oldest first for each agent.
     #[must_use]
     pub fn of(decisions: Vec<(AgentKey, DecisionId)>) -> Self {
         let uncounted = Self::default();
@@ -124,7 +123,7 @@ impl Uncounted {
         inner.agents.reserve(missing);
     }
 
-    /// Decisions after which it is written again where the uncounted decisions begin: few beside those that it may have after it.
+    /// After how many decisions the database is updated with where these begin: few beside `max_span`.
     pub(super) fn mark_every(&self) -> usize {
         usize::try_from(self.max_span / 32).unwrap_or(usize::MAX)
     }
@@ -155,7 +154,8 @@ impl Uncounted {
         inner.open.push((agent.clone(), id));
     }
 
-    /// The open transaction is committed: it has written so many decisions, the newest of them, and counted agents up to these.
+    /// The open transaction is committed: how many decisions it has written, the newest of them, and up to which decisions
+    /// it has counted agents.
     pub(super) fn commit(
         &self,
         (written, newest): (usize, Option<DecisionId>),
@@ -192,13 +192,13 @@ impl Uncounted {
         }
     }
 
-    /// The open transaction has left nothing after.
+    /// The open transaction was rolled back.
     pub(super) fn abort(&self) {
         self.inner().next_since = None;
         self.take_back(0);
     }
 
-    /// Has what is counted from now on stay until the reader ends.
+    /// A reader. What is counted from now on is kept until it ends.
     pub(super) fn reader(&self) -> Reader<'_> {
         let mut inner = self.inner();
         let began = inner.transactions;
@@ -206,7 +206,7 @@ impl Uncounted {
         Reader { uncounted: self, began }
     }
 
-    /// The decisions of an agent after one, oldest first; after none where it is absent.
+    /// An agent's decisions after `counted`, oldest first. All of them if that is absent.
     pub(super) fn after(&self, agent: &AgentKey, counted: Option<DecisionId>) -> Vec<DecisionId> {
         let inner = self.inner();
         let Some(OfAgent { ids, .. }) = inner.agents.get(agent) else { return Vec::new() };
@@ -214,17 +214,17 @@ impl Uncounted {
         ids.range(first..).copied().collect()
     }
 
-    /// The newest decision that it has of an agent.
+    /// The newest decision of an agent.
     pub(super) fn last(&self, agent: &AgentKey) -> Option<DecisionId> {
         self.inner().agents.get(agent).and_then(|agent| agent.ids.back().copied())
     }
 
-    /// Whether it has any decision of an agent.
+    /// Whether there is any decision of an agent.
     pub(super) fn has(&self, agent: &AgentKey) -> bool {
         self.inner().agents.contains_key(agent)
     }
 
-    /// At most `limit` agents of whom it has decisions, after an environment and an agent and in this order.
+    /// At most `limit` agents with decisions here, after an environment and an agent, in this order.
     pub(super) fn agents(&self, after: (i64, &str), limit: usize) -> Vec<AgentKey> {
         let inner = self.inner();
         let is_after = |key: &&AgentKey| (key.environment, key.agent.as_str()) > after;
@@ -234,7 +234,7 @@ impl Uncounted {
         agents
     }
 
-    /// At most `limit` decisions after `after` and up to `last`, in the order of environments, agents and decisions.
+    /// At most `limit` decisions that follow `after` and up to `last`, in the order of environments, agents and decisions.
     pub(super) fn between(
         &self,
         after: (i64, &str, &[u8]),
@@ -271,7 +271,7 @@ impl Uncounted {
         found
     }
 
-    /// The agents whose rows are to be written, at most `limit`, since the uncounted is longer than it may be.
+    /// At most `limit` agents whose rows are to be written, because too much is uncounted, or for too long.
     pub(super) fn overdue(&self, limit: usize) -> Vec<AgentKey> {
         let inner = self.inner();
         let many = inner.oldest.len().saturating_sub(self.agents);
@@ -283,18 +283,18 @@ impl Uncounted {
         overdue.map(|(_, agent)| agent).take(limit).cloned().collect()
     }
 
-    /// Where the database says that it begins, in the open transaction.
+    /// Where the uncounted decisions begin, as the database says in the open transaction.
     pub(super) fn since(&self) -> Option<DecisionId> {
         let inner = self.inner();
         inner.next_since.or(inner.since)
     }
 
-    /// The open transaction has said that it begins there.
+    /// The open transaction has written where the uncounted decisions begin.
     pub(super) fn begin_at(&self, id: DecisionId) {
         self.inner().next_since = Some(id);
     }
 
-    /// Where it begins: at the oldest decision; where it is empty, at the newest of the log.
+    /// Where they begin: at the oldest one or, if there is none, at the newest decision of the log.
     pub(super) fn beginning(&self) -> Option<DecisionId> {
         let inner = self.inner();
         inner.oldest.first().map(|(id, _)| *id).or(inner.newest)

@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::apart;
 use crate::world::{ISSUER, World, claim};
 
-/// What is counted, and in which function, with all that is called for it. Where a signature is among it, what stands beside
+/// What is counted, and in which function, with all that is called for it. Where a signature is among it, what is done beside
 /// the signature is counted once more by itself: a tenth of the signature is more than a tenth of that.
 const COUNTED: [(&str, &str); 8] = [
     ("claims written", "::VerdictClaims::to_json"),

@@ -270,7 +270,7 @@ async fn a_clock_that_is_set_back_hides_nothing_after_a_crash() {
     for agent in agents.iter().take(2) {
         world.ask(agent, "1").await;
     }
-    // Counted, and written down that everything before the newest decision is counted.
+    // All are counted, and the database says that all before the newest decision are.
     let ids = Arc::new(Ids::new(Arc::new(SystemEntropy)));
     let clock: Arc<dyn Clock> = Arc::<TestClock>::clone(&world.clock);
     world.engine = Arc::new(Engine::new(world.keyring.clone(), Arc::new(Moments::new(clock, ids)), 86_400));

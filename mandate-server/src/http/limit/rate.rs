@@ -35,6 +35,7 @@ pub(crate) struct Rates {
     counts: Mutex<Counts>,
 }
 
+/// The requests that were counted: here, and by the other servers.
 struct Counts {
     own: LruCache<i64, Window>,
     /// What the other servers have admitted, from their reports.

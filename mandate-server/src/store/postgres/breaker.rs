@@ -26,6 +26,7 @@ struct State {
     trying: bool,
 }
 
+/// A time in which the database cannot be reached.
 #[derive(Debug)]
 struct Outage {
     since: Instant,

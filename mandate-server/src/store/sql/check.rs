@@ -126,7 +126,7 @@ pub fn log(tx: &mut Tx<'_>, after: Place<'_>, limit: i64) -> Result<Vec<Entry>, 
     Ok(entries)
 }
 
-/// Adds to a page of what is counted those entries in its range that are not.
+/// Adds the uncounted entries in its range to a page of counted ones.
 fn with_uncounted(
     tx: &mut Tx<'_>,
     after: Place<'_>,

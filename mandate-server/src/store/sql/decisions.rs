@@ -277,7 +277,7 @@ pub fn find_sound(tx: &mut Tx<'_>, environment: i64, id: DecisionId) -> Result<O
     read(row).map(Some)
 }
 
-/// At most `limit` decisions after `after`, oldest first, of the filter's agent and time; of its verdict where it names
+/// At most `limit` decisions that follow `after`, oldest first, of the filter's agent and time; of its verdict where it names
 /// no agent.
 pub fn onward(
     tx: &mut Tx<'_>,

@@ -1,8 +1,8 @@
-//! The decisions that no agent's rows count yet, as it is read at the start: see `uncounted`.
+//! The end of the log, which is read at a start to find the decisions that no agent's rows count yet: see `uncounted`.
 //!
 //! What is missed here is spent without being counted. So where this is read to decide on, the log is held against a second
 //! tree that has each of its rows, the index by verdict, and against the numbers that an agent's decisions have one after the
-//! other. Of what is uncounted, and of each agent's first decision here, the checksum is verified too.
+//! other. The checksums of uncounted decisions, and of each agent's first decision here, are verified too.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -38,7 +38,7 @@ struct Agent {
     newest: Option<i64>,
 }
 
-/// Reads the decisions that no agent's rows count yet into a uncounted.
+/// Reads the decisions that no agent's rows count yet into `uncounted`.
 ///
 /// # Errors
 /// Where this transaction verifies: something of it is damaged, or not found.
@@ -160,7 +160,7 @@ pub fn all(tx: &mut Tx<'_>) -> Result<Vec<(AgentKey, DecisionId)>, Fault> {
     Ok(all.flat_map(|(agent, ids)| ids.into_iter().map(move |id| (agent.clone(), id))).collect())
 }
 
-/// Where in the log the uncounted begins: nothing before is in no agent's rows. Absent, it is its beginning.
+/// Where in the log the uncounted decisions begin. All before are counted. None: they begin with the log.
 pub fn since(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
     let row = tx.row(SINCE, &[])?;
     let mut row =
@@ -172,7 +172,7 @@ pub fn since(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
     Ok(row.blob()?.try_into().ok().map(DecisionId::from_bytes))
 }
 
-/// Says where in the log the uncounted begins.
+/// Writes where in the log the uncounted decisions begin.
 pub fn begin_at(tx: &mut Tx<'_>, id: DecisionId) -> Result<(), Fault> {
     let row: [Value; 2] = [1.into(), id.to_bytes().into()];
     let checksum = UNCOUNTED.checksum(&row);
@@ -201,7 +201,7 @@ mod tests {
         let mut sound = agent(Some((3, Some(id(30)))));
         let taken =
             [(20, 2), (30, 3), (40, 4), (50, 5)].map(|(number, sequence)| sound.take(id(number), sequence));
-        // The first, and what is uncounted.
+        // The first, and the uncounted ones.
         assert_eq!(taken, [Some(true), Some(false), Some(true), Some(true)]);
         let mut new = agent(Some((0, None)));
         assert_eq!([new.take(id(1), 1), new.take(id(2), 2)], [Some(true); 2]);

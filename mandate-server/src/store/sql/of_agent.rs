@@ -1,5 +1,5 @@
-//! Where the decisions of one agent are found: by an index of the log, or among those written down for it and in the uncounted of
-//! the log; see `uncounted`.
+//! How the decisions of one agent are found: by an index of the log, or by the agent's own index and in memory; see
+//! `uncounted`.
 
 use super::uncounted;
 use crate::error::Fault;
@@ -10,9 +10,9 @@ use crate::store::tx::{Counting, Row, Tx};
 pub(super) struct OfAgent {
     /// Where an index of the log has them.
     pub(super) indexed: &'static str,
-    /// What is written down.
+    /// Those in the agent's own index.
     pub(super) counted: &'static str,
-    /// What is in the uncounted, by ids.
+    /// The uncounted ones, by ids.
     pub(super) uncounted: &'static str,
 }
 

@@ -1,10 +1,11 @@
-//! What an agent's counters and newest requests lack: the decisions behind `agents.last_decision`.
+//! The decisions that an agent's rows do not count yet: those after `agents.last_decision`.
 //!
 //! On SQLite each page that is written costs, and an agent's rows lie anywhere: its counters, and its decisions in
-//! `agent_decisions`. So they are written with every few decisions only, all of them together, and `agents.last_decision` says up to
-//! which decision. What they lack is some [`MAX_UNCOUNTED`] rows of the log, which the uncounted knows by agent. Readers add them up.
-//! `uncounted.since` says where in the log such rows begin, for a process that has no uncounted yet. Where decisions are counted
-//! at once, nothing here asks the database for anything.
+//! `agent_decisions`. So they are written with every few decisions only, all of them together, and
+//! `agents.last_decision` says up to which decision. After it are at most about [`MAX_UNCOUNTED`] rows of the log for
+//! each agent. `Uncounted` has their ids in memory, and readers add them. `uncounted.since` says where in the log they
+//! begin, for a process that has not read them yet. Where decisions are counted at once, nothing here queries the
+//! database.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -117,7 +118,7 @@ pub(super) fn ids(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<DecisionId>, Fa
 /// What an agent's rows lack, oldest first.
 ///
 /// # Errors
-/// A decision of the uncounted is not in the log, or its checksum does not hold: where this transaction verifies.
+/// An uncounted decision is not in the log, or its checksum does not hold: where this transaction verifies.
 pub fn find(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<UncountedDecision>, Fault> {
     let ids = ids(tx, key)?;
     if !tx.verifies() {

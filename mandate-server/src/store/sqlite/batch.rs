@@ -22,7 +22,7 @@ use crate::error::Fault;
 use crate::model::call::Answer;
 use crate::model::records::{AgentKey, KeptKey, UsageKey};
 
-/// Agents whose rows are written with a batch at most, because there are too many uncounted decisions. It grows by less.
+/// How many agents' rows are written with a batch because there are too many uncounted decisions. A batch adds fewer.
 const MAX_OVERDUE: usize = MAX_BATCH;
 
 /// Decides on batches.

@@ -228,7 +228,7 @@ impl<'a> SqliteSession<'a> {
     }
 }
 
-/// The uncounted decisions, as the transaction of `session` has it.
+/// The uncounted decisions, as the transaction of `session` sees them.
 fn gathered(session: &mut dyn Session) -> Result<Arc<Uncounted>, Fault> {
     let uncounted = Arc::default();
     sql::log_end::gather(&mut Tx::new(session), &uncounted)?;

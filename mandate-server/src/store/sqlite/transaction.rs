@@ -10,12 +10,12 @@
 //! 4. An idempotency key is looked up in the transaction that keeps an answer under it.
 //! 5. Each id is greater than all before it (`Decider::follow`), so that an agent's sequence, the order of ids and the order
 //!    of the log agree.
-//! 6. An agent's rows lack exactly the decisions that the uncounted decisions has of it ([`super::super::uncounted`]).
+//! 6. An agent's rows lack exactly the decisions that are uncounted in memory ([`super::super::uncounted`]).
 //! 7. Only operators' commands write beside the server, and each adds to a revision. Any other write is a fault. After any
 //!    of them the state is read again, so that none hides another.
 //! 8. After an I/O error nothing more is written ([`super::commit`]).
-//! 9. What is decided on was verified when it was read: a row by its checksum, one that is not found by its agent's row, and the
-//!    uncounted by a second tree that has the log ([`super::super::sql::checksums`]).
+//! 9. What is decided on was verified when it was read: a row by its checksum, one that is not found by its agent's row, and
+//!    uncounted decisions by a second tree that has the log ([`super::super::sql::checksums`]).
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;

@@ -160,8 +160,8 @@ struct Seen {
     others: Option<[u8; 16]>,
 }
 
-/// Takes the database over, in one transaction, so that no other program writes unseen, and reads the uncounted of
-/// the log.
+/// Takes the database over, in one transaction, so that no other program writes unseen, and reads the uncounted
+/// decisions.
 fn take_over(connection: &Connection, uncounted: &Arc<Uncounted>) -> Result<Seen, Fault> {
     connection.execute_batch("BEGIN IMMEDIATE")?;
     transaction::gather(connection, uncounted)?;

@@ -1,4 +1,4 @@
-//! The uncounted decisions, beside those who read.
+//! The uncounted decisions, beside readers.
 
 use mandate_core::{AgentId, Timestamp};
 
@@ -12,7 +12,7 @@ fn id(number: i64) -> DecisionId {
     DecisionId::new(Timestamp::from_millis(1_000 + number), 0)
 }
 
-/// A uncounted of no decisions.
+/// Without decisions.
 fn uncounted() -> Uncounted {
     Uncounted::of(Vec::new())
 }
