@@ -1,4 +1,5 @@
-//! Layers and circles: which part of the server may import which, and no large circle of files that import each other.
+//! Layers and circles: which part of the server may import which, no large circle of files that import each other, and one
+//! place on each database where a decision is written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::iter::Peekable;
@@ -242,6 +243,22 @@ fn no_large_circle_of_files_imports_each_other() {
         breaches.extend(large.map(|circle| format!("{package}: {}", circle.join(" "))));
     }
     assert!(breaches.is_empty(), "{}", breaches.join("\n"));
+}
+
+/// A script that decides writes as a batch does.
+#[test]
+fn a_decision_is_written_in_one_way_on_each_database() {
+    let modules = modules("mandate-server");
+    let naming = |text: &str| {
+        let counts = modules.iter().map(|(module, code)| (module.join("/"), code.matches(text).count()));
+        counts.filter(|(_, count)| *count > 0).collect::<Vec<_>>()
+    };
+    let once = |paths: [&str; 2]| paths.map(|path| (path.to_owned(), 1_usize)).to_vec();
+    // PostgreSQL has one text with reviews and events, and one without.
+    let texts = [("store/postgres/keep".to_owned(), 2), ("store/sql/decisions".to_owned(), 1)];
+    assert_eq!(naming("INSERT INTO decisions"), texts);
+    assert_eq!(naming("decisions::keep("), once(["store/sqlite", "store/sqlite/batch"]));
+    assert_eq!(naming("keep::keep"), once(["store/postgres/hot", "store/postgres/session"]));
 }
 
 #[test]

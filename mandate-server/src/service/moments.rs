@@ -97,17 +97,6 @@ impl Moments {
         Ok(behind_millis(self.now(tx)?, marked::mark(tx)?))
     }
 
-    /// Raises the high-water mark for a decision made at `now`, as the last thing in its transaction.
-    ///
-    /// # Errors
-    /// The database fails.
-    pub fn decided(&self, tx: &mut Tx<'_>, now: Timestamp) -> Result<(), Fault> {
-        match marked::raised(marked::mark(tx)?, now) {
-            Some(to) => marked::raise(tx, to),
-            None => Ok(()),
-        }
-    }
-
     /// The id of a decision at `now`. It is greater than that of the agent's `last` decision, and greater than all
     /// if one server owns the database.
     #[must_use]

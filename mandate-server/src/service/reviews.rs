@@ -11,10 +11,10 @@ use super::{decisions, outbox};
 use crate::error::{Fault, Refusal};
 use crate::model::call::{Answer, Call, ScriptError, Scripted};
 use crate::model::records::{AgentKey, AgentState, ReviewRecord, UsageKey};
-use crate::store::sql;
 use crate::store::sql::decisions::Whole;
 use crate::store::sql::reviews::Ended;
 use crate::store::tx::Tx;
+use crate::store::{Standing, sql};
 
 /// The longest reason for a denial, in characters.
 pub const MAX_REASON: usize = 500;
@@ -39,11 +39,10 @@ pub struct Deny {
     pub reason: Option<String>,
 }
 
-/// A pending review, its decision, and the agent, all locked.
+/// A pending review, its decision, and the agent's state, all locked.
 struct Pending {
     review: ReviewRecord,
     whole: Whole,
-    agent: AgentKey,
     state: AgentState,
     /// The time, read after the rows were locked.
     now: Timestamp,
@@ -56,26 +55,22 @@ struct Pending {
 /// There is no such review, or it is not pending.
 pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     let moments = command.engine.moments();
-    let Pending { mut review, mut whole, agent, state, now } =
+    let Pending { mut review, mut whole, state, now } =
         pending(tx, call, &command.id, Resolution::Approve, moments)?;
     let request = &whole.decision.request;
     let environment = &call.caller.environment;
     let (mode, _) = sql::environments::mode(tx, environment.id)?;
-    let month = UsageKey { agent, month: now.month(), currency: request.currency.clone() };
-    let mut usage = sql::usage::find(tx, &month)?;
+    let usage = sql::usage::find(tx, &UsageKey::of(environment.id, request, now))?;
     let approves = Some(whole.decision.id);
     let inputs = Inputs { environment, mode, state: &state, usage: &usage, approves, now };
     let fresh = command.engine.make(&inputs, request)?;
-    let decision = &fresh.decided.decision;
-
-    usage.count(decision.verdict, request);
-    sql::decisions::record(tx, decision, &month, &usage)?;
-    review.fresh = Some(decision.id);
+    let answer = fresh.answer(now)?;
+    review.fresh = Some(fresh.decided.decision.id);
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
     resolved(tx, environment.id, &environment.policy_version, &whole, (moments, now))?;
-    moments.decided(tx, now)?;
-    Ok(fresh.answer(now)?)
+    tx.keep(*fresh.decided, Standing { mode, state: &state, usage: &usage })?;
+    Ok(answer)
 }
 
 /// Denies. The answer is the decision, whose review is now denied.
@@ -84,7 +79,7 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
 /// There is no such review, or it is not pending.
 pub fn deny(tx: &mut Tx<'_>, call: &Call, command: &Deny) -> Scripted {
     let moments = &command.moments;
-    let Pending { mut review, mut whole, state, now, .. } =
+    let Pending { mut review, mut whole, state, now } =
         pending(tx, call, &command.id, Resolution::Deny, moments)?;
     let environment = &call.caller.environment;
     review.reason.clone_from(&command.reason);
@@ -166,5 +161,5 @@ fn pending(
     let status: ReviewStatus = review.status.at(review.expires_at, now);
     review.status = status.resolve(resolution).map_err(|e| Refusal::invalid(e.to_string()))?;
     review.resolved_at = Some(now);
-    Ok(Pending { review, whole, agent, state, now })
+    Ok(Pending { review, whole, state, now })
 }

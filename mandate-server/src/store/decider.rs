@@ -67,6 +67,15 @@ pub struct Made {
     pub usage: BTreeSet<UsageKey>,
 }
 
+impl Made {
+    /// Adds a decision, and the review that it waits for.
+    pub(super) fn add(&mut self, decided: DecisionAndReview) {
+        let DecisionAndReview { decision, review } = decided;
+        self.reviews.extend(review.map(|review| (decision.environment, review)));
+        self.decisions.push(decision);
+    }
+}
+
 /// The rows for one authorization.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Found<'a> {
@@ -89,16 +98,18 @@ pub struct AgentContext<'a> {
     pub usage: &'a UsageRecord,
 }
 
-/// Counts the request that was decided on at `now`.
+/// Counts a decision made at `now`. One that approves another is no request of the agent.
 pub(super) fn count(
     decision: &DecisionRecord,
     now: Timestamp,
     state: &mut AgentState,
     usage: &mut UsageRecord,
 ) {
-    state.recent.record(now);
+    if decision.supersedes.is_none() {
+        state.recent.record(now);
+        usage.requests += 1;
+    }
     (state.sequence, state.last) = (decision.sequence, Some(decision.id));
-    usage.requests += 1;
     usage.count(decision.verdict, &decision.request);
 }
 
@@ -119,7 +130,7 @@ impl Loaded {
         Some(AgentContext { mode: *self.modes.get(&environment)?, state, usage })
     }
 
-    /// Counts the request that was decided on at `now`.
+    /// Counts a decision made at `now`.
     ///
     /// # Errors
     /// Its agent, or its metering, is not loaded.
@@ -257,9 +268,7 @@ impl Signed {
     /// Adds the rows to write to `loaded`. Returns the answer.
     pub fn note(self, loaded: &mut Loaded) -> Answer {
         if let Some(decided) = self.made {
-            let DecisionAndReview { decision, review } = *decided;
-            loaded.made.reviews.extend(review.map(|review| (decision.environment, review)));
-            loaded.made.decisions.push(decision);
+            loaded.made.add(*decided);
         }
         loaded.made.events.extend(self.event.map(|event| *event));
         if let Some((key, record)) = self.kept.map(|kept| *kept) {

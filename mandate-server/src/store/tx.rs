@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use mandate_core::{DecisionId, Verdict};
 
+use super::decider::{AgentContext, Ruling};
 use super::uncounted::Uncounted;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, Mode};
@@ -221,6 +222,10 @@ pub trait Session {
 
     /// Runs a statement that changes rows. Returns how many.
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault>;
+
+    /// Writes a decision that a script has made, in the way in which this database writes those of a batch: see
+    /// [`Tx::keep`].
+    fn keep(&mut self, ruling: Ruling, standing: AgentContext<'_>) -> Result<Tally, Fault>;
 }
 
 /// One transaction.
@@ -278,6 +283,15 @@ impl<'a> Tx<'a> {
     /// A transaction over an open session.
     pub fn new(session: &'a mut dyn Session) -> Self {
         Self { session, tally: Tally::default() }
+    }
+
+    /// Writes a decision that was made on `standing`, with the metering that it is counted in, and raises the clock's mark
+    /// for it. The script has locked the agent (`sql::agents::lock`), and has read `standing` since. It calls this last:
+    /// the mark is the last row that a transaction locks.
+    pub fn keep(&mut self, ruling: Ruling, standing: AgentContext<'_>) -> Result<(), Fault> {
+        let tally = self.session.keep(ruling, standing)?;
+        self.tally.add(tally);
+        Ok(())
     }
 
     /// Notes a decision that was written, to be counted when the transaction has been committed.

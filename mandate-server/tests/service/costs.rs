@@ -13,8 +13,9 @@ use mandate_server::service::listing::{Cursors, From, Query};
 use mandate_server::service::{agents, decisions, escrows, events, exports, idempotency, mandates, reviews};
 use mandate_server::store::sql::decisions::Filter;
 use mandate_server::store::sql::{log_end, uncounted};
-use mandate_server::store::tx::{Backend, Counting, Row, Session, Tx, Value};
+use mandate_server::store::tx::{Backend, Counting, Row, Session, Tally, Tx, Value};
 use mandate_server::store::uncounted::Uncounted;
+use mandate_server::store::{AgentContext, DecisionAndReview};
 use rusqlite::types::ValueRef;
 use rusqlite::{Connection, StatementStatus, params_from_iter};
 
@@ -71,6 +72,10 @@ impl Session for StepCounter {
 
     fn execute(&mut self, sql: &'static str, _: &[Value]) -> Result<usize, Fault> {
         panic!("a list writes: {sql}")
+    }
+
+    fn keep(&mut self, decided: DecisionAndReview, _: AgentContext<'_>) -> Result<Tally, Fault> {
+        panic!("a list decides: {}", decided.decision.id)
     }
 }
 

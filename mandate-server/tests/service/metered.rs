@@ -9,7 +9,7 @@ use mandate_server::store::Authorization;
 use mandate_tests::cluster::query;
 
 use crate::check::found;
-use crate::world::World;
+use crate::world::{World, json};
 
 const METERED: &str = "SELECT count(*) FROM agents WHERE metered <> ''";
 const IN_EUROS: &str = "SELECT count(*) FROM agents WHERE starts_with(metered, '2026-07 EUR ')";
@@ -22,12 +22,20 @@ const REVOKED: &str = "SELECT count(*) FROM agents a JOIN mandates m ON m.enviro
 const NOT_REVOKED: &str = "SELECT count(*) FROM agents WHERE revoked_at IS NULL";
 const BACKENDS: &str =
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+/// The transactions whose outcome can be asked for.
+const COMMITS: &str = "SELECT count(*) FROM commits";
+const EUROS: &str = r#"{"principal":"role:cfo","agent":"agt_a","categories":["c"],"expires":"2026-12-31",
+    "limits":{"per_transaction":500,"per_month":1000,"currency":"EUR"},"review_above":200}"#;
 const DAY: i64 = 86_400;
 
+fn request(caller: &Caller, amount: &str, currency: &str) -> Request {
+    let body =
+        format!(r#"{{"amount":{amount},"currency":"{currency}","recipient":"vendor:v","category":"c"}}"#);
+    Request::read(caller.agent.clone().unwrap(), Object::parse(body.as_bytes()).unwrap()).unwrap()
+}
+
 async fn ask_in(world: &World, caller: &Arc<Caller>, currency: &str) {
-    let body = format!(r#"{{"amount":1,"currency":"{currency}","recipient":"vendor:v","category":"c"}}"#);
-    let request = Request::read(caller.agent.clone().unwrap(), Object::parse(body.as_bytes()).unwrap());
-    let asked = Authorization::new(world.call(caller), Ok(request.unwrap()));
+    let asked = Authorization::new(world.call(caller), Ok(request(caller, "1", currency)));
     assert_eq!(world.store.decide(asked).await.unwrap().status, 201);
 }
 
@@ -41,9 +49,12 @@ async fn every_request_in_an_agents_row_counts_once() {
     }
     assert_eq!((world.number(METERED), world.number(BEHIND)), (1, 1));
     assert_eq!(found(&world.database), Vec::<String>::new());
-    // A script that takes the agent puts its metering back, and the next decision has it there again.
-    let reviewed = world.ask(&agent, "300").await;
-    assert_eq!(world.approve(&reviewed["review"]["id"]).await.status, 201);
+    // A script that takes the agent puts its metering back, and a decision, its own or the next, has it there again.
+    let (first, second) = (world.ask(&agent, "300").await, world.ask(&agent, "300").await);
+    assert_eq!(world.approve(&first["review"]["id"]).await.status, 201);
+    assert_eq!(world.number(METERED), 1);
+    assert_eq!(found(&world.database), Vec::<String>::new());
+    assert_eq!(world.deny(&second["review"]["id"], None).await.status, 200);
     assert_eq!(world.number(METERED), 0);
     world.ask(&agent, "10").await;
     assert_eq!(world.number(METERED), 1);
@@ -59,6 +70,30 @@ async fn every_request_in_an_agents_row_counts_once() {
     // What is damaged there is found, as it is in `usage`.
     world.change("UPDATE agents SET metered = replace(metered, '2026-07 EUR 0 2', '2026-07 EUR 0 3')");
     assert_eq!(found(&world.database), ["usage: spent 0, requests 3, deny_limit 2"]);
+}
+
+/// An approval is written as a batch of one is: with its metering in the agent's row, and in one transaction that is noted once.
+#[tokio::test]
+async fn an_approval_takes_the_place_of_another_month_and_currency() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.write_mandate(EUROS).await;
+    // A minute before July.
+    world.clock.advance(15 * DAY + DAY / 2 - 60);
+    ask_in(&world, &agent, "USD").await;
+    let asked = Authorization::new(world.call(&agent), Ok(request(&agent, "300", "EUR")));
+    let reviewed = json(&world.store.decide(asked).await.unwrap());
+    assert_eq!((world.number(METERED), world.number(IN_EUROS)), (1, 0));
+    world.clock.advance(120);
+    let before = world.number(COMMITS);
+    assert_eq!(json(&world.approve(&reviewed["review"]["id"]).await)["verdict"], "allow");
+    assert_eq!((world.number(IN_EUROS), world.number(COMMITS)), (1, before + 1));
+    assert_eq!(found(&world.database), Vec::<String>::new());
+    for currency in ["EUR", "USD", "EUR"] {
+        ask_in(&world, &agent, currency).await;
+    }
+    assert_eq!(world.number(IN_EUROS), 1);
+    assert_eq!(found(&world.database), Vec::<String>::new());
 }
 
 #[tokio::test]

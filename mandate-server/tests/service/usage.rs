@@ -136,8 +136,8 @@ async fn an_answer_is_bounded_and_says_where_the_next_begins() {
     assert!(format!("{refused:?}").contains("cursor expired or malformed"), "another filter, another walk");
 }
 
-fn in_euros(caller: &Caller) -> Request {
-    let body = r#"{"amount":1,"currency":"EUR","recipient":"vendor:v","category":"c"}"#;
+fn in_euros(caller: &Caller, amount: &str) -> Request {
+    let body = format!(r#"{{"amount":{amount},"currency":"EUR","recipient":"vendor:v","category":"c"}}"#);
     Request::read(caller.agent.clone().unwrap(), Object::parse(body.as_bytes()).unwrap()).unwrap()
 }
 
@@ -152,7 +152,7 @@ async fn what_was_not_decided_is_not_metered() {
         call
     };
     world.decide(call("{}"), "1").await;
-    let other = Authorization::new(call(r#"{"a":1}"#), Ok(in_euros(&agent)));
+    let other = Authorization::new(call(r#"{"a":1}"#), Ok(in_euros(&agent, "1")));
     assert_eq!(world.store.decide(other).await.unwrap().status, 409);
     // The first decision of a month is written at once, with all that the agent's rows lack.
     world.clock.advance(30 * 24 * 60 * 60);
@@ -174,10 +174,49 @@ async fn a_denied_approval_is_counted_whatever_follows_it() {
         "limits":{"per_transaction":500,"per_month":1000,"currency":"EUR"}}"#;
     world.write_mandate(euros).await;
     assert_eq!(world::json(&world.approve(&review).await)["verdict"], "deny_limit");
-    let asked = Authorization::new(world.call(&agent), Ok(in_euros(&agent)));
+    let asked = Authorization::new(world.call(&agent), Ok(in_euros(&agent, "1")));
     assert_eq!(world.store.decide(asked).await.unwrap().status, 201);
     let dollars = ask(&world, &agent, everything()).await["data"][1].clone();
     assert_eq!((&dollars["currency"], &dollars["verdicts"]["deny_limit"]), (&json!("USD"), &json!(1)));
     world.store.close();
     oracle::holds(&world.database);
+}
+
+/// It is no request, and counts in the month in which it is made, whatever the agent was metered in before.
+#[tokio::test]
+async fn an_approval_counts_in_its_own_month_and_currency() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    let euros = r#"{"principal":"role:cfo","agent":"agt_a","categories":["c"],"expires":"2026-12-31",
+        "limits":{"per_transaction":500,"per_month":1000,"currency":"EUR"},"review_above":200}"#;
+    world.write_mandate(euros).await;
+    let asks = async |amount| {
+        let asked = Authorization::new(world.call(&agent), Ok(in_euros(&agent, amount)));
+        world::json(&world.store.decide(asked).await.unwrap())
+    };
+    // A minute before July.
+    world.clock.advance(15 * 86_400 + 12 * 3_600 - 60);
+    world.ask(&agent, "1").await;
+    let reviewed = asks("300").await;
+    world.clock.advance(120);
+    assert_eq!(world::json(&world.approve(&reviewed["review"]["id"]).await)["verdict"], "allow");
+    assert!(world.number("SELECT mark FROM clock") >= world.clock.now().millis());
+    let metered = async |month: &str| {
+        let query = Query { month: Some(Month::parse(month).unwrap()), ..everything() };
+        let rows = ask(&world, &agent, query).await["data"].clone();
+        let row = |row: &Value| {
+            let verdicts = ["allow", "review", "deny_limit"].map(|verdict| row["verdicts"][verdict].clone());
+            json!([row["currency"], row["requests"], row["spent"], verdicts])
+        };
+        rows.as_array().unwrap().iter().map(row).collect::<Vec<_>>()
+    };
+    assert_eq!(metered("2026-07").await, [json!(["EUR", 0, 300, [1, 0, 0]])]);
+    assert_eq!(asks("1").await["verdict"], "allow");
+    world.ask(&agent, "1").await;
+    let june = [json!(["EUR", 1, 0, [0, 1, 0]]), json!(["USD", 1, 0, [0, 0, 1]])];
+    assert_eq!(metered("2026-06").await, june);
+    let july = [json!(["EUR", 1, 301, [2, 0, 0]]), json!(["USD", 1, 0, [0, 0, 1]])];
+    assert_eq!(metered("2026-07").await, july);
+    world.store.close();
+    assert_eq!(oracle::holds(&world.database), 5);
 }

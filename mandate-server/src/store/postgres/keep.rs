@@ -1,4 +1,5 @@
-//! Writes what a batch made and changed. A few statements write whole sets of rows, and all are sent with COMMIT.
+//! Writes what a batch made and changed. A few statements write whole sets of rows, and all are sent with COMMIT. A
+//! decision that a script has made is written as that of a batch of one: there is no other way.
 //!
 //! Rows that always come together are written by one statement: a statement of its own costs as much as two rows.
 //! Arrays become rows in the select list (`SELECT unnest(…), unnest(…)`): in FROM, PostgreSQL would first copy each
@@ -15,14 +16,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::decider::Made;
 use super::super::sql::metered::Metered;
-use super::super::tx::{Tally, Value};
-use super::super::{Decider, Loaded, sql};
+use super::super::tx::{Tally, Tx, Value};
+use super::super::{AgentContext, Decider, DecisionAndReview, Loaded, sql};
 use super::columns::columns;
 use super::connection::Step;
-use super::hot::LockedRows;
+use super::hot::{LockedRows, StoredMetering};
 use super::session::PostgresSession;
 use crate::error::Fault;
-use crate::model::records::{AgentKey, EventRecord, UsageRecord};
+use crate::model::records::{AgentKey, EventRecord, UsageKey, UsageRecord};
 
 /// Writes what every batch with decisions has: decisions, agents' rows, and the transaction's number. One statement
 /// costs less than three, and none of the three parts reads what another writes.
@@ -158,6 +159,30 @@ pub(super) fn draw_events(
         }
     }
     Ok(())
+}
+
+/// Has the statements of a script that decides planned when they are run, for one row and for the present size of the tables.
+/// A batch worker keeps its plans (`hot`), but a person's approvals are too few for that.
+const PLAN_EACH: &str = "SET LOCAL plan_cache_mode = force_custom_plan";
+
+/// Sends a decision that a script has made on `context` along with the next statement, or with COMMIT. The script has
+/// locked the agent, and has thereby put the metering of the agent's row back (`sql::metered`): this metering takes its place.
+pub(super) fn keep_one(
+    session: &mut PostgresSession<'_>,
+    decided: DecisionAndReview,
+    context: AgentContext<'_>,
+) -> Result<Tally, Fault> {
+    let mark = sql::clock::mark(&mut Tx::new(session))?;
+    let (mut loaded, mut locked) = (Loaded { mark: Some(mark), ..Loaded::default() }, LockedRows::default());
+    let decision = &decided.decision;
+    let key = UsageKey::of(decision.environment, &decision.request, decision.decided_at);
+    locked.agents.insert(key.agent.clone(), StoredMetering { text: String::new(), metered: None });
+    loaded.agents.insert(key.agent.clone(), context.state.clone());
+    loaded.usage.insert(key, context.usage.clone());
+    loaded.count(decision, decision.decided_at)?;
+    loaded.made.add(decided);
+    session.later(Step::plain(PLAN_EACH));
+    keep(session, &loaded, &locked)
 }
 
 /// Sends what the batch made and changed along with COMMIT. Returns what is reported after the commit.

@@ -7,8 +7,10 @@ use tokio::runtime::Runtime;
 use tokio::time::sleep;
 
 use super::super::tx::{Backend, Row, Session, Tally, Tx, Value};
+use super::super::{AgentContext, DecisionAndReview};
 use super::connection::{Connection, Parameter, StatementResult, Step};
 use super::database_error::{DatabaseError, Recovery};
+use super::keep;
 use super::purpose::{DOUBTFUL, Purpose};
 use crate::error::{Fault, Refusal};
 use crate::model::call::ScriptError;
@@ -244,6 +246,10 @@ impl Session for PostgresSession<'_> {
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
         self.wrote = true;
         Ok(self.run(sql, parameters)?.count)
+    }
+
+    fn keep(&mut self, decided: DecisionAndReview, standing: AgentContext<'_>) -> Result<Tally, Fault> {
+        keep::keep_one(self, decided, standing)
     }
 }
 

@@ -33,9 +33,6 @@ const STATE_WITH_METERING: &str = "/* agents.state_with_metering */
     WHERE a.environment = $1 AND a.agent = $2";
 const LAST: &str = "/* agents.last */
     SELECT sequence, last_decision FROM agents WHERE environment = $1 AND agent = $2";
-const ADVANCE: &str = "/* agents.advance */
-    UPDATE agents SET sequence = $1, last_decision = $2
-    WHERE environment = $3 AND agent = $4 AND sequence + 1 = $1";
 const GOVERN: &str = "/* agents.govern */
     UPDATE agents SET governing = $1 WHERE environment = $2 AND agent = $3";
 const FIND: &str = "/* agents.find */
@@ -134,15 +131,6 @@ pub fn last(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<(i64, Option<Decis
     let stored = read_last(&mut row)?;
     let uncounted = uncounted::find(tx, key)?;
     Ok(Some(uncounted.last().map_or(stored, |newest| (newest.sequence, Some(newest.id)))))
-}
-
-/// Writes the number and the id of an agent's newest decision.
-///
-/// # Errors
-/// The one before has another number: a decision for this agent was made without the lock.
-pub fn advance(tx: &mut Tx<'_>, key: &AgentKey, sequence: i64, last: DecisionId) -> Result<(), Fault> {
-    let (environment, agent) = (key.environment.into(), key.agent.as_str().into());
-    tx.execute_one(ADVANCE, &[sequence.into(), last.to_bytes().into(), environment, agent])
 }
 
 /// Makes `mandate` the one that governs the agent.

@@ -7,12 +7,11 @@ use mandate_core::{
 
 use super::checksums::DECISIONS;
 use super::of_agent::OfAgent;
-use super::{agents, reviews, uncounted, usage};
+use super::{clock, reviews, uncounted};
 use crate::error::Fault;
-use crate::model::records::{
-    AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice, UsageKey, UsageRecord,
-};
-use crate::store::tx::{Counting, Row, Tx, Value};
+use crate::model::records::{AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice};
+use crate::store::Ruling;
+use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "/* decisions.insert */
     INSERT INTO decisions (environment, decision, sequence, decided_at, verdict, mandate, nonce, agent, amount,
@@ -196,34 +195,22 @@ pub struct Whole {
     pub review: Option<ReviewRecord>,
 }
 
-/// Writes a decision, and the metering that it is counted in: there, or later with the rows of its agent. The first of a month
-/// and currency is counted at once, and so is one with which the rows would lack too many.
-pub fn record(
-    tx: &mut Tx<'_>,
-    d: &DecisionRecord,
-    month: &UsageKey,
-    counted: &UsageRecord,
-) -> Result<(), Fault> {
-    insert(tx, d)?;
-    if tx.counting() == Counting::AtOnce {
-        agents::advance(tx, &month.agent, d.sequence, d.id)?;
-        usage::keep(tx, month, counted)?;
-    } else if counted.stored.is_none() || uncounted::ids(tx, &month.agent)?.len() >= uncounted::MAX_UNCOUNTED
-    {
-        uncounted::count(tx, &month.agent)?;
+/// Writes a decision into the log, and the review that it waits for. The agent's rows lack it from now on. Returns the clock's
+/// mark: `mark`, or what it was raised to for this decision.
+///
+/// This is how every decision is written on SQLite. PostgreSQL has `postgres::keep`.
+pub(in crate::store) fn keep(tx: &mut Tx<'_>, ruling: &Ruling, mark: Timestamp) -> Result<Timestamp, Fault> {
+    let Ruling { decision, review } = ruling;
+    tx.execute_one(INSERT, &values(decision))?;
+    tx.note(decision);
+    let agent = AgentKey { environment: decision.environment, agent: decision.request.agent.clone() };
+    uncounted::add(tx, &agent, decision.id)?;
+    if let Some(review) = review {
+        reviews::insert(tx, decision.environment, review)?;
     }
-    Ok(())
-}
-
-/// Writes a decision into the log. Where agents' rows are written later, they lack it from now on.
-pub fn insert(tx: &mut Tx<'_>, d: &DecisionRecord) -> Result<(), Fault> {
-    tx.execute_one(INSERT, &values(d))?;
-    tx.note(d);
-    if tx.counting() == Counting::AtOnce {
-        return Ok(());
-    }
-    let agent = AgentKey { environment: d.environment, agent: d.request.agent.clone() };
-    uncounted::add(tx, &agent, d.id)
+    let Some(to) = clock::raised(mark, decision.decided_at) else { return Ok(mark) };
+    clock::raise(tx, to)?;
+    Ok(to)
 }
 
 /// A decision's 22 columns, and their checksum.

@@ -100,7 +100,7 @@ impl UncountedDecision {
 
 /// The ids of what an agent's rows lack, oldest first. Some may not be in the log: a transaction that writes them has not
 /// ended.
-pub(super) fn ids(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<DecisionId>, Fault> {
+pub(in crate::store) fn ids(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Vec<DecisionId>, Fault> {
     if tx.counting() == Counting::AtOnce {
         return Ok(Vec::new());
     }
@@ -182,6 +182,13 @@ pub fn counted_up_to(tx: &mut Tx<'_>, key: &AgentKey) -> Result<Option<DecisionI
 /// An id, or nothing where the column is empty.
 fn id(mut row: Row) -> Result<Option<DecisionId>, Fault> {
     Ok(row.blob()?.try_into().ok().map(DecisionId::from_bytes))
+}
+
+/// Whether an agent's rows are written with a decision that is metered in `usage`: with the first of a month and currency,
+/// and with that which is the last of the `lacking` that they may lack.
+#[must_use]
+pub fn is_due(usage: &UsageRecord, lacking: usize) -> bool {
+    usage.stored.is_none() || lacking >= MAX_UNCOUNTED
 }
 
 /// Adds uncounted decisions to an agent's newest requests.

@@ -47,16 +47,6 @@ const PUT_BACK: &str = "/* usage.put_back */
         deny_velocity = excluded.deny_velocity";
 const KEEP: &str = "/* usage.keep */
     INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review, deny_no_mandate,
-        deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)
-    ON CONFLICT (environment, month, agent, currency) DO UPDATE
-    SET spent = excluded.spent, requests = excluded.requests, allow = excluded.allow, review = excluded.review,
-        deny_no_mandate = excluded.deny_no_mandate, deny_revoked = excluded.deny_revoked, deny_expired =
-        excluded.deny_expired, deny_limit = excluded.deny_limit, deny_category = excluded.deny_category,
-        deny_velocity = excluded.deny_velocity
-    WHERE usage.spent = $15 AND usage.requests = $16";
-const KEEP_GUARDED: &str = "/* usage.keep_guarded */
-    INSERT INTO usage (environment, month, agent, currency, spent, requests, allow, review, deny_no_mandate,
         deny_revoked, deny_expired, deny_limit, deny_category, deny_velocity, checksum)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
     ON CONFLICT (environment, month, agent, currency) DO UPDATE
@@ -238,21 +228,18 @@ pub(in crate::store) fn put_back(tx: &mut Tx<'_>, key: &UsageKey, usage: &UsageR
     tx.execute_one(PUT_BACK, &values(key, usage))
 }
 
-/// Writes the metering.
+/// Writes the metering, where its rows have a checksum: on SQLite. PostgreSQL has `postgres::keep`.
 ///
 /// # Errors
 /// The row is not the one that was read: a decision for this agent was made without the lock.
-pub fn keep(tx: &mut Tx<'_>, key: &UsageKey, usage: &UsageRecord) -> Result<(), Fault> {
+pub(super) fn keep(tx: &mut Tx<'_>, key: &UsageKey, usage: &UsageRecord) -> Result<(), Fault> {
     let mut parameters = values(key, usage);
-    let is_guarded = tx.verifies();
-    if is_guarded {
-        parameters.push(USAGE.checksum(&parameters));
-    }
+    parameters.push(USAGE.checksum(&parameters));
     // A row that was not there must still not be there: no stored row has a negative count.
     let (spent, requests) = usage.stored.unwrap_or((Total::ZERO, -1));
     parameters.push(spent.to_string().into());
     parameters.push(requests.into());
-    tx.execute_one(if is_guarded { KEEP_GUARDED } else { KEEP }, &parameters)
+    tx.execute_one(KEEP, &parameters)
 }
 
 /// The 14 columns of a row of metering.

@@ -13,7 +13,7 @@ use rusqlite::Connection;
 use super::super::sql::uncounted::Counted;
 use super::super::tx::{Tally, Tx};
 use super::super::uncounted::Uncounted;
-use super::super::{Authorization, Decider, DecisionAndReview, Found, Signed, UnsignedOutcome, sql};
+use super::super::{Authorization, Decider, Found, Signed, UnsignedOutcome, sql};
 use super::SqliteSession;
 use super::jobs::{MAX_BATCH, PendingAuthorization};
 use super::signers::{Ready, Signers, Unsigned};
@@ -203,10 +203,9 @@ impl Deciding {
         if let Some((key, record)) = kept.as_deref() {
             sql::idempotency::keep(tx, key, record)?;
         }
-        if let Some(DecisionAndReview { decision, review }) = made.as_deref() {
-            sql::decisions::insert(tx, decision)?;
-            review.iter().try_for_each(|review| sql::reviews::insert(tx, decision.environment, review))?;
-            self.states.raise(decision.decided_at, tx)?;
+        if let Some(decided) = made.as_deref() {
+            let mark = self.states.mark(tx)?;
+            self.states.set_mark(sql::decisions::keep(tx, decided, mark)?);
         }
         if let Some(event) = event {
             sql::events::insert(tx, event)?;

@@ -25,13 +25,14 @@ use rusqlite::types::ValueRef;
 use rusqlite::{Connection, OpenFlags, TransactionBehavior, params_from_iter};
 use tokio::sync::Notify;
 
-use super::tx::{Backend, Counting, Row, Session, Tx, Value};
+use super::tx::{Backend, Counting, Row, Session, Tally, Tx, Value};
 use super::uncounted::Uncounted;
-use super::{Authorization, Decider, Holder, sql};
+use super::{AgentContext, Authorization, Decider, DecisionAndReview, Holder, sql};
 use crate::error::{Fault, Refusal};
 use crate::metrics::Metrics;
 use crate::model::call::{Answer, ScriptError};
 use crate::model::gauges::DiskUsage;
+use crate::model::records::{AgentKey, DecisionRecord};
 use commit::Disk;
 use owner::Owner;
 use readers::Readers;
@@ -282,6 +283,20 @@ impl Session for SqliteSession<'_> {
 
     fn execute(&mut self, sql: &'static str, parameters: &[Value]) -> Result<usize, Fault> {
         Ok(self.connection.prepare_cached(sql)?.execute(params_from_iter(parameters))?)
+    }
+
+    /// The agent's rows are written with it as often as with a batch's.
+    fn keep(&mut self, decided: DecisionAndReview, context: AgentContext<'_>) -> Result<Tally, Fault> {
+        let mut tx = Tx::new(self);
+        let mark = sql::clock::mark(&mut tx)?;
+        sql::decisions::keep(&mut tx, &decided, mark)?;
+        let DecisionRecord { environment, request, .. } = decided.decision;
+        let agent = AgentKey { environment, agent: request.agent };
+        let lacking = sql::uncounted::ids(&mut tx, &agent)?.len();
+        if sql::uncounted::is_due(context.usage, lacking) {
+            sql::uncounted::count(&mut tx, &agent)?;
+        }
+        Ok(tx.into_tally())
     }
 }
 

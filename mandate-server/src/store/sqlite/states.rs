@@ -10,7 +10,7 @@ use lru::LruCache;
 use mandate_core::{Currency, Month, Timestamp};
 
 use super::super::decider::count;
-use super::super::sql::uncounted::{Counted, MAX_UNCOUNTED, UncountedDecision};
+use super::super::sql::uncounted::{Counted, UncountedDecision, is_due};
 use super::super::tx::{Touched, Tx};
 use super::super::{AgentContext, sql};
 use crate::error::Fault;
@@ -93,17 +93,13 @@ impl States {
         }
     }
 
-    /// Raises the mark for a decision at `now`, where it is too low for it.
-    pub(super) fn raise(&mut self, now: Timestamp, tx: &mut Tx<'_>) -> Result<(), Fault> {
-        if let Some(to) = sql::clock::raised(self.mark(tx)?, now) {
-            sql::clock::raise(tx, to)?;
-            self.mark = Some(to);
-        }
-        Ok(())
+    /// Notes the mark that a decision has left.
+    pub(super) fn set_mark(&mut self, mark: Timestamp) {
+        self.mark = Some(mark);
     }
 
-    /// Counts a decision that is metered under `key`. Gives the agent's rows if they are to be written with it, as they
-    /// are with every [`MAX_UNCOUNTED`]th.
+    /// Counts a decision that is metered under `key`. Gives the agent's rows if they are to be written with it: see
+    /// [`is_due`].
     pub(super) fn count(
         &mut self,
         key: &UsageKey,
@@ -117,9 +113,8 @@ impl States {
         count(decision, decision.decided_at, state, &mut metering.record);
         metering.is_ahead = true;
         *uncounted += 1;
-        let is_stored = metering.record.stored.is_some();
-        let waits = is_stored && *uncounted < MAX_UNCOUNTED;
-        Ok(if waits { None } else { agent.rows(&key.agent) })
+        let is_due = is_due(&metering.record, *uncounted);
+        Ok(if is_due { agent.rows(&key.agent) } else { None })
     }
 
     /// How many decisions an agent's rows lack, if the agent is in memory.

@@ -10,7 +10,8 @@
 //! 4. An idempotency key is looked up in the transaction that keeps an answer under it.
 //! 5. Each id is greater than all before it (`Decider::follow`), so that an agent's sequence, the order of ids and the order
 //!    of the log agree.
-//! 6. An agent's rows lack exactly the decisions that are uncounted in memory ([`super::super::uncounted`]).
+//! 6. An agent's rows lack exactly the decisions that are uncounted in memory ([`super::super::uncounted`]). One function
+//!    writes a decision, of a batch or of a script: it adds it to them and raises the clock's mark (`sql::decisions::keep`).
 //! 7. Only operators' commands write beside the server, and each adds to a revision. Any other write is a fault. After any
 //!    of them the state is read again, so that none hides another.
 //! 8. After an I/O error nothing more is written ([`super::commit`]).
