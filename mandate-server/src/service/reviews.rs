@@ -14,7 +14,7 @@ use crate::model::records::{AgentKey, AgentState, ReviewRecord, UsageKey};
 use crate::store::sql::decisions::Whole;
 use crate::store::sql::reviews::Ended;
 use crate::store::tx::Tx;
-use crate::store::{Standing, sql};
+use crate::store::{AgentContext, sql};
 
 /// The longest reason for a denial, in characters.
 pub const MAX_REASON: usize = 500;
@@ -69,7 +69,7 @@ pub fn approve(tx: &mut Tx<'_>, call: &Call, command: &Approve) -> Scripted {
     sql::reviews::resolve(tx, environment.id, &review)?;
     whole.review = Some(review);
     resolved(tx, environment.id, &environment.policy_version, &whole, (moments, now))?;
-    tx.keep(*fresh.decided, Standing { mode, state: &state, usage: &usage })?;
+    tx.keep(*fresh.decided, AgentContext { mode, state: &state, usage: &usage })?;
     Ok(answer)
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mandate_core::{DecisionId, Verdict};
 
-use super::decider::{AgentContext, Ruling};
+use super::decider::{AgentContext, DecisionAndReview};
 use super::uncounted::Uncounted;
 use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, Mode};
@@ -225,7 +225,7 @@ pub trait Session {
 
     /// Writes a decision that a script has made, in the way in which this database writes those of a batch: see
     /// [`Tx::keep`].
-    fn keep(&mut self, ruling: Ruling, standing: AgentContext<'_>) -> Result<Tally, Fault>;
+    fn keep(&mut self, decided: DecisionAndReview, context: AgentContext<'_>) -> Result<Tally, Fault>;
 }
 
 /// One transaction.
@@ -285,11 +285,11 @@ impl<'a> Tx<'a> {
         Self { session, tally: Tally::default() }
     }
 
-    /// Writes a decision that was made on `standing`, with the metering that it is counted in, and raises the clock's mark
-    /// for it. The script has locked the agent (`sql::agents::lock`), and has read `standing` since. It calls this last:
+    /// Writes a decision that was made on `context`, with the metering that it is counted in, and raises the clock's mark
+    /// for it. The script has locked the agent (`sql::agents::lock`), and has read `context` since. It calls this last:
     /// the mark is the last row that a transaction locks.
-    pub fn keep(&mut self, ruling: Ruling, standing: AgentContext<'_>) -> Result<(), Fault> {
-        let tally = self.session.keep(ruling, standing)?;
+    pub fn keep(&mut self, decided: DecisionAndReview, context: AgentContext<'_>) -> Result<(), Fault> {
+        let tally = self.session.keep(decided, context)?;
         self.tally.add(tally);
         Ok(())
     }

@@ -81,7 +81,7 @@ fn counted_verify(token: &str, keys: &KeySet, expected: &Expected<'_>) {
 }
 
 #[inline(never)]
-fn counted_decide(engine: &Engine, batch: &[Authorization], now: Timestamp, loaded: &mut Loaded) {
+fn counted_decide(engine: &Engine, batch: &[&Authorization], now: Timestamp, loaded: &mut Loaded) {
     black_box(engine.decide(batch, now, loaded));
 }
 
@@ -144,8 +144,9 @@ async fn what_is_counted_does_its_work() {
 
     let ask = || Authorization::new(world.call(&caller), Ok(request.clone()));
     // The first has the keys opened.
-    world.engine.decide(&[ask()], now, &mut loaded);
+    world.engine.decide(&[&ask()], now, &mut loaded);
     let batch: Vec<_> = (0..TIMES).map(|_| ask()).collect();
+    let batch: Vec<_> = batch.iter().collect();
     counted_decide(&world.engine, &batch, now, &mut loaded);
     assert_eq!(loaded.made.decisions.len(), TIMES + 1);
 

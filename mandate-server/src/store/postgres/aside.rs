@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::jobs::{Asked, MAX_WAITING, Owner, overdue};
+use super::jobs::{MAX_WAITING, Owner, PendingAuthorization, overdue};
 
 /// Requests that were set aside.
 #[derive(Default)]
@@ -24,7 +24,7 @@ pub(super) struct Aside {
 #[derive(Default)]
 struct Lines {
     /// The requests of each agent that is here, in the order in which they came, but for those whose turn it is.
-    requests: BTreeMap<Owner, VecDeque<Asked>>,
+    requests: BTreeMap<Owner, VecDeque<PendingAuthorization>>,
     /// The agents whose turn it is not, the next one first.
     turns: VecDeque<Owner>,
     /// How many requests are here, with those whose turn it is.
@@ -46,7 +46,7 @@ impl Aside {
     }
 
     /// Puts requests behind others of their agents that are here. Returns those of all other agents.
-    pub(super) fn join(&self, came: Vec<Asked>) -> Vec<Asked> {
+    pub(super) fn join(&self, came: Vec<PendingAuthorization>) -> Vec<PendingAuthorization> {
         let mut lines = self.lines();
         if lines.requests.is_empty() {
             return came;
@@ -58,7 +58,7 @@ impl Aside {
     }
 
     /// Sets requests aside whose agents' rows are held.
-    pub(super) fn put(&self, held: Vec<Asked>) {
+    pub(super) fn put(&self, held: Vec<PendingAuthorization>) {
         let mut lines = self.lines();
         held.into_iter().for_each(|asked| lines.add(asked));
         drop(lines);
@@ -66,7 +66,7 @@ impl Aside {
     }
 
     /// Waits for the turn of an agent, with its `most` oldest requests. None once no turn can come any more.
-    pub(super) async fn next(&self, most: usize) -> Option<(Turn, Vec<Asked>)> {
+    pub(super) async fn next(&self, most: usize) -> Option<(Turn, Vec<PendingAuthorization>)> {
         loop {
             // What comes from here on is not missed.
             let came = self.came.notified();
@@ -85,7 +85,7 @@ impl Aside {
     }
 
     /// The turn of as many agents as wait for one, with `most` requests together. None if no agent waits.
-    pub(super) fn take(&self, most: usize) -> Option<(Turn, Vec<Asked>)> {
+    pub(super) fn take(&self, most: usize) -> Option<(Turn, Vec<PendingAuthorization>)> {
         let mut lines = self.lines();
         let (mut owners, mut taken) = (Vec::new(), Vec::new());
         while taken.len() < most
@@ -99,7 +99,7 @@ impl Aside {
     }
 
     /// Ends a turn. Of its requests, `held` were not answered.
-    pub(super) fn back(&self, turn: Turn, held: Vec<Asked>) {
+    pub(super) fn back(&self, turn: Turn, held: Vec<PendingAuthorization>) {
         let mut lines = self.lines();
         lines.count = lines.count.saturating_sub(turn.taken.saturating_sub(held.len()));
         for asked in held.into_iter().rev() {
@@ -141,7 +141,7 @@ impl Aside {
 }
 
 impl Lines {
-    fn add(&mut self, asked: Asked) {
+    fn add(&mut self, asked: PendingAuthorization) {
         if self.count >= MAX_WAITING {
             let _ = asked.waiter.send(Err(overdue()));
             return;
@@ -157,7 +157,7 @@ impl Lines {
     }
 
     /// Takes the oldest requests of an agent. Its line stays, so that others join it.
-    fn oldest(&mut self, owner: &Owner, most: usize) -> Vec<Asked> {
+    fn oldest(&mut self, owner: &Owner, most: usize) -> Vec<PendingAuthorization> {
         let Some(line) = self.requests.get_mut(owner) else { return Vec::new() };
         let most = most.min(line.len());
         line.drain(..most).collect()

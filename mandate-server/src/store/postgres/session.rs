@@ -248,8 +248,8 @@ impl Session for PostgresSession<'_> {
         Ok(self.run(sql, parameters)?.count)
     }
 
-    fn keep(&mut self, decided: DecisionAndReview, standing: AgentContext<'_>) -> Result<Tally, Fault> {
-        keep::keep_one(self, decided, standing)
+    fn keep(&mut self, decided: DecisionAndReview, context: AgentContext<'_>) -> Result<Tally, Fault> {
+        keep::keep_one(self, decided, context)
     }
 }
 

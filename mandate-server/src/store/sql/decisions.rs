@@ -10,7 +10,7 @@ use super::of_agent::OfAgent;
 use super::{clock, reviews, uncounted};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, Direction, Mode, ReviewRecord, Slice};
-use crate::store::Ruling;
+use crate::store::DecisionAndReview;
 use crate::store::tx::{Row, Tx, Value};
 
 const INSERT: &str = "/* decisions.insert */
@@ -199,8 +199,12 @@ pub struct Whole {
 /// mark: `mark`, or what it was raised to for this decision.
 ///
 /// This is how every decision is written on SQLite. PostgreSQL has `postgres::keep`.
-pub(in crate::store) fn keep(tx: &mut Tx<'_>, ruling: &Ruling, mark: Timestamp) -> Result<Timestamp, Fault> {
-    let Ruling { decision, review } = ruling;
+pub(in crate::store) fn keep(
+    tx: &mut Tx<'_>,
+    decided: &DecisionAndReview,
+    mark: Timestamp,
+) -> Result<Timestamp, Fault> {
+    let DecisionAndReview { decision, review } = decided;
     tx.execute_one(INSERT, &values(decision))?;
     tx.note(decision);
     let agent = AgentKey { environment: decision.environment, agent: decision.request.agent.clone() };

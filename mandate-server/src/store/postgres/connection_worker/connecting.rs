@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
-use super::super::breaker::Turn;
+use super::super::breaker::NextStep;
 use super::super::connection::Connection;
 use super::super::database_error::Recovery;
 use super::super::room::{Kind, Open, Rank, Surplus, asked_for};
@@ -58,7 +58,7 @@ impl ConnectionWorker {
 
     /// Waits for a connection, if the database has refused some and others stand in for this thread.
     fn find_place(&mut self) {
-        while self.rank() == Rank::Surplus && self.connection.is_none() && !self.address.breaker.is_away() {
+        while self.rank() == Rank::Surplus && self.connection.is_none() && !self.address.breaker.is_open() {
             match self.address.room.surplus() {
                 Surplus::Works => return,
                 Surplus::Waits => self.runtime.block_on(async { tokio::time::sleep(REFUSED_PAUSE).await }),
@@ -103,7 +103,7 @@ impl ConnectionWorker {
 
     /// Whether the database could not be reached, or has refused this thread a connection for too long.
     pub(in super::super) fn is_away(&self) -> bool {
-        self.address.breaker.is_away() || self.refusal.as_ref().is_some_and(|r| r.since.elapsed() >= REFUSED)
+        self.address.breaker.is_open() || self.refusal.as_ref().is_some_and(|r| r.since.elapsed() >= REFUSED)
     }
 
     /// Whether the database has refused this thread the connection that it needs.
@@ -128,10 +128,10 @@ impl ConnectionWorker {
             return Err(why.clone());
         }
         while self.connection.is_none() {
-            let attempt = match self.address.breaker.turn() {
-                Turn::Try(attempt) => attempt,
-                Turn::Refused(fault) => return Err(fault),
-                Turn::Wait => {
+            let attempt = match self.address.breaker.next_step() {
+                NextStep::Try(attempt) => attempt,
+                NextStep::Refused(fault) => return Err(fault),
+                NextStep::Wait => {
                     // A timer must be made within its runtime.
                     self.runtime.block_on(async { tokio::time::sleep(WAIT).await });
                     continue;

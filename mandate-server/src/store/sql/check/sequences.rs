@@ -1,13 +1,13 @@
 //! Rules for the places among an agent's decisions: the sequence in its row, and those that its mandates name.
 
-use super::rules::{Of, Rule};
+use super::rules::{IdKind, Rule};
 
 /// The rules. Where an agent has decisions, the log is compared with them too.
 pub(super) const SEQUENCES: &[Rule] = &[
     Rule {
         table: "agents",
-        of: Of::Itself,
-        other: Of::Itself,
+        of: IdKind::Itself,
+        other: IdKind::Itself,
         found: "sequence {} without a last decision",
         expected: "sequence 0 where there is no last decision",
         sql: "/* rules.sequence_without_decision */ SELECT a.environment, a.agent, a.sequence, a.agent, a.sequence FROM agents a
@@ -15,8 +15,8 @@ pub(super) const SEQUENCES: &[Rule] = &[
     },
     Rule {
         table: "mandates",
-        of: Of::Mandate,
-        other: Of::Itself,
+        of: IdKind::Mandate,
+        other: IdKind::Itself,
         found: "governs from sequence {} on or ends behind 0, and its agent has no decision",
         expected: "governs_from 1, and revoked_after and governed_until of 0 or none, where its agent has no decision",
         sql: "/* rules.mandate_ahead_of_no_decision */ SELECT m.environment, m.mandate, m.governs_from, m.agent, m.governs_from FROM mandates m
@@ -27,8 +27,8 @@ pub(super) const SEQUENCES: &[Rule] = &[
     },
     Rule {
         table: "mandates",
-        of: Of::Mandate,
-        other: Of::Itself,
+        of: IdKind::Mandate,
+        other: IdKind::Itself,
         found: "governs from sequence {} on, and its ends do not fit",
         expected: "revoked_after where it is revoked, and only there; governed_until where another mandate governs, and only \
                    there; the mandate that replaced it governs from the next sequence on",
@@ -41,8 +41,8 @@ pub(super) const SEQUENCES: &[Rule] = &[
     },
     Rule {
         table: "mandates",
-        of: Of::Mandate,
-        other: Of::Itself,
+        of: IdKind::Mandate,
+        other: IdKind::Itself,
         found: "governs until another that governs from sequence {} on",
         expected: "each sequence of an agent governed by one mandate: the next governs from governed_until + 1 on",
         sql: "/* rules.mandates_overlap_or_leave_a_gap */ SELECT w.environment, w.mandate, w.next, w.agent, w.governs_from
@@ -54,8 +54,8 @@ pub(super) const SEQUENCES: &[Rule] = &[
     },
     Rule {
         table: "mandates",
-        of: Of::Mandate,
-        other: Of::Itself,
+        of: IdKind::Mandate,
+        other: IdKind::Itself,
         found: "governs from sequence {} on, and ended or was revoked outside what it governs",
         expected: "governed_until and revoked_after of governs_from - 1 or greater, and revoked_after no greater than \
                    governed_until",
