@@ -41,11 +41,13 @@ on_both! {
 
 fn servers_that_are_killed_leave_nothing_half_done(kind: Kind) {
     let database = kind.fresh();
-    let replicas = Replicas::start(database.url(), SERVERS);
+    // A file belongs to one server.
+    let servers = if kind == Kind::Sqlite { 1 } else { SERVERS };
+    let replicas = Replicas::start(database.url(), servers);
     let mut ledger = Ledger::open(&replicas, campaign::seed("killed servers"));
     ledger.under_load(|progress| {
         for round in 0..rounds() * SERVERS {
-            replicas.replace(round % SERVERS);
+            replicas.replace(round % servers);
             progress.answers(BETWEEN);
         }
     });

@@ -25,6 +25,9 @@ const UNPRIVILEGED: u32 = 65_534;
 const EACH: u32 = 10;
 /// How many first starts of `serve` are killed, below that scale.
 const STARTS: usize = 8;
+/// How many transfers are killed, below that scale, the last of them behind one of the last calls.
+const TRANSFERS: usize = 16;
+const LAST_CALLS: usize = 4;
 /// How many first starts of `dev` are killed.
 const DEMONSTRATIONS: u32 = 3;
 /// A first start of `dev` makes more of these calls than this.
@@ -266,7 +269,11 @@ fn a_transfer_that_is_killed_anywhere_goes_on() {
     let mut last = Kind::Postgres.fresh();
     let (mut refused, mut ended) = (0, 0);
     // In the order of the calls.
-    for after in dying.places(&["transfer", "--from", &from, "--to", last.url()], &mut numbers) {
+    let mut places = dying.places(&["transfer", "--from", &from, "--to", last.url()], &mut numbers);
+    while scale() < EACH && places.len() > TRANSFERS {
+        places.remove(numbers.below(places.len() - LAST_CALLS));
+    }
+    for after in places {
         let target = Kind::Postgres.fresh();
         let arguments = ["transfer", "--from", &from, "--to", target.url()];
         dying.kill(&arguments, after);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use mandate_core::WebhookId;
 use mandate_server::model::call::Caller;
-use mandate_tests::cluster::{self, Held};
+use mandate_tests::cluster::{self, OpenTransaction};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
