@@ -255,7 +255,7 @@ fn a_decision_is_written_in_one_way_on_each_database() {
     };
     let once = |paths: [&str; 2]| paths.map(|path| (path.to_owned(), 1_usize)).to_vec();
     // PostgreSQL has one text with reviews and events, and one without.
-    let texts = [("store/postgres/keep".to_owned(), 2), ("store/sql/decisions".to_owned(), 1)];
+    let texts = [("store/postgres/keep".to_owned(), 2_usize), ("store/sql/decisions".to_owned(), 1)];
     assert_eq!(naming("INSERT INTO decisions"), texts);
     assert_eq!(naming("decisions::keep("), once(["store/sqlite", "store/sqlite/batch"]));
     assert_eq!(naming("keep::keep"), once(["store/postgres/hot", "store/postgres/session"]));
