@@ -107,7 +107,7 @@ impl Scene {
     /// Writes the event, and does `meanwhile` once the event waits. The transaction that this leaves under way ends when
     /// the event is written. Returns whether it was written in one try: where that took too long, another try sees what
     /// came meanwhile, and waits for it.
-    async fn write_while(&self, writer: Writer, meanwhile: impl Future<Output = Held>) -> bool {
+    async fn write_while(&self, writer: Writer, meanwhile: impl Future<Output = OpenTransaction>) -> bool {
         let mut writing = pin!(self.write(writer));
         let meanwhile = async {
             self.until_it_waits().await;
