@@ -10,6 +10,7 @@ use super::sql::uncounted;
 use super::tx::{Tx, Value};
 use super::{Holder, Owned, Place, place, postgres, sqlite, upkeep};
 use crate::error::Fault;
+use crate::model::call::ScriptError;
 use crate::model::database::redacted;
 
 mod layout;
@@ -115,19 +116,18 @@ impl Source {
     }
 }
 
-/// Has agents' rows hold all that the log says, as they do where they are written with each batch.
+/// Has agents' rows hold all that the log says, as they do where they are written with each batch. Writes nothing where
+/// they do: a transfer that goes on knows its source by its file.
 fn count_all(from: &str) -> Result<(), Fault> {
     let mut after = (FIRST.0, FIRST.1.to_owned());
     loop {
+        let found = upkeep::snapshot(from, |tx| uncounted::agents(tx, (after.0, &after.1), AGENTS_AT_ONCE))?;
+        let Some(last) = found.last() else { return Ok(()) };
+        after = (last.environment, last.agent.as_str().to_owned());
         let counted = super::run_once(from, |tx| {
-            let uncounted = uncounted::agents(tx, (after.0, &after.1), AGENTS_AT_ONCE)?;
-            uncounted.iter().try_for_each(|agent| uncounted::count(tx, agent))?;
-            Ok(uncounted.into_iter().next_back())
+            found.iter().try_for_each(|agent| uncounted::count(tx, agent)).map_err(ScriptError::Fault)
         })?;
-        match counted.map_err(|refusal| Fault::new(refusal.message))? {
-            Some(last) => after = (last.environment, last.agent.as_str().to_owned()),
-            None => return Ok(()),
-        }
+        counted.map_err(|refusal| Fault::new(refusal.message))?;
     }
 }
 

@@ -171,7 +171,6 @@ fn apart<T>(
     let _held = upkeep::claim(path, Holder::Server)?;
     let mut connection = connect(path)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-    let before = transaction.total_changes();
     let mut session = SqliteSession::writing(&transaction, None);
     let mut tx = Tx::new(&mut session);
     upkeep::schema_in(&mut tx)?.must_be_newest(path)?;
@@ -182,9 +181,7 @@ fn apart<T>(
     };
     match end {
         End::Commit => {
-            if transaction.total_changes() > before {
-                sql::operated::add(&mut Tx::new(&mut SqliteSession::writing(&transaction, None)))?;
-            }
+            sql::operated::add(&mut Tx::new(&mut SqliteSession::writing(&transaction, None)))?;
             transaction.commit()?;
         }
         End::Rollback => transaction.rollback()?,
