@@ -18,7 +18,7 @@ const LATE: usize = 5;
 /// So many held agents that trying them all takes longer than any other request should wait.
 const MANY: usize = 100;
 /// How long others wait at most while rows are held, with room for a slow machine. One wait for a lock may take 3 seconds.
-const BRIEF: Duration = Duration::from_secs(2);
+const BRIEF: Duration = Duration::from_secs(6);
 /// Sessions that hold a row one after another, always one of them, and for how long each: longer together than one wait for
 /// a lock may take, and shorter than a request waits.
 const RELAY: usize = 4;
