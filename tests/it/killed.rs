@@ -67,10 +67,11 @@ impl Dying {
         chosen(&fs::read(self.log()).unwrap(), numbers)
     }
 
-    /// Runs a command that dies behind this call.
+    /// Runs a command that dies behind this call. It ends in order where it makes fewer calls than it did when it was watched.
     fn kill(&self, args: &[&str], after: usize) {
         let died = self.command(args, after).output().unwrap();
-        assert_eq!(died.status.signal(), Some(SIGKILL), "call {after} of {args:?}: {died:?}");
+        let is_dead = died.status.signal() == Some(SIGKILL);
+        assert!(is_dead || died.status.code() == Some(0), "call {after} of {args:?}: {died:?}");
     }
 }
 

@@ -165,7 +165,7 @@ impl Gauges {
 
     pub(super) fn set(&self, reading: &Reading) {
         for (kind, open) in &reading.connections {
-            set(&self.connections.get_or_create(&OfKind { kind: *kind }), Some(*open));
+            set(&self.connections.get_or_create(&OfKind { kind }), Some(*open));
         }
         if let Some(cluster) = &reading.cluster {
             self.set_cluster(cluster);

@@ -43,7 +43,7 @@ const FORMER: &str = "BEGIN;
             AND (w.due_at IS NULL OR w.due_at > e.created_at);
     COMMIT";
 /// How long the event may take to wait for a lock, or to be written.
-const DEADLINE: Duration = Duration::from_secs(60);
+const DEADLINE: Duration = Duration::from_mins(1);
 /// How many scenes are played until the event is written in one try.
 const SCENES: usize = 10;
 

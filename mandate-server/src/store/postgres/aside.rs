@@ -53,14 +53,18 @@ impl Aside {
         }
         let (here, others): (Vec<_>, Vec<_>) =
             came.into_iter().partition(|asked| lines.requests.contains_key(&asked.owner()));
-        here.into_iter().for_each(|asked| lines.add(asked));
+        for asked in here {
+            lines.add(asked);
+        }
         others
     }
 
     /// Sets requests aside whose agents' rows are held.
     pub(super) fn put(&self, held: Vec<PendingAuthorization>) {
         let mut lines = self.lines();
-        held.into_iter().for_each(|asked| lines.add(asked));
+        for asked in held {
+            lines.add(asked);
+        }
         drop(lines);
         self.came.notify_waiters();
     }
@@ -95,7 +99,7 @@ impl Aside {
             taken.append(&mut lines.oldest(&owner, room));
             owners.push(owner);
         }
-        (!owners.is_empty()).then(|| (Turn { owners, taken: taken.len() }, taken))
+        if owners.is_empty() { None } else { Some((Turn { owners, taken: taken.len() }, taken)) }
     }
 
     /// Ends a turn. Of its requests, `held` were not answered.

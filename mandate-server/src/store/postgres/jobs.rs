@@ -24,6 +24,7 @@ pub(super) struct PendingAuthorization {
 }
 
 /// What a batch worker does.
+#[expect(clippy::large_enum_variant, reason = "nearly all of it are decisions")]
 pub(super) enum Work {
     /// It decides.
     Decide(PendingAuthorization),

@@ -90,7 +90,7 @@ impl Pool {
         let place = first(Kind::Patient, Rank::Patient);
         threads.push(thread("writer-patient".to_owned(), address, place, serve)?);
         let aside = Arc::new(Aside::default());
-        let decides = |progress: &Arc<Progress>| {
+        let new_worker = |progress: &Arc<Progress>| {
             let (decider, aside) = (Arc::clone(decider), Arc::clone(&aside));
             BatchWorker::new(decider, after.clone(), max_wait, aside, Arc::clone(progress))
         };
@@ -98,8 +98,8 @@ impl Pool {
         for number in 0..BATCH_WORKERS {
             let (asked, waiting) = mpsc::channel(MAX_WAITING);
             let progress = Arc::default();
-            let decides = decides(&progress);
-            let serve = move |worker: ConnectionWorker| decides.serve(worker, waiting);
+            let batches = new_worker(&progress);
+            let serve = move |worker: ConnectionWorker| batches.serve(worker, waiting);
             let place = first(Kind::Decide, Rank::Decide);
             threads.push(thread(format!("batch-worker-{number}"), address, place, serve)?);
             batch_workers.push((Mutex::new(Some(asked)), progress));
@@ -107,8 +107,8 @@ impl Pool {
         let mut in_turn = Vec::with_capacity(IN_TURN);
         for number in 0..IN_TURN {
             // What these cannot do says nothing about the others.
-            let decides = decides(&Arc::default());
-            let serve = move |worker: ConnectionWorker| decides.serve_in_turn(worker);
+            let batches = new_worker(&Arc::default());
+            let serve = move |worker: ConnectionWorker| batches.serve_in_turn(worker);
             let place = first(Kind::Wait, Rank::Surplus);
             in_turn.push(thread(format!("batch-worker-in-turn-{number}"), address, place, serve)?);
         }
