@@ -213,7 +213,7 @@ fn a_server_that_waits_for_a_file_ends_when_it_is_stopped() {
     let first = Serving::start(&[], &[]);
     let database = format!("sqlite://{}/mandate.db", first.folder.path().display());
     // It would wait for a quarter of an hour.
-    let mut second = Serving::spawn(&["--database", &database, "--drain-delay-seconds", "900"], &[]);
+    let mut second = Serving::spawn(&["--database", &database, "--drain-delay-seconds", "600"], &[]);
     second.await_line(WAITING);
     let began = Instant::now();
     second.signal("TERM");
