@@ -511,7 +511,7 @@ CREATE VIEW analysis.decisions WITH (security_barrier) AS
     FROM analysis.readers r JOIN decisions d ON d.environment = r.environment
     WHERE r.reader = session_user;
 
--- A review that nobody has answered has expired at its end, also before the job that writes it down.
+-- A review without an answer has expired at its end, also before the job that writes it down.
 CREATE VIEW analysis.reviews WITH (security_barrier) AS
     SELECT encode(v.review, 'hex')::UUID AS review, encode(v.decision, 'hex')::UUID AS decision, s.status, v.waits_for,
         to_timestamp(v.expires_at / 1000.0) AS expires_at,
