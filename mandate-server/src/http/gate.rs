@@ -21,6 +21,7 @@ use super::Api;
 use super::key::Key;
 use super::key_cache::KeyHash;
 use super::limit::downloads::Download;
+use super::limit::unread::UnreadAnswer;
 use super::respond::Failure;
 use crate::error::{Code, Refusal};
 use crate::model::call::Caller;
@@ -84,21 +85,20 @@ impl Api {
         })
     }
 
-    /// Refuses a read of a key that has too many answers which were not read, or if all keys together have too many.
-    pub(super) fn admit_read(&self, key: i64) -> Result<(), Failure> {
-        if self.unread_answers.admit(key) {
-            return Ok(());
-        }
-        self.metrics.overloaded();
-        Err(Failure::Unread)
+    /// Counts one more read of a key, or refuses it if too many answers to the key, or to all keys, were not read.
+    pub(super) fn admit_read(&self, key: i64) -> Result<UnreadAnswer, Failure> {
+        self.unread_answers.admit(key).ok_or_else(|| {
+            self.metrics.overloaded();
+            Failure::Unread
+        })
     }
 
     /// The answer to a read, counted until its peer has read it; or a refusal, if that would be too much. What is streamed
     /// is not counted: only a piece of it is in memory.
-    pub(super) fn count_answer(&self, key: i64, mut response: Response) -> Response {
+    pub(super) fn count_answer(&self, unread: UnreadAnswer, mut response: Response) -> Response {
         let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
         let Some(bytes) = bytes.filter(|bytes| *bytes > 0) else { return response };
-        let Some(unread) = self.unread_answers.acquire(key, bytes) else {
+        let Some(unread) = unread.rendered(bytes) else {
             self.metrics.overloaded();
             return Failure::Unread.into_response();
         };

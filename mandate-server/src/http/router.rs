@@ -101,17 +101,17 @@ where
         let admitted = caller.and_then(|caller| {
             on_path?;
             gate::admit(&api, key, &caller)?;
-            if reads {
-                api.admit_read(caller.caller.key)?;
-            }
-            Ok(caller)
+            let unread = reads.then(|| api.admit_read(caller.caller.key)).transpose()?;
+            Ok((caller, unread))
         });
         match admitted {
-            Ok(caller) => {
-                let number = caller.caller.key;
+            Ok((caller, unread)) => {
                 request.extensions_mut().insert(caller);
                 let response = handler.call(request, Arc::clone(&api)).await;
-                if reads { api.count_answer(number, response) } else { response }
+                match unread {
+                    Some(unread) => api.count_answer(unread, response),
+                    None => response,
+                }
             }
             Err(failure) => failure.into_response(),
         }
