@@ -174,6 +174,11 @@ rm -rf "$0""#;
 
     /// Gives it a certificate and its key, PEM, and starts it anew: connections without TLS are refused from then on.
     pub fn secure(&mut self, certificate: &str, key: &str) {
+        self.secure_with(certificate, key, None);
+    }
+
+    /// The same. If `authority` is given, PEM, a client needs a certificate that it has signed for the role.
+    pub fn secure_with(&mut self, certificate: &str, key: &str, authority: Option<&str>) {
         succeed(self.pg_ctl("stop").args(["--mode", "fast"]));
         let write = |name: &str, text: &str, mode| {
             let path = self.data().join(name);
@@ -182,10 +187,15 @@ rm -rf "$0""#;
         };
         write("server.crt", certificate, 0o644);
         write("server.key", key, 0o600);
-        write("pg_hba.conf", "hostssl all all 127.0.0.1/32 scram-sha-256\n", 0o600);
+        let (demanded, setting) = match authority {
+            Some(_) => (" clientcert=verify-full", "ssl_ca_file = 'clients.crt'\n"),
+            None => ("", ""),
+        };
+        write("clients.crt", authority.unwrap_or_default(), 0o644);
+        write("pg_hba.conf", &format!("hostssl all all 127.0.0.1/32 scram-sha-256{demanded}\n"), 0o600);
         hand_over(&self.data());
         let settings = fs::OpenOptions::new().append(true).open(self.data().join("postgresql.conf"));
-        settings.and_then(|mut file| file.write_all(b"ssl = on\n")).unwrap();
+        settings.and_then(|mut file| write!(file, "ssl = on\n{setting}")).unwrap();
         self.start_again();
     }
 

@@ -71,6 +71,8 @@ struct OwnParameters {
     disabled: bool,
     preferred: bool,
     roots: Option<String>,
+    certificate: Option<String>,
+    key: Option<String>,
     unprepared: bool,
 }
 
@@ -102,9 +104,9 @@ impl Address {
             config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
         let prepares = !own.unprepared;
-        let (mode, roots) = own.security(&config);
+        let (mode, roots, identity) = own.security(&config)?;
         config.ssl_mode(mode);
-        let connector = MakeRustlsConnect::new(tls::client(&roots)?);
+        let connector = MakeRustlsConnect::new(tls::client(&roots, identity.as_ref())?);
         let (hosts, last) = (apart(&config), AtomicUsize::new(0));
         Ok(Arc::new(Self {
             connector,
@@ -191,6 +193,8 @@ impl OwnParameters {
                 }
                 ("sslrootcert", "system") => own.roots = None,
                 ("sslrootcert", path) => own.roots = Some(path.to_owned()),
+                ("sslcert", path) => own.certificate = Some(path.to_owned()),
+                ("sslkey", path) => own.key = Some(path.to_owned()),
                 ("statement_cache", "on") => own.unprepared = false,
                 ("statement_cache", "off") => own.unprepared = true,
                 ("statement_cache", _) => {
@@ -206,8 +210,19 @@ impl OwnParameters {
         Ok((own, if left == 0 { before.to_owned() } else { format!("{before}?{rest}") }))
     }
 
-    /// How strict TLS is. If the URL does not say, a database on another machine must be verified in full.
-    fn security(self, config: &Config) -> (SslMode, tls::Roots) {
+    /// How strict TLS is, and by what this program is known. If the URL does not say, a database on another machine must be
+    /// verified in full.
+    fn security(self, config: &Config) -> Result<(SslMode, tls::Roots, Option<tls::Identity>), Fault> {
+        let identity = match (self.certificate, self.key) {
+            (Some(certificate), Some(key)) => Some(tls::Identity { certificate, key }),
+            (None, None) => None,
+            (Some(_), None) => {
+                return Err(Fault::new("database: sslcert needs sslkey, the certificate's key"));
+            }
+            (None, Some(_)) => {
+                return Err(Fault::new("database: sslkey needs sslcert, the key's certificate"));
+            }
+        };
         let near = config.get_hostaddrs().is_empty() && config.get_hosts().iter().all(is_near);
         let (mode, trust) = match (self.trust, self.disabled, self.preferred) {
             (Some(trust), ..) => (SslMode::Require, trust),
@@ -216,7 +231,7 @@ impl OwnParameters {
             (None, false, false) if near => (SslMode::Prefer, Trust::Anything),
             (None, false, false) => (SslMode::Require, Trust::Name),
         };
-        (mode, tls::Roots { trust, file: self.roots })
+        Ok((mode, tls::Roots { trust, file: self.roots }, identity))
     }
 }
 
@@ -282,6 +297,8 @@ mod tests {
             "postgres://u:secret@h/d?unknown=secret",
             "postgres://u:secret@h/d?statement_cache=secret",
             "postgres://u:secret@h/d?sslrootcert=/nowhere/at/all",
+            "postgres://u:secret@h/d?sslcert=/nowhere/at/all&sslkey=/nowhere/at/all",
+            "postgres://u:secret@h/d?sslkey=/nowhere/at/all",
         ] {
             let why = Address::parse(bad).unwrap_err().to_string();
             assert!(!why.contains("secret"), "{why}");

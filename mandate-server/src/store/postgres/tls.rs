@@ -1,15 +1,18 @@
-//! TLS to the database: how strictly its certificate is checked.
+//! TLS to the database: how strictly its certificate is checked, and the certificate by which it knows this program.
 
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{WantsClientCert, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, RootCertStore,
+    SignatureScheme,
+};
 
 use crate::error::Fault;
 
@@ -32,8 +35,17 @@ pub(super) struct Roots {
     pub(super) file: Option<String>,
 }
 
+/// The certificate by which the database knows this program.
+#[derive(Debug)]
+pub(super) struct Identity {
+    /// The file of the certificate and those between it and its authority, PEM.
+    pub(super) certificate: String,
+    /// The file of its key, PEM.
+    pub(super) key: String,
+}
+
 /// The TLS configuration for the database.
-pub(super) fn client(roots: &Roots) -> Result<ClientConfig, Fault> {
+pub(super) fn client(roots: &Roots, identity: Option<&Identity>) -> Result<ClientConfig, Fault> {
     let provider = Arc::new(aws_lc_rs::default_provider());
     let unusable = |e: &dyn fmt::Display| Fault::new(format!("database: TLS cannot be used: {e}"));
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -42,29 +54,50 @@ pub(super) fn client(roots: &Roots) -> Result<ClientConfig, Fault> {
     // As in libpq: if authorities are named, they are checked in any mode.
     if roots.trust == Trust::Anything && roots.file.is_none() {
         let verifier = Arc::new(LenientVerifier { provider, chain: None });
-        return Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth());
+        return known_by(builder.dangerous().with_custom_certificate_verifier(verifier), identity);
     }
     let store = Arc::new(read(roots.file.as_deref())?);
     if roots.trust == Trust::Name {
-        return Ok(builder.with_root_certificates(store).with_no_client_auth());
+        return known_by(builder.with_root_certificates(store), identity);
     }
     let chain = WebPkiServerVerifier::builder_with_provider(store, Arc::clone(&provider)).build();
     let verifier = Arc::new(LenientVerifier { provider, chain: Some(chain.map_err(|e| unusable(&e))?) });
-    Ok(builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth())
+    known_by(builder.dangerous().with_custom_certificate_verifier(verifier), identity)
+}
+
+/// Adds the certificate that is shown to the database, if there is one. The files are read now.
+fn known_by(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    identity: Option<&Identity>,
+) -> Result<ClientConfig, Fault> {
+    let Some(Identity { certificate, key: file }) = identity else {
+        return Ok(builder.with_no_client_auth());
+    };
+    let chain = certificates("sslcert", certificate)?;
+    let unusable = |e: &dyn fmt::Display| Fault::new(format!("database: sslkey: {file}: {e}"));
+    let key = PrivateKeyDer::from_pem_file(Path::new(file)).map_err(|e| unusable(&e))?;
+    builder.with_client_auth_cert(chain, key).map_err(|e| unusable(&e))
 }
 
 fn read(file: Option<&str>) -> Result<RootCertStore, Fault> {
+    const PARAMETER: &str = "sslrootcert";
     let mut store = RootCertStore::empty();
     let Some(file) = file else {
         store.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         return Ok(store);
     };
-    let unusable = |e: &dyn fmt::Display| Fault::new(format!("database: sslrootcert: {file}: {e}"));
-    let certificates = CertificateDer::pem_file_iter(Path::new(file)).map_err(|e| unusable(&e))?;
-    for certificate in certificates {
-        store.add(certificate.map_err(|e| unusable(&e))?).map_err(|e| unusable(&e))?;
+    for certificate in certificates(PARAMETER, file)? {
+        store.add(certificate).map_err(|e| Fault::new(format!("database: {PARAMETER}: {file}: {e}")))?;
     }
-    if store.is_empty() { Err(unusable(&"there is no certificate in it")) } else { Ok(store) }
+    Ok(store)
+}
+
+/// The certificates in the file that a parameter names: one at least.
+fn certificates(parameter: &str, file: &str) -> Result<Vec<CertificateDer<'static>>, Fault> {
+    let unusable = |e: &dyn fmt::Display| Fault::new(format!("database: {parameter}: {file}: {e}"));
+    let read = CertificateDer::pem_file_iter(Path::new(file)).map_err(|e| unusable(&e))?;
+    let read = read.collect::<Result<Vec<_>, _>>().map_err(|e| unusable(&e))?;
+    if read.is_empty() { Err(unusable(&"there is no certificate in it")) } else { Ok(read) }
 }
 
 /// Accepts a certificate for another name or, if no authorities are given, any certificate.

@@ -3,7 +3,7 @@
 use std::thread;
 
 use mandate_tests::Cluster;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
 use crate::store::postgres::address::Address;
@@ -20,12 +20,15 @@ struct Issued {
     authority: String,
 }
 
+/// A certificate for a host of this name, whose common name it is too.
 fn issue(name: &str) -> Issued {
     let mut parameters = CertificateParams::new(Vec::new()).unwrap();
     parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     let authority = CertifiedIssuer::self_signed(parameters, KeyPair::generate().unwrap()).unwrap();
     let key = KeyPair::generate().unwrap();
-    let signed = CertificateParams::new(vec![name.to_owned()]).unwrap().signed_by(&key, &authority).unwrap();
+    let mut parameters = CertificateParams::new(vec![name.to_owned()]).unwrap();
+    parameters.distinguished_name.push(DnType::CommonName, name);
+    let signed = parameters.signed_by(&key, &authority).unwrap();
     Issued { certificate: signed.pem(), key: key.serialize_pem(), authority: authority.pem() }
 }
 
@@ -94,5 +97,56 @@ fn the_database_is_who_its_certificate_says_as_far_as_the_url_demands() {
             (Err(why), Err(wanted)) => assert!(why.contains(wanted), "{url}: {why}"),
             (connected, _) => panic!("{url}: {connected:?}"),
         }
+    }
+}
+
+#[test]
+fn a_database_that_asks_for_a_certificate_is_shown_the_one_that_the_url_names() {
+    let folder = TempDir::new().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    // The role that the tests connect as.
+    let (host, role) = (issue("localhost"), issue("mandate"));
+    let other = issue("mandate");
+    let (trusted, certificate, key) = (
+        file("trusted.pem", &host.authority),
+        file("role.pem", &role.certificate),
+        file("role.key", &role.key),
+    );
+    let (stranger, its_key) = (file("stranger.pem", &other.certificate), file("stranger.key", &other.key));
+    let mut cluster = Cluster::start();
+    cluster.secure_with(&host.certificate, &host.key, Some(&role.authority));
+    let by_name = cluster.url("postgres").replace("@127.0.0.1", "@localhost");
+    let verified = format!("{by_name}?sslmode=verify-full&sslrootcert={trusted}");
+    let cases: [(String, Option<&str>); 5] = [
+        (format!("{verified}&sslcert={certificate}&sslkey={key}"), None),
+        (format!("{by_name}?sslmode=require&sslcert={certificate}&sslkey={key}"), None),
+        (
+            format!("{by_name}?sslmode=verify-ca&sslrootcert={trusted}&sslkey={key}&sslcert={certificate}"),
+            None,
+        ),
+        (verified.clone(), Some("certificate")),
+        (format!("{verified}&sslcert={stranger}&sslkey={its_key}"), Some("")),
+    ];
+    for ((url, wanted), connected) in cases.iter().zip(connect_all(cases.iter().map(|(url, _)| url.as_str())))
+    {
+        match (connected, wanted) {
+            (Ok(encrypted), None) => assert!(encrypted, "{url}"),
+            (Err(why), Some(wanted)) => assert!(why.contains(wanted), "{url}: {why}"),
+            (connected, _) => panic!("{url}: {connected:?}"),
+        }
+    }
+    for (parameters, wanted) in [
+        (format!("sslcert={certificate}"), "sslcert needs sslkey"),
+        (format!("sslkey={key}"), "sslkey needs sslcert"),
+        (format!("sslcert={certificate}&sslkey={its_key}"), "database: sslkey: "),
+        (format!("sslcert={key}&sslkey={key}"), "there is no certificate in it"),
+        (format!("sslcert={certificate}&sslkey={certificate}"), "database: sslkey: "),
+    ] {
+        let refused = Address::parse(&format!("{by_name}?{parameters}")).unwrap_err().to_string();
+        assert!(refused.contains(wanted), "{parameters}: {refused}");
     }
 }
