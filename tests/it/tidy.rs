@@ -306,6 +306,7 @@ const ON_ONE_DATABASE: [(&str, &[&str]); 2] = [
             "published",
             "rates",
             "replicas",
+            "roles",
             "standby",
             "stops",
             "tls",

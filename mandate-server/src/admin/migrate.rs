@@ -2,11 +2,14 @@
 
 use std::io::Write as _;
 
+use mandate_core::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
-use super::{Common, Failure, operator};
+use super::{Common, Failure, operator, terminal};
+use crate::error::Fault;
 use crate::model::database;
+use crate::store::sql::servers;
 use crate::store::upkeep::{self, Schema};
 
 /// The schema of the database.
@@ -26,7 +29,10 @@ Examples:
   mandate-server migrate --database sqlite:///var/lib/mandate/mandate.db
 
 `serve` does the same when it starts. All changes are made in one transaction. They cannot be undone: take a backup first. \
-Until 0.1.0 a database of another version is refused, not upgraded.";
+Until 0.1.0 a database of another version is refused, not upgraded.
+
+On PostgreSQL this also makes the partitions of decisions and events for a year ahead, if the role owns the tables, and says \
+until when there are any. Where servers have a role of their own that does not, run it once a month with the owner's URL.";
 
 #[derive(Serialize)]
 struct View<'a> {
@@ -34,6 +40,8 @@ struct View<'a> {
     newest: i64,
     dry_run: bool,
     changes: Vec<Change<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    partitions_end: Option<Timestamp>,
 }
 
 #[derive(Serialize)]
@@ -49,7 +57,11 @@ impl Options {
     /// The database cannot be opened, its schema is newer than this program's, or a migration fails.
     pub fn run(self) -> Result<(), Failure> {
         let database = self.common.settings()?.database;
-        let looked = if self.dry_run { upkeep::schema(&database) } else { upkeep::migrate(&database) };
+        let looked = if self.dry_run {
+            upkeep::must_be_complete(&database).and_then(|()| upkeep::schema(&database))
+        } else {
+            upkeep::migrate(&database)
+        };
         let schema = looked.map_err(Failure::failed)?;
         schema.must_be_known(&database::redacted(&database)).map_err(Failure::failed)?;
         if !self.dry_run && !schema.missing.is_empty() {
@@ -57,21 +69,44 @@ impl Options {
             let details = json!({ "from": schema.current, "to": schema.newest });
             operator::record_named(&database, "migrate", &subject, details)?;
         }
-        self.print(&schema).map_err(Failure::failed)
+        // A dry run may have found no tables.
+        let is_there = !self.dry_run || schema.is_newest();
+        let (end, is_short) =
+            if is_there { partitions_end(&database).map_err(Failure::failed)? } else { (None, false) };
+        self.print(&schema, end).map_err(Failure::failed)?;
+        if is_short && !self.dry_run {
+            terminal::note(
+                "the partitions end soon, and this role may make none: run this with the role that owns the tables",
+            );
+        }
+        Ok(())
     }
 
-    fn print(&self, schema: &Schema) -> std::io::Result<()> {
+    fn print(&self, schema: &Schema, partitions_end: Option<Timestamp>) -> std::io::Result<()> {
         let mut out = std::io::stdout().lock();
         let Schema { current, newest, missing, .. } = schema;
         if self.common.json {
             let changes =
                 missing.iter().map(|step| Change { version: step.version, name: &step.name }).collect();
-            let view = View { current: *current, newest: *newest, dry_run: self.dry_run, changes };
+            let (current, newest, dry_run) = (*current, *newest, self.dry_run);
+            let view = View { current, newest, dry_run, changes, partitions_end };
             serde_json::to_writer(&mut out, &view)?;
             return writeln!(out);
         }
         writeln!(out, "schema {current}, newest {newest}")?;
         let done = if self.dry_run { "would apply" } else { "applied" };
-        missing.iter().try_for_each(|step| writeln!(out, "{done} {}: {}", step.version, step.name))
+        missing.iter().try_for_each(|step| writeln!(out, "{done} {}: {}", step.version, step.name))?;
+        partitions_end.map_or(Ok(()), |end| writeln!(out, "partitions until {end}"))
     }
+}
+
+/// Until when there are partitions, where the database has them, and whether that is soon.
+fn partitions_end(database: &str) -> Result<(Option<Timestamp>, bool), Fault> {
+    if !upkeep::is_remote(database)? {
+        return Ok((None, false));
+    }
+    upkeep::snapshot(database, |tx| {
+        let now = servers::now(tx)?;
+        Ok((upkeep::partitions_end(tx, now)?, upkeep::partitions_short(tx)?.is_some()))
+    })
 }

@@ -215,7 +215,7 @@ fn prepare(
     clock: &dyn Clock,
     entropy: &dyn Entropy,
 ) -> Result<Keyring, Fault> {
-    owned.migrate()?;
+    owned.migrate(&|shown| clock.database(shown))?;
     let keyring = store::run_once(database, |tx| {
         signing::ensure(tx, master_key, entropy, clock.now())?;
         Keyring::load(tx, master_key, issuer).map_err(ScriptError::Fault)

@@ -129,7 +129,7 @@ impl Ops {
         let stored = self.asked(self.store.read(move |tx| gauges::read(tx, now)));
         let (stored, decides) = tokio::join!(stored, self.decides());
         let stored = stored.ok();
-        let asked = spawn_blocking(move || (store.disk_usage().ok(), store.cluster().ok().flatten()));
+        let asked = spawn_blocking(move || (store.disk_usage().ok(), store.cluster(now).ok().flatten()));
         let (disk_usage, cluster) = asked.await.unwrap_or_default();
         let signing_ready = self.signing_ready();
         let reading = Reading {

@@ -145,7 +145,7 @@ impl Gauges {
         ours.register("database_receivers", help, self.receivers.clone());
         let help = "How far the last standby is behind, where the server's role may know it";
         ours.register_with_unit("database_replication_lag", help, Unit::Bytes, self.lag.clone());
-        let help = "Start of the last month for which PostgreSQL has partitions; 0 without any";
+        let help = "Until when decisions and events have partitions, with PostgreSQL";
         ours.register_with_unit(
             "database_partitions_timestamp",
             help,
@@ -159,8 +159,7 @@ impl Gauges {
         if cluster.lag_bytes.is_some() {
             set(&self.lag.get_or_create(&Vec::new()), cluster.lag_bytes);
         }
-        let partitions = cluster.partitions_to.map_or(0, |at| at.millis() / 1000);
-        set(&self.partitions.get_or_create(&Vec::new()), Some(partitions));
+        set(&self.partitions.get_or_create(&Vec::new()), Some(cluster.partitions_end.seconds()));
     }
 
     pub(super) fn set(&self, reading: &Reading) {

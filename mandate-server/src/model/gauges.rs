@@ -23,14 +23,14 @@ pub struct Stored {
 }
 
 /// What a database that several servers share shows of itself.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cluster {
     /// Standbys, and others that receive its log.
     pub receivers: i64,
     /// How far the last of them is behind, in bytes of the log. None without one, or if the server's role may not know it.
     pub lag_bytes: Option<i64>,
-    /// The first instant of the last month for which all partitions are there. None if there are none.
-    pub partitions_to: Option<Timestamp>,
+    /// Until when decisions and events have partitions, without a gap. Not after the present if this month has none.
+    pub partitions_end: Timestamp,
 }
 
 /// How much of its disk a database uses, in bytes.

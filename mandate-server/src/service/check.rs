@@ -113,6 +113,12 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
              `pg_checksums --enable`",
         );
     }
+    if let Some(end) = upkeep::partitions_short(tx)? {
+        listener.note(&format!(
+            "the partitions of decisions and events end at {end}: run `mandate-server migrate` with the role that owns the \
+             tables"
+        ));
+    }
     for guarded in checksums::deciding(tx) {
         checked(tx, guarded, listener)?;
     }

@@ -234,14 +234,14 @@ impl Store {
         }
     }
 
-    /// What a database that several servers share shows of itself. This asks it, so it may take a while.
+    /// What a database that several servers share shows of itself at `now`. This asks it, so it may take a while.
     ///
     /// # Errors
     /// The database does not answer.
-    pub fn cluster(&self) -> Result<Option<Cluster>, Fault> {
+    pub fn cluster(&self, now: Timestamp) -> Result<Option<Cluster>, Fault> {
         match &self.backend {
             Backend::Sqlite(_) => Ok(None),
-            Backend::Postgres(postgres) => postgres.cluster().map(Some),
+            Backend::Postgres(postgres) => postgres.cluster(now).map(Some),
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use mandate_core::Timestamp;
+
 use super::sqlite::owner::Owner;
 use super::{Place, place, postgres, sqlite};
 use crate::error::Fault;
@@ -29,14 +31,27 @@ impl Owned {
         })
     }
 
-    /// Brings the database up to the newest schema: all of the way, or not at all. Says what it was before.
+    /// Brings the database up to the newest schema: all of the way, or not at all. On PostgreSQL it then makes the
+    /// partitions that are missing for a year, if the role owns the tables. `time` is the time that counts where the
+    /// database's clock shows the given one. Says what it was before.
     ///
     /// # Errors
-    /// It is not the database of such a server, or newer than this program, or cannot be changed.
-    pub fn migrate(&self) -> Result<Schema, Fault> {
+    /// It is not the database of such a server, or newer than this program, or cannot be changed; or a transfer fills it.
+    pub fn migrate(&self, time: &dyn Fn(Timestamp) -> Timestamp) -> Result<Schema, Fault> {
         match self {
             Self::Sqlite(owner) => sqlite::upkeep::migrate(owner.path()),
-            Self::Postgres(url) => postgres::upkeep::migrate(url),
+            Self::Postgres(url) => postgres::upkeep::migrate(url, time),
+        }
+    }
+
+    /// Writes down what this process does with the database, for others that want it: after "process 12 on host h".
+    ///
+    /// # Errors
+    /// The file that says so cannot be written.
+    pub(super) fn say(&mut self, what: &str) -> Result<(), Fault> {
+        match self {
+            Self::Sqlite(owner) => owner.say(what),
+            Self::Postgres(_) => Ok(()),
         }
     }
 }

@@ -96,7 +96,8 @@ impl Source {
         if upkeep::schema(from)?.current == 0 {
             return Err(Fault::new(format!("database: {path} is not there, or nothing is in it")));
         }
-        let owned = Owned::take(from, Duration::ZERO)?;
+        let mut owned = Owned::take(from, Duration::ZERO)?;
+        owned.say("transfers it to another database")?;
         count_all(from)?;
         let held = upkeep::claim(from, Holder::Alone)?;
         if !upkeep::snapshot(from, |tx| uncounted::agents(tx, FIRST, 1))?.is_empty() {

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use mandate_core::Timestamp;
 use refinery::{Migration, Runner};
 
 #[cfg(test)]
@@ -251,6 +252,29 @@ pub fn has_page_checksums(tx: &mut Tx<'_>) -> Result<bool, Fault> {
     }
 }
 
+/// Until when decisions and events have partitions, without a gap, as known at `now`. None where the database has no
+/// partitions.
+///
+/// # Errors
+/// The database does not answer.
+pub fn partitions_end(tx: &mut Tx<'_>, now: Timestamp) -> Result<Option<Timestamp>, Fault> {
+    match tx.backend() {
+        Backend::Sqlite => Ok(None),
+        Backend::Postgres => postgres::upkeep::partitions_end(tx, now).map(Some),
+    }
+}
+
+/// Until when there are partitions, if that is soon by the database's clock: within 90 days.
+///
+/// # Errors
+/// The database does not answer.
+pub fn partitions_short(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
+    match tx.backend() {
+        Backend::Sqlite => Ok(None),
+        Backend::Postgres => postgres::upkeep::partitions_short(tx),
+    }
+}
+
 /// The rows that refer to missing rows: their table, and the table referred to.
 ///
 /// # Errors
@@ -276,12 +300,12 @@ pub fn adopt(file: &File, directory: &Path) {
     sqlite::upkeep::adopt(file, directory);
 }
 
-/// Brings a database up to the newest schema, as [`Owned::migrate`] does.
+/// Brings a database up to the newest schema, as [`Owned::migrate`] does, by the database's clock.
 ///
 /// # Errors
 /// A server owns the database, or as with [`Owned::migrate`].
 pub fn migrate(database: &str) -> Result<Schema, Fault> {
-    Owned::take(database, Duration::ZERO)?.migrate()
+    Owned::take(database, Duration::ZERO)?.migrate(&|shown| shown)
 }
 
 /// Locks a database, which need not exist, until the returned file is dropped.

@@ -6,6 +6,7 @@ use mandate_tests::campaign::Numbers;
 use serde_json::{Value, json};
 
 use crate::wire::Reply;
+use crate::world::World;
 
 /// Objects that are remembered of each kind; the newest are the likeliest to be in a state of interest.
 const REMEMBERED: usize = 40;
@@ -23,6 +24,20 @@ pub(crate) struct Operation {
     pub(crate) key: String,
     pub(crate) name: Option<String>,
     pub(crate) body: Option<String>,
+}
+
+impl Operation {
+    /// Sends it. The clock is the caller's to move.
+    pub(crate) async fn send(&self, world: &World) -> Reply {
+        let mut headers =
+            self.name.as_ref().map_or(String::new(), |name| format!("Idempotency-Key: {name}\r\n"));
+        if let Some(body) = &self.body {
+            let length = body.len().to_string();
+            headers.extend(["Content-Type: application/json\r\nContent-Length: ", &length, "\r\n"]);
+        }
+        let body = self.body.as_deref().unwrap_or_default();
+        world.send(self.method, &self.path, &self.key, &headers, body).await
+    }
 }
 
 /// Draws operations, and remembers the ids in their answers.

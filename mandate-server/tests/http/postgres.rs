@@ -1,6 +1,6 @@
 //! The same cases on PostgreSQL, but for those that never come to the database (`bodies`, `input`, `published`, `tls`, `unread`, and
 //! `upgrade` from one file to the next) and for the trace, which runs on both at once. `analysts`, `clocks`, `crowded`, `locks`, `losses`, `partitions`,
-//! `pooler`, `rates`, `standby` and `stops` are about what PostgreSQL alone has, and `transfer` about the way there.
+//! `pooler`, `rates`, `roles`, `standby` and `stops` are about what PostgreSQL alone has, and `transfer` about the way there.
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -39,6 +39,7 @@ mod rates;
 mod receiver;
 mod replays;
 mod replicas;
+mod roles;
 mod rotation;
 mod samples;
 mod server;

@@ -62,14 +62,7 @@ async fn world(kind: Kind, seed: u64) -> World {
 async fn carry_out(world: &World, operation: &Operation) -> Reply {
     // No two decisions are of one millisecond: their ids then rest on the clock alone.
     world.clock.advance(operation.seconds.max(1));
-    let mut headers =
-        operation.name.as_ref().map_or(String::new(), |name| format!("Idempotency-Key: {name}\r\n"));
-    if let Some(body) = &operation.body {
-        let length = body.len().to_string();
-        headers.extend(["Content-Type: application/json\r\nContent-Length: ", &length, "\r\n"]);
-    }
-    let body = operation.body.as_deref().unwrap_or_default();
-    let mut reply = world.send(operation.method, &operation.path, &operation.key, &headers, body).await;
+    let mut reply = operation.send(world).await;
     reply.body = unsigned(&reply.body);
     reply
 }

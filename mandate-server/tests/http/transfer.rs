@@ -10,7 +10,7 @@ use mandate_server::error::Fault;
 use mandate_server::service::audit::{self, AuditEntry, Operator};
 use mandate_server::service::check::{self, Finding};
 use mandate_server::service::transfer::{self, Listener, Nul, Summary};
-use mandate_server::store::upkeep;
+use mandate_server::store::{self, upkeep};
 use mandate_tests::Kind;
 use mandate_tests::campaign::{Numbers, scale, seed};
 use mandate_tests::wait::{DEADLINE, until_async};
@@ -60,6 +60,29 @@ impl check::Listener for Cut {
     fn looked_at(&mut self, _: i64, _: i64) {}
 }
 
+/// Tries to migrate the source while it is moved.
+struct MigrationBeside<'a> {
+    from: &'a str,
+    refused: String,
+}
+
+impl Listener for MigrationBeside<'_> {
+    fn moved(&mut self, _: &str, _: i64, _: i64) -> Result<(), Fault> {
+        self.refused = store::migrate(self.from).unwrap_err().to_string();
+        Ok(())
+    }
+
+    fn compared(&mut self, _: &str, _: i64) {}
+}
+
+impl check::Listener for MigrationBeside<'_> {
+    fn finding(&mut self, finding: Finding) {
+        panic!("{finding:?}");
+    }
+
+    fn looked_at(&mut self, _: i64, _: i64) {}
+}
+
 /// A server over SQLite, whose clock moves only when the test moves it.
 async fn source() -> World {
     let clock = noon();
@@ -77,15 +100,7 @@ async fn fill(world: &World, operations: u32) {
     for _ in 0..operations {
         let operation = recorder.next();
         world.clock.advance(operation.seconds % 4_000);
-        let mut headers =
-            operation.name.as_ref().map_or(String::new(), |name| format!("Idempotency-Key: {name}\r\n"));
-        if let Some(body) = &operation.body {
-            headers.push_str("Content-Type: application/json\r\nContent-Length: ");
-            headers.push_str(&body.len().to_string());
-            headers.push_str("\r\n");
-        }
-        let body = operation.body.as_deref().unwrap_or_default();
-        let reply = world.send(operation.method, &operation.path, &operation.key, &headers, body).await;
+        let reply = operation.send(world).await;
         assert!(reply.status < 500, "{operation:?}: {}", reply.body);
         recorder.remember(&operation, &reply);
     }
@@ -264,6 +279,8 @@ async fn what_is_cut_short_at_any_step_goes_on() {
                 assert!(refused.contains("has not ended: run `mandate-server transfer` again"), "{refused}");
                 let refused = on_a_thread(|| upkeep::must_be_complete(to)).unwrap_err().to_string();
                 assert!(refused.contains("has not ended"), "{refused}");
+                let refused = apart::migrate(to, "2026-06-15T12:00:00Z").unwrap_err().to_string();
+                assert!(refused.contains("has not ended: run `mandate-server transfer` again"), "{refused}");
             };
             assert_eq!(summary.target, "gone on with");
             // The same without a cut, into another database, takes as many steps and moves as much.
@@ -296,6 +313,21 @@ async fn a_source_that_has_changed_is_moved_from_the_beginning() {
             let summary = run(from, to, 1, &by, &mut Cut::never()).unwrap();
             assert_eq!(summary.target, "emptied");
             assert_eq!(oracle::holds(to), 1);
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_source_that_is_being_moved_says_so() {
+    let world = source().await;
+    world.agent("a").await;
+    let (target, by) = (Kind::Postgres.fresh(), operator(&world));
+    world
+        .stopped(&target, |from, to| {
+            let mut beside = MigrationBeside { from, refused: String::new() };
+            on_a_thread(|| transfer::run(from, to, (100, Nul::Refused), &by, &mut beside)).unwrap();
+            let MigrationBeside { refused, .. } = beside;
+            assert!(refused.contains(", which transfers it to another database; "), "{refused}");
         })
         .await;
 }

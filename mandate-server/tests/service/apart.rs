@@ -6,12 +6,14 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use mandate_core::{DecisionId, Timestamp};
 use mandate_server::error::{Fault, Refusal};
 use mandate_server::metrics::Metrics;
 use mandate_server::model::call::ScriptError;
 use mandate_server::store::tx::Tx;
 use mandate_server::store::uncounted::Uncounted;
 use mandate_server::store::{self, Decider, Owned, Schema, Store, upkeep};
+use mandate_tests::cluster::run;
 use mandate_tests::{Database, Kind};
 
 /// [`store::run_once`].
@@ -22,16 +24,42 @@ pub(crate) fn run_once<T: Send>(
     on_a_thread(|| store::run_once(database, script))
 }
 
-/// [`store::migrate`].
-pub(crate) fn migrate(database: &str) -> Result<Schema, Fault> {
-    on_a_thread(|| store::migrate(database))
+/// [`Owned::migrate`], at this time.
+pub(crate) fn migrate(database: &str, at: &str) -> Result<Schema, Fault> {
+    let at = Timestamp::parse(at).unwrap();
+    on_a_thread(|| Owned::take(database, Duration::ZERO)?.migrate(&|_| at))
 }
 
-/// A new database with a schema.
+/// A new database with a schema, made at noon of 15 June 2026. The clocks of tests jump by years before a server has made
+/// partitions: on PostgreSQL one more partition has all that is earlier, and one all that is later.
 pub(crate) fn migrated(kind: Kind) -> Database {
     kind.migrated(|database| {
-        migrate(database).unwrap();
+        migrate(database, "2026-06-15T12:00:00Z").unwrap();
+        if kind == Kind::Postgres {
+            widen(database);
+        }
     })
+}
+
+/// Makes those partitions.
+fn widen(database: &str) {
+    let id = |month: &str| {
+        let at = Timestamp::parse(&format!("{month}-01T00:00:00Z")).unwrap();
+        let bytes = DecisionId::new(at, 0).to_bytes();
+        bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+    };
+    let (first, behind) = (id("2026-05"), id("2027-07"));
+    for table in ["decisions", "events"] {
+        for (name, from, to) in [
+            ("earlier", "MINVALUE".to_owned(), format!(r"'\x{first}'")),
+            ("later", format!(r"'\x{behind}'"), "MAXVALUE".to_owned()),
+        ] {
+            let make = format!(
+                "CREATE TABLE {table}_{name} PARTITION OF {table} FOR VALUES FROM ({from}) TO ({to})"
+            );
+            run(database, &make);
+        }
+    }
 }
 
 /// [`upkeep::snapshot`].

@@ -52,6 +52,10 @@ impl From<Fault> for DatabaseError {
 impl From<Error> for DatabaseError {
     fn from(error: Error) -> Self {
         let message = match error.as_db_error() {
+            Some(error) if is_unplaced(error) => format!(
+                "database: {} has no partition for this time: run `mandate-server migrate` with the role that owns the tables",
+                error.table().unwrap_or("a table")
+            ),
             // The detail repeats values of rows: it is left out.
             Some(error) => format!("database: {} ({})", error.message(), error.code().code()),
             None => match std::error::Error::source(&error) {
@@ -77,15 +81,18 @@ impl From<Error> for DatabaseError {
     }
 }
 
+/// Whether a row belongs to a month without a partition. Any other such error names a constraint.
+fn is_unplaced(error: &DbError) -> bool {
+    *error.code() == SqlState::CHECK_VIOLATION && error.constraint().is_none()
+}
+
 fn recovery(error: &DbError) -> Recovery {
     let code = error.code();
     if *code == SqlState::LOCK_NOT_AVAILABLE {
         return Recovery::Locked;
     }
     let again = [SqlState::T_R_SERIALIZATION_FAILURE, SqlState::T_R_DEADLOCK_DETECTED];
-    // A row was routed before a partition was attached. This error names no constraint.
-    let displaced = *code == SqlState::CHECK_VIOLATION && error.constraint().is_none();
-    if again.contains(code) || displaced {
+    if again.contains(code) {
         return Recovery::Again;
     }
     // The server has become a standby, a plan is older than the schema, or a pooler has forgotten a prepared

@@ -25,8 +25,8 @@ mod tls;
 mod transfer;
 pub(super) mod upkeep;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use mandate_core::Timestamp;
 use tokio::sync::{Mutex, Notify};
@@ -51,6 +51,8 @@ mod migrations {
     refinery::embed_migrations!("src/store/migrations/postgres");
 }
 
+/// How often the log warns that partitions are short.
+const WARN_EVERY: Duration = Duration::from_secs(60 * 60);
 const SIZE: &str = "/* postgres.size */ SELECT pg_database_size(current_database())";
 
 /// An open database and the threads that serve it.
@@ -58,6 +60,8 @@ pub(super) struct Postgres {
     pool: Pool,
     /// The lease on the scheduled jobs, if this server holds it.
     jobs: Arc<Mutex<Option<JobsLease>>>,
+    /// When the log last warned that partitions are short.
+    warned: std::sync::Mutex<Option<Instant>>,
 }
 
 impl Postgres {
@@ -71,7 +75,7 @@ impl Postgres {
         let name = address.to_string();
         ConnectionWorker::new(Arc::clone(&address))?.read(&|tx: &mut Tx<'_>| must_be_usable(tx, &name))??;
         let pool = Pool::start(&address, decider, After::new(metrics, wake), MAX_WAIT)?;
-        Ok(Self { pool, jobs: Arc::default() })
+        Ok(Self { pool, jobs: Arc::default(), warned: std::sync::Mutex::default() })
     }
 
     pub(super) fn jobs(&self) -> &Arc<Mutex<Option<JobsLease>>> {
@@ -130,8 +134,8 @@ impl Postgres {
     }
 
     /// What the database shows of its standbys and partitions.
-    pub(super) fn cluster(&self) -> Result<Cluster, Fault> {
-        self.pool.read_here(cluster::read)?
+    pub(super) fn cluster(&self, now: Timestamp) -> Result<Cluster, Fault> {
+        self.pool.read_here(move |tx| cluster::read(tx, now))?
     }
 
     /// How many connections of each kind are open.
@@ -141,16 +145,33 @@ impl Postgres {
 
     /// Runs the maintenance that is due. Returns when it is due again.
     pub(super) async fn maintain(&self, now: Timestamp) -> Result<Timestamp, Fault> {
-        for (table, month) in maintenance::partitions(now)? {
+        // A server whose role owns no table leaves partitions to `migrate`.
+        for (table, month) in self.read(move |tx| maintenance::missing(tx, now)).await??.unwrap_or_default() {
             let make = move |tx: &mut Tx<'_>| Ok(maintenance::make_partition(tx, table, &month)?);
             if let Err(fault) = self.write(make).await {
-                // A query reads the whole table. There are months of time left, and until then the default
-                // partition takes the rows.
                 warn!(table, kind = fault.kind(), reason = %fault, "a partition is not made yet");
             }
         }
+        let end = self.read(move |tx| maintenance::end(tx, now)).await??;
+        if maintenance::is_short(end, now) && self.is_warning_due() {
+            warn!(
+                %end,
+                "the partitions of decisions and events end soon, and nothing is decided without one: run \
+                 `mandate-server migrate` with the role that owns the tables"
+            );
+        }
         while matches!(self.write(|tx| Ok(maintenance::forget(tx)?)).await?, Ok(true)) {}
         Ok(now.plus_seconds(maintenance::EVERY_SECONDS))
+    }
+
+    /// Whether the log has not warned for a while that partitions are short.
+    fn is_warning_due(&self) -> bool {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        let due = warned.is_none_or(|at| at.elapsed() >= WARN_EVERY);
+        if due {
+            *warned = Some(Instant::now());
+        }
+        due
     }
 
     pub(super) fn close(&self) {

@@ -32,10 +32,16 @@ const REVISIONS: &str = "SELECT sum(revision)::bigint FROM revisions";
 const WAITING: &str = "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
     WHERE NOT l.granted AND a.datname = current_database()";
 
-/// A database with the newest schema.
+/// A database with the newest schema, made at noon of 15 June 2026.
 fn fresh() -> Database {
+    fresh_at("2026-06-15T12:00:00Z")
+}
+
+/// The same, made at another time.
+fn fresh_at(at: &str) -> Database {
     let database = Kind::Postgres.fresh();
-    upkeep::migrate(database.url()).unwrap();
+    let at = Timestamp::parse(at).unwrap();
+    upkeep::migrate(database.url(), &|_| at).unwrap();
     database
 }
 
@@ -248,59 +254,81 @@ fn what_is_read_after_a_lock_is_what_was_committed_before_it() {
     assert_eq!(found, 1);
 }
 
+const PARTITIONS: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass";
+
+/// Makes the partitions that a server makes at this time.
+fn make_partitions(worker: &mut ConnectionWorker, now: Timestamp) {
+    for (table, month) in maintenance::partitions(now).unwrap() {
+        let made = worker.write(&|tx: &mut Tx<'_>| Ok(maintenance::make_partition(tx, table, &month)?));
+        made.unwrap().0.unwrap();
+    }
+}
+
 #[test]
-fn a_month_gets_a_partition_unless_its_rows_are_elsewhere() {
+fn partitions_are_made_a_year_ahead_and_a_row_without_one_is_refused_in_words() {
     const INSERT: &str = "INSERT INTO events (environment, event, type, created_at, data, checksum) VALUES (1, $1, 'ping', 0, '{}', 0)";
-    const PARTITIONS: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass";
-    const ELSEWHERE: &str = "SELECT count(*) FROM events_default";
-    let database = fresh();
+    let database = fresh_at("2026-11-21T12:00:00Z");
     let mut worker = worker(database.url());
-    let now = Timestamp::parse("2026-11-21T12:00:00Z").unwrap();
     let insert = |worker: &mut ConnectionWorker, at: &str| {
         let id = DecisionId::new(Timestamp::parse(at).unwrap(), 1).to_bytes();
         let written = worker.write(&|tx: &mut Tx<'_>| Ok(tx.execute_one(INSERT, &[id.into()])?));
-        written.unwrap().0.unwrap();
+        written.map(|(ended, _)| ended.unwrap())
     };
-    insert(&mut worker, "2026-12-24T00:00:00Z");
-    for _ in 0..2 {
-        for (table, month) in maintenance::partitions(now).unwrap() {
-            let made = worker.write(&|tx: &mut Tx<'_>| Ok(maintenance::make_partition(tx, table, &month)?));
-            made.unwrap().0.unwrap();
-        }
-        assert_eq!(number(&mut worker, PARTITIONS), 3, "the default's, November's and January's");
+    let until = |worker: &mut ConnectionWorker, now: &str| {
+        let now = Timestamp::parse(now).unwrap();
+        worker.read(&move |tx: &mut Tx<'_>| maintenance::end(tx, now).unwrap()).unwrap().to_string()
+    };
+    assert_eq!(number(&mut worker, PARTITIONS), 14, "October's, November's, and a year");
+    assert_eq!(until(&mut worker, "2026-11-21T12:00:00Z"), "2027-12-01T00:00:00.000Z");
+    for inside in ["2026-10-01T00:00:00Z", "2026-11-30T23:59:59.999Z", "2027-11-30T23:59:59.999Z"] {
+        insert(&mut worker, inside).unwrap();
     }
-    insert(&mut worker, "2026-11-30T23:59:59.999Z");
-    insert(&mut worker, "2027-01-01T00:00:00Z");
-    assert_eq!(number(&mut worker, ELSEWHERE), 1);
-    insert(&mut worker, "2027-02-01T00:00:00Z");
-    assert_eq!(number(&mut worker, ELSEWHERE), 2);
+    for outside in ["2026-09-30T23:59:59.999Z", "2027-12-01T00:00:00Z"] {
+        let refused = insert(&mut worker, outside).unwrap_err().to_string();
+        assert!(
+            refused.contains("events has no partition for this time: run `mandate-server migrate`"),
+            "{refused}"
+        );
+    }
+    let later = Timestamp::parse("2027-12-01T00:00:00Z").unwrap();
+    assert_eq!(until(&mut worker, "2027-12-01T00:00:00Z"), "2027-12-01T00:00:00.000Z");
+    // A partition that is wider than a month is left as it is.
+    let wide = [later.plus_seconds(40 * 86_400), later.plus_seconds(60 * 86_400)];
+    let [first, behind] = wide.map(|at| {
+        DecisionId::new(at, 0).to_bytes().iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+    });
+    let wide = format!(
+        r"CREATE TABLE events_wide PARTITION OF events FOR VALUES FROM ('\x{first}') TO ('\x{behind}')"
+    );
+    mandate_tests::cluster::run(database.url(), &wide);
+    for _ in 0..2 {
+        make_partitions(&mut worker, later);
+        assert_eq!(number(&mut worker, PARTITIONS), 14 + 12 + 1, "but for January, and the wide one");
+    }
+    insert(&mut worker, "2027-12-01T00:00:00Z").unwrap();
+    assert_eq!(until(&mut worker, "2027-12-01T00:00:00Z"), "2028-01-01T00:00:00.000Z");
 }
 
 #[test]
 fn those_who_make_a_partition_at_once_make_it_once() {
     const SERVERS: usize = 6;
-    let (database, together) = (fresh(), Barrier::new(SERVERS));
+    let (database, together) = (fresh_at("2026-11-21T12:00:00Z"), Barrier::new(SERVERS));
     thread::scope(|scope| {
         for _ in 0..SERVERS {
             scope.spawn(|| {
                 let mut worker = worker(database.url());
-                for year in 2026..2030 {
-                    let now = Timestamp::parse(&format!("{year}-11-21T12:00:00Z")).unwrap();
+                for year in 2027..2030 {
                     together.wait();
-                    for (table, month) in maintenance::partitions(now).unwrap() {
-                        let made = worker
-                            .write(&|tx: &mut Tx<'_>| Ok(maintenance::make_partition(tx, table, &month)?));
-                        made.unwrap().0.unwrap();
-                    }
+                    make_partitions(
+                        &mut worker,
+                        Timestamp::parse(&format!("{year}-11-21T12:00:00Z")).unwrap(),
+                    );
                 }
             });
         }
     });
-    let made = number(
-        &mut worker(database.url()),
-        "SELECT count(*) FROM pg_inherits WHERE inhparent = 'events'::regclass",
-    );
-    assert_eq!(made, 4 * 3 + 1, "three a year, and the default's");
+    let made = number(&mut worker(database.url()), PARTITIONS);
+    assert_eq!(made, 14 + 3 * 12, "those of the beginning, and twelve a year");
 }
 
 #[test]
@@ -314,7 +342,7 @@ fn those_who_migrate_at_once_migrate_once() {
         .map(|_| {
             thread::spawn({
                 let url = Arc::clone(&url);
-                move || upkeep::migrate(&url)
+                move || upkeep::migrate(&url, &|shown| shown)
             })
         })
         .collect();

@@ -2,8 +2,10 @@
 //! its source. Every process that uses the database checks for it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use mandate_core::{DecisionId, Timestamp};
+use tracing::warn;
 
 use super::super::transfer::{Table, TargetState, tables};
 use super::super::tx::{Tx, Value};
@@ -11,8 +13,9 @@ use super::address::Address;
 use super::columns::columns;
 use super::connection::Step;
 use super::connection_worker::ConnectionWorker;
+use super::maintenance::{self, Month, PARTITIONED};
 use super::session::PostgresSession;
-use super::{maintenance, upkeep};
+use super::upkeep;
 use crate::error::Fault;
 
 /// Taken exclusively to change what the database is, and shared to rely on it.
@@ -25,6 +28,9 @@ const MARK: &str = "/* postgres_transfer.mark */
         CREATE TABLE transfer (source TEXT NOT NULL, stamp TEXT NOT NULL, began_at BIGINT NOT NULL)";
 const WRITE: &str = "/* postgres_transfer.write */
     INSERT INTO transfer (source, stamp, began_at) VALUES ($1, $2, $3)";
+/// A role that owns no tables may be no reader of this one.
+const READABLE: &str = "/* postgres_transfer.readable */ SELECT count(*) FROM pg_class
+    WHERE oid = to_regclass('transfer') AND has_table_privilege(oid, 'SELECT')";
 const READ: &str = "/* postgres_transfer.read */ SELECT source, stamp FROM transfer";
 const FORGET: &str = "/* postgres_transfer.forget */ DELETE FROM transfer";
 const UNMARK: &str = "/* postgres_transfer.unmark */ DROP TABLE transfer";
@@ -40,17 +46,15 @@ const EMPTY: &str = "/* postgres_transfer.empty */
     TRUNCATE organizations, environments, revisions, clock, issuers, signing_keys, api_keys, agents, mandates,
     decisions, reviews, usage, idempotency, webhooks, subscriptions, events, deliveries, attempts, escrows, escrow_history,
     instructions, exports, export_pieces, audit, analysis.readers";
-/// The tables that are partitioned by month, by the ids in the second column of their key.
-const PARTITIONED: [&str; 2] = ["decisions", "events"];
 
 /// Refuses a database that a transfer is filling, and keeps a transfer from beginning until this transaction
 /// ends.
 pub(super) fn must_be_whole(tx: &mut Tx<'_>) -> Result<(), Fault> {
     tx.hold(TOGETHER, &[])?;
-    if !is_marked(tx)? {
+    if !is_there(tx, MARKED)? {
         return Ok(());
     }
-    let row = tx.row(READ, &[])?;
+    let row = if is_there(tx, READABLE)? { tx.row(READ, &[])? } else { None };
     let source = row.map_or(Ok("another database".to_owned()), |mut row| row.text())?;
     Err(Fault::new(format!(
         "database: a transfer from {source} has not ended: run `mandate-server transfer` again, which goes on with it"
@@ -58,16 +62,22 @@ pub(super) fn must_be_whole(tx: &mut Tx<'_>) -> Result<(), Fault> {
 }
 
 fn is_marked(tx: &mut Tx<'_>) -> Result<bool, Fault> {
-    let row = tx.row(MARKED, &[])?;
+    is_there(tx, MARKED)
+}
+
+/// Whether `counted` counts anything.
+fn is_there(tx: &mut Tx<'_>, counted: &'static str) -> Result<bool, Fault> {
+    let row = tx.row(counted, &[])?;
     Ok(row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()? > 0)
 }
 
 /// A database that is being filled.
 pub(in crate::store) struct Filling {
+    address: Arc<Address>,
     worker: ConnectionWorker,
     source: String,
     stamp: String,
-    /// The months whose partitions exist.
+    /// The partitions that were made for rows.
     months: BTreeSet<String>,
 }
 
@@ -85,12 +95,13 @@ impl Filling {
         stamp: &str,
         at: Timestamp,
     ) -> Result<(Self, TargetState), Fault> {
-        let mut worker = ConnectionWorker::new(Address::parse(url)?)?;
+        let address = Address::parse(url)?;
+        let mut worker = ConnectionWorker::new(Arc::clone(&address))?;
         claimed(&mut worker, source, at)?;
-        upkeep::migrate(url)?;
+        upkeep::bring_up(url, &|shown| shown, |_| Ok(()))?;
         let begun = worker.transact(&mut |session| mark(&mut Tx::new(session), source, stamp, at))?;
         let (source, stamp) = (source.to_owned(), stamp.to_owned());
-        Ok((Self { worker, source, stamp, months: BTreeSet::new() }, begun))
+        Ok((Self { address, worker, source, stamp, months: BTreeSet::new() }, begun))
     }
 
     /// The key of the last row that was written, and how many were.
@@ -126,7 +137,7 @@ impl Filling {
         })
     }
 
-    /// Rows written before their partition exists go into the default partition, which then prevents it.
+    /// Makes the partitions of rows, by the ids in the second column of their key.
     fn make_partitions(&mut self, table: &'static Table, rows: &[Vec<Value>]) -> Result<(), Fault> {
         if !PARTITIONED.contains(&table.name) {
             return Ok(());
@@ -134,22 +145,18 @@ impl Filling {
         for row in rows {
             let Some(Value::Blob(id)) = row.get(1) else { continue };
             let Ok(id) = <[u8; 16]>::try_from(id.as_slice()) else { continue };
-            let at = DecisionId::from_bytes(id).created_at();
-            // A time without a month needs no partition.
-            let Ok(partitions) = maintenance::partitions(at) else { continue };
-            if !self.months.insert(at.month().to_string()) {
+            let month = Month::of(DecisionId::from_bytes(id).created_at())?;
+            if !self.months.insert(month.partition(table.name)) {
                 continue;
             }
             let Self { worker, source, stamp, .. } = self;
-            for (table, month) in partitions {
-                worker.transact(&mut |session: &mut PostgresSession<'_>| {
-                    let mut tx = Tx::new(session);
-                    must_be_ours(&mut tx, source, stamp)?;
-                    maintenance::make_partition(&mut tx, table, &month)?;
-                    session.wrote = true;
-                    Ok(())
-                })?;
-            }
+            worker.transact(&mut |session: &mut PostgresSession<'_>| {
+                let mut tx = Tx::new(session);
+                must_be_ours(&mut tx, source, stamp)?;
+                maintenance::make_partition(&mut tx, table.name, &month)?;
+                session.wrote = true;
+                Ok(())
+            })?;
         }
         Ok(())
     }
@@ -168,7 +175,11 @@ impl Filling {
             }
             script(&mut tx)?;
             tx.execute(UNMARK, &[]).map(|_| ())
-        })
+        })?;
+        if let Err(fault) = upkeep::analyze(&self.address) {
+            warn!(kind = fault.kind(), reason = %fault, "the tables are not analyzed: run ANALYZE");
+        }
+        Ok(())
     }
 }
 

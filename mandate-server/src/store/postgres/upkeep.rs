@@ -2,15 +2,18 @@
 
 use std::sync::Arc;
 
+use mandate_core::Timestamp;
 use refinery::Runner;
+use tokio::runtime::Runtime;
 use tokio_postgres::Client;
 
 use super::address::Address;
 use super::connection_worker::ConnectionWorker;
-use super::migrations;
-use super::transfer;
+use super::session::PostgresSession;
+use super::{maintenance, migrations, transfer};
 use crate::error::Fault;
 use crate::store::Schema;
+use crate::store::sql::servers;
 use crate::store::tx::Tx;
 use crate::store::upkeep::{self, Applied};
 
@@ -19,6 +22,14 @@ pub(super) const HOLD: &str = "BEGIN; SET LOCAL idle_in_transaction_session_time
      SET LOCAL lock_timeout = 0; SELECT pg_advisory_xact_lock(7239165340126157901)";
 const HAS_HISTORY: &str = "/* postgres_upkeep.has_history */ SELECT count(*) FROM pg_class
     WHERE oid = to_regclass('refinery_schema_history')";
+const MAY_CREATE: &str = "/* postgres_upkeep.may_create */ SELECT count(*) FROM pg_namespace
+    WHERE nspname = current_schema() AND has_schema_privilege(oid, 'CREATE')
+    AND has_database_privilege(current_database(), 'CREATE')";
+/// Tables that are new or newly filled have no statistics, by which their statements are planned.
+const ANALYZE: &str = "/* postgres_upkeep.analyze */
+    ANALYZE organizations, environments, api_keys, revisions, clock, agents, mandates, issuers, signing_keys, decisions, reviews,
+    usage, idempotency, webhooks, subscriptions, events, deliveries, attempts, escrows, escrow_history, instructions, exports,
+    export_pieces, audit, commits, servers, leases";
 const PAGE_CHECKSUMS: &str = "/* postgres_upkeep.page_checksums */ SELECT current_setting('data_checksums')";
 /// Checks in place of foreign keys, which partitioned tables lack.
 const DANGLING: &[(&str, &str, &str)] = &[
@@ -76,43 +87,118 @@ pub(in crate::store) fn schema(url: &str) -> Result<Schema, Fault> {
     snapshot(url, schema_in)
 }
 
-/// Migrates the database to the newest schema, by all missing migrations or by none. If several processes begin at
-/// once, one migrates while the others wait. Returns the schema as this process found it: for those that waited,
-/// the newest.
-pub(in crate::store) fn migrate(url: &str) -> Result<Schema, Fault> {
-    let address = Address::parse(url)?;
-    let before = schema(url)?;
-    before.must_be_known(&address.to_string())?;
-    if before.missing.is_empty() {
-        return Ok(before);
-    }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|e| {
-        Fault::new(format!("cannot start the runtime for the connection to the database: {e}"))
-    })?;
-    runtime.block_on(migrate_held(address))
+/// Until when there are partitions, without a gap.
+pub(in crate::store) fn partitions_end(tx: &mut Tx<'_>, now: Timestamp) -> Result<Timestamp, Fault> {
+    maintenance::end(tx, now)
 }
 
-async fn migrate_held(address: Arc<Address>) -> Result<Schema, Fault> {
+/// Until when there are partitions, if that is soon by the database's clock.
+pub(in crate::store) fn partitions_short(tx: &mut Tx<'_>) -> Result<Option<Timestamp>, Fault> {
+    let now = servers::now(tx)?;
+    Ok(Some(maintenance::end(tx, now)?).filter(|end| maintenance::is_short(*end, now)))
+}
+
+/// Migrates the database to the newest schema, by all missing migrations or by none. If several processes begin at
+/// once, one migrates while the others wait. Then makes the partitions that are missing, if this role may. Returns the
+/// schema as this process found it: for those that waited, the newest.
+pub(in crate::store) fn migrate(url: &str, time: &dyn Fn(Timestamp) -> Timestamp) -> Result<Schema, Fault> {
+    bring_up(url, time, transfer::must_be_whole)
+}
+
+/// The same, if the database passes `check`.
+pub(super) fn bring_up(
+    url: &str,
+    time: &dyn Fn(Timestamp) -> Timestamp,
+    check: impl Fn(&mut Tx<'_>) -> Result<(), Fault>,
+) -> Result<Schema, Fault> {
+    let address = Address::parse(url)?;
+    let mut worker = ConnectionWorker::new(Arc::clone(&address))?;
+    let (mut before, may_create) = worker.look(|tx| {
+        check(tx)?;
+        Ok::<_, Fault>((schema_in(tx)?, may_create(tx)?))
+    })??;
+    before.must_be_known(&address.to_string())?;
+    if !before.missing.is_empty() {
+        if !may_create {
+            return Err(Fault::Schema(format!(
+                "database: {address} has schema {}, and this program needs {}. This role may not create tables: run \
+                 `mandate-server migrate` with the role that owns them",
+                before.current, before.newest
+            )));
+        }
+        before = runtime()?.block_on(migrate_held(&address))?;
+    }
+    make_partitions(&mut worker, time)?;
+    Ok(before)
+}
+
+/// Whether this role may create tables and schemas.
+fn may_create(tx: &mut Tx<'_>) -> Result<bool, Fault> {
+    let row = tx.row(MAY_CREATE, &[])?;
+    Ok(row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()? > 0)
+}
+
+/// Makes the partitions that are missing, if this role may.
+fn make_partitions(
+    worker: &mut ConnectionWorker,
+    time: &dyn Fn(Timestamp) -> Timestamp,
+) -> Result<(), Fault> {
+    let missing = worker.look(|tx| {
+        let now = time(servers::now(tx)?);
+        maintenance::missing(tx, now)
+    })??;
+    let missing = missing.unwrap_or_default();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    worker.transact(&mut |session: &mut PostgresSession<'_>| {
+        let mut tx = Tx::new(session);
+        for (table, month) in &missing {
+            maintenance::make_partition(&mut tx, *table, month)?;
+        }
+        session.wrote = true;
+        Ok(())
+    })
+}
+
+/// Has the database look at what is in the tables, for its plans.
+pub(super) fn analyze(address: &Address) -> Result<(), Fault> {
+    let failed = |e: &dyn std::fmt::Display| Fault::new(format!("database: cannot analyze {address}: {e}"));
+    runtime()?.block_on(async {
+        let client = connect(address).await.map_err(|fault| failed(&fault))?;
+        client.batch_execute(ANALYZE).await.map_err(|e| failed(&e))
+    })
+}
+
+fn runtime() -> Result<Runtime, Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime
+        .map_err(|e| Fault::new(format!("cannot start the runtime for the connection to the database: {e}")))
+}
+
+/// A connection without limits of time. The current runtime drives it.
+async fn connect(address: &Address) -> Result<Client, Fault> {
+    let connected = address.connect(async |host| Ok(host.connect(address.connector()).await?)).await;
+    let (client, connection) = connected.map_err(|error| error.fault)?;
+    tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    Ok(client)
+}
+
+async fn migrate_held(address: &Address) -> Result<Schema, Fault> {
     let failed = |e: &dyn std::fmt::Display| Fault::new(format!("database: cannot migrate {address}: {e}"));
     // The lock has a connection and a transaction of its own: that of the migrations ends with them, and behind a
     // pooler a session lock would be lost.
-    let mut connections = Vec::with_capacity(2);
-    for _ in 0..2 {
-        let connected = address.connect(async |host| Ok(host.connect(address.connector()).await?)).await;
-        let (client, connection) = connected.map_err(|error| failed(&error.fault))?;
-        tokio::spawn(async move {
-            let _ = connection.await;
-        });
-        connections.push(client);
-    }
-    let (Some(mut works), Some(holds)) = (connections.pop(), connections.pop()) else {
-        return Err(failed(&"there is no connection"));
-    };
+    let mut works = connect(address).await.map_err(|fault| failed(&fault))?;
+    let holds = connect(address).await.map_err(|fault| failed(&fault))?;
     holds.batch_execute(HOLD).await.map_err(|e| failed(&e))?;
     let before = Schema::of(&applied(&works).await.map_err(|e| failed(&e))?, &runner());
     before.must_be_known(&address.to_string())?;
     runner().run_async(&mut works).await.map_err(|e| failed(&e))?;
+    if !before.missing.is_empty() {
+        works.batch_execute(ANALYZE).await.map_err(|e| failed(&e))?;
+    }
     holds.batch_execute("COMMIT").await.map_err(|e| failed(&e))?;
     Ok(before)
 }

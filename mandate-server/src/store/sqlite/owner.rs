@@ -26,7 +26,7 @@ const MAX_TEXT: u64 = 512;
 pub struct Owner {
     path: String,
     /// Dropping it gives the lock up.
-    _lock: File,
+    lock: File,
 }
 
 impl Owner {
@@ -62,8 +62,15 @@ impl Owner {
             }
             std::thread::sleep(INTERVAL);
         }
-        write(&mut file).map_err(unusable)?;
-        Ok(Self { path: path.to_owned(), _lock: file })
+        write(&mut file, "").map_err(unusable)?;
+        Ok(Self { path: path.to_owned(), lock: file })
+    }
+
+    /// Writes down what this process does with the database.
+    pub(in crate::store) fn say(&mut self, what: &str) -> Result<(), Fault> {
+        let unusable =
+            |e| Fault::new(format!("database: the file {}{SUFFIX} cannot be used: {e}", self.path));
+        write(&mut self.lock, &format!(", which {what}")).map_err(unusable)
     }
 
     /// The path of the database.
@@ -80,11 +87,11 @@ fn read(file: &mut File) -> String {
     if read.is_err() || text.is_empty() { "another process".to_owned() } else { text.to_owned() }
 }
 
-/// Writes this process down.
-fn write(file: &mut File) -> std::io::Result<()> {
+/// Writes this process down, and what it does.
+fn write(file: &mut File, what: &str) -> std::io::Result<()> {
     let system = rustix::system::uname();
     let host = system.nodename().to_string_lossy();
     file.set_len(0)?;
     file.rewind()?;
-    writeln!(file, "process {} on host {host}", std::process::id())
+    writeln!(file, "process {} on host {host}{what}", std::process::id())
 }

@@ -11,7 +11,7 @@ use crate::store::transfer::TargetState;
 
 /// More round trips than a beginning takes. The connection is lost at each of them up to the first after the
 /// mark, and then at every tenth; below scale 10 at a third of these.
-const MOST_STEPS: usize = 100;
+const MOST_STEPS: usize = 160;
 const MARKING_STEPS: usize = 10;
 const SOURCE: [&str; 2] = ["sqlite:///a", "a stamp"];
 const TABLES: &str = "SELECT to_regclass('organizations') IS NOT NULL";

@@ -21,7 +21,7 @@ fn a_host_that_says_nothing_is_passed_over_and_asked_last_from_then_on() {
     // It accepts connections but never answers: the backlog is never emptied.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = before(database.url(), silent.local_addr().unwrap().port());
-    upkeep::migrate(&url).unwrap();
+    upkeep::migrate(&url, &|shown| shown).unwrap();
     let mut worker = worker(&url);
     assert_eq!(number(&mut worker, REVISIONS), 0);
     let began = Instant::now();
@@ -43,7 +43,7 @@ fn a_host_to_which_no_connection_is_made_or_refused_is_passed_over() {
     let _filling = black_hole::fill(address);
     let url = before(database.url(), address.port());
     let began = Instant::now();
-    upkeep::migrate(&url).unwrap();
+    upkeep::migrate(&url, &|shown| shown).unwrap();
     let mut worker = worker(&url);
     assert_eq!(number(&mut worker, REVISIONS), 0);
     assert!(
@@ -61,7 +61,7 @@ fn if_no_host_answers_the_error_comes_in_time() {
     let ports = silent.each_ref().map(|silent| silent.local_addr().unwrap().port());
     let url = format!("postgres://u@127.0.0.1:{},127.0.0.1:{}/d", ports[0], ports[1]);
     let began = Instant::now();
-    let error = upkeep::migrate(&url).unwrap_err().to_string();
+    let error = upkeep::migrate(&url, &|shown| shown).unwrap_err().to_string();
     assert!(error.contains("cannot be connected to in time"), "{error}");
     assert!(began.elapsed() < Duration::from_secs(10), "three seconds for each");
 }

@@ -29,7 +29,7 @@ fn a_commit_that_was_not_waited_for_is_confirmed_by_one_that_is() {
     let cluster = Cluster::start();
     cluster.create("mandate");
     let (url, admin) = (cluster.url("mandate"), cluster.admin_url("postgres"));
-    upkeep::migrate(&url).unwrap();
+    upkeep::migrate(&url, &|shown| shown).unwrap();
     let cut = |waits: &str, how: Option<&str>| match how {
         Some(how) => assert_eq!(query(&admin, &format!("SELECT {how}({waits})")), "t"),
         None => cluster.crash_and_start(),

@@ -1,0 +1,142 @@
+//! Two roles: one owns the tables and migrates, and servers have another with the grants of docs/scaling.md.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use mandate_tests::Cluster;
+use mandate_tests::cluster::{query, run};
+use mandate_tests::wait::until_async;
+use serde_json::json;
+
+use crate::apart;
+use crate::operations::Recorder;
+use crate::receiver::{Answers, Receiver};
+use crate::wire::exchange;
+use crate::world::{World, spend};
+
+/// Operations of all kinds that are carried out.
+const OPERATIONS: u32 = 400;
+/// Draws the same operations at each run.
+const SEED: u64 = 20_260_616;
+const NOON: &str = "2026-06-15T12:00:00Z";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// What servers delete, or empty, by time.
+const LEFT: &str = "SELECT (SELECT count(*) FROM exports) + (SELECT count(*) FROM idempotency)";
+
+/// The statements of the section "Two roles" of docs/scaling.md, block by block.
+fn documented() -> Vec<String> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/scaling.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once("\n### Two roles\n").unwrap();
+    let (section, _) = section.split_once("\n### ").unwrap();
+    let blocks = section.split("```sql\n").skip(1);
+    blocks.map(|block| block.split_once("```").unwrap().0.replace('…', "secret")).collect()
+}
+
+/// A database that `mandate` owns, and the URL of a role that has what the page grants it.
+fn two_roles(cluster: &Cluster) -> String {
+    cluster.create("mandate");
+    let (owner, admin) = (cluster.url("mandate"), cluster.admin_url("mandate"));
+    let served = format!("postgres://mandate_server:secret@{}/mandate", cluster.address());
+    let [role, grants]: [String; 2] = documented().try_into().unwrap();
+    run(&admin, &role);
+    let refused = apart::migrate(&served, NOON).unwrap_err().to_string();
+    let words = "This role may not create tables: run `mandate-server migrate` with the role that owns them";
+    assert!(refused.ends_with(words), "{refused}");
+    apart::migrate(&owner, NOON).unwrap();
+    run(&owner, &grants);
+    served
+}
+
+/// The number of seconds until which there are partitions, as the server says it.
+async fn partitions_end(world: &World) -> f64 {
+    let scrape = exchange(world.running.ops, "GET", "/metrics", "", b"").await.body;
+    let mut lines =
+        scrape.lines().filter(|line| line.starts_with("mandate_database_partitions_timestamp_seconds"));
+    lines.next().unwrap().rsplit_once(' ').unwrap().1.parse().unwrap()
+}
+
+/// Asks for an export, and waits until it is ready.
+async fn export(world: &World) {
+    let asked = world.post(&world.organization_key, "/v1/exports", &json!({ "format": "csv" })).await;
+    assert_eq!(asked.status, 202, "{}", asked.body);
+    let path = format!("/v1/exports/{}", asked.json()["export"].as_str().unwrap());
+    let built = async || {
+        let export = world.get(&world.organization_key, &path).await.json();
+        (export["status"] == "ready").then_some(())
+    };
+    until_async(PATIENCE, "the export is built", built).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_whose_role_owns_no_table_serves_every_operation() {
+    let cluster = Cluster::start();
+    let served = two_roles(&cluster);
+    let world = World::start_with(|settings| {
+        settings.database = served;
+        settings.loopback_webhooks = true;
+    })
+    .await;
+    let agent = world.agent("first").await;
+    world.mandate("agt_first").await;
+    let mut receiver = Receiver::start(Answers::With(200)).await;
+    let webhook = json!({ "url": receiver.url, "events": ["mandate.revoked"] });
+    let webhook = world.post(&world.organization_key, "/v1/webhooks", &webhook).await.json();
+    let webhook = format!("/v1/webhooks/{}", webhook["webhook"].as_str().unwrap());
+    let pinged = world.post(&world.organization_key, &format!("{webhook}/ping"), &json!({})).await;
+    assert!(pinged.succeeded(), "{}", pinged.body);
+    receiver.next().await;
+    let mut recorder = Recorder::new(SEED, [world.organization_key.clone(), world.live_key.clone()]);
+    for _ in 0..OPERATIONS {
+        let operation = recorder.next();
+        world.clock.advance(operation.seconds % 4_000);
+        let reply = operation.send(&world).await;
+        assert!(reply.status < 500, "{operation:?}: {}", reply.body);
+        recorder.remember(&operation, &reply);
+    }
+    export(&world).await;
+    let deleted = world.send("DELETE", &webhook, &world.organization_key, "", "").await;
+    assert_eq!(deleted.status, 204, "{}", deleted.body);
+    world.change_key(&agent, |key| key.rate += 1);
+    world.accept_clock();
+
+    // What is done by time, in steps that are no jump of the clock.
+    let (owner, since) = (cluster.url("mandate"), Instant::now());
+    while query(&owner, LEFT) != "0" {
+        world.clock.advance(60 * 60);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        assert!(since.elapsed() < PATIENCE, "{} rows are left", query(&owner, LEFT));
+    }
+    assert!(world.holds() > 20);
+    let world = world.restart().await;
+    assert!(world.get(&world.organization_key, "/v1/agents").await.succeeded());
+    // A batch worker that has just started takes the locks of a batch, to show that it can decide.
+    let ready = async || {
+        let ready = exchange(world.running.ops, "GET", "/readyz", "", b"").await;
+        (ready.status == 200).then_some(())
+    };
+    until_async(PATIENCE, "the server is ready", ready).await;
+    world.running.stop().await;
+    let log = cluster.logged();
+    assert!(!log.contains("permission denied") && !log.contains("must be owner"), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_the_servers_role_makes_no_partitions_the_owner_does() {
+    let cluster = Cluster::start();
+    let served = two_roles(&cluster);
+    let world = World::start_with(|settings| settings.database = served).await;
+    let agent = world.agent("first").await;
+    world.mandate("agt_first").await;
+    assert_eq!(world.post(&agent, "/v1/authorizations", &spend(1)).await.status, 201);
+    // The end of June 2027.
+    assert!((partitions_end(&world).await - 1_814_400_000.0).abs() < 0.5);
+    world.clock.advance(400 * 24 * 60 * 60);
+    let refused = world.post(&agent, "/v1/authorizations", &spend(1)).await;
+    refused.refused(500, "server_error");
+    assert!(partitions_end(&world).await < 1_814_400_000.0 + 40.0 * 86_400.0);
+    apart::migrate(&cluster.url("mandate"), "2027-07-20T12:00:00Z").unwrap();
+    let answered = world.post(&agent, "/v1/authorizations", &spend(1)).await;
+    assert_eq!(answered.status, 201, "{}", answered.body);
+    assert_eq!(world.holds(), 2);
+}
