@@ -100,6 +100,32 @@ async fn one_request_under_one_key_is_decided_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn one_request_under_one_key_is_decided_once_over_midnight() {
+    let servers = pair().await;
+    let clock = Arc::clone(&servers[0].clock);
+    let agent = servers[0].agent("a").await;
+    servers[0].mandate("agt_a").await;
+    // A second before the end of the day.
+    clock.advance(12 * 60 * 60 - 1);
+    for round in 0..ROUNDS {
+        let headers = format!("Idempotency-Key: payment-{round}\r\n");
+        let body = spend(1);
+        let midnight = async {
+            tokio::task::yield_now().await;
+            clock.advance(1);
+        };
+        let asked = race(&servers, 8, &agent, "/v1/authorizations", &headers, &body);
+        let (mut replies, ()) = tokio::join!(asked, midnight);
+        replies.extend(race(&servers, 4, &agent, "/v1/authorizations", &headers, &body).await);
+        assert_eq!(replies.iter().filter(|reply| !reply.replayed()).count(), 1);
+        assert!(replies.iter().all(|reply| (reply.status, &reply.body) == (201, &replies[0].body)));
+        clock.advance(24 * 60 * 60 - 1);
+    }
+    assert_eq!(all(&servers[1], &agent, "/v1/decisions").await.len(), ROUNDS);
+    servers[0].holds();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn one_key_for_two_requests_is_a_conflict_for_one_of_them() {
     let servers = pair().await;
     let agent = servers[0].agent("a").await;

@@ -7,6 +7,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::BytesMut;
 use futures_util::TryStreamExt as _;
@@ -22,8 +23,16 @@ use super::database_error::DatabaseError;
 use super::room::Open;
 use crate::error::Fault;
 
-/// Draws the number that names the connection's transactions, and asks whether commits are durable.
-const GREET: &str = "/* connection.greet */ SELECT uuid_send(gen_random_uuid()), current_setting('fsync')";
+/// Draws the number that names the connection's transactions, and asks for the time and whether commits are durable.
+const GREET: &str = "/* connection.greet */ SELECT uuid_send(gen_random_uuid()),
+    extract(epoch FROM clock_timestamp())::bigint, current_setting('fsync')";
+/// The time, in seconds.
+pub(super) const CLOCK: &str = "/* connection.clock */ SELECT extract(epoch FROM clock_timestamp())::bigint";
+/// After so long a connection reads the database's clock again, which may have been set.
+pub(super) const CURRENT: Duration = Duration::from_secs(10 * 60);
+/// How many partitions `commits` has. Each has the numbers that begin with its place.
+pub(super) const RING: u64 = 4;
+const DAY_SECONDS: u64 = 24 * 60 * 60;
 
 /// A value of a statement. Its type is needed where the statement was not prepared.
 pub(super) struct Parameter {
@@ -78,6 +87,8 @@ pub(super) struct Connection {
     prepared: Option<HashMap<(usize, usize), Statement>>,
     seed: [u8; 16],
     drawn: u64,
+    /// The database's time in seconds, and when it was read.
+    shown: (u64, Instant),
     /// Whether the database says that its commits survive a crash.
     pub(super) durable: bool,
     /// Whether the database has sent a warning.
@@ -114,11 +125,13 @@ impl Connection {
             }
         });
         let prepared = address.prepares.then(HashMap::new);
+        let (seed, drawn, shown) = ([0; 16], 0, (0, Instant::now()));
         let mut connection = Self {
             client,
             prepared,
-            seed: [0; 16],
-            drawn: 0,
+            seed,
+            drawn,
+            shown,
             durable: false,
             warned,
             unresponsive,
@@ -128,6 +141,7 @@ impl Connection {
         let greeted = connection.send(vec![Step::Run(GREET, Vec::new())]).await?.rows.pop();
         let mut row = greeted.ok_or_else(|| DatabaseError::other("database: a greeting without a row"))?;
         connection.seed = row.bytes()?;
+        connection.note_time(row.integer()?);
         connection.durable = row.text()? == "on";
         Ok(connection)
     }
@@ -135,6 +149,16 @@ impl Connection {
     /// Whether the connection is known to be closed.
     pub(super) fn is_closed(&self) -> bool {
         self.client.is_closed()
+    }
+
+    /// Whether the database's clock is to be read again.
+    pub(super) fn is_outdated(&self) -> bool {
+        self.shown.1.elapsed() >= CURRENT
+    }
+
+    /// Notes what the database's clock shows, in seconds.
+    pub(super) fn note_time(&mut self, seconds: i64) {
+        self.shown = (seconds.unsigned_abs(), Instant::now());
     }
 
     /// Notes that the peer did not answer in time, so that other connections to it need not wait as long.
@@ -167,10 +191,15 @@ impl Connection {
         self.warned.load(Ordering::SeqCst)
     }
 
-    /// A number that no transaction has had before.
+    /// A number that no transaction has had before. It begins with the day's place in the ring.
     pub(super) fn draw(&mut self) -> [u8; 16] {
         self.drawn += 1;
-        (u128::from_be_bytes(self.seed) ^ u128::from(self.drawn)).to_be_bytes()
+        let mut number = (u128::from_be_bytes(self.seed) ^ u128::from(self.drawn)).to_be_bytes();
+        let (shown, since) = self.shown;
+        if let Some(first) = number.first_mut() {
+            *first = place((shown + since.elapsed().as_secs()) / DAY_SECONDS);
+        }
+        number
     }
 
     /// Sends `steps` in one pipeline and waits for all answers. Returns the last result, or the first error.
@@ -228,6 +257,11 @@ impl Connection {
         let count = stream.rows_affected().and_then(|count| usize::try_from(count).ok());
         Ok(StatementResult { count: count.unwrap_or(rows.len()), rows })
     }
+}
+
+/// The place of a day in the ring of `commits`.
+pub(super) fn place(day: u64) -> u8 {
+    u8::try_from(day % RING).unwrap_or_default()
 }
 
 /// A static text is identified by its address and length.

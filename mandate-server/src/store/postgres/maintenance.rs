@@ -1,11 +1,14 @@
-//! Regular maintenance of a PostgreSQL database: partitions are made a year ahead, and rows that are needed for a short
-//! time only are deleted.
+//! Regular maintenance of a PostgreSQL database: partitions are made a year ahead, and those of records that are needed for
+//! a short time only are emptied.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
 
 use mandate_core::{DecisionId, Timestamp};
 
+use super::super::sql::servers;
 use super::super::tx::Tx;
+use super::connection::{RING, place};
 use crate::error::Fault;
 
 /// How often maintenance runs, in seconds.
@@ -18,8 +21,9 @@ const SHORT_DAYS: i64 = 90;
 const DAY_SECONDS: i64 = 24 * 60 * 60;
 /// Longer than every month, and shorter than two, in days.
 const OVER_A_MONTH_DAYS: i64 = 32;
-/// How many rows one transaction deletes.
-const ROWS: i64 = 1_000;
+/// For how long the database's clock must have shown a day before the place in the ring is emptied that the day does not use.
+/// Until then each connection has read the clock again, and what was written by it before is looked up no more.
+const RESTED: Duration = Duration::from_secs(60 * 60);
 
 /// The tables that are partitioned by month, by the time in their ids.
 pub(super) const PARTITIONED: [&str; 2] = ["decisions", "events"];
@@ -31,11 +35,27 @@ const THERE: &str =
 const OWNED: &str =
     "/* maintenance.owned */ SELECT count(*) FROM pg_class WHERE oid = to_regclass('decisions')
     AND pg_has_role(relowner, 'USAGE') AND has_schema_privilege(relnamespace, 'CREATE')";
-/// The outcome of a lost commit is looked up at once, and a transaction without a connection lives for
-/// seconds. Ten minutes are more than enough.
-const FORGET: &str = "/* maintenance.forget */ DELETE FROM commits WHERE commit IN
-    (SELECT commit FROM commits WHERE at < (extract(epoch FROM statement_timestamp()) * 1000)::bigint - 600000
-    ORDER BY at LIMIT $1 FOR UPDATE SKIP LOCKED)";
+/// For each place in the ring of `commits`: whether there is anything, and how it is emptied.
+static COMMITS: [(&str, &str); 4] = [
+    (
+        "/* maintenance.commits_0 */ SELECT 1 FROM commits_0 LIMIT 1",
+        "/* maintenance.empty_0 */ TRUNCATE commits_0",
+    ),
+    (
+        "/* maintenance.commits_1 */ SELECT 1 FROM commits_1 LIMIT 1",
+        "/* maintenance.empty_1 */ TRUNCATE commits_1",
+    ),
+    (
+        "/* maintenance.commits_2 */ SELECT 1 FROM commits_2 LIMIT 1",
+        "/* maintenance.empty_2 */ TRUNCATE commits_2",
+    ),
+    (
+        "/* maintenance.commits_3 */ SELECT 1 FROM commits_3 LIMIT 1",
+        "/* maintenance.empty_3 */ TRUNCATE commits_3",
+    ),
+];
+/// Half of the ring: the place of two days ago, and of the second day to come.
+const OPPOSITE: u64 = RING / 2;
 
 /// Makes a table's partition for one month, unless there is one.
 pub(super) fn make_partition(tx: &mut Tx<'_>, table: &'static str, month: &Month) -> Result<(), Fault> {
@@ -77,9 +97,37 @@ fn there(tx: &mut Tx<'_>) -> Result<BTreeSet<String>, Fault> {
     tx.query(THERE, &[])?.into_iter().map(|mut row| row.text()).collect()
 }
 
-/// Deletes commit records that no server looks up any more. Returns whether there may be more.
-pub(super) fn forget(tx: &mut Tx<'_>) -> Result<bool, Fault> {
-    Ok(i64::try_from(tx.execute(FORGET, &[ROWS.into()])?).unwrap_or(ROWS) >= ROWS)
+/// The present day by the database's clock, counted from 1970.
+pub(super) fn day(tx: &mut Tx<'_>) -> Result<u64, Fault> {
+    Ok(servers::now(tx)?.seconds().unsigned_abs() / DAY_SECONDS.unsigned_abs())
+}
+
+/// Whether the records of commits of two days before `day` are still there.
+pub(super) fn has_commits(tx: &mut Tx<'_>, day: u64) -> Result<bool, Fault> {
+    let Some((any, _)) = opposite(day) else { return Ok(false) };
+    Ok(tx.row(any, &[])?.is_some())
+}
+
+/// Empties the partition of these records. A commit is looked up within a minute; neither this day nor those beside it have
+/// that place in the ring.
+pub(super) fn empty_commits(tx: &mut Tx<'_>, day: u64) -> Result<(), Fault> {
+    let Some((_, empty)) = opposite(day) else { return Ok(()) };
+    tx.execute(empty, &[]).map(|_| ())
+}
+
+fn opposite(day: u64) -> Option<&'static (&'static str, &'static str)> {
+    COMMITS.get(usize::from(place(day + OPPOSITE)))
+}
+
+/// Notes that the database's clock shows `day`. Whether it has done so for an hour at `now`.
+pub(super) fn has_rested(seen: &mut Option<(u64, Instant)>, day: u64, now: Instant) -> bool {
+    match seen {
+        Some((of, since)) if *of == day => now.saturating_duration_since(*since) >= RESTED,
+        _ => {
+            *seen = Some((day, now));
+            false
+        }
+    }
 }
 
 /// A month.
@@ -138,6 +186,25 @@ mod tests {
         }
         let (_, month) = &months[2];
         assert!(month.begin <= now && now < month.end, "the last instant of a month is in it");
+    }
+
+    #[test]
+    fn a_place_in_the_ring_rests_before_it_is_emptied() {
+        let (mut seen, began) = (None, Instant::now());
+        let after = |seconds| began + Duration::from_secs(seconds);
+        assert!(!has_rested(&mut seen, 7, began), "a server that has just started knows nothing");
+        assert!(!has_rested(&mut seen, 7, after(3_599)));
+        assert!(has_rested(&mut seen, 7, after(3_600)) && has_rested(&mut seen, 7, after(80_000)));
+        // However far the clock jumps, and back.
+        for (day, seconds) in [(9, 80_001), (7, 80_002)] {
+            assert!(!has_rested(&mut seen, day, after(seconds)));
+            assert!(!has_rested(&mut seen, day, after(seconds)));
+        }
+        assert!(RESTED > 2 * crate::store::postgres::connection::CURRENT);
+        for day in 20_000..20_008 {
+            assert_eq!(place(day + OPPOSITE), place(day - OPPOSITE));
+            assert!([day - 1, day, day + 1].iter().all(|used| place(*used) != place(day + OPPOSITE)));
+        }
     }
 
     #[test]

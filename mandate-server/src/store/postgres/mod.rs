@@ -62,6 +62,8 @@ pub(super) struct Postgres {
     jobs: Arc<Mutex<Option<JobsLease>>>,
     /// When the log last warned that partitions are short.
     warned: std::sync::Mutex<Option<Instant>>,
+    /// The day that the database's clock shows, and since when this server knows.
+    seen: std::sync::Mutex<Option<(u64, Instant)>>,
 }
 
 impl Postgres {
@@ -75,7 +77,12 @@ impl Postgres {
         let name = address.to_string();
         ConnectionWorker::new(Arc::clone(&address))?.read(&|tx: &mut Tx<'_>| must_be_usable(tx, &name))??;
         let pool = Pool::start(&address, decider, After::new(metrics, wake), MAX_WAIT)?;
-        Ok(Self { pool, jobs: Arc::default(), warned: std::sync::Mutex::default() })
+        Ok(Self {
+            pool,
+            jobs: Arc::default(),
+            warned: std::sync::Mutex::default(),
+            seen: std::sync::Mutex::default(),
+        })
     }
 
     pub(super) fn jobs(&self) -> &Arc<Mutex<Option<JobsLease>>> {
@@ -160,7 +167,12 @@ impl Postgres {
                  `mandate-server migrate` with the role that owns the tables"
             );
         }
-        while matches!(self.write(|tx| Ok(maintenance::forget(tx)?)).await?, Ok(true)) {}
+        let day = self.read(maintenance::day).await??;
+        if self.has_rested(day) && self.read(move |tx| maintenance::has_commits(tx, day)).await?? {
+            self.write(move |tx| Ok(maintenance::empty_commits(tx, day)?))
+                .await?
+                .map_err(|r| Fault::new(r.message))?;
+        }
         Ok(now.plus_seconds(maintenance::EVERY_SECONDS))
     }
 
@@ -172,6 +184,15 @@ impl Postgres {
             *warned = Some(Instant::now());
         }
         due
+    }
+
+    /// Whether the database's clock has shown `day` for long enough.
+    fn has_rested(&self, day: u64) -> bool {
+        maintenance::has_rested(
+            &mut self.seen.lock().unwrap_or_else(PoisonError::into_inner),
+            day,
+            Instant::now(),
+        )
     }
 
     pub(super) fn close(&self) {

@@ -8,7 +8,7 @@ use tokio::time::sleep;
 
 use super::super::tx::{Backend, Row, Session, Tally, Tx, Value};
 use super::super::{AgentContext, DecisionAndReview};
-use super::connection::{Connection, Parameter, StatementResult, Step};
+use super::connection::{CLOCK, Connection, Parameter, StatementResult, Step};
 use super::database_error::{DatabaseError, Recovery};
 use super::keep;
 use super::purpose::{DOUBTFUL, Purpose};
@@ -142,6 +142,15 @@ impl<'a> PostgresSession<'a> {
     /// Checks that the peer answers, without beginning a transaction.
     pub(super) fn ping(&mut self) -> Result<(), Fault> {
         self.send_plain("/* session.ping */ SELECT 1")
+    }
+
+    /// Has the connection read the database's clock, without beginning a transaction.
+    pub(super) fn look_at_clock(&mut self) -> Result<(), Fault> {
+        self.waiting.clear();
+        let ran = self.send(vec![Step::Run(CLOCK, Vec::new())])?.pop().and_then(|mut ran| ran.rows.pop());
+        let seconds = ran.ok_or_else(|| Fault::new("database: a time without a row"))?.integer()?;
+        self.connection.note_time(seconds);
+        Ok(())
     }
 
     /// Sends `steps` and COMMIT. An answer with a warning counts as none: an operator has cancelled the wait

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use mandate_core::{DecisionId, Timestamp};
-use mandate_tests::cluster::OpenTransaction;
+use mandate_tests::cluster::{OpenTransaction, query};
 use mandate_tests::{Database, Kind};
 
 use super::super::tx::{Tx, Value};
@@ -137,6 +137,40 @@ fn the_outcome_of_a_transaction_is_known_by_the_row_it_left() {
     });
     assert!(late.is_err());
     assert_eq!(number(&mut works, REVISIONS), 0);
+}
+
+#[test]
+fn the_records_of_commits_lie_in_a_ring_of_days_and_the_one_that_is_over_is_emptied_as_a_whole() {
+    const ALL: &str = "SELECT count(*) FROM commits";
+    let database = fresh();
+    let (mut works, mut asks) = (worker(database.url()), worker(database.url()));
+    let day = works.read(&|tx: &mut Tx<'_>| maintenance::day(tx).unwrap()).unwrap();
+    let at = |place: u64| {
+        let count = format!("SELECT count(*) FROM commits_{place} WHERE get_byte(commit, 0) = {place}");
+        query(database.url(), &count)
+    };
+    let before = number(&mut works, ALL);
+    works.write(&|tx: &mut Tx<'_>| Ok(tx.execute(BUMP[0], &[])?)).unwrap().0.unwrap();
+    assert_eq!(number(&mut works, ALL), before + 1);
+    assert_ne!(at(day % 4), "0", "a transaction leaves its number at the place of its day");
+    assert_eq!(at((day + 2) % 4), "0");
+    let over = |worker: &mut ConnectionWorker| {
+        worker.read(&move |tx: &mut Tx<'_>| maintenance::has_commits(tx, day).unwrap()).unwrap()
+    };
+    assert!(!over(&mut works));
+
+    let numbers = [0_u8, 1, 2, 3].map(|place| [place; 16]);
+    numbers.iter().for_each(|number| works.transact(&mut |session| leave(session, *number)).unwrap());
+    assert!(over(&mut works));
+    let others = [day, day + 1, day + 3].map(|day| at(day % 4));
+    works.write(&move |tx: &mut Tx<'_>| Ok(maintenance::empty_commits(tx, day)?)).unwrap().0.unwrap();
+    assert!(!over(&mut works) && at((day + 2) % 4) == "0");
+    assert_eq!([day + 1, day + 3].map(|day| at(day % 4)), others[1..]);
+    assert!(others.iter().all(|count| count != "0"));
+    for number in numbers {
+        let is_over = u64::from(number[0]) == (day + 2) % 4;
+        assert_eq!(asks.has_committed(number).unwrap(), !is_over, "{number:?}");
+    }
 }
 
 #[test]

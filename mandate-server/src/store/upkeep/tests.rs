@@ -61,7 +61,6 @@ const ALONE: &[(&str, &[&str])] = &[
         "PostgreSQL has several servers: exports and jobs are leased, exports kept in pieces, rates and commits shared",
         &[
             "column commits.asked number",
-            "column commits.at number",
             "column commits.commit bytes",
             "column export_pieces.content bytes",
             "column export_pieces.environment number",
@@ -74,7 +73,6 @@ const ALONE: &[(&str, &[&str])] = &[
             "column servers.ended number",
             "column servers.rates bytes",
             "column servers.server bytes",
-            "index commits (at)",
             "key commits (commit)",
             "key export_pieces (environment, export, number)",
             "key leases (name)",

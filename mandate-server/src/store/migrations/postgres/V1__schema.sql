@@ -393,13 +393,16 @@ CREATE TABLE audit (
 CREATE INDEX audit_by_organization ON audit (organization, audit);
 
 -- A transaction that writes leaves its number here. A server that lost the connection while it committed asks under the
--- number: with a row of its own, so that a transaction which has not committed by then never will (`asked` is 1).
+-- number: with a row of its own, so that a transaction which has not committed by then never will (`asked` is 1). The first byte
+-- of a number is the day's place in a ring of four: the partition of a day that is over is emptied as a whole.
 CREATE TABLE commits (
     commit BYTEA PRIMARY KEY,
-    asked  BIGINT NOT NULL,
-    at     BIGINT NOT NULL DEFAULT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT
-);
-CREATE INDEX commits_by_time ON commits (at);
+    asked  BIGINT NOT NULL
+) PARTITION BY RANGE (commit);
+CREATE TABLE commits_0 PARTITION OF commits FOR VALUES FROM ('\x00') TO ('\x01');
+CREATE TABLE commits_1 PARTITION OF commits FOR VALUES FROM ('\x01') TO ('\x02');
+CREATE TABLE commits_2 PARTITION OF commits FOR VALUES FROM ('\x02') TO ('\x03');
+CREATE TABLE commits_3 PARTITION OF commits FOR VALUES FROM ('\x03') TO ('\x04');
 
 -- The servers that work on this database, and the requests that each has admitted: `rates` counts them by key and second. `at`
 -- is by the database's clock. `ended` is 1 when the server has stopped in order: it shares no rate from then on. The table

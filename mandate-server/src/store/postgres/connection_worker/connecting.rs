@@ -7,7 +7,9 @@ use tracing::warn;
 use super::super::breaker::NextStep;
 use super::super::connection::Connection;
 use super::super::database_error::Recovery;
+use super::super::purpose::Purpose;
 use super::super::room::{Kind, Open, Rank, Surplus, asked_for};
+use super::super::session::PostgresSession;
 use super::ConnectionWorker;
 use crate::error::Fault;
 
@@ -118,6 +120,12 @@ impl ConnectionWorker {
             .as_ref()
             .is_some_and(|connection| connection.is_closed() || connection.is_doubtful())
         {
+            self.connection = None;
+        }
+        let outdated = self.connection.as_mut().filter(|connection| connection.is_outdated());
+        let looked = outdated
+            .map(|connection| PostgresSession::new(&self.runtime, connection, Purpose::Read).look_at_clock());
+        if looked.is_some_and(|looked| looked.is_err()) {
             self.connection = None;
         }
         if let Some(Refusal { since, last, why }) = &self.refusal
