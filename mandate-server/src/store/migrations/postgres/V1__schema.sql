@@ -4,6 +4,9 @@
 -- Texts are compared byte by byte, as SQLite does: COLLATE "C". What is true or false is 1 or 0. The key of each
 -- table that belongs to tenants begins with the environment, by which the database can be sharded.
 --
+-- Tables whose rows change or go often are vacuumed and analyzed when a twentieth of them has, not a fifth. The pages of those
+-- whose rows change have room for the change. So tables and indexes stay near the size of what is in them.
+--
 -- `checksum` is the CRC-32C of a row's table, key and values (store/sql/checksums.rs says which). What decides has none here:
 -- the pages have theirs (`data_checksums`).
 
@@ -73,7 +76,7 @@ CREATE TABLE agents (
     metered       TEXT COLLATE "C" NOT NULL DEFAULT '',
     revoked_at    BIGINT,
     PRIMARY KEY (environment, agent)
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 CREATE UNIQUE INDEX agents_by_position ON agents (environment, position);
 
 -- `terms` is the mandate as its organization wrote it, normalised; it never changes. `expiring_at` is when the
@@ -207,7 +210,7 @@ CREATE TABLE usage (
     deny_category   BIGINT NOT NULL,
     deny_velocity   BIGINT NOT NULL,
     PRIMARY KEY (environment, month, agent, currency)
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 
 -- Answers kept for 24 hours under the key that the caller chose, in the order in which they were kept. `sealed` answers are
 -- encrypted under the API key.
@@ -223,7 +226,7 @@ CREATE TABLE idempotency (
     created_at  BIGINT NOT NULL,
     checksum    BIGINT NOT NULL,
     PRIMARY KEY (environment, api_key, name)
-);
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 
 -- Where an organization's events are sent. A webhook's row is deleted with it; its deliveries keep its id. `due_at` is when its
 -- deliveries are to be looked at: no later than the first that is pending is due; null when none is pending. Until
@@ -236,7 +239,7 @@ CREATE TABLE webhooks (
     due_at       BIGINT,
     leased_until BIGINT,
     PRIMARY KEY (environment, webhook)
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 CREATE INDEX webhooks_due ON webhooks (due_at) WHERE due_at IS NOT NULL;
 
 -- Which types of events go to a webhook, arranged so that one range holds all webhooks of a type.
@@ -273,7 +276,7 @@ CREATE TABLE deliveries (
     attempts    BIGINT NOT NULL,
     retried_at  BIGINT,
     PRIMARY KEY (environment, event, webhook)
-) WITH (fillfactor = 80);
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 CREATE INDEX deliveries_pending ON deliveries (environment, webhook, due_at) WHERE state = 'pending';
 
 -- One POST to a webhook: the status that was answered, or why there was none.
@@ -339,7 +342,7 @@ CREATE TABLE instructions (
     PRIMARY KEY (environment, escrow, number),
     UNIQUE (environment, escrow, action, attempt),
     FOREIGN KEY (environment, escrow) REFERENCES escrows (environment, escrow)
-);
+) WITH (fillfactor = 80, autovacuum_vacuum_scale_factor = 0.05, autovacuum_analyze_scale_factor = 0.05);
 CREATE INDEX instructions_due ON instructions (next_at) WHERE status = 'pending';
 CREATE UNIQUE INDEX instructions_pending ON instructions (environment, escrow) WHERE status = 'pending';
 
