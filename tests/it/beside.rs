@@ -138,6 +138,8 @@ impl Scene {
             case("settlement list", "", 0),
             case("settlement retry", &self.escrow, 0),
             case("audit list", "", 0),
+            case("retention plan", "2020-01", 0),
+            case("retention find", "dec_unknown", 2),
             case("check", "", 0),
             case("check", "--quick", 0),
             case("backup create", &file, 0),
@@ -156,6 +158,7 @@ impl Scene {
             // What needs the file for itself is refused.
             case("transfer", &format!("{from} {nowhere}"), 1),
             case("migrate", "", 1),
+            case("retention close", &format!("2020-01 --to {out} --yes"), 1),
             case("backup restore", &format!("{file} --force"), 1),
         ]
     }

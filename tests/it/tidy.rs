@@ -70,6 +70,7 @@ const RULES: &[Rule] = &[
         except: &[
             "admin/backup/file.rs",
             "admin/manual.rs",
+            "admin/retention/file.rs",
             "config.rs",
             "config/master.rs",
             "dev/state.rs",

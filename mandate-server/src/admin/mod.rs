@@ -13,6 +13,7 @@ pub mod migrate;
 pub mod operator;
 pub mod organization;
 pub mod rate;
+pub mod retention;
 pub mod selection;
 pub mod settlement;
 pub mod signing_key;
@@ -85,6 +86,12 @@ pub enum Command {
     /// List settlement instructions that are pending or were refused, and send one now
     #[command(subcommand, after_help = "Examples:\n  mandate-server settlement list")]
     Settlement(settlement::Command),
+    /// Close old months: write their decisions into files and delete their rows
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  mandate-server retention plan 2026-01\n  mandate-server retention close 2026-01 --to /archive"
+    )]
+    Retention(retention::Command),
     /// Read the audit records of operator commands
     #[command(subcommand, after_help = "Examples:\n  mandate-server audit list --limit 20")]
     Audit(audit::Command),
@@ -112,6 +119,7 @@ impl Command {
             Self::Webhook(command) => command.run(),
             Self::Export(command) => command.run(),
             Self::Settlement(command) => command.run(),
+            Self::Retention(command) => command.run(),
             Self::Audit(command) => command.run(),
         }
     }

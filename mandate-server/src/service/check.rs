@@ -1,7 +1,9 @@
 //! Checks whether a database is sound: by the database's own check, by rules for its rows, and by computing the log
 //! again.
 
+mod account;
 mod chain;
+pub(super) mod closing;
 mod kept;
 mod log;
 mod usage;
@@ -14,6 +16,8 @@ use crate::store::sql::check::{self as rows, IdKind};
 use crate::store::sql::checksums::{self, ChecksummedTable};
 use crate::store::tx::{Tx, Value};
 use crate::store::upkeep;
+
+pub(super) use usage::instants;
 
 /// How many findings of one kind are reported. A damaged database may have any number.
 pub const MAX_FINDINGS: i64 = 1_000;

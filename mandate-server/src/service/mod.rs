@@ -23,6 +23,7 @@ pub mod moments;
 pub mod organizations;
 pub mod outbox;
 pub mod rates;
+pub mod retention;
 pub mod reviews;
 pub mod settlements;
 pub mod signing;

@@ -195,6 +195,23 @@ pub fn archive(tx: &mut Tx<'_>) -> Result<String, Fault> {
     Ok(KeySet::archive(records.map(|record| public(&record)).collect::<Result<_, _>>()?)?.to_json())
 }
 
+/// Every public key that ever existed, revoked ones too: what the log was signed with.
+///
+/// # Errors
+/// The database fails.
+pub fn all(tx: &mut Tx<'_>) -> Result<KeySet, Fault> {
+    let records = sql::signing_keys::all(tx)?;
+    Ok(KeySet::archive(records.iter().map(public).collect::<Result<_, _>>()?)?)
+}
+
+/// The issuers that tokens have named, the newest last.
+///
+/// # Errors
+/// The database fails.
+pub fn issuers(tx: &mut Tx<'_>) -> Result<Vec<String>, Fault> {
+    sql::signing_keys::issuers(tx)
+}
+
 fn open(record: &SigningKeyRecord, master: &MasterKey) -> Result<SigningKey, Fault> {
     let kid = Kid::parse(&record.kid)?;
     let secret = master.open(&record.sealed, &kid)?;

@@ -118,8 +118,11 @@ impl Source {
 }
 
 /// Has agents' rows hold all that the log says, as they do where they are written with each batch. Writes nothing where
-/// they do: a transfer that goes on knows its source by its file.
-fn count_all(from: &str) -> Result<(), Fault> {
+/// they do: a transfer that goes on knows its source by its file. No server works in the database meanwhile.
+///
+/// # Errors
+/// The database does not answer.
+pub fn count_all(from: &str) -> Result<(), Fault> {
     let mut after = (FIRST.0, FIRST.1.to_owned());
     loop {
         let found = upkeep::snapshot(from, |tx| uncounted::agents(tx, (after.0, &after.1), AGENTS_AT_ONCE))?;

@@ -91,6 +91,7 @@ pub(crate) fn open_bounded(
     })
 }
 
-fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+/// Runs what waits for a database.
+pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(work).join()).unwrap()
 }

@@ -33,6 +33,7 @@ mod lookups;
 mod oracle;
 mod receiver;
 mod replays;
+mod retention;
 mod reviews;
 mod rotation;
 mod settlement;

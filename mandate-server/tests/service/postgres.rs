@@ -33,6 +33,7 @@ mod order;
 mod partitions;
 mod receiver;
 mod replays;
+mod retention;
 mod reviews;
 mod rotation;
 mod settlement;

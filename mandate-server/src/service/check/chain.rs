@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use mandate_core::{Currency, DecisionId, Month, RecentRequests, Total, Verdict};
 
-use crate::model::records::DecisionRecord;
+use crate::model::records::{AgentKey, DecisionRecord};
+use crate::store::sql::openings::Opening;
 
 /// What was found, and what was expected.
 type Mismatch = (String, String);
@@ -21,12 +22,24 @@ pub(super) struct Chain {
 }
 
 impl Chain {
+    /// Goes on after the decisions that an opening counts, which have spent this much.
+    pub(super) fn after(opening: Opening, spent: BTreeMap<(Month, Currency), Total>) -> Self {
+        let last = Some((opening.sequence, opening.decision));
+        Self { last, spent, recent: opening.recent, broken: false }
+    }
+
+    /// Where the agent's decisions go on after those taken so far.
+    pub(super) fn opening(&self, agent: &AgentKey) -> Option<Opening> {
+        let (sequence, decision) = self.last?;
+        Some(Opening { agent: agent.clone(), sequence, decision, recent: self.recent.clone() })
+    }
+
     /// Notes that a decision cannot be read.
     pub(super) fn break_off(&mut self) {
         self.broken = true;
     }
 
-    /// Checks the next decision. An agent's first one is number 1.
+    /// Checks the next decision. An agent's first one is number 1, where no opening counts others.
     pub(super) fn take(&mut self, decision: &DecisionRecord) -> Vec<Mismatch> {
         if self.broken {
             return Vec::new();

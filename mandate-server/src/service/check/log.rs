@@ -24,14 +24,14 @@ const TABLE: &str = "decisions";
 const PAGE: i64 = 4_096;
 
 /// The public keys, by number.
-type Keys = BTreeMap<i64, (Kid, EnvironmentKind, Arc<dyn Verifier>)>;
+pub(super) type Keys = BTreeMap<i64, (Kid, EnvironmentKind, Arc<dyn Verifier>)>;
 
 /// The result for one entry: the decision, if it could be read, and the findings.
-struct CheckedEntry {
-    environment: i64,
-    agent: String,
-    decision: Option<DecisionRecord>,
-    findings: Vec<Finding>,
+pub(super) struct CheckedEntry {
+    pub(super) environment: i64,
+    pub(super) agent: String,
+    pub(super) decision: Option<DecisionRecord>,
+    pub(super) findings: Vec<Finding>,
 }
 
 /// Checks and counts every decision.
@@ -67,12 +67,26 @@ pub(super) fn walk(
     Ok(())
 }
 
+/// Checks a page on all cores.
+pub(super) fn look_at(page: &mut [Entry], keys: &Keys) -> Result<Vec<CheckedEntry>, Fault> {
+    let share = page.len().div_ceil(cores()).max(1);
+    let looked: Result<Vec<_>, _> = thread::scope(|scope| {
+        let workers: Vec<_> = page
+            .chunks_mut(share)
+            .map(|share| scope.spawn(|| share.iter_mut().map(|e| look(e, keys)).collect::<Vec<_>>()))
+            .collect();
+        workers.into_iter().map(thread::ScopedJoinHandle::join).collect()
+    });
+    let looked = looked.map_err(|_| Fault::new("the check of a decision panicked"))?;
+    Ok(looked.into_iter().flatten().collect())
+}
+
 fn cores() -> usize {
     thread::available_parallelism().map_or(1, NonZeroUsize::get)
 }
 
 /// The usable public keys. The others are reported.
-fn keys(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<Keys, Fault> {
+pub(super) fn keys(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<Keys, Fault> {
     let mut keys = Keys::new();
     for row in rows::signing_keys(tx)? {
         match usable(&row) {

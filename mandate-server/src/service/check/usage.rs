@@ -1,15 +1,14 @@
 //! Counts the metering again from the log, one agent at a time.
 
-use std::collections::BTreeMap;
+use mandate_core::{AgentId, Day, Month, Timestamp, Verdict};
 
-use mandate_core::{AgentId, Currency, Day, Month, Timestamp, Verdict};
-
-use super::chain::Chain;
+use super::account::{Account, Openings};
 use super::{Finding, Listener, answers};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, UsageKey, UsageRecord};
 use crate::store::sql;
 use crate::store::sql::check as rows;
+use crate::store::sql::openings::Opening;
 use crate::store::tx::Tx;
 
 const TABLE: &str = "usage";
@@ -26,9 +25,9 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 #[derive(Debug, Default)]
 pub(super) struct Counters {
     agent: Option<(i64, String)>,
-    /// Its decisions in their order.
-    chain: Chain,
-    months: BTreeMap<(Month, Currency), UsageRecord>,
+    account: Account,
+    /// What closed months have left of the agents that follow.
+    openings: Openings,
     /// A decision of this agent could not be read, which is reported. Its metering cannot be compared with the log.
     incomplete: bool,
     /// How many rows of metering were found.
@@ -49,15 +48,14 @@ impl Counters {
         listener: &mut dyn Listener,
     ) -> Result<(), Fault> {
         if !self.agent.as_ref().is_some_and(|(e, a)| *e == environment && a == agent) {
-            self.compare(tx, listener)?;
-            self.agent = Some((environment, agent.to_owned()));
+            self.begin(tx, environment, agent, listener)?;
         }
         let Some(decision) = decision else {
             self.incomplete = true;
-            self.chain.break_off();
+            self.account.chain.break_off();
             return Ok(());
         };
-        for (found, expected) in self.chain.take(decision) {
+        for (found, expected) in self.account.take(decision) {
             listener.finding(of_decision(environment, agent, decision, found, expected));
         }
         if decision.mandate.is_none()
@@ -68,17 +66,41 @@ impl Counters {
             let expected = format!("the mandate of {agent}, which has had one since sequence {from}");
             listener.finding(of_decision(environment, agent, decision, found, expected));
         }
-        let month = decision.decided_at.month();
-        let usage = self.months.entry((month, decision.request.currency.clone())).or_default();
-        usage.requests += i64::from(decision.supersedes.is_none());
-        usage.count(decision.verdict, &decision.request);
+        Ok(())
+    }
+
+    /// Compares the agent before, and those up to this one of which closed months have left nothing but an opening.
+    fn begin(
+        &mut self,
+        tx: &mut Tx<'_>,
+        environment: i64,
+        agent: &str,
+        listener: &mut dyn Listener,
+    ) -> Result<(), Fault> {
+        self.compare(tx, listener)?;
+        while let Some(opening) = self.openings.next(tx, Some((environment, agent)))? {
+            let is_its = opening.agent.environment == environment && opening.agent.agent.as_str() == agent;
+            self.open(tx, opening)?;
+            if is_its {
+                return Ok(());
+            }
+            self.compare(tx, listener)?;
+        }
+        self.agent = Some((environment, agent.to_owned()));
+        Ok(())
+    }
+
+    /// Begins with what closed months have left of an agent.
+    fn open(&mut self, tx: &mut Tx<'_>, opening: Opening) -> Result<(), Fault> {
+        self.agent = Some((opening.agent.environment, opening.agent.agent.as_str().to_owned()));
+        self.account = Account::open(tx, opening)?;
         Ok(())
     }
 
     /// Compares the metering of the agent with the counters.
     fn compare(&mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
-        let months = std::mem::take(&mut self.months);
-        let (incomplete, chain) = (std::mem::take(&mut self.incomplete), std::mem::take(&mut self.chain));
+        let Account { chain, months, .. } = std::mem::take(&mut self.account);
+        let incomplete = std::mem::take(&mut self.incomplete);
         self.skipped |= incomplete;
         let Some((environment, agent)) = self.agent.take() else { return Ok(()) };
         // An invalid name belongs to no registered agent, which is reported.
@@ -119,6 +141,10 @@ impl Counters {
     /// After the last decision: looks for metering without decisions.
     pub(super) fn end(mut self, tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
         self.compare(tx, listener)?;
+        while let Some(opening) = self.openings.next(tx, None)? {
+            self.open(tx, opening)?;
+            self.compare(tx, listener)?;
+        }
         if !self.skipped && self.met == rows::usage_rows(tx)? {
             return Ok(());
         }
@@ -137,7 +163,7 @@ impl Counters {
 }
 
 /// The instants of a month.
-fn instants(month: Month) -> Result<std::ops::Range<Timestamp>, Fault> {
+pub(in crate::service) fn instants(month: Month) -> Result<std::ops::Range<Timestamp>, Fault> {
     let first = |month: Month| Ok::<_, Fault>(Day::parse(&format!("{month}-01"))?.start());
     let start = first(month)?;
     let end = first(start.plus_seconds(INTO_THE_NEXT_MONTH_DAYS * DAY_SECONDS).month())?;

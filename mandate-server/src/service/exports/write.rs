@@ -5,6 +5,8 @@
 //! the API shows it; last `trailer`, an ES256 JWT of `iss`, `iat`, `export`, `rows` and `sha256`, the hash of
 //! all bytes before its line. CSV is a table with one row for each decision.
 //!
+//! Decisions of closed months are in none: `since` is then no earlier than the end of the newest one.
+//!
 //! Memory does not grow with the log: only one page and the ids of the mandates are held.
 
 use std::collections::BTreeSet;
@@ -21,7 +23,7 @@ use crate::error::Fault;
 use crate::service::decisions;
 use crate::service::signing::Keyring;
 use crate::store::sql;
-use crate::store::sql::decisions::Whole;
+use crate::store::sql::decisions::{Filter, Whole};
 use crate::store::sql::exports::{Export, Format};
 use crate::store::tx::Tx;
 
@@ -113,6 +115,8 @@ pub fn write(
     out: impl Write,
     go_on: &dyn Fn() -> bool,
 ) -> Result<Written, Fault> {
+    let export = after_closed_months(tx, build.export)?;
+    let build = &Build { export: &export, ..*build };
     let mut out = Hashed { out, hash: Sha256::new() };
     let rows = match build.export.format {
         Format::Ndjson => ndjson(tx, build, &mut out, go_on)?,
@@ -120,6 +124,13 @@ pub fn write(
     };
     out.flush().map_err(|e| unwritable(&e))?;
     Ok(Written { rows, sha256: out.hash.finalize().into() })
+}
+
+/// The export from the end of the newest closed month on. What is left of closed months is in their files.
+fn after_closed_months(tx: &mut Tx<'_>, export: &Export) -> Result<Export, Fault> {
+    let closed = sql::retention::behind(tx)?.map(DecisionId::created_at);
+    let filter = Filter { since: export.filter.since.max(closed), ..export.filter.clone() };
+    Ok(Export { filter, ..export.clone() })
 }
 
 fn ndjson(

@@ -45,7 +45,7 @@ const BEGINNING: &str = "revisions";
 const EMPTY: &str = "/* postgres_transfer.empty */
     TRUNCATE organizations, environments, revisions, clock, issuers, signing_keys, api_keys, agents, mandates,
     decisions, reviews, usage, idempotency, webhooks, subscriptions, events, deliveries, attempts, escrows, escrow_history,
-    instructions, exports, export_pieces, audit, analysis.readers";
+    instructions, exports, export_pieces, openings, balances, closings, closed_months, audit, analysis.readers";
 
 /// Refuses a database that a transfer is filling, and keeps a transfer from beginning until this transaction
 /// ends.

@@ -4,11 +4,11 @@
 mod rules;
 mod sequences;
 
-use mandate_core::{AgentId, Currency, Mandate, MandateId, Month, Timestamp};
+use mandate_core::{AgentId, Currency, DecisionId, Mandate, MandateId, Month, Timestamp};
 
 use super::checksums::DECISIONS;
 use super::uncounted::{self, UncountedDecision};
-use super::{decisions, mandates};
+use super::{decisions, mandates, openings};
 use crate::error::Fault;
 use crate::model::records::{AgentKey, DecisionRecord, UsageKey};
 use crate::store::tx::{Counting, Row, Tx, Value};
@@ -53,6 +53,30 @@ const UNCOUNTED_LOG: &str = "/* check.uncounted_log */
     LEFT JOIN issuers i ON i.issuer = d.issuer
     LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
     WHERE d.environment = $1 AND id.column1 < length($2) AND d.decision = substr($2, id.column1, 16)";
+const LOG_BEFORE: &str = "/* check.log_before */
+    SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
+        d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
+        d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
+        d.signature, d.checksum, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        m.revoked_after, m.governed_until
+    FROM decisions d LEFT JOIN environments e ON e.environment = d.environment
+    LEFT JOIN issuers i ON i.issuer = d.issuer
+    LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
+    WHERE (d.environment, d.agent, d.decision) > ($1, $2, $3) AND d.decision < $4
+    ORDER BY d.environment, d.agent, d.decision LIMIT $5";
+const COUNTED_LOG_BEFORE: &str = "/* check.counted_log_before */
+    SELECT d.environment, d.agent, d.decision, e.kind, e.policy_version, i.url, d.environment, d.decision,
+        d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency, d.recipient, d.category, d.mode,
+        d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review, d.issuer, d.signing_key,
+        d.signature, d.checksum, m.mandate, m.agent, m.terms, m.created_at, m.revoked_at, m.replaced_by, m.governs_from,
+        m.revoked_after, m.governed_until
+    FROM agent_decisions o
+    CROSS JOIN decisions d ON d.environment = o.environment AND d.decision = o.decision AND d.agent = o.agent
+    LEFT JOIN environments e ON e.environment = d.environment
+    LEFT JOIN issuers i ON i.issuer = d.issuer
+    LEFT JOIN mandates m ON m.environment = d.environment AND m.mandate = d.mandate AND m.agent = d.agent
+    WHERE (o.environment, o.agent, o.decision) > ($1, $2, $3) AND o.decision < $4
+    ORDER BY o.environment, o.agent, o.decision LIMIT $5";
 const KEYS: &str = "/* check.keys */
     SELECT signing_key, kind, kid, public_key, sealed FROM signing_keys ORDER BY signing_key";
 const GOVERNED_FROM: &str = "/* check.governed_from */
@@ -124,6 +148,19 @@ pub fn log(tx: &mut Tx<'_>, after: Place<'_>, limit: i64) -> Result<Vec<Entry>, 
         with_uncounted(tx, after, limit, &mut entries)?;
     }
     Ok(entries)
+}
+
+/// As [`log`], only entries before `behind`. All of them are counted.
+pub fn log_before(
+    tx: &mut Tx<'_>,
+    after: Place<'_>,
+    behind: DecisionId,
+    limit: i64,
+) -> Result<Vec<Entry>, Fault> {
+    let parameters =
+        [after.0.into(), after.1.into(), after.2.to_vec().into(), behind.to_bytes().into(), limit.into()];
+    let rows = tx.query(tx.either(COUNTED_LOG_BEFORE, LOG_BEFORE), &parameters)?;
+    rows.into_iter().map(Entry::of).collect()
 }
 
 /// Adds the uncounted entries in its range to a page of counted ones.
@@ -270,7 +307,7 @@ pub fn usage(tx: &mut Tx<'_>, after: Option<&UsageKey>, limit: i64) -> Result<Ve
     .collect()
 }
 
-/// Whether the log has a decision that a row of metering counts, `instants` being those of its month.
+/// Whether the log has, or a closed month had, a decision that a row of metering counts, `instants` being those of its month.
 pub fn is_counted(
     tx: &mut Tx<'_>,
     key: &UsageKey,
@@ -283,7 +320,8 @@ pub fn is_counted(
         instants.start.millis().into(),
         instants.end.millis().into(),
     ];
-    if tx.row(tx.either(COUNTED_OF_AGENT, COUNTED), &parameters)?.is_some() {
+    if tx.row(tx.either(COUNTED_OF_AGENT, COUNTED), &parameters)?.is_some() || openings::has_balance(tx, key)?
+    {
         return Ok(true);
     }
     let is_meant = |uncounted: &UncountedDecision| {

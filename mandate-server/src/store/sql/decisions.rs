@@ -20,7 +20,9 @@ const INSERT: &str = "/* decisions.insert */
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)";
 
 const NEWEST: &str = "/* decisions.newest */
-    SELECT MAX((SELECT MAX(d.decision) FROM decisions d WHERE d.environment = e.environment)) FROM environments e";
+    SELECT MAX(n.decision) FROM (
+        SELECT (SELECT MAX(d.decision) FROM decisions d WHERE d.environment = e.environment) AS decision FROM environments e
+        UNION ALL SELECT c.behind FROM closings c WHERE c.step <> 'writing') n";
 const FIND: &str = "/* decisions.find */
     SELECT d.environment, d.decision, d.sequence, d.decided_at, d.verdict, d.mandate, d.nonce, d.agent, d.amount, d.currency,
         d.recipient, d.category, d.mode, d.reason, d.denials, d.spent, d.recent_requests, d.supersedes, d.review,
@@ -247,7 +249,7 @@ pub(in crate::store) fn values(d: &DecisionRecord) -> Vec<Value> {
     values
 }
 
-/// The newest decision of all environments.
+/// The newest decision of all environments, or the end of the newest closed month: new ids are greater.
 pub fn newest(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
     let row = tx.row(NEWEST, &[])?;
     Ok(row.map(|mut row| row.maybe_bytes()).transpose()?.flatten().map(DecisionId::from_bytes))

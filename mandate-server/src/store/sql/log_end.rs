@@ -13,7 +13,7 @@ use super::checksums::{DECISIONS, UNCOUNTED};
 use super::{agent_rows, uncounted};
 use crate::error::Fault;
 use crate::model::records::AgentKey;
-use crate::store::tx::{Tx, Value};
+use crate::store::tx::{Backend, Tx, Value};
 use crate::store::uncounted::Uncounted;
 
 /// Rows of the log that are read at a time.
@@ -178,6 +178,15 @@ pub fn begin_at(tx: &mut Tx<'_>, id: DecisionId) -> Result<(), Fault> {
     let checksum = UNCOUNTED.checksum(&row);
     let [_, since] = row;
     tx.execute_one(BEGIN_AT, &[since, checksum])
+}
+
+/// Has the uncounted decisions begin no earlier than after a closed month, whose decisions are deleted: from where they begin,
+/// each agent's come one after the other. All before are counted. Where decisions are counted at once, nothing is written.
+pub fn begin_after(tx: &mut Tx<'_>, id: DecisionId) -> Result<(), Fault> {
+    if tx.backend() == Backend::Postgres || since(tx)?.is_some_and(|since| since >= id) {
+        return Ok(());
+    }
+    begin_at(tx, id)
 }
 
 #[cfg(test)]

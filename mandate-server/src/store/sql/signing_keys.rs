@@ -26,6 +26,7 @@ const BUMP: &str = "/* signing_keys.bump */
     UPDATE revisions SET revision = revision + 1 WHERE name = 'signing_keys'";
 const INSERT_ISSUER: &str = "/* signing_keys.insert_issuer */
     INSERT INTO issuers (url) VALUES ($1) ON CONFLICT DO NOTHING";
+const ISSUERS: &str = "/* signing_keys.issuers */ SELECT url FROM issuers ORDER BY issuer";
 const FIND_ISSUER: &str = "/* signing_keys.find_issuer */ SELECT issuer FROM issuers WHERE url = $1";
 
 /// A signing key.
@@ -82,6 +83,11 @@ pub fn update(tx: &mut Tx<'_>, key: &SigningKeyRecord) -> Result<(), Fault> {
     ];
     tx.execute_one(UPDATE, &row)?;
     tx.execute_one(BUMP, &[])
+}
+
+/// The issuers that tokens have named, in the order in which they were first named.
+pub fn issuers(tx: &mut Tx<'_>) -> Result<Vec<String>, Fault> {
+    tx.query(ISSUERS, &[])?.into_iter().map(|mut row| row.text()).collect()
 }
 
 /// All signing keys, retired ones too, oldest first.

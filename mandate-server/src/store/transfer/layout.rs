@@ -87,6 +87,15 @@ const LAYOUT: &[(&str, usize, &str)] = &[
         "environment:i export:b format:t verdict:t agent:t since:i until:i status:t rows:i sha256:b expires_at:i \
          incomplete_since:i",
     ),
+    ("openings", 2, "environment:i agent:t sequence:i decision:b recent:b"),
+    (
+        "balances",
+        4,
+        "environment:i agent:t month:t currency:t spent:t requests:i allow:i review:i deny_no_mandate:i deny_revoked:i \
+         deny_expired:i deny_limit:i deny_category:i deny_velocity:i",
+    ),
+    ("closings", 1, "month:t directory:t step:t behind:b began_at:i closed_at:i"),
+    ("closed_months", 2, "environment:i month:t file:t sha256:b rows:i first_decision:b last_decision:b"),
     ("audit", 1, "audit:i at:i action:t organization:t environment:t subject:t operator:t details:t"),
 ];
 

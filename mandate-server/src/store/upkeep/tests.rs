@@ -41,7 +41,6 @@ const ALONE: &[(&str, &[&str])] = &[
             "reference deliveries (environment, event) to events",
             "reference escrows (environment, decision) to decisions",
             "reference events (environment) to environments",
-            "reference reviews (environment, decision) to decisions",
         ],
     ),
     (

@@ -381,6 +381,61 @@ CREATE TABLE export_pieces (
 -- The bytes are looked at as a whole, and tokens do not shrink.
 ALTER TABLE export_pieces ALTER COLUMN content SET STORAGE EXTERNAL;
 
+-- Where an agent's decisions go on after closed months: `sequence` is how many are counted in `balances`, `decision` the newest
+-- of them, and `recent` the instants of its newest ten requests then. Their rows may be deleted. `check` goes on from here.
+CREATE TABLE openings (
+    environment BIGINT NOT NULL,
+    agent       TEXT COLLATE "C" NOT NULL,
+    sequence    BIGINT NOT NULL,
+    decision    BYTEA NOT NULL CHECK (length(decision) = 16),
+    recent      BYTEA NOT NULL,
+    PRIMARY KEY (environment, agent),
+    FOREIGN KEY (environment, agent) REFERENCES agents (environment, agent)
+);
+
+-- The metering that the decisions before `openings` make, by month and currency.
+CREATE TABLE balances (
+    environment     BIGINT NOT NULL,
+    agent           TEXT COLLATE "C" NOT NULL,
+    month           TEXT COLLATE "C" NOT NULL,
+    currency        TEXT COLLATE "C" NOT NULL,
+    spent           TEXT COLLATE "C" NOT NULL,
+    requests        BIGINT NOT NULL,
+    allow           BIGINT NOT NULL,
+    review          BIGINT NOT NULL,
+    deny_no_mandate BIGINT NOT NULL,
+    deny_revoked    BIGINT NOT NULL,
+    deny_expired    BIGINT NOT NULL,
+    deny_limit      BIGINT NOT NULL,
+    deny_category   BIGINT NOT NULL,
+    deny_velocity   BIGINT NOT NULL,
+    PRIMARY KEY (environment, agent, month, currency),
+    FOREIGN KEY (environment, agent) REFERENCES agents (environment, agent)
+);
+
+-- Months that an operator closes: first their files are written into `directory`, then their rows are deleted. `behind` is the
+-- first id of the next month. A review that was resolved at `began_at` or later stays.
+CREATE TABLE closings (
+    month     TEXT COLLATE "C" PRIMARY KEY,
+    directory TEXT COLLATE "C" NOT NULL,
+    step      TEXT COLLATE "C" NOT NULL CHECK (step IN ('writing', 'deleting', 'closed')),
+    behind    BYTEA NOT NULL CHECK (length(behind) = 16),
+    began_at  BIGINT NOT NULL,
+    closed_at BIGINT
+);
+
+-- The file of an environment's decisions of a month, with the first and the last of them.
+CREATE TABLE closed_months (
+    environment    BIGINT NOT NULL REFERENCES environments (environment),
+    month          TEXT COLLATE "C" NOT NULL REFERENCES closings (month),
+    file           TEXT COLLATE "C" NOT NULL,
+    sha256         BYTEA NOT NULL CHECK (length(sha256) = 32),
+    rows           BIGINT NOT NULL,
+    first_decision BYTEA NOT NULL CHECK (length(first_decision) = 16),
+    last_decision  BYTEA NOT NULL CHECK (length(last_decision) = 16),
+    PRIMARY KEY (environment, month)
+);
+
 -- What an operator has done, written with it. It names organizations and keys as they were called then, and outlives
 -- them; `details` is a JSON object without secrets. Append only.
 CREATE TABLE audit (

@@ -167,6 +167,7 @@ CREATE TABLE uncounted (
 ) STRICT;
 INSERT INTO uncounted (one, since, checksum) VALUES (1, x'', 2344968715);
 
+-- `decision` is no foreign key: each decision that is deleted would be looked for in all reviews. `check` finds what dangles.
 CREATE TABLE reviews (
     environment    INTEGER NOT NULL,
     review         BLOB    NOT NULL,
@@ -179,8 +180,7 @@ CREATE TABLE reviews (
     fresh          BLOB,
     reason         TEXT,
     checksum       INTEGER NOT NULL,
-    PRIMARY KEY (environment, review),
-    FOREIGN KEY (environment, decision) REFERENCES decisions (environment, decision)
+    PRIMARY KEY (environment, review)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX reviews_pending ON reviews (expires_at) WHERE status = 'pending';
 
@@ -362,6 +362,61 @@ CREATE TABLE exports (
 CREATE INDEX exports_pending ON exports (export) WHERE status = 'pending';
 CREATE INDEX exports_by_end ON exports (expires_at);
 CREATE UNIQUE INDEX exports_by_id ON exports (export);
+
+-- Where an agent's decisions go on after closed months: `sequence` is how many are counted in `balances`, `decision` the newest
+-- of them, and `recent` the instants of its newest ten requests then. Their rows may be deleted. `check` goes on from here.
+CREATE TABLE openings (
+    environment INTEGER NOT NULL,
+    agent       TEXT NOT NULL,
+    sequence    INTEGER NOT NULL,
+    decision    BLOB NOT NULL CHECK (length(decision) = 16),
+    recent      BLOB NOT NULL,
+    PRIMARY KEY (environment, agent),
+    FOREIGN KEY (environment, agent) REFERENCES agents (environment, agent)
+) STRICT, WITHOUT ROWID;
+
+-- The metering that the decisions before `openings` make, by month and currency.
+CREATE TABLE balances (
+    environment     INTEGER NOT NULL,
+    agent           TEXT NOT NULL,
+    month           TEXT NOT NULL,
+    currency        TEXT NOT NULL,
+    spent           TEXT NOT NULL,
+    requests        INTEGER NOT NULL,
+    allow           INTEGER NOT NULL,
+    review          INTEGER NOT NULL,
+    deny_no_mandate INTEGER NOT NULL,
+    deny_revoked    INTEGER NOT NULL,
+    deny_expired    INTEGER NOT NULL,
+    deny_limit      INTEGER NOT NULL,
+    deny_category   INTEGER NOT NULL,
+    deny_velocity   INTEGER NOT NULL,
+    PRIMARY KEY (environment, agent, month, currency),
+    FOREIGN KEY (environment, agent) REFERENCES agents (environment, agent)
+) STRICT, WITHOUT ROWID;
+
+-- Months that an operator closes: first their files are written into `directory`, then their rows are deleted. `behind` is the
+-- first id of the next month. A review that was resolved at `began_at` or later stays.
+CREATE TABLE closings (
+    month     TEXT PRIMARY KEY,
+    directory TEXT NOT NULL,
+    step      TEXT NOT NULL CHECK (step IN ('writing', 'deleting', 'closed')),
+    behind    BLOB NOT NULL CHECK (length(behind) = 16),
+    began_at  INTEGER NOT NULL,
+    closed_at INTEGER
+) STRICT, WITHOUT ROWID;
+
+-- The file of an environment's decisions of a month, with the first and the last of them.
+CREATE TABLE closed_months (
+    environment    INTEGER NOT NULL REFERENCES environments (environment),
+    month          TEXT NOT NULL REFERENCES closings (month),
+    file           TEXT NOT NULL,
+    sha256         BLOB NOT NULL CHECK (length(sha256) = 32),
+    rows           INTEGER NOT NULL,
+    first_decision BLOB NOT NULL CHECK (length(first_decision) = 16),
+    last_decision  BLOB NOT NULL CHECK (length(last_decision) = 16),
+    PRIMARY KEY (environment, month)
+) STRICT, WITHOUT ROWID;
 
 -- What an operator has done, written with it. It names organizations and keys as they were called then, and outlives
 -- them; `details` is a JSON object without secrets. Append only.

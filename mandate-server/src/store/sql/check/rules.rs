@@ -135,11 +135,13 @@ const RULES: &[Rule] = &[
         of: IdKind::Itself,
         other: IdKind::Decision,
         found: "last decision {}",
-        expected: "a row of the log, of this agent",
+        expected: "a row of the log, of this agent, or one that a closed month had",
         sql: "/* rules.last_decision_not_there */ SELECT a.environment, a.agent, a.last_decision FROM agents a
             LEFT JOIN decisions d
                 ON d.environment = a.environment AND d.decision = a.last_decision AND d.agent = a.agent
-            WHERE length(a.last_decision) > 0 AND d.decision IS NULL LIMIT $1",
+            WHERE length(a.last_decision) > 0 AND d.decision IS NULL
+                AND NOT EXISTS (SELECT 1 FROM openings p
+                    WHERE p.environment = a.environment AND p.agent = a.agent AND p.decision >= a.last_decision) LIMIT $1",
     },
     Rule {
         table: "mandates",
@@ -217,7 +219,9 @@ const RULES: &[Rule] = &[
                 AND o.agent = d.agent AND o.verdict = 'review' AND o.decision <> d.decision
             LEFT JOIN reviews r ON r.environment = o.environment AND r.review = o.review
                 AND r.status = 'approved' AND r.fresh = d.decision
-            WHERE d.supersedes IS NOT NULL AND r.review IS NULL LIMIT $1",
+            WHERE d.supersedes IS NOT NULL AND r.review IS NULL
+                AND NOT EXISTS (SELECT 1 FROM openings p
+                    WHERE p.environment = d.environment AND p.agent = d.agent AND p.sequence >= d.sequence) LIMIT $1",
     },
     Rule {
         table: "decisions",

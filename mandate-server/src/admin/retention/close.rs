@@ -1,0 +1,201 @@
+//! How a month is closed: step by step, each in a transaction of its own, so that what is cut short goes on.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mandate_core::{ExportId, Month};
+use serde::Serialize;
+
+use super::file::{self, Verifier};
+use crate::clock::{Entropy, Ids};
+use crate::error::Fault;
+use crate::model::call::ScriptError;
+use crate::model::master_key::MasterKey;
+use crate::service::audit::Operator;
+use crate::service::exports::Build;
+use crate::service::retention::{self, ClosingStep, MonthFile, Period, Table};
+use crate::service::signing::{self, Keyring};
+use crate::store::sql::environments::{self, EnvironmentRecord};
+use crate::store::tx::Tx;
+use crate::store::{self, Owned, transfer, upkeep};
+
+/// What is to be closed, and how.
+pub struct Order<'a> {
+    /// The database.
+    pub database: &'a str,
+    /// The month.
+    pub month: Month,
+    /// The directory for the files.
+    pub directory: &'a Path,
+    /// Opens the signing keys: the trailers are signed.
+    pub master: &'a MasterKey,
+    /// The issuer of the trailers. Where there is none: the newest that the database knows.
+    pub issuer: Option<&'a str>,
+    /// How many ids are counted, or deleted, in one transaction.
+    pub piece: i64,
+    /// Who closes it, and when.
+    pub by: &'a Operator,
+    /// Draws the ids of the files.
+    pub entropy: Arc<dyn Entropy>,
+}
+
+impl std::fmt::Debug for Order<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Order").field("month", &self.month).finish_non_exhaustive()
+    }
+}
+
+/// A step that is durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Step<'a> {
+    /// The closing has begun.
+    Begun,
+    /// A file is written, verified, named and recorded.
+    Written(&'a str),
+    /// So many more decisions are checked and counted in balances.
+    Counted(usize),
+    /// All is written and counted: from here on rows are deleted.
+    Ready,
+    /// So many more rows are deleted.
+    Deleted(usize),
+    /// The month is closed.
+    Closed,
+}
+
+/// Receives the progress of a closing.
+pub trait Listener {
+    /// A step is durable.
+    ///
+    /// # Errors
+    /// The closing must stop here. It can be continued.
+    fn done(&mut self, step: &Step<'_>) -> Result<(), Fault>;
+}
+
+/// A month that is closed.
+#[derive(Debug, Serialize)]
+pub struct ClosedMonth {
+    /// The month.
+    pub month: Month,
+    /// Where its files are.
+    pub directory: String,
+}
+
+/// Closes a month, or goes on where closing it was cut short.
+///
+/// # Errors
+/// A server owns the SQLite file; the month is not over, closed, or not the next; a file cannot be written or verified; a
+/// decision is not sound; or the database fails.
+pub fn close(order: &Order<'_>, listener: &mut dyn Listener) -> Result<ClosedMonth, Fault> {
+    let period = Period::of(order.month)?;
+    period.must_be_over(order.by.at)?;
+    let _owned = Owned::take(order.database, Duration::ZERO)?;
+    upkeep::must_be_complete(order.database)?;
+    transfer::count_all(order.database)?;
+    upkeep::snapshot(order.database, |tx| retention::must_be_next(tx, &period))?;
+    let directory = file::directory(order.directory)?;
+    let name = directory
+        .to_str()
+        .ok_or_else(|| Fault::new(format!("--to: the path must be UTF-8; got `{}`", directory.display())))?;
+    let closing = run(order, |tx| retention::begin(tx, &period, name, order.by.at))?;
+    listener.done(&Step::Begun)?;
+    if closing.step == ClosingStep::Writing {
+        write_all(order, &period, &directory, listener)?;
+        count_all(order, listener)?;
+        listener.done(&Step::Ready)?;
+    }
+    for environment in run(order, environments::all)? {
+        for table in [Table::Decisions, Table::Events] {
+            delete_all(order, table, environment.environment, listener)?;
+        }
+    }
+    run(order, |tx| retention::end(tx, order.month, order.by))?;
+    listener.done(&Step::Closed)?;
+    Ok(ClosedMonth { month: order.month, directory: name.to_owned() })
+}
+
+fn run<T>(order: &Order<'_>, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
+    let ran = store::run_once(order.database, |tx| script(tx).map_err(ScriptError::Fault))?;
+    ran.map_err(|refusal| Fault::new(refusal.message))
+}
+
+/// Writes the files that are not there yet.
+fn write_all(
+    order: &Order<'_>,
+    period: &Period,
+    directory: &Path,
+    listener: &mut dyn Listener,
+) -> Result<(), Fault> {
+    let keyring = run(order, |tx| keyring(tx, order))?;
+    let ids = Ids::new(Arc::clone(&order.entropy));
+    for environment in run(order, |tx| retention::unwritten(tx, period.month))? {
+        let id = ExportId::from_bytes(ids.fresh(order.by.at));
+        if let Some(file) = write_one(order, period, directory, &environment, (id, &keyring))? {
+            run(order, |tx| retention::store(tx, period.month, &file))?;
+            listener.done(&Step::Written(&file.file))?;
+        }
+    }
+    Ok(())
+}
+
+fn keyring(tx: &mut Tx<'_>, order: &Order<'_>) -> Result<Keyring, Fault> {
+    let issuers = signing::issuers(tx)?;
+    let issuer = order.issuer.or_else(|| issuers.last().map(String::as_str));
+    let issuer = issuer.ok_or_else(|| {
+        Fault::NoSigningKey(
+            "the database names no issuer; start the server once to make signing keys".to_owned(),
+        )
+    })?;
+    Keyring::load(tx, order.master, issuer)
+}
+
+/// Writes the file of an environment, if it has a decision in the month.
+fn write_one(
+    order: &Order<'_>,
+    period: &Period,
+    directory: &Path,
+    environment: &EnvironmentRecord,
+    (id, keyring): (ExportId, &Keyring),
+) -> Result<Option<MonthFile>, Fault> {
+    let export = retention::export(period, environment, id);
+    let ((unnamed, written), keys, issuers) = upkeep::snapshot(order.database, |tx| {
+        let build = Build { export: &export, keyring, now: order.by.at };
+        let written = file::write(tx, &build, directory)?;
+        Ok((written, signing::all(tx)?, signing::issuers(tx)?))
+    })?;
+    let verifier = Verifier { export: id, keys: &keys, issuers: &issuers };
+    let Some((first, last)) = verifier.verify(unnamed.path(), &written)? else { return Ok(None) };
+    // With the id, so that no file of another installation or of an earlier attempt is in its place.
+    let name = format!("{}-{}-{}-{id}.ndjson", environment.organization, environment.kind, period.month);
+    file::name(unnamed, &directory.join(&name))?;
+    let (sha256, rows) = (written.sha256, written.rows);
+    Ok(Some(MonthFile { environment: environment.environment, file: name, sha256, rows, first, last }))
+}
+
+/// Checks all decisions of the month, and counts them in balances.
+fn count_all(order: &Order<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
+    let mut counted = None;
+    loop {
+        let next = run(order, |tx| retention::count(tx, order.month, counted.as_ref(), order.piece))?;
+        let Some(next) = next else { return Ok(()) };
+        listener.done(&Step::Counted(next.decisions))?;
+        counted = Some(next);
+    }
+}
+
+/// Deletes the rows of a table of an environment.
+fn delete_all(
+    order: &Order<'_>,
+    table: Table,
+    environment: i64,
+    listener: &mut dyn Listener,
+) -> Result<(), Fault> {
+    let mut after = [0; 16];
+    loop {
+        let place = (environment, after);
+        let deleted = run(order, |tx| retention::delete(tx, order.month, table, place, order.piece))?;
+        let Some(deleted) = deleted else { return Ok(()) };
+        listener.done(&Step::Deleted(deleted.rows))?;
+        after = deleted.up_to;
+    }
+}
