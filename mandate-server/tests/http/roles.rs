@@ -19,7 +19,7 @@ const OPERATIONS: u32 = 400;
 /// Draws the same operations at each run.
 const SEED: u64 = 20_260_616;
 const NOON: &str = "2026-06-15T12:00:00Z";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// What servers delete, or empty, by time.
 const LEFT: &str = "SELECT (SELECT count(*) FROM exports) + (SELECT count(*) FROM idempotency)";
 

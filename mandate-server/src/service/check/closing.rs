@@ -59,7 +59,9 @@ pub(in crate::service) fn advance(
     let count = checked.len();
     let mut current: Option<(AgentKey, Account)> = None;
     for CheckedEntry { environment, agent, decision, findings } in checked {
-        findings.into_iter().for_each(|finding| first.finding(finding));
+        for finding in findings {
+            first.finding(finding);
+        }
         let Some(decision) = decision else { continue };
         let key = AgentKey { environment, agent: AgentId::parse(&agent)? };
         let mut account = match current.take() {

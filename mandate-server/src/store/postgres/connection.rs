@@ -29,7 +29,7 @@ const GREET: &str = "/* connection.greet */ SELECT uuid_send(gen_random_uuid()),
 /// The time, in seconds.
 pub(super) const CLOCK: &str = "/* connection.clock */ SELECT extract(epoch FROM clock_timestamp())::bigint";
 /// After so long a connection reads the database's clock again, which may have been set.
-pub(super) const CURRENT: Duration = Duration::from_secs(10 * 60);
+pub(super) const CURRENT: Duration = Duration::from_mins(10);
 /// How many partitions `commits` has. Each has the numbers that begin with its place.
 pub(super) const RING: u64 = 4;
 const DAY_SECONDS: u64 = 24 * 60 * 60;

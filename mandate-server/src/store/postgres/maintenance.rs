@@ -23,7 +23,7 @@ const DAY_SECONDS: i64 = 24 * 60 * 60;
 const OVER_A_MONTH_DAYS: i64 = 32;
 /// For how long the database's clock must have shown a day before the place in the ring is emptied that the day does not use.
 /// Until then each connection has read the clock again, and what was written by it before is looked up no more.
-const RESTED: Duration = Duration::from_secs(60 * 60);
+const RESTED: Duration = Duration::from_hours(1);
 
 /// The tables that are partitioned by month, by the time in their ids.
 pub(super) const PARTITIONED: [&str; 2] = ["decisions", "events"];

@@ -52,7 +52,7 @@ mod migrations {
 }
 
 /// How often the log warns that partitions are short.
-const WARN_EVERY: Duration = Duration::from_secs(60 * 60);
+const WARN_EVERY: Duration = Duration::from_hours(1);
 const SIZE: &str = "/* postgres.size */ SELECT pg_database_size(current_database())";
 
 /// An open database and the threads that serve it.

@@ -160,7 +160,9 @@ fn the_records_of_commits_lie_in_a_ring_of_days_and_the_one_that_is_over_is_empt
     assert!(!over(&mut works));
 
     let numbers = [0_u8, 1, 2, 3].map(|place| [place; 16]);
-    numbers.iter().for_each(|number| works.transact(&mut |session| leave(session, *number)).unwrap());
+    for number in numbers {
+        works.transact(&mut |session| leave(session, number)).unwrap();
+    }
     assert!(over(&mut works));
     let others = [day, day + 1, day + 3].map(|day| at(day % 4));
     works.write(&move |tx: &mut Tx<'_>| Ok(maintenance::empty_commits(tx, day)?)).unwrap().0.unwrap();

@@ -154,7 +154,7 @@ fn make_partitions(
     worker.transact(&mut |session: &mut PostgresSession<'_>| {
         let mut tx = Tx::new(session);
         for (table, month) in &missing {
-            maintenance::make_partition(&mut tx, *table, month)?;
+            maintenance::make_partition(&mut tx, table, month)?;
         }
         session.wrote = true;
         Ok(())
