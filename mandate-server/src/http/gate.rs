@@ -21,7 +21,7 @@ use super::Api;
 use super::key::Key;
 use super::key_cache::KeyHash;
 use super::limit::downloads::Download;
-use super::limit::unread::UnreadAnswer;
+use super::limit::unread::Read;
 use super::respond::Failure;
 use crate::error::{Code, Refusal};
 use crate::model::call::Caller;
@@ -85,9 +85,10 @@ impl Api {
         })
     }
 
-    /// Counts one more read of a key, or refuses it if too many answers to the key, or to all keys, were not read.
-    pub(super) fn admit_read(&self, key: i64) -> Result<UnreadAnswer, Failure> {
-        self.unread_answers.admit(key).ok_or_else(|| {
+    /// Begins a read of a key once the key has a place for it, or refuses it if too many answers to the key, or to all keys,
+    /// were not read.
+    pub(super) async fn begin_read(&self, key: i64) -> Result<Read, Failure> {
+        self.unread_answers.begin(key).await.ok_or_else(|| {
             self.metrics.overloaded();
             Failure::Unread
         })
@@ -95,10 +96,10 @@ impl Api {
 
     /// The answer to a read, counted until its peer has read it; or a refusal, if that would be too much. What is streamed
     /// is not counted: only a piece of it is in memory.
-    pub(super) fn count_answer(&self, unread: UnreadAnswer, mut response: Response) -> Response {
+    pub(super) fn count_answer(&self, read: &Read, mut response: Response) -> Response {
         let bytes = response.body().size_hint().exact().and_then(|bytes| usize::try_from(bytes).ok());
         let Some(bytes) = bytes.filter(|bytes| *bytes > 0) else { return response };
-        let Some(unread) = unread.rendered(bytes) else {
+        let Some(unread) = read.rendered(bytes) else {
             self.metrics.overloaded();
             return Failure::Unread.into_response();
         };

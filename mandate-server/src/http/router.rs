@@ -101,18 +101,19 @@ where
         let admitted = caller.and_then(|caller| {
             on_path?;
             gate::admit(&api, key, &caller)?;
-            let unread = reads.then(|| api.admit_read(caller.caller.key)).transpose()?;
-            Ok((caller, unread))
+            Ok(caller)
         });
-        match admitted {
-            Ok((caller, unread)) => {
-                request.extensions_mut().insert(caller);
-                let response = handler.call(request, Arc::clone(&api)).await;
-                match unread {
-                    Some(unread) => api.count_answer(unread, response),
-                    None => response,
-                }
-            }
+        let caller = match admitted {
+            Ok(caller) => caller,
+            Err(failure) => return failure.into_response(),
+        };
+        let number = caller.caller.key;
+        request.extensions_mut().insert(caller);
+        if !reads {
+            return handler.call(request, api).await;
+        }
+        match api.begin_read(number).await {
+            Ok(read) => api.count_answer(&read, handler.call(request, Arc::clone(&api)).await),
             Err(failure) => failure.into_response(),
         }
     };

@@ -1,13 +1,15 @@
-//! Answers that their peers have not read yet. A peer that asks for long lists and does not read them fills the memory of
-//! the server, so these answers are bounded for each key and over all. An answer counts from before its request is
-//! handled, so that a key that asks for thousands of lists at once does not make all others wait.
+//! Answers that are rendered and that their peers have not read yet. A peer that asks for long lists and does not read
+//! them fills the memory of the server, so they are bounded for each key and over all. And a key has few reads at a time:
+//! further ones wait for those before them, so that the reads of other keys need not.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What an answer counts for until it is rendered, in bytes: so 256 reads of one key are handled at a time.
-const NOT_RENDERED: usize = 32 * 1024;
-/// How much of the answers to one key may not be read yet, in bytes.
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// Reads of one key that are handled at a time: more than the database has connections for reads.
+const READS_OF_KEY: usize = 16;
+/// How much may be rendered and not read of the answers to one key, in bytes.
 const MAX_OF_KEY: usize = 8 * 1024 * 1024;
 /// How much of all answers but those that follow, in bytes: 64 MiB with them.
 const MAX_OF_ALL: usize = 48 * 1024 * 1024;
@@ -15,7 +17,7 @@ const MAX_OF_ALL: usize = 48 * 1024 * 1024;
 /// others only if they have very many keys. The first of these answers is given however long it is.
 const MAX_OF_FIRST: usize = 16 * 1024 * 1024;
 
-/// The bytes of the answers that are not read yet, of each key.
+/// The bytes that are rendered and not read, and the reads under way, of each key.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct UnreadAnswers(Arc<Mutex<Unread>>);
 
@@ -24,7 +26,13 @@ struct Unread {
     all: usize,
     /// In the reserve for first answers.
     first: usize,
-    keys: HashMap<i64, usize>,
+    keys: HashMap<i64, OfKey>,
+}
+
+#[derive(Debug)]
+struct OfKey {
+    unread: usize,
+    places: Arc<Semaphore>,
 }
 
 /// Where an answer is counted, beside its key.
@@ -32,6 +40,14 @@ struct Unread {
 enum Room {
     All,
     First,
+}
+
+/// A read of a key, which has one of the key's places until it is dropped.
+#[derive(Debug)]
+pub(in crate::http) struct Read {
+    answers: UnreadAnswers,
+    key: i64,
+    place: Option<OwnedSemaphorePermit>,
 }
 
 /// Counts the bytes of one answer until it is dropped.
@@ -48,31 +64,41 @@ impl UnreadAnswers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts one more answer to the key, which is not rendered yet, unless that is too much.
-    pub(in crate::http) fn admit(&self, key: i64) -> Option<UnreadAnswer> {
-        let room = self.lock().take(key, NOT_RENDERED)?;
-        Some(UnreadAnswer { answers: self.clone(), key, room, bytes: NOT_RENDERED })
+    /// Waits for one of the key's places. Refuses the read if the key may not have another answer rendered.
+    pub(in crate::http) async fn begin(&self, key: i64) -> Option<Read> {
+        let mut read = Read { answers: self.clone(), key, place: None };
+        let places = Arc::clone(&self.lock().of_key(key).places);
+        read.place = places.acquire_owned().await.ok();
+        let has_room = self.lock().room(key, 1).is_some();
+        // Not while the lock is held: a read that is dropped takes it.
+        has_room.then_some(read)
     }
 }
 
-impl UnreadAnswer {
-    /// Counts the answer with the bytes that it has, now that it is rendered, unless that is too much.
-    pub(in crate::http) fn rendered(mut self, bytes: usize) -> Option<Self> {
-        let room = {
-            let mut unread = self.answers.lock();
-            unread.give_back(self.key, self.room, self.bytes);
-            unread.take(self.key, bytes)
-        };
-        self.bytes = if room.is_some() { bytes } else { 0 };
-        self.room = room?;
-        Some(self)
+impl Read {
+    /// Counts the rendered answer of `bytes`, unless that is too much.
+    pub(in crate::http) fn rendered(&self, bytes: usize) -> Option<UnreadAnswer> {
+        let mut unread = self.answers.lock();
+        let room = unread.room(self.key, bytes)?;
+        let held = unread.held(room);
+        *held = held.saturating_add(bytes);
+        let of_key = &mut unread.of_key(self.key).unread;
+        *of_key = of_key.saturating_add(bytes);
+        Some(UnreadAnswer { answers: self.answers.clone(), key: self.key, room, bytes })
+    }
+}
+
+impl Drop for Read {
+    fn drop(&mut self) {
+        self.place = None;
+        self.answers.lock().forget(self.key);
     }
 }
 
 impl Unread {
     /// Where an answer of `bytes` to the key can be counted.
     fn room(&self, key: i64, bytes: usize) -> Option<Room> {
-        let of_key = self.keys.get(&key).copied().unwrap_or_default();
+        let of_key = self.keys.get(&key).map_or(0, |of_key| of_key.unread);
         let fits = |held: usize, most| held.saturating_add(bytes) <= most;
         if fits(of_key, MAX_OF_KEY) && fits(self.all, MAX_OF_ALL) {
             return Some(Room::All);
@@ -87,85 +113,105 @@ impl Unread {
         }
     }
 
-    /// Counts `bytes` to the key, unless that is too much.
-    fn take(&mut self, key: i64, bytes: usize) -> Option<Room> {
-        let room = self.room(key, bytes)?;
-        let held = self.held(room);
-        *held = held.saturating_add(bytes);
-        let of_key = self.keys.entry(key).or_default();
-        *of_key = of_key.saturating_add(bytes);
-        Some(room)
+    fn of_key(&mut self, key: i64) -> &mut OfKey {
+        self.keys
+            .entry(key)
+            .or_insert_with(|| OfKey { unread: 0, places: Arc::new(Semaphore::new(READS_OF_KEY)) })
     }
 
-    fn give_back(&mut self, key: i64, room: Room, bytes: usize) {
-        let held = self.held(room);
-        *held = held.saturating_sub(bytes);
-        let left = self.keys.get(&key).map_or(0, |of_key| of_key.saturating_sub(bytes));
-        if left == 0 {
+    /// Drops what is known of a key that has nothing unread and no read.
+    fn forget(&mut self, key: i64) {
+        let is_idle = |of_key: &OfKey| of_key.unread == 0 && Arc::strong_count(&of_key.places) == 1;
+        if self.keys.get(&key).is_some_and(is_idle) {
             self.keys.remove(&key);
-        } else {
-            self.keys.insert(key, left);
         }
     }
 }
 
 impl Drop for UnreadAnswer {
     fn drop(&mut self) {
-        self.answers.lock().give_back(self.key, self.room, self.bytes);
+        let mut unread = self.answers.lock();
+        let held = unread.held(self.room);
+        *held = held.saturating_sub(self.bytes);
+        let of_key = &mut unread.of_key(self.key).unread;
+        *of_key = of_key.saturating_sub(self.bytes);
+        unread.forget(self.key);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::{Context, Waker};
+
     use super::*;
 
     const MIB: usize = 1024 * 1024;
 
-    fn answer(answers: &UnreadAnswers, key: i64, bytes: usize) -> Option<UnreadAnswer> {
-        answers.admit(key)?.rendered(bytes)
+    /// A read of the key that has an answer of so many bytes.
+    async fn answer(answers: &UnreadAnswers, key: i64, bytes: usize) -> Option<UnreadAnswer> {
+        answers.begin(key).await?.rendered(bytes)
     }
 
-    #[test]
-    fn a_key_has_so_much_unread_and_no_more() {
+    async fn many(answers: &UnreadAnswers, keys: impl Iterator<Item = i64>) -> Vec<UnreadAnswer> {
+        let mut held = Vec::new();
+        for key in keys {
+            held.extend(answer(answers, key, MIB).await);
+        }
+        held
+    }
+
+    #[tokio::test]
+    async fn a_key_has_so_much_unread_and_no_more() {
         let answers = UnreadAnswers::default();
-        let mut held: Vec<_> = (0..8).map(|_| answer(&answers, 1, MIB).unwrap()).collect();
-        assert!(answers.admit(1).is_none());
-        assert!(answer(&answers, 2, MIB).is_some(), "other keys are not affected");
+        let mut held = many(&answers, [1; 9].into_iter()).await;
+        assert_eq!(held.len(), 8);
+        assert!(answers.begin(1).await.is_none());
+        assert!(answer(&answers, 2, MIB).await.is_some(), "other keys are not affected");
         held.pop();
-        assert!(answer(&answers, 1, MIB + 1).is_none() && answer(&answers, 1, MIB).is_some());
-        assert!(answer(&answers, 3, 9 * MIB).is_some(), "one answer is always given");
+        assert!(answer(&answers, 1, MIB + 1).await.is_none());
+        assert!(answer(&answers, 1, MIB).await.is_some());
+        assert!(answer(&answers, 3, 9 * MIB).await.is_some(), "one answer is always given");
     }
 
-    #[test]
-    fn a_key_has_so_many_reads_at_a_time() {
+    #[tokio::test]
+    async fn further_reads_of_a_key_wait_and_those_of_others_do_not() {
         let answers = UnreadAnswers::default();
-        let held: Vec<_> = (0..1_500).filter_map(|_| answers.admit(1)).collect();
-        assert_eq!(held.len(), MAX_OF_KEY / NOT_RENDERED);
-        let mut held = held.into_iter().map(|answer| answer.rendered(1));
-        assert!(held.next().unwrap().is_some() && answers.admit(1).is_some(), "a short answer makes room");
-        assert!(answers.admit(2).is_some(), "other keys are not affected");
+        let mut reads = Vec::new();
+        for _ in 0..READS_OF_KEY {
+            reads.push(answers.begin(1).await.unwrap());
+        }
+        let mut next = Box::pin(answers.begin(1));
+        assert!(next.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        assert!(answers.begin(2).await.is_some());
+        reads.pop();
+        let next = next.await.unwrap();
+        let gone = Box::pin(answers.begin(1));
+        drop((reads, next, gone));
+        assert!(answers.lock().keys.is_empty(), "nothing is left behind");
     }
 
-    #[test]
-    fn beyond_what_all_may_have_only_those_are_refused_that_have_some() {
+    #[tokio::test]
+    async fn beyond_what_all_may_have_only_those_are_refused_that_have_some() {
         let answers = UnreadAnswers::default();
-        let held: Vec<_> = (1..=48).map(|n| answer(&answers, n % 16, MIB).unwrap()).collect();
-        assert!((0..16).all(|key| answers.admit(key).is_none()), "each of them has 3 MiB");
-        let first = answer(&answers, 16, MIB).unwrap();
-        assert!(answers.admit(16).is_none());
+        let held = many(&answers, (1..=48).map(|n| n % 16)).await;
+        for key in 0..16 {
+            assert!(answers.begin(key).await.is_none(), "each of them has 3 MiB");
+        }
+        let first = answer(&answers, 16, MIB).await.unwrap();
+        assert!(answers.begin(16).await.is_none());
         drop((held, first));
         assert!(answers.lock().keys.is_empty() && answers.lock().all == 0, "nothing is left behind");
         assert_eq!(answers.lock().first, 0);
     }
 
-    #[test]
-    fn however_many_keys_there_are_what_they_have_is_bounded() {
+    #[tokio::test]
+    async fn however_many_keys_there_are_what_they_have_is_bounded() {
         let answers = UnreadAnswers::default();
-        let held: Vec<_> = (0..1_500).filter_map(|key| answer(&answers, key, MIB)).collect();
+        let held = many(&answers, 0..1_500).await;
         let bytes: usize = held.iter().map(|answer| answer.bytes).sum();
         assert_eq!(bytes, 64 * MIB);
-        assert!(answers.admit(2_000).is_none());
+        assert!(answers.begin(2_000).await.is_none());
         drop(held);
-        assert!(answers.admit(2_000).is_some());
+        assert!(answers.begin(2_000).await.is_some());
     }
 }
