@@ -27,6 +27,8 @@ use crate::world::{World, noon, spend};
 const OPERATIONS: u32 = 700;
 /// Draws the same operations at each run.
 const SEED: u64 = 20_260_615;
+/// The tables that only a closed month fills.
+const OF_CLOSED_MONTHS: [&str; 4] = ["balances", "closed_months", "closings", "openings"];
 const LISTS: [&str; 7] = ["agents", "mandates", "decisions", "webhooks", "events", "escrows", "usage"];
 
 /// Ends a transfer after so many steps.
@@ -183,8 +185,8 @@ fn moves_all_and_only_once(from: &str, to: &str, by: &Operator) {
     assert_eq!(on_a_thread(|| upkeep::schema(to)).unwrap().current, 0, "a dry run changes nothing");
     let summary = run(from, to, 100, by, &mut Cut::never()).unwrap();
     assert_eq!((&dry.rows, &dry.usage), (&summary.rows, &summary.usage));
-    let empty: Vec<_> = summary.rows.iter().filter(|(_, rows)| **rows == 0).collect();
-    assert_eq!(empty, [], "a row of each kind was moved");
+    let empty = summary.rows.iter().filter(|(_, rows)| **rows == 0).map(|(table, _)| *table);
+    assert!(empty.eq(OF_CLOSED_MONTHS), "a row of each other kind was moved: {:?}", summary.rows);
     let refused = run(from, to, 100, by, &mut Cut::never()).unwrap_err().to_string();
     assert!(refused.contains("the target is not empty, it has organizations"), "{refused}");
     assert!(bytes(from) == untouched, "the source is as it was");
