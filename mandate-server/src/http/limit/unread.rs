@@ -26,11 +26,11 @@ struct Unread {
     all: usize,
     /// In the reserve for first answers.
     first: usize,
-    keys: HashMap<i64, OfKey>,
+    keys: HashMap<i64, KeyState>,
 }
 
 #[derive(Debug)]
-struct OfKey {
+struct KeyState {
     unread: usize,
     places: Arc<Semaphore>,
 }
@@ -113,15 +113,15 @@ impl Unread {
         }
     }
 
-    fn of_key(&mut self, key: i64) -> &mut OfKey {
+    fn of_key(&mut self, key: i64) -> &mut KeyState {
         self.keys
             .entry(key)
-            .or_insert_with(|| OfKey { unread: 0, places: Arc::new(Semaphore::new(READS_OF_KEY)) })
+            .or_insert_with(|| KeyState { unread: 0, places: Arc::new(Semaphore::new(READS_OF_KEY)) })
     }
 
     /// Drops what is known of a key that has nothing unread and no read.
     fn forget(&mut self, key: i64) {
-        let is_idle = |of_key: &OfKey| of_key.unread == 0 && Arc::strong_count(&of_key.places) == 1;
+        let is_idle = |of_key: &KeyState| of_key.unread == 0 && Arc::strong_count(&of_key.places) == 1;
         if self.keys.get(&key).is_some_and(is_idle) {
             self.keys.remove(&key);
         }
