@@ -294,7 +294,7 @@ impl State {
                 row.pending = Some(pending);
             } else {
                 row.review = format!(
-                    r#","review":{{"id":"{pending}","status":"denied","waits_for":"role:cfo","expires_at":"2027-01-01T00:00:00.000Z"}}"#
+                    r#","review":{{"id":"{pending}","status":"denied","waits_for":"role:cfo","expires_at":"2027-01-01T00:00:00.000Z","resolved_at":"{now}","resolved_after":{sequence}}}"#
                 );
             }
         }

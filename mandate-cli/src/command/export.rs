@@ -30,6 +30,7 @@ const EXPORTS: Resource = Resource {
         text("sha256", "sha256"),
         text("created", "created_at"),
         text("expires", "expires_at"),
+        text("lacks from", "incomplete_since"),
     ],
     tables: &[],
 };

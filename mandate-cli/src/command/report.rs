@@ -8,7 +8,7 @@ use mandate_core::{DecisionId, Evaluation, Reason, Request, ReviewStatus, Total,
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
-use crate::export::{Decision, Prologue, Reader, walk};
+use crate::export::{Decision, Prologue, Reader, Record, walk};
 use crate::input::Source;
 use crate::output::{Output, warn};
 use crate::style::{BOLD, GOOD};
@@ -25,7 +25,8 @@ const OBSERVE: &str = "observe";
 /// after the approval: if that decision allows, it is counted separately; if it denies, it counts as stopped. Amounts are
 /// summed by currency. The mandate that denied is the one that governed the decision's `sequence`.
 ///
-/// The export is not verified: run `mandate audit` first.
+/// The export is not verified: run `mandate audit` first. If decisions do not follow from those before them, a warning says
+/// that decisions are missing or were changed, and names the first that does not follow.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -100,7 +101,7 @@ const COLUMNS: [Field; 5] = [
 ];
 
 pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
-    let mut observed = Observed::default();
+    let (mut observed, mut record) = (Observed::default(), Record::default());
     walk(
         Reader::open(&args.export)?,
         &args.export,
@@ -110,8 +111,14 @@ pub(crate) fn run(args: &Report, output: &mut Output) -> Result<Exit, Failure> {
             }
             Ok(())
         },
-        |prologue, line, decision| observed.take(prologue, line, decision),
+        |prologue, line, decision| {
+            record.take(prologue, line, decision);
+            observed.take(prologue, line, decision)
+        },
     )?;
+    if let Some(odd) = &record.inconsistent {
+        odd.warn();
+    }
     let (rows, totals) = observed.end();
     if output.is_json() {
         output.json(&serde_json::json!({ "totals": totals, "rows": rows }))?;

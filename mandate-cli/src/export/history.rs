@@ -113,6 +113,11 @@ impl History {
         }
     }
 
+    /// The last sequence of an agent so far.
+    pub(crate) fn last(&self, agent: &AgentId) -> Option<u64> {
+        self.agents.get(agent).map(|agent| agent.last)
+    }
+
     /// Takes the next decision.
     pub(crate) fn take(&mut self, decision: &Decision) -> Follows {
         let (sequence, id) = (decision.sequence, decision.claims.jti);

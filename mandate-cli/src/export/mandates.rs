@@ -12,25 +12,80 @@ pub(crate) struct Mandates {
     by_agent: HashMap<AgentId, Vec<MandateId>>,
 }
 
-/// A mandate, and the line that it is on.
+/// A mandate, and the line that it is on, of which export of several.
 #[derive(Debug)]
 pub(crate) struct Listed {
+    pub(crate) part: usize,
     pub(crate) line: u64,
     pub(crate) mandate: Mandate,
+}
+
+/// A mandate that an export shows with another value than an earlier export.
+#[derive(Debug)]
+pub(crate) struct Contradiction {
+    pub(crate) again: Listed,
+    pub(crate) field: &'static str,
+    /// Where the earlier one is: the export and the line.
+    pub(crate) known: (usize, u64),
 }
 
 impl Mandates {
     /// Adds the mandate of a line.
     pub(crate) fn insert(&mut self, line: u64, mandate: Mandate) {
-        let id = mandate.id;
-        let ids = self.by_agent.entry(mandate.terms.agent.clone()).or_default();
-        self.by_id.insert(id, Listed { line, mandate });
+        self.add(Listed { part: 0, line, mandate });
+    }
+
+    fn add(&mut self, listed: Listed) {
+        let id = listed.mandate.id;
+        let ids = self.by_agent.entry(listed.mandate.terms.agent.clone()).or_default();
+        self.by_id.insert(id, listed);
         ids.push(id);
         let range = |id: &MandateId| {
             let mandate = self.by_id.get(id).map(|listed| &listed.mandate);
             mandate.map(|m| (m.governs_from, m.governed_until.unwrap_or(u64::MAX)))
         };
         ids.sort_by_key(range);
+    }
+
+    /// Joins those of exports of adjoining periods, each mandate once, with all that any of them knows of it. Gives what
+    /// contradicts.
+    pub(crate) fn join(parts: Vec<Self>) -> (Self, Vec<Contradiction>) {
+        let (mut all, mut contradictions) = (Self::default(), Vec::new());
+        for (part, mut of_part) in parts.into_iter().enumerate() {
+            for listed in of_part.by_id.values_mut() {
+                listed.part = part;
+            }
+            if all.len() == 0 {
+                all = of_part;
+                continue;
+            }
+            for again in of_part.by_id.into_values() {
+                let Some(known) = all.by_id.get_mut(&again.mandate.id) else {
+                    all.add(again);
+                    continue;
+                };
+                if let Some(field) = known.learn(&again) {
+                    contradictions.push(Contradiction { again, field, known: (known.part, known.line) });
+                }
+            }
+        }
+        all.end_what_was_replaced();
+        (all, contradictions)
+    }
+
+    /// An export that was written before a mandate was replaced does not show its end. The next mandate, of another
+    /// export, does.
+    fn end_what_was_replaced(&mut self) {
+        for ids in self.by_agent.values() {
+            for (id, next) in ids.iter().zip(ids.iter().skip(1)) {
+                let next = self.by_id.get(next).map(|next| (next.part, next.mandate.governs_from));
+                if let (Some(listed), Some((part, from))) = (self.by_id.get_mut(id), next)
+                    && listed.part != part
+                {
+                    listed.mandate.governed_until.get_or_insert(from.saturating_sub(1));
+                }
+            }
+        }
     }
 
     /// The mandate of that id.
@@ -65,6 +120,34 @@ impl Mandates {
     pub(crate) fn written_before(&self, agent: &AgentId, sequence: u64) -> Option<&Mandate> {
         self.of(agent).rev().find(|mandate| mandate.governs_from <= sequence)
     }
+}
+
+impl Listed {
+    /// Takes over what another export knows of the mandate. Gives the field in which they differ.
+    fn learn(&mut self, again: &Self) -> Option<&'static str> {
+        let (known, again) = (&mut self.mandate, &again.mandate);
+        if known.terms != again.terms {
+            return Some("terms");
+        }
+        if known.created_at != again.created_at {
+            return Some("created_at");
+        }
+        if known.governs_from != again.governs_from {
+            return Some("governs_from");
+        }
+        let fields = [
+            ("revoked_at", learn(&mut known.revoked_at, again.revoked_at)),
+            ("revoked_after", learn(&mut known.revoked_after, again.revoked_after)),
+            ("replaced_by", learn(&mut known.replaced_by, again.replaced_by)),
+            ("governed_until", learn(&mut known.governed_until, again.governed_until)),
+        ];
+        fields.into_iter().find(|(_, holds)| !holds).map(|(name, _)| name)
+    }
+}
+
+/// Takes over what is known once. False if it was known to be something else.
+fn learn<T: Copy + PartialEq>(known: &mut Option<T>, again: Option<T>) -> bool {
+    again.is_none_or(|again| *known.get_or_insert(again) == again)
 }
 
 /// The mandate as it was for a decision: revoked, or not.

@@ -7,6 +7,7 @@
 mod history;
 mod mandates;
 mod reader;
+mod record;
 mod sorted;
 mod walk;
 
@@ -17,8 +18,9 @@ use mandate_core::{
 };
 
 pub(crate) use self::history::{Follows, History, Order, Spending};
-pub(crate) use self::mandates::{Listed, Mandates, with_revocation};
+pub(crate) use self::mandates::{Contradiction, Listed, Mandates, with_revocation};
 pub(crate) use self::reader::{Prologue, Raw, Reader};
+pub(crate) use self::record::{Inconsistent, Record};
 pub(crate) use self::walk::walk;
 
 /// The request for the export.
@@ -57,6 +59,8 @@ pub(crate) struct Review {
     pub(crate) status: ReviewStatus,
     /// The decision that resulted from its approval.
     pub(crate) decision: Option<DecisionId>,
+    /// The agent's last sequence when it was denied.
+    pub(crate) resolved_after: Option<u64>,
 }
 
 /// One line.
@@ -158,6 +162,7 @@ impl Review {
         Ok(Self {
             status: ReviewStatus::parse(&review.require("status")?.string()?)?,
             decision: review.take("decision").map(|f| DecisionId::parse(&f.string()?)).transpose()?,
+            resolved_after: review.take("resolved_after").map(|f| count(&f, 0)).transpose()?,
         })
     }
 }

@@ -262,7 +262,8 @@ fn the_chain_of_approvals() {
     let of = lines.iter().position(|line| line.contains(&format!(r#""jti":"{original}""#))).unwrap();
     let mut spoilt = lines.clone();
     let mut decision = decision(&lines[of]);
-    decision["review"] = json!({"id": decision["review"]["id"], "status": "denied"});
+    let after = &decision["sequence"];
+    decision["review"] = json!({"id": decision["review"]["id"], "status": "denied", "resolved_after": after});
     spoilt[of] = json!({ "decision": decision }).to_string();
     let found = check(&sealed(&spoilt), &[("supersedes", 1)]);
     assert_eq!(found[0]["found"], json!(original));

@@ -132,3 +132,39 @@ fn two_downloads_write_no_file_together() {
     assert!(!folder.path().join("july.csv.part").exists());
     service.requests();
 }
+
+#[test]
+fn an_export_that_may_lack_decisions_says_so_when_it_is_shown_and_downloaded() {
+    let folder = tempfile::tempdir().unwrap();
+    let (export, since) = ("exp_01hf7yat000000000000000007", "2026-06-15T12:00:10.000Z");
+    // The hash of nothing.
+    let sha256 = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
+    for (name, member) in [("whole", String::new()), ("lacking", format!(r#","incomplete_since":"{since}""#))]
+    {
+        let record =
+            format!(r#"{{"export":"{export}","status":"ready","format":"csv","sha256":"{sha256}"{member}}}"#);
+        let is_lacking = !member.is_empty();
+        let service = Service::new(&[("200 OK", &record)]);
+        let shown = Ran::from(service.organization(&["export", "show", export]).output().unwrap()).code(0);
+        assert_eq!(shown.out.contains(&format!("lacks from   {since}\n")), is_lacking, "{shown:?}");
+        service.request();
+        let service = Service::new(&[("200 OK", &record), ("200 OK", "")]);
+        let mut command = service.organization(&["export", "download", export, "-o"]);
+        let downloaded = Ran::from(command.arg(folder.path().join(name)).output().unwrap()).code(0);
+        let warns = downloaded.err.contains(&format!("it may lack decisions from {since} on"));
+        assert_eq!(warns, is_lacking, "{downloaded:?}");
+        service.requests();
+    }
+}
+
+#[test]
+fn a_mandate_is_shown_with_the_sequences_that_it_governs() {
+    let mandate = r#"{"id":"mnd_01hf7yat000000000000000007","agent":"agt_a","status":"revoked",
+        "revoked_at":"2026-06-15T12:00:10.000Z","governs_from":3,"revoked_after":7,"governed_until":9}"#;
+    let service = Service::new(&[("200 OK", mandate)]);
+    let mut command = service.organization(&["mandate", "show", "mnd_01hf7yat000000000000000007"]);
+    let shown = Ran::from(command.output().unwrap()).code(0).out;
+    let lines = "governs from 3\nuntil        9\nrevoked_at   2026-06-15T12:00:10.000Z\nafter        7\n";
+    assert!(shown.contains(lines), "{shown}");
+    service.request();
+}

@@ -17,6 +17,7 @@ mod network;
 mod nonces;
 mod order;
 mod organization;
+mod parts;
 mod proxies;
 mod simulate;
 mod template;

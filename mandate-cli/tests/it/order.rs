@@ -11,7 +11,7 @@ use crate::audit::{check, decision, find, resigned, run};
 use crate::export::{ISSUER, Plan, jwks, lines, sealed};
 use crate::harness::{Ran, mandate, run_with_stdin};
 
-fn is_decision(line: &str) -> bool {
+pub(crate) fn is_decision(line: &str) -> bool {
     line.starts_with(r#"{"decision""#)
 }
 
@@ -20,18 +20,18 @@ fn stepping() -> Vec<String> {
 }
 
 /// The places of the decisions.
-fn places(lines: &[String]) -> std::ops::Range<usize> {
+pub(crate) fn places(lines: &[String]) -> std::ops::Range<usize> {
     let first = lines.iter().position(|line| is_decision(line)).unwrap();
     first..lines.len() - 1
 }
 
 /// The instant within a decision's id.
-fn placed_at(line: &str) -> Timestamp {
+pub(crate) fn placed_at(line: &str) -> Timestamp {
     DecisionId::parse(decision(line)["jti"].as_str().unwrap()).unwrap().created_at()
 }
 
 /// The export that begins at an instant.
-fn window(lines: &[String], since: Timestamp) -> Vec<String> {
+pub(crate) fn window(lines: &[String], since: Timestamp) -> Vec<String> {
     let begins = format!(r#""since":"{since}","created_at""#);
     let is_in = |line: &&String| !is_decision(line) || placed_at(line) >= since;
     let mut window: Vec<String> = lines.iter().filter(is_in).cloned().collect();
@@ -40,7 +40,7 @@ fn window(lines: &[String], since: Timestamp) -> Vec<String> {
 }
 
 /// The line, its decision or mandate changed, and a decision signed again.
-fn changed(line: &str, change: impl Fn(&mut Value)) -> String {
+pub(crate) fn changed(line: &str, mut change: impl FnMut(&mut Value)) -> String {
     let mut line: Value = serde_json::from_str(line).unwrap();
     let name = if line["decision"].is_object() { "decision" } else { "mandate" };
     change(&mut line[name]);
@@ -301,6 +301,24 @@ fn a_revocation_is_where_it_is_recorded() {
 }
 
 #[test]
+fn a_denial_says_which_of_its_agents_decisions_was_the_last() {
+    let lines = lines(&Plan::new(300, 5));
+    let with = |status: &'static str| find(&lines, |d| d["review"]["status"] == status);
+    let (denied, approved) = (with("denied"), with("approved"));
+    let sequence = decision(&lines[denied])["sequence"].as_u64().unwrap();
+    let says = |after: u64| move |d: &mut Value| d["review"]["resolved_after"] = json!(after);
+    spoilt(&lines, denied, says(sequence - 1), &[("review", 1)]);
+    spoilt(&lines, denied, says(1_000_000), &[("review", 1)]);
+    spoilt(&lines, approved, says(1_000_000), &[("review", 1)]);
+    let nothing = |d: &mut Value| drop(d["review"].as_object_mut().unwrap().remove("resolved_after"));
+    spoilt(&lines, denied, nothing, &[("review", 1)]);
+    // An export with an end does not hold what came after.
+    let mut early = window_until(&lines, placed_at(&lines[places(&lines).end - 1]));
+    early[denied] = changed(&early[denied], says(1_000_000));
+    run(&sealed(&early), &[]).code(0);
+}
+
+#[test]
 fn fields_of_another_type_are_refused_by_name() {
     let lines = stepping();
     let at = places(&lines).start;
@@ -343,7 +361,7 @@ fn what_rests_on_openings_is_counted_and_said() {
 }
 
 /// The decisions before `until`.
-fn window_until(lines: &[String], until: Timestamp) -> Vec<String> {
+pub(crate) fn window_until(lines: &[String], until: Timestamp) -> Vec<String> {
     let ends = format!(r#""until":"{until}","created_at""#);
     let is_in = |line: &&String| !is_decision(line) || placed_at(line) < until;
     let mut part: Vec<_> = lines.iter().filter(is_in).cloned().collect();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::audit::decision;
 use crate::export::{Plan, lines, sealed, terms};
 use crate::harness::{Ran, mandate, run, run_with_stdin};
 
@@ -182,9 +183,21 @@ fn the_state_is_rebuilt_and_the_record_of_it_checked() {
     // A gap is reported where it is.
     let gap = whole.iter().skip(300).position(|line| line.contains(r#""verdict":"allow""#)).unwrap() + 300;
     let mut less = whole.clone();
-    less.remove(gap);
-    let (gapped, _) = simulated(&less);
-    assert!(gapped["inconsistent"]["first_line"].as_u64().unwrap() > gap.try_into().unwrap(), "{gapped}");
+    let lost = decision(&less.remove(gap));
+    let (gapped, simulated) = simulated(&less);
+    let agent = &lost["request"]["agent"];
+    let next = less.iter().skip(gap).position(|line| decision(line)["request"]["agent"] == *agent).unwrap();
+    let (line, sequence) = (gap + next + 1, lost["sequence"].as_u64().unwrap() + 1);
+    let first = json!({"first_line": line, "agent": agent, "sequence": sequence});
+    let mut said = gapped["inconsistent"].clone();
+    said.as_object_mut().unwrap().remove("decisions");
+    assert_eq!(said, first);
+    let says = format!(", the first on line {line}, sequence {sequence} of {}: ", agent.as_str().unwrap());
+    let export = file(folder.path(), "less.ndjson", &sealed(&less));
+    let reported = run(&["report", export.to_str().unwrap()]).code(0);
+    for ran in [simulated, reported] {
+        assert!(ran.err.contains(&says), "{ran:?}");
+    }
 }
 
 #[test]

@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use mandate_core::{DecisionId, Request, ReviewStatus};
+use mandate_core::{AgentId, DecisionId, Request, ReviewStatus};
 
 use super::{Finding, Step};
-use crate::export::{Follows, Header, Order};
+use crate::export::{Follows, Header, History, Order};
 
 /// The state after the decisions so far.
 #[derive(Debug, Default)]
@@ -14,6 +14,8 @@ pub(super) struct Chain {
     last: Option<DecisionId>,
     /// Decisions that approvals must lead to, each with the decision it supersedes.
     expected: HashMap<DecisionId, Approved>,
+    /// Of each agent the denial that says the greatest last sequence.
+    denied: HashMap<AgentId, Denied>,
     outside: u64,
 }
 
@@ -24,6 +26,14 @@ struct Approved {
     /// That of the decision that it supersedes.
     sequence: u64,
     request: Request,
+}
+
+#[derive(Debug)]
+struct Denied {
+    line: u64,
+    id: DecisionId,
+    sequence: u64,
+    resolved_after: u64,
 }
 
 impl Chain {
@@ -75,7 +85,7 @@ impl Chain {
 
     /// A decision that results from an approval.
     fn supersedes(&mut self, step: &mut Step<'_>) {
-        let (decision, header) = (step.decision, step.header);
+        let (decision, part) = (step.decision, step.part);
         let expected = self.expected.remove(&decision.claims.jti);
         let mut found = |found: String, expected: String| step.found("supersedes", found, expected);
         match (decision.supersedes, expected) {
@@ -93,7 +103,9 @@ impl Chain {
                 found(said, format!("{}, whose review names this decision", approved.original));
             }
             (Some(original), None) => {
-                let is_there = header.is_none_or(|h| h.is_complete() && h.covers(original.created_at()));
+                // An earlier export may have been written before its review was approved. Then it does not name this one.
+                let is_there =
+                    part.is_none_or(|part| part.is_complete() && part.covers(original.created_at()));
                 if is_there {
                     found(original.to_string(), "a decision before, whose review names this one".to_owned());
                 } else {
@@ -110,7 +122,8 @@ impl Chain {
         let original = decision.claims.jti;
         match (review.status, review.decision) {
             (ReviewStatus::Approved, Some(fresh)) => {
-                if header.is_none_or(|h| h.is_complete() && h.covers(fresh.created_at())) {
+                let is_there = header.is_none_or(|h| h.is_complete() && h.covers(fresh.created_at()));
+                if is_there && step.is_bounded_behind(fresh) {
                     let request = decision.claims.request.clone();
                     let sequence = decision.sequence;
                     self.expected.insert(fresh, Approved { line, original, sequence, request });
@@ -119,6 +132,7 @@ impl Chain {
             (ReviewStatus::Approved, None) => {
                 step.found("review", "an approval without a decision", "its decision");
             }
+            (ReviewStatus::Denied, None) => self.denied(step, review.resolved_after),
             (status, Some(fresh)) => {
                 step.found("review", format!("{status}, with {fresh}"), "a decision when approved");
             }
@@ -126,8 +140,21 @@ impl Chain {
         }
     }
 
+    /// A decision whose review was denied. An export without an end has all that its agent had decided by then.
+    fn denied(&mut self, step: &Step<'_>, resolved_after: Option<u64>) {
+        let is_whole = step.part.is_none_or(|part| part.is_complete() && part.until.is_none());
+        let Some(resolved_after) = resolved_after.filter(|_| is_whole) else { return };
+        let claims = &step.decision.claims;
+        let greatest = self.denied.get(&claims.request.agent).map(|denied| denied.resolved_after);
+        if greatest < Some(resolved_after) {
+            let (line, id, sequence) = (step.line, claims.jti, step.decision.sequence);
+            let denied = Denied { line, id, sequence, resolved_after };
+            self.denied.insert(claims.request.agent.clone(), denied);
+        }
+    }
+
     /// Reports at the end what did not follow.
-    pub(super) fn end(&mut self, header: Option<&Header>, findings: &mut Vec<Finding>) {
+    pub(super) fn end(&mut self, header: Option<&Header>, history: &History, findings: &mut Vec<Finding>) {
         if let Some(said) = header.and_then(|header| header.last).filter(|said| self.last != Some(*said)) {
             let found = self.last.map_or_else(|| "no decision".to_owned(), |last| last.to_string());
             findings.push(Finding::new(1, None, "last", found, format!("{said}, as the first line says")));
@@ -139,9 +166,18 @@ impl Chain {
             let finding = Finding::new(line, Some(&original), "supersedes", "an approval", expected);
             findings.push(finding.of(&request.agent, sequence));
         }
+        let mut denied: Vec<_> = self.denied.drain().collect();
+        denied.sort_by_key(|(_, denied)| denied.id);
+        for (agent, Denied { line, id, sequence, resolved_after }) in denied {
+            if let Some(last) = history.last(&agent).filter(|last| resolved_after > *last) {
+                let found = format!("resolved_after {resolved_after}");
+                let expected = format!("{last} or smaller: the agent's last sequence");
+                findings.push(Finding::new(line, Some(&id), "review", found, expected).of(&agent, sequence));
+            }
+        }
     }
 
-    /// How many approvals supersede a decision that is not in the export.
+    /// How many approvals supersede a decision that is not in their export.
     pub(super) fn outside(&self) -> u64 {
         self.outside
     }

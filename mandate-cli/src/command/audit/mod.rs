@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
 use mandate_core::jwks::{KeySet, VerificationKey};
-use mandate_core::{AgentId, EnvironmentKind};
+use mandate_core::{AgentId, DecisionId, EnvironmentKind};
 use serde::Serialize;
 
 use self::chain::Chain;
@@ -34,13 +34,14 @@ use crate::value::source;
 
 /// Verify an export: every signature, every verdict, the order and the trailer
 ///
-/// Reads the file once, on all cores; the memory it takes grows with the agents and mandates, not with the decisions. For
-/// each decision it verifies the token's signature, compares the row with the token, checks that its mandate governed it and
-/// was revoked or not, and computes verdict, denials and reason again from the mandate and the recorded basis. Across
-/// decisions it goes by each agent's `sequence`: it finds a gap, a repetition, an id or a mandate out of order, an approval
-/// without the decision it supersedes, and a nonce that appears twice within 65,536 decisions or does not hold its
-/// decision's `decided_at`. It computes the month's spending and the recent requests again, and checks the trailer's count,
-/// hash and signature. Clocks that stepped cause no finding: there is no tolerance, and no need of one.
+/// Reads the file once, on all cores; the memory it takes grows with the agents and mandates, and with the approvals whose
+/// decision is yet to come, not with the decisions. For each decision it verifies the token's signature, compares the row
+/// with the token, checks that its mandate governed it and was revoked or not, and computes verdict, denials and reason
+/// again from the mandate and the recorded basis. Across decisions it goes by each agent's `sequence`: it finds a gap, a
+/// repetition, an id or a mandate out of order, an approval without the decision it supersedes, and a nonce that appears
+/// twice within 65,536 decisions or does not hold its decision's `decided_at`. It computes the month's spending and the
+/// recent requests again, and checks the trailer's count, hash and signature. Clocks that stepped cause no finding: there
+/// is no tolerance, and no need of one.
 ///
 /// An export with a filter on the verdict has gaps; its sequences need only ascend. An export with `since` lacks what was
 /// before: the first decision of each agent, and its recent requests for a minute, are taken as recorded. The summary says
@@ -123,11 +124,24 @@ impl Finding {
 struct Step<'a> {
     line: u64,
     decision: &'a Decision,
+    /// What one export of all periods would have.
     header: Option<&'a Header>,
+    /// The header of the export that it is in.
+    part: Option<&'a Header>,
     findings: &'a mut Vec<Finding>,
 }
 
 impl Step<'_> {
+    /// Whether all exports have the decision `fresh`, which this one names, if its id is in their periods. A later export
+    /// without an end may have been written before: then its last decision is an earlier one.
+    fn is_bounded_behind(&self, fresh: DecisionId) -> bool {
+        let ends = |header: Option<&Header>| header.is_none_or(|header| header.until.is_some());
+        ends(self.header)
+            || !ends(self.part)
+            || self.part.is_some_and(|part| part.covers(fresh.created_at()))
+            || self.header.and_then(|header| header.last) >= Some(fresh)
+    }
+
     /// Adds a finding about the decision.
     fn found(&mut self, check: &'static str, found: impl ToString, expected: impl ToString) {
         let claims = &self.decision.claims;
@@ -143,7 +157,7 @@ struct Summary {
     environment: Option<String>,
     decisions: u64,
     mandates: usize,
-    /// Approvals whose first decision is not in the export.
+    /// Approvals of decisions that their export does not hold.
     outside: u64,
     /// Decisions whose basis was taken as recorded, since it rests on decisions before the export.
     openings: u64,
@@ -178,19 +192,26 @@ pub(crate) fn run(args: &Audit, output: &mut Output) -> Result<Exit, Failure> {
     let parts = Part::open_all(&args.exports)?;
     let header = parts::spanning(&parts);
     let mut whole = Whole::new(header.as_ref());
-    let several = parts.len() > 1;
-    let (mut headers, mut read) = (Vec::new(), Vec::new());
+    let names: Vec<_> = parts.iter().map(|part| part.source.to_string()).collect();
+    let names = if names.len() > 1 { names } else { Vec::new() };
+    let (mut headers, mut read, mut of_parts) = (Vec::new(), Vec::new(), Vec::new());
     for Part { source, reader, prologue: Prologue { header, mandates } } in parts {
         headers.push(header);
-        read.push((source, reader, mandates));
+        of_parts.push(mandates);
+        read.push((source, reader));
     }
-    for ((source, reader, mandates), header) in read.into_iter().zip(&headers) {
-        whole.begin(header.as_ref(), several.then(|| source.to_string()), &mandates);
+    let (mandates, contradictions) = Mandates::join(of_parts);
+    whole.summary.mandates = mandates.len();
+    for (part, finding) in ranges::check(&mandates, &contradictions, &names) {
+        whole.export = names.get(part).cloned();
+        whole.print(vec![finding], output)?;
+    }
+    for (number, ((source, reader), header)) in read.into_iter().zip(&headers).enumerate() {
+        whole.begin(header.as_ref(), names.get(number).cloned());
         if header.is_none() {
             let expected = "a header line with the filters of the export";
             whole.print(vec![Finding::new(1, None, "export", "no header", expected)], output)?;
         }
-        whole.print(ranges::check(&mandates), output)?;
         let auditor =
             Auditor { issuers: &issuers, keys: &keys, header: header.as_ref(), mandates: &mandates };
         audit(reader, source, &auditor, &mut whole, output)?;
@@ -288,10 +309,9 @@ impl<'a> Whole<'a> {
         }
     }
 
-    /// Goes on with the next export; its name is told where there are several.
-    fn begin(&mut self, header: Option<&'a Header>, export: Option<String>, mandates: &Mandates) {
+    /// Goes on with the next export; its name is printed where there are several.
+    fn begin(&mut self, header: Option<&'a Header>, export: Option<String>) {
         (self.part, self.export, self.before) = (header, export, self.summary.decisions);
-        self.summary.mandates = self.summary.mandates.saturating_add(mandates.len());
         self.trailer = Trailer::default();
     }
 
@@ -301,7 +321,8 @@ impl<'a> Whole<'a> {
         self.trailer.passed(line, trailer.is_some(), &mut findings);
         if let Some(decision) = decision {
             self.summary.decisions = self.summary.decisions.saturating_add(1);
-            let mut step = Step { line, decision: &decision, header: self.header, findings: &mut findings };
+            let (header, part) = (self.header, self.part);
+            let mut step = Step { line, decision: &decision, header, part, findings: &mut findings };
             let follows = self.history.take(&decision);
             if self.chain.take(&mut step, &follows) {
                 self.nonces.take(&mut step);
@@ -327,7 +348,7 @@ impl<'a> Whole<'a> {
     /// At the end of all.
     fn end(&mut self) -> Vec<Finding> {
         let mut findings = Vec::new();
-        self.chain.end(self.header, &mut findings);
+        self.chain.end(self.header, &self.history, &mut findings);
         self.summary.outside = self.chain.outside();
         findings
     }
@@ -372,7 +393,7 @@ impl<'a> Whole<'a> {
             if *outside > 0 {
                 output.line(
                     "outside",
-                    format_args!("{outside} approvals of decisions that the export does not hold"),
+                    format_args!("{outside} approvals of decisions that their export does not hold"),
                 );
             }
             if *openings > 0 {

@@ -1,13 +1,24 @@
-//! The ranges of the mandates themselves: what each says of its sequences, and that no two of an agent govern at once.
+//! The mandates themselves: what each says of its sequences, that no two of an agent govern at once, and that several
+//! exports show one alike.
 
 use mandate_core::Mandate;
 
 use super::Finding;
-use crate::export::{Listed, Mandates};
+use crate::export::{Contradiction, Listed, Mandates};
 
-/// What is found of the mandates of an export.
-pub(super) fn check(mandates: &Mandates) -> Vec<Finding> {
+/// What is found of the mandates of all exports. `names` are those of the exports, where there are several.
+pub(super) fn check(
+    mandates: &Mandates,
+    contradictions: &[Contradiction],
+    names: &[String],
+) -> Vec<(usize, Finding)> {
     let mut findings = Vec::new();
+    for Contradiction { again, field, known: (part, line) } in contradictions {
+        let at = names.get(*part).map_or("", String::as_str);
+        let expected = format!("that of line {line} of {at}");
+        let from = again.mandate.governs_from;
+        findings.push(finding(again, from, format!("another {field}"), &expected));
+    }
     for of_agent in mandates.by_agent() {
         for listed in &of_agent {
             alone(listed, &mut findings);
@@ -24,7 +35,7 @@ pub(super) fn check(mandates: &Mandates) -> Vec<Finding> {
 }
 
 /// What contradicts itself in one mandate.
-fn alone(listed: &Listed, findings: &mut Vec<Finding>) {
+fn alone(listed: &Listed, findings: &mut Vec<(usize, Finding)>) {
     let Mandate { governs_from, revoked_at, revoked_after, governed_until, .. } = listed.mandate;
     let before = governs_from.saturating_sub(1);
     let mut found = |found: String, expected: String| {
@@ -54,8 +65,8 @@ fn alone(listed: &Listed, findings: &mut Vec<Finding>) {
     }
 }
 
-fn finding(listed: &Listed, sequence: u64, found: String, expected: &str) -> Finding {
-    let Listed { line, mandate } = listed;
+fn finding(listed: &Listed, sequence: u64, found: String, expected: &str) -> (usize, Finding) {
+    let Listed { part, line, mandate } = listed;
     let finding = Finding::new(*line, Some(&mandate.id), "mandate", found, expected);
-    finding.of(&mandate.terms.agent, sequence)
+    (*part, finding.of(&mandate.terms.agent, sequence))
 }

@@ -2,7 +2,7 @@
 
 use mandate_core::jwks::KeySet;
 use mandate_core::verify::audit_verdict_ignoring_expiry;
-use mandate_core::{Evaluation, Mandate, Verdict, VerdictClaims, evaluate};
+use mandate_core::{Evaluation, Mandate, ReviewStatus, Verdict, VerdictClaims, evaluate};
 
 use super::Finding;
 use super::trailer::Sealed;
@@ -89,6 +89,7 @@ impl Auditor<'_> {
             let has = |there| if there { "a review" } else { "no review" };
             found("review", &has(decision.review.is_some()), &has(claims.verdict == Verdict::Review));
         }
+        resolved_after(decision, &mut found);
         self.filter(decision, &mut found);
         self.mandate(decision, &mut found);
     }
@@ -155,6 +156,26 @@ impl Auditor<'_> {
         if !header.covers(decision.placed_at()) {
             found("filter", &format!("an id of {}", decision.placed_at()), &"one from since to until");
         }
+    }
+}
+
+/// Checks that a denial, and nothing else, says how many decisions its agent had.
+fn resolved_after(decision: &Decision, found: &mut impl FnMut(&'static str, &dyn ToString, &dyn ToString)) {
+    let Some(review) = &decision.review else { return };
+    let sequence = decision.sequence;
+    match (review.status == ReviewStatus::Denied, review.resolved_after) {
+        (true, None) => found("review", &"denied without resolved_after", &"both, or neither"),
+        (true, Some(after)) if after < sequence => {
+            found("review", &format!("resolved_after {after}"), &format!("{sequence} or greater"));
+        }
+        (false, Some(after)) => {
+            found(
+                "review",
+                &format!("{}, with resolved_after {after}", review.status),
+                &"none, unless denied",
+            );
+        }
+        _ => {}
     }
 }
 

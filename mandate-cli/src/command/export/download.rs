@@ -103,6 +103,12 @@ impl Download {
         if !output.is_json() {
             output.line("file", file.display());
         }
+        if let Some(since) = fields::text(&record, "incomplete_since") {
+            warn(format_args!(
+                "the clock was set back after the export was built: it may lack decisions from {} on. Create it again",
+                printable(&since)
+            ));
+        }
         match (&trusted, unsigned) {
             (Some(Trusted { issuer, .. }), None) if !output.is_json() => {
                 output.line("signed by", printable(&issuer.name));

@@ -11,7 +11,7 @@ use self::replay::{Change, Replay, Simulated};
 use crate::exit::{Exit, Failure};
 use crate::export::{Reader, read_mandate, walk};
 use crate::input::Source;
-use crate::output::{Output, warn};
+use crate::output::Output;
 use crate::style::{BOLD, CAUTION, GOOD};
 use crate::value::{agent, source};
 
@@ -24,9 +24,9 @@ const MAX_MANDATE_BYTES: usize = 64 * 1024;
 /// candidate mandate had governed its agent since the first decision. A month's spending follows from the simulated
 /// verdicts; it starts from the recorded spending at the month's first decision. The request rate follows from earlier
 /// requests in the export; where requests before the export count too, the recorded rate is used. If the record does not
-/// follow from the decisions before it, a warning says that decisions are missing or were changed. Agents without a
-/// candidate are left out. Without any candidate, the recorded mandates are replayed, each for the sequences that it
-/// governed, which changes nothing.
+/// follow from the decisions before it, a warning says that decisions are missing or were changed, and names the first that
+/// does not follow. Agents without a candidate are left out. Without any candidate, the recorded mandates are replayed,
+/// each for the sequences that it governed, which changes nothing.
 ///
 /// Exports are written in the order of ids, which is each agent's order of `sequence`. Decisions in another order are
 /// refused, unless --sort is given: it keeps each decision's position in memory (48 bytes each), and copies standard input
@@ -125,10 +125,7 @@ pub(crate) fn run(args: &Simulate, output: &mut Output) -> Result<Exit, Failure>
     )?;
     let result = replay.conclude();
     if let Some(odd) = &result.inconsistent {
-        warn(format_args!(
-            "{} decisions do not follow from those before them, the first on line {}: mandate audit says what is wrong with this export",
-            odd.decisions, odd.first_line
-        ));
+        odd.warn();
     }
     let met = args.fail_on.iter().filter(|what| result.is(**what)).filter_map(ValueEnum::to_possible_value);
     let met: Vec<_> = met.map(|value| value.get_name().to_owned()).collect();

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::{FailOn, Reviews};
 use crate::exit::{Exit, Failure};
-use crate::export::{Decision, History, Prologue};
+use crate::export::{Decision, Inconsistent, Prologue, Record};
 
 /// The state of a simulation.
 pub(super) struct Replay {
@@ -20,7 +20,7 @@ pub(super) struct Replay {
     reviews: Reviews,
     /// What each agent has spent in a currency and a month, by the simulated verdicts.
     months: HashMap<(AgentId, Currency, Month), Total>,
-    history: Option<History>,
+    record: Record,
     /// Decisions of approvals that also happen in the simulation.
     approvals: HashSet<DecisionId>,
     /// Decisions of recorded approvals that do not happen in the simulation.
@@ -29,13 +29,6 @@ pub(super) struct Replay {
     money: BTreeMap<String, Money>,
     result: Simulated,
     newly: HashMap<&'static str, bool>,
-}
-
-/// Decisions whose record does not follow from the earlier decisions.
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Inconsistent {
-    pub(super) decisions: u64,
-    pub(super) first_line: u64,
 }
 
 /// How often one verdict became another.
@@ -108,7 +101,7 @@ impl Replay {
             agents: agents.iter().cloned().collect(),
             reviews,
             months: HashMap::new(),
-            history: None,
+            record: Record::default(),
             approvals: HashSet::new(),
             dropped: HashSet::new(),
             verdicts: BTreeMap::new(),
@@ -188,16 +181,10 @@ impl Replay {
     /// Rebuilds the engine's state: begins a month, and compares the record with the earlier decisions. Returns
     /// the number of requests in the last minute.
     fn rebuild(&mut self, prologue: &Prologue, line: u64, decision: &Decision) -> u32 {
-        let history = self.history.get_or_insert_with(|| History::new(prologue.header.as_ref()));
-        let follows = history.take(decision);
+        let follows = self.record.take(prologue, line, decision);
         let request = &decision.claims.request;
         let key = (request.agent.clone(), request.currency.clone(), decision.decided_at.month());
         self.months.entry(key).or_insert(decision.basis.spent);
-        let governing = prologue.mandates.governing(&request.agent, decision.sequence);
-        if !follows.holds(decision) || governing.map(|mandate| mandate.id) != decision.claims.mandate {
-            let odd = self.result.inconsistent.get_or_insert(Inconsistent { decisions: 0, first_line: line });
-            odd.decisions = odd.decisions.saturating_add(1);
-        }
         let said = decision.basis.recent_requests;
         follows.recent.map_or(said, |count| count.nearest(said))
     }
@@ -274,6 +261,7 @@ impl Replay {
             verdicts: self.verdicts.into_values().collect(),
             money: self.money.into_values().collect(),
             newly: self.newly,
+            inconsistent: self.record.inconsistent,
             ..self.result
         }
     }
