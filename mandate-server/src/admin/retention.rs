@@ -16,7 +16,7 @@ use super::{Common, Failure, operator, terminal};
 use crate::clock::SystemEntropy;
 use crate::config;
 use crate::error::Fault;
-use crate::service::retention::{self, FileView, Period, Plan};
+use crate::service::retention::{self, Clocks, FileView, Period, Plan};
 use crate::store::upkeep;
 
 /// How many ids are counted, or deleted, in one transaction.
@@ -81,17 +81,19 @@ Examples:
 Each environment's decisions of the month are written as an NDJSON export with its trailer, which `mandate audit` reads. Each \
 file is read back and verified, and each decision is checked as `check` does. Then balances take their place, and the rows of \
 decisions, reviews, events and deliveries are deleted, in pieces. What is pending stays, and so do escrows with their decisions, \
-mandates and the metering. The current month and the last one are refused, and months are closed one after the other.
+mandates and the metering. The current month and the last one are refused, by this machine's clock, the database's, and the \
+newest decision. Months are closed one after the other.
 
 On PostgreSQL servers go on meanwhile. On SQLite no server may be running. If the command is cut short, run it again: it \
-continues. It cannot be undone: back up the database and keep the files. \
+continues. A file that is gone or has changed by then is written again, all of them with another --to; once rows are deleted, \
+the command stops until it is put back. It cannot be undone: back up the database and keep the files. \
 The master key comes from MANDATE_MASTER_KEY or MANDATE_MASTER_KEY_FILE.";
 
 const FIND_HELP: &str = "\
 Examples:
   mandate-server retention find dec_01k9x5s7q4w8v3r2m6n0p1t5ya
 
-Reads the files that may have the decision. One that cannot be read is shown as such.";
+Reads the files that may have the decision. One that cannot be read, or is not as it was written, is shown as such.";
 
 fn month(text: &str) -> Result<Month, String> {
     Month::parse(text).map_err(|e| e.to_string())
@@ -116,11 +118,11 @@ impl Command {
 }
 
 fn plan(month: Month, common: &Common) -> Result<Plan, Failure> {
-    let (database, now) = (common.settings()?.database, operator::here().at);
+    let database = common.settings()?.database;
+    let clocks = Clocks { operator: operator::here().at, database: &|shown| shown };
     let period = Period::of(month).map_err(Failure::failed)?;
-    period.must_be_over(now).map_err(Failure::failed)?;
     upkeep::must_be_complete(&database).map_err(Failure::failed)?;
-    upkeep::snapshot(&database, |tx| retention::plan(tx, &period, now)).map_err(Failure::failed)
+    upkeep::snapshot(&database, |tx| retention::plan(tx, &period, clocks)).map_err(Failure::failed)
 }
 
 fn show(out: &mut dyn Write, plan: &Plan) -> std::io::Result<()> {
@@ -147,6 +149,7 @@ fn close(month: Month, to: &Path, yes: bool, common: &Common) -> Result<(), Fail
         master: &master,
         issuer: settings.verdicts_url.as_deref(),
         piece: PIECE,
+        time: &|shown| shown,
         by: &by,
         entropy: Arc::new(SystemEntropy),
     };
@@ -177,13 +180,13 @@ impl Listener for Reporter {
     }
 }
 
-/// A file that has a decision, or one that may have it and cannot be read.
+/// A file that has a decision, or one that may have it and cannot be read, or has changed.
 #[derive(Debug, Serialize)]
 pub struct FileMatch {
     /// The file.
     #[serde(flatten)]
     pub found: FileView,
-    /// Why it cannot be read.
+    /// Why it cannot be read, or how it has changed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unreadable: Option<String>,
 }
@@ -195,7 +198,7 @@ pub struct FileMatch {
 pub fn files_with(database: &str, id: DecisionId) -> Result<Vec<FileMatch>, Failure> {
     let mut files = Vec::new();
     for found in terminal::run(database, |tx| Ok(retention::find(tx, id)?))? {
-        match file::has(&found.path(), id) {
+        match file::has(&found.path(), found.sha256.0, id) {
             Ok(true) => files.push(FileMatch { found, unreadable: None }),
             Ok(false) => {}
             Err(fault) => files.push(FileMatch { found, unreadable: Some(fault.to_string()) }),

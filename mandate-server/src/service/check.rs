@@ -102,14 +102,14 @@ pub fn quick(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<bool, Fault
             return Ok(false);
         }
     }
-    for (table, other) in upkeep::dangling(tx)? {
-        listener.finding(Finding::whole(table, format!("a row refers to {other}"), "a row that is there"));
-    }
     let schema = upkeep::schema_in(tx)?;
     if !schema.is_newest() {
         let expected = format!("version {}", schema.newest);
         listener.finding(Finding::whole("refinery_schema_history", schema.found(), expected));
         return Ok(false);
+    }
+    for (table, other) in upkeep::dangling(tx)? {
+        listener.finding(Finding::whole(table, format!("a row refers to {other}"), "a row that is there"));
     }
     if !upkeep::has_page_checksums(tx)? {
         listener.note(
@@ -185,6 +185,18 @@ pub fn full(tx: &mut Tx<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
 /// finding without a meaning.
 pub fn answers(tx: &mut Tx<'_>) -> bool {
     rows::answers(tx).is_ok()
+}
+
+/// Whether an error that ends a check is damage, and so a finding. A file is read by this process: what hides it has a fault
+/// of its own. PostgreSQL has many errors that say nothing about what is stored, so only those count that do: a page or an
+/// index that it cannot read, or a table or column that the newest schema has and the database does not.
+#[must_use]
+pub fn is_damage(fault: &Fault, is_remote: bool) -> bool {
+    if is_remote {
+        matches!(fault, Fault::Corrupt(_) | Fault::Schema(_))
+    } else {
+        !fault.hides_the_database()
+    }
 }
 
 /// The finding that the database cannot be read, or no further.

@@ -12,14 +12,15 @@ use serde_json::json;
 
 use super::audit::{self, AuditEntry, Operator};
 use super::check::{self, closing};
-use super::exports::Sha256Hex;
+use super::exports::{KEPT_SECONDS, Sha256Hex};
 use crate::error::Fault;
 use crate::store::sql;
 use crate::store::sql::decisions::Filter;
 use crate::store::sql::environments::EnvironmentRecord;
 use crate::store::sql::exports::{Export, ExportStatus, Format};
-use crate::store::tx::Tx;
+use crate::store::tx::{Backend, Tx};
 
+pub use super::check::closing::Piece;
 pub use crate::store::sql::retention::{Closing, ClosingStep, DeletedRows, MonthFile};
 
 /// The action in audit records.
@@ -94,14 +95,6 @@ impl FileView {
     }
 }
 
-/// How far the counting of a month has come.
-#[derive(Debug, Clone)]
-pub struct CountProgress {
-    place: closing::Place,
-    /// How many decisions were counted with the last step.
-    pub decisions: usize,
-}
-
 impl Period {
     /// A month.
     ///
@@ -112,17 +105,14 @@ impl Period {
         Ok(Self { month, since: instants.start, until: instants.end })
     }
 
-    /// Refuses the month of `now`, the one before, and later ones.
-    ///
-    /// # Errors
-    /// It is one of them.
-    pub fn must_be_over(&self, now: Timestamp) -> Result<(), Fault> {
+    /// Refuses the month of `now`, the one before, and later ones. `by` names what shows that time.
+    fn must_be_over(&self, now: Timestamp, by: &str) -> Result<(), Fault> {
         let last = check::instants(now.month())?.start.plus_seconds(-DAY_SECONDS).month();
         if self.month < last {
             return Ok(());
         }
         Err(Fault::new(format!(
-            "month must be before {last}, the last one; got `{}`. The current month and the last one stay",
+            "month must be before {last}, the last one by {by}; got `{}`. The current month and the last one stay",
             self.month
         )))
     }
@@ -136,11 +126,45 @@ impl Period {
     }
 }
 
-/// What closing a month at `now` would delete: its rows, and what was left of the months before it. Changes nothing.
+/// What shows the time of an operator's command.
+#[derive(Clone, Copy)]
+pub struct Clocks<'a> {
+    /// The time of the operator's machine.
+    pub operator: Timestamp,
+    /// The time that counts where the database's clock shows the given one, if it has a clock.
+    pub database: &'a dyn Fn(Timestamp) -> Timestamp,
+}
+
+impl std::fmt::Debug for Clocks<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Clocks").field("operator", &self.operator).finish_non_exhaustive()
+    }
+}
+
+/// The time, by the clock that is behind. Refuses a month that is not over by it, or by the newest decision: no clock that is
+/// ahead closes a month in which servers decide.
 ///
 /// # Errors
-/// An earlier month is to be closed first, or the database fails.
-pub fn plan(tx: &mut Tx<'_>, period: &Period, now: Timestamp) -> Result<Plan, Fault> {
+/// The month is not over, nothing was ever decided, or the database fails.
+pub fn time(tx: &mut Tx<'_>, period: &Period, clocks: Clocks<'_>) -> Result<Timestamp, Fault> {
+    period.must_be_over(clocks.operator, "this machine's clock")?;
+    let now = match tx.backend() {
+        Backend::Sqlite => clocks.operator,
+        Backend::Postgres => (clocks.database)(sql::servers::now(tx)?),
+    };
+    period.must_be_over(now, "the database's clock")?;
+    let newest = sql::retention::newest(tx)?
+        .ok_or_else(|| Fault::new("nothing was ever decided: there is no month to close"))?;
+    period.must_be_over(newest.created_at(), "the newest decision")?;
+    Ok(now.min(clocks.operator))
+}
+
+/// What closing a month would delete: its rows, and what was left of the months before it. Changes nothing.
+///
+/// # Errors
+/// The month is not over, an earlier one is to be closed first, or the database fails.
+pub fn plan(tx: &mut Tx<'_>, period: &Period, clocks: Clocks<'_>) -> Result<Plan, Fault> {
+    let now = time(tx, period, clocks)?;
     must_be_next(tx, period)?;
     let (mut tables, mut decisions) = (BTreeMap::<_, TableSize>::new(), 0);
     for environment in sql::environments::all(tx)? {
@@ -172,27 +196,22 @@ pub fn must_be_next(tx: &mut Tx<'_>, period: &Period) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Begins to close a month with files in `directory`, or goes on with it.
+/// Begins to close a month with files in `directory`, or goes on with it. While all rows are there, it may go on with another
+/// directory: all files are written again.
 ///
 /// # Errors
-/// It is not over, or closed; it was begun with another directory; another month was begun; or the database fails.
-pub fn begin(tx: &mut Tx<'_>, period: &Period, directory: &str, now: Timestamp) -> Result<Closing, Fault> {
-    period.must_be_over(now)?;
+/// It is not over, or closed; rows are deleted since its files are in another directory; another month was begun; or the
+/// database fails.
+pub fn begin(
+    tx: &mut Tx<'_>,
+    period: &Period,
+    directory: &str,
+    clocks: Clocks<'_>,
+) -> Result<Closing, Fault> {
+    let now = time(tx, period, clocks)?;
     let month = period.month;
-    if let Some(closing) = sql::retention::hold(tx, month)? {
-        if closing.step == ClosingStep::Closed {
-            return Err(Fault::new(format!(
-                "{month} is closed. Its files were written into {}",
-                closing.directory
-            )));
-        }
-        if closing.directory != directory {
-            return Err(Fault::new(format!(
-                "closing {month} has begun with --to {}: go on with that; got `{directory}`",
-                closing.directory
-            )));
-        }
-        return Ok(closing);
+    if let Some(begun) = sql::retention::hold(tx, month)? {
+        return go_on(tx, begun, directory);
     }
     if let Some(other) = sql::retention::unfinished(tx)? {
         return Err(Fault::new(format!(
@@ -202,8 +221,44 @@ pub fn begin(tx: &mut Tx<'_>, period: &Period, directory: &str, now: Timestamp) 
     }
     let (directory, step) = (directory.to_owned(), ClosingStep::Writing);
     let closing = Closing { month, directory, step, behind: period.behind(), began_at: now };
-    sql::retention::begin(tx, &closing)?;
-    Ok(closing)
+    if sql::retention::begin(tx, &closing)? { Ok(closing) } else { Err(beside(month)) }
+}
+
+fn go_on(tx: &mut Tx<'_>, begun: Closing, directory: &str) -> Result<Closing, Fault> {
+    let Closing { month, directory: before, step, .. } = &begun;
+    match step {
+        ClosingStep::Closed => {
+            Err(Fault::new(format!("{month} is closed. Its files were written into {before}")))
+        }
+        _ if before == directory => Ok(begun),
+        ClosingStep::Deleting => Err(Fault::new(format!(
+            "closing {month} deletes rows that are in files in {before}: go on with --to {before}; got `{directory}`"
+        ))),
+        ClosingStep::Writing => {
+            for file in sql::retention::files_of(tx, *month)? {
+                sql::retention::forget_file(tx, file.environment, *month)?;
+            }
+            sql::retention::move_to(tx, *month, directory)?;
+            Ok(Closing { directory: directory.to_owned(), ..begun })
+        }
+    }
+}
+
+/// The files of a month that are written.
+///
+/// # Errors
+/// The database fails.
+pub fn files(tx: &mut Tx<'_>, month: Month) -> Result<Vec<MonthFile>, Fault> {
+    sql::retention::files_of(tx, month)
+}
+
+/// Has the file of an environment be written again: it is gone, or has changed.
+///
+/// # Errors
+/// Another command closes the month, or the database fails.
+pub fn forget(tx: &mut Tx<'_>, closing: &Closing, environment: i64) -> Result<(), Fault> {
+    locked(tx, closing, ClosingStep::Writing)?;
+    sql::retention::forget_file(tx, environment, closing.month)
 }
 
 /// The environments whose file of a month is to be written yet.
@@ -220,9 +275,9 @@ pub fn unwritten(tx: &mut Tx<'_>, month: Month) -> Result<Vec<EnvironmentRecord>
     Ok(unwritten)
 }
 
-/// The export that an environment's file of a month is.
+/// The export that an environment's file of a month is, which is written at `at`.
 #[must_use]
-pub fn export(period: &Period, of: &EnvironmentRecord, id: ExportId) -> Export {
+pub fn export(period: &Period, of: &EnvironmentRecord, id: ExportId, at: Timestamp) -> Export {
     let filter = Filter { since: Some(period.since), until: Some(period.until), ..Filter::default() };
     Export {
         environment: of.environment,
@@ -233,7 +288,7 @@ pub fn export(period: &Period, of: &EnvironmentRecord, id: ExportId) -> Export {
         filter,
         status: ExportStatus::Pending,
         content: None,
-        expires_at: id.created_at(),
+        expires_at: at.plus_seconds(KEPT_SECONDS),
         incomplete_since: None,
     }
 }
@@ -242,48 +297,88 @@ pub fn export(period: &Period, of: &EnvironmentRecord, id: ExportId) -> Export {
 ///
 /// # Errors
 /// Another command closes the month, or the database fails.
-pub fn store(tx: &mut Tx<'_>, month: Month, file: &MonthFile) -> Result<(), Fault> {
-    locked(tx, month, ClosingStep::Writing)?;
-    sql::retention::insert_file(tx, month, file)
+pub fn store(tx: &mut Tx<'_>, closing: &Closing, file: &MonthFile) -> Result<(), Fault> {
+    locked(tx, closing, ClosingStep::Writing)?;
+    if sql::retention::has_file(tx, file.environment, closing.month)? {
+        return Err(beside(closing.month));
+    }
+    sql::retention::insert_file(tx, closing.month, file)
 }
 
-/// Checks the next decisions of a month, at most `limit`, and counts them in their agents' openings. `from` is what the step
-/// before returned. None when all are counted; from then on rows may be deleted.
+/// Checks the next decisions of a month, at most `limit`, behind a piece. None at the end.
 ///
 /// # Errors
 /// A decision is not sound: nothing is deleted. Or the database fails.
-pub fn count(
+pub fn look(
     tx: &mut Tx<'_>,
-    month: Month,
-    from: Option<&CountProgress>,
+    closing: &Closing,
+    after: Option<&Piece>,
     limit: i64,
-) -> Result<Option<CountProgress>, Fault> {
-    let closing = locked(tx, month, ClosingStep::Writing)?;
-    let start = closing::start();
-    let after = from.map_or(&start, |from| &from.place);
-    if let Some((place, decisions)) = closing::advance(tx, after, closing.behind, limit)? {
-        return Ok(Some(CountProgress { place, decisions }));
-    }
-    sql::log_end::begin_after(tx, closing.behind)?;
-    sql::retention::advance(tx, month, ClosingStep::Deleting, None)?;
-    Ok(None)
+) -> Result<Option<Piece>, Fault> {
+    closing::look(tx, after, closing.behind, limit)
 }
 
-/// Deletes rows of a table: of the next `limit` ids of an environment after `after` those that do not stay. None at the end.
+/// Counts decisions in their agents' openings.
+///
+/// # Errors
+/// A decision is not what follows those before it: nothing is deleted. Another command closes the month, or the database
+/// fails.
+pub fn count(tx: &mut Tx<'_>, closing: &Closing, piece: &Piece) -> Result<(), Fault> {
+    locked(tx, closing, ClosingStep::Writing)?;
+    closing::count(tx, piece)
+}
+
+/// Compares the decisions of a month, all of them counted, with those in its files. Returns the files.
+///
+/// # Errors
+/// They differ, or the database fails.
+pub fn compare(tx: &mut Tx<'_>, period: &Period) -> Result<Vec<MonthFile>, Fault> {
+    let files = sql::retention::files_of(tx, period.month)?;
+    for EnvironmentRecord { environment, organization, kind, .. } in sql::environments::all(tx)? {
+        let before = sql::retention::decisions_before(tx, environment, period.first())?;
+        let rows = sql::retention::decisions_before(tx, environment, period.behind())? - before;
+        let file = files.iter().find(|file| file.environment == environment);
+        let written = file.map_or(0, |file| file.rows);
+        let uncounted = sql::retention::without_opening(tx, environment, period.behind())?;
+        if rows != written || uncounted.is_some() {
+            return Err(Fault::new(format!(
+                "{organization} {kind}: {rows} decisions of {}, and {written} in its file: a decision was added meanwhile. \
+                 Nothing is deleted. Go on with another --to to write all files again",
+                period.month
+            )));
+        }
+    }
+    Ok(files)
+}
+
+/// Begins to delete the rows of a month, which are in `files`.
+///
+/// # Errors
+/// Another command closes the month, or the database fails.
+pub fn ready(tx: &mut Tx<'_>, closing: &Closing, files: &[MonthFile]) -> Result<(), Fault> {
+    locked(tx, closing, ClosingStep::Writing)?;
+    if sql::retention::files_of(tx, closing.month)? != files {
+        return Err(beside(closing.month));
+    }
+    sql::log_end::begin_after(tx, closing.behind)?;
+    sql::retention::advance(tx, closing.month, ClosingStep::Deleting, None)
+}
+
+/// Deletes rows of a table: of the next `limit` ids of an environment after a place those that do not stay. None at the end.
 ///
 /// # Errors
 /// Another command closes the month, or the database fails.
 pub fn delete(
     tx: &mut Tx<'_>,
-    month: Month,
+    closing: &Closing,
     table: Table,
-    (environment, after): (i64, [u8; 16]),
+    place: (i64, [u8; 16]),
     limit: i64,
 ) -> Result<Option<DeletedRows>, Fault> {
-    let closing = locked(tx, month, ClosingStep::Deleting)?;
+    locked(tx, closing, ClosingStep::Deleting)?;
     match table {
-        Table::Decisions => sql::retention::delete_decisions(tx, &closing, environment, after, limit),
-        Table::Events => sql::retention::delete_events(tx, &closing, environment, after, limit),
+        Table::Decisions => sql::retention::delete_decisions(tx, closing, place, limit),
+        Table::Events => sql::retention::delete_events(tx, closing, place, limit),
     }
 }
 
@@ -291,11 +386,11 @@ pub fn delete(
 ///
 /// # Errors
 /// Another command closes the month, or the database fails.
-pub fn end(tx: &mut Tx<'_>, month: Month, by: &Operator) -> Result<(), Fault> {
-    let closing = locked(tx, month, ClosingStep::Deleting)?;
-    sql::retention::advance(tx, month, ClosingStep::Closed, Some(by.at))?;
+pub fn end(tx: &mut Tx<'_>, closing: &Closing, by: &Operator) -> Result<(), Fault> {
+    locked(tx, closing, ClosingStep::Deleting)?;
+    sql::retention::advance(tx, closing.month, ClosingStep::Closed, Some(by.at))?;
     let details = json!({ "directory": closing.directory });
-    let (subject, organization, environment) = (month.to_string(), None, None);
+    let (subject, organization, environment) = (closing.month.to_string(), None, None);
     audit::write(
         tx,
         by,
@@ -303,12 +398,16 @@ pub fn end(tx: &mut Tx<'_>, month: Month, by: &Operator) -> Result<(), Fault> {
     )
 }
 
-/// The closing of a month, which no other command works on until this transaction ends.
-fn locked(tx: &mut Tx<'_>, month: Month, step: ClosingStep) -> Result<Closing, Fault> {
-    let closing = sql::retention::hold(tx, month)?.filter(|closing| closing.step == step);
-    closing.ok_or_else(|| {
-        Fault::new(format!("another command closes {month}; run it again when that has ended"))
-    })
+/// Has no other command work on the closing until this transaction ends. Refuses if another one has come further, or writes
+/// its files elsewhere.
+fn locked(tx: &mut Tx<'_>, closing: &Closing, step: ClosingStep) -> Result<(), Fault> {
+    let found = sql::retention::hold(tx, closing.month)?;
+    let is_same = found.is_some_and(|found| found.step == step && found.directory == closing.directory);
+    if is_same { Ok(()) } else { Err(beside(closing.month)) }
+}
+
+fn beside(month: Month) -> Fault {
+    Fault::new(format!("another command closes {month}; run this again when that has ended"))
 }
 
 /// The files of closed months that may have a decision: one of each environment at most.

@@ -1,13 +1,15 @@
 //! A sound database is found sound.
 
 use mandate_server::service::check::{self, Finding, Listener};
+use mandate_tests::Kind;
 
 use crate::apart;
 use crate::escrows::escrow;
 use crate::world::{World, claim};
 
+/// What a check has found, and its notes.
 #[derive(Default)]
-pub(crate) struct Found(pub(crate) Vec<Finding>);
+pub(crate) struct Found(pub(crate) Vec<Finding>, Vec<String>);
 
 impl Listener for Found {
     fn finding(&mut self, finding: Finding) {
@@ -16,6 +18,10 @@ impl Listener for Found {
 
     fn looked_at(&mut self, decisions: i64, of: i64) {
         assert!(decisions <= of);
+    }
+
+    fn note(&mut self, note: &str) {
+        self.1.push(note.to_owned());
     }
 }
 
@@ -75,6 +81,51 @@ async fn an_undamaged_database_is_sound() {
     assert_eq!(found(&world.database), Vec::<String>::new());
     assert_eq!(world.change("UPDATE decisions SET amount = '11' WHERE amount = '10'"), 1);
     assert_ne!(found(&world.database), Vec::<String>::new());
+}
+
+/// On either database: what no signature covers has a checksum.
+#[tokio::test]
+async fn a_changed_value_that_no_signature_covers_is_found() {
+    let world = lived_in().await;
+    let mut changed: Vec<&str> = Vec::new();
+    for (table, sql) in [
+        ("decisions", "UPDATE decisions SET reason = 'another' WHERE amount = '10'"),
+        ("decisions", "UPDATE decisions SET decided_at = decided_at + 1 WHERE amount = '20'"),
+        (
+            "decisions",
+            "UPDATE decisions SET mode = CASE mode WHEN 'observe' THEN 'enforce' ELSE 'observe' END WHERE amount = '501'",
+        ),
+        ("reviews", "UPDATE reviews SET reason = 'yes' WHERE status = 'denied'"),
+        ("reviews", "UPDATE reviews SET resolved_at = resolved_at + 1 WHERE status = 'approved'"),
+        (
+            "events",
+            "UPDATE events SET created_at = created_at + 1 WHERE event IN (SELECT event FROM events ORDER BY event LIMIT 1)",
+        ),
+        (
+            "events",
+            "UPDATE events SET data = '{}' WHERE event IN (SELECT event FROM events ORDER BY event DESC LIMIT 1)",
+        ),
+        ("idempotency", "UPDATE idempotency SET created_at = created_at + 1 WHERE name = 'order-1'"),
+    ] {
+        assert_eq!(world.change(sql), 1, "{sql}");
+        changed.push(table);
+        for table in ["decisions", "reviews", "events", "idempotency"] {
+            let what = format!("{table}: a checksum of other values");
+            let count = found(&world.database).iter().filter(|found| **found == what).count();
+            assert_eq!(count, changed.iter().filter(|changed| **changed == table).count(), "{sql}: {table}");
+        }
+    }
+}
+
+/// The tests' cluster has no checksums of its pages. A file has those of its rows.
+#[tokio::test]
+async fn a_cluster_without_checksums_is_noted_and_is_no_finding() {
+    let database = apart::migrated(crate::KIND);
+    let mut found = Found::default();
+    apart::snapshot(database.url(), |tx| check::quick(tx, &mut found)).unwrap();
+    assert_eq!(found.0, Vec::new());
+    let is_noted = found.1.iter().any(|note| note.starts_with("data_checksums is off"));
+    assert_eq!(is_noted, crate::KIND == Kind::Postgres, "{:?}", found.1);
 }
 
 /// On either database: an agent that has never asked has no last decision.

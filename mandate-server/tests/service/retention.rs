@@ -14,7 +14,7 @@ use mandate_server::model::call::{Caller, ScriptError};
 use mandate_server::model::master_key::MasterKey;
 use mandate_server::service::audit::Operator;
 use mandate_server::service::exports::{self, Build};
-use mandate_server::service::retention::{self, Period};
+use mandate_server::service::retention::{self, Clocks, Period};
 use mandate_server::service::{decisions, signing};
 use mandate_server::store::sql::environments;
 use mandate_tests::{Kind, oracle};
@@ -42,64 +42,76 @@ impl Listener for Steps {
     }
 }
 
-fn month(text: &str) -> Month {
+pub(crate) fn month(text: &str) -> Month {
     Month::parse(text).unwrap()
 }
 
-/// Closes a month as an operator does, in such pieces; stops after `most` steps.
-fn close_some(
+/// Closes a month as an operator does, in such pieces, by the operator's and by the database's clock.
+pub(crate) fn close_by(
     world: &World,
     (of, piece): (&str, i64),
     to: &Path,
-    most: usize,
-) -> (Result<ClosedMonth, Fault>, Vec<String>) {
-    let (by, master) =
-        (Operator { name: "test".to_owned(), at: world.clock.now() }, MasterKey::from_bytes([7; 32]));
-    let order = Order {
-        database: &world.database,
-        month: month(of),
-        directory: to,
-        master: &master,
-        issuer: None,
-        piece,
-        by: &by,
-        entropy: Arc::new(SystemEntropy),
-    };
+    [operator, shown]: [Timestamp; 2],
+    listener: &mut (dyn Listener + Send),
+) -> Result<ClosedMonth, Fault> {
+    let (by, master) = (Operator { name: "test".to_owned(), at: operator }, MasterKey::from_bytes([7; 32]));
     apart::on_a_thread(|| {
-        let mut steps = Steps { done: Vec::new(), most };
-        (close::close(&order, &mut steps), steps.done)
+        let order = Order {
+            database: &world.database,
+            month: month(of),
+            directory: to,
+            master: &master,
+            issuer: None,
+            piece,
+            by: &by,
+            time: &|_| shown,
+            entropy: Arc::new(SystemEntropy),
+        };
+        close::close(&order, listener)
     })
 }
 
-fn close(world: &World, of: &str, to: &Path) -> Result<ClosedMonth, Fault> {
+/// Closes a month in such pieces; stops after `most` steps.
+pub(crate) fn close_some(
+    world: &World,
+    of: (&str, i64),
+    to: &Path,
+    most: usize,
+) -> (Result<ClosedMonth, Fault>, Vec<String>) {
+    let mut steps = Steps { done: Vec::new(), most };
+    let ended = close_by(world, of, to, [world.clock.now(); 2], &mut steps);
+    (ended, steps.done)
+}
+
+pub(crate) fn close(world: &World, of: &str, to: &Path) -> Result<ClosedMonth, Fault> {
     close_some(world, (of, 3), to, usize::MAX).0
 }
 
-fn refused(world: &World, of: &str, to: &Path) -> String {
+pub(crate) fn refused(world: &World, of: &str, to: &Path) -> String {
     close(world, of, to).unwrap_err().to_string()
 }
 
 /// Opens the database again, as a server that starts.
-fn reopen(world: &mut World) {
+pub(crate) fn reopen(world: &mut World) {
     if crate::KIND == Kind::Sqlite {
         world.store = apart::open(&world.database, Arc::clone(&world.engine) as _).unwrap();
     }
 }
 
 /// Has no server work in a file. On PostgreSQL servers go on.
-fn stop(world: &World) {
+pub(crate) fn stop(world: &World) {
     if crate::KIND == Kind::Sqlite {
         world.store.close();
     }
 }
 
-fn go_to(world: &World, instant: &str) {
+pub(crate) fn go_to(world: &World, instant: &str) {
     let wait = Timestamp::parse(instant).unwrap().millis_since(world.clock.now());
     world.clock.advance(wait / 1_000);
 }
 
 /// A decision as its agent sees it. None if it is absent.
-async fn shown(world: &World, agent: &Arc<Caller>, id: &Value) -> Option<Value> {
+pub(crate) async fn shown(world: &World, agent: &Arc<Caller>, id: &Value) -> Option<Value> {
     let (call, id, now) = (world.call(agent), id.as_str().unwrap().to_owned(), world.clock.now());
     match world.store.read(move |tx| decisions::get(tx, &call, &id, now)).await.unwrap() {
         Ok(answer) => Some(crate::world::json(&answer)),
@@ -111,7 +123,7 @@ async fn shown(world: &World, agent: &Arc<Caller>, id: &Value) -> Option<Value> 
     }
 }
 
-fn rows(world: &World) -> BTreeMap<&'static str, i64> {
+pub(crate) fn rows(world: &World) -> BTreeMap<&'static str, i64> {
     apart::snapshot(&world.database, |tx| {
         let mut rows = BTreeMap::new();
         for table in TABLES {
@@ -124,17 +136,17 @@ fn rows(world: &World) -> BTreeMap<&'static str, i64> {
 }
 
 /// What happened in three months, by name.
-struct ThreeMonths {
-    world: World,
-    a: Arc<Caller>,
-    b: Arc<Caller>,
-    decisions: BTreeMap<&'static str, Value>,
+pub(crate) struct ThreeMonths {
+    pub(crate) world: World,
+    pub(crate) a: Arc<Caller>,
+    pub(crate) b: Arc<Caller>,
+    pub(crate) decisions: BTreeMap<&'static str, Value>,
     escrow: Value,
 }
 
 /// June with decisions of all kinds, an escrow, and reviews: resolved, approved in July, and never; July; and one decision in
 /// August, where it is the 20th.
-async fn three_months() -> ThreeMonths {
+pub(crate) async fn three_months() -> ThreeMonths {
     let world = World::new().await;
     let (a, b) = (world.agent("a").await, world.agent("b").await);
     let mandate = r#","review_above":200"#;
@@ -174,13 +186,17 @@ async fn three_months() -> ThreeMonths {
 
 /// Writes an export of all that there is.
 fn export(world: &World, to: &Path) {
+    export_of(world, exports::Filter::default(), to);
+}
+
+fn export_of(world: &World, filter: exports::Filter, to: &Path) {
     let now = world.clock.now();
     let keyring = world.keyring.clone();
     apart::snapshot(&world.database, |tx| {
         let environment = environments::all(tx)?.into_iter().next().unwrap();
         let period = Period::of(now.month())?;
-        let mut export = retention::export(&period, &environment, ExportId::new(now, 1));
-        export.filter = exports::Filter::default();
+        let mut export = retention::export(&period, &environment, ExportId::new(now, 1), now);
+        export.filter = filter;
         let out = fs::File::create(to).unwrap();
         exports::write(tx, &Build { export: &export, keyring: &keyring, now }, out, &|| true)
     })
@@ -198,7 +214,7 @@ fn audited(world: &World, folder: &Path, files: &[&Path]) -> Value {
 }
 
 /// The files of a directory.
-fn files(folder: &Path) -> Vec<PathBuf> {
+pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files
@@ -255,15 +271,47 @@ async fn a_closed_month_is_in_its_file_and_the_rest_goes_on_from_balances() {
     let later = DecisionId::parse(decisions["august"]["decision"].as_str().unwrap()).unwrap();
     let absent = find(later).unwrap_err().to_string();
     assert_eq!(absent, format!("no file of a closed month has {later}"));
-    fs::rename(file, folder.path().join("elsewhere")).unwrap();
+    let elsewhere = folder.path().join("elsewhere");
+    fs::rename(file, &elsewhere).unwrap();
     let lost = find(wanted).unwrap();
     assert!(lost[0].unreadable.as_ref().unwrap().contains(file.to_str().unwrap()), "{lost:?}");
+    // Another byte, far from the decision.
+    fs::write(file, fs::read_to_string(elsewhere).unwrap() + "\n").unwrap();
+    let changed = find(wanted).unwrap();
+    assert!(changed[0].unreadable.as_ref().unwrap().contains(" has changed: its SHA-256 is "), "{changed:?}");
 
     // An agent without a row of the log goes on where it was.
     assert_eq!(world.ask(&b, "8").await["verdict"], "allow");
     assert_eq!(world.ask(&a, "9").await["verdict"], "allow");
     stop(&world);
     assert_eq!(found(&world.database), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_closed_month_is_one_with_an_export_from_before_an_approval() {
+    let world = World::new().await;
+    let agent = world.agent("a").await;
+    world.mandate(&agent, 1_000, r#","review_above":200"#).await;
+    go_to(&world, "2026-06-30T23:59:40Z");
+    let asked = world.ask(&agent, "220").await;
+    go_to(&world, "2026-07-01T00:02:00Z");
+    world.ask(&agent, "30").await;
+    let folder = tempfile::tempdir().unwrap();
+    let [june, early, late] = ["june", "early", "late"].map(|name| folder.path().join(name));
+    let turn = Some(Timestamp::parse("2026-07-01T00:00:00Z").unwrap());
+    let july = exports::Filter { since: turn, ..exports::Filter::default() };
+    export_of(&world, exports::Filter { until: turn, ..exports::Filter::default() }, &june);
+    export_of(&world, july.clone(), &early);
+    assert_eq!(world.approve(&asked["review"]["id"]).await.status, 201);
+    go_to(&world, "2026-08-20T00:00:00Z");
+    world.ask(&agent, "10").await;
+    export_of(&world, july, &late);
+    stop(&world);
+    close(&world, "2026-06", &folder.path().join("archive")).unwrap();
+    let closed = &files(&folder.path().join("archive"))[0];
+    let outside = |parts: [&Path; 2]| audited(&world, folder.path(), &parts)["outside"].clone();
+    assert_eq!((outside([&june, &early]), outside([&june, &late])), (0.into(), 1.into()));
+    assert_eq!((outside([closed, &early]), outside([closed, &late])), (0.into(), 0.into()));
 }
 
 #[tokio::test]
@@ -274,6 +322,7 @@ async fn the_next_closing_deletes_what_is_open_no_more() {
     close(&world, "2026-06", folder.path()).unwrap();
     reopen(&mut world);
     go_to(&world, "2026-09-01T00:00:00Z");
+    world.ask(&a, "60").await;
     stop(&world);
     close(&world, "2026-07", folder.path()).unwrap();
     assert_eq!(found(&world.database), Vec::<String>::new());
@@ -286,7 +335,7 @@ async fn the_next_closing_deletes_what_is_open_no_more() {
     let paths: Vec<_> = files.iter().filter(|path| **path != rest).map(PathBuf::as_path).collect();
     let [first, second] = paths[..] else { panic!("{paths:?}") };
     let all = audited(&world, folder.path(), &[first, second, &rest]);
-    assert_eq!((&all["findings"], &all["openings"], &all["decisions"]), (&0.into(), &0.into(), &13.into()));
+    assert_eq!((&all["findings"], &all["openings"], &all["decisions"]), (&0.into(), &0.into(), &14.into()));
 }
 
 #[tokio::test]
@@ -325,7 +374,10 @@ async fn a_plan_says_what_is_deleted_and_what_is_pending_stays() {
     stop(&world);
     let period = Period::of(month("2026-06")).unwrap();
     let (before, now) = (rows(&world), world.clock.now());
-    let plan = apart::snapshot(&world.database, |tx| retention::plan(tx, &period, now)).unwrap();
+    let plan = apart::snapshot(&world.database, |tx| {
+        retention::plan(tx, &period, Clocks { operator: now, database: &|_| now })
+    });
+    let plan = plan.unwrap();
     assert_eq!(rows(&world), before, "a plan changes nothing");
     close(&world, "2026-06", folder.path()).unwrap();
     let after = rows(&world);
@@ -340,25 +392,27 @@ async fn a_plan_says_what_is_deleted_and_what_is_pending_stays() {
 
 #[tokio::test]
 async fn a_month_that_is_not_over_or_not_the_next_is_refused() {
-    let ThreeMonths { world, .. } = three_months().await;
-    let (folder, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let ThreeMonths { mut world, a, .. } = three_months().await;
+    let folder = tempfile::tempdir().unwrap();
     if crate::KIND == Kind::Sqlite {
         assert!(refused(&world, "2026-06", folder.path()).contains(" belongs to process "));
     }
     stop(&world);
     for early in ["2026-07", "2026-08", "2026-09"] {
-        let wanted = format!("month must be before 2026-07, the last one; got `{early}`");
+        let wanted =
+            format!("month must be before 2026-07, the last one by this machine's clock; got `{early}`");
         assert!(refused(&world, early, folder.path()).starts_with(&wanted), "{early}");
     }
     world.clock.advance(31 * DAY);
+    reopen(&mut world);
+    world.ask(&a, "60").await;
+    stop(&world);
     let order = refused(&world, "2026-07", folder.path());
     assert!(
         order.starts_with("months are closed one after the other: close 2026-06 before 2026-07"),
         "{order}"
     );
     assert_eq!(close_some(&world, ("2026-06", 3), folder.path(), 1).1, ["Begun"]);
-    let begun = refused(&world, "2026-06", other.path());
-    assert!(begun.starts_with("closing 2026-06 has begun with --to "), "{begun}");
     let unfinished = refused(&world, "2026-05", folder.path());
     assert!(unfinished.starts_with("closing 2026-06 was cut short: run "), "{unfinished}");
     close(&world, "2026-06", folder.path()).unwrap();

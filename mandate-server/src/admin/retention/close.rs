@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mandate_core::{ExportId, Month};
+use mandate_core::{ExportId, Month, Timestamp};
 use serde::Serialize;
 
 use super::file::{self, Verifier};
@@ -14,7 +14,7 @@ use crate::model::call::ScriptError;
 use crate::model::master_key::MasterKey;
 use crate::service::audit::Operator;
 use crate::service::exports::Build;
-use crate::service::retention::{self, ClosingStep, MonthFile, Period, Table};
+use crate::service::retention::{self, Clocks, Closing, ClosingStep, MonthFile, Period, Table};
 use crate::service::signing::{self, Keyring};
 use crate::store::sql::environments::{self, EnvironmentRecord};
 use crate::store::tx::Tx;
@@ -36,6 +36,8 @@ pub struct Order<'a> {
     pub piece: i64,
     /// Who closes it, and when.
     pub by: &'a Operator,
+    /// The time that counts where the database's clock shows the given one.
+    pub time: &'a dyn Fn(Timestamp) -> Timestamp,
     /// Draws the ids of the files.
     pub entropy: Arc<dyn Entropy>,
 }
@@ -84,34 +86,52 @@ pub struct ClosedMonth {
 /// Closes a month, or goes on where closing it was cut short.
 ///
 /// # Errors
-/// A server owns the SQLite file; the month is not over, closed, or not the next; a file cannot be written or verified; a
-/// decision is not sound; or the database fails.
+/// A server owns the SQLite file; the month is not over, closed, or not the next; a file cannot be written or verified, or is
+/// gone; a decision is not sound; another command closes it; or the database fails.
 pub fn close(order: &Order<'_>, listener: &mut dyn Listener) -> Result<ClosedMonth, Fault> {
     let period = Period::of(order.month)?;
-    period.must_be_over(order.by.at)?;
     let _owned = Owned::take(order.database, Duration::ZERO)?;
     upkeep::must_be_complete(order.database)?;
     transfer::count_all(order.database)?;
-    upkeep::snapshot(order.database, |tx| retention::must_be_next(tx, &period))?;
+    let clocks = Clocks { operator: order.by.at, database: order.time };
+    let now = upkeep::snapshot(order.database, |tx| {
+        let now = retention::time(tx, &period, clocks)?;
+        retention::must_be_next(tx, &period).map(|()| now)
+    })?;
     let directory = file::directory(order.directory)?;
     let name = directory
         .to_str()
         .ok_or_else(|| Fault::new(format!("--to: the path must be UTF-8; got `{}`", directory.display())))?;
-    let closing = run(order, |tx| retention::begin(tx, &period, name, order.by.at))?;
+    let closing = run(order, |tx| retention::begin(tx, &period, name, clocks))?;
     listener.done(&Step::Begun)?;
     if closing.step == ClosingStep::Writing {
-        write_all(order, &period, &directory, listener)?;
-        count_all(order, listener)?;
+        write_all(order, &closing, (&period, now), listener)?;
+        count_all(order, &closing, listener)?;
+        let files = upkeep::snapshot(order.database, |tx| retention::compare(tx, &period))?;
+        verify_all(&directory, &files)?;
+        run(order, |tx| retention::ready(tx, &closing, &files))?;
         listener.done(&Step::Ready)?;
+    } else {
+        verify_all(&directory, &run(order, |tx| retention::files(tx, order.month))?)?;
     }
     for environment in run(order, environments::all)? {
         for table in [Table::Decisions, Table::Events] {
-            delete_all(order, table, environment.environment, listener)?;
+            delete_all(order, &closing, (table, environment.environment), listener)?;
         }
     }
-    run(order, |tx| retention::end(tx, order.month, order.by))?;
+    run(order, |tx| retention::end(tx, &closing, order.by))?;
     listener.done(&Step::Closed)?;
     Ok(ClosedMonth { month: order.month, directory: name.to_owned() })
+}
+
+/// Refuses to delete a row while a file of the month is gone or has changed.
+fn verify_all(directory: &Path, files: &[MonthFile]) -> Result<(), Fault> {
+    for MonthFile { file, sha256, .. } in files {
+        file::must_have(&directory.join(file), *sha256).map_err(|fault| {
+            Fault::new(format!("{fault}. No row is deleted without it: put it back, and run this again"))
+        })?;
+    }
+    Ok(())
 }
 
 fn run<T>(order: &Order<'_>, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault>) -> Result<T, Fault> {
@@ -119,19 +139,28 @@ fn run<T>(order: &Order<'_>, script: impl FnOnce(&mut Tx<'_>) -> Result<T, Fault
     ran.map_err(|refusal| Fault::new(refusal.message))
 }
 
-/// Writes the files that are not there yet.
+/// Writes the files that are not there yet, or not any more as they were written.
 fn write_all(
     order: &Order<'_>,
-    period: &Period,
-    directory: &Path,
+    closing: &Closing,
+    (period, now): (&Period, Timestamp),
     listener: &mut dyn Listener,
 ) -> Result<(), Fault> {
+    let directory = Path::new(&closing.directory);
+    for MonthFile { environment, file, sha256, .. } in run(order, |tx| retention::files(tx, order.month))? {
+        if file::must_have(&directory.join(file), sha256).is_err() {
+            run(order, |tx| retention::forget(tx, closing, environment))?;
+        }
+    }
     let keyring = run(order, |tx| keyring(tx, order))?;
     let ids = Ids::new(Arc::clone(&order.entropy));
     for environment in run(order, |tx| retention::unwritten(tx, period.month))? {
-        let id = ExportId::from_bytes(ids.fresh(order.by.at));
-        if let Some(file) = write_one(order, period, directory, &environment, (id, &keyring))? {
-            run(order, |tx| retention::store(tx, period.month, &file))?;
+        let id = ExportId::from_bytes(ids.fresh(now));
+        if let Some(file) = write_one(order, (period, now), directory, &environment, (id, &keyring))? {
+            if let Err(fault) = run(order, |tx| retention::store(tx, closing, &file)) {
+                file::remove(&directory.join(&file.file));
+                return Err(fault);
+            }
             listener.done(&Step::Written(&file.file))?;
         }
     }
@@ -152,14 +181,14 @@ fn keyring(tx: &mut Tx<'_>, order: &Order<'_>) -> Result<Keyring, Fault> {
 /// Writes the file of an environment, if it has a decision in the month.
 fn write_one(
     order: &Order<'_>,
-    period: &Period,
+    (period, now): (&Period, Timestamp),
     directory: &Path,
     environment: &EnvironmentRecord,
     (id, keyring): (ExportId, &Keyring),
 ) -> Result<Option<MonthFile>, Fault> {
-    let export = retention::export(period, environment, id);
+    let export = retention::export(period, environment, id, order.by.at);
     let ((unnamed, written), keys, issuers) = upkeep::snapshot(order.database, |tx| {
-        let build = Build { export: &export, keyring, now: order.by.at };
+        let build = Build { export: &export, keyring, now };
         let written = file::write(tx, &build, directory)?;
         Ok((written, signing::all(tx)?, signing::issuers(tx)?))
     })?;
@@ -173,27 +202,29 @@ fn write_one(
 }
 
 /// Checks all decisions of the month, and counts them in balances.
-fn count_all(order: &Order<'_>, listener: &mut dyn Listener) -> Result<(), Fault> {
-    let mut counted = None;
+fn count_all(order: &Order<'_>, closing: &Closing, listener: &mut dyn Listener) -> Result<(), Fault> {
+    let mut last = None;
     loop {
-        let next = run(order, |tx| retention::count(tx, order.month, counted.as_ref(), order.piece))?;
+        let next =
+            upkeep::snapshot(order.database, |tx| retention::look(tx, closing, last.as_ref(), order.piece))?;
         let Some(next) = next else { return Ok(()) };
-        listener.done(&Step::Counted(next.decisions))?;
-        counted = Some(next);
+        run(order, |tx| retention::count(tx, closing, &next))?;
+        listener.done(&Step::Counted(next.len()))?;
+        last = Some(next);
     }
 }
 
 /// Deletes the rows of a table of an environment.
 fn delete_all(
     order: &Order<'_>,
-    table: Table,
-    environment: i64,
+    closing: &Closing,
+    (table, environment): (Table, i64),
     listener: &mut dyn Listener,
 ) -> Result<(), Fault> {
     let mut after = [0; 16];
     loop {
         let place = (environment, after);
-        let deleted = run(order, |tx| retention::delete(tx, order.month, table, place, order.piece))?;
+        let deleted = run(order, |tx| retention::delete(tx, closing, table, place, order.piece))?;
         let Some(deleted) = deleted else { return Ok(()) };
         listener.done(&Step::Deleted(deleted.rows))?;
         after = deleted.up_to;

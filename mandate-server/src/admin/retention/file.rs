@@ -128,16 +128,36 @@ impl Verifier<'_> {
     }
 }
 
-/// Whether a file has a decision.
-pub(super) fn has(path: &Path, id: DecisionId) -> Result<bool, Fault> {
+/// Refuses a file that is gone, or has other bytes than those that were written.
+pub(super) fn must_have(path: &Path, sha256: [u8; 32]) -> Result<(), Fault> {
+    find_line(path, sha256, &|_| false).map(drop)
+}
+
+/// Whether a file, of which no byte has changed, has a decision.
+pub(super) fn has(path: &Path, sha256: [u8; 32], id: DecisionId) -> Result<bool, Fault> {
     let wanted = format!("\"jti\":\"{id}\"");
-    let mut lines = Lines::open(path)?;
+    find_line(path, sha256, &|line| std::str::from_utf8(line).is_ok_and(|line| line.contains(&wanted)))
+}
+
+/// Whether a file of this hash has such a line.
+fn find_line(path: &Path, sha256: [u8; 32], is_wanted: &dyn Fn(&[u8]) -> bool) -> Result<bool, Fault> {
+    let (mut lines, mut hash, mut found) = (Lines::open(path)?, Sha256::new(), false);
     while let Some(line) = lines.next()? {
-        if std::str::from_utf8(line).is_ok_and(|line| line.contains(&wanted)) {
-            return Ok(true);
-        }
+        hash.update(line);
+        found = found || is_wanted(line);
     }
-    Ok(false)
+    let is: [u8; 32] = hash.finalize().into();
+    if is == sha256 {
+        return Ok(found);
+    }
+    let (is, was) = (Sha256Hex(is), Sha256Hex(sha256));
+    Err(Fault::new(format!("{} has changed: its SHA-256 is {is}, and was {was}", path.display())))
+}
+
+/// Removes a file that this process has named and that no row names.
+pub(super) fn remove(path: &Path) {
+    // It is harmless where it stays.
+    let _ = std::fs::remove_file(path);
 }
 
 /// The lines of a file, one in memory at a time, each with its line break.

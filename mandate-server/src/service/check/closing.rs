@@ -6,18 +6,13 @@ use super::account::Account;
 use super::log::{self, CheckedEntry};
 use super::{Finding, Listener};
 use crate::error::Fault;
-use crate::model::records::AgentKey;
+use crate::model::records::{AgentKey, DecisionRecord};
 use crate::store::sql::check as rows;
 use crate::store::sql::openings;
 use crate::store::tx::Tx;
 
 /// A place in the log, agent by agent: environment, agent, and decision.
-pub(in crate::service) type Place = (i64, String, Vec<u8>);
-
-/// Before the whole log.
-pub(in crate::service) fn start() -> Place {
-    (i64::MIN, String::new(), Vec::new())
-}
+type Place = (i64, String, Vec<u8>);
 
 /// Keeps the first finding.
 #[derive(Default)]
@@ -42,48 +37,80 @@ impl First {
     }
 }
 
-/// Checks at most `limit` decisions after a place and before `behind`, as a whole check does, and counts them in their
-/// agents' openings, but for those that are counted there already. Returns where to go on. None at the end.
-pub(in crate::service) fn advance(
+/// Decisions of a month that is to be closed, in their order, whose signatures, verdicts and checksums hold.
+#[derive(Debug)]
+pub struct Piece {
+    decisions: Vec<(AgentKey, DecisionRecord)>,
+    last: Place,
+}
+
+impl Piece {
+    /// How many decisions.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.decisions.len()
+    }
+
+    /// Whether there is no decision.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.decisions.is_empty()
+    }
+}
+
+/// Checks at most `limit` decisions behind a piece and before `behind`, each by itself, as a whole check does. This takes
+/// time, so it holds no lock. None at the end.
+pub(in crate::service) fn look(
     tx: &mut Tx<'_>,
-    after: &Place,
+    after: Option<&Piece>,
     behind: DecisionId,
     limit: i64,
-) -> Result<Option<(Place, usize)>, Fault> {
-    let mut page = rows::log_before(tx, (after.0, &after.1, &after.2), behind, limit)?;
+) -> Result<Option<Piece>, Fault> {
+    let (environment, agent, decision) =
+        after.map_or((i64::MIN, "", &[][..]), |Piece { last, .. }| (last.0, &last.1, &last.2));
+    let mut page = rows::log_before(tx, (environment, agent, decision), behind, limit)?;
     let Some(last) = page.last() else { return Ok(None) };
     let last = (last.environment, last.agent.clone(), last.decision.clone());
     let mut first = First::default();
     let keys = log::keys(tx, &mut first)?;
-    let checked = log::look_at(&mut page, &keys)?;
-    let count = checked.len();
-    let mut current: Option<(AgentKey, Account)> = None;
-    for CheckedEntry { environment, agent, decision, findings } in checked {
+    let mut decisions = Vec::with_capacity(page.len());
+    for CheckedEntry { environment, agent, decision, findings } in log::look_at(&mut page, &keys)? {
         for finding in findings {
             first.finding(finding);
         }
-        let Some(decision) = decision else { continue };
-        let key = AgentKey { environment, agent: AgentId::parse(&agent)? };
+        if let Some(decision) = decision {
+            decisions.push((AgentKey { environment, agent: AgentId::parse(&agent)? }, decision));
+        }
+    }
+    first.refuse()?;
+    Ok(Some(Piece { decisions, last }))
+}
+
+/// Checks a piece as what follows the decisions before it, and counts it in the openings of its agents, but for what is
+/// counted there already.
+pub(in crate::service) fn count(tx: &mut Tx<'_>, piece: &Piece) -> Result<(), Fault> {
+    let mut first = First::default();
+    let mut current: Option<(&AgentKey, Account)> = None;
+    for (key, decision) in &piece.decisions {
         let mut account = match current.take() {
             Some((same, account)) if same == key => account,
             other => {
                 keep(tx, other)?;
-                openings::find(tx, &key)?
+                openings::find(tx, key)?
                     .map_or_else(|| Ok(Account::default()), |opening| Account::open(tx, opening))?
             }
         };
-        for (found, expected) in account.take(&decision) {
+        for (found, expected) in account.take(decision) {
             let id = decision.id.to_string();
-            let finding = Finding::row("decisions", environment, id, found, expected);
-            first.finding(finding.of(Some(agent.clone()), Some(decision.sequence)));
+            let finding = Finding::row("decisions", key.environment, id, found, expected);
+            first.finding(finding.of(Some(key.agent.to_string()), Some(decision.sequence)));
         }
         current = Some((key, account));
     }
     first.refuse()?;
-    keep(tx, current)?;
-    Ok(Some((last, count)))
+    keep(tx, current)
 }
 
-fn keep(tx: &mut Tx<'_>, counted: Option<(AgentKey, Account)>) -> Result<(), Fault> {
-    counted.map_or(Ok(()), |(agent, account)| account.keep(tx, &agent))
+fn keep(tx: &mut Tx<'_>, counted: Option<(&AgentKey, Account)>) -> Result<(), Fault> {
+    counted.map_or(Ok(()), |(agent, account)| account.keep(tx, agent))
 }

@@ -1,6 +1,7 @@
 //! What a check of the whole database reads: the log with everything that decisions are computed from, and what is
 //! compared with it.
 
+mod closed;
 mod rules;
 mod sequences;
 
@@ -283,7 +284,7 @@ pub fn beyond(tx: &mut Tx<'_>, agent: &AgentKey, last: i64) -> Result<Vec<Beyond
 
 /// How many rows of metering there are.
 pub fn usage_rows(tx: &mut Tx<'_>) -> Result<i64, Fault> {
-    tx.row(USAGE_ROWS, &[])?.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()
+    tx.one_row(USAGE_ROWS, &[])?.integer()
 }
 
 /// At most `limit` rows of metering after one.
@@ -373,6 +374,5 @@ pub fn answers(tx: &mut Tx<'_>) -> Result<(), Fault> {
 
 /// How many rows the main tables have.
 pub fn counts(tx: &mut Tx<'_>) -> Result<Vec<(&'static str, i64)>, Fault> {
-    let lost = || Fault::new("database: a count without a row");
-    COUNTS.iter().map(|(table, sql)| Ok((*table, tx.row(sql, &[])?.ok_or_else(lost)?.integer()?))).collect()
+    COUNTS.iter().map(|(table, sql)| Ok((*table, tx.one_row(sql, &[])?.integer()?))).collect()
 }

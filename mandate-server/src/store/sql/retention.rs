@@ -11,7 +11,9 @@ use crate::store::tx::{Backend, Row, Tx, Value};
 
 const HOLD: &str = "/* retention.hold */ SELECT 1 FROM closings WHERE month = $1 FOR UPDATE";
 const BEGIN: &str = "/* retention.begin */
-    INSERT INTO closings (month, directory, step, behind, began_at) VALUES ($1, $2, 'writing', $3, $4)";
+    INSERT INTO closings (month, directory, step, behind, began_at) VALUES ($1, $2, 'writing', $3, $4)
+    ON CONFLICT (month) DO NOTHING";
+const MOVE: &str = "/* retention.move */ UPDATE closings SET directory = $1 WHERE month = $2";
 const FIND: &str = "/* retention.find */
     SELECT month, directory, step, behind, began_at FROM closings WHERE month = $1";
 const UNFINISHED: &str = "/* retention.unfinished */
@@ -20,6 +22,12 @@ const ADVANCE: &str =
     "/* retention.advance */ UPDATE closings SET step = $1, closed_at = $2 WHERE month = $3";
 const BEHIND: &str = "/* retention.behind */
     SELECT behind FROM closings WHERE step <> 'writing' ORDER BY month DESC LIMIT 1";
+const NEWEST: &str = "/* retention.newest */
+    SELECT n.decision FROM (
+        SELECT (SELECT d.decision FROM decisions d WHERE d.environment = e.environment ORDER BY d.decision DESC LIMIT 1)
+            AS decision
+        FROM environments e) n
+    WHERE n.decision IS NOT NULL ORDER BY n.decision DESC LIMIT 1";
 /// The oldest decision before an id that no opening counts.
 const WITHOUT_OPENING: &str = "/* retention.without_opening */
     SELECT d.decision FROM decisions d
@@ -31,6 +39,11 @@ const INSERT_FILE: &str = "/* retention.insert_file */
     VALUES ($1, $2, $3, $4, $5, $6, $7)";
 const HAS_FILE: &str = "/* retention.has_file */
     SELECT file FROM closed_months WHERE environment = $1 AND month = $2";
+const FORGET_FILE: &str = "/* retention.forget_file */
+    DELETE FROM closed_months WHERE environment = $1 AND month = $2";
+const FILES_OF: &str = "/* retention.files_of */
+    SELECT environment, file, sha256, rows, first_decision, last_decision
+    FROM closed_months WHERE month = $1 ORDER BY environment";
 const FILES: &str = "/* retention.files */
     SELECT o.name, e.kind, m.month, c.directory, m.file, m.sha256, m.rows
     FROM closed_months m JOIN closings c ON c.month = m.month
@@ -86,6 +99,9 @@ const SIZES: &[(&str, &str)] = &[
                 WHERE p.environment = a.environment AND p.event = a.event AND p.state = 'pending')",
     ),
 ];
+/// A review that was resolved less than an hour before a closing began stays: what resolved it may have committed only after
+/// the file showed it as pending.
+const UNDER_WAY_SECONDS: i64 = 60 * 60;
 /// Those of them that depend on when a review was resolved.
 const BY_RESOLUTION: [&str; 2] = ["decisions", "reviews"];
 
@@ -176,7 +192,7 @@ pub struct Closing {
 }
 
 /// The file of an environment's decisions of a month.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MonthFile {
     /// The tenant.
     pub environment: i64,
@@ -223,8 +239,8 @@ pub fn unfinished(tx: &mut Tx<'_>) -> Result<Option<Closing>, Fault> {
     tx.row(UNFINISHED, &[])?.map(read).transpose()
 }
 
-/// Writes that the closing of a month begins.
-pub fn begin(tx: &mut Tx<'_>, closing: &Closing) -> Result<(), Fault> {
+/// Writes that the closing of a month begins. False if another command has begun it meanwhile.
+pub fn begin(tx: &mut Tx<'_>, closing: &Closing) -> Result<bool, Fault> {
     let Closing { month, directory, behind, began_at, .. } = closing;
     let row: [Value; 4] = [
         month.to_string().into(),
@@ -232,7 +248,12 @@ pub fn begin(tx: &mut Tx<'_>, closing: &Closing) -> Result<(), Fault> {
         behind.to_bytes().into(),
         began_at.millis().into(),
     ];
-    tx.execute_one(BEGIN, &row)
+    Ok(tx.execute(BEGIN, &row)? == 1)
+}
+
+/// Writes that the files of a month are in another directory.
+pub fn move_to(tx: &mut Tx<'_>, month: Month, directory: &str) -> Result<(), Fault> {
+    tx.execute_one(MOVE, &[directory.into(), month.to_string().into()])
 }
 
 /// Writes how far the closing of a month has come; when it ended, at the end.
@@ -250,6 +271,11 @@ pub fn advance(
 /// The first id after all months whose rows are deleted, or are being deleted.
 pub fn behind(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
     tx.row(BEHIND, &[])?.map(|mut row| row.bytes().map(DecisionId::from_bytes)).transpose()
+}
+
+/// The newest decision of all environments.
+pub fn newest(tx: &mut Tx<'_>) -> Result<Option<DecisionId>, Fault> {
+    tx.row(NEWEST, &[])?.map(|mut row| row.bytes().map(DecisionId::from_bytes)).transpose()
 }
 
 /// The oldest decision of an environment before an id that no opening counts.
@@ -282,6 +308,27 @@ pub fn has_file(tx: &mut Tx<'_>, environment: i64, month: Month) -> Result<bool,
     Ok(tx.row(HAS_FILE, &[environment.into(), month.to_string().into()])?.is_some())
 }
 
+/// Forgets an environment's file of a month: it is to be written again.
+pub fn forget_file(tx: &mut Tx<'_>, environment: i64, month: Month) -> Result<(), Fault> {
+    tx.execute_one(FORGET_FILE, &[environment.into(), month.to_string().into()])
+}
+
+/// The files of a month.
+pub fn files_of(tx: &mut Tx<'_>, month: Month) -> Result<Vec<MonthFile>, Fault> {
+    let rows = tx.query(FILES_OF, &[month.to_string().into()])?.into_iter();
+    rows.map(|mut row| {
+        Ok(MonthFile {
+            environment: row.integer()?,
+            file: row.text()?,
+            sha256: row.bytes()?,
+            rows: row.integer()?,
+            first: DecisionId::from_bytes(row.bytes()?),
+            last: DecisionId::from_bytes(row.bytes()?),
+        })
+    })
+    .collect()
+}
+
 /// The files between whose first and last decision an id lies: one of each environment at most.
 pub fn files(tx: &mut Tx<'_>, decision: DecisionId) -> Result<Vec<FoundFile>, Fault> {
     let rows = tx.query(FILES, &[decision.to_bytes().into()])?.into_iter();
@@ -301,8 +348,7 @@ pub fn files(tx: &mut Tx<'_>, decision: DecisionId) -> Result<Vec<FoundFile>, Fa
 
 /// How many decisions of an environment there are before an id.
 pub fn decisions_before(tx: &mut Tx<'_>, environment: i64, behind: DecisionId) -> Result<i64, Fault> {
-    let row = tx.row(DECISIONS_BEFORE, &[environment.into(), behind.to_bytes().into()])?;
-    row.ok_or_else(|| Fault::new("database: a count without a row"))?.integer()
+    tx.one_row(DECISIONS_BEFORE, &[environment.into(), behind.to_bytes().into()])?.integer()
 }
 
 /// The rows of an environment that would be deleted if all before `behind` were closed at `now`: of each table how many,
@@ -317,10 +363,9 @@ pub fn sizes(
     for (table, sql) in SIZES {
         let mut parameters: Vec<Value> = vec![environment.into(), behind.to_bytes().into()];
         if BY_RESOLUTION.contains(table) {
-            parameters.push(now.millis().into());
+            parameters.push(settled(now));
         }
-        let row = tx.row(sql, &parameters)?;
-        let mut row = row.ok_or_else(|| Fault::new("database: a count without a row"))?;
+        let mut row = tx.one_row(sql, &parameters)?;
         all.push((*table, row.integer()?, row.integer()?));
     }
     Ok(all)
@@ -335,18 +380,16 @@ pub struct DeletedRows {
     pub rows: usize,
 }
 
-/// Deletes decisions with their reviews: of the next `limit` of an environment after `after`, those that an opening counts,
+/// Deletes decisions with their reviews: of the next `limit` of an environment after a place, those that an opening counts,
 /// and that neither a review nor an escrow that stays names. None if there are no more before the month's end.
 pub fn delete_decisions(
     tx: &mut Tx<'_>,
     closing: &Closing,
-    environment: i64,
-    after: [u8; 16],
+    place: (i64, [u8; 16]),
     limit: i64,
 ) -> Result<Option<DeletedRows>, Fault> {
-    let Some(up_to) = last(tx, DECISIONS, closing, environment, after, limit)? else { return Ok(None) };
-    let piece: [Value; 3] = [environment.into(), after.into(), up_to.into()];
-    let resolved: [Value; 2] = [closing.began_at.millis().into(), closing.behind.to_bytes().into()];
+    let Some((up_to, piece)) = piece(tx, DECISIONS, closing, place, limit)? else { return Ok(None) };
+    let resolved: [Value; 2] = [settled(closing.began_at), closing.behind.to_bytes().into()];
     let mut rows = tx.execute(DELETE_REVIEWS, &[&piece[..], &resolved[..]].concat())?;
     if tx.backend() == Backend::Sqlite {
         tx.execute(DELETE_INDEX, &piece)?;
@@ -355,17 +398,15 @@ pub fn delete_decisions(
     Ok(Some(DeletedRows { up_to, rows }))
 }
 
-/// Deletes events with their deliveries and attempts: of the next `limit` of an environment after `after`, those of which
+/// Deletes events with their deliveries and attempts: of the next `limit` of an environment after a place, those of which
 /// no delivery is pending. None if there are no more before the month's end.
 pub fn delete_events(
     tx: &mut Tx<'_>,
     closing: &Closing,
-    environment: i64,
-    after: [u8; 16],
+    place: (i64, [u8; 16]),
     limit: i64,
 ) -> Result<Option<DeletedRows>, Fault> {
-    let Some(up_to) = last(tx, EVENTS, closing, environment, after, limit)? else { return Ok(None) };
-    let piece: [Value; 3] = [environment.into(), after.into(), up_to.into()];
+    let Some((up_to, piece)) = piece(tx, EVENTS, closing, place, limit)? else { return Ok(None) };
     let mut rows = 0;
     for sql in [DELETE_ATTEMPTS, DELETE_DELIVERIES, DELETE_EVENTS] {
         rows += tx.execute(sql, &piece)?;
@@ -373,18 +414,26 @@ pub fn delete_events(
     Ok(Some(DeletedRows { up_to, rows }))
 }
 
-/// The last id of a piece.
-fn last(
+/// A review that was resolved before this is shown as resolved in the file of a closing that began then.
+fn settled(began_at: Timestamp) -> Value {
+    began_at.plus_seconds(-UNDER_WAY_SECONDS).millis().into()
+}
+
+/// The last id of a piece, and the piece as statements take it: its environment, the id before it, and that one.
+type Piece = ([u8; 16], [Value; 3]);
+
+/// The next piece, if there is one.
+fn piece(
     tx: &mut Tx<'_>,
     sql: &'static str,
     closing: &Closing,
-    environment: i64,
-    after: [u8; 16],
+    (environment, after): (i64, [u8; 16]),
     limit: i64,
-) -> Result<Option<[u8; 16]>, Fault> {
+) -> Result<Option<Piece>, Fault> {
     let parameters = [environment.into(), after.into(), closing.behind.to_bytes().into(), limit.into()];
-    let row = tx.query(sql, &parameters)?.into_iter().next_back();
-    row.map(|mut row| row.bytes()).transpose()
+    let Some(mut row) = tx.query(sql, &parameters)?.into_iter().next_back() else { return Ok(None) };
+    let up_to = row.bytes()?;
+    Ok(Some((up_to, [environment.into(), after.into(), up_to.into()])))
 }
 
 fn read(mut row: Row) -> Result<Closing, Fault> {

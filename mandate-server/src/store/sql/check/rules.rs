@@ -1,5 +1,6 @@
 //! Rules that rows must keep, table by table. Each is a query for the rows that break it.
 
+use super::closed::CLOSED;
 use super::sequences::SEQUENCES;
 use crate::error::Fault;
 use crate::store::tx::{Backend, Tx, Value};
@@ -44,7 +45,7 @@ pub fn rules(tx: &Tx<'_>) -> impl Iterator<Item = &'static Rule> + use<> {
         Backend::Sqlite => INDEXED,
         Backend::Postgres => REVOKED,
     };
-    RULES.iter().chain(SEQUENCES).chain(more)
+    RULES.iter().chain(SEQUENCES).chain(CLOSED).chain(more)
 }
 
 /// What is written down of an agent's decisions, and what of the log is not written down yet.
@@ -263,11 +264,14 @@ const RULES: &[Rule] = &[
         of: IdKind::Review,
         other: IdKind::Itself,
         found: "resolved after sequence {}",
-        expected: "where it was denied, the sequence of its decision or a later one; elsewhere none",
+        expected: "where it was denied, the sequence of its decision or a later one of its agent; elsewhere none",
         sql: "/* rules.review_resolved_after */ SELECT r.environment, r.review, r.resolved_after, d.agent, d.sequence FROM reviews r
             JOIN decisions d ON d.environment = r.environment AND d.decision = r.decision
+            JOIN agents a ON a.environment = d.environment AND a.agent = d.agent
             WHERE (r.status = 'denied' AND (r.resolved_after IS NULL OR r.resolved_after < d.sequence))
-               OR (r.status <> 'denied' AND r.resolved_after IS NOT NULL) LIMIT $1",
+               OR (r.status <> 'denied' AND r.resolved_after IS NOT NULL)
+               OR (r.resolved_after > a.sequence AND r.resolved_after > (SELECT MAX(x.sequence) FROM decisions x
+                    WHERE x.environment = d.environment AND x.agent = d.agent)) LIMIT $1",
     },
     Rule {
         table: "usage",
